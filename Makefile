@@ -1,0 +1,69 @@
+# `make` or `make help` says what each target does. Everything but gpu-test and bench runs in an environment
+# of its own, .venv, which is made when first needed. Those two take the `python3` that has PyTorch for the
+# GPU (or PYTHON=...), install nothing and run from the source tree.
+
+PYTHON ?= python3
+BASE ?= main
+GPU_TESTS ?= $(wildcard tests/gpu tests/runtime)
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test gpu-test bench lint format types size compile check golden diff clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(INSTALLED) ## make .venv and install the package and its tools there
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; choose one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: venv ## run matmul, softmax and attention, check them, compile them for Hopper
+	@$(BIN)/pykittens demo
+
+test: venv ## the tests that need no GPU
+	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow"
+
+gpu-test: ## the tests that need a GPU, with the python3 that has PyTorch
+	PYTHONPATH=. $(PYTHON) -m pytest -m gpu $(GPU_TESTS)
+
+bench: ## measure the kernels beside the vendor's libraries, with the python3 that has PyTorch
+	PYTHONPATH=. $(PYTHON) benchmarks/run.py
+
+lint: venv ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: venv ## ruff: repair what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: venv ## mypy --strict
+	$(BIN)/mypy
+
+size: venv ## the five largest files; more than 500 lines in one is an error
+	@$(BIN)/python tools/size.py
+
+compile: venv ## compile kernels for the GPU, without one
+	$(BIN)/python -m pytest -n 2 tests/targets
+
+check: lint types test compile size ## all of the above, as before a commit
+
+golden: venv ## write the golden files anew; read the diff before committing
+	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu"
+
+diff: venv ## what a change does to the CUDA text of every example: make diff BASE=main
+	@tools/diff.sh $(BASE) $(BIN)/python
+
+clean: ## remove what was built, .venv included
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,129 @@
+"""The kernels of the examples folder, with arguments to run them on and a bound for what they compute."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+ROUNDING = 2.0**-8  # largest relative error of one rounding to bf16
+
+
+@dataclass(frozen=True)
+class Example:
+    """One kernel and how to call it.
+
+    shapes: of its arguments, the output last, from the sizes. small: sizes the emulator runs in a moment,
+    none a multiple of its tile. large: sizes that fill a GPU. bound: for `error`. work: floating point
+    operations, or bytes where `unit` says so, from the sizes.
+    """
+
+    title: str
+    file: str
+    name: str
+    shapes: Callable[..., tuple[Shape, ...]]
+    small: Shape
+    large: Shape
+    bound: float
+    work: Callable[..., float]
+    unit: str = "TFLOP/s"
+    constants: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the file of an example holds: the kernel and its meaning in float64."""
+
+    kernel: Any
+    reference: Callable[..., Array]
+
+
+def _attention(causal: bool) -> Example:
+    return Example(
+        "attention, causal" if causal else "attention",
+        "04_attention.py",
+        "attention",
+        lambda b, h, n, d: ((b, h, n, d),) * 4,
+        small=(1, 2, 300, 128),
+        large=(16, 16, 1536, 128),
+        # The weights are rounded to bf16 before they meet V, the output once more.
+        bound=4 * ROUNDING,
+        work=lambda b, h, n, d: 4.0 * b * h * n * n * d * (0.5 if causal else 1),
+        constants={"causal": causal},
+    )
+
+
+EXAMPLES = (
+    Example(
+        "add",
+        "01_add.py",
+        "add",
+        lambda m, n: ((m, n),) * 3,
+        small=(100, 130),
+        large=(16384, 4096),
+        bound=ROUNDING,
+        work=lambda m, n: 6.0 * m * n,
+        unit="TB/s",
+    ),
+    Example(
+        "softmax",
+        "02_softmax.py",
+        "softmax",
+        lambda m, n: ((m, n),) * 2,
+        small=(100, 1000),
+        large=(16384, 2048),
+        bound=ROUNDING,
+        work=lambda m, n: 4.0 * m * n,
+        unit="TB/s",
+    ),
+    Example(
+        "matmul",
+        "03_matmul.py",
+        "matmul",
+        lambda m, n, k: ((m, k), (n, k), (m, n)),
+        small=(300, 500, 200),
+        large=(8192, 8192, 8192),
+        bound=ROUNDING,
+        work=lambda m, n, k: 2.0 * m * n * k,
+    ),
+    _attention(causal=False),
+    _attention(causal=True),
+)
+
+
+def folder() -> Path | None:
+    """The examples of the source tree; None where the package was installed without it."""
+    beside = Path(__file__).resolve().parents[2] / "examples"
+    return next((f for f in (beside, Path.cwd() / "examples") if (f / "01_add.py").is_file()), None)
+
+
+def load(folder: Path, example: Example) -> Loaded:
+    """The kernel and the reference that the file of an example holds."""
+    spec = importlib.util.spec_from_file_location(f"example_{example.name}", folder / example.file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Loaded(getattr(module, example.name), module.reference)
+
+
+def arrays(example: Example, sizes: Shape) -> list[Array]:
+    """Random normal inputs in bf16, always the same, and an output of NaN."""
+    rng = np.random.default_rng(0)
+    *inputs, output = example.shapes(*sizes)
+    made: list[Array] = [rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in inputs]
+    return [*made, np.full(output, np.nan, ml_dtypes.bfloat16)]
+
+
+def error(found: Array, expected: Array) -> float:
+    """The largest error of an element, relative to its size plus the root mean square of all; NaN if one is."""
+    scale = np.abs(expected) + np.sqrt(np.mean(expected**2))
+    return float(np.max(np.abs(found.astype(np.float64) - expected) / scale))

@@ -1,0 +1,152 @@
+"""What a user sees when something is wrong, and where in their file it is.
+
+KernelError
+ ├ LanguageError     the kernel says something that has no meaning
+ ├ TypeMismatch      operands that do not fit an operation
+ ├ ArgumentError     what a call passed does not fit the kernel
+ ├ ResourceError     more registers, shared memory or threads than the target has
+ ├ DeadlockError     no role can run
+ ├ AccessError       an address outside its tensor
+ └ BackendError      no compiler, no driver or no such architecture
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+# Kernels and templates are written in the language, so a line of theirs is a user's line.
+_WRITTEN_IN_THE_LANGUAGE = tuple(
+    os.path.join(_PACKAGE, d) + os.sep for d in ("kernels", "templates")
+)
+
+
+@dataclass(frozen=True)
+class Loc:
+    """A place in the user's source: a file, a line and, where the bytecode knows them, columns."""
+
+    file: str
+    line: int
+    function: str
+    code: CodeType | None = field(default=None, compare=False, repr=False)
+    instruction: int = field(default=-1, compare=False, repr=False)
+
+    @staticmethod
+    def here() -> Loc | None:
+        """The innermost frame on the stack that is not the compiler's own."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return None
+        code = frame.f_code
+        return Loc(code.co_filename, frame.f_lineno, code.co_name, code, frame.f_lasti)
+
+    @property
+    def columns(self) -> tuple[int, int] | None:
+        """Start and end column of the expression on its first line, if the bytecode has them."""
+        if self.code is None or self.instruction < 0:
+            return None
+        for index, (line, end_line, start, end) in enumerate(self.code.co_positions()):
+            if index == self.instruction // 2:
+                if line != self.line or start is None or end is None:
+                    return None
+                return start, (end if end_line == line else len(self.text))
+        return None
+
+    @property
+    def text(self) -> str:
+        """The source line, without its line end."""
+        return linecache.getline(self.file, self.line).rstrip()
+
+    def __str__(self) -> str:
+        return f"{_shown_path(self.file)}:{self.line}"
+
+    def excerpt(self) -> str:
+        """The place, the line and carets below the expression, indented for an error text."""
+        lines = [f"  {self}, in {self.function}"]
+        text = self.text
+        if text.strip():
+            indent = len(text) - len(text.lstrip())
+            lines.append(f"    {text.strip()}")
+            if (columns := self.columns) is not None:
+                start, end = max(columns[0], indent), columns[1]
+                # Columns count UTF-8 bytes; carets stand below characters.
+                start = len(text.encode()[:start].decode(errors="ignore"))
+                end = len(text.encode()[:end].decode(errors="ignore"))
+                lines.append("    " + " " * (start - indent) + "^" * max(1, end - start))
+        return "\n".join(lines)
+
+
+def is_user_file(filename: str) -> bool:
+    """Whether a frame of this file is the user's and not the compiler's."""
+    path = os.path.abspath(filename) if not filename.startswith("<") else filename
+    return not path.startswith(_PACKAGE + os.sep) or path.startswith(_WRITTEN_IN_THE_LANGUAGE)
+
+
+def _shown_path(path: str) -> str:
+    if path.startswith("<"):
+        return path
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+class KernelError(Exception):
+    """A fault of the kernel or of a call, told with its operands, its line and, if known, a way out."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operands: Mapping[str, object] | None = None,
+        loc: Loc | None = None,
+        help: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.operands = dict(operands or {})
+        self.loc = loc if loc is not None else Loc.here()
+        self.help = help
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        width = max((len(name) for name in self.operands), default=0)
+        parts += [f"    {name:<{width}} : {value}" for name, value in self.operands.items()]
+        if self.loc is not None:
+            parts.append(self.loc.excerpt())
+        if self.help:
+            parts.append(f"help: {self.help}")
+        return "\n".join(parts)
+
+
+class LanguageError(KernelError):
+    """The kernel says something that has no meaning in the language."""
+
+
+class TypeMismatch(KernelError):
+    """Operands whose types, shapes or dtypes do not fit the operation."""
+
+
+class ArgumentError(KernelError):
+    """The arguments of a call do not fit the kernel."""
+
+
+class ResourceError(KernelError):
+    """The kernel asks for more registers, shared memory or threads than the target has."""
+
+
+class DeadlockError(KernelError):
+    """No role can run: each waits for another."""
+
+
+class AccessError(KernelError):
+    """An access outside a tensor where the language promises nothing."""
+
+
+class BackendError(KernelError):
+    """The compiler, the driver, the device or the architecture that was asked for is not there."""

@@ -1,0 +1,106 @@
+"""The recorder: where nodes go while a kernel function runs once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pykittens.errors import LanguageError
+from pykittens.ir.nodes import Block, Kernel, Node, Role
+from pykittens.ir.values import Global, TileRef, Undefined, Value
+
+
+class Builder:
+    """Holds the open blocks of one kernel while it is recorded."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.stack: list[Block] = [kernel.body]
+        self.role: Role | None = None
+        self.host: dict[Value, Any] = {}  # the arguments of the call being recorded, for static()
+
+    @property
+    def warps(self) -> int:
+        """Warps of the group that runs what is recorded now."""
+        return self.role.warps if self.role is not None else self.kernel.warps
+
+    def append(self, node: Node, results: list[Any] | None = None) -> None:
+        self.stack[-1].nodes.append(node)
+        for value in results or []:
+            self.define(value, node, self.stack[-1])
+
+    @staticmethod
+    def define(value: Value, node: Node, block: Block) -> None:
+        value.block, value.source = block, node
+
+    @contextmanager
+    def inside(self, block: Block) -> Iterator[None]:
+        self.stack.append(block)
+        try:
+            yield
+        finally:
+            self.stack.pop()
+
+    def check_use(self, thing: Any, what: str) -> None:
+        """Raise unless a value may be used here: made in an open block, its stage not yet left."""
+        match thing:
+            case Undefined():
+                thing.fail()
+            case TileRef():
+                for index in thing.index:
+                    self.check_use(index, what)
+            case Global():
+                for index in thing.leading:
+                    self.check_use(index, what)
+            case Value():
+                if thing.block is not None and not any(b is thing.block for b in self.stack):
+                    self._out_of_scope(thing, what)
+                stage = getattr(thing, "stage", None)
+                if stage is not None and stage.left is not None:
+                    raise LanguageError(
+                        f"{what}: `{thing.name or 'the tile'}` belongs to a stage that was left at {stage.left}",
+                        operands={thing.name or "tile": thing.type},
+                        help="a stage is held inside its `with` only",
+                    )
+
+    def _out_of_scope(self, value: Value, what: str) -> None:
+        owner = value.block.owner if value.block is not None else ""
+        raise LanguageError(
+            f"{what}: `{value.name or 'this value'}` is used outside {owner} that made it",
+            operands={
+                value.name or "value": value.type,
+                **({"made at": value.loc} if value.loc else {}),
+            },
+            help="bind the name before the loop to carry it out, or pass tiles between roles through a pipeline",
+        )
+
+
+_local = threading.local()
+
+
+def recording() -> Builder | None:
+    """The recorder of this thread, None outside a kernel."""
+    return getattr(_local, "builder", None)
+
+
+def current(what: str) -> Builder:
+    """The recorder of this thread; a LanguageError naming `what` outside a kernel."""
+    builder = recording()
+    if builder is None:
+        raise LanguageError(
+            f"{what}: only inside a kernel", help="mark the function with @pk.kernel and call that"
+        )
+    return builder
+
+
+@contextmanager
+def record(builder: Builder) -> Iterator[None]:
+    """Make a recorder the one of this thread."""
+    before = recording()
+    _local.builder = builder
+    try:
+        yield
+    finally:
+        _local.builder = before

@@ -1,0 +1,386 @@
+"""The kernel as data. This screen is the whole grammar.
+
+Kernel   = Param* Pipeline* Block             roles stand in the block; without roles it is one group's
+Block    = Node*
+Node     = Call | Require | Grid | Role | For | ForTasks | While | If
+         | Acquire | Leave                    a stage of a pipeline taken by `fill` or `drain`, and left
+         | GiveBack | WaitProducts | WaitStores    placed by passes/waits.py, never written by the user
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pykittens.errors import Loc
+from pykittens.ir.op import Op
+from pykittens.ir.values import Global, Scalar, SharedTile, TileRef, Value
+from pykittens.types.tiles import ST
+
+
+@dataclass(eq=False)
+class Block:
+    """A list of nodes run one after another; `owner` is what an error text calls it."""
+
+    nodes: list[Node] = field(default_factory=list)
+    owner: str = "the loop or branch"
+
+
+@dataclass(eq=False)
+class Call:
+    """An operation. `args` holds handles, tile references and Python constants by parameter name.
+
+    `onto_flight`: a product whose accumulator may itself still be in flight (the wait pass finds out).
+    """
+
+    op: Op[..., Any]
+    args: dict[str, Any]
+    results: list[Value]
+    loc: Loc | None = None
+    onto_flight: bool = False
+
+
+@dataclass(eq=False)
+class Require:
+    """A condition on the arguments, checked on the host at each call."""
+
+    condition: Any
+    message: str
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class Grid:
+    """One block a point of the grid; `index` are this block's coordinates, the last axis fastest."""
+
+    dims: tuple[Any, ...]
+    index: list[Scalar]
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of tasks: its kind and its parameter (rows of a supergroup, heads of a section)."""
+
+    kind: Literal["row_major", "column_major", "supergroup", "longest_first"]
+    size: int = 0
+
+
+@dataclass(eq=False)
+class Tasks:
+    """The tasks of a persistent kernel, shared out among its blocks (or clusters) in an order."""
+
+    dims: tuple[Any, ...]
+    order: Order
+    cluster_axis: int | None = None
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class Carried:
+    """A value carried round a loop: its value before, at the head, at the end of a pass, and after."""
+
+    init: Any
+    param: Value
+    next: Any
+    result: Value
+
+
+@dataclass(eq=False)
+class For:
+    """Run-time loop over range(start, stop, step); step is a compile-time int."""
+
+    index: Scalar
+    start: Any
+    stop: Any
+    step: int
+    body: Block
+    carried: list[Carried] = field(default_factory=list)
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class ForTasks:
+    """Run-time loop over this block's share of the tasks."""
+
+    tasks: Tasks
+    index: list[Scalar]
+    body: Block
+    carried: list[Carried] = field(default_factory=list)
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class While:
+    """Run-time loop: `test` computes `condition` before each pass."""
+
+    test: Block
+    condition: Any
+    body: Block
+    carried: list[Carried] = field(default_factory=list)
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class Merged:
+    """A value that each branch of an If binds."""
+
+    then: Any
+    otherwise: Any
+    result: Value
+
+
+@dataclass(eq=False)
+class If:
+    """Run-time branch."""
+
+    condition: Scalar
+    then: Block
+    otherwise: Block
+    merged: list[Merged] = field(default_factory=list)
+    loc: Loc | None = None
+
+
+RoleKind = Literal["producer", "consumers", "storer", "warps", "warpgroups", "block"]
+
+
+@dataclass(eq=False)
+class Role:
+    """Part of the program run by its own warps: `groups` groups of `warps` warps each."""
+
+    kind: RoleKind
+    groups: int
+    warps: int
+    index: Scalar | None
+    body: Block
+    registers: int | None = None
+    loc: Loc | None = None
+
+    @property
+    def is_service(self) -> bool:
+        """Whether the role moves memory only and shares one warpgroup with the others that do."""
+        return self.kind in ("producer", "storer")
+
+
+Side = Literal["fill", "drain"]
+
+
+@dataclass(eq=False)
+class Pipeline:
+    """A ring of shared stages, each of the same tiles; `reuse` names a pipeline whose memory it takes over."""
+
+    name: str
+    stages: int
+    tiles: dict[str, ST]
+    loc: Loc | None = None
+    reuse: Pipeline | None = None
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage; each tile starts at a multiple of 1024, as the 128-byte swizzle asks."""
+        return sum(-(-t.bytes // 1024) * 1024 for t in self.tiles.values())
+
+    def tile_offset(self, name: str) -> int:
+        """Byte offset of a tile from the start of its stage."""
+        names = list(self.tiles)
+        before = names[: names.index(name)]
+        return sum(-(-self.tiles[n].bytes // 1024) * 1024 for n in before)
+
+
+@dataclass(eq=False)
+class Acquire:
+    """Wait until a stage is free (fill) or full (drain) and take it."""
+
+    pipeline: Pipeline
+    side: Side
+    tiles: dict[str, SharedTile]
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class Stage:
+    """A stage while the user holds it; `left` is where its `with` ended."""
+
+    acquire: Acquire
+    left: Loc | None = None
+
+
+@dataclass(eq=False)
+class Leave:
+    """The end of a `with`: the user is done with the stage."""
+
+    acquire: Acquire
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class GiveBack:
+    """Give drained stages of a pipeline back, oldest first, until `keep` are held.
+
+    That is `count` stages; where not `exact` it may be fewer, in the first passes of a loop.
+    """
+
+    pipeline: Pipeline
+    keep: int
+    count: int
+    exact: bool
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class WaitProducts:
+    """Wait until at most `pending` products are unfinished.
+
+    `completes` are the tiles this makes final, `frees` the register operands that may be overwritten from here,
+    `leaves` the tiles still in flight.
+    """
+
+    pending: int
+    completes: list[Value]
+    frees: list[Value]
+    leaves: list[Value]
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class WaitStores:
+    """Wait for this role's bulk stores: until their source may be overwritten (read) or all is written."""
+
+    read: bool
+    loc: Loc | None = None
+
+
+Loop = For | ForTasks | While
+Node = (
+    Call
+    | Require
+    | Grid
+    | Role
+    | For
+    | ForTasks
+    | While
+    | If
+    | Acquire
+    | Leave
+    | GiveBack
+    | WaitProducts
+    | WaitStores
+)
+
+
+@dataclass(eq=False)
+class Kernel:
+    """A recorded kernel: for one set of dtypes, ranks, constants and static extents."""
+
+    name: str
+    params: list[Global | Scalar]
+    body: Block
+    pipelines: list[Pipeline]
+    constants: dict[str, Any]
+    statics: list[tuple[Any, int]]  # run-time value, the constant it was recorded with
+    warps: int = 4
+    cluster: int = 1
+    inplace: bool = False
+    doc: str = ""
+    loc: Loc | None = None
+    launch: Grid | Tasks | None = None
+
+    @property
+    def roles(self) -> list[Role]:
+        """The roles in program order; a kernel without any is one role of one group."""
+        roles = [n for n in self.body.nodes if isinstance(n, Role)]
+        return roles or [Role("block", 1, self.warps, None, self.body, loc=self.loc)]
+
+    @property
+    def has_roles(self) -> bool:
+        return any(isinstance(n, Role) for n in self.body.nodes)
+
+
+def operands(args: dict[str, Any]) -> Iterator[Value]:
+    """The values among the arguments of a call, those inside tile references included."""
+    for arg in args.values():
+        match arg:
+            case TileRef():
+                yield arg.tensor
+                yield from (i for i in arg.index if isinstance(i, Value))
+            case Value():
+                yield arg
+            case tuple() | list():
+                yield from (a for a in arg if isinstance(a, Value))
+
+
+def inputs(node: Node) -> Iterator[Value]:
+    """The values a node itself uses, without those its blocks use."""
+    loose: list[Any]
+    match node:
+        case Call():
+            yield from operands(node.args)
+            return
+        case Require():
+            loose = [node.condition]
+        case Grid():
+            loose = list(node.dims)
+        case For():
+            loose = [node.start, node.stop, *(c.init for c in node.carried)]
+        case ForTasks():
+            loose = [*node.tasks.dims, *(c.init for c in node.carried)]
+        case While():
+            loose = [c.init for c in node.carried]
+        case If():
+            loose = [node.condition]
+        case WaitProducts():
+            loose = list(node.frees)  # what it completes is made by the product, not read here
+        case _:
+            loose = []
+    yield from (v for v in loose if isinstance(v, Value))
+
+
+def leaving(node: Node) -> Iterator[Value]:
+    """The values that the blocks of a node hand to it: carried to the next pass, or merged."""
+    loose: list[Any]
+    match node:
+        case For() | ForTasks():
+            loose = [c.next for c in node.carried]
+        case While():
+            loose = [node.condition, *(c.next for c in node.carried)]
+        case If():
+            loose = [x for m in node.merged for x in (m.then, m.otherwise)]
+        case _:
+            loose = []
+    yield from (v for v in loose if isinstance(v, Value))
+
+
+def blocks(node: Node) -> list[Block]:
+    """The blocks inside a node, in the order they run."""
+    match node:
+        case For() | ForTasks() | Role():
+            return [node.body]
+        case While():
+            return [node.test, node.body]
+        case If():
+            return [node.then, node.otherwise]
+        case _:
+            return []
+
+
+def walk(block: Block) -> Iterator[Node]:
+    """All nodes of a block and of the blocks inside it, in program order."""
+    for node in block.nodes:
+        yield node
+        for inner in blocks(node):
+            yield from walk(inner)
+
+
+def written(kernel: Kernel) -> list[str]:
+    """Names of the tensors that a kernel writes."""
+    found: dict[str, None] = {}
+    for node in walk(kernel.body):
+        if isinstance(node, Call):
+            for operand in node.op.effects.writes:
+                target = node.args[operand]
+                if isinstance(target, TileRef | Global):
+                    found.setdefault(
+                        (target.tensor if isinstance(target, TileRef) else target.owner).name
+                    )
+    return list(found)

@@ -1,0 +1,16 @@
+"""What happens to a recorded kernel before it runs anywhere: the same for the emulator and every target."""
+
+from __future__ import annotations
+
+from pykittens.ir.nodes import Kernel
+from pykittens.ir.passes.prune import prune
+from pykittens.ir.passes.sink import sink
+from pykittens.ir.passes.waits import place_waits
+
+
+def lower(kernel: Kernel) -> Kernel:
+    """Drop what nothing uses, place waits and releases, move conversions behind them. Changes the kernel in place."""
+    prune(kernel)
+    place_waits(kernel)
+    sink(kernel)
+    return kernel

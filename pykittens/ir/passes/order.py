@@ -1,0 +1,179 @@
+"""Whether a kernel whose stages are given back late can stall.
+
+Roles that meet in pipelines only are a deterministic network: whether it stalls does not depend on the schedule.
+So one run of the barriers alone, for small trip counts, shows it. Loops of two roles have equal trip counts
+where their bounds are the same expression of arguments and tasks; others are varied on their own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from pykittens.ir.nodes import (
+    Acquire,
+    Block,
+    Call,
+    For,
+    ForTasks,
+    GiveBack,
+    If,
+    Kernel,
+    Leave,
+    Pipeline,
+    Role,
+    While,
+    walk,
+)
+from pykittens.ir.values import Value
+
+TASKS = 3  # tasks a block walks in a trial
+RANDOM_TRIALS = 12
+
+
+def find_stalls(kernel: Kernel) -> set[Acquire]:
+    """The acquires at which a role waits for ever while it holds stages; empty if nothing stalls."""
+    if not kernel.pipelines:
+        return set()
+    deepest = max(p.stages for p in kernel.pipelines)
+    trials: list[Trial] = [Trial(fixed=n) for n in range(deepest + 3)]
+    trials += [Trial(seed=seed, most=deepest + 2) for seed in range(RANDOM_TRIALS)]
+    for trial in trials:
+        stalled = _run(kernel, trial)
+        if stalled:
+            return stalled
+    return set()
+
+
+class Trial:
+    """Trip counts and branches for one run: one number for all loops, or drawn for each."""
+
+    def __init__(self, fixed: int | None = None, seed: int = 0, most: int = 0) -> None:
+        self.fixed, self.seed, self.most = fixed, seed, most
+        self.seen: dict[object, int] = {}
+
+    def ordinal(self, thing: object) -> tuple[str, int]:
+        """A number for a thing of no other name, the same in every process."""
+        return ("value", self.seen.setdefault(thing, len(self.seen)))
+
+    def trips(self, key: object, path: tuple[int, ...]) -> int:
+        if self.fixed is not None:
+            return self.fixed
+        return random.Random(f"{self.seed} {key} {path}").randint(0, self.most)
+
+    def taken(self, key: object, path: tuple[int, ...]) -> bool:
+        return random.Random(f"{self.seed} {self.fixed} {key} {path}").random() < 0.5
+
+
+class _Walker:
+    """One role of the network."""
+
+    def __init__(self, role: Role, trial: Trial, names: dict[Value, object]) -> None:
+        self.trial, self.names = trial, names
+        self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)
+        self.given: dict[Pipeline, int] = defaultdict(int)
+        self.filled: dict[Pipeline, int] = defaultdict(int)
+        self.left: dict[Pipeline, int] = defaultdict(int)
+        self.steps = self.run(role.body, ())
+        self.waiting: Acquire | None = None
+        self.done = False
+
+    def run(self, block: Block, path: tuple[int, ...]) -> Iterator[Acquire]:
+        for node in block.nodes:
+            match node:
+                case Acquire():
+                    yield node
+                    self.taken[node.pipeline, node.side] += 1
+                case Leave():
+                    self.filled[node.acquire.pipeline] += 1
+                case GiveBack():
+                    self.given[node.pipeline] = max(
+                        self.given[node.pipeline], self.taken[node.pipeline, "drain"] - node.keep
+                    )
+                case For():
+                    for i in range(self.trips(node, path)):
+                        yield from self.run(node.body, (*path, i))
+                case ForTasks():
+                    for i in range(TASKS):
+                        self.names.update({v: ("task", axis) for axis, v in enumerate(node.index)})
+                        yield from self.run(node.body, (*path, i))
+                case While():
+                    for i in range(self.trial.trips(self.trial.ordinal(node), path)):
+                        yield from self.run(node.body, (*path, i))
+                case If():
+                    side = self.trial.taken(self.key(node.condition), path)
+                    yield from self.run(node.then if side else node.otherwise, path)
+                case _:
+                    pass
+
+    def trips(self, node: For, path: tuple[int, ...]) -> int:
+        span = _minus(self.key(node.stop), self.key(node.start))
+        if node.step < 0:
+            span = _minus(self.key(node.start), self.key(node.stop))
+        if isinstance(span, int):
+            return max(0, min(-(-span // abs(node.step)), 8))
+        return self.trial.trips((span, abs(node.step)), path)
+
+    def key(self, value: Any) -> object:
+        """Equal for values that are the same expression of arguments and tasks."""
+        if not isinstance(value, Value):
+            return value
+        if value in self.names:
+            return self.names[value]
+        if isinstance(value.source, Call) and value.source.op.effects.pure:
+            args = tuple(self.key(a) for a in value.source.args.values())
+            match value.source.op.name, args:
+                case "sub", (a, b):
+                    return _minus(a, b)
+                case name, _:
+                    return (name, args)
+        return self.trial.ordinal(value)
+
+    def holds(self) -> bool:
+        """Whether it has drained stages that it has not given back."""
+        return any(n > self.given[p] for (p, side), n in self.taken.items() if side == "drain")
+
+
+def _minus(a: object, b: object) -> object:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    return a if b == 0 else ("sub", (a, b))
+
+
+def _run(kernel: Kernel, trial: Trial) -> set[Acquire]:
+    walkers = [_Walker(role, trial, {}) for role in kernel.roles]
+    sides = {
+        (p, side): [
+            w for w, r in zip(walkers, kernel.roles, strict=True) if _takes(r.body, p, side)
+        ]
+        for p in kernel.pipelines
+        for side in ("fill", "drain")
+    }
+    moved = True
+    while moved:
+        moved = False
+        for walker in walkers:
+            while not walker.done and (walker.waiting is None or _ready(walker, sides)):
+                walker.waiting = next(walker.steps, None)
+                walker.done = walker.waiting is None
+                moved = True
+    return {w.waiting for w in walkers if w.waiting is not None and w.holds()}
+
+
+def _ready(walker: _Walker, sides: dict[tuple[Pipeline, str], list[_Walker]]) -> bool:
+    node = walker.waiting
+    assert node is not None
+    count = walker.taken[node.pipeline, node.side]
+    if node.side == "drain":
+        return all(w.filled[node.pipeline] > count for w in sides[node.pipeline, "fill"])
+    return all(
+        w.given[node.pipeline] > count - node.pipeline.stages for w in sides[node.pipeline, "drain"]
+    )
+
+
+def _takes(block: Block, pipeline: Pipeline, side: str) -> bool:
+    return any(
+        isinstance(n, Acquire) and n.pipeline is pipeline and n.side == side for n in walk(block)
+    )

@@ -1,0 +1,47 @@
+"""Moves a conversion to a narrower type behind the waits that stand before its first use.
+
+While a product reads its operand from registers, the next operand cannot take their place. Converted behind the
+wait it can, and the wide tile is what waits.
+"""
+
+from __future__ import annotations
+
+from pykittens.ir.nodes import Block, Call, Kernel, WaitProducts, blocks, inputs, leaving, walk
+
+
+def sink(kernel: Kernel) -> None:
+    """Sink conversions in every block."""
+    for role in kernel.roles:
+        _sink(role.body)
+
+
+def _sink(block: Block) -> None:
+    for node in list(block.nodes):
+        for inner in blocks(node):
+            _sink(inner)
+        if isinstance(node, Call) and node.op.effects.narrows:
+            _move(block, node)
+
+
+def _move(block: Block, call: Call) -> None:
+    nodes = block.nodes
+    start = nodes.index(call)
+    last_wait = start
+    for position in range(start + 1, len(nodes)):
+        node = nodes[position]
+        if any(call.results[0] is v for v in inputs(node)) or _used_inside(call, node):
+            break
+        if isinstance(node, WaitProducts):
+            last_wait = position
+    if last_wait > start:
+        nodes.insert(last_wait + 1, call)
+        del nodes[start]
+
+
+def _used_inside(call: Call, node: object) -> bool:
+    return any(
+        call.results[0] is v
+        for inner in blocks(node)  # type: ignore[arg-type]
+        for n in walk(inner)
+        for v in (*inputs(n), *leaving(n))
+    )

@@ -1,0 +1,142 @@
+"""A kernel as text, for people and for golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pykittens.ir.nodes import (
+    Acquire,
+    Block,
+    Call,
+    Carried,
+    For,
+    ForTasks,
+    GiveBack,
+    Grid,
+    If,
+    Kernel,
+    Leave,
+    Node,
+    Require,
+    Role,
+    WaitProducts,
+    WaitStores,
+    While,
+)
+from pykittens.ir.values import Global, TileRef, Value
+
+
+class Names:
+    """A name for each value: the user's where there is one, numbered where it is taken."""
+
+    def __init__(self) -> None:
+        self.names: dict[Value, str] = {}
+        self.taken: set[str] = set()
+
+    def __call__(self, value: Value) -> str:
+        if value not in self.names:
+            stem = value.name or "t"
+            name, number = stem, 1
+            while name in self.taken or (not value.name and number == 1):
+                name, number = f"{stem}{number}", number + 1
+                if name not in self.taken:
+                    break
+            self.taken.add(name)
+            self.names[value] = name
+        return self.names[value]
+
+
+def text(kernel: Kernel) -> str:
+    """The kernel, a node a line."""
+    names = Names()
+    lines = [f"kernel {kernel.name}({', '.join(f'{names(p)}: {p.type}' for p in kernel.params)})"]
+    for p in kernel.pipelines:
+        tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
+        lines.append(f"  pipeline {p.name}: {p.stages} x ({tiles})")
+    lines += [f"  static {_operand(v, names)} = {n}" for v, n in kernel.statics]
+    lines += _block(kernel.body, names, "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _block(block: Block, names: Names, indent: str) -> Iterator[str]:
+    for node in block.nodes:
+        for line in _node(node, names):
+            yield indent + line
+
+
+def _node(node: Node, names: Names) -> Iterator[str]:
+    match node:
+        case Call():
+            args = ", ".join(f"{n}={_operand(a, names)}" for n, a in node.args.items())
+            results = ", ".join(f"{names(r)}: {r.type} = " for r in node.results)
+            yield f"{results}{node.op.name}({args})"
+        case Require():
+            yield f"require {_operand(node.condition, names)}"
+        case Grid():
+            dims = ", ".join(_operand(d, names) for d in node.dims)
+            yield f"{', '.join(names(i) for i in node.index)} = grid({dims})"
+        case Role():
+            index = f" as {names(node.index)}" if node.index is not None else ""
+            yield f"{node.kind} x {node.groups}{index}:"
+            yield from _block(node.body, names, "  ")
+        case For():
+            bounds = ", ".join(_operand(b, names) for b in (node.start, node.stop, node.step))
+            yield f"for {names(node.index)} in range({bounds}){_carried(node.carried, names)}:"
+            yield from _block(node.body, names, "  ")
+            yield from _yields(node.carried, names)
+        case ForTasks():
+            dims = ", ".join(_operand(d, names) for d in node.tasks.dims)
+            index = ", ".join(names(i) for i in node.index)
+            yield f"for {index} in tasks({dims}; {node.tasks.order.kind}){_carried(node.carried, names)}:"
+            yield from _block(node.body, names, "  ")
+            yield from _yields(node.carried, names)
+        case While():
+            yield f"while{_carried(node.carried, names)}:"
+            yield from _block(node.test, names, "  test: ")
+            yield f"  test: {_operand(node.condition, names)}"
+            yield from _block(node.body, names, "  ")
+            yield from _yields(node.carried, names)
+        case If():
+            yield f"if {_operand(node.condition, names)}:"
+            yield from _block(node.then, names, "  ")
+            if node.otherwise.nodes:
+                yield "else:"
+                yield from _block(node.otherwise, names, "  ")
+            for m in node.merged:
+                choices = f"{_operand(m.then, names)} or {_operand(m.otherwise, names)}"
+                yield f"{names(m.result)}: {m.result.type} = {choices}"
+        case Acquire():
+            tiles = ", ".join(names(t) for t in node.tiles.values())
+            yield f"{tiles} = {node.pipeline.name}.{node.side}()"
+        case Leave():
+            yield f"{node.acquire.pipeline.name}: the stage is filled"
+        case GiveBack():
+            count = f"{node.count}" if node.exact else f"up to {node.count}"
+            yield f"{node.pipeline.name}: give back {count}, keep {node.keep}"
+        case WaitProducts():
+            yield f"wait for products, {node.pending} pending: {', '.join(names(v) for v in node.completes)}"
+        case WaitStores():
+            yield f"wait until stores have {'read' if node.read else 'written'}"
+
+
+def _carried(carried: list[Carried], names: Names) -> str:
+    parts = ", ".join(f"{names(c.param)} = {_operand(c.init, names)}" for c in carried)
+    return f" carrying {parts}" if parts else ""
+
+
+def _yields(carried: list[Carried], names: Names) -> Iterator[str]:
+    for c in carried:
+        yield f"  next {names(c.param)} = {_operand(c.next, names)}, after the loop {names(c.result)}"
+
+
+def _operand(thing: Any, names: Names) -> str:
+    match thing:
+        case TileRef():
+            return f"{names(thing.tensor)}[{', '.join(_operand(i, names) for i in thing.index)}]"
+        case Global():
+            return names(thing.owner)
+        case Value():
+            return names(thing)
+        case _:
+            return str(thing)

@@ -1,0 +1,107 @@
+"""Which part of the work a block does: one tile of a grid, or a share of the tasks in an order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykittens.errors import LanguageError, Loc
+from pykittens.ir.build import current
+from pykittens.ir.nodes import Grid, Order, Tasks
+from pykittens.ir.values import Scalar, describe
+from pykittens.lang.loops import Range
+from pykittens.types.dtypes import int32
+from pykittens.types.tiles import SCALAR
+
+row_major = Order("row_major")
+column_major = Order("column_major")
+
+
+def supergroup(rows: int) -> Order:
+    """Columns of `rows` rows of tiles after one another: both operands of the group stay in the L2 cache."""
+    if not isinstance(rows, int) or rows < 1:
+        raise LanguageError(f"supergroup: takes a positive compile-time int, not {describe(rows)}")
+    return Order("supergroup", rows)
+
+
+class _LongestFirst(Order):
+    """`longest_first`, or `longest_first(heads)` to say how many heads make a section."""
+
+    def __call__(self, heads: int) -> Order:
+        if not isinstance(heads, int) or heads < 1:
+            raise LanguageError(
+                f"longest_first: takes a positive compile-time int, not {describe(heads)}"
+            )
+        return _LongestFirst("longest_first", heads)
+
+
+longest_first = _LongestFirst("longest_first", 16)
+
+
+def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
+    builder = current(word)
+    if builder.role is not None:
+        raise LanguageError(f"pk.{word}: stands before the roles, not in one")
+    if builder.kernel.launch is not None:
+        raise LanguageError(
+            f"pk.{word}: a kernel has one grid or one set of tasks",
+            operands={"the first": builder.kernel.launch.loc},
+        )
+    if not 1 <= len(dims) <= 5:
+        raise LanguageError(f"pk.{word}: takes 1 to 5 extents, not {len(dims)}")
+    for d in dims:
+        builder.check_use(d, f"pk.{word}")
+        if not isinstance(d, int) and not (isinstance(d, Scalar) and d.dtype == int32):
+            raise LanguageError(f"pk.{word}: an extent is an int32, not {describe(d)}")
+
+
+def grid(*dims: Any) -> tuple[Scalar, ...]:
+    """One block a point of a grid of these extents; returns this block's coordinates, the last axis fastest."""
+    _check_dims("grid", dims)
+    builder = current("grid")
+    index = [Scalar(SCALAR(int32)) for _ in dims]
+    node = Grid(dims, index, Loc.here())
+    builder.kernel.launch = node
+    builder.append(node, index)
+    return tuple(index)
+
+
+def persistent(dims: tuple[Any, ...], order: Order = row_major, *, cluster_axis: int = 0) -> Tasks:
+    """The tasks (i, j, ...) of a grid of these extents; as many blocks as the device holds share them.
+
+    Iterating gives this block's tasks: block i takes i, i + blocks, ... in the order. Where the kernel has
+    clusters, the blocks of one take neighbours along `cluster_axis`; past its end they have nothing to write.
+    """
+    dims = tuple(dims)
+    _check_dims("persistent", dims)
+    if not isinstance(order, Order):
+        raise LanguageError(
+            f"pk.persistent: `order` must be an order such as pk.row_major, not {describe(order)}"
+        )
+    if order.kind in ("supergroup", "column_major") and len(dims) < 2:
+        raise LanguageError(
+            f"pk.persistent: the order {order.kind} needs two extents or more, not {len(dims)}"
+        )
+    kernel = current("persistent").kernel
+    if not 0 <= cluster_axis < len(dims):
+        raise LanguageError(
+            f"pk.persistent: `cluster_axis` must be one of the {len(dims)} axes, not {cluster_axis}"
+        )
+    tasks = Tasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
+    kernel.launch = tasks
+    return tasks
+
+
+def range_(start: Any, stop: Any = None, step: int = 1) -> Range:
+    """A run-time loop: `pk.range(stop)` or `pk.range(start, stop, step)`; step is a compile-time int."""
+    if stop is None:
+        start, stop = 0, start
+    for name, bound in (("start", start), ("stop", stop)):
+        if isinstance(bound, bool) or (
+            not isinstance(bound, int) and not (isinstance(bound, Scalar) and bound.dtype == int32)
+        ):
+            raise LanguageError(f"pk.range: `{name}` must be an int32, not {describe(bound)}")
+    if not isinstance(step, int) or isinstance(step, bool) or step == 0:
+        raise LanguageError(
+            f"pk.range: `step` must be a compile-time int other than 0, not {describe(step)}"
+        )
+    return Range(start, stop, step)

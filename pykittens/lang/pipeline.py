@@ -1,0 +1,130 @@
+"""Pipelines: rings of shared stages between roles, and the types of shared tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykittens.errors import LanguageError, Loc, TypeMismatch
+from pykittens.ir.build import current
+from pykittens.ir.nodes import Acquire, Leave, Pipeline, Side, Stage
+from pykittens.ir.values import SharedTile, describe
+from pykittens.types.dtypes import DType
+from pykittens.types.tiles import ST, shared_tile
+
+
+def st(dtype: DType, rows: int, cols: int) -> ST:
+    """A shared tile of rows x cols, as a pipeline takes it; sides are multiples of 16 and at most 256 rows."""
+    if not isinstance(dtype, DType) or dtype.bits not in (16, 32):
+        raise TypeMismatch(f"st: `dtype` must be bf16, f16, f32 or int32, not {describe(dtype)}")
+    for name, side in (("rows", rows), ("cols", cols)):
+        if not isinstance(side, int) or side <= 0 or side % 16:
+            raise TypeMismatch(
+                f"st: `{name}` must be a positive multiple of 16, known when the kernel is compiled, "
+                f"not {describe(side)}",
+                help="pk.static(...) makes an extent a compile-time constant"
+                if not isinstance(side, int)
+                else None,
+            )
+    if rows > 256:
+        raise TypeMismatch(f"st: the copy engine moves at most 256 rows at a time, not {rows}")
+    return shared_tile(dtype, rows, cols)
+
+
+class NamedTiles:
+    """The tiles of a stage of a pipeline made with names: `stage.a`, `stage.b`."""
+
+    def __init__(self, tiles: dict[str, SharedTile]) -> None:
+        self._tiles = tiles
+
+    def __getattr__(self, name: str) -> SharedTile:
+        try:
+            return self._tiles[name]
+        except KeyError:
+            known = ", ".join(self._tiles)
+            raise LanguageError(f"the stage has no tile `{name}`", help=f"it has {known}") from None
+
+
+class _StageContext:
+    """`with pipeline.fill() as stage`: the stage while it is held."""
+
+    def __init__(self, pipeline: Pipeline, side: Side) -> None:
+        self.pipeline, self.side = pipeline, side
+        self.name = ""
+        self.name_by_assignment = True
+        self.loc = Loc.here()
+
+    def __enter__(self) -> Any:
+        builder = current(self.side)
+        if builder.role is None and builder.kernel.has_roles:
+            raise LanguageError(f"{self.side}: a stage is taken inside a role")
+        tiles: dict[str, SharedTile] = {}
+        self.acquire = Acquire(self.pipeline, self.side, tiles, self.loc)
+        self.stage = Stage(self.acquire)
+        for field, type_ in self.pipeline.tiles.items():
+            tile = SharedTile(type_, field or self.name, self.loc)
+            tile.stage = self.stage
+            tiles[field] = tile
+        builder.append(self.acquire, list(tiles.values()))
+        return tiles[""] if "" in tiles else NamedTiles(tiles)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            builder = current(self.side)
+            loc = Loc.here()
+            self.stage.left = loc
+            builder.append(Leave(self.acquire, loc))
+
+
+class Ring:
+    """A pipeline in the user's hand: `fill()` takes a free stage, `drain()` a full one."""
+
+    name_by_assignment = True
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    @property
+    def name(self) -> str:
+        return self._pipeline.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._pipeline.name = name
+
+    def fill(self) -> _StageContext:
+        """`with ring.fill() as stage`: wait until a stage is free; it is full when the `with` is left and all
+        copies have landed."""
+        return _StageContext(self._pipeline, "fill")
+
+    def drain(self) -> _StageContext:
+        """`with ring.drain() as stage`: wait until a stage is full; it is given back when the `with` is left and
+        the products that read it are done."""
+        return _StageContext(self._pipeline, "drain")
+
+
+def pipeline(
+    stages: int, tile: ST | None = None, *, reuse: Ring | None = None, **tiles: ST
+) -> Ring:
+    """A ring of `stages` stages of shared memory: of one tile, or of several by name.
+
+    `reuse` takes over the memory of a pipeline that is done with when this one is first filled.
+    """
+    builder = current("pipeline")
+    if builder.role is not None:
+        raise LanguageError("pk.pipeline: stands before the roles, which share it")
+    if not isinstance(stages, int) or stages < 1:
+        raise LanguageError(
+            f"pk.pipeline: `stages` must be a positive compile-time int, not {describe(stages)}"
+        )
+    if (tile is None) == (not tiles):
+        raise LanguageError("pk.pipeline: takes one tile, or tiles by name")
+    fields = {"": tile} if tile is not None else tiles
+    for name, type_ in fields.items():
+        if not isinstance(type_, ST):
+            raise LanguageError(
+                f"pk.pipeline: `{name or 'tile'}` must be a shared tile such as pk.st(pk.bf16, 128, 64), "
+                f"not {describe(type_)}"
+            )
+    made = Pipeline("", stages, fields, Loc.here(), reuse._pipeline if reuse is not None else None)
+    builder.kernel.pipelines.append(made)
+    return Ring(made)

@@ -1,0 +1,44 @@
+"""What can be written with operations is a function, not an operation."""
+
+from __future__ import annotations
+
+import math
+
+from pykittens.ir.values import RegTile, RegVector
+from pykittens.ops.map import exp2, maximum, where
+from pykittens.ops.reduce import row_max, row_sum
+from pykittens.types.dtypes import DType
+
+inf = math.inf
+log2e = math.log2(math.e)
+
+
+def online_softmax(
+    s: RegTile,
+    scale: float,
+    m: RegVector | None = None,
+    l: RegVector | None = None,  # noqa: E741
+    *,
+    to: DType,
+) -> tuple[RegTile, RegVector, RegVector, RegVector | None]:
+    """One step of a softmax along rows that sees a row in parts: (p, m, l, alpha).
+
+    p = 2^((s - m) scale) rounded to `to`; m the row maximum so far, unscaled; l the sum of p so far, in f32
+    and before the rounding; alpha the factor that what was summed before is to be multiplied by, None in the
+    first step. `scale` > 0 holds log2(e). A row that is -inf throughout gives p = 0.
+    Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+    """
+    highest = row_max(s) if m is None else maximum(m, row_max(s))
+    shift = where(highest == -inf, 0.0, highest) * scale
+    p = exp2(s * scale - shift)
+    if m is None or l is None:
+        return p.to(to), highest, row_sum(p), None
+    alpha = exp2(m * scale - shift)
+    return p.to(to), highest, l * alpha + row_sum(p), alpha
+
+
+def normalize(o: RegTile, l: RegVector) -> RegTile:  # noqa: E741
+    """o / l row by row, and 0 where l is 0: a row that saw nothing."""
+    empty = l == 0.0
+    result: RegTile = o * where(empty, 0.0, 1.0 / where(empty, 1.0, l))
+    return result

@@ -1,0 +1,124 @@
+"""Runs a kernel function once and keeps what it did."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pykittens.errors import LanguageError, Loc
+from pykittens.ir.build import Builder, current, record
+from pykittens.ir.evaluate import host_value
+from pykittens.ir.nodes import Block, Kernel, Require
+from pykittens.ir.values import Global, Scalar, Value, describe
+from pykittens.types.dtypes import DType, bool_, int32
+from pykittens.types.tiles import GL, SCALAR
+
+
+@dataclass(frozen=True)
+class TensorArg:
+    """What recording must know of a tensor: its type, and its extents for `static`."""
+
+    type: GL
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ScalarArg:
+    """What recording must know of a number: its dtype, and its value for `static`."""
+
+    dtype: DType
+    value: int | float | bool
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `@pk.kernel(...)` was given."""
+
+    warps: int = 4
+    cluster: int = 1
+    inplace: bool = False
+
+
+def trace(
+    function: Callable[..., Any],
+    args: dict[str, TensorArg | ScalarArg],
+    constants: dict[str, Any],
+    options: Options,
+) -> Kernel:
+    """The kernel that a rewritten function records for arguments of these types and these constants."""
+    params: list[Global | Scalar] = []
+    values: dict[Value, Any] = {}
+    for name, arg in args.items():
+        if isinstance(arg, TensorArg):
+            extents = tuple(
+                Scalar(SCALAR(int32), f"{name}_n{axis}") for axis in range(arg.type.rank)
+            )
+            params.append(Global(arg.type, name, extents))
+            values.update(zip(extents, arg.shape, strict=True))
+        else:
+            params.append(Scalar(SCALAR(arg.dtype), name))
+            values[params[-1]] = arg.value
+    code = function.__code__
+    kernel = Kernel(
+        name=function.__name__,
+        params=params,
+        body=Block(owner="the kernel"),
+        pipelines=[],
+        constants=constants,
+        statics=[],
+        warps=options.warps,
+        cluster=options.cluster,
+        inplace=options.inplace,
+        doc=inspect.getdoc(function) or "",
+        loc=Loc(code.co_filename, code.co_firstlineno, code.co_name),
+    )
+    builder = Builder(kernel)
+    builder.host = values
+    with record(builder):
+        result = function(*params, **constants)
+    if result is not None:
+        raise LanguageError(
+            f"{kernel.name}: a kernel returns nothing, this one returned {describe(result)}",
+            loc=kernel.loc,
+            help="write results to a tensor that the caller passes",
+        )
+    for index, pipeline in enumerate(kernel.pipelines):
+        pipeline.name = pipeline.name or f"ring{index}"
+    return kernel
+
+
+def make_static(value: Any) -> int:
+    """The value that an extent has in the call being recorded; the kernel is kept for that value only."""
+    if isinstance(value, int):
+        return value
+    builder = current("static")
+    if not isinstance(value, Scalar) or value.dtype != int32:
+        raise LanguageError(f"static: takes an extent or an int32, not {describe(value)}")
+    known = host_value(value, builder.host)
+    if known is None:
+        raise LanguageError(
+            "static: the value is not known on the host",
+            operands={value.name or "value": value.type},
+            help="only extents, scalar arguments and what is computed from them are",
+        )
+    builder.kernel.statics.append((value, known))
+    return int(known)
+
+
+def require(condition: Any, message: str) -> None:
+    """Refuse the call, with this message, unless the condition holds; checked on the host at each call."""
+    builder = current("require")
+    builder.check_use(condition, "require")
+    if builder.role is not None or len(builder.stack) > 1:
+        raise LanguageError(
+            "require: stands at the head of the kernel, outside roles, loops and branches"
+        )
+    if not isinstance(condition, bool) and not (
+        isinstance(condition, Scalar) and condition.dtype == bool_
+    ):
+        raise LanguageError(
+            f"require: the condition must be a truth about the arguments, not {describe(condition)}"
+        )
+    builder.append(Require(condition, message, Loc.here()))

@@ -1,0 +1,43 @@
+"""Masks: what lies outside a matrix or above its diagonal becomes -inf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pykittens.ir.op import Mismatch
+from pykittens.ir.values import RegTile, Scalar, describe
+from pykittens.ops.core import op
+from pykittens.types.tiles import RT
+
+
+@op()
+def mask(
+    tile: RegTile, row: Any, col: Any, cols: Any, causal: bool = False, offset: Any = 0
+) -> RegTile:
+    """The tile with -inf where column >= cols and, when causal, where column > row + offset.
+
+    `row` and `col` are the coordinates of the tile's first element.
+    """
+
+
+@mask.type
+def _mask_type(tile: Any, row: Any, col: Any, cols: Any, causal: Any, offset: Any) -> RT:
+    if not isinstance(tile, RegTile) or not tile.dtype.is_float:
+        raise Mismatch(f"`tile` must be a register tile of floats, not {describe(tile)}")
+    for name, x in (("row", row), ("col", col), ("cols", cols), ("offset", offset)):
+        if not isinstance(x, int) and not (isinstance(x, Scalar) and x.dtype.kind == "int"):
+            raise Mismatch(f"`{name}` must be an int32, not {describe(x)}")
+    if not isinstance(causal, bool):
+        raise Mismatch(f"`causal` must be a compile-time bool, not {describe(causal)}")
+    return tile.type
+
+
+@mask.numpy
+def _mask_numpy(tile: Any, row: int, col: int, cols: int, causal: bool, offset: int) -> Any:
+    rows_, cols_ = np.ogrid[row : row + tile.shape[0], col : col + tile.shape[1]]
+    stays = cols_ < cols
+    if causal:
+        stays = stays & (cols_ <= rows_ + offset)
+    return np.where(stays, tile, tile.dtype.type(-np.inf))

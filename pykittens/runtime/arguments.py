@@ -1,0 +1,253 @@
+"""What a call passed, held against what a kernel takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import ArgumentError, Loc
+from pykittens.ir.evaluate import host_value
+from pykittens.ir.nodes import Kernel, Require, walk, written
+from pykittens.ir.values import Global, Value
+from pykittens.lang.trace import ScalarArg, TensorArg
+from pykittens.runtime.arrays import Array, Device, describe
+from pykittens.types.dtypes import DTYPES, DType, bool_, f32, int32
+from pykittens.types.tiles import GL
+
+INT32 = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The signature of a kernel: what it takes by position, and its compile-time constants by keyword."""
+
+    name: str
+    positional: tuple[str, ...]
+    constants: dict[str, Any]
+    loc: Loc
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> Parameters:
+        positional, constants = [], {}
+        code = function.__code__
+        loc = Loc(code.co_filename, code.co_firstlineno, code.co_name)
+        for p in inspect.signature(function).parameters.values():
+            if p.kind is p.KEYWORD_ONLY:
+                constants[p.name] = p.default
+            elif p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty:
+                positional.append(p.name)
+            else:
+                raise ArgumentError(
+                    f"{function.__name__}: `{p.name}` must be a plain or a keyword-only parameter",
+                    loc=loc,
+                    help="arguments without a default are tensors and numbers; constants follow a `*`",
+                )
+        return Parameters(function.__name__, tuple(positional), constants, loc)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arguments and the constants by name."""
+        values, constants = dict(zip(self.positional, args, strict=False)), {}
+        takes = ", ".join((*self.positional, *(f"{c}=" for c in self.constants)))
+        extra = len(args) - len(self.positional)
+        if extra > 0:
+            raise ArgumentError(f"{self.name}: {extra} argument{'s' * (extra > 1)} too many", help=f"it takes {takes}")
+        for name, value in kwargs.items():
+            if name in self.constants:
+                constants[name] = value
+            elif name in self.positional and name not in values:
+                values[name] = value
+            else:
+                word = "given twice" if name in values else "not one of its arguments"
+                raise ArgumentError(f"{self.name}: `{name}` is {word}", help=f"it takes {takes}")
+        missing = [n for n in self.positional if n not in values]
+        missing += [n for n, d in self.constants.items() if n not in constants and d is inspect.Parameter.empty]
+        if missing:
+            raise ArgumentError(f"{self.name}: `{missing[0]}` is missing", help=f"it takes {takes}")
+        for name, default in self.constants.items():
+            constants.setdefault(name, default)
+            try:
+                hash(constants[name])
+            except TypeError:
+                raise ArgumentError(
+                    f"{self.name}: `{name}` is a compile-time constant and must be hashable, "
+                    f"not a {type(constants[name]).__name__}"
+                ) from None
+        return {n: values[n] for n in self.positional}, constants
+
+
+@dataclass
+class Arguments:
+    """The checked arguments of one call."""
+
+    tensors: dict[str, Array]
+    scalars: dict[str, int | float | bool]
+    constants: dict[str, Any]
+    device: Device
+
+    @property
+    def types(self) -> dict[str, TensorArg | ScalarArg]:
+        """What recording sees of them."""
+        found: dict[str, TensorArg | ScalarArg] = {}
+        for name, a in self.tensors.items():
+            dtype = DTYPES[a.dtype]
+            found[name] = TensorArg(GL(dtype, len(a.shape), reachable(a)), tuple(a.shape))
+        for name, s in self.scalars.items():
+            found[name] = ScalarArg(scalar_dtype(s), s)
+        return found
+
+
+def scalar_dtype(value: int | float | bool) -> DType:
+    """The dtype with which a Python number is passed."""
+    return bool_ if isinstance(value, bool) else int32 if isinstance(value, int) else f32
+
+
+def reachable(array: Array) -> bool:
+    """Whether the copy engine can address a tensor: 16-byte base and strides, no empty and no repeated axis."""
+    size = array.itemsize
+    if array.address % 16 or 0 in array.shape:
+        return False
+    outer = zip(array.shape[:-1], array.strides[:-1], strict=True)
+    return all(n == 1 or (s > 0 and s * size % 16 == 0 and s * size < 2**40) for n, s in outer)
+
+
+def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+    """The arguments of a call, or an ArgumentError that says which is wrong."""
+    values, constants = parameters.bind(args, kwargs)
+    tensors: dict[str, Array] = {}
+    scalars: dict[str, int | float | bool] = {}
+    for name, value in values.items():
+        if isinstance(value, np.bool_ | np.integer | np.floating):
+            value = value.item()
+        if isinstance(value, bool | int | float):
+            if isinstance(value, int) and value not in INT32:
+                raise ArgumentError(f"{parameters.name}: `{name}` = {value} is outside the range of int32")
+            scalars[name] = value
+            continue
+        array = describe(value)
+        if array is None:
+            raise ArgumentError(
+                f"{parameters.name}: `{name}` must be an array or a number, not {type(value).__name__}",
+                help="NumPy arrays, PyTorch tensors and anything with __dlpack__ are arrays",
+            )
+        _check_array(parameters, name, array)
+        tensors[name] = array
+    if not tensors:
+        raise ArgumentError(f"{parameters.name}: at least one argument must be an array")
+    devices = {a.device for a in tensors.values()}
+    if len(devices) > 1:
+        raise ArgumentError(
+            f"{parameters.name}: all arrays must be on one device",
+            operands={n: f"on {place(a.device)}" for n, a in tensors.items()},
+        )
+    return Arguments(tensors, scalars, constants, devices.pop())
+
+
+def place(device: Device) -> str:
+    """A device as PyTorch writes it."""
+    return device if isinstance(device, str) else f"{device[0]}:{device[1]}"
+
+
+def _check_array(parameters: Parameters, name: str, array: Array) -> None:
+    def fail(message: str, help: str | None = None) -> None:
+        raise ArgumentError(f"{parameters.name}: `{name}` {message}", operands={name: array}, help=help)
+
+    if array.dtype not in DTYPES:
+        fail(f"is {array.dtype}, which kernels do not compute with", help=f"the dtypes are {', '.join(DTYPES)}")
+    if not 1 <= len(array.shape) <= 5:
+        fail(f"has rank {len(array.shape)}, kernels take rank 1 to 5")
+    if array.shape[-1] > 1 and array.strides[-1] != 1:
+        fail(f"has a last stride of {array.strides[-1]}, it must be 1", help=f"pass a contiguous copy of `{name}`")
+    if any(s < 0 for n, s in zip(array.shape, array.strides, strict=True) if n > 1):
+        fail("has a negative stride", help=f"pass a contiguous copy of `{name}`")
+    if any(n not in INT32 for n in array.shape):
+        fail("has an extent outside the range of int32")
+
+
+# -- what a recorded kernel asks of its arguments --------------------------------------------------
+
+
+def known_values(kernel: Kernel, arguments: Arguments) -> dict[Value, Any]:
+    """Every extent and scalar argument, by the value that stands for it in the kernel."""
+    known: dict[Value, Any] = {}
+    for param in kernel.params:
+        if isinstance(param, Global):
+            known.update(zip(param.extents, arguments.tensors[param.name].shape, strict=True))
+        else:
+            known[param] = arguments.scalars[param.name]
+    return known
+
+
+def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Value, Any]) -> None:
+    """Raise the first `require` that does not hold, and refuse outputs that cannot be written."""
+    for node in walk(kernel.body):
+        if isinstance(node, Require) and not host_value(node.condition, known):
+            shown: dict[str, object] = dict(arguments.tensors)
+            raise ArgumentError(f"{kernel.name}: {node.message}", operands=shown | arguments.scalars, loc=node.loc)
+    outputs = written(kernel)
+    for name in outputs:
+        array = arguments.tensors[name]
+        if not array.writable:
+            raise ArgumentError(f"{kernel.name}: `{name}` is written and is read-only", operands={name: array})
+        if any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True)):
+            raise ArgumentError(
+                f"{kernel.name}: `{name}` is written and has an axis of stride 0", operands={name: array}
+            )
+    check_aliasing(kernel.name, outputs, arguments.tensors, kernel.inplace)
+
+
+def check_aliasing(name: str, outputs: list[str], tensors: Mapping[str, Array], inplace: bool) -> None:
+    """Refuse an output that shares memory with another argument, but for the same tensor where `inplace`."""
+    for out in outputs:
+        for other, array in tensors.items():
+            if other == out or not overlap(tensors[out], array):
+                continue
+            same = (tensors[out].address, tensors[out].shape, tensors[out].strides) == (
+                array.address,
+                array.shape,
+                array.strides,
+            )
+            if same and inplace:
+                continue
+            way = "@pk.kernel(inplace=True) allows the same tensor for both" if same else None
+            raise ArgumentError(
+                f"{name}: the output `{out}` shares memory with `{other}`",
+                operands={out: tensors[out], other: array},
+                help=way or "pass a copy of one of them",
+            )
+
+
+def span(array: Array) -> int:
+    """Bytes from the first to behind the last element."""
+    if 0 in array.shape:
+        return 0
+    reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
+    return (reach + 1) * array.itemsize
+
+
+def overlap(a: Array, b: Array) -> bool:
+    """Whether two tensors have an element in common."""
+    if a.address + span(a) <= b.address or b.address + span(b) <= a.address:
+        return False
+    # Views of one tensor often interleave without touching; NumPy decides from addresses and strides alone.
+    return bool(np.shares_memory(_shadow(a), _shadow(b)))
+
+
+class _Shadow:
+    def __init__(self, array: Array) -> None:
+        size = array.itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{size}",
+            "shape": tuple(array.shape),
+            "strides": tuple(s * size for s in array.strides),
+            "data": (array.address, True),
+        }
+
+
+def _shadow(array: Array) -> Any:
+    """An array of the same addresses that is never read."""
+    return np.asarray(_Shadow(array))

@@ -1,0 +1,110 @@
+"""From a lowered kernel to machine code, through the cache, and what the machine code uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pykittens.errors import BackendError
+from pykittens.ir.nodes import Kernel
+from pykittens.runtime import cache, cubin, nvrtc
+from pykittens.targets.emit import emit
+from pykittens.targets.emitter import Source
+
+
+@dataclass(frozen=True)
+class RoleResources:
+    """Registers a thread of a role: used by its code, and its budget where warpgroups trade registers."""
+
+    role: str
+    used: int
+    budget: int | None
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a compiled kernel uses. registers: a thread at entry; frame: bytes of local memory a thread;
+    shared_bytes: shared memory a block; spills: the compiler's remarks on spills, local memory and serialised
+    products; roles: the registers of each role, in order of their code (empty without a disassembler)."""
+
+    registers: int
+    frame: int
+    shared_bytes: int
+    threads: int
+    spills: tuple[str, ...]
+    roles: tuple[RoleResources, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.threads} threads, {self.registers} registers a thread at entry, "
+            f"{self.shared_bytes} bytes of shared memory, {self.frame} bytes of local memory a thread"
+        ]
+        for r in self.roles:
+            of = f" of {r.budget}" if r.budget else ""
+            lines.append(f"  {r.role}: {r.used} registers{of}")
+        return "\n".join([*lines, *self.spills])
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel compiled for one architecture."""
+
+    source: Source
+    arch: str
+    cubin: bytes
+    ptx: str
+    log: str
+
+    @cached_property
+    def resources(self) -> Resources:
+        """Registers, shared memory and spills, read from the machine code."""
+        found = cubin.resources(self.cubin)
+        spills = tuple(nvrtc.performance_faults(self.log))
+        return Resources(
+            found.registers, found.frame, found.shared + self.source.shared_bytes, self.source.threads, spills, self._roles()
+        )
+
+    def _roles(self) -> tuple[RoleResources, ...]:
+        if cubin.disassembler() is None:
+            return ()
+        regions = cubin.registers_by_region(self.sass)
+        by_budget: dict[int | None, list[str]] = {}
+        for role, budget in self.source.budgets:
+            by_budget.setdefault(budget, []).append(role)
+        if len(regions) == 1:
+            return (RoleResources(" + ".join(r for r, _ in self.source.budgets), regions[0][1], None),)
+        return tuple(
+            RoleResources(" + ".join(by_budget.get(budget, ["?"])), used, budget) for budget, used in regions if budget
+        )
+
+    @cached_property
+    def sass(self) -> str:
+        """The disassembled machine code."""
+        return cubin.disassemble(self.cubin)
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write the cubin, the PTX and the CUDA C++ to a folder; returns the files."""
+        where = Path(folder)
+        where.mkdir(parents=True, exist_ok=True)
+        stem = f"{self.source.name}.{self.arch}"
+        parts = {"cubin": self.cubin, "ptx": self.ptx.encode(), "cu": self.source.text.encode()}
+        for suffix, data in parts.items():
+            (where / f"{stem}.{suffix}").write_bytes(data)
+        return [where / f"{stem}.{suffix}" for suffix in parts]
+
+
+def compile_kernel(kernel: Kernel, arch: str) -> Compiled:
+    """The machine code of a lowered kernel, from the cache where the same text was compiled before."""
+    source = emit(kernel, arch)
+    if (missing := nvrtc.available()) is not None:
+        raise BackendError(f"{kernel.name} cannot be compiled: {missing}")
+
+    def build() -> dict[str, bytes]:
+        binary = nvrtc.compile(source.text, arch, source.name)
+        return {"cubin": binary.cubin, "ptx": binary.ptx.encode(), "log": binary.log.encode()}
+
+    version = ".".join(map(str, nvrtc.version()))
+    key = cache.key(source.text, arch, version, *nvrtc.OPTIONS)
+    parts = cache.fetch(key, build)
+    return Compiled(source, arch, parts["cubin"], parts["ptx"].decode(), parts["log"].decode())

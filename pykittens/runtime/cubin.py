@@ -1,0 +1,185 @@
+"""What a compiled kernel takes, read from its cubin: registers, memory, the registers of each role.
+
+A cubin is an ELF file. Its sections `.nv.info` (of the file) and `.nv.info.<kernel>` are lists of
+attributes: a byte of format, a byte of name, then two bytes of value or of length.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pykittens.errors import BackendError
+from pykittens.runtime import nvrtc
+
+_MAX_THREADS, _FRAME_SIZE, _MIN_STACK_SIZE, _REGCOUNT = 0x05, 0x11, 0x12, 0x2F
+_FORMAT_SIZED = 4  # the value lies behind the entry, its length in the two bytes
+_ENTRY_POINT = 0x10  # bit of a symbol's `other` byte: a kernel, not a device function
+
+# From sm_90 on, shared memory starts with a part of the system's own; a kernel's section counts it.
+_RESERVED_SECTION, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
+
+_OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+_BUDGET = re.compile(r"\b(0x[0-9a-f]+|\d+)\s*$")
+_REGISTER = re.compile(r"(?<![\w.])R(\d+)(\.64)?")
+_PRODUCT = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes.
+
+    `registers` a thread at entry, `frame` and `stack` bytes of local memory a thread (0 unless it
+    spills, calls or indexes an array at run time), `shared` bytes of static shared memory a block
+    without the system's own, `max_threads` a block by its launch bounds (None without).
+    """
+
+    kernel: str
+    registers: int
+    frame: int
+    stack: int
+    shared: int
+    max_threads: int | None
+
+
+def resources(cubin: bytes) -> Resources:
+    """What the one kernel of a cubin takes."""
+    sections = {section.name: section for section in _sections(cubin)}
+    kernels = [name for name, other in _symbols(cubin, sections) if other & _ENTRY_POINT]
+    assert len(kernels) == 1, f"a cubin of ours holds one kernel, not {kernels}"
+    (kernel,) = kernels
+    index = [name for name, _ in _symbols(cubin, sections)].index(kernel)
+
+    # The file's attributes name a symbol before their value; a noinline function has them too.
+    of_file = {_REGCOUNT: 0, _FRAME_SIZE: 0, _MIN_STACK_SIZE: 0}
+    for attribute, value in _attributes(sections[".nv.info"].data(cubin)):
+        if attribute in of_file and len(value) == 8:
+            symbol, amount = struct.unpack("<II", value)
+            if symbol == index:
+                of_file[attribute] = amount
+
+    threads = None
+    for attribute, value in _attributes(sections[f".nv.info.{kernel}"].data(cubin)):
+        if attribute == _MAX_THREADS:
+            x, y, z = struct.unpack("<III", value)
+            threads = x * y * z
+
+    shared = sections[f".nv.shared.{kernel}"].size if f".nv.shared.{kernel}" in sections else 0
+    if shared and _RESERVED_SECTION in sections:
+        shared -= _RESERVED_BYTES
+    return Resources(
+        kernel=kernel,
+        registers=of_file[_REGCOUNT],
+        frame=of_file[_FRAME_SIZE],
+        stack=of_file[_MIN_STACK_SIZE],
+        shared=shared,
+        max_threads=threads,
+    )
+
+
+def disassembler() -> str | None:
+    """The path of nvdisasm, from its wheel, a toolkit or PATH; None where there is none."""
+    for folder in nvrtc.toolkit_folders():
+        if os.access(folder / "bin" / "nvdisasm", os.X_OK):
+            return str(folder / "bin" / "nvdisasm")
+    return shutil.which("nvdisasm")
+
+
+def disassemble(cubin: bytes) -> str:
+    """The machine instructions of a cubin (SASS), a line each, with their labels."""
+    program = disassembler()
+    if program is None:
+        raise BackendError("nvdisasm was not found", help="pip install nvidia-cuda-nvdisasm")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:  # it reads no standard input
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([program, "-c", file.name], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BackendError(f"nvdisasm failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def registers_by_region(sass: str) -> list[tuple[int, int]]:
+    """(budget, registers used) of each stretch of code that starts with a USETMAXREG instruction.
+
+    The budget is what the instruction asks for; the registers used are the highest number named,
+    plus one. The first pair is the code before any such instruction, with budget 0: it runs on what
+    the launch gave. Regions follow the text, so code that all roles share counts where it stands.
+    """
+    regions = [(0, 0)]
+    for match in _OPCODE.finditer(sass):
+        opcode, operands = match[1], match[2].strip()
+        if opcode.startswith("USETMAXREG"):
+            budget = _BUDGET.search(operands)
+            assert budget is not None, f"no budget in {opcode} {operands}"
+            regions.append((int(budget[1], 0), 0))
+            continue
+        budget_now, used = regions[-1]
+        regions[-1] = (budget_now, max(used, _registers_used(opcode, operands)))
+    return regions
+
+
+def _registers_used(opcode: str, operands: str) -> int:
+    """One past the highest register an instruction names, wide operands counted whole."""
+    width = 4 if ".128" in opcode else 2 if ".64" in opcode else 1
+    highest = 0
+    for position, operand in enumerate(operands.split(",")):
+        for match in _REGISTER.finditer(operand):
+            # Within brackets stands an address, which says itself when it is a pair.
+            count = 2 if match[2] else 1 if "[" in operand else width
+            product = _PRODUCT.match(opcode)
+            if product is not None and position == 0:  # the accumulators, updated in place
+                count = int(product[1]) // (4 if product[2] == "F16" else 2)
+            highest = max(highest, int(match[1]) + count)
+    return highest
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    offset: int
+    size: int
+    link: int
+
+    def data(self, cubin: bytes) -> bytes:
+        return cubin[self.offset : self.offset + self.size]
+
+
+def _sections(cubin: bytes) -> list[_Section]:
+    assert cubin[:5] == b"\x7fELF\x02", "a cubin is a 64-bit ELF file"
+    (table,) = struct.unpack_from("<Q", cubin, 0x28)
+    entry_size, count, names_index = struct.unpack_from("<HHH", cubin, 0x3A)
+    headers = [
+        struct.unpack_from("<IIQQQQI", cubin, table + index * entry_size) for index in range(count)
+    ]
+    names = headers[names_index][4]
+    return [
+        _Section(_string(cubin, names + name), offset, size, link)
+        for name, _, _, _, offset, size, link in headers
+    ]
+
+
+def _symbols(cubin: bytes, sections: dict[str, _Section]) -> list[tuple[str, int]]:
+    """Name and `other` byte of every symbol, in the order the attributes count them."""
+    strings = sections[".strtab"].offset
+    entries = struct.iter_unpack("<IBBHQQ", sections[".symtab"].data(cubin))
+    return [(_string(cubin, strings + name), other) for name, _, other, _, _, _ in entries]
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    position = 0
+    while position + 4 <= len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, position)
+        end = position + 4 + (size if form == _FORMAT_SIZED else 0)
+        yield attribute, data[position + 4 : end] if form == _FORMAT_SIZED else data[end - 2 : end]
+        position = end
+
+
+def _string(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode()

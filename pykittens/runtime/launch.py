@@ -1,0 +1,162 @@
+"""Launches on a GPU. What a call needs is worked out once for its shapes and kept as a plan."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from pykittens.ir.evaluate import depends_on, host_value
+from pykittens.ir.nodes import Kernel, Require, Tasks, walk, written
+from pykittens.ir.orders import task_extents
+from pykittens.ir.values import Global, Value
+from pykittens.runtime import driver
+from pykittens.runtime.arguments import Arguments, span
+from pykittens.runtime.arrays import Array
+from pykittens.runtime.compiled import Compiled
+from pykittens.targets.emitter import MapSlot, Slot
+
+
+class Loaded:
+    """A compiled kernel on one device, ready to launch."""
+
+    def __init__(self, kernel: Kernel, compiled: Compiled, ordinal: int) -> None:
+        self.kernel, self.source = kernel, compiled.source
+        self.function = driver.load(compiled.cubin, self.source.name, ordinal, self.source.shared_bytes)
+        slots: list[driver.Slot] = ["tensor_map"] * len(self.source.maps)
+        slots += [_slot_kind(slot) for slot in self.source.slots]
+        self.launcher = driver.Launcher(self.function, slots)
+        self.blocks_at_once = self.function.device.multiprocessors * max(
+            1, self.function.occupancy(self.source.threads, self.source.shared_bytes)
+        )
+
+
+def _slot_kind(slot: Slot) -> driver.Slot:
+    match slot.kind:
+        case "pointer":
+            return "pointer"
+        case "stride":
+            return "int64"
+        case "extent":
+            return "int32"
+        case "scalar":
+            assert slot.dtype is not None
+            return {"float": "float32", "int": "int32", "bool": "bool"}[slot.dtype.kind]  # type: ignore[return-value]
+
+
+@dataclass
+class Plan:
+    """A launch for given shapes, strides and alignments; addresses and free scalars come with each call.
+
+    arguments: position of each argument in a call. by_value: the plan holds for these scalars only.
+    """
+
+    loaded: Loaded
+    grid: int
+    maps: list[tuple[int, bytearray, int]]  # slot, encoded map, position of the tensor
+    values: list[Any]  # what fills the other slots, with gaps
+    gaps: list[tuple[int, int]]  # place in `values`, position of the argument
+    aliases: list[tuple[int, int, int, int]]  # output and other by position, their spans in bytes
+    by_value: bool
+
+    def launch(self, arguments: Sequence[Any], stream: int) -> None:
+        """Launch with these addresses and scalars, in the order of the parameters."""
+        values = self.values
+        if self.gaps:
+            values = values.copy()
+            for place, position in self.gaps:
+                values[place] = arguments[position]
+        loaded = self.loaded
+        launcher = loaded.launcher
+        with launcher.lock:
+            for slot, encoded, position in self.maps:
+                launcher.set_tensor_map(slot, encoded)
+                launcher.set_tensor_map_address(slot, arguments[position])
+            launcher.fill(*values)
+            launcher.launch(self.grid, loaded.source.threads, loaded.source.shared_bytes, stream)
+
+    def overlaps(self, arguments: Sequence[Any]) -> bool:
+        """Whether an output may share memory with another argument; `check_aliasing` then decides."""
+        for i, j, reach_i, reach_j in self.aliases:
+            a, b = arguments[i], arguments[j]
+            if a < b + reach_j and b < a + reach_i:
+                return True
+        return False
+
+
+def make_plan(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> Plan:
+    """The plan for a call whose arguments have been checked."""
+    kernel = loaded.kernel
+    position = {p.name: i for i, p in enumerate(kernel.params)}
+    tensors = arguments.tensors
+    maps = [
+        (i, encode(slot, tensors[slot.tensor]), position[slot.tensor]) for i, slot in enumerate(loaded.source.maps)
+    ]
+    values: list[Any] = []
+    gaps = []
+    for slot in loaded.source.slots:
+        array = tensors.get(slot.argument)
+        if slot.kind == "extent" and array is not None:
+            values.append(array.shape[slot.axis])
+        elif slot.kind == "stride" and array is not None:
+            values.append(array.strides[slot.axis])
+        else:
+            gaps.append((len(values), position[slot.argument]))
+            values.append(0)
+    outputs = written(kernel)
+    aliases = [
+        (position[o], position[other], span(tensors[o]), span(tensors[other]))
+        for o in outputs
+        for other in tensors
+        if other != o
+    ]
+    return Plan(loaded, grid_size(loaded, known), maps, values, gaps, aliases, needs_values(kernel))
+
+
+def grid_size(loaded: Loaded, known: Mapping[Value, Any]) -> int:
+    """Blocks of a launch: one a point of the grid, or as many as the device holds at once."""
+    kernel = loaded.kernel
+    assert kernel.launch is not None
+    dims = [int(host_value(d, known)) for d in kernel.launch.dims]
+    if any(d <= 0 for d in dims):
+        return 0
+    if isinstance(kernel.launch, Tasks):
+        total = prod(task_extents(kernel.launch, dims, kernel.cluster))
+        return min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
+    return prod(dims)
+
+
+def needs_values(kernel: Kernel) -> bool:
+    """Whether a scalar argument decides something on the host: the grid, a static value or a requirement."""
+    scalars: set[Value] = {p for p in kernel.params if not isinstance(p, Global)}
+    if not scalars:
+        return False
+    decided = [v for v, _ in kernel.statics]
+    decided += list(kernel.launch.dims) if kernel.launch else []
+    decided += [n.condition for n in walk(kernel.body) if isinstance(n, Require)]
+    return any(depends_on(v, scalars) for v in decided)
+
+
+def encode(slot: MapSlot, array: Array) -> bytearray:
+    """The tensor map of an argument, innermost axis first; the stride of an axis of extent 1 is free."""
+    size = array.itemsize
+    strides, least = [], array.shape[-1] * size
+    for extent, stride in zip(reversed(array.shape[:-1]), reversed(array.strides[:-1]), strict=True):
+        if extent > 1:
+            least = stride * size
+        strides.append(least if extent > 1 else -(-least // 16) * 16)
+    box = (slot.cols, slot.rows, *[1] * (len(array.shape) - 2))
+    return driver.encode_tensor_map(
+        array.address, array.dtype, tuple(reversed(array.shape)), tuple(strides), box, slot.swizzle
+    )
+
+
+def current_stream(ordinal: int) -> int:
+    """PyTorch's current stream on a device, the default stream without PyTorch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    stream: int = torch._C._cuda_getCurrentRawStream(ordinal)
+    return stream

@@ -1,0 +1,32 @@
+"""Every environment variable the package reads, in one table."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One environment variable: its name, its default and what it does."""
+
+    variable: str
+    default: str
+    meaning: str
+
+    def read(self) -> str:
+        """The value in the environment now, or the default."""
+        return os.environ.get(self.variable, self.default)
+
+
+CACHE_DIR = Setting("PYKITTENS_CACHE_DIR", "~/.cache/pykittens", "where compiled kernels are kept")
+NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile anew, read and write no cache")
+SEED = Setting("PYKITTENS_SEED", "0", "seed of the emulator's scheduler")
+
+SETTINGS = (CACHE_DIR, NO_CACHE, SEED)
+
+
+def cache_dir() -> Path:
+    """The folder of compiled kernels, with `~` expanded."""
+    return Path(CACHE_DIR.read()).expanduser()

@@ -1,0 +1,74 @@
+"""The emitter with what Hopper adds: tensor maps, rings of barriers, and which threads run a role."""
+
+from __future__ import annotations
+
+from pykittens.ir.nodes import Acquire, Call, GiveBack, Kernel, Pipeline, walk
+from pykittens.ir.op import Engine
+from pykittens.ir.values import Global
+from pykittens.targets.cuda.sm_90 import Team, is_bulk, stage_copies
+from pykittens.targets.emitter import Emitter, MapSlot
+from pykittens.targets.target import Target
+
+
+class HopperEmitter(Emitter):
+    """Knows the team whose role is being written."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        super().__init__(kernel, target)
+        self.rings: dict[Pipeline, str] = {}
+        for pipeline in kernel.pipelines:
+            self.rings[pipeline] = self.unique(pipeline.name)
+        self.team: Team
+        self.team_lanes = 32
+
+    def unique(self, stem: str) -> str:
+        """A name nobody else has."""
+        name, number = stem, 1
+        while name in self.names.taken:
+            name, number = f"{stem}{number}", number + 1
+        self.names.taken.add(name)
+        return name
+
+    def begin_team(self, team: Team) -> None:
+        """Start to write the role of a team."""
+        self.begin_role(team.role)
+        self.team, self.team_lanes = team, team.lanes
+        self.line_now = 0
+
+    def ring_name(self, pipeline: Pipeline) -> str:
+        """The name under which a pipeline's stages, barriers and turns go."""
+        return self.rings[pipeline]
+
+    def stage_name(self, acquire: Acquire) -> str:
+        """The name of a stage that has been taken: that of its first tile."""
+        return self.names(next(iter(acquire.tiles.values())))
+
+    def arms_each_copy(self, acquire: Acquire) -> bool:
+        """Whether the bytes of a stage cannot be counted beforehand, so each copy expects its own."""
+        return self.team_lanes != 1 or not stage_copies(self.kernel, acquire)[1]
+
+    def counts_held(self, pipeline: Pipeline) -> bool:
+        """Whether the role must count the stages it holds, as it gives back a number that varies."""
+        return any(
+            isinstance(n, GiveBack) and n.pipeline is pipeline and not n.exact for n in walk(self.role.body)
+        )
+
+    def reads_by_lanes(self, pipeline: Pipeline) -> bool:
+        """Whether lanes of a warp read the stages with ordinary loads, so that they must agree before it goes back."""
+        return any(
+            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT and not is_bulk(n)
+            for n in walk(self.role.body)
+        )
+
+    def bulk_stores(self) -> bool:
+        """Whether the role has bulk stores to wait for."""
+        return any(
+            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT and is_bulk(n)
+            for n in walk(self.role.body)
+        )
+
+    def tensor_map(self, slot: MapSlot, tensor: Global) -> str:
+        """The parameter that holds the map of a tensor's boxes."""
+        if slot not in self.maps:
+            self.maps[slot] = self.unique(f"{self.names(tensor)}_map")
+        return self.maps[slot]

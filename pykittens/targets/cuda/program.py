@@ -1,0 +1,255 @@
+"""The whole program of a kernel: parameters, barriers, and the roles side by side."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+from pykittens.errors import ResourceError
+from pykittens.ir.nodes import Acquire, Block, Kernel, Pipeline, Role, walk, written
+from pykittens.targets.cuda import copies, mma, pipeline, shared
+from pykittens.targets.cuda.emitter import HopperEmitter
+from pykittens.targets.cuda.sm_90 import Team, arrivals, teams, thread_count
+from pykittens.targets.emitter import Slot, Source
+from pykittens.targets.simt import map as simt_map
+from pykittens.targets.simt import memory, reduce
+from pykittens.targets.simt.memory import MEMORY_TYPES
+from pykittens.targets.target import Target
+
+# Importing them fills the table of lowerings.
+LOWERINGS = (copies, mma, pipeline, shared, simt_map, memory, reduce)
+
+
+def header(target: Target) -> str:
+    """The device functions of a target, its parents' first."""
+    texts = [files("pykittens.targets.cuda").joinpath(name).read_text() for name in target.headers]
+    return "\n".join(texts)
+
+
+def emit(kernel: Kernel, target: Target) -> Source:
+    """The CUDA C++ of a lowered kernel for a target."""
+    e = HopperEmitter(kernel, target)
+    at = layout_shared(kernel, target)
+    groups = sum(r.groups for r in kernel.roles)
+    e.scratch_at = at.end
+    body = _body(e, at)
+    shared_bytes = at.end + (128 * groups if e.uses_scratch else 0)
+    threads = thread_count(kernel)
+    outputs = set(written(kernel)) if not kernel.inplace else {p.name for p in kernel.params}
+    parameters = [f"const __grid_constant__ TensorMap {name}" for name in e.maps.values()]
+    parameters += [_parameter(slot, name, outputs) for slot, name in e.slots.items()]
+    bounds = f"{threads}, 1" if kernel.has_roles else f"{threads}"
+    cluster = f" __cluster_dims__({kernel.cluster})" if kernel.cluster > 1 else ""
+    text = [
+        "// " + "\n// ".join([kernel.name, *kernel.doc.splitlines()]).replace("\\\n", "\n"),
+        "",
+        header(target),
+        *e.instructions.values(),
+        f'extern "C" __global__ void __launch_bounds__({bounds}){cluster}',
+        f"{kernel.name}(" + ",\n    ".join(parameters) + ") {",
+        *body,
+        "}",
+        "",
+    ]
+    budgets = [(team.role.kind, team.budget) for team in teams(kernel)]
+    return Source(kernel.name, "\n".join(text), threads, shared_bytes, list(e.maps), list(e.slots), budgets)
+
+
+def _parameter(slot: Slot, name: str, outputs: set[str]) -> str:
+    match slot.kind:
+        case "pointer":
+            assert slot.dtype is not None
+            memory_type = MEMORY_TYPES[slot.dtype.name]
+            return f"{memory_type}* {name}" if slot.argument in outputs else f"const {memory_type}* __restrict__ {name}"
+        case "stride":
+            return f"i64 {name}"
+        case "extent":
+            return f"int {name}"
+        case "scalar":
+            assert slot.dtype is not None
+            return f"{ {'float': 'float', 'int': 'int', 'bool': 'bool'}[slot.dtype.kind] } {name}"
+
+
+# -- shared memory ---------------------------------------------------------------------------------
+
+
+class SharedMap:
+    """Where stages and barriers lie in shared memory, in bytes."""
+
+    def __init__(self) -> None:
+        self.stages: dict[Pipeline, int] = {}
+        self.full: dict[Pipeline, int] = {}
+        self.empty: dict[Pipeline, int] = {}
+        self.end = 0
+
+
+def layout_shared(kernel: Kernel, target: Target) -> SharedMap:
+    """Place stages at multiples of 1024 bytes and the barriers behind them; refuse more than there is."""
+    at = SharedMap()
+    for p in kernel.pipelines:
+        if p.reuse is not None:
+            at.stages[p] = at.stages[p.reuse]
+            at.end = max(at.end, at.stages[p] + p.stages * p.stage_bytes)
+        else:
+            at.stages[p] = at.end
+            at.end += p.stages * p.stage_bytes
+    for p in kernel.pipelines:
+        at.full[p], at.empty[p] = at.end, at.end + 8 * p.stages
+        at.end += 16 * p.stages
+    if at.end > target.shared_bytes:
+        over = at.end - target.shared_bytes
+        told: dict[str, object] = {
+            p.name: f"{p.stages} x {p.stage_bytes} bytes" + (f", in place of {p.reuse.name}" if p.reuse else "")
+            for p in kernel.pipelines
+        }
+        raise ResourceError(
+            f"{kernel.name}: {at.end} bytes of shared memory, {over} more than a block of {target.name} has",
+            operands=told,
+            loc=max(kernel.pipelines, key=lambda p: p.stages * p.stage_bytes).loc,
+            help="take fewer stages or smaller tiles",
+        )
+    return at
+
+
+# -- the program -----------------------------------------------------------------------------------
+
+
+def _body(e: HopperEmitter, at: SharedMap) -> list[str]:
+    kernel = e.kernel
+    placed = teams(kernel)
+    if kernel.has_roles:
+        _outside_roles(e)
+    prologue, e.lines = e.lines, []
+    _roles(e, placed)
+    roles, e.lines = e.lines, []
+    e.line("extern __shared__ __align__(1024) unsigned char shared[];")
+    e.line("const int lane = threadIdx.x % 32;")
+    if kernel.cluster > 1:
+        e.line("const u32 rank = cluster_rank();")
+    if kernel.pipelines:
+        e.line("const u32 smem = (u32)__cvta_generic_to_shared(shared);")
+    for p in kernel.pipelines:
+        ring = e.ring_name(p)
+        tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
+        e.line(f"// pipeline {ring}: {p.stages} x ({tiles})")
+        e.line(
+            f"const u32 {ring} = smem + {at.stages[p]}, {ring}_full = smem + {at.full[p]}, "
+            f"{ring}_empty = smem + {at.empty[p]};"
+        )
+    if kernel.pipelines:
+        _start(e)
+    return e.lines + prologue + roles
+
+
+def _outside_roles(e: HopperEmitter) -> None:
+    """What stands before the roles: scalars that all threads compute."""
+    outside = Block([n for n in e.kernel.body.nodes if not isinstance(n, Role)])
+    e.begin_role(Role("block", 1, 1, None, outside))
+    e.block(outside)
+
+
+def _start(e: HopperEmitter) -> None:
+    with e.braces("if (threadIdx.x == 0) {"):
+        for name in e.maps.values():
+            e.line(f"prefetch({name});")
+        for p in e.kernel.pipelines:
+            ring = e.ring_name(p)
+            full, empty = arrivals(e.kernel, p, "fill"), arrivals(e.kernel, p, "drain")
+            init = f"barrier_init({ring}_full + 8 * i, {full}); barrier_init({ring}_empty + 8 * i, {empty});"
+            e.line(f"for (int i = 0; i < {p.stages}; ++i) {{ {init} }}")
+        e.line("barrier_init_done();")
+        e.line("fence_async();")
+    e.line("__syncthreads();")
+    if e.kernel.cluster > 1:
+        e.line("cluster_sync();")
+
+
+def _roles(e: HopperEmitter, placed: list[Team]) -> None:
+    whole_groups = any(t.role.is_service for t in placed) or any(t.role.warps == 4 for t in placed)
+    e.line("const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);")
+    if whole_groups and len(placed) > 1:
+        e.line("const int warpgroup = warp_of_block / 4;")
+    service = [t for t in placed if t.role.is_service]
+    working = [t for t in placed if not t.role.is_service]
+    if not service and len(working) == 1:
+        _role(e, working[0], numbered=0)
+    else:
+        _chain(e, service, working)
+    if e.kernel.cluster > 1:
+        # No block may end while another still signals its barriers.
+        e.line("cluster_sync();")
+
+
+def _chain(e: HopperEmitter, service: list[Team], working: list[Team]) -> None:
+    """One branch a warpgroup, as setmaxnreg asks."""
+    word = ""
+    if service:
+        e.line("if (warpgroup == 0) {")
+        e.depth += 1
+        if service[0].budget is not None:
+            e.line(f"registers_down<{service[0].budget}>();")
+        for team in service:
+            only = " && lane == 0" if team.lanes == 1 else ""
+            with e.braces(f"if (warp_of_block == {team.first_warp}{only}) {{  // {team.role.kind}"):
+                _role(e, team, numbered=0)
+        e.depth -= 1
+        word = "} else "
+    number = 0
+    for team in working:
+        last = team is working[-1]
+        condition = f"if (warp_of_block < {team.first_warp + team.warps}) " if not last else ""
+        e.line(f"{word}{condition}{{  // {team.role.kind}")
+        e.depth += 1
+        if team.budget is not None:
+            e.line(f"registers_up<{team.budget}>();")
+        _role(e, team, number)
+        number += team.role.groups
+        e.depth -= 1
+        word = "} else "
+    e.line("}")
+
+
+def _role(e: HopperEmitter, team: Team, numbered: int) -> None:
+    """The body of a role, with the names its operations use: warp and thread in the group, group index."""
+    role, start = team.role, len(e.lines)
+    e.begin_team(team)
+    if not role.is_service:
+        first = f"warp_of_block - {team.first_warp}" if team.first_warp else "warp_of_block"
+        if role.warps == 1:
+            warp, group = "0", first
+        elif role.groups == 1:
+            warp, group = first, "0"
+        else:
+            warp, group = f"({first}) % {role.warps}", f"({first}) / {role.warps}"
+        e.line(f"const int warp = {warp};")
+        e.line(f"const int thread = {'warp * 32 + ' if role.warps > 1 else ''}lane;")
+        if role.index is not None and (role.groups > 1 or role.index.name):
+            e.line(f"const int {e.names(role.index)} = {group};")
+            group = e.names(role.index)
+        e.group_number = f"({numbered} + {group})"
+        e.group_barrier = f"{numbered} + 1 + {group}"
+    for p in e.kernel.pipelines:
+        _turns(e, p, role)
+    e.block(role.body)
+    _drop_unused(e, start)
+
+
+def _drop_unused(e: HopperEmitter, start: int) -> None:
+    """Take out the helper constants of a role that its body did not need, the last first."""
+    for name in ("thread", "warp"):
+        text = "\n".join(e.lines[start:])
+        if len(re.findall(rf"\b{name}\b", text)) == 1:
+            index = next(i for i in range(start, len(e.lines)) if f"const int {name} = " in e.lines[i])
+            del e.lines[index]
+
+
+def _turns(e: HopperEmitter, p: Pipeline, role: Role) -> None:
+    """The places of a role in a ring."""
+    sides = {n.side for n in walk(role.body) if isinstance(n, Acquire) and n.pipeline is p}
+    ring = e.ring_name(p)
+    if "fill" in sides:
+        e.line(f"Turn<{p.stages}> {ring}_fill;")
+    if "drain" in sides:
+        e.line(f"Turn<{p.stages}> {ring}_drain, {ring}_back;")
+        if e.counts_held(p):
+            e.line(f"int {ring}_held = 0;")

@@ -1,0 +1,52 @@
+// Device functions that need Hopper: mbarriers, bulk tensor copies, warpgroup products, clusters.
+
+// -- mbarrier -----------------------------------------------------------------
+
+DEVICE void barrier_init(u32 bar, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(arrivals) : "memory"); }
+DEVICE void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
+DEVICE void barrier_expect(u32 bar, u32 bytes) { asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(bytes) : "memory"); }
+DEVICE void barrier_arrive_expect(u32 bar, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory"); }
+DEVICE void barrier_arrive_at(u32 bar, u32 block) { asm volatile("{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [at]; }" :: "r"(bar), "r"(block) : "memory"); }
+DEVICE void barrier_wait(u32 bar, u32 phase) { asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra passed; bra again; passed: }" :: "r"(bar), "r"(phase) : "memory"); }
+
+// The place of a role in a ring of stages.
+template <int STAGES> struct Turn {
+    u32 stage = 0, phase = 0;
+    DEVICE void next() { if (++stage == STAGES) { stage = 0; phase ^= 1; } }
+};
+
+// -- bulk tensor copies -------------------------------------------------------
+
+DEVICE void prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory"); }
+DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y) : "memory"); }
+DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory"); }
+DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); }
+DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
+// The same to all blocks whose bit is set in `blocks`, at the same place of their shared memory.
+DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "h"(blocks) : "memory"); }
+DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory"); }
+DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks) : "memory"); }
+DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "h"(blocks) : "memory"); }
+DEVICE void store_box(const TensorMap& to, u32 from, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%1, {%2, %3}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y) : "memory"); }
+DEVICE void store_box(const TensorMap& to, u32 from, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%1, {%2, %3, %4}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z) : "memory"); }
+DEVICE void store_box(const TensorMap& to, u32 from, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%1, {%2, %3, %4, %5}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); }
+DEVICE void store_box(const TensorMap& to, u32 from, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%1, {%2, %3, %4, %5, %6}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
+DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+DEVICE void stores_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// -- warpgroup products -------------------------------------------------------
+
+// Descriptor of a swizzled shared matrix; offsets in bytes, `mode` 1, 2, 3 for 128, 64, 32 bytes.
+DEVICE u64 matrix(u32 at, u32 leading, u32 stride, u64 mode) { return (u64)((at & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | mode << 62; }
+DEVICE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> DEVICE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory"); }
+
+// -- registers and clusters ---------------------------------------------------
+
+template <int COUNT> DEVICE void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(COUNT)); }
+template <int COUNT> DEVICE void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT)); }
+DEVICE u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

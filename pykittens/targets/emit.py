@@ -1,0 +1,13 @@
+"""The one door to code generation: a lowered kernel and an architecture in, a program out."""
+
+from __future__ import annotations
+
+from pykittens.ir.nodes import Kernel
+from pykittens.targets.cuda.program import emit as emit_cuda
+from pykittens.targets.emitter import Source
+from pykittens.targets.target import target_for
+
+
+def emit(kernel: Kernel, arch: str) -> Source:
+    """The program of a lowered kernel for an architecture such as `sm_90a`."""
+    return emit_cuda(kernel, target_for(arch))

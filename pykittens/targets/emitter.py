@@ -1,0 +1,493 @@
+"""Writes a lowered kernel as CUDA C++, to be compiled and to be read.
+
+Names are the user's, each operation stands under the user's line, each role and stage under its name. What an
+operation becomes is the target's business; control flow, names and variables are the same for every target.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pykittens.errors import KernelError, Loc
+from pykittens.ir.nodes import (
+    Block,
+    Call,
+    For,
+    ForTasks,
+    Grid,
+    If,
+    Kernel,
+    Merged,
+    Node,
+    Order,
+    Require,
+    Role,
+    Tasks,
+    While,
+    blocks,
+    inputs,
+    leaving,
+)
+from pykittens.ir.text import Names
+from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
+from pykittens.targets.storage import Storage
+from pykittens.targets.target import Target
+from pykittens.types.dtypes import DType
+from pykittens.types.layouts import (
+    col_vector_registers,
+    plain_registers,
+    row_vector_registers,
+    tile_registers,
+)
+from pykittens.types.tiles import RT, RV, Spread
+
+C_TYPES = {"f32": "float", "int32": "int", "bool": "bool", "bf16": "u32", "f16": "u32"}
+RESERVED = (
+    "lane warp thread warpgroup task turn smem u32 u64 i64 DEVICE UNROLL auto bool break case char class const "
+    "continue default delete do double else enum extern false float for goto if inline int long new operator "
+    "private protected public register return short signed sizeof static struct switch template this true "
+    "typedef union unsigned using virtual void volatile while matrix prefetch pin fetch exp log max min abs "
+    "printf assert threadIdx blockIdx gridDim blockDim asm NAN INFINITY and or not xor cluster rank"
+).split()
+
+
+@dataclass(frozen=True)
+class MapSlot:
+    """A tensor map parameter: a box of a tensor, in elements, and the swizzle it lands with."""
+
+    tensor: str
+    rows: int
+    cols: int
+    swizzle: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A plain parameter: a tensor's address, an extent or a stride of it, or a scalar argument."""
+
+    kind: Literal["pointer", "extent", "stride", "scalar"]
+    argument: str
+    axis: int = 0
+    dtype: DType | None = None
+
+
+@dataclass
+class Source:
+    """The emitted program and what a launch of it needs. shared_bytes: dynamic shared memory."""
+
+    name: str
+    text: str
+    threads: int
+    shared_bytes: int
+    maps: list[MapSlot]
+    slots: list[Slot]
+    budgets: list[tuple[str, int | None]] = field(default_factory=list)
+
+
+class Emitter:
+    """Holds the text so far and what names mean while one kernel is written."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel, self.target = kernel, target
+        self.names = Names()
+        self.names.taken.update(RESERVED)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.maps: dict[MapSlot, str] = {}
+        self.slots: dict[Slot, str] = {}
+        self.expressions: dict[Value, str] = {v: str(n) for v, n in kernel.statics}
+        self.needed, self.uses = _needed(kernel)
+        self.instructions: dict[str, str] = {}  # generated device functions by name
+        self.line_now = 0
+        self.role: Role
+        self.storage: Storage
+        self.group_barrier = "1"  # the named barrier of the group that runs the role
+        self.group_number = "0"  # its number among the groups of the block
+        self.scratch_at = 0  # where shared memory for joining the warps of a group starts
+        self.uses_scratch = False
+        for param in kernel.params:
+            self.names(param)
+
+    # -- text ----------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def braces(self, head: str, tail: str = "}") -> Iterator[None]:
+        """A block of C++ below a head that ends in `{`."""
+        self.line(head)
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line(tail)
+
+    def at(self, loc: Loc | None) -> None:
+        """Say which line of the user's the text below belongs to."""
+        if loc is not None and loc.line != self.line_now:
+            self.line_now = loc.line
+            self.lines.append(f'#line {loc.line} "{os.path.basename(loc.file)}"')
+            if source := loc.text.strip():
+                self.line(f"// {source.rstrip(chr(92))}")
+
+    def scratch(self) -> str:
+        """Byte offset of 128 bytes of shared memory that belong to the group."""
+        self.uses_scratch = True
+        return f"{self.scratch_at} + {self.group_number} * 128"
+
+    # -- names and operands --------------------------------------------------------------------
+
+    def parameter(self, slot: Slot, name: str) -> str:
+        """The name of a parameter, which the kernel has from now on."""
+        return self.slots.setdefault(slot, name)
+
+    def pointer(self, tensor: Global) -> str:
+        """The address of a tensor's first element."""
+        name = self.names(tensor.owner)
+        return self.parameter(Slot("pointer", tensor.name, dtype=tensor.dtype), name)
+
+    def stride(self, tensor: Global, axis: int) -> str:
+        """Elements from one index of an axis to the next."""
+        return self.parameter(Slot("stride", tensor.name, axis), f"{self.names(tensor.owner)}_s{axis}")
+
+    def extent(self, tensor: Global, axis: int) -> str:
+        """The extent of an axis: a constant where the kernel is specialised on it."""
+        return self.scalar(tensor.extents[axis])
+
+    def scalar(self, value: Any) -> str:
+        """A scalar operand as a C++ expression."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int):
+            return str(value)
+        if isinstance(value, float):
+            return float_literal(value)
+        assert isinstance(value, Scalar), value
+        if value in self.expressions:
+            return self.expressions[value]
+        for param in self.kernel.params:
+            if isinstance(param, Global):
+                for axis, extent in enumerate(param.extents):
+                    if extent is value:
+                        return self.parameter(Slot("extent", param.name, axis), value.name)
+            elif param is value:
+                return self.parameter(Slot("scalar", param.name, dtype=param.dtype), self.names(param))
+        return self.names(self.storage.find(value))
+
+    def array(self, value: Value) -> str:
+        """The variable of a register tile or vector."""
+        return self.names(self.storage.find(value))
+
+    def registers(self, value: Value) -> int:
+        """Elements of a value held by one thread."""
+        warps = self.role.warps
+        match value.type:
+            case RT():
+                return tile_registers(value.type.rows, value.type.cols, warps)
+            case RV(spread=Spread.PER_ROW):
+                return row_vector_registers(value.type.length, warps)
+            case RV(spread=Spread.PER_COLUMN):
+                return col_vector_registers(value.type.length)
+            case RV():
+                return plain_registers(value.type.length, warps)
+            case _:
+                return 1
+
+    def element(self, operand: Any, index: str, shape: Value) -> str:
+        """Element `index` of an operand, as the type it is computed in, beside a value of this shape."""
+        if not isinstance(operand, RegTile | RegVector):
+            if isinstance(operand, int | float) and not isinstance(operand, bool) and shape.dtype.is_float:
+                return float_literal(float(shape.dtype.numpy.type(operand)))
+            return self.scalar(operand)
+        if isinstance(shape.type, RT) and isinstance(operand.type, RV):
+            place = "row_of" if operand.type.spread is Spread.PER_ROW else "col_of"
+            index = f"{place}<{shape.type.cols}>({index})"
+        if operand.dtype.bits == 16:
+            return f"from_{operand.dtype}({self.array(operand)}[({index}) / 2], {index})"
+        return f"{self.array(operand)}[{index}]"
+
+    def is_packed(self, value: Value) -> bool:
+        """Whether two elements share a register."""
+        return value.dtype.bits == 16 and not isinstance(value, Scalar)
+
+    def declare(self, value: Value) -> None:
+        """Declare the variables of a value's block that have not been."""
+        leader = self.storage.find(value)
+        if leader in self._declared or leader not in self.storage.declared_in:
+            return
+        self._declared.add(leader)
+        name, c_type = self.names(leader), C_TYPES[leader.dtype.name]
+        if isinstance(leader, Scalar):
+            self.line(f"{'float' if leader.dtype.is_float else c_type} {name};")
+        else:
+            count = self.registers(leader) // (2 if self.is_packed(leader) else 1)
+            self.line(f"{c_type} {name}[{count}];")
+
+    def copy(self, source: Any, to: Value) -> None:
+        """Copy a value to the variable of another, unless it is the same."""
+        if self.storage.same(source, to):
+            return
+        if isinstance(to, Scalar):
+            self.line(f"{self.array(to)} = {self.scalar(source)};")
+            return
+        count = self.registers(to) // (2 if self.is_packed(to) else 1)
+        self.line(f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(to)}[i] = {self.array(source)}[i];")
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def begin_role(self, role: Role) -> None:
+        """Start to write the body of a role."""
+        self.role, self.storage = role, Storage(role)
+        self._declared: set[Value] = set()
+
+    def block(self, block: Block) -> None:
+        declared_here = [v for v, home in self.storage.declared_in.items() if home is block]
+        multiple = [v for v in declared_here if len(self.storage.members[v]) > 1]
+        first = {id(n): [v for v in multiple if self._first_maker(v, block) is n] for n in block.nodes}
+        for node in block.nodes:
+            for value in first[id(node)]:
+                if value in self.needed:
+                    self.at(getattr(node, "loc", None))
+                    self.declare(value)
+            self.node(node)
+
+    def _first_maker(self, value: Value, block: Block) -> Node | None:
+        """The node of a block that makes, itself or inside, the first member of a shared variable."""
+        members = set(self.storage.members[value])
+        return next((n for n in block.nodes if members & _made_in(n)), None)
+
+    def node(self, node: Node) -> None:
+        match node:
+            case Call():
+                self.call(node)
+            case For() | ForTasks():
+                self.loop(node)
+            case While():
+                self.while_loop(node)
+            case If():
+                self.branch(node)
+            case Grid():
+                self.at(node.loc)
+                names = [self.names(i) for i in node.index]
+                self.coordinates(names, [self.scalar(d) for d in node.dims], "(int)blockIdx.x")
+            case Require() | Role():
+                pass
+            case _:
+                self.special(node)
+
+    def special(self, node: Node) -> None:
+        """A node of pipelines and waits: the target's to write."""
+        self.at(getattr(node, "loc", None))
+        self.target.write_node(self, node)
+
+    def call(self, node: Call) -> None:
+        if node.op.effects.pure and not any(r in self.needed for r in node.results):
+            return
+        if all(r in self.expressions for r in node.results) and node.results:
+            return
+        try:
+            lowering = self.target.find(node.op)
+            if not isinstance(node.results[0] if node.results else None, Scalar):
+                self.at(node.loc)
+            lowering(self, node)
+        except KernelError as fault:
+            fault.loc = fault.loc if fault.loc and fault.loc.code else node.loc
+            raise
+
+    def define_scalar(self, result: Value, expression: str, loc: Loc | None) -> None:
+        """Give a scalar its expression, or a constant of its own where it is named or used more than once."""
+        if result.dtype.is_float and result.dtype.bits == 16:
+            expression = f"from_{result.dtype}(pack_{result.dtype}({expression}, 0.0f), 0)"
+        if len(self.storage.members[self.storage.find(result)]) > 1:
+            self.at(loc)
+            self.declare(result)
+            self.line(f"{self.array(result)} = {expression};")
+        elif self.uses[result] > 1 or result.name:
+            self.at(loc)
+            c_type = "float" if result.dtype.is_float else C_TYPES[result.dtype.name]
+            self.line(f"const {c_type} {self.array(result)} = {expression};")
+        else:
+            self.expressions[result] = f"({expression})"
+
+    def loop(self, node: For | ForTasks) -> None:
+        self.at(node.loc)
+        for c in node.carried:
+            self.declare(c.param)
+            self.copy(c.init, c.param)
+        if isinstance(node, For):
+            i, up = self.names(node.index), node.step > 0
+            head = (
+                f"NO_UNROLL for (int {i} = {self.scalar(node.start)}; {i} {'<' if up else '>'} {self.scalar(node.stop)}; "
+                f"{i} {'+=' if up else '-='} {abs(node.step)}) {{"
+            )
+            with self.braces(head):
+                self.block(node.body)
+                self.next_pass(node)
+            return
+        cluster = self.kernel.cluster
+        extents = self.task_extents(node.tasks)
+        total = " * ".join(extents)
+        first, step = ("blockIdx.x", "gridDim.x") if cluster == 1 else (f"blockIdx.x / {cluster}", f"gridDim.x / {cluster}")
+        with self.braces(f"NO_UNROLL for (int task = {first}; task < {total}; task += {step}) {{"):
+            if any(i in self.needed for i in node.index):
+                self.task_index(node, extents)
+            self.block(node.body)
+            self.next_pass(node)
+
+    def task_extents(self, tasks: Tasks) -> list[str]:
+        """Extents of what is shared out among blocks or clusters."""
+        extents = [self.scalar(d) for d in tasks.dims]
+        if tasks.cluster_axis is not None:
+            extents[tasks.cluster_axis] = f"ceil_div({extents[tasks.cluster_axis]}, {self.kernel.cluster})"
+        return extents
+
+    def task_index(self, node: ForTasks, extents: list[str]) -> None:
+        """Coordinates of a task from its turn; ir/orders.py says the same."""
+        order: Order = node.tasks.order
+        names = [self.names(i) if n != node.tasks.cluster_axis else f"{self.names(i)}_pair" for n, i in enumerate(node.index)]
+        *outer, last = extents
+        match order.kind:
+            case "row_major":
+                self.coordinates(names, extents, "task")
+            case "column_major":
+                rows = outer.pop()
+                self.line(f"const int turn = task % ({rows} * {last});")
+                self.line(f"const int {names[-2]} = turn % {rows}, {names[-1]} = turn / {rows};")
+                self.coordinates(names[:-2], outer, f"task / ({rows} * {last})")
+            case "supergroup":
+                rows = outer.pop()
+                self.line(f"const int turn = task % ({rows} * {last}), band = turn / ({order.size} * {last}) * {order.size};")
+                self.line(f"const int height = min({order.size}, {rows} - band), place = turn - band * {last};")
+                self.line(f"const int {names[-2]} = band + place % height, {names[-1]} = place / height;")
+                self.coordinates(names[:-2], outer, f"task / ({rows} * {last})")
+            case "longest_first":
+                heads = " * ".join(outer) or "1"
+                self.line(f"const int section = task / ({order.size} * {last}) * {order.size};")
+                self.line(f"const int width = min({order.size}, {heads} - section), turn = task - section * {last};")
+                self.line(f"const int head = section + turn % width, {names[-1]} = {last} - 1 - turn / width;")
+                self.coordinates(names[:-1], outer, "head")
+        if node.tasks.cluster_axis is not None:
+            axis = node.tasks.cluster_axis
+            self.line(f"const int {self.names(node.index[axis])} = {names[axis]} * {self.kernel.cluster} + (int)rank;")
+
+    def coordinates(self, names: list[str], extents: list[str], linear: str) -> None:
+        """Coordinates from a linear index, the last axis fastest."""
+        rest = linear
+        for axis in reversed(range(len(names))):
+            if axis == 0:
+                self.line(f"const int {names[axis]} = {rest};")
+            else:
+                self.line(f"const int {names[axis]} = {rest} % ({extents[axis]});")
+                rest = f"{rest} / ({extents[axis]})"
+
+    def next_pass(self, node: For | ForTasks | While) -> None:
+        """At the end of a pass: what is carried moves to where the next pass reads it."""
+        moving = [c for c in node.carried if not self.storage.same(c.next, c.param)]
+        params = {self.storage.find(c.param) for c in moving}
+        for c in moving:
+            if isinstance(c.next, Value) and self.storage.find(c.next) in params:
+                self._swap(moving)
+                return
+        for c in moving:
+            self.copy(c.next, c.param)
+
+    def _swap(self, moving: list[Any]) -> None:
+        """Carried values that take each other's place go through temporaries."""
+        with self.braces("{"):
+            for number, c in enumerate(moving):
+                c_type = "float" if c.param.dtype.is_float and isinstance(c.param, Scalar) else C_TYPES[c.param.dtype.name]
+                if isinstance(c.param, Scalar):
+                    self.line(f"const {c_type} next{number} = {self.scalar(c.next)};")
+                else:
+                    count = self.registers(c.param) // (2 if self.is_packed(c.param) else 1)
+                    self.line(f"{c_type} next{number}[{count}];")
+                    self.line(f"UNROLL for (int i = 0; i < {count}; ++i) next{number}[i] = {self.array(c.next)}[i];")
+            for number, c in enumerate(moving):
+                if isinstance(c.param, Scalar):
+                    self.line(f"{self.array(c.param)} = next{number};")
+                else:
+                    count = self.registers(c.param) // (2 if self.is_packed(c.param) else 1)
+                    self.line(f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(c.param)}[i] = next{number}[i];")
+
+    def while_loop(self, node: While) -> None:
+        self.at(node.loc)
+        for c in node.carried:
+            self.declare(c.param)
+            self.copy(c.init, c.param)
+        with self.braces("while (true) {"):
+            self.block(node.test)
+            self.line(f"if (!({self.scalar(node.condition)})) break;")
+            self.block(node.body)
+            self.next_pass(node)
+
+    def branch(self, node: If) -> None:
+        self.at(node.loc)
+        for m in node.merged:
+            self.declare(m.result)
+        has_else = bool(node.otherwise.nodes or node.merged)
+        with self.braces(f"if ({self.scalar(node.condition)}) {{", "} else {" if has_else else "}"):
+            self.block(node.then)
+            self._merge(node.merged, "then")
+        if has_else:
+            self.depth += 1
+            self.block(node.otherwise)
+            self._merge(node.merged, "otherwise")
+            self.depth -= 1
+            self.line("}")
+
+    def _merge(self, merged: list[Merged], side: str) -> None:
+        for m in merged:
+            self.copy(getattr(m, side), m.result)
+
+
+def float_literal(value: float) -> str:
+    """A float as a C++ literal that reads back exactly."""
+    if value != value:
+        return "as_float(0x7fffffffu)"
+    if value in (float("inf"), float("-inf")):
+        return "as_float(0x7f800000u)" if value > 0 else "as_float(0xff800000u)"
+    text = repr(float(value))
+    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
+
+
+def _made_in(node: Node) -> set[Value]:
+    found: set[Value] = set()
+    match node:
+        case Call():
+            found.update(node.results)
+        case For() | ForTasks() | While():
+            found.update(v for c in node.carried for v in (c.param, c.result))
+        case If():
+            found.update(m.result for m in node.merged)
+        case _:
+            pass
+    for inner in blocks(node):
+        for n in inner.nodes:
+            found |= _made_in(n)
+    return found
+
+
+def _needed(kernel: Kernel) -> tuple[set[Value], Counter[Value]]:
+    """The values that the device program needs, and how often each is used there."""
+    needed: set[Value] = set()
+    uses: Counter[Value] = Counter()
+
+    def visit(block: Block) -> None:
+        for node in reversed(block.nodes):
+            if isinstance(node, Require):
+                continue
+            if isinstance(node, Call) and node.op.effects.pure and not any(r in needed for r in node.results):
+                continue
+            used = [*leaving(node), *inputs(node)]
+            needed.update(used)
+            uses.update(used)
+            for inner in reversed(blocks(node)):
+                visit(inner)
+
+    visit(kernel.body)
+    return needed, uses

@@ -1,0 +1,127 @@
+"""Which register values share one C++ variable.
+
+Accumulators stay in place: the result of a product takes the array of its accumulator, and what a loop carries
+keeps one array from before the loop to behind it. Two values share where their live ranges do not overlap;
+where they do, the emitter copies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Role, While, blocks, inputs, leaving
+from pykittens.ir.values import Value
+
+
+class Storage:
+    """For one role: the representative of each value's variable, and where that is declared."""
+
+    def __init__(self, role: Role) -> None:
+        self.position = 0
+        self.made: dict[Value, int] = {}
+        self.used: dict[Value, int] = {}
+        self.home: dict[Value, list[Block]] = {}  # the blocks round the place it is made
+        self.leader: dict[Value, Value] = {}
+        self.wanted: list[tuple[Value, Value]] = []
+        self._number(role.body, [])
+        self.members: dict[Value, list[Value]] = {v: [v] for v in self.made}
+        for a, b in self.wanted:
+            self._share(a, b)
+        self.declared_in: dict[Value, Block] = {}
+        for leader, members in self.members.items():
+            if self.find(leader) is leader:
+                self.declared_in[leader] = _common([self.home[m] for m in members])
+
+    def find(self, value: Value) -> Value:
+        """The value whose variable this one lives in."""
+        while value in self.leader:
+            value = self.leader[value]
+        return value
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Whether two values share a variable."""
+        return isinstance(a, Value) and isinstance(b, Value) and self.find(a) is self.find(b)
+
+    # -- live ranges ---------------------------------------------------------------------------
+
+    def _define(self, value: Value, stack: list[Block]) -> None:
+        self.made[value] = self.used[value] = self.position
+        self.home[value] = list(stack)
+
+    def _use(self, value: Any, stack: list[Block]) -> None:
+        if isinstance(value, Value) and value in self.made:
+            self.used[value] = max(self.used[value], self.position)
+
+    def _number(self, block: Block, stack: list[Block]) -> None:
+        stack = [*stack, block]
+        for node in block.nodes:
+            self.position += 1
+            for value in inputs(node):
+                self._use(value, stack)
+            match node:
+                case Call():
+                    for result in node.results:
+                        self._define(result, stack)
+                    accumulator = node.args.get(node.op.effects.accumulates or "")
+                    if isinstance(accumulator, Value):
+                        self.wanted.append((accumulator, node.results[0]))
+                case For() | ForTasks() | While():
+                    self._loop(node, stack)
+                case If():
+                    for inner in blocks(node):
+                        self._number(inner, stack)
+                        self.position += 1
+                        for value in leaving(node):
+                            self._use(value, stack)
+                    for m in node.merged:
+                        self._define(m.result, stack)
+                        self.wanted += [(x, m.result) for x in (m.then, m.otherwise) if isinstance(x, Value)]
+                case _:
+                    pass
+
+    def _loop(self, node: For | ForTasks | While, stack: list[Block]) -> None:
+        start = self.position
+        before = set(self.made)
+        for c in node.carried:
+            self._define(c.param, stack)
+            if isinstance(c.init, Value):
+                self.wanted.append((c.init, c.param))
+        for inner in blocks(node):
+            self._number(inner, stack)
+        self.position += 1
+        for value in leaving(node):
+            self._use(value, stack)
+        # What was made before the loop and is read in it is read again by the next pass.
+        for value in before:
+            if self.used[value] > start:
+                self.used[value] = self.position
+        self.position += 1
+        for c in node.carried:
+            self._define(c.result, stack)
+            self.wanted.insert(0, (c.param, c.result))
+            if isinstance(c.next, Value):
+                self.wanted.append((c.param, c.next))
+
+    # -- sharing -------------------------------------------------------------------------------
+
+    def _share(self, a: Value, b: Value) -> None:
+        if a not in self.made or b not in self.made or a.type != b.type:
+            return
+        first, second = self.find(a), self.find(b)
+        if first is second:
+            return
+        if any(self._overlap(x, y) for x in self.members[first] for y in self.members[second]):
+            return
+        self.leader[second] = first
+        self.members[first] += self.members.pop(second)
+
+    def _overlap(self, x: Value, y: Value) -> bool:
+        return self.made[x] < self.used[y] and self.made[y] < self.used[x]
+
+
+def _common(homes: list[list[Block]]) -> Block:
+    shortest = min(homes, key=len)
+    depth = len(shortest)
+    while any(h[depth - 1] is not shortest[depth - 1] for h in homes):
+        depth -= 1
+    return shortest[depth - 1]

@@ -1,0 +1,144 @@
+"""Where each element lives: which lane and register of a group, which byte of shared memory.
+
+Everything that needs a lane index is derived from these pure functions. They work on integers and on
+NumPy arrays of integers alike. Sources: PTX ISA, sections "Register Fragments for wgmma.mma_async.m64nNk16",
+"Shared Memory Matrix Layout" and "Swizzling Modes" of the tensor copy.
+
+A register tile of R x C over W warps is cut into blocks of 16 rows, dealt to the warps in turn: block b of
+warp w holds rows (b W + w) 16 and up. Inside a block the layout is that of a matrix product's accumulator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Index = Any  # an int or a NumPy array of ints
+
+LANES = 32
+BLOCK_ROWS = 16
+
+
+# -- registers: tiles ------------------------------------------------------------------------------
+
+
+def tile_registers(rows: int, cols: int, warps: int) -> int:
+    """Elements of a tile held by one lane."""
+    return rows * cols // (warps * LANES)
+
+
+def tile_element(
+    lane: Index, register: Index, warp: Index, cols: int, warps: int
+) -> tuple[Index, Index]:
+    """Row and column of the element that a lane of a warp holds in a register."""
+    block, inner = register // (cols // 2), register % (cols // 2)
+    row = (block * warps + warp) * BLOCK_ROWS + lane // 4 + 8 * (inner // 2 % 2)
+    col = 8 * (inner // 4) + 2 * (lane % 4) + inner % 2
+    return row, col
+
+
+def row_register(register: Index, cols: int) -> Index:
+    """The register of a per-row vector that goes with a register of a tile of `cols` columns."""
+    return register // (cols // 2) * 2 + register // 2 % 2
+
+
+def col_register(register: Index, cols: int) -> Index:
+    """The register of a per-column vector that goes with a register of a tile of `cols` columns."""
+    inner = register % (cols // 2)
+    return inner // 4 * 2 + inner % 2
+
+
+# -- registers: vectors ----------------------------------------------------------------------------
+
+
+def row_vector_registers(length: int, warps: int) -> int:
+    """Values of a per-row vector held by one lane; the four lanes of a row hold the same."""
+    return 2 * length // (warps * BLOCK_ROWS)
+
+
+def row_vector_element(lane: Index, register: Index, warp: Index, warps: int) -> Index:
+    """Row whose value a lane of a warp holds in a register of a per-row vector."""
+    return (register // 2 * warps + warp) * BLOCK_ROWS + lane // 4 + 8 * (register % 2)
+
+
+def col_vector_registers(length: int) -> int:
+    """Values of a per-column vector held by one lane; all warps hold the same."""
+    return length // 4
+
+
+def col_vector_element(lane: Index, register: Index) -> Index:
+    """Column whose value a lane holds in a register of a per-column vector."""
+    return 8 * (register // 2) + 2 * (lane % 4) + register % 2
+
+
+def plain_chunk(length: int, warps: int) -> int:
+    """Neighbouring elements of a plain vector in one lane: 2, 4 or 8, so that 16-bit elements lie in pairs.
+
+    It does not depend on the dtype, so a conversion moves nothing between lanes.
+    """
+    chunk = 2
+    while chunk < 8 and chunk * warps * LANES < length:
+        chunk *= 2
+    return chunk
+
+
+def plain_registers(length: int, warps: int) -> int:
+    """Elements of a plain vector held by one lane, counting those past its end."""
+    chunk = plain_chunk(length, warps)
+    turn = chunk * warps * LANES
+    return -(-length // turn) * chunk
+
+
+def plain_element(thread: Index, register: Index, length: int, warps: int) -> Index:
+    """Position whose value a thread of the group holds in a register; `length` and more is padding."""
+    chunk = plain_chunk(length, warps)
+    return (register // chunk * warps * LANES + thread) * chunk + register % chunk
+
+
+# -- shared memory ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """A shared tile: panels of `swizzle` bytes a row, one below the other, each swizzled.
+
+    `panel_rows` are the rows of the allocation, so a view of some rows keeps its owner's panels.
+    """
+
+    swizzle: int
+    panel_rows: int
+    itemsize: int
+
+    @property
+    def panel_cols(self) -> int:
+        """Columns of one panel."""
+        return self.swizzle // self.itemsize
+
+    @property
+    def panel_bytes(self) -> int:
+        """Distance in bytes from a panel to the next."""
+        return self.panel_rows * self.swizzle
+
+    @property
+    def row_group_bytes(self) -> int:
+        """Bytes of eight rows of a panel: the stride of a matrix descriptor."""
+        return 8 * self.swizzle
+
+    def offset(self, row: Index, col: Index) -> Index:
+        """Byte offset of an element from the start of the allocation."""
+        byte = col * self.itemsize
+        linear = byte // self.swizzle * self.panel_bytes + row * self.swizzle + byte % self.swizzle
+        return swizzled(linear, self.swizzle)
+
+
+def swizzle_for(cols: int, itemsize: int) -> int:
+    """The widest swizzle (128, 64 or 32 bytes) that divides a row, 0 if none does."""
+    return next((s for s in (128, 64, 32) if cols * itemsize % s == 0), 0)
+
+
+def swizzled(address: Index, swizzle: int) -> Index:
+    """The address at which the copy engine puts the byte that unswizzled would lie at `address`.
+
+    Bits 4 to 6 are exchanged with those of the 128-byte line: 3 of them for 128 bytes, 2 for 64, 1 for 32.
+    """
+    return address ^ (((address >> 7) & (swizzle // 16 - 1)) << 4)

@@ -1,0 +1,122 @@
+"""Types of values: global tensors, shared tiles, register tiles and vectors, scalars.
+
+They print as in ThunderKittens: `gl<bf16, 2>`, `st<bf16, 128x64>`, `rt<f32, 64x256>`, `rv<f32, 64, per row>`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pykittens.types.dtypes import DType
+from pykittens.types.layouts import SharedLayout, swizzle_for
+
+
+class Spread(Enum):
+    """How a register vector lies over the lanes."""
+
+    PER_ROW = "per row"
+    PER_COLUMN = "per column"
+    PLAIN = "plain"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class GL:
+    """A global tensor. `aligned`: base and strides are multiples of 16 bytes, so the copy engine can reach it."""
+
+    dtype: DType
+    rank: int
+    aligned: bool = True
+
+    def __str__(self) -> str:
+        return f"gl<{self.dtype}, {self.rank}>"
+
+
+@dataclass(frozen=True)
+class ST:
+    """A shared tile, or a view of one: then `layout` is its owner's."""
+
+    dtype: DType
+    rows: int
+    cols: int
+    layout: SharedLayout
+
+    def __str__(self) -> str:
+        return f"st<{self.dtype}, {self.rows}x{self.cols}>"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the elements of this tile."""
+        return self.rows * self.cols * self.dtype.bytes
+
+    def view(self, rows: int, cols: int) -> ST:
+        """The type of a rows x cols part of this tile."""
+        return ST(self.dtype, rows, cols, self.layout)
+
+
+@dataclass(frozen=True)
+class RT:
+    """A register tile, spread over the warps of a group."""
+
+    dtype: DType
+    rows: int
+    cols: int
+
+    def __str__(self) -> str:
+        return f"rt<{self.dtype}, {self.rows}x{self.cols}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.rows, self.cols)
+
+
+@dataclass(frozen=True)
+class RV:
+    """A register vector."""
+
+    dtype: DType
+    length: int
+    spread: Spread
+
+    def __str__(self) -> str:
+        return f"rv<{self.dtype}, {self.length}, {self.spread}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.length,)
+
+
+@dataclass(frozen=True)
+class SCALAR:
+    """One number, the same in all threads that can name it."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return str(self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+
+Type = GL | ST | RT | RV | SCALAR
+
+
+def shared_tile(dtype: DType, rows: int, cols: int) -> ST:
+    """The type of a freshly allocated shared tile; its swizzle follows from dtype and width."""
+    return ST(dtype, rows, cols, SharedLayout(swizzle_for(cols, dtype.bytes), rows, dtype.bytes))
+
+
+def with_dtype(type: RT | RV | SCALAR, dtype: DType) -> RT | RV | SCALAR:
+    """The same shape and spread with another element type."""
+    match type:
+        case RT():
+            return RT(dtype, type.rows, type.cols)
+        case RV():
+            return RV(dtype, type.length, type.spread)
+        case SCALAR():
+            return SCALAR(dtype)

@@ -1,0 +1,38 @@
+"""The examples stay as short as they were promised: lines of the kernel, without comments and blank lines."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+# From the decorator to the last line of the function.
+MOST = {"01_add.py": 8, "02_softmax.py": 10, "03_matmul.py": 26, "04_attention.py": 37}
+
+
+def lines_of_code(source: str) -> int:
+    """Lines of the one kernel in a file that hold more than a comment."""
+    (kernel,) = (
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+        and any("kernel" in ast.unparse(d) for d in node.decorator_list)
+    )
+    first, last = kernel.decorator_list[0].lineno, kernel.end_lineno
+    assert last is not None
+    empty = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    held: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in empty:
+            held.update(range(token.start[0], token.end[0] + 1))
+    return len([n for n in held if first <= n <= last])
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_a_kernel_is_no_longer_than_promised(name: str) -> None:
+    assert lines_of_code((EXAMPLES / name).read_text(encoding="utf-8")) <= MOST[name]

@@ -1,0 +1,73 @@
+"""What README.md and docs/ show in Python runs as it stands, in the emulator."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pykittens
+from pykittens.cli.examples import EXAMPLES
+from pykittens.settings import SETTINGS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Place and text of every Python block."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in _BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start(1)) + 1
+            found.append((f"{page.relative_to(ROOT)}:{line}", match[1]))
+    return found
+
+
+def is_program(text: str) -> bool:
+    """A block with its own imports is a program, one without a fragment."""
+    return re.search(r"^(import|from) ", text, re.MULTILINE) is not None
+
+
+BLOCKS = blocks()
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=p) for p, t in BLOCKS])
+def test_a_block_is_python(text: str) -> None:
+    compile(text, "<block>", "exec")
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=p) for p, t in BLOCKS if is_program(t)])
+def test_a_program_runs_as_it_stands(text: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{text}", encoding="utf-8")
+    command = [sys.executable, "-W", "error", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_readme_shows_a_program() -> None:
+    assert any(place.startswith("README.md") and is_program(text) for place, text in BLOCKS)
+
+
+def test_the_readme_lists_every_environment_variable() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for setting in SETTINGS:
+        assert f"`{setting.variable}`" in text
+        assert setting.meaning in text
+
+
+def test_the_page_of_the_language_has_every_word() -> None:
+    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", text))
+    assert [w for w in pykittens.__all__ if w.removesuffix("_") not in words] == []
+
+
+def test_the_demo_knows_every_example() -> None:
+    files = {p.name for p in (ROOT / "examples").glob("*.py")}
+    assert {e.file for e in EXAMPLES} == files
