@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 # Kernels and templates are written in the language, so a line of theirs is a user's line.
 _WRITTEN_IN_THE_LANGUAGE = tuple(
     os.path.join(_PACKAGE, d) + os.sep for d in ("kernels", "templates")
@@ -84,8 +85,10 @@ class Loc:
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether a frame of this file is the user's and not the compiler's."""
+    """Whether a frame of this file is the user's, and not the compiler's or the standard library's."""
     path = os.path.abspath(filename) if not filename.startswith("<") else filename
+    if path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path:
+        return False
     return not path.startswith(_PACKAGE + os.sep) or path.startswith(_WRITTEN_IN_THE_LANGUAGE)
 
 

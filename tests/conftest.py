@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from pykittens.runtime import driver, nvrtc
 
 GOLDEN = Path(__file__).parent / "golden"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 HOPPER = (9, 0)
 
 
@@ -49,3 +53,20 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         )
 
     return check
+
+
+@pytest.fixture(scope="session")
+def example() -> Callable[[str], ModuleType]:
+    """`example("03_matmul")` is that example as a module."""
+
+    @functools.cache
+    def load(stem: str) -> ModuleType:
+        path = EXAMPLES / f"{stem}.py"
+        spec = importlib.util.spec_from_file_location(f"example_{stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load

@@ -17,7 +17,8 @@ def main() -> None:
         text = kernel.source(*arrays(example, example.small), arch=ARCH, **example.constants)
         # Line directives and comments may name the tree.
         text = text.replace(str(Path.cwd()), ".")
-        (folder / f"{example.title}.cu").write_text(text, encoding="utf-8")
+        stem = example.title.replace(", ", "-")
+        (folder / f"{stem}.cu").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

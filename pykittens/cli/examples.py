@@ -124,6 +124,7 @@ def arrays(example: Example, sizes: Shape) -> list[Array]:
 
 
 def error(found: Array, expected: Array) -> float:
-    """The largest error of an element, relative to its size plus the root mean square of all; NaN if one is."""
-    scale = np.abs(expected) + np.sqrt(np.mean(expected**2))
-    return float(np.max(np.abs(found.astype(np.float64) - expected) / scale))
+    """The largest error of an element over its size plus the root mean square of its row; NaN if one is NaN."""
+    scale = np.abs(expected) + np.sqrt(np.mean(expected**2, axis=-1, keepdims=True))
+    difference = np.abs(found.astype(np.float64) - expected)
+    return float(np.max(difference / np.maximum(scale, np.finfo(np.float64).tiny)))

@@ -202,7 +202,10 @@ class _Group:
 
     def __init__(self, block: _BlockRun, role: Role, index: int, env: dict[Value, Any]) -> None:
         self.block, self.role, self.env = block, role, env
+        alike = [r for r in block.kernel.roles if r.kind == role.kind]
         self.name = role.kind if role.groups == 1 else f"{role.kind} {index}"
+        if len(alike) > 1:
+            self.name += f" of {role.loc}"
         if role.index is not None:
             env[role.index] = index
         self.turns: dict[tuple[Pipeline, str], int] = defaultdict(int)
@@ -261,7 +264,8 @@ class _Group:
                     then = bool(self.value(node.condition))
                     yield from self.run(node.then if then else node.otherwise)
                     values = [self.value(m.then if then else m.otherwise) for m in node.merged]
-                    self.env.update(zip((m.result for m in node.merged), values, strict=True))
+                    for m, value in zip(node.merged, values, strict=True):
+                        self.env[m.result] = _typed(m.result, value)
                 case Grid():
                     index = decode(
                         Tasks(node.dims, _ROW_MAJOR), self.block.extents, self.block.index
@@ -291,7 +295,7 @@ class _Group:
     def _carry(self, carried: list[Carried], sources: list[Any], head: bool) -> None:
         values = [self.raw(s) for s in sources]
         for c, value in zip(carried, values, strict=True):
-            self.env[c.param if head else c.result] = value
+            self.env[c.param if head else c.result] = _typed(c.param, value)
 
     def tasks(self, tasks: Tasks) -> Iterator[tuple[int, ...]]:
         block = self.block
@@ -331,9 +335,7 @@ class _Group:
                     fault.loc = node.loc
                     raise
                 for r in node.results:
-                    self.env[r] = (
-                        _as_number(r, result, node) if isinstance(r.type, SCALAR) else result
-                    )
+                    self.env[r] = _typed(r, result, node)
             case Engine.PRODUCT:
                 self.issue(node)
             case Engine.COPY_IN:
@@ -413,12 +415,17 @@ class _Group:
         return found
 
 
-def _as_number(value: Value, result: Any, node: Call) -> Any:
-    """A scalar result as a number of its dtype; an int32 that overflows is an error."""
+def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
+    """What a value holds: a scalar as a number of its dtype; an int32 that overflows is an error."""
+    if not isinstance(value.type, SCALAR):
+        return result
     match value.dtype.kind:
         case "int":
             if not -(2**31) <= result < 2**31:
-                raise AccessError(f"{node.op.name}: {int(result)} overflows an int32", loc=node.loc)
+                what = f"{node.op.name}: " if node is not None else ""
+                raise AccessError(
+                    f"{what}{int(result)} overflows an int32", loc=getattr(node, "loc", None)
+                )
             return int(result)
         case "bool":
             return bool(result)

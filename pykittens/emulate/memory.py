@@ -47,7 +47,11 @@ class GlobalTile:
     def _box(self, rows: int, cols: int) -> tuple[Array, int, int]:
         plane = self._plane()
         row = self.index[-2] * rows if len(self.index) > 1 else 0
-        return plane, row, self.index[-1] * cols
+        col = self.index[-1] * cols
+        for first, extent in ((row, rows), (col, cols)):
+            if first < -(2**31) or first + extent > 2**31:
+                raise AccessError(f"the coordinate {first} in `{self.name}` overflows an int32")
+        return plane, row, col
 
     def read(self, rows: int | None, cols: int, fill: float) -> Array:
         """The tile, or the vector where `rows` is None, with `fill` outside the tensor."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from pykittens.errors import TypeMismatch
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -95,10 +97,21 @@ class Op(Generic[P, R]):
         self.__signature__ = inspect.signature(self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        bound = self.__signature__.bind(*args, **kwargs)
+        try:
+            bound = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeMismatch(
+                f"{self.name}: {error}", help=f"it is {self.name}{self._takes}"
+            ) from None
         bound.apply_defaults()
         result: R = self.record(self, bound.arguments)
         return result
+
+    @property
+    def _takes(self) -> str:
+        """The signature without its annotations."""
+        bare = [p.replace(annotation=p.empty) for p in self.__signature__.parameters.values()]
+        return str(inspect.Signature(bare))
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule, called with the operation's arguments; returns the result's type or None."""

@@ -267,11 +267,13 @@ class Global(Value):
 
     def at(self, *index: Any) -> Global:
         """This tensor with its first axes fixed."""
-        if len(index) > self.rank - 1:
+        if len(index) > max(self.rank - 2, 0):
             raise TypeMismatch(
-                f"at: fixes {len(index)} axes of a tensor of rank {self.rank}, at least one must stay",
+                f"at: fixes {len(index)} axes of a tensor of rank {self.rank}, the last two must stay",
                 operands={self.name: self.type},
+                help=f"`{self.name}[i]` names a row where a vector is moved",
             )
+        self._check_index("at(...)", index)
         part = Global(self.type, self.name, self.extents)
         part.leading = self.leading + index
         part.owner = self.owner
@@ -289,15 +291,20 @@ class Global(Value):
                 f"{self.name}[...]: {len(given)} indices for a tensor of rank {self.rank}",
                 operands={self.name: self.type},
             )
-        for i in given:
+        self._check_index("[...]", given)
+        filled = given + (0,) * (self.rank - len(given))
+        return TileRef(self.owner, self.leading + filled)
+
+    def _check_index(self, where: str, index: tuple[Any, ...]) -> None:
+        for i in index:
+            if isinstance(i, Undefined):
+                i.fail()
             if not isinstance(i, int | Scalar) or (isinstance(i, Scalar) and i.dtype.kind != "int"):
                 raise TypeMismatch(
-                    f"{self.name}[...]: an index is an int32, not {describe(i)}",
+                    f"{self.name}{'.' * where.startswith('at')}{where}: an index is an int32, not {describe(i)}",
                     operands={self.name: self.type},
                     help="slices of tensors are not needed: a tile's extents come from where it is moved",
                 )
-        filled = given + (0,) * (self.rank - len(given))
-        return TileRef(self.owner, self.leading + filled)
 
     def __iter__(self) -> NoReturn:
         raise LanguageError(f"{self.name} is a tensor and cannot be iterated over")
@@ -348,7 +355,7 @@ class Undefined:
         __iter__
     ) = _use
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _use
-    __enter__ = __exit__ = __len__ = __contains__ = __setitem__ = __eq__ = __ne__ = _use  # type: ignore[assignment]
+    __enter__ = __exit__ = __len__ = __contains__ = __setitem__ = __eq__ = __ne__ = _use
     __hash__ = object.__hash__
 
 

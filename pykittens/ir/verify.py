@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
-from pykittens.errors import LanguageError
-from pykittens.ir.nodes import Acquire, Call, Kernel, Pipeline, Role, Side, blocks, walk
-from pykittens.ir.values import Scalar
+from collections.abc import Iterable
+
+from pykittens.errors import LanguageError, Loc
+from pykittens.ir.nodes import (
+    Acquire,
+    Block,
+    Call,
+    For,
+    ForTasks,
+    Grid,
+    If,
+    Kernel,
+    Pipeline,
+    Role,
+    Side,
+    While,
+    blocks,
+    inputs,
+    leaving,
+    walk,
+)
+from pykittens.ir.values import Scalar, SharedTile, Value
 
 
 def verify(kernel: Kernel) -> None:
@@ -15,10 +34,60 @@ def verify(kernel: Kernel) -> None:
             loc=kernel.loc,
             help="start with pk.grid(...) or pk.persistent(...)",
         )
+    _made_before_use(kernel.body, set())
     if kernel.has_roles:
         _only_scalars_outside_roles(kernel)
     for pipeline in kernel.pipelines:
         _both_ends(kernel, pipeline)
+
+
+def _made_before_use(block: Block, outer: set[Value]) -> set[Value]:
+    """Raise if a value is carried, merged or read outside the block that made it; returns what is made here."""
+    made = set(outer)
+
+    def check(values: Iterable[Value], loc: Loc | None) -> None:
+        for v in values:
+            if v.block is not None and not isinstance(v, SharedTile) and v not in made:
+                raise LanguageError(
+                    f"`{v.name or 'a value'}` is carried out of {v.block.owner} that made it",
+                    operands={v.name or "value": v.type, **({"made at": v.loc} if v.loc else {})},
+                    loc=loc,
+                    help="bind the name before the loop to carry it out",
+                )
+
+    for node in block.nodes:
+        loc = getattr(node, "loc", None)
+        check(inputs(node), loc)
+        match node:
+            case Call():
+                made.update(node.results)
+            case Grid():
+                made.update(node.index)
+            case Role():
+                index = {node.index} if node.index is not None else set()
+                _made_before_use(node.body, made | index)
+            case For() | ForTasks():
+                index = {node.index} if isinstance(node, For) else set(node.index)
+                params = {c.param for c in node.carried}
+                inside = _made_before_use(node.body, made | index | params)
+                made, before = inside, made
+                check(leaving(node), loc)
+                made = before | {c.result for c in node.carried}
+            case While():
+                params = {c.param for c in node.carried}
+                tested = _made_before_use(node.test, made | params)
+                made, before = _made_before_use(node.body, tested), made
+                check(leaving(node), loc)
+                made = before | {c.result for c in node.carried}
+            case If():
+                before = made
+                for body, side in ((node.then, "then"), (node.otherwise, "otherwise")):
+                    made = _made_before_use(body, before)
+                    check((v for m in node.merged if isinstance(v := getattr(m, side), Value)), loc)
+                made = before | {m.result for m in node.merged}
+            case _:
+                pass
+    return made
 
 
 def _only_scalars_outside_roles(kernel: Kernel) -> None:

@@ -38,7 +38,9 @@ def entry(
     """Decorator: make a host function known to tests, benchmarks and docs."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        KERNELS[function.__name__] = Entry(function.__name__, function, kernel, reference, cases, inputs)
+        KERNELS[function.__name__] = Entry(
+            function.__name__, function, kernel, reference, cases, inputs
+        )
         return function
 
     return register

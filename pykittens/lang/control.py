@@ -16,6 +16,7 @@ Python's own, the calls do nothing. No body is moved, so closures, `with`, inner
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import types
 from collections.abc import Callable, Sequence
@@ -146,7 +147,7 @@ class _Rewriter(ast.NodeTransformer):
         names = self._rebound(node.body)
         exposed = _exposed([ast.Expr(node.test), *node.body], set()) | self.read_inside
         test = self.visit(node.test)
-        start = _assign([loop], _call("while_loop", _thunk(test)), node)
+        start = _assign([loop], _call("while_loop", _thunk(copy.deepcopy(test))), node)
         body = self._inside(loop, True, node.body)
         node.test = _located(_method(loop, "test", _thunk(test)), node.test)
         node.body = [*body, *_leave(loop, names, node)]
@@ -432,6 +433,10 @@ def _exposed(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
             reads.update(loads - bound)
             bound.update(n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
 
+    def keep(node: ast.stmt, bound: set[str]) -> None:
+        # What a branch or a loop binds perhaps keeps its value otherwise, which is a read of it.
+        reads.update(n for n in _bound([node]) if n not in bound)
+
     def scan(statements: Sequence[ast.stmt], bound: set[str]) -> set[str]:
         for node in statements:
             match node:
@@ -452,13 +457,16 @@ def _exposed(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
                 case ast.If():
                     read(node.test, bound)
                     bound |= scan(node.body, set(bound)) & scan(node.orelse, set(bound))
+                    keep(node, bound)
                 case ast.For():
                     read(node.iter, bound)
                     scan(node.body, bound | _targets(node.target))
                     scan(node.orelse, set(bound))
+                    keep(node, bound)
                 case ast.While():
                     read(node.test, bound)
                     scan(node.body, set(bound))
+                    keep(node, bound)
                 case ast.With():
                     for item in node.items:
                         read(item.context_expr, bound)
@@ -471,6 +479,7 @@ def _exposed(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
                     bound.add(node.name)
                 case _:
                     read(node, bound)
+                    keep(node, bound)
         return bound
 
     scan(body, set(bound))

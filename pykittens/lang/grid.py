@@ -71,6 +71,11 @@ def persistent(dims: tuple[Any, ...], order: Order = row_major, *, cluster_axis:
     Iterating gives this block's tasks: block i takes i, i + blocks, ... in the order. Where the kernel has
     clusters, the blocks of one take neighbours along `cluster_axis`; past its end they have nothing to write.
     """
+    if not isinstance(dims, tuple | list):
+        raise LanguageError(
+            f"pk.persistent: takes a tuple of extents, not {describe(dims)}",
+            help="write `(n,)` for one",
+        )
     dims = tuple(dims)
     _check_dims("persistent", dims)
     if not isinstance(order, Order):

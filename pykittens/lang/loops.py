@@ -117,15 +117,20 @@ def chain(words: tuple[str, ...], left: Any, *rest: Thunk) -> Any:
 
 
 def _values(thunks: tuple[Thunk, ...]) -> list[Any]:
-    """What the names hold now; None-like `_MISSING` where a name has no value."""
+    """What the names hold now; `_MISSING` where a name has no value, or one that is not seen here."""
     found = []
     for thunk in thunks:
         try:
             value = thunk()
         except NameError:
             value = _MISSING
-        found.append(_MISSING if isinstance(value, Undefined) else value)
+        hidden = isinstance(value, Undefined) or (isinstance(value, Value) and not _is_seen(value))
+        found.append(_MISSING if hidden else value)
     return found
+
+
+def _is_seen(value: Value) -> bool:
+    return value.block is None or any(b is value.block for b in current("loop").stack)
 
 
 class _Missing(Undefined):
@@ -227,7 +232,9 @@ class _Loop(_Construct):
             for name, value in zip(names, self.before, strict=True)
         ]
         return [
-            Undefined(n, "is read in a run-time loop before it is bound") if p is _MISSING else p
+            Undefined(n, "is read in a run-time loop before it is bound")
+            if p is _MISSING
+            else _copied(p)
             for n, p in zip(names, self.params, strict=True)
         ]
 
@@ -259,17 +266,18 @@ class _Loop(_Construct):
                 "is bound only inside a run-time loop",
                 "bind it before the loop to read it afterwards",
             )
-        if (
-            isinstance(before, list | tuple)
-            and type(after) is type(before)
-            and len(after) == len(before)
-        ):
-            return type(before)(
-                self._carry(f"{name}[{i}]", *parts)
-                for i, parts in enumerate(zip(before, param, after, strict=True))
+        if _alike(before, after):
+            first, head, last = _parts(before), _parts(param), _parts(after)
+            return _rebuilt(
+                before,
+                {k: self._carry(f"{name}[{k!r}]", first[k], head[k], last[k]) for k in first},
             )
         if _same_object(before, after) and param is before:
             return before
+        if after is _MISSING and param is before:
+            return Undefined(
+                name, "holds a value of an inner loop or branch behind the run-time loop"
+            )
         was, becomes = _type_of(before), _type_of(after)
         if was is None or was != becomes:
             if param is not before or name.split("[")[0] in self.exposed:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pykittens.errors import LanguageError, Loc
+from pykittens.errors import LanguageError, Loc, is_user_file
 from pykittens.ir.build import Builder, current, record
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Require
@@ -76,7 +78,7 @@ def trace(
     )
     builder = Builder(kernel)
     builder.host = values
-    with record(builder):
+    with record(builder), _unpacking(params):
         result = function(*params, **constants)
     if result is not None:
         raise LanguageError(
@@ -87,6 +89,28 @@ def trace(
     for index, pipeline in enumerate(kernel.pipelines):
         pipeline.name = pipeline.name or f"ring{index}"
     return kernel
+
+
+@contextmanager
+def _unpacking(params: list[Global | Scalar]) -> Iterator[None]:
+    """Tell a wrong number of names, as in `n, d = Q.shape` for a Q of rank 3, with the types of the arguments."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        assert trace is not None
+        code = trace.tb_frame.f_code
+        instruction = dis.opname[code.co_code[trace.tb_lasti]]
+        if not instruction.startswith("UNPACK") or not is_user_file(code.co_filename):
+            raise
+        raise LanguageError(
+            str(error),
+            operands={p.name: p.type for p in params},
+            loc=Loc(code.co_filename, trace.tb_lineno, code.co_name, code, trace.tb_lasti),
+            help="a shape has as many extents as the tensor has axes, a task as many coordinates as the tasks",
+        ) from None
 
 
 def make_static(value: Any) -> int:

@@ -11,7 +11,11 @@ from pykittens.ir.op import Effects, Family, Mismatch, Op
 from pykittens.ir.values import RegTile, RegVector, Scalar, describe
 from pykittens.ops.core import op
 from pykittens.types.dtypes import DType
+from pykittens.types.layouts import plain_registers
 from pykittens.types.tiles import RT, RV, SCALAR, Spread, with_dtype
+
+# A lane has 255 registers; a vector that takes more than this leaves too few to compute with.
+MAX_VECTOR_REGISTERS = 192
 
 
 def check_tile_sides(rows: Any, cols: Any) -> None:
@@ -28,6 +32,18 @@ def check_tile_sides(rows: Any, cols: Any) -> None:
             )
 
 
+def check_vector_length(length: int) -> None:
+    """Raise if a plain vector does not fit the registers of its group."""
+    warps = current("vector").warps
+    if length and plain_registers(length, warps) > MAX_VECTOR_REGISTERS:
+        most = MAX_VECTOR_REGISTERS * 32 * warps
+        raise Mismatch(
+            f"a vector of {length} elements does not fit the registers of {warps} warp{'s' * (warps > 1)}: "
+            f"at most {most} do",
+            help="spread a row over more warps (pk.warpgroups, @pk.kernel(warps=...)) or loop over parts of it",
+        )
+
+
 def _zeros_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
     dtype, rows, cols = args["dtype"], args["rows"], args["cols"]
     if not isinstance(dtype, DType):
@@ -35,6 +51,7 @@ def _zeros_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
     if cols is None:
         if not isinstance(rows, int) or rows <= 0:
             raise Mismatch(f"the length must be a positive compile-time int, not {describe(rows)}")
+        check_vector_length(rows)
         return RV(dtype, rows, Spread.PLAIN)
     check_tile_sides(rows, cols)
     return RT(dtype, rows, cols)

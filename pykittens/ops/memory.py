@@ -10,16 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.ir.build import current
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import Global, RegTile, RegVector, Scalar, SharedTile, TileRef, describe
-from pykittens.ops.convert import check_tile_sides
+from pykittens.ops.convert import check_tile_sides, check_vector_length
 from pykittens.ops.core import op
-from pykittens.types.layouts import plain_registers
 from pykittens.types.tiles import RT, RV, ST, Spread
-
-# A lane has 255 registers; a vector that takes more than this leaves too few to compute with.
-MAX_VECTOR_REGISTERS = 192
 
 
 @op(effects=Effects(reads=("src",)))
@@ -48,18 +43,6 @@ def _load_type(src: Any, rows: Any, cols: Any, fill: Any) -> RT | RV:
         raise Mismatch(f"a tile needs a tensor of rank 2 or more, `src` has rank {src.type.rank}")
     check_tile_sides(rows, cols)
     return RT(src.dtype, rows, cols)
-
-
-def check_vector_length(length: int) -> None:
-    """Raise if a plain vector does not fit the registers of its group."""
-    warps = current("load").warps
-    if length and plain_registers(length, warps) > MAX_VECTOR_REGISTERS:
-        most = MAX_VECTOR_REGISTERS * 32 * warps
-        raise Mismatch(
-            f"a vector of {length} elements does not fit the registers of {warps} warp{'s' * (warps > 1)}: "
-            f"at most {most} do",
-            help="spread a row over more warps (pk.warpgroups, @pk.kernel(warps=...)) or loop over parts of it",
-        )
 
 
 def from_tensor(src: Any, name: str) -> None:

@@ -58,8 +58,17 @@ def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
 def _vector_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
     assert isinstance(op.scalar, Reduction)
     (vector,) = computed([args["vector"]])
+    if not vector.size:
+        return _identity(op.scalar, args["vector"].dtype)
     result = rounded(op.scalar.reduce(vector), [args["vector"]])
     return int(result) if np.issubdtype(type(result), np.integer) else result
+
+
+def _identity(reduction: Reduction, dtype: np.dtype[Any]) -> Any:
+    """What the reduction of nothing gives: the least int32 stands for -inf."""
+    if np.issubdtype(dtype, np.integer):
+        return int(max(reduction.identity, np.iinfo(dtype).min))
+    return dtype.type(reduction.identity)
 
 
 def _numeric(kind: str) -> None:

@@ -5,8 +5,10 @@ On Python numbers they are done at once, also outside kernels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from pykittens.errors import AccessError
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
 from pykittens.ir.values import Scalar, describe
 from pykittens.ops.core import op
@@ -41,19 +43,38 @@ INTEGER = Family("integer", _integer_type, _scalar_numpy)
 TRUTH = Family("truth", _truth_type, _scalar_numpy)
 
 
-@op(family=INTEGER, scalar=ScalarMeaning(lambda a, b: a // b, "floor_div({0}, {1})"), operator="//")
+def _divided(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A division with a fault of the language in place of Python's own."""
+
+    def divide(a: Any, b: Any) -> Any:
+        if b == 0:
+            raise AccessError(f"{a} is divided by 0")
+        return function(a, b)
+
+    return divide
+
+
+@op(
+    family=INTEGER,
+    scalar=ScalarMeaning(_divided(lambda a, b: a // b), "floor_div({0}, {1})"),
+    operator="//",
+)
 def floor_div(a: Any, b: Any) -> Any:
     """The largest integer not above a / b."""
 
 
-@op(family=INTEGER, scalar=ScalarMeaning(lambda a, b: a % b, "floor_mod({0}, {1})"), operator="%")
+@op(
+    family=INTEGER,
+    scalar=ScalarMeaning(_divided(lambda a, b: a % b), "floor_mod({0}, {1})"),
+    operator="%",
+)
 def floor_mod(a: Any, b: Any) -> Any:
     """a - b * (a // b): it has the sign of b."""
 
 
 @op(
     family=INTEGER,
-    scalar=ScalarMeaning(lambda a, b: -(-a // b), "ceil_div({0}, {1})"),
+    scalar=ScalarMeaning(_divided(lambda a, b: -(-a // b)), "ceil_div({0}, {1})"),
     operator="cdiv",
 )
 def cdiv(a: Any, b: Any) -> Any:

@@ -48,13 +48,18 @@ class Parameters:
                 )
         return Parameters(function.__name__, tuple(positional), constants, loc)
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def bind(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arguments and the constants by name."""
         values, constants = dict(zip(self.positional, args, strict=False)), {}
         takes = ", ".join((*self.positional, *(f"{c}=" for c in self.constants)))
         extra = len(args) - len(self.positional)
         if extra > 0:
-            raise ArgumentError(f"{self.name}: {extra} argument{'s' * (extra > 1)} too many", help=f"it takes {takes}")
+            raise ArgumentError(
+                f"{self.name}: {extra} argument{'s' * (extra > 1)} too many",
+                help=f"it takes {takes}",
+            )
         for name, value in kwargs.items():
             if name in self.constants:
                 constants[name] = value
@@ -64,7 +69,11 @@ class Parameters:
                 word = "given twice" if name in values else "not one of its arguments"
                 raise ArgumentError(f"{self.name}: `{name}` is {word}", help=f"it takes {takes}")
         missing = [n for n in self.positional if n not in values]
-        missing += [n for n, d in self.constants.items() if n not in constants and d is inspect.Parameter.empty]
+        missing += [
+            n
+            for n, d in self.constants.items()
+            if n not in constants and d is inspect.Parameter.empty
+        ]
         if missing:
             raise ArgumentError(f"{self.name}: `{missing[0]}` is missing", help=f"it takes {takes}")
         for name, default in self.constants.items():
@@ -81,8 +90,9 @@ class Parameters:
 
 @dataclass
 class Arguments:
-    """The checked arguments of one call."""
+    """The checked arguments of one call; `order` are their names as in the signature."""
 
+    order: tuple[str, ...]
     tensors: dict[str, Array]
     scalars: dict[str, int | float | bool]
     constants: dict[str, Any]
@@ -90,14 +100,14 @@ class Arguments:
 
     @property
     def types(self) -> dict[str, TensorArg | ScalarArg]:
-        """What recording sees of them."""
-        found: dict[str, TensorArg | ScalarArg] = {}
-        for name, a in self.tensors.items():
-            dtype = DTYPES[a.dtype]
-            found[name] = TensorArg(GL(dtype, len(a.shape), reachable(a)), tuple(a.shape))
-        for name, s in self.scalars.items():
-            found[name] = ScalarArg(scalar_dtype(s), s)
-        return found
+        """What recording sees of them, in the order of the signature."""
+        return {name: self._type(name) for name in self.order}
+
+    def _type(self, name: str) -> TensorArg | ScalarArg:
+        if name in self.scalars:
+            return ScalarArg(scalar_dtype(self.scalars[name]), self.scalars[name])
+        a = self.tensors[name]
+        return TensorArg(GL(DTYPES[a.dtype], len(a.shape), reachable(a)), tuple(a.shape))
 
 
 def scalar_dtype(value: int | float | bool) -> DType:
@@ -124,7 +134,9 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
             value = value.item()
         if isinstance(value, bool | int | float):
             if isinstance(value, int) and value not in INT32:
-                raise ArgumentError(f"{parameters.name}: `{name}` = {value} is outside the range of int32")
+                raise ArgumentError(
+                    f"{parameters.name}: `{name}` = {value} is outside the range of int32"
+                )
             scalars[name] = value
             continue
         array = describe(value)
@@ -143,7 +155,7 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
             f"{parameters.name}: all arrays must be on one device",
             operands={n: f"on {place(a.device)}" for n, a in tensors.items()},
         )
-    return Arguments(tensors, scalars, constants, devices.pop())
+    return Arguments(parameters.positional, tensors, scalars, constants, devices.pop())
 
 
 def place(device: Device) -> str:
@@ -153,18 +165,28 @@ def place(device: Device) -> str:
 
 def _check_array(parameters: Parameters, name: str, array: Array) -> None:
     def fail(message: str, help: str | None = None) -> None:
-        raise ArgumentError(f"{parameters.name}: `{name}` {message}", operands={name: array}, help=help)
+        raise ArgumentError(
+            f"{parameters.name}: `{name}` {message}", operands={name: array}, help=help
+        )
 
     if array.dtype not in DTYPES:
-        fail(f"is {array.dtype}, which kernels do not compute with", help=f"the dtypes are {', '.join(DTYPES)}")
+        fail(
+            f"is {array.dtype}, which kernels do not compute with",
+            help=f"the dtypes are {', '.join(DTYPES)}",
+        )
     if not 1 <= len(array.shape) <= 5:
         fail(f"has rank {len(array.shape)}, kernels take rank 1 to 5")
-    if array.shape[-1] > 1 and array.strides[-1] != 1:
-        fail(f"has a last stride of {array.strides[-1]}, it must be 1", help=f"pass a contiguous copy of `{name}`")
-    if any(s < 0 for n, s in zip(array.shape, array.strides, strict=True) if n > 1):
-        fail("has a negative stride", help=f"pass a contiguous copy of `{name}`")
     if any(n not in INT32 for n in array.shape):
         fail("has an extent outside the range of int32")
+    if 0 in array.shape:
+        return  # the strides of nothing say nothing; NumPy makes them 0
+    if array.shape[-1] > 1 and array.strides[-1] != 1:
+        fail(
+            f"has a last stride of {array.strides[-1]}, it must be 1",
+            help=f"pass a contiguous copy of `{name}`",
+        )
+    if any(s < 0 for n, s in zip(array.shape, array.strides, strict=True) if n > 1):
+        fail("has a negative stride", help=f"pass a contiguous copy of `{name}`")
 
 
 # -- what a recorded kernel asks of its arguments --------------------------------------------------
@@ -186,20 +208,28 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
     for node in walk(kernel.body):
         if isinstance(node, Require) and not host_value(node.condition, known):
             shown: dict[str, object] = dict(arguments.tensors)
-            raise ArgumentError(f"{kernel.name}: {node.message}", operands=shown | arguments.scalars, loc=node.loc)
+            raise ArgumentError(
+                f"{kernel.name}: {node.message}", operands=shown | arguments.scalars, loc=node.loc
+            )
     outputs = written(kernel)
     for name in outputs:
         array = arguments.tensors[name]
         if not array.writable:
-            raise ArgumentError(f"{kernel.name}: `{name}` is written and is read-only", operands={name: array})
-        if any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True)):
             raise ArgumentError(
-                f"{kernel.name}: `{name}` is written and has an axis of stride 0", operands={name: array}
+                f"{kernel.name}: `{name}` is written and is read-only", operands={name: array}
+            )
+        repeated = any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True))
+        if repeated and 0 not in array.shape:
+            raise ArgumentError(
+                f"{kernel.name}: `{name}` is written and has an axis of stride 0",
+                operands={name: array},
             )
     check_aliasing(kernel.name, outputs, arguments.tensors, kernel.inplace)
 
 
-def check_aliasing(name: str, outputs: list[str], tensors: Mapping[str, Array], inplace: bool) -> None:
+def check_aliasing(
+    name: str, outputs: list[str], tensors: Mapping[str, Array], inplace: bool
+) -> None:
     """Refuse an output that shares memory with another argument, but for the same tensor where `inplace`."""
     for out in outputs:
         for other, array in tensors.items():

@@ -10,7 +10,7 @@ from pykittens.errors import BackendError
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime import cache, cubin, nvrtc
 from pykittens.targets.emit import emit
-from pykittens.targets.emitter import Source
+from pykittens.targets.source import Source
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,12 @@ class Compiled:
         found = cubin.resources(self.cubin)
         spills = tuple(nvrtc.performance_faults(self.log))
         return Resources(
-            found.registers, found.frame, found.shared + self.source.shared_bytes, self.source.threads, spills, self._roles()
+            found.registers,
+            found.frame,
+            found.shared + self.source.shared_bytes,
+            self.source.threads,
+            spills,
+            self._roles(),
         )
 
     def _roles(self) -> tuple[RoleResources, ...]:
@@ -73,9 +78,13 @@ class Compiled:
         for role, budget in self.source.budgets:
             by_budget.setdefault(budget, []).append(role)
         if len(regions) == 1:
-            return (RoleResources(" + ".join(r for r, _ in self.source.budgets), regions[0][1], None),)
+            return (
+                RoleResources(" + ".join(r for r, _ in self.source.budgets), regions[0][1], None),
+            )
         return tuple(
-            RoleResources(" + ".join(by_budget.get(budget, ["?"])), used, budget) for budget, used in regions if budget
+            RoleResources(" + ".join(by_budget.get(budget, ["?"])), used, budget)
+            for budget, used in regions
+            if budget
         )
 
     @cached_property

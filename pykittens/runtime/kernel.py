@@ -128,15 +128,19 @@ class KernelFunction:
         """Run in the emulator; `seed` picks the schedule, the setting PYKITTENS_SEED where None."""
         kernel = self.record(arguments)
         check_requirements(kernel, arguments, known_values(kernel, arguments))
-        scalars = {n: np.float32(v) if isinstance(v, float) else v for n, v in arguments.scalars.items()}
+        scalars = {
+            n: np.float32(v) if isinstance(v, float) else v for n, v in arguments.scalars.items()
+        }
         tensors = {n: a.numpy() for n, a in arguments.tensors.items()}
         machine.run(kernel, tensors, scalars, int(settings.SEED.read()) if seed is None else seed)
 
-    def _launch(self, args: tuple[Any, ...], constants: dict[str, Any], key: list[Any] | None) -> None:
+    def _launch(
+        self, args: tuple[Any, ...], constants: dict[str, Any], key: list[Any] | None
+    ) -> None:
         """Check everything, make the plan, keep it under `key`, launch."""
         arguments = check(self.parameters, args, constants)
-        _, ordinal = arguments.device  # type: ignore[misc]
-        assert isinstance(ordinal, int)
+        assert not isinstance(arguments.device, str)
+        ordinal = arguments.device[1]
         if (missing := driver.available()) is not None:
             raise BackendError(f"{self.parameters.name} cannot run on the GPU: {missing}")
         kernel = self.record(arguments)
@@ -146,7 +150,10 @@ class KernelFunction:
         plan = make_plan(self._load(kernel, ordinal, stream), arguments, known)
         check_aliasing(self.parameters.name, written(kernel), arguments.tensors, kernel.inplace)
         order = self.parameters.positional
-        values = [arguments.tensors[n].address if n in arguments.tensors else arguments.scalars[n] for n in order]
+        values = [
+            arguments.tensors[n].address if n in arguments.tensors else arguments.scalars[n]
+            for n in order
+        ]
         if key is not None:
             if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
@@ -170,7 +177,7 @@ class KernelFunction:
 def _key(tensor: type, args: tuple[Any, ...]) -> tuple[list[Any], list[Any], int]:
     """What a plan depends on, the addresses and scalars, and the GPU; -1 where the fast way is not for these."""
     key: list[Any] = []
-    values = []
+    values: list[Any] = []
     ordinal = -1
     for arg in args:
         if isinstance(arg, tensor):
@@ -200,7 +207,11 @@ def kernel(
     *, warps: int = 4, cluster: int = 1, inplace: bool = False
 ) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 def kernel(
-    function: Callable[..., Any] | None = None, *, warps: int = 4, cluster: int = 1, inplace: bool = False
+    function: Callable[..., Any] | None = None,
+    *,
+    warps: int = 4,
+    cluster: int = 1,
+    inplace: bool = False,
 ) -> Any:
     """Make a function a kernel.
 

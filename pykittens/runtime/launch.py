@@ -16,7 +16,7 @@ from pykittens.runtime import driver
 from pykittens.runtime.arguments import Arguments, span
 from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
-from pykittens.targets.emitter import MapSlot, Slot
+from pykittens.targets.source import MapSlot, Slot
 
 
 class Loaded:
@@ -24,7 +24,9 @@ class Loaded:
 
     def __init__(self, kernel: Kernel, compiled: Compiled, ordinal: int) -> None:
         self.kernel, self.source = kernel, compiled.source
-        self.function = driver.load(compiled.cubin, self.source.name, ordinal, self.source.shared_bytes)
+        self.function = driver.load(
+            compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
+        )
         slots: list[driver.Slot] = ["tensor_map"] * len(self.source.maps)
         slots += [_slot_kind(slot) for slot in self.source.slots]
         self.launcher = driver.Launcher(self.function, slots)
@@ -92,7 +94,8 @@ def make_plan(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) 
     position = {p.name: i for i, p in enumerate(kernel.params)}
     tensors = arguments.tensors
     maps = [
-        (i, encode(slot, tensors[slot.tensor]), position[slot.tensor]) for i, slot in enumerate(loaded.source.maps)
+        (i, encode(slot, tensors[slot.tensor]), position[slot.tensor])
+        for i, slot in enumerate(loaded.source.maps)
     ]
     values: list[Any] = []
     gaps = []
@@ -143,7 +146,9 @@ def encode(slot: MapSlot, array: Array) -> bytearray:
     """The tensor map of an argument, innermost axis first; the stride of an axis of extent 1 is free."""
     size = array.itemsize
     strides, least = [], array.shape[-1] * size
-    for extent, stride in zip(reversed(array.shape[:-1]), reversed(array.strides[:-1]), strict=True):
+    for extent, stride in zip(
+        reversed(array.shape[:-1]), reversed(array.strides[:-1]), strict=True
+    ):
         if extent > 1:
             least = stride * size
         strides.append(least if extent > 1 else -(-least // 16) * 16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Kernel
 from pykittens.targets.cuda.program import emit as emit_cuda
-from pykittens.targets.emitter import Source
+from pykittens.targets.source import Source
 from pykittens.targets.target import target_for
 
 

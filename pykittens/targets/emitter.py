@@ -7,11 +7,11 @@ operation becomes is the target's business; control flow, names and variables ar
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pykittens.errors import KernelError, Loc
 from pykittens.ir.nodes import (
@@ -24,20 +24,18 @@ from pykittens.ir.nodes import (
     Kernel,
     Merged,
     Node,
-    Order,
     Require,
     Role,
-    Tasks,
     While,
     blocks,
     inputs,
     leaving,
 )
-from pykittens.ir.text import Names
 from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
+from pykittens.targets.source import C_TYPES, RESERVED, CNames, MapSlot, Slot, float_literal
 from pykittens.targets.storage import Storage
 from pykittens.targets.target import Target
-from pykittens.types.dtypes import DType
+from pykittens.targets.tasks import coordinates, task_extents, task_index
 from pykittens.types.layouts import (
     col_vector_registers,
     plain_registers,
@@ -46,56 +44,16 @@ from pykittens.types.layouts import (
 )
 from pykittens.types.tiles import RT, RV, Spread
 
-C_TYPES = {"f32": "float", "int32": "int", "bool": "bool", "bf16": "u32", "f16": "u32"}
-RESERVED = (
-    "lane warp thread warpgroup task turn smem u32 u64 i64 DEVICE UNROLL auto bool break case char class const "
-    "continue default delete do double else enum extern false float for goto if inline int long new operator "
-    "private protected public register return short signed sizeof static struct switch template this true "
-    "typedef union unsigned using virtual void volatile while matrix prefetch pin fetch exp log max min abs "
-    "printf assert threadIdx blockIdx gridDim blockDim asm NAN INFINITY and or not xor cluster rank"
-).split()
-
-
-@dataclass(frozen=True)
-class MapSlot:
-    """A tensor map parameter: a box of a tensor, in elements, and the swizzle it lands with."""
-
-    tensor: str
-    rows: int
-    cols: int
-    swizzle: int
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A plain parameter: a tensor's address, an extent or a stride of it, or a scalar argument."""
-
-    kind: Literal["pointer", "extent", "stride", "scalar"]
-    argument: str
-    axis: int = 0
-    dtype: DType | None = None
-
-
-@dataclass
-class Source:
-    """The emitted program and what a launch of it needs. shared_bytes: dynamic shared memory."""
-
-    name: str
-    text: str
-    threads: int
-    shared_bytes: int
-    maps: list[MapSlot]
-    slots: list[Slot]
-    budgets: list[tuple[str, int | None]] = field(default_factory=list)
-
 
 class Emitter:
     """Holds the text so far and what names mean while one kernel is written."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
+    def __init__(self, kernel: Kernel, target: Target, header: str) -> None:
         self.kernel, self.target = kernel, target
-        self.names = Names()
+        self.names = CNames()
         self.names.taken.update(RESERVED)
+        # Device functions, too: a variable of the same name would hide one.
+        self.names.taken.update(re.findall(r"DEVICE [\w ]*?(\w+)\(", header))
         self.lines: list[str] = []
         self.depth = 1
         self.maps: dict[MapSlot, str] = {}
@@ -110,8 +68,6 @@ class Emitter:
         self.group_number = "0"  # its number among the groups of the block
         self.scratch_at = 0  # where shared memory for joining the warps of a group starts
         self.uses_scratch = False
-        for param in kernel.params:
-            self.names(param)
 
     # -- text ----------------------------------------------------------------------------------
 
@@ -142,18 +98,27 @@ class Emitter:
 
     # -- names and operands --------------------------------------------------------------------
 
-    def parameter(self, slot: Slot, name: str) -> str:
+    def unique(self, stem: str) -> str:
+        """A name nobody else has."""
+        name, number = stem, 1
+        while name in self.names.taken:
+            name, number = f"{stem}{number}", number + 1
+        self.names.taken.add(name)
+        return name
+
+    def parameter(self, slot: Slot, stem: str) -> str:
         """The name of a parameter, which the kernel has from now on."""
-        return self.slots.setdefault(slot, name)
+        if slot not in self.slots:
+            self.slots[slot] = self.unique(stem)
+        return self.slots[slot]
 
     def pointer(self, tensor: Global) -> str:
         """The address of a tensor's first element."""
-        name = self.names(tensor.owner)
-        return self.parameter(Slot("pointer", tensor.name, dtype=tensor.dtype), name)
+        return self.parameter(Slot("pointer", tensor.name, dtype=tensor.dtype), tensor.name)
 
     def stride(self, tensor: Global, axis: int) -> str:
         """Elements from one index of an axis to the next."""
-        return self.parameter(Slot("stride", tensor.name, axis), f"{self.names(tensor.owner)}_s{axis}")
+        return self.parameter(Slot("stride", tensor.name, axis), f"{tensor.name}_s{axis}")
 
     def extent(self, tensor: Global, axis: int) -> str:
         """The extent of an axis: a constant where the kernel is specialised on it."""
@@ -176,7 +141,7 @@ class Emitter:
                     if extent is value:
                         return self.parameter(Slot("extent", param.name, axis), value.name)
             elif param is value:
-                return self.parameter(Slot("scalar", param.name, dtype=param.dtype), self.names(param))
+                return self.parameter(Slot("scalar", param.name, dtype=param.dtype), param.name)
         return self.names(self.storage.find(value))
 
     def array(self, value: Value) -> str:
@@ -201,7 +166,11 @@ class Emitter:
     def element(self, operand: Any, index: str, shape: Value) -> str:
         """Element `index` of an operand, as the type it is computed in, beside a value of this shape."""
         if not isinstance(operand, RegTile | RegVector):
-            if isinstance(operand, int | float) and not isinstance(operand, bool) and shape.dtype.is_float:
+            if (
+                isinstance(operand, int | float)
+                and not isinstance(operand, bool)
+                and shape.dtype.is_float
+            ):
                 return float_literal(float(shape.dtype.numpy.type(operand)))
             return self.scalar(operand)
         if isinstance(shape.type, RT) and isinstance(operand.type, RV):
@@ -236,7 +205,9 @@ class Emitter:
             self.line(f"{self.array(to)} = {self.scalar(source)};")
             return
         count = self.registers(to) // (2 if self.is_packed(to) else 1)
-        self.line(f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(to)}[i] = {self.array(source)}[i];")
+        self.line(
+            f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(to)}[i] = {self.array(source)}[i];"
+        )
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -248,7 +219,9 @@ class Emitter:
     def block(self, block: Block) -> None:
         declared_here = [v for v, home in self.storage.declared_in.items() if home is block]
         multiple = [v for v in declared_here if len(self.storage.members[v]) > 1]
-        first = {id(n): [v for v in multiple if self._first_maker(v, block) is n] for n in block.nodes}
+        first = {
+            id(n): [v for v in multiple if self._first_maker(v, block) is n] for n in block.nodes
+        }
         for node in block.nodes:
             for value in first[id(node)]:
                 if value in self.needed:
@@ -274,7 +247,7 @@ class Emitter:
             case Grid():
                 self.at(node.loc)
                 names = [self.names(i) for i in node.index]
-                self.coordinates(names, [self.scalar(d) for d in node.dims], "(int)blockIdx.x")
+                coordinates(self, names, [self.scalar(d) for d in node.dims], "(int)blockIdx.x")
             case Require() | Role():
                 pass
             case _:
@@ -320,70 +293,26 @@ class Emitter:
             self.declare(c.param)
             self.copy(c.init, c.param)
         if isinstance(node, For):
-            i, up = self.names(node.index), node.step > 0
-            head = (
-                f"NO_UNROLL for (int {i} = {self.scalar(node.start)}; {i} {'<' if up else '>'} {self.scalar(node.stop)}; "
-                f"{i} {'+=' if up else '-='} {abs(node.step)}) {{"
-            )
+            i, start, stop = self.names(node.index), self.scalar(node.start), self.scalar(node.stop)
+            test, step = ("<", "+=") if node.step > 0 else (">", "-=")
+            head = f"NO_UNROLL for (int {i} = {start}; {i} {test} {stop}; {i} {step} {abs(node.step)}) {{"
             with self.braces(head):
                 self.block(node.body)
                 self.next_pass(node)
             return
         cluster = self.kernel.cluster
-        extents = self.task_extents(node.tasks)
+        extents = task_extents(self, node.tasks)
         total = " * ".join(extents)
-        first, step = ("blockIdx.x", "gridDim.x") if cluster == 1 else (f"blockIdx.x / {cluster}", f"gridDim.x / {cluster}")
+        first, step = (
+            ("blockIdx.x", "gridDim.x")
+            if cluster == 1
+            else (f"blockIdx.x / {cluster}", f"gridDim.x / {cluster}")
+        )
         with self.braces(f"NO_UNROLL for (int task = {first}; task < {total}; task += {step}) {{"):
             if any(i in self.needed for i in node.index):
-                self.task_index(node, extents)
+                task_index(self, node, extents)
             self.block(node.body)
             self.next_pass(node)
-
-    def task_extents(self, tasks: Tasks) -> list[str]:
-        """Extents of what is shared out among blocks or clusters."""
-        extents = [self.scalar(d) for d in tasks.dims]
-        if tasks.cluster_axis is not None:
-            extents[tasks.cluster_axis] = f"ceil_div({extents[tasks.cluster_axis]}, {self.kernel.cluster})"
-        return extents
-
-    def task_index(self, node: ForTasks, extents: list[str]) -> None:
-        """Coordinates of a task from its turn; ir/orders.py says the same."""
-        order: Order = node.tasks.order
-        names = [self.names(i) if n != node.tasks.cluster_axis else f"{self.names(i)}_pair" for n, i in enumerate(node.index)]
-        *outer, last = extents
-        match order.kind:
-            case "row_major":
-                self.coordinates(names, extents, "task")
-            case "column_major":
-                rows = outer.pop()
-                self.line(f"const int turn = task % ({rows} * {last});")
-                self.line(f"const int {names[-2]} = turn % {rows}, {names[-1]} = turn / {rows};")
-                self.coordinates(names[:-2], outer, f"task / ({rows} * {last})")
-            case "supergroup":
-                rows = outer.pop()
-                self.line(f"const int turn = task % ({rows} * {last}), band = turn / ({order.size} * {last}) * {order.size};")
-                self.line(f"const int height = min({order.size}, {rows} - band), place = turn - band * {last};")
-                self.line(f"const int {names[-2]} = band + place % height, {names[-1]} = place / height;")
-                self.coordinates(names[:-2], outer, f"task / ({rows} * {last})")
-            case "longest_first":
-                heads = " * ".join(outer) or "1"
-                self.line(f"const int section = task / ({order.size} * {last}) * {order.size};")
-                self.line(f"const int width = min({order.size}, {heads} - section), turn = task - section * {last};")
-                self.line(f"const int head = section + turn % width, {names[-1]} = {last} - 1 - turn / width;")
-                self.coordinates(names[:-1], outer, "head")
-        if node.tasks.cluster_axis is not None:
-            axis = node.tasks.cluster_axis
-            self.line(f"const int {self.names(node.index[axis])} = {names[axis]} * {self.kernel.cluster} + (int)rank;")
-
-    def coordinates(self, names: list[str], extents: list[str], linear: str) -> None:
-        """Coordinates from a linear index, the last axis fastest."""
-        rest = linear
-        for axis in reversed(range(len(names))):
-            if axis == 0:
-                self.line(f"const int {names[axis]} = {rest};")
-            else:
-                self.line(f"const int {names[axis]} = {rest} % ({extents[axis]});")
-                rest = f"{rest} / ({extents[axis]})"
 
     def next_pass(self, node: For | ForTasks | While) -> None:
         """At the end of a pass: what is carried moves to where the next pass reads it."""
@@ -400,19 +329,27 @@ class Emitter:
         """Carried values that take each other's place go through temporaries."""
         with self.braces("{"):
             for number, c in enumerate(moving):
-                c_type = "float" if c.param.dtype.is_float and isinstance(c.param, Scalar) else C_TYPES[c.param.dtype.name]
+                c_type = (
+                    "float"
+                    if c.param.dtype.is_float and isinstance(c.param, Scalar)
+                    else C_TYPES[c.param.dtype.name]
+                )
                 if isinstance(c.param, Scalar):
                     self.line(f"const {c_type} next{number} = {self.scalar(c.next)};")
                 else:
                     count = self.registers(c.param) // (2 if self.is_packed(c.param) else 1)
                     self.line(f"{c_type} next{number}[{count}];")
-                    self.line(f"UNROLL for (int i = 0; i < {count}; ++i) next{number}[i] = {self.array(c.next)}[i];")
+                    self.line(
+                        f"UNROLL for (int i = 0; i < {count}; ++i) next{number}[i] = {self.array(c.next)}[i];"
+                    )
             for number, c in enumerate(moving):
                 if isinstance(c.param, Scalar):
                     self.line(f"{self.array(c.param)} = next{number};")
                 else:
                     count = self.registers(c.param) // (2 if self.is_packed(c.param) else 1)
-                    self.line(f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(c.param)}[i] = next{number}[i];")
+                    self.line(
+                        f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(c.param)}[i] = next{number}[i];"
+                    )
 
     def while_loop(self, node: While) -> None:
         self.at(node.loc)
@@ -445,16 +382,6 @@ class Emitter:
             self.copy(getattr(m, side), m.result)
 
 
-def float_literal(value: float) -> str:
-    """A float as a C++ literal that reads back exactly."""
-    if value != value:
-        return "as_float(0x7fffffffu)"
-    if value in (float("inf"), float("-inf")):
-        return "as_float(0x7f800000u)" if value > 0 else "as_float(0xff800000u)"
-    text = repr(float(value))
-    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
-
-
 def _made_in(node: Node) -> set[Value]:
     found: set[Value] = set()
     match node:
@@ -481,7 +408,11 @@ def _needed(kernel: Kernel) -> tuple[set[Value], Counter[Value]]:
         for node in reversed(block.nodes):
             if isinstance(node, Require):
                 continue
-            if isinstance(node, Call) and node.op.effects.pure and not any(r in needed for r in node.results):
+            if (
+                isinstance(node, Call)
+                and node.op.effects.pure
+                and not any(r in needed for r in node.results)
+            ):
                 continue
             used = [*leaving(node), *inputs(node)]
             needed.update(used)

@@ -75,7 +75,9 @@ class Storage:
                             self._use(value, stack)
                     for m in node.merged:
                         self._define(m.result, stack)
-                        self.wanted += [(x, m.result) for x in (m.then, m.otherwise) if isinstance(x, Value)]
+                        self.wanted += [
+                            (x, m.result) for x in (m.then, m.otherwise) if isinstance(x, Value)
+                        ]
                 case _:
                     pass
 

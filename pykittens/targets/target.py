@@ -13,7 +13,8 @@ from pykittens.ir.op import Op
 if TYPE_CHECKING:
     from pykittens.targets.emitter import Emitter
 
-Lowering = Callable[["Emitter", Call], None]
+# The first argument is the emitter: each vendor has its own.
+Lowering = Callable[[Any, Call], None]
 
 
 @dataclass(eq=False)
@@ -49,7 +50,9 @@ class Target:
         target: Target | None = self
         while target is not None:
             if op.name in target.unsupported:
-                raise BackendError(f"{op.name}: {self.name} cannot do it: {target.unsupported[op.name]}")
+                raise BackendError(
+                    f"{op.name}: {self.name} cannot do it: {target.unsupported[op.name]}"
+                )
             for key in (op.name, op.family.name if op.family else ""):
                 if key in target.lowerings:
                     return target.lowerings[key]
@@ -74,6 +77,7 @@ def target_for(arch: str) -> Target:
     if arch not in TARGETS:
         known = ", ".join(TARGETS)
         raise BackendError(
-            f"no target for the architecture {arch!r}", help=f"there are targets for {known}; the emulator runs everywhere"
+            f"no target for the architecture {arch!r}",
+            help=f"there are targets for {known}; the emulator runs everywhere",
         )
     return TARGETS[arch]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,11 +43,16 @@ class DType:
         """Distance from 1 to the next number, 0 for exact types."""
         return float(ml_dtypes.finfo(self.numpy).eps) if self.is_float else 0.0  # type: ignore[no-untyped-call]
 
+    @property
+    def largest(self) -> float:
+        """The largest finite number of a float."""
+        return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
+
     def represents(self, value: float) -> bool:
         """Whether a Python number is exactly or, for floats, up to rounding one of this type's."""
         match self.kind:
             case "float":
-                return True
+                return not math.isfinite(value) or abs(value) <= self.largest
             case "int":
                 return float(value).is_integer() and -(2**31) <= value < 2**31
             case "bool":

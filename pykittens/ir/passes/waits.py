@@ -46,6 +46,9 @@ from pykittens.ir.op import Engine
 from pykittens.ir.passes.order import find_stalls
 from pykittens.ir.values import RegTile, SharedTile, Value
 
+# A wait can name no more products than this (CUTLASS, `warpgroup_wait`).
+MOST_PENDING = 7
+
 
 def place_waits(kernel: Kernel) -> None:
     """Put waits and releases into every role of a kernel, with as few early releases as progress allows."""
@@ -154,7 +157,20 @@ def _join(a: _State, b: _State) -> _State:
         queue.insert(0, _Product(p.results | q.results, stages, registers, p.sure and q.sure))
     for q in reversed(a.queue + b.queue):
         queue.insert(0, _Product(q.results, [same.get(h, h) for h in q.stages], q.registers, False))
-    return _State(queue, held)
+    return _State(_distinct(queue), held)
+
+
+def _distinct(queue: list[_Product]) -> list[_Product]:
+    """Of products that are alike and may be unfinished, the newest: a wait for it covers the others."""
+    kept: list[_Product] = []
+    seen: set[object] = set()
+    for q in reversed(queue):
+        like = (frozenset(q.results), frozenset(q.stages), frozenset(q.registers))
+        if q.sure or like not in seen:
+            kept.insert(0, q)
+        if not q.sure:
+            seen.add(like)
+    return kept
 
 
 class _Placement:
@@ -271,7 +287,7 @@ class _Placement:
     def wait_for(self, index: int, node: Node | None) -> None:
         """Complete the product at this place of the queue, leaving pending what was surely issued after it."""
         queue = self.state.queue
-        pending = sum(q.sure for q in queue[index + 1 :])
+        pending = min(MOST_PENDING, sum(q.sure for q in queue[index + 1 :]))
         done: list[_Product] = []
         left: list[_Product] = []
         for i, q in enumerate(queue):
@@ -340,7 +356,7 @@ class _Placement:
                 isinstance(a, SharedTile) and a.stage and a.stage.acquire is acquire
                 for a in n.args.values()
             )
-            for n in self.out
+            for n in walk(Block(self.out))
         )
 
     # -- loops ---------------------------------------------------------------------------------

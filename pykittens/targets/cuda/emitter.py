@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pykittens.ir.nodes import Acquire, Call, GiveBack, Kernel, Pipeline, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global
 from pykittens.targets.cuda.sm_90 import Team, is_bulk, stage_copies
-from pykittens.targets.emitter import Emitter, MapSlot
+from pykittens.targets.emitter import Emitter
+from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Target
 
 
 class HopperEmitter(Emitter):
     """Knows the team whose role is being written."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        super().__init__(kernel, target)
+    def __init__(self, kernel: Kernel, target: Target, header: str) -> None:
+        super().__init__(kernel, target, header)
         self.rings: dict[Pipeline, str] = {}
         for pipeline in kernel.pipelines:
             self.rings[pipeline] = self.unique(pipeline.name)
         self.team: Team
         self.team_lanes = 32
 
-    def unique(self, stem: str) -> str:
-        """A name nobody else has."""
-        name, number = stem, 1
-        while name in self.names.taken:
-            name, number = f"{stem}{number}", number + 1
-        self.names.taken.add(name)
-        return name
-
     def begin_team(self, team: Team) -> None:
         """Start to write the role of a team."""
         self.begin_role(team.role)
         self.team, self.team_lanes = team, team.lanes
         self.line_now = 0
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """What one thread of the group does for all of it."""
+        if self.team_lanes == 1:
+            yield
+            return
+        with self.braces("if (lane == 0) {" if self.role.warps == 1 else "if (thread == 0) {"):
+            yield
 
     def ring_name(self, pipeline: Pipeline) -> str:
         """The name under which a pipeline's stages, barriers and turns go."""
@@ -50,7 +55,8 @@ class HopperEmitter(Emitter):
     def counts_held(self, pipeline: Pipeline) -> bool:
         """Whether the role must count the stages it holds, as it gives back a number that varies."""
         return any(
-            isinstance(n, GiveBack) and n.pipeline is pipeline and not n.exact for n in walk(self.role.body)
+            isinstance(n, GiveBack) and n.pipeline is pipeline and not n.exact
+            for n in walk(self.role.body)
         )
 
     def reads_by_lanes(self, pipeline: Pipeline) -> bool:
@@ -70,5 +76,5 @@ class HopperEmitter(Emitter):
     def tensor_map(self, slot: MapSlot, tensor: Global) -> str:
         """The parameter that holds the map of a tensor's boxes."""
         if slot not in self.maps:
-            self.maps[slot] = self.unique(f"{self.names(tensor)}_map")
+            self.maps[slot] = self.unique(f"{tensor.name}_map")
         return self.maps[slot]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import SharedTile, Value
+from pykittens.targets.cuda.emitter import HopperEmitter
 from pykittens.targets.cuda.shared import shared_place
 from pykittens.targets.cuda.sm_90 import SM_90
-from pykittens.targets.cuda.emitter import HopperEmitter
 from pykittens.types.layouts import SharedLayout
 
 M, K = 64, 16  # rows and depth of one instruction
@@ -31,29 +31,40 @@ def lower_product(e: HopperEmitter, call: Call) -> None:
         if not isinstance(a, SharedTile):
             e.line(f"pin({e.array(a)});")
         e.line("products_fence();")
-        e.line(f"const u64 b = {_descriptor(e, b, by_rows=transposed)};")
+        e.line(f"const u64 matrix_b = {_descriptor(e, b, by_rows=transposed)};")
         warps = e.role.warps
         blocks = result.type.rows // (16 * warps)  # type: ignore[union-attr]
         for block in range(blocks if isinstance(a, SharedTile) else 0):
             # Each warpgroup of the group takes 64 rows of each block.
             rows = f" + {block * warps // 4 * M * a.type.layout.swizzle}" if block else ""
             rows += f" + warp / 4 * {M * a.type.layout.swizzle}" if warps > 4 else ""
-            e.line(f"const u64 a{block} = {_descriptor(e, a, by_rows=True, rows=rows)};")
+            e.line(f"const u64 matrix_a{block} = {_descriptor(e, a, by_rows=True, rows=rows)};")
         for block in range(blocks):
             for step in range(depth // K):
                 add = int(acc is not None or step > 0)
                 b_at = _step(b.type.layout, step, by_rows=transposed)
-                _instruction(e, call, a, result, block, step, add, f"b + {b_at}", cols, transposed)
+                _instruction(
+                    e, call, a, result, block, step, add, f"matrix_b + {b_at}", cols, transposed
+                )
         e.line("products_commit();")
 
 
 def _instruction(
-    e: HopperEmitter, call: Call, a: Value, result: Value, block: int, step: int, add: int, b: str, cols: int, transposed: bool
+    e: HopperEmitter,
+    call: Call,
+    a: Value,
+    result: Value,
+    block: int,
+    step: int,
+    add: int,
+    b: str,
+    cols: int,
+    transposed: bool,
 ) -> None:
     name = wrapper(e, call.op.name, a.dtype.name, cols, isinstance(a, SharedTile), not transposed)
     at = block * cols // 2
     if isinstance(a, SharedTile):
-        operand = f"a{block} + {_step(a.type.layout, step, by_rows=True)}"
+        operand = f"matrix_a{block} + {_step(a.type.layout, step, by_rows=True)}"
     else:
         first = (block * a.type.cols // 2 + step * K // 2) // 2  # type: ignore[union-attr]
         operand = ", ".join(f"{e.array(a)}[{first + i}]" for i in range(4))
@@ -76,7 +87,9 @@ def _step(layout: SharedLayout, step: int, by_rows: bool) -> int:
     return step * K * layout.swizzle // 16
 
 
-def wrapper(e: HopperEmitter, op: str, dtype: str, cols: int, a_shared: bool, b_by_cols: bool) -> str:
+def wrapper(
+    e: HopperEmitter, op: str, dtype: str, cols: int, a_shared: bool, b_by_cols: bool
+) -> str:
     """The name of the device function for one instruction; it is generated the first time."""
     name = f"{op}_{dtype}_{'shared' if a_shared else 'registers'}_n{cols}"
     if name not in e.instructions:
@@ -99,7 +112,8 @@ def _wrapper_text(name: str, dtype: str, cols: int, a_shared: bool, b_by_cols: b
     return (
         f"template <int ADD, int AT, int N> DEVICE void {name}(float (&d)[N], {parameters}) {{\n"
         f'    asm volatile("{{ .reg .pred add; setp.ne.b32 add, {add}, 0; "\n'
-        f'        "wgmma.mma_async.sync.aligned.m64n{cols}k16.f32.{dtype}.{dtype} {{{d}}}, {a}, {b}, add, 1, 1, {transpose}; }}"\n'
+        f'        "wgmma.mma_async.sync.aligned.m64n{cols}k16.f32.{dtype}.{dtype} "\n'
+        f'        "{{{d}}}, {a}, {b}, add, 1, 1, {transpose}; }}"\n'
         f"        : {outputs}\n"
         f'        : {inputs} : "memory");\n'
         f"}}\n"

@@ -75,14 +75,20 @@ def _give_back(e: HopperEmitter, node: GiveBack) -> None:
     if e.team_lanes == 32:
         if e.reads_by_lanes(node.pipeline):
             e.line("__syncwarp();")
-        arrive = f"if (lane == 0) {arrive}" if "UNROLL" not in arrive else f"if (lane == 0) {{ {arrive} }}"
+        arrive = (
+            f"if (lane == 0) {arrive}"
+            if "UNROLL" not in arrive
+            else f"if (lane == 0) {{ {arrive} }}"
+        )
     held = f" --{ring}_held;" if e.counts_held(node.pipeline) else ""
     for _ in range(node.count):
         if node.exact:
             e.line(f"{arrive}{held}  // {ring}: give the stage back")
             e.line(f"{ring}_back.next();")
         else:
-            e.line(f"if ({ring}_held > {node.keep}) {{ {arrive}{held} {ring}_back.next(); }}  // {ring}: give a stage back")
+            e.line(
+                f"if ({ring}_held > {node.keep}) {{ {arrive}{held} {ring}_back.next(); }}  // {ring}: give a stage back"
+            )
 
 
 def _wait_products(e: HopperEmitter, node: WaitProducts) -> None:

@@ -10,10 +10,10 @@ from pykittens.ir.nodes import Acquire, Block, Kernel, Pipeline, Role, walk, wri
 from pykittens.targets.cuda import copies, mma, pipeline, shared
 from pykittens.targets.cuda.emitter import HopperEmitter
 from pykittens.targets.cuda.sm_90 import Team, arrivals, teams, thread_count
-from pykittens.targets.emitter import Slot, Source
 from pykittens.targets.simt import map as simt_map
 from pykittens.targets.simt import memory, reduce
 from pykittens.targets.simt.memory import MEMORY_TYPES
+from pykittens.targets.source import Slot, Source
 from pykittens.targets.target import Target
 
 # Importing them fills the table of lowerings.
@@ -28,7 +28,9 @@ def header(target: Target) -> str:
 
 def emit(kernel: Kernel, target: Target) -> Source:
     """The CUDA C++ of a lowered kernel for a target."""
-    e = HopperEmitter(kernel, target)
+    functions = header(target)
+    e = HopperEmitter(kernel, target, functions)
+    name = e.unique(kernel.name)
     at = layout_shared(kernel, target)
     groups = sum(r.groups for r in kernel.roles)
     e.scratch_at = at.end
@@ -43,16 +45,18 @@ def emit(kernel: Kernel, target: Target) -> Source:
     text = [
         "// " + "\n// ".join([kernel.name, *kernel.doc.splitlines()]).replace("\\\n", "\n"),
         "",
-        header(target),
+        functions,
         *e.instructions.values(),
         f'extern "C" __global__ void __launch_bounds__({bounds}){cluster}',
-        f"{kernel.name}(" + ",\n    ".join(parameters) + ") {",
+        f"{name}(" + ",\n    ".join(parameters) + ") {",
         *body,
         "}",
         "",
     ]
     budgets = [(team.role.kind, team.budget) for team in teams(kernel)]
-    return Source(kernel.name, "\n".join(text), threads, shared_bytes, list(e.maps), list(e.slots), budgets)
+    return Source(
+        name, "\n".join(text), threads, shared_bytes, list(e.maps), list(e.slots), budgets
+    )
 
 
 def _parameter(slot: Slot, name: str, outputs: set[str]) -> str:
@@ -60,7 +64,11 @@ def _parameter(slot: Slot, name: str, outputs: set[str]) -> str:
         case "pointer":
             assert slot.dtype is not None
             memory_type = MEMORY_TYPES[slot.dtype.name]
-            return f"{memory_type}* {name}" if slot.argument in outputs else f"const {memory_type}* __restrict__ {name}"
+            return (
+                f"{memory_type}* {name}"
+                if slot.argument in outputs
+                else f"const {memory_type}* __restrict__ {name}"
+            )
         case "stride":
             return f"i64 {name}"
         case "extent":
@@ -99,7 +107,8 @@ def layout_shared(kernel: Kernel, target: Target) -> SharedMap:
     if at.end > target.shared_bytes:
         over = at.end - target.shared_bytes
         told: dict[str, object] = {
-            p.name: f"{p.stages} x {p.stage_bytes} bytes" + (f", in place of {p.reuse.name}" if p.reuse else "")
+            p.name: f"{p.stages} x {p.stage_bytes} bytes"
+            + (f", in place of {p.reuse.name}" if p.reuse else "")
             for p in kernel.pipelines
         }
         raise ResourceError(
@@ -239,7 +248,9 @@ def _drop_unused(e: HopperEmitter, start: int) -> None:
     for name in ("thread", "warp"):
         text = "\n".join(e.lines[start:])
         if len(re.findall(rf"\b{name}\b", text)) == 1:
-            index = next(i for i in range(start, len(e.lines)) if f"const int {name} = " in e.lines[i])
+            index = next(
+                i for i in range(start, len(e.lines)) if f"const int {name} = " in e.lines[i]
+            )
             del e.lines[index]
 
 

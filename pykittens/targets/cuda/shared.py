@@ -7,8 +7,8 @@ from typing import Any
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import SharedTile
-from pykittens.targets.cuda.sm_90 import SM_90
 from pykittens.targets.cuda.emitter import HopperEmitter
+from pykittens.targets.cuda.sm_90 import SM_90
 from pykittens.targets.simt.memory import lower_store_global
 from pykittens.types.tiles import ST
 
@@ -38,7 +38,9 @@ def shared_place(e: HopperEmitter, tile: SharedTile) -> SharedPlace:
         row += f" + {down}"
     width = tile.cols * type_.dtype.bytes
     if width % layout.swizzle == 0:
-        if (right := times(e, source.args["j"], width // layout.swizzle * layout.panel_bytes)) != "0":
+        if (
+            right := times(e, source.args["j"], width // layout.swizzle * layout.panel_bytes)
+        ) != "0":
             row += f" + {right}"
         return SharedPlace(row, owner.byte)
     byte = times(e, source.args["j"], width)
@@ -74,10 +76,18 @@ def lower_store(e: HopperEmitter, call: Call) -> None:
         byte = f"i % {chunks} * 32 + lane / 16 * 16{plus}"
         regs = ", ".join(f"{name}[4 * i + {k}]" for k in range(4))
         address = f"{at.row} + shared_at<{layout.swizzle}>({row}, {byte}, {panel})"
-        e.line(f"UNROLL for (int i = 0; i < {e.registers(value) // 8}; ++i) store_matrix({address}, {regs});")
+        e.line(
+            f"UNROLL for (int i = 0; i < {e.registers(value) // 8}; ++i) store_matrix({address}, {regs});"
+        )
     else:
         row = f"tile_row<{tile.cols}, {warps}>(i, warp, lane)"
         byte = f"tile_col<{tile.cols}>(i, lane) * 4{plus}"
-        bits = "__float_as_uint({0}[i]), __float_as_uint({0}[i + 1])" if value.dtype.is_float else "{0}[i], {0}[i + 1]"
+        bits = (
+            "__float_as_uint({0}[i]), __float_as_uint({0}[i + 1])"
+            if value.dtype.is_float
+            else "{0}[i], {0}[i + 1]"
+        )
         address = f"{at.row} + shared_at<{layout.swizzle}>({row}, {byte}, {panel})"
-        e.line(f"UNROLL for (int i = 0; i < {e.registers(value)}; i += 2) store_shared({address}, {bits.format(name)});")
+        e.line(
+            f"UNROLL for (int i = 0; i < {e.registers(value)}; i += 2) store_shared({address}, {bits.format(name)});"
+        )

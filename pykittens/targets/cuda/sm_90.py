@@ -24,7 +24,11 @@ from pykittens.targets.simt.target import SIMT
 from pykittens.targets.target import TARGETS, Target
 
 SM_90 = TARGETS["sm_90a"] = Target(
-    "sm_90a", arch="sm_90a", parent=SIMT, shared_bytes=227 * 1024, headers=("device.cuh", "sm_90.cuh")
+    "sm_90a",
+    arch="sm_90a",
+    parent=SIMT,
+    shared_bytes=227 * 1024,
+    headers=("device.cuh", "sm_90.cuh"),
 )
 
 WARPGROUP = 128  # threads
@@ -59,7 +63,9 @@ class Team:
     def lanes(self) -> int:
         """Lanes of a warp that run the body: one where all it does is to start bulk copies."""
         copies = [
-            n for n in walk(self.role.body) if isinstance(n, Call) and n.op.effects.engine is not None
+            n
+            for n in walk(self.role.body)
+            if isinstance(n, Call) and n.op.effects.engine is not None
         ]
         return 1 if self.role.is_service and all(is_bulk(c) for c in copies) else 32
 
@@ -70,7 +76,9 @@ def teams(kernel: Kernel) -> list[Team]:
     working = sorted((r for r in kernel.roles if not r.is_service), key=lambda r: r.warps % 4 != 0)
     budgets = register_budgets(kernel, service, working)
     if len(service) > 4:
-        raise ResourceError(f"{kernel.name}: {len(service)} producers and storers share one warpgroup of 4 warps")
+        raise ResourceError(
+            f"{kernel.name}: {len(service)} producers and storers share one warpgroup of 4 warps"
+        )
     placed = [Team(role, i, budgets.get(role)) for i, role in enumerate(service)]
     warp = 4 if service else 0
     for role in working:
@@ -85,7 +93,10 @@ def thread_count(kernel: Kernel) -> int:
     service = 4 if any(r.is_service for r in kernel.roles) else 0
     threads = 32 * (working + service)
     if threads > 1024:
-        raise ResourceError(f"{kernel.name}: its roles need {threads} threads, a block has at most 1024", loc=kernel.loc)
+        raise ResourceError(
+            f"{kernel.name}: its roles need {threads} threads, a block has at most 1024",
+            loc=kernel.loc,
+        )
     return threads
 
 
@@ -106,13 +117,18 @@ def register_budgets(kernel: Kernel, service: list[Role], working: list[Role]) -
         return {}
     if len(groups) < len(working):
         raise ResourceError(
-            f"{kernel.name}: register budgets are for roles of whole warpgroups", loc=next(iter(asked)).loc
+            f"{kernel.name}: register budgets are for roles of whole warpgroups",
+            loc=next(iter(asked)).loc,
         )
     total = entry_registers(threads) * threads
     # 40 do for a producer with several pipelines; three warpgroups that compute need what 32 leave.
     usual = 40 if sum(groups.values()) < 3 else 32
     own = max((asked.get(r, usual) for r in service), default=0)
-    left = total - WARPGROUP * own - sum(WARPGROUP * asked[r] * groups[r] for r in asked if r in groups)
+    left = (
+        total
+        - WARPGROUP * own
+        - sum(WARPGROUP * asked[r] * groups[r] for r in asked if r in groups)
+    )
     free = sum(n for r, n in groups.items() if r not in asked)
     share = min(MAX_REGISTERS, left // (WARPGROUP * free) // 8 * 8) if free else 0
     budgets = {r: asked.get(r, own if r in service else share) for r in kernel.roles}
@@ -120,7 +136,9 @@ def register_budgets(kernel: Kernel, service: list[Role], working: list[Role]) -
         raise ResourceError(
             f"{kernel.name}: the register budgets cannot be met: {threads} threads start with "
             f"{entry_registers(threads)} registers each, {total} in all",
-            operands={f"{r.kind} x {r.groups}": f"{budgets[r]} registers a thread" for r in kernel.roles},
+            operands={
+                f"{r.kind} x {r.groups}": f"{budgets[r]} registers a thread" for r in kernel.roles
+            },
             loc=next(iter(asked), kernel.roles[0]).loc,
             help="ask for fewer, or leave `registers` out: what is left is shared evenly",
         )
@@ -135,7 +153,10 @@ def takers(kernel: Kernel, pipeline: Pipeline, side: str) -> list[Role]:
     return [
         r
         for r in kernel.roles
-        if any(isinstance(n, Acquire) and n.pipeline is pipeline and n.side == side for n in walk(r.body))
+        if any(
+            isinstance(n, Acquire) and n.pipeline is pipeline and n.side == side
+            for n in walk(r.body)
+        )
     ]
 
 
@@ -148,7 +169,9 @@ def arrivals(kernel: Kernel, pipeline: Pipeline, side: str) -> int:
 def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
     """Whether other blocks of the cluster write to the stages."""
     return any(
-        isinstance(n, Call) and n.args.get("multicast") and n.args["dst"].stage.acquire.pipeline is pipeline
+        isinstance(n, Call)
+        and n.args.get("multicast")
+        and n.args["dst"].stage.acquire.pipeline is pipeline
         for n in walk(kernel.body)
     )
 

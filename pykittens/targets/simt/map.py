@@ -30,9 +30,13 @@ def lower_map(e: Emitter, call: Call) -> None:
     (result,) = call.results
     shape = largest(operands)
     if isinstance(result, Scalar):
-        e.define_scalar(result, spelling.format(*(scalar_operand(e, o, shape) for o in operands)), call.loc)
+        e.define_scalar(
+            result, spelling.format(*(scalar_operand(e, o, shape) for o in operands)), call.loc
+        )
         return
-    write_elements(e, result, lambda i: spelling.format(*(e.element(o, i, shape) for o in operands)))
+    write_elements(
+        e, result, lambda i: spelling.format(*(e.element(o, i, shape) for o in operands))
+    )
 
 
 @SIMT.lower("div")
@@ -48,10 +52,14 @@ def lower_div(e: Emitter, call: Call) -> None:
         if isinstance(b, RegVector):
             count = e.registers(b)
             e.line(f"float inverse[{count}];")
-            e.line(f"UNROLL for (int i = 0; i < {count}; ++i) inverse[i] = 1.0f / {e.element(b, 'i', b)};")
+            e.line(
+                f"UNROLL for (int i = 0; i < {count}; ++i) inverse[i] = 1.0f / {e.element(b, 'i', b)};"
+            )
             place = "row_of" if b.type.spread is Spread.PER_ROW else "col_of"
             write_elements(
-                e, result, lambda i: f"{e.element(a, i, result)} * inverse[{place}<{result.type.cols}>({i})]"  # type: ignore[union-attr]
+                e,
+                result,
+                lambda i: f"{e.element(a, i, result)} * inverse[{place}<{result.type.cols}>({i})]",  # type: ignore[union-attr]
             )
         else:
             e.line(f"const float inverse = 1.0f / {e.element(b, '', result)};")
@@ -67,7 +75,11 @@ def lower_where(e: Emitter, call: Call) -> None:
         e.define_scalar(result, choice, call.loc)
         return
     write_elements(
-        e, result, lambda i: f"{e.array(condition)}[{i}] ? {e.element(a, i, result)} : {e.element(b, i, result)}"
+        e,
+        result,
+        lambda i: (
+            f"{e.array(condition)}[{i}] ? {e.element(a, i, result)} : {e.element(b, i, result)}"
+        ),
     )
 
 
@@ -85,7 +97,11 @@ def lower_to(e: Emitter, call: Call) -> None:
 
 @SIMT.lower("making")
 def lower_zeros(e: Emitter, call: Call) -> None:
-    write_elements(e, call.results[0], lambda i: {"float": "0.0f", "int": "0", "bool": "false"}[call.results[0].dtype.kind])
+    write_elements(
+        e,
+        call.results[0],
+        lambda i: {"float": "0.0f", "int": "0", "bool": "false"}[call.results[0].dtype.kind],
+    )
 
 
 @SIMT.lower("columns")
@@ -95,7 +111,11 @@ def lower_columns(e: Emitter, call: Call) -> None:
     start = call.args["index"][1].start or 0
     wide, narrow = tile.cols // 2, result.type.cols // 2  # type: ignore[union-attr]
     write_elements(
-        e, result, lambda i: e.element(tile, f"({i}) / {narrow} * {wide} + {start // 2} + ({i}) % {narrow}", tile)
+        e,
+        result,
+        lambda i: e.element(
+            tile, f"({i}) / {narrow} * {wide} + {start // 2} + ({i}) % {narrow}", tile
+        ),
     )
 
 
@@ -109,7 +129,11 @@ def lower_mask(e: Emitter, call: Call) -> None:
     def element(i: str) -> str:
         stays = f"{col} + tile_col<{cols}>({i}, lane) < {width}"
         if a["causal"]:
-            offset = f" + {e.scalar(a['offset'])}" if a["offset"] != 0 or isinstance(a["offset"], Value) else ""
+            offset = (
+                f" + {e.scalar(a['offset'])}"
+                if a["offset"] != 0 or isinstance(a["offset"], Value)
+                else ""
+            )
             diagonal = f"{row} + tile_row<{cols}, {warps}>({i}, warp, lane){offset}"
             stays += f" && {col} + tile_col<{cols}>({i}, lane) <= {diagonal}"
         return f"{stays} ? {e.element(a['tile'], i, result)} : as_float(0xff800000u)"

@@ -7,13 +7,20 @@ from typing import Any
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef, Value
-from pykittens.targets.emitter import Emitter, float_literal
+from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
+from pykittens.targets.source import float_literal
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT
 
-MEMORY_TYPES = {"f32": "float", "int32": "int", "bool": "bool", "bf16": "unsigned short", "f16": "unsigned short"}
+MEMORY_TYPES = {
+    "f32": "float",
+    "int32": "int",
+    "bool": "bool",
+    "bf16": "unsigned short",
+    "f16": "unsigned short",
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,9 @@ def scaled(e: Emitter, index: Any, unit: int) -> str:
 def _fill(dtype: DType, value: float) -> str:
     if dtype.bits == 16:
         return f"{int(dtype.numpy.type(value).view('uint16')):#06x}u"
-    return {"float": float_literal(float(value)), "int": str(int(value)), "bool": str(bool(value)).lower()}[dtype.kind]
+    if dtype.is_float:
+        return float_literal(float(value))
+    return str(int(value)) if dtype.kind == "int" else str(bool(value)).lower()
 
 
 def _chunks(e: Emitter, value: Value, ref: TileRef | Global, move: str) -> None:
@@ -82,13 +91,13 @@ def _chunks(e: Emitter, value: Value, ref: TileRef | Global, move: str) -> None:
     extent = value.type.cols if isinstance(value.type, RT) else value.type.length  # type: ignore[union-attr]
     vector = tensor.type.aligned and (extent % chunk == 0 or at.col == "0")
     with e.braces(f"UNROLL for (int i = 0; i < {count}; i += {chunk}) {{"):
-        e.line(f"const int row = {row};")
-        e.line(f"const bool inside = row >= 0 && row < {at.rows};")
+        e.line(f"const int at_row = {row};")
+        e.line(f"const bool inside = at_row >= 0 && at_row < {at.rows};")
         e.line(
             move.format(
                 template=f"<{chunk}, {str(vector).lower()}>",
                 registers=f"{name} + i{half}",
-                row=f"{at.matrix} + (inside ? row * (i64){at.stride} : 0)",
+                row=f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)",
                 col=f"{at.col} + {col}" if at.col != "0" else col,
                 cols=f"inside ? {end} : 0",
             )
@@ -100,9 +109,19 @@ def lower_load(e: Emitter, call: Call) -> None:
     (result,) = call.results
     e.declare(result)
     fill = _fill(result.dtype, call.args["fill"])
-    _chunks(e, result, call.args["src"], f"load_chunk{{template}}({{registers}}, {{row}}, {{col}}, {{cols}}, {fill});")
+    _chunks(
+        e,
+        result,
+        call.args["src"],
+        f"load_chunk{{template}}({{registers}}, {{row}}, {{col}}, {{cols}}, {fill});",
+    )
 
 
 def lower_store_global(e: Emitter, call: Call) -> None:
     """Registers to a tensor."""
-    _chunks(e, call.args["value"], call.args["dst"], "store_chunk{template}({registers}, {row}, {col}, {cols});")
+    _chunks(
+        e,
+        call.args["value"],
+        call.args["dst"],
+        "store_chunk{template}({registers}, {row}, {col}, {cols});",
+    )

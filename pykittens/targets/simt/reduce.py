@@ -5,9 +5,10 @@ from __future__ import annotations
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Value
 from pykittens.ops.reduce import Reduction
-from pykittens.targets.emitter import C_TYPES, Emitter, float_literal
+from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.target import SIMT
+from pykittens.targets.source import C_TYPES, float_literal
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 
@@ -33,18 +34,20 @@ def lower_row_reduce(e: Emitter, call: Call) -> None:
     count, cols = e.registers(result), tile.type.cols  # type: ignore[union-attr]
     word = call.op.name.removeprefix("row_")
     packed = e.is_packed(result)
-    rows = "rows" if packed else e.array(result)
+    rows = "partial" if packed else e.array(result)
     e.declare(result)
     with e.braces("{"):
         if packed:
-            e.line(f"float rows[{count}];")
-        e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {rows}[i] = {_identity(meaning, tile.dtype)};")
+            e.line(f"float partial[{count}];")
+        e.line(
+            f"UNROLL for (int i = 0; i < {count}; ++i) {rows}[i] = {_identity(meaning, tile.dtype)};"
+        )
         place = f"{rows}[row_of<{cols}>(i)]"
         joined = meaning.c.format(place, e.element(tile, "i", tile))
         e.line(f"UNROLL for (int i = 0; i < {e.registers(tile)}; ++i) {place} = {joined};")
         e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {rows}[i] = quad_{word}({rows}[i]);")
         if packed:
-            write_elements(e, result, lambda i: f"rows[{i}]")
+            write_elements(e, result, lambda i: f"partial[{i}]")
 
 
 @SIMT.lower("vector_reduce")

@@ -1,0 +1,374 @@
+extern "C" __global__ void __launch_bounds__(384, 1)
+attention(const __grid_constant__ TensorMap K_map,
+    const __grid_constant__ TensorMap Q_map,
+    const __grid_constant__ TensorMap V_map,
+    const __grid_constant__ TensorMap O_map,
+    int Q_n2,
+    int Q_n0,
+    int Q_n1) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int lane = threadIdx.x % 32;
+    const u32 smem = (u32)__cvta_generic_to_shared(shared);
+    // pipeline q: 1 x (st<bf16, 128x128>)
+    const u32 q = smem + 0, q_full = smem + 196608, q_empty = smem + 196616;
+    // pipeline out: 1 x (st<bf16, 128x128>)
+    const u32 out = smem + 32768, out_full = smem + 196624, out_empty = smem + 196632;
+    // pipeline k: 2 x (st<bf16, 128x128>)
+    const u32 k = smem + 65536, k_full = smem + 196640, k_empty = smem + 196656;
+    // pipeline v: 2 x (st<bf16, 128x128>)
+    const u32 v = smem + 131072, v_full = smem + 196672, v_empty = smem + 196688;
+    if (threadIdx.x == 0) {
+        prefetch(K_map);
+        prefetch(Q_map);
+        prefetch(V_map);
+        prefetch(O_map);
+        for (int i = 0; i < 1; ++i) { barrier_init(q_full + 8 * i, 1); barrier_init(q_empty + 8 * i, 8); }
+        for (int i = 0; i < 1; ++i) { barrier_init(out_full + 8 * i, 8); barrier_init(out_empty + 8 * i, 1); }
+        for (int i = 0; i < 2; ++i) { barrier_init(k_full + 8 * i, 1); barrier_init(k_empty + 8 * i, 8); }
+        for (int i = 0; i < 2; ++i) { barrier_init(v_full + 8 * i, 1); barrier_init(v_empty + 8 * i, 8); }
+        barrier_init_done();
+        fence_async();
+    }
+    __syncthreads();
+#line 16 "04_attention.py"
+    // scale, blocks = pk.log2e / d**0.5, pk.cdiv(n, 128)
+    const int blocks = ceil_div(Q_n2, 128);
+    const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const int warpgroup = warp_of_block / 4;
+    if (warpgroup == 0) {
+        registers_down<40>();
+        if (warp_of_block == 0 && lane == 0) {  // producer
+            Turn<1> q_fill;
+            Turn<2> k_fill;
+            Turn<2> v_fill;
+#line 25 "04_attention.py"
+            // for b, h, block in tasks:
+            NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
+                const int section = task / (16 * blocks) * 16;
+                const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
+                const int head = section + turn % width, block = blocks - 1 - turn / width;
+                const int h = head % (Q_n1);
+                const int b = head / (Q_n1);
+#line 26 "04_attention.py"
+                // with k.fill() as t: pk.load_async(t, K[b, h, last(block)])
+                barrier_wait(k_empty + 8 * k_fill.stage, k_fill.phase ^ 1);
+                const u32 t = k + 32768 * k_fill.stage;
+                const u32 t_full = k_full + 8 * k_fill.stage;
+                barrier_arrive_expect(t_full, 32768);
+                k_fill.next();
+                copy_box(t, K_map, t_full, 0, block * 128, h, b);
+                copy_box(t + 16384, K_map, t_full, 0 + 64, block * 128, h, b);
+#line 27 "04_attention.py"
+                // with q.fill() as t: pk.load_async(t, Q[b, h, block])
+                barrier_wait(q_empty + 8 * q_fill.stage, q_fill.phase ^ 1);
+                const u32 t1 = q + 32768 * q_fill.stage;
+                const u32 t1_full = q_full + 8 * q_fill.stage;
+                barrier_arrive_expect(t1_full, 32768);
+                q_fill.next();
+                copy_box(t1, Q_map, t1_full, 0, block * 128, h, b);
+                copy_box(t1 + 16384, Q_map, t1_full, 0 + 64, block * 128, h, b);
+#line 28 "04_attention.py"
+                // for j in pk.range(last(block), 0, -1):
+                NO_UNROLL for (int j = block; j > 0; j -= 1) {
+#line 29 "04_attention.py"
+                    // with k.fill() as t: pk.load_async(t, K[b, h, j - 1])
+                    barrier_wait(k_empty + 8 * k_fill.stage, k_fill.phase ^ 1);
+                    const u32 t2 = k + 32768 * k_fill.stage;
+                    const u32 t2_full = k_full + 8 * k_fill.stage;
+                    barrier_arrive_expect(t2_full, 32768);
+                    k_fill.next();
+                    copy_box(t2, K_map, t2_full, 0, (j - 1) * 128, h, b);
+                    copy_box(t2 + 16384, K_map, t2_full, 0 + 64, (j - 1) * 128, h, b);
+#line 30 "04_attention.py"
+                    // with v.fill() as t: pk.load_async(t, V[b, h, j])
+                    barrier_wait(v_empty + 8 * v_fill.stage, v_fill.phase ^ 1);
+                    const u32 t3 = v + 32768 * v_fill.stage;
+                    const u32 t3_full = v_full + 8 * v_fill.stage;
+                    barrier_arrive_expect(t3_full, 32768);
+                    v_fill.next();
+                    copy_box(t3, V_map, t3_full, 0, j * 128, h, b);
+                    copy_box(t3 + 16384, V_map, t3_full, 0 + 64, j * 128, h, b);
+                }
+#line 31 "04_attention.py"
+                // with v.fill() as t: pk.load_async(t, V[b, h, 0])
+                barrier_wait(v_empty + 8 * v_fill.stage, v_fill.phase ^ 1);
+                const u32 t4 = v + 32768 * v_fill.stage;
+                const u32 t4_full = v_full + 8 * v_fill.stage;
+                barrier_arrive_expect(t4_full, 32768);
+                v_fill.next();
+                copy_box(t4, V_map, t4_full, 0, 0, h, b);
+                copy_box(t4 + 16384, V_map, t4_full, 0 + 64, 0, h, b);
+            }
+        }
+        if (warp_of_block == 1 && lane == 0) {  // storer
+            Turn<1> out_drain, out_back;
+#line 49 "04_attention.py"
+            // for b, h, block in tasks:
+            NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
+                const int section = task / (16 * blocks) * 16;
+                const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
+                const int head = section + turn % width, block1 = blocks - 1 - turn / width;
+                const int h1 = head % (Q_n1);
+                const int b1 = head / (Q_n1);
+#line 50 "04_attention.py"
+                // with out.drain() as t: pk.store_async(O[b, h, block], t)
+                barrier_wait(out_full + 8 * out_drain.stage, out_drain.phase);
+                const u32 t5 = out + 32768 * out_drain.stage;
+                out_drain.next();
+                store_box(O_map, t5, 0, block1 * 128, h1, b1);
+                store_box(O_map, t5 + 16384, 0 + 64, block1 * 128, h1, b1);
+                stores_commit();
+                stores_wait_read();
+                barrier_arrive(out_empty + 8 * out_back.stage);  // out: give the stage back
+                out_back.next();
+            }
+            stores_wait();
+        }
+    } else {  // consumers
+        registers_up<232>();
+        const int warp = (warp_of_block - 4) % 4;
+        const int w = (warp_of_block - 4) / 4;
+        Turn<1> q_drain, q_back;
+        Turn<1> out_fill;
+        Turn<2> k_drain, k_back;
+        Turn<2> v_drain, v_back;
+#line 34 "04_attention.py"
+        // for b, h, block in tasks:
+        NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
+            const int section = task / (16 * blocks) * 16;
+            const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
+            const int head = section + turn % width, block2 = blocks - 1 - turn / width;
+            const int h2 = head % (Q_n1);
+            const int b2 = head / (Q_n1);
+#line 35 "04_attention.py"
+            // with q.drain() as qs:
+            barrier_wait(q_full + 8 * q_drain.stage, q_drain.phase);
+            const u32 qs = q + 32768 * q_drain.stage;
+            q_drain.next();
+#line 36 "04_attention.py"
+            // qw, o = qs.tiles(64, d)[w], pk.zeros(f32, 64, d)
+            float o[64];
+            UNROLL for (int i = 0; i < 64; ++i) o[i] = 0.0f;
+#line 37 "04_attention.py"
+            // with k.drain() as kt: s = pk.mma_ABt(qw, kt)
+            barrier_wait(k_full + 8 * k_drain.stage, k_drain.phase);
+            const u32 kt = k + 32768 * k_drain.stage;
+            k_drain.next();
+            float s[64];
+            {
+                products_fence();
+                const u64 matrix_b = matrix(kt, 16, 1024, 1);
+                const u64 matrix_a0 = matrix(qs + w * 8192, 16, 1024, 1);
+                mma_ABt_bf16_shared_n128<0, 0>(s, matrix_a0 + 0, matrix_b + 0);
+                mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 2, matrix_b + 2);
+                mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 4, matrix_b + 4);
+                mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 6, matrix_b + 6);
+                mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 1024, matrix_b + 1024);
+                mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 1026, matrix_b + 1026);
+                mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 1028, matrix_b + 1028);
+                mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 1030, matrix_b + 1030);
+                products_commit();
+            }
+#line 38 "04_attention.py"
+            // s = pk.mask(s, row=block * 128 + w * 64, col=last(block) * 128, cols=n, causal=causal)
+            products_wait<0>();
+            pin(s);
+#line 37 "04_attention.py"
+            // with k.drain() as kt: s = pk.mma_ABt(qw, kt)
+            if (lane == 0) barrier_arrive(k_empty + 8 * k_back.stage);  // k: give the stage back
+            k_back.next();
+#line 38 "04_attention.py"
+            // s = pk.mask(s, row=block * 128 + w * 64, col=last(block) * 128, cols=n, causal=causal)
+            float s1[64];
+            UNROLL for (int i = 0; i < 64; ++i) s1[i] = (block2 * 128) + tile_col<128>(i, lane) < Q_n2 && (block2 * 128) + tile_col<128>(i, lane) <= ((block2 * 128) + (w * 64)) + tile_row<128, 4>(i, warp, lane) ? s[i] : as_float(0xff800000u);
+#line 39 "04_attention.py"
+            // p, m, l, _ = pk.online_softmax(s, scale, to=bf16)
+            float m[2];
+            {
+                UNROLL for (int i = 0; i < 2; ++i) m[i] = as_float(0xff800000u);
+                UNROLL for (int i = 0; i < 64; ++i) m[row_of<128>(i)] = max_nan(m[row_of<128>(i)], s1[i]);
+                UNROLL for (int i = 0; i < 2; ++i) m[i] = quad_max(m[i]);
+            }
+            bool t6[2];
+            UNROLL for (int i = 0; i < 2; ++i) t6[i] = m[i] == as_float(0xff800000u);
+            float t7[2];
+            UNROLL for (int i = 0; i < 2; ++i) t7[i] = t6[i] ? 0.0f : m[i];
+            float t8[2];
+            UNROLL for (int i = 0; i < 2; ++i) t8[i] = t7[i] * 0.127517431974411f;
+            float t9[64];
+            UNROLL for (int i = 0; i < 64; ++i) t9[i] = s1[i] * 0.127517431974411f;
+            float t10[64];
+            UNROLL for (int i = 0; i < 64; ++i) t10[i] = t9[i] - t8[row_of<128>(i)];
+            float t11[64];
+            UNROLL for (int i = 0; i < 64; ++i) t11[i] = exp2_fast(t10[i]);
+            u32 p[32];
+            UNROLL for (int i = 0; i < 64; i += 2) p[i / 2] = pack_bf16(t11[i], t11[i + 1]);
+            float l[2];
+            {
+                UNROLL for (int i = 0; i < 2; ++i) l[i] = 0.0f;
+                UNROLL for (int i = 0; i < 64; ++i) l[row_of<128>(i)] = l[row_of<128>(i)] + t11[i];
+                UNROLL for (int i = 0; i < 2; ++i) l[i] = quad_sum(l[i]);
+            }
+#line 40 "04_attention.py"
+            // for j in pk.range(last(block)):
+            NO_UNROLL for (int j1 = 0; j1 < block2; j1 += 1) {
+#line 41 "04_attention.py"
+                // with k.drain() as kt: s = pk.mma_ABt(qw, kt)  # in flight
+                barrier_wait(k_full + 8 * k_drain.stage, k_drain.phase);
+                const u32 kt1 = k + 32768 * k_drain.stage;
+                k_drain.next();
+                float s2[64];
+                {
+                    products_fence();
+                    const u64 matrix_b = matrix(kt1, 16, 1024, 1);
+                    const u64 matrix_a0 = matrix(qs + w * 8192, 16, 1024, 1);
+                    mma_ABt_bf16_shared_n128<0, 0>(s2, matrix_a0 + 0, matrix_b + 0);
+                    mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 2, matrix_b + 2);
+                    mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 4, matrix_b + 4);
+                    mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 6, matrix_b + 6);
+                    mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 1024, matrix_b + 1024);
+                    mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 1026, matrix_b + 1026);
+                    mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 1028, matrix_b + 1028);
+                    mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 1030, matrix_b + 1030);
+                    products_commit();
+                }
+#line 42 "04_attention.py"
+                // with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight behind it
+                barrier_wait(v_full + 8 * v_drain.stage, v_drain.phase);
+                const u32 vt = v + 32768 * v_drain.stage;
+                v_drain.next();
+                {
+                    pin(o);
+                    pin(p);
+                    products_fence();
+                    const u64 matrix_b = matrix(vt, 16384, 1024, 1);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[0], p[1], p[2], p[3], matrix_b + 0);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[4], p[5], p[6], p[7], matrix_b + 128);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[8], p[9], p[10], p[11], matrix_b + 256);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[12], p[13], p[14], p[15], matrix_b + 384);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[16], p[17], p[18], p[19], matrix_b + 512);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[20], p[21], p[22], p[23], matrix_b + 640);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[24], p[25], p[26], p[27], matrix_b + 768);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p[28], p[29], p[30], p[31], matrix_b + 896);
+                    products_commit();
+                }
+#line 43 "04_attention.py"
+                // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
+                products_wait<1>();
+                pin(s2);
+#line 41 "04_attention.py"
+                // with k.drain() as kt: s = pk.mma_ABt(qw, kt)  # in flight
+                if (lane == 0) barrier_arrive(k_empty + 8 * k_back.stage);  // k: give the stage back
+                k_back.next();
+#line 43 "04_attention.py"
+                // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
+                float t12[2];
+                {
+                    UNROLL for (int i = 0; i < 2; ++i) t12[i] = as_float(0xff800000u);
+                    UNROLL for (int i = 0; i < 64; ++i) t12[row_of<128>(i)] = max_nan(t12[row_of<128>(i)], s2[i]);
+                    UNROLL for (int i = 0; i < 2; ++i) t12[i] = quad_max(t12[i]);
+                }
+                float m1[2];
+                UNROLL for (int i = 0; i < 2; ++i) m1[i] = max_nan(m[i], t12[i]);
+                bool t13[2];
+                UNROLL for (int i = 0; i < 2; ++i) t13[i] = m1[i] == as_float(0xff800000u);
+                float t14[2];
+                UNROLL for (int i = 0; i < 2; ++i) t14[i] = t13[i] ? 0.0f : m1[i];
+                float t15[2];
+                UNROLL for (int i = 0; i < 2; ++i) t15[i] = t14[i] * 0.127517431974411f;
+                float t16[64];
+                UNROLL for (int i = 0; i < 64; ++i) t16[i] = s2[i] * 0.127517431974411f;
+                float t17[64];
+                UNROLL for (int i = 0; i < 64; ++i) t17[i] = t16[i] - t15[row_of<128>(i)];
+                float t18[64];
+                UNROLL for (int i = 0; i < 64; ++i) t18[i] = exp2_fast(t17[i]);
+                float t19[2];
+                UNROLL for (int i = 0; i < 2; ++i) t19[i] = m[i] * 0.127517431974411f;
+                float t20[2];
+                UNROLL for (int i = 0; i < 2; ++i) t20[i] = t19[i] - t15[i];
+                float alpha[2];
+                UNROLL for (int i = 0; i < 2; ++i) alpha[i] = exp2_fast(t20[i]);
+                float t21[2];
+                UNROLL for (int i = 0; i < 2; ++i) t21[i] = l[i] * alpha[i];
+                float t22[2];
+                {
+                    UNROLL for (int i = 0; i < 2; ++i) t22[i] = 0.0f;
+                    UNROLL for (int i = 0; i < 64; ++i) t22[row_of<128>(i)] = t22[row_of<128>(i)] + t18[i];
+                    UNROLL for (int i = 0; i < 2; ++i) t22[i] = quad_sum(t22[i]);
+                }
+                UNROLL for (int i = 0; i < 2; ++i) l[i] = t21[i] + t22[i];
+#line 44 "04_attention.py"
+                // o = o * alpha  # and here for o
+                products_wait<0>();
+                pin(o);
+                pin(p);
+#line 43 "04_attention.py"
+                // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
+                UNROLL for (int i = 0; i < 64; i += 2) p[i / 2] = pack_bf16(t18[i], t18[i + 1]);
+#line 42 "04_attention.py"
+                // with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight behind it
+                if (lane == 0) barrier_arrive(v_empty + 8 * v_back.stage);  // v: give the stage back
+                v_back.next();
+#line 44 "04_attention.py"
+                // o = o * alpha  # and here for o
+                UNROLL for (int i = 0; i < 64; ++i) o[i] = o[i] * alpha[row_of<128>(i)];
+                UNROLL for (int i = 0; i < 2; ++i) m[i] = m1[i];
+            }
+#line 35 "04_attention.py"
+            // with q.drain() as qs:
+            if (lane == 0) barrier_arrive(q_empty + 8 * q_back.stage);  // q: give the stage back
+            q_back.next();
+#line 45 "04_attention.py"
+            // with v.drain() as vt: o = pk.mma_AB(p, vt, o)
+            barrier_wait(v_full + 8 * v_drain.stage, v_drain.phase);
+            const u32 vt1 = v + 32768 * v_drain.stage;
+            v_drain.next();
+            {
+                pin(o);
+                pin(p);
+                products_fence();
+                const u64 matrix_b = matrix(vt1, 16384, 1024, 1);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[0], p[1], p[2], p[3], matrix_b + 0);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[4], p[5], p[6], p[7], matrix_b + 128);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[8], p[9], p[10], p[11], matrix_b + 256);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[12], p[13], p[14], p[15], matrix_b + 384);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[16], p[17], p[18], p[19], matrix_b + 512);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[20], p[21], p[22], p[23], matrix_b + 640);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[24], p[25], p[26], p[27], matrix_b + 768);
+                mma_AB_bf16_registers_n128<1, 0>(o, p[28], p[29], p[30], p[31], matrix_b + 896);
+                products_commit();
+            }
+#line 46 "04_attention.py"
+            // with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))
+            barrier_wait(out_empty + 8 * out_fill.stage, out_fill.phase ^ 1);
+            const u32 t23 = out + 32768 * out_fill.stage;
+            const u32 t23_full = out_full + 8 * out_fill.stage;
+            out_fill.next();
+            bool t24[2];
+            UNROLL for (int i = 0; i < 2; ++i) t24[i] = l[i] == 0.0f;
+            float t25[2];
+            UNROLL for (int i = 0; i < 2; ++i) t25[i] = t24[i] ? 1.0f : l[i];
+            float t26[2];
+            UNROLL for (int i = 0; i < 2; ++i) t26[i] = 1.0f / t25[i];
+            float t27[2];
+            UNROLL for (int i = 0; i < 2; ++i) t27[i] = t24[i] ? 0.0f : t26[i];
+            products_wait<0>();
+            pin(o);
+            pin(p);
+#line 45 "04_attention.py"
+            // with v.drain() as vt: o = pk.mma_AB(p, vt, o)
+            if (lane == 0) barrier_arrive(v_empty + 8 * v_back.stage);  // v: give the stage back
+            v_back.next();
+#line 46 "04_attention.py"
+            // with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))
+            float t28[64];
+            UNROLL for (int i = 0; i < 64; ++i) t28[i] = o[i] * t27[row_of<128>(i)];
+            u32 t29[32];
+            UNROLL for (int i = 0; i < 64; i += 2) t29[i / 2] = pack_bf16(t28[i], t28[i + 1]);
+            UNROLL for (int i = 0; i < 8; ++i) store_matrix(t23 + w * 8192 + shared_at<128>((i / 8 * 4 + warp) * 16 + lane % 16, i % 8 * 32 + lane / 16 * 16, 16384), t29[4 * i + 0], t29[4 * i + 1], t29[4 * i + 2], t29[4 * i + 3]);
+            fence_async();
+            __syncwarp();
+            if (lane == 0) barrier_arrive(t23_full);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+extern "C" __global__ void __launch_bounds__(128, 1)
+rms_norm_rows(int x_n0,
+    const unsigned short* __restrict__ weight,
+    int weight_n0,
+    const unsigned short* __restrict__ x,
+    i64 x_s0,
+    unsigned short* y,
+    i64 y_s0,
+    int y_n0,
+    int y_n1) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int lane = threadIdx.x % 32;
+#line 33 "rms_norm.py"
+    // (block,) = pk.grid(pk.cdiv(x.rows, rows))
+    const int block = (int)blockIdx.x;
+    const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const int thread = lane;
+    const int w = warp_of_block;
+#line 35 "rms_norm.py"
+    // gain = pk.load(weight, cols=n)  # before x, so that both are on their way at once
+    u32 gain[32];
+    UNROLL for (int i = 0; i < 64; i += 8) {
+        const int at_row = 0;
+        const bool inside = at_row >= 0 && at_row < 1;
+        load_chunk<8, true>(gain + i / 2, weight + (inside ? at_row * (i64)0 : 0), vector_at<8, 32>(i, thread), inside ? min(weight_n0, 0 + 2048) : 0, 0x0000u);
+    }
+#line 36 "rms_norm.py"
+    // t = pk.load(x[block * rows + w], cols=n).to(f32)
+    u32 t1[32];
+    UNROLL for (int i = 0; i < 64; i += 8) {
+        const int at_row = ((block * 4) + w);
+        const bool inside = at_row >= 0 && at_row < x_n0;
+        load_chunk<8, true>(t1 + i / 2, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(2048, 0 + 2048) : 0, 0x0000u);
+    }
+    float t[64];
+    UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[(i) / 2], i);
+#line 37 "rms_norm.py"
+    // scale = pk.rsqrt(pk.sum(t * t) / n + eps)
+    float t2[64];
+    UNROLL for (int i = 0; i < 64; ++i) t2[i] = t[i] * t[i];
+    float t3 = 0.0f;
+    UNROLL for (int i = 0; i < 64; ++i) t3 = t3 + t2[i];
+    t3 = warp_sum(t3);
+    const float scale = rsqrt_fast(((t3 / 2048.0f) + 9.999999974752427e-07f));
+#line 38 "rms_norm.py"
+    // pk.store(y[block * rows + w], (t * scale * gain.to(f32)).to(y.dtype))
+    float t4[64];
+    UNROLL for (int i = 0; i < 64; ++i) t4[i] = t[i] * scale;
+    float t5[64];
+    UNROLL for (int i = 0; i < 64; ++i) t5[i] = from_bf16(gain[(i) / 2], i);
+    float t6[64];
+    UNROLL for (int i = 0; i < 64; ++i) t6[i] = t4[i] * t5[i];
+    u32 t7[32];
+    UNROLL for (int i = 0; i < 64; i += 2) t7[i / 2] = pack_bf16(t6[i], t6[i + 1]);
+    UNROLL for (int i = 0; i < 64; i += 8) {
+        const int at_row = ((block * 4) + w);
+        const bool inside = at_row >= 0 && at_row < y_n0;
+        store_chunk<8, true>(t7 + i / 2, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 0 + 2048) : 0);
+    }
+}

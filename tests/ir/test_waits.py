@@ -1,0 +1,332 @@
+"""The waits of a kernel: golden texts, and what holds of every placement."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens import bf16, f32
+from pykittens.ir.nodes import Acquire, GiveBack, WaitProducts, WaitStores, walk
+from pykittens.ir.text import text
+from tests import tolerance
+from tests.running import recorded
+from tests.tolerance import assert_within
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(BF16)
+
+
+def empty(*shape, dtype=np.float32):
+    return np.full(shape, np.nan, dtype)
+
+
+def nodes(kernel, kind, *args, **constants):
+    return [n for n in walk(recorded(kernel, *args, **constants).body) if isinstance(n, kind)]
+
+
+def test_the_waits_of_matmul(example, golden):
+    A, B, C = (np.empty(s, BF16) for s in ((8, 16), (24, 16), (8, 24)))
+    golden("ir/matmul.txt", text(recorded(example("03_matmul").matmul, A, B, C)))
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+def test_the_waits_of_attention(example, golden, causal):
+    args = [np.empty((1, 1, 8, 64), BF16) for _ in range(4)]
+    kernel = recorded(example("04_attention").attention, *args, causal=causal)
+    golden(f"ir/attention_{'causal' if causal else 'full'}.txt", text(kernel))
+
+
+# -- kernels whose placement is delicate: each is held against float64 ----------------------------
+
+
+@pk.kernel
+def one_stage(Q, K, V, O):
+    """Attention with one stage of keys and one of values: nothing can be given back late."""
+    n = Q.rows
+    steps = pk.cdiv(n, 64)
+    q, k, v = (pk.pipeline(1, pk.st(bf16, 64, 64)) for _ in range(3))
+    tasks = pk.persistent((steps,))
+    with pk.producer():
+        for (block,) in tasks:
+            with q.fill() as t:
+                pk.load_async(t, Q[block])
+            for j in pk.range(steps):
+                with k.fill() as t:
+                    pk.load_async(t, K[j])
+                with v.fill() as t:
+                    pk.load_async(t, V[j])
+    with pk.consumers(1):
+        for (block,) in tasks:
+            o, m, l = pk.zeros(f32, 64, 64), None, None
+            with q.drain() as qs:
+                with k.drain() as kt:
+                    s = pk.mma_ABt(qs, kt)
+                s = pk.mask(s, row=0, col=0, cols=n)
+                p, m, l, _ = pk.online_softmax(s, pk.log2e / 8, to=bf16)
+                for j in pk.range(1, steps):
+                    with v.drain() as vt:
+                        o = pk.mma_AB(p, vt, o)
+                    with k.drain() as kt:
+                        s = pk.mma_ABt(qs, kt)
+                    s = pk.mask(s, row=0, col=j * 64, cols=n)
+                    p, m, l, alpha = pk.online_softmax(s, pk.log2e / 8, m, l, to=bf16)
+                    o = o * alpha
+                with v.drain() as vt:
+                    o = pk.mma_AB(p, vt, o)
+            pk.store(O[block], pk.normalize(o, l))
+
+
+@pk.kernel
+def two_products(A, C, D):
+    """C = sum of T T^T, D = sum of T T over the 64x64 tiles T of A: two products read one stage."""
+    ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+    pk.grid(1)
+    with pk.producer():
+        for i in pk.range(pk.cdiv(A.rows, 64)):
+            with ring.fill() as t:
+                pk.load_async(t, A[i])
+    with pk.consumers(1):
+        c, d = pk.zeros(f32, 64, 64), pk.zeros(f32, 64, 64)
+        for _ in pk.range(pk.cdiv(A.rows, 64)):
+            with ring.drain() as t:
+                c = pk.mma_ABt(t, t, c)
+                d = pk.mma_AB(t, t, d)
+        pk.store(C[0], c)
+        pk.store(D[0], d)
+
+
+@pk.kernel
+def nested(A, B, C):
+    """C = the sum over i and j of A_i B_j: the stage of A is held while those of B come and go."""
+    a, b = pk.pipeline(2, pk.st(bf16, 64, 64)), pk.pipeline(3, pk.st(bf16, 64, 64))
+    pk.grid(1)
+    with pk.producer():
+        for i in pk.range(pk.cdiv(A.rows, 64)):
+            with a.fill() as t:
+                pk.load_async(t, A[i])
+            for j in pk.range(pk.cdiv(B.rows, 64)):
+                with b.fill() as t:
+                    pk.load_async(t, B[j])
+    with pk.consumers(1):
+        c = pk.zeros(f32, 64, 64)
+        for _ in pk.range(pk.cdiv(A.rows, 64)):
+            with a.drain() as at:
+                for _ in pk.range(pk.cdiv(B.rows, 64)):
+                    with b.drain() as bt:
+                        c = pk.mma_AB(at, bt, c)
+        pk.store(C[0], c)
+
+
+@pk.kernel
+def same_stage(A, C, n):
+    """C = n A A^T, all products from one stage that stays held."""
+    ring = pk.pipeline(1, pk.st(bf16, 64, 64))
+    pk.grid(1)
+    with pk.producer(), ring.fill() as t:
+        pk.load_async(t, A[0])
+    with pk.consumers(1):
+        c = pk.zeros(f32, 64, 64)
+        with ring.drain() as t:
+            for _ in pk.range(n):
+                c = pk.mma_ABt(t, t, c)
+        pk.store(C[0], c)
+
+
+@pk.kernel
+def prefetched(A, C):
+    """Two fills ahead: a key stage given back late would keep the producer from filling the values."""
+    k, v = pk.pipeline(2, pk.st(bf16, 64, 64)), pk.pipeline(1, pk.st(bf16, 64, 64))
+    n = pk.cdiv(A.rows, 64)
+    pk.grid(1)
+    with pk.producer():
+        for j in range(2):
+            with k.fill() as t:
+                pk.load_async(t, A[j])
+        for i in pk.range(n):
+            for j in range(2):
+                with k.fill() as t:
+                    pk.load_async(t, A[2 * i + 2 + j])
+            with v.fill() as t:
+                pk.load_async(t, A[i])
+    with pk.consumers(1):
+        c = pk.zeros(f32, 64, 64)
+        for _ in pk.range(n):
+            for _ in range(2):
+                with k.drain() as t:
+                    c = pk.mma_ABt(t, t, c)
+            with v.drain() as t:
+                c = pk.mma_ABt(t, t, c)
+        for _ in range(2):
+            with k.drain() as t:
+                c = pk.mma_ABt(t, t, c)
+        pk.store(C[0], c)
+
+
+def squares(A):
+    tiles = np.zeros((-(-A.shape[0] // 64) * 64, 64))
+    tiles[: A.shape[0]] = A
+    return tiles.reshape(-1, 64, 64)
+
+
+def check_sum(C, left, right, times=1):
+    """C is the sum of the products of tiles of bf16, within the bound of a sum that long."""
+    exact = times * (left @ right).sum(axis=0)
+    magnitude = times * (np.abs(left) @ np.abs(right)).sum(axis=0)
+    assert_within(C, exact, tolerance.product(np.float32, exact, magnitude, 64 * len(left) * times))
+
+
+SEEDS = pytest.mark.parametrize("seed", range(4))
+
+
+@SEEDS
+@pytest.mark.parametrize("n", [1, 64, 65, 300])
+def test_attention_with_one_stage_is_right(monkeypatch, n, seed):
+    monkeypatch.setenv("PYKITTENS_SEED", str(seed))
+    Q, K, V = (normal(i, n, 64) for i in range(3))
+    O = empty(n, 64)
+    one_stage(Q, K, V, O)
+    q, k, v = (x.astype(np.float64) for x in (Q, K, V))
+    s = q @ k.T / 8
+    p = np.exp(s - s.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    scores = float((np.abs(q) @ np.abs(k).T).max()) / 8
+    assert_within(O, p @ v, tolerance.attention(BF16, p @ v, p @ np.abs(v), scores, n, 64))
+
+
+@SEEDS
+@pytest.mark.parametrize("rows", [1, 64, 129, 640])
+def test_two_products_of_one_stage_are_right(monkeypatch, rows, seed):
+    monkeypatch.setenv("PYKITTENS_SEED", str(seed))
+    A, C, D = normal(0, rows, 64), empty(64, 64), empty(64, 64)
+    two_products(A, C, D)
+    tiles = squares(A)
+    check_sum(C, tiles, tiles.swapaxes(1, 2))
+    check_sum(D, tiles, tiles)
+
+
+@SEEDS
+@pytest.mark.parametrize(("m", "n"), [(64, 64), (130, 300), (200, 0), (0, 64)])
+def test_products_of_stages_held_inside_one_another_are_right(monkeypatch, m, n, seed):
+    monkeypatch.setenv("PYKITTENS_SEED", str(seed))
+    A, B, C = normal(0, m, 64), normal(1, n, 64), empty(64, 64)
+    nested(A, B, C)
+    left, right = squares(A), squares(B)
+    pairs = np.array([[a, b] for a in left for b in right]).reshape(-1, 2, 64, 64)
+    check_sum(C, pairs[:, 0], pairs[:, 1])
+
+
+@pytest.mark.parametrize("n", [0, 1, 20])
+def test_products_of_a_stage_that_stays_held_are_right(n):
+    A, C = normal(0, 64, 64), empty(64, 64)
+    same_stage(A, C, n)
+    tiles = squares(A)
+    check_sum(C, tiles, tiles.swapaxes(1, 2), times=n)
+
+
+@SEEDS
+@pytest.mark.parametrize("rows", [64, 300])
+def test_stages_are_given_back_early_where_the_producer_runs_ahead(monkeypatch, rows, seed):
+    monkeypatch.setenv("PYKITTENS_SEED", str(seed))
+    A, C = normal(0, rows, 64), empty(64, 64)
+    prefetched(A, C)
+    tiles = squares(A)
+    steps = len(tiles)
+    fetched = [*range(steps), *[i for i in range(2 * steps + 2) if i < steps]]
+    check_sum(C, tiles[fetched], tiles[fetched].swapaxes(1, 2))
+
+
+# -- what holds of the placement ------------------------------------------------------------------
+
+
+def test_a_product_stays_queued_while_the_stage_before_it_is_given_back():
+    A, C = normal(0, 64, 64), empty(64, 64)
+
+    @pk.kernel
+    def kernel(A, C):
+        ring = pk.pipeline(3, pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with pk.producer():
+            for i in pk.range(A.rows):
+                with ring.fill() as t:
+                    pk.load_async(t, A[i])
+        with pk.consumers(1):
+            c = pk.zeros(f32, 64, 64)
+            for _ in pk.range(A.rows):
+                with ring.drain() as t:
+                    c = pk.mma_ABt(t, t, c)
+            pk.store(C[0], c)
+
+    in_loop, behind = nodes(kernel, WaitProducts, A, C)
+    assert (in_loop.pending, behind.pending) == (1, 0)
+    late, last = nodes(kernel, GiveBack, A, C)
+    assert (late.keep, late.exact, last.keep) == (1, False, 0)
+
+
+def test_with_one_stage_nothing_is_deferred():
+    args = (*(normal(i, 64, 64) for i in range(3)), empty(64, 64))
+    assert all(g.keep == 0 and g.exact for g in nodes(one_stage, GiveBack, *args))
+
+
+def test_a_run_time_if_completes_products_in_flight():
+    @pk.kernel
+    def kernel(A, C, n):
+        ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with pk.producer(), ring.fill() as t:
+            pk.load_async(t, A[0])
+        with pk.consumers(1):
+            with ring.drain() as t:
+                c = pk.mma_ABt(t, t)
+            if n > 0:
+                c = c * 2.0
+            pk.store(C[0], c)
+
+    A, C = normal(0, 64, 64), empty(64, 64)
+    (wait,) = nodes(kernel, WaitProducts, A, C, 1)
+    assert wait.pending == 0
+    for n in (0, 1):
+        kernel(A, C, n)
+        tiles = squares(A)
+        check_sum(C / (n + 1), tiles, tiles.swapaxes(1, 2))
+
+
+def test_a_stage_is_kept_until_its_stores_have_read_it():
+    @pk.kernel
+    def kernel(A, C):
+        ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+        tasks = pk.persistent((pk.cdiv(A.rows, 64),))
+        with pk.producer():
+            for (i,) in tasks:
+                with ring.fill() as t:
+                    pk.load_async(t, A[i])
+        with pk.storer():
+            for (i,) in tasks:
+                with ring.drain() as t:
+                    for half in pk.range(2):
+                        pk.store_async(C[2 * i + half], t.tiles(32, 64)[half])
+
+    A, C = normal(0, 1000, 64), empty(1000, 64, dtype=BF16)
+    kernel(A, C)
+    assert np.array_equal(C, A)
+    assert [w.read for w in nodes(kernel, WaitStores, A, C)] == [True, False]
+
+
+def test_every_stage_that_is_drained_is_given_back(example):
+    A, B, C = (np.empty(s, BF16) for s in ((8, 16), (24, 16), (8, 24)))
+    matmul = example("03_matmul").matmul
+    drained = {a.pipeline.name for a in nodes(matmul, Acquire, A, B, C) if a.side == "drain"}
+    assert {g.pipeline.name for g in nodes(matmul, GiveBack, A, B, C)} == drained
+
+
+def test_placing_waits_twice_changes_nothing(example):
+    from pykittens.ir.passes.order import find_stalls
+
+    args = [np.empty((1, 1, 8, 64), BF16) for _ in range(4)]
+    one, two = (text(recorded(example("04_attention").attention, *args, causal=True)) for _ in range(2))
+    assert one == two
+    assert not find_stalls(recorded(example("04_attention").attention, *args, causal=True))

@@ -1,0 +1,56 @@
+"""How far a result may be from its float64 reference: bounds from the dtypes and the lengths of sums, stated once.
+
+They are a priori bounds (Higham, Accuracy and Stability of Numerical Algorithms, chapters 2 to 4), an element each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+F32 = np.dtype(np.float32)
+
+
+def unit(dtype: Any) -> float:
+    """Largest relative error of one rounding."""
+    return float(ml_dtypes.finfo(np.dtype(dtype)).eps) / 2
+
+
+def rounding(dtype: Any, exact: Array, roundings: int = 1) -> Array:
+    """The error of so many roundings of a result, subnormal ones included."""
+    tiny = float(ml_dtypes.finfo(np.dtype(dtype)).smallest_subnormal)
+    return roundings * (unit(dtype) * np.abs(exact) + tiny)
+
+
+def product(dtype: Any, exact: Array, magnitude: Array, inner: int) -> Array:
+    """A product of inner length `inner` summed in f32; `magnitude` is |a| @ |b|."""
+    return rounding(dtype, exact) + 2 * (inner + 1) * unit(F32) * magnitude
+
+
+def softmax(dtype: Any, exact: Array, spread: float) -> Array:
+    """A softmax computed in f32 of rows whose elements lie `spread` apart at most."""
+    relative = 2 * (exact.shape[-1] + spread + 8) * unit(F32)
+    return rounding(dtype, exact) + relative * np.abs(exact) + np.finfo(np.float32).tiny
+
+
+def attention(dtype: Any, exact: Array, magnitude: Array, scores: float, keys: int, d: int) -> Array:
+    """Attention whose probabilities are rounded to `dtype`; `magnitude` is P |V|, `scores` the largest scaled |q| |k|."""
+    exponent = 2 * (d + 4) * unit(F32) * scores  # absolute error of a score, so relative of its exponential
+    return rounding(dtype, exact, 2) + (2 * unit(dtype) + 2 * exponent + 2 * (keys + 8) * unit(F32)) * magnitude
+
+
+def assert_within(actual: Array, exact: Array, bound: Array) -> None:
+    """Every element lies within its bound; NaN lies nowhere."""
+    assert actual.shape == exact.shape
+    error = np.abs(actual.astype(np.float64) - exact)
+    wrong = ~(error <= bound)
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        found, wanted = float(actual[place]), float(exact[place])
+        raise AssertionError(
+            f"{wrong.sum()} of {wrong.size} elements are wrong; at {place}: {found} instead of {wanted}, "
+            f"bound {float(np.broadcast_to(bound, error.shape)[place])}"
+        )
