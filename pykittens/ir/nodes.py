@@ -304,6 +304,9 @@ def operands(args: dict[str, Any]) -> Iterator[Value]:
             case TileRef():
                 yield arg.tensor
                 yield from (i for i in arg.index if isinstance(i, Value))
+            case Global():
+                yield arg
+                yield from (i for i in arg.leading if isinstance(i, Value))
             case Value():
                 yield arg
             case tuple() | list():

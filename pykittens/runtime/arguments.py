@@ -107,7 +107,8 @@ class Arguments:
         if name in self.scalars:
             return ScalarArg(scalar_dtype(self.scalars[name]), self.scalars[name])
         a = self.tensors[name]
-        return TensorArg(GL(DTYPES[a.dtype], len(a.shape), reachable(a)), tuple(a.shape))
+        whole = a.shape[-1] * a.itemsize % 16 == 0
+        return TensorArg(GL(DTYPES[a.dtype], len(a.shape), reachable(a), whole), tuple(a.shape))
 
 
 def scalar_dtype(value: int | float | bool) -> DType:

@@ -25,7 +25,6 @@ Device = Literal["cpu"] | tuple[Literal["cuda"], int]
 _SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _LONG = {short: long for long, short in _SHORT.items()}
 
-_ALIGNMENT = 16  # bytes: what the copy engine asks of a base and of strides
 
 
 # Not frozen: that costs 0.7 µs for each argument of a call.
@@ -48,14 +47,6 @@ class Array:
     def itemsize(self) -> int:
         """Bytes of one element."""
         return numpy_dtype(self.dtype).itemsize
-
-    @property
-    def aligned(self) -> bool:
-        """Whether the base and all strides but the last are multiples of 16 bytes."""
-        size = self.itemsize
-        return self.address % _ALIGNMENT == 0 and all(
-            stride * size % _ALIGNMENT == 0 for stride in self.strides[:-1]
-        )
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A NumPy view of the same memory, in ml_dtypes' bfloat16 where it is bf16."""

@@ -25,11 +25,16 @@ class Spread(Enum):
 
 @dataclass(frozen=True)
 class GL:
-    """A global tensor. `aligned`: base and strides are multiples of 16 bytes, so the copy engine can reach it."""
+    """A global tensor.
+
+    aligned: base and strides are multiples of 16 bytes, so the copy engine can read it. whole_rows: a row is,
+    too; else a bulk store would write the rest of its last 16 bytes (docs/facts.md).
+    """
 
     dtype: DType
     rank: int
     aligned: bool = True
+    whole_rows: bool = True
 
     def __str__(self) -> str:
         return f"gl<{self.dtype}, {self.rank}>"

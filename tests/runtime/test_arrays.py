@@ -118,26 +118,6 @@ def test_a_stride_that_is_no_whole_number_of_elements_is_refused() -> None:
         describe(record["a"])
 
 
-@pytest.mark.parametrize(
-    ("shape", "strides", "offset", "aligned"),
-    [
-        ((4, 8), (8, 1), 0, True),
-        ((4, 8), (8, 1), 2, False),
-        ((4, 8), (9, 1), 0, False),
-        ((2, 4, 8), (36, 8, 1), 0, False),
-        ((2, 4, 8), (40, 8, 1), 16, True),
-        ((4, 8), (0, 1), 0, True),
-        ((8,), (3,), 0, True),
-        ((), (), 0, True),
-        ((), (), 8, False),
-    ],
-)
-def test_alignment_is_that_of_the_base_and_all_strides_but_the_last(
-    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, aligned: bool
-) -> None:
-    assert Array("bf16", shape, strides, 4096 + offset, "cpu", True, None).aligned is aligned
-
-
 def test_an_array_is_told_by_its_dtype_shape_strides_and_place() -> None:
     array = described(np.zeros((3, 4), np.float32))
     assert str(array) == "f32 (3, 4), strides (4, 1), on cpu"

@@ -2,62 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from pykittens.ir.nodes import (
     Block,
     Call,
+    Carried,
     For,
     ForTasks,
     Grid,
     If,
     Kernel,
+    Merged,
+    Require,
     Tasks,
     While,
     blocks,
-    inputs,
-    leaving,
+    operands,
     walk,
 )
 from pykittens.ir.values import Value
 
 
 def prune(kernel: Kernel) -> None:
-    """Drop dead values until none is left."""
-    while _prune_once(kernel):
-        pass
-
-
-def _prune_once(kernel: Kernel) -> bool:
-    used: set[Value] = {v for v, _ in kernel.statics}
-    if isinstance(kernel.launch, Tasks | Grid):
-        used |= {d for d in kernel.launch.dims if isinstance(d, Value)}
-    for node in walk(kernel.body):
-        used.update(inputs(node))
-        used.update(leaving(node))
-    changed = False
+    """Keep what effects, bounds and conditions need, and what that needs in turn."""
+    live = _live(kernel)
     for node in walk(kernel.body):
         match node:
             case For() | ForTasks() | While():
-                kept = [c for c in node.carried if c.param in used or c.result in used]
-                changed |= len(kept) < len(node.carried)
-                node.carried[:] = kept
+                node.carried[:] = [c for c in node.carried if c.param in live or c.result in live]
             case If():
-                merged = [m for m in node.merged if m.result in used]
-                changed |= len(merged) < len(node.merged)
-                node.merged[:] = merged
+                node.merged[:] = [m for m in node.merged if m.result in live]
             case _:
                 pass
-    return _drop_calls(kernel.body, used) or changed
+    _drop_calls(kernel.body, live)
 
 
-def _drop_calls(block: Block, used: set[Value]) -> bool:
-    kept = [
+def _live(kernel: Kernel) -> set[Value]:
+    """Every value that something which stays reads."""
+    made_of: dict[Value, Carried | Merged] = {}
+    work: list[Any] = [v for v, _ in kernel.statics]
+    if isinstance(kernel.launch, Tasks | Grid):
+        work += kernel.launch.dims
+    for node in walk(kernel.body):
+        work += _needs(node)
+        match node:
+            case For() | ForTasks() | While():
+                made_of.update({v: c for c in node.carried for v in (c.param, c.result)})
+            case If():
+                made_of.update({m.result: m for m in node.merged})
+            case _:
+                pass
+    live: set[Value] = set()
+    while work:
+        value = work.pop()
+        if not isinstance(value, Value) or value in live:
+            continue
+        live.add(value)
+        match made_of.get(value):
+            case Carried() as c:
+                work += (c.init, c.next)
+            case Merged() as m:
+                work += (m.then, m.otherwise)
+            case None:
+                if isinstance(value.source, Call):
+                    work += operands(value.source.args)
+    return live
+
+
+def _needs(node: object) -> Iterator[Any]:
+    """What a node reads that stays whoever uses its results."""
+    match node:
+        case Call():
+            if not node.op.effects.pure:
+                yield from operands(node.args)
+        case For():
+            yield from (node.start, node.stop)
+        case ForTasks():
+            yield from node.tasks.dims
+        case Grid():
+            yield from node.dims
+        case If() | While() | Require():
+            yield node.condition
+        case _:
+            pass
+
+
+def _drop_calls(block: Block, live: set[Value]) -> None:
+    block.nodes[:] = [
         n
         for n in block.nodes
-        if not (isinstance(n, Call) and n.op.effects.pure and not any(r in used for r in n.results))
+        if not (isinstance(n, Call) and n.op.effects.pure and not any(r in live for r in n.results))
     ]
-    changed = len(kept) < len(block.nodes)
-    block.nodes[:] = kept
-    for node in kept:
+    for node in block.nodes:
         for inner in blocks(node):
-            changed |= _drop_calls(inner, used)
-    return changed
+            _drop_calls(inner, live)

@@ -179,6 +179,7 @@ class _Placement:
         self.state = _State()
         self.out: list[Node] = []
         self.stored = False
+        self.place: dict[Value, int] = {}  # sets have no order, texts must
         self.uses: Counter[Value] = Counter()
         # Carried values that must not be in flight over the back edge of their loop.
         self.settled: set[Carried] = set()
@@ -190,6 +191,8 @@ class _Placement:
         self.stored = any(
             isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT for n in walk(role.body)
         )
+        made = (v for n in walk(role.body) for v in _results(n))
+        self.place = {v: i for i, v in enumerate(made)}
         while True:
             self.state, self.retry = _State(), False
             nodes = self.block(role.body.nodes, role)
@@ -295,9 +298,9 @@ class _Placement:
         for i, q in enumerate(left):
             q.sure = q.sure and len(left) - i - 1 < pending
         self.state.queue = left
-        completes = list(dict.fromkeys(v for q in done for v in q.results))
+        completes = sorted({v for q in done for v in q.results}, key=self.place.__getitem__)
         frees = list(dict.fromkeys(r for q in done for r in q.registers))
-        leaves = list(dict.fromkeys(v for q in left for v in q.results))
+        leaves = sorted({v for q in left for v in q.results}, key=self.place.__getitem__)
         self.out.append(WaitProducts(pending, completes, frees, leaves, getattr(node, "loc", None)))
         self.give_back()
 

@@ -38,10 +38,11 @@ MAX_REGISTERS = 240  # what setmaxnreg is given at most
 
 def is_bulk(call: Call) -> bool:
     """Whether the copy engine can carry a copy out; else the lanes of the warp do."""
-    ref = call.args["src"] if call.op.effects.engine is Engine.COPY_IN else call.args["dst"]
+    stores = call.op.effects.engine is Engine.COPY_OUT
+    ref = call.args["dst" if stores else "src"]
     tensor = ref.tensor if isinstance(ref, TileRef) else ref
     assert isinstance(tensor, Global)
-    return tensor.type.aligned
+    return tensor.type.aligned and (tensor.type.whole_rows or not stores)
 
 
 # -- threads and registers -------------------------------------------------------------------------

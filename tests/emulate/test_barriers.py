@@ -1,0 +1,73 @@
+"""Barriers and rings: a stage is full or free when all have arrived and every copy has landed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pykittens.emulate.barriers import Barrier, Copy, Ring
+from pykittens.emulate.memory import POISON_INT
+from pykittens.ir.nodes import Pipeline
+from pykittens.lang.pipeline import st
+from pykittens.types.dtypes import f32, int32
+
+
+def ring(stages=2, fillers=1, drainers=1):
+    return Ring(Pipeline("ring", stages, {"a": st(f32, 16, 16), "i": st(int32, 16, 16)}), fillers, drainers)
+
+
+def test_a_phase_is_complete_when_all_have_arrived():
+    barrier = Barrier(expected=2)
+    barrier.arrive()
+    assert barrier.phases == 0
+    barrier.arrive()
+    assert (barrier.phases, barrier.arrived) == (1, 0)
+
+
+def test_a_phase_waits_for_the_copies_it_expects():
+    barrier = Barrier(expected=1, copies=2)
+    barrier.arrive()
+    barrier.land()
+    assert barrier.phases == 0
+    barrier.land()
+    assert barrier.phases == 1
+
+
+def test_a_copy_may_land_before_it_is_expected():
+    barrier = Barrier(expected=1)
+    barrier.land()
+    barrier.copies += 1
+    assert barrier.phases == 0
+    barrier.arrive()
+    assert barrier.phases == 1
+
+
+def test_a_copy_shows_only_when_it_lands():
+    made = ring()
+    tile = made.tiles(0)["a"]
+    made.full[0].copies += 1
+    copy = Copy(lambda: tile.write(np.ones((16, 16))), made.full[0])
+    made.full[0].arrive()
+    assert not made.ready("drain", 0)
+    assert np.isnan(tile.read()).all()
+    copy.finish()
+    assert made.ready("drain", 0)
+    assert (tile.read() == 1).all()
+
+
+def test_a_ring_starts_free_and_poisoned():
+    made = ring()
+    assert [made.ready("fill", turn) for turn in range(3)] == [True, True, False]
+    assert not made.ready("drain", 0)
+    assert np.isnan(made.tiles(0)["a"].read()).all()
+    assert (made.tiles(1)["i"].read() == POISON_INT).all()
+
+
+def test_a_stage_is_free_when_all_who_drain_it_gave_it_back_and_holds_poison_again():
+    made = ring(drainers=2)
+    made.tiles(0)["a"].write(np.ones((16, 16)))
+    made.release(0)
+    assert not made.ready("fill", 2)
+    assert (made.tiles(0)["a"].read() == 1).all()
+    made.release(0)
+    assert made.ready("fill", 2)
+    assert np.isnan(made.tiles(0)["a"].read()).all()

@@ -1,0 +1,37 @@
+"""What of an argument decides the code it gets."""
+
+import pytest
+
+from pykittens.runtime.arguments import overlap, reachable
+from pykittens.runtime.arrays import Array
+
+
+def bf16(shape, strides, address=4096):
+    return Array("bf16", shape, strides, address, "cpu", True, None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset", "reached"),
+    [
+        ((4, 8), (8, 1), 0, True),
+        ((4, 8), (8, 1), 2, False),
+        ((4, 8), (9, 1), 0, False),
+        ((1, 9), (9, 1), 0, True),
+        ((2, 4, 8), (36, 8, 1), 0, False),
+        ((2, 4, 8), (40, 8, 1), 16, True),
+        ((4, 8), (0, 1), 0, False),
+        ((4, 0), (8, 1), 0, False),
+        ((9,), (1,), 0, True),
+    ],
+)
+def test_the_copy_engine_reaches_16_byte_bases_and_strides(shape, strides, offset, reached):
+    assert reachable(bf16(shape, strides, 4096 + offset)) is reached
+
+
+def test_views_that_interleave_do_not_overlap():
+    left, right = bf16((10, 8), (16, 1)), bf16((10, 8), (16, 1), 4096 + 16)
+    assert not overlap(left, right)
+    assert overlap(left, bf16((10, 8), (16, 1), 4096 + 14))
+    assert not overlap(left, bf16((10, 8), (16, 1), 4096 + 10 * 32))
+    assert overlap(left, bf16((1, 1), (1, 1), 4096 + 32))
+    assert not overlap(left, bf16((0, 8), (8, 1)))
