@@ -26,7 +26,6 @@ _SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _LONG = {short: long for long, short in _SHORT.items()}
 
 
-
 # Not frozen: that costs 0.7 µs for each argument of a call.
 @dataclass(slots=True, eq=False)
 class Array:

@@ -16,6 +16,9 @@ from pykittens.runtime import driver
 from pykittens.runtime.arguments import Arguments, span
 from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
+from pykittens.runtime.launcher import Launcher
+from pykittens.runtime.launcher import Slot as Kind
+from pykittens.runtime.tensor_map import encode_tensor_map
 from pykittens.targets.source import MapSlot, Slot
 
 
@@ -27,15 +30,15 @@ class Loaded:
         self.function = driver.load(
             compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
         )
-        slots: list[driver.Slot] = ["tensor_map"] * len(self.source.maps)
+        slots: list[Kind] = ["tensor_map"] * len(self.source.maps)
         slots += [_slot_kind(slot) for slot in self.source.slots]
-        self.launcher = driver.Launcher(self.function, slots)
+        self.launcher = Launcher(self.function, slots)
         self.blocks_at_once = self.function.device.multiprocessors * max(
             1, self.function.occupancy(self.source.threads, self.source.shared_bytes)
         )
 
 
-def _slot_kind(slot: Slot) -> driver.Slot:
+def _slot_kind(slot: Slot) -> Kind:
     match slot.kind:
         case "pointer":
             return "pointer"
@@ -153,7 +156,7 @@ def encode(slot: MapSlot, array: Array) -> bytearray:
             least = stride * size
         strides.append(least if extent > 1 else -(-least // 16) * 16)
     box = (slot.cols, slot.rows, *[1] * (len(array.shape) - 2))
-    return driver.encode_tensor_map(
+    return encode_tensor_map(
         array.address, array.dtype, tuple(reversed(array.shape)), tuple(strides), box, slot.swizzle
     )
 

@@ -14,7 +14,9 @@ import pytest
 
 from pykittens.errors import ArgumentError, BackendError, ResourceError
 from pykittens.runtime import driver, nvrtc
-from pykittens.runtime.driver import Device, Function, Launcher, Slot
+from pykittens.runtime.driver import Device, Function
+from pykittens.runtime.launcher import Launcher, Slot
+from pykittens.runtime.tensor_map import encode_tensor_map
 
 MAP = bytes(range(128))
 
@@ -67,7 +69,7 @@ class FakeDriver:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     stand_in = FakeDriver()
-    monkeypatch.setattr(driver, "_cuda", lambda: stand_in)
+    monkeypatch.setattr(driver, "library", lambda: stand_in)
     return stand_in
 
 
@@ -116,8 +118,8 @@ def test_parameters_are_aligned(fake: FakeDriver) -> None:
 def test_single_values_are_set_in_place(fake: FakeDriver) -> None:
     it = launcher("pointer", "int32", "float32", "bool", "int64")
     it.fill(1, 2, 3.0, False, 5)
-    it.set_pointer(0, 2**63)
-    it.set_int32(1, -(2**31))
+    it.set_value(0, 2**63)
+    it.set_value(1, -(2**31))
     it.set_value(2, 0.25)
     it.set_value(3, True)
     it.launch(1, 32, 0, 0)
@@ -202,7 +204,7 @@ def test_a_capability_names_an_architecture(capability: tuple[int, int], arch: s
 
 def test_a_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_LIBRARY", "libcuda.so.none")
-    monkeypatch.setattr(driver, "_cuda", functools.cache(driver._cuda.__wrapped__))
+    monkeypatch.setattr(driver, "library", functools.cache(driver.library.__wrapped__))
     assert driver.available() == "the CUDA driver (libcuda.so.none) was not found"
     with pytest.raises(BackendError, match="they run in the emulator"):
         driver.device(0)
@@ -210,7 +212,7 @@ def test_a_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_library_without_the_functions_is_an_old_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_LIBRARY", "libc.so.6")
-    monkeypatch.setattr(driver, "_cuda", functools.cache(driver._cuda.__wrapped__))
+    monkeypatch.setattr(driver, "library", functools.cache(driver.library.__wrapped__))
     assert driver.available() == "the CUDA driver is older than CUDA 12"
 
 
@@ -441,7 +443,7 @@ def boxed(values: Memory, x: int, y: int, swizzle_bytes: int) -> np.ndarray[Any,
     rows, columns = values.shape
     out = Memory(np.full((8, 32), np.nan, np.float32))
     it = Launcher(loaded(BOX, "box", 2048), ("tensor_map", "pointer", "int32", "int32"))
-    encoded = driver.encode_tensor_map(
+    encoded = encode_tensor_map(
         out.address, "f32", (columns, rows), (columns * 4,), (32, 8), swizzle_bytes
     )
     it.set_tensor_map(0, encoded)
@@ -476,8 +478,8 @@ def test_a_swizzled_box_lies_as_the_swizzle_says(gpu: Device) -> None:
 @pytest.mark.gpu
 def test_a_tensor_map_that_cannot_be_is_told_with_its_operands(gpu: Device) -> None:
     with pytest.raises(BackendError, match="encoding a tensor map failed") as caught:
-        driver.encode_tensor_map(4096, "bf16", (100, 100), (200,), (64, 64), 128)
+        encode_tensor_map(4096, "bf16", (100, 100), (200,), (64, 64), 128)
     assert caught.value.operands["strides_bytes"] == (200,)
     for extents, strides in [((1024,), ()), ((64, 64, 2, 2, 2), (128, 8192, 16384, 32768))]:
         box = (64, 8, 1, 1, 1)[: len(extents)]
-        assert len(driver.encode_tensor_map(4096, "bf16", extents, strides, box, 128)) == 128
+        assert len(encode_tensor_map(4096, "bf16", extents, strides, box, 128)) == 128

@@ -1,0 +1,146 @@
+"""Calls with arguments that do not fit. Each takes `out`, which makes poisoned outputs, and must be refused."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pykittens as pk
+from pykittens import int32
+from tests.running import put
+
+
+@pk.kernel
+def scale(x, out, factor, *, times: int = 1, label=None):
+    pk.require(x.shape == out.shape, "x and out must have one shape")
+    pk.grid(1)
+    for _ in range(times):
+        pk.store(out[0, 0], pk.load(x[0, 0], rows=64, cols=64) * factor)
+
+
+@pk.kernel
+def copy(x, y):
+    pk.grid(1)
+    pk.store(y[0], pk.load(x[0], cols=8))
+
+
+@pk.kernel
+def index(out, i):
+    pk.grid(1)
+    put(out, i * 2, 1)
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+def dtype_nobody_computes_with(out):
+    scale(np.ones((4, 4)), out((4, 4)), 1.0)
+
+
+def rank_zero(out):
+    scale(np.float64(1) + np.ones(()), out((4, 4)), 1.0)
+
+
+def rank_six(out):
+    copy(np.ones((1,) * 6, np.float32), out((1, 8)))
+
+
+def requirement(out):
+    scale(ones(4, 5), out((4, 4)), 1.0)
+
+
+def int_beyond_int32(out):
+    scale(ones(4, 4), out((4, 4)), np.int64(2**31))
+
+
+def last_stride(out):
+    scale(ones(4, 8)[:, ::2], out((4, 4)), 1.0)
+
+
+def negative_stride(out):
+    copy(ones(4, 8)[::-1], out((4, 8)))
+
+
+def argument_missing(out):
+    scale(ones(4, 4), out((4, 4)))
+
+
+def argument_extra(out):
+    scale(ones(4, 4), out((4, 4)), 1.0, 2)
+
+
+def argument_twice(out):
+    scale(ones(4, 4), out((4, 4)), 1.0, x=ones(4, 4))
+
+
+def argument_unknown(out):
+    scale(ones(4, 4), out((4, 4)), 1.0, speed=3)
+
+
+def constant_unhashable(out):
+    scale(ones(4, 4), out((4, 4)), 1.0, label=[1])
+
+
+def no_array(out):
+    scale("x", out((4, 4)), 1.0)
+
+
+def numbers_only(out):
+    scale(1.0, 2.0, 3.0)
+
+
+def output_read_only(out):
+    y = out((1, 8))
+    y.flags.writeable = False
+    copy(ones(1, 8), y)
+
+
+def output_of_stride_zero(out):
+    copy(ones(4, 8), np.broadcast_to(out((1, 8)), (4, 8)).view())
+
+
+def output_repeated(out):
+    y = np.lib.stride_tricks.as_strided(out((8,)), (4, 8), (0, 4))
+    copy(ones(4, 8), y)
+
+
+def output_is_input(out):
+    y = out((4, 8))
+    copy(y, y)
+
+
+def output_overlaps_input(out):
+    y = out((5, 8))
+    copy(y[1:], y[:4])
+
+
+def int32_overflow(out):
+    index(out((8, 8), np.int32), 2**30)
+
+
+def coordinate_overflow(out):
+    @pk.kernel
+    def far(y, i):
+        pk.grid(1)
+        pk.store(y[0, i], pk.zeros(int32, 256))
+
+    far(out((8, 8), np.int32), 2**24)
+
+
+def leading_index_outside(out):
+    @pk.kernel
+    def planes(x, y, i):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[i, 0], cols=8))
+
+    planes(ones(3, 2, 8), out((1, 8)), 3)
+
+
+def keyword_default(out):
+    @pk.kernel
+    def defaulted(y, n=3):
+        pk.grid(1)
+
+
+def constants_of_a_call_with_roles(out):
+    copy(ones(1, 8), out((1, 8)), scale=2)

@@ -1,0 +1,269 @@
+"""Operations on operands that do not fit."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+import pykittens as pk
+from pykittens import bf16, f16, f32, int32
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def bf(*shape):
+    return np.ones(shape, BF16)
+
+
+def inner_sides(out):
+    @pk.kernel
+    def matmul(A, B, C):
+        ring = pk.pipeline(2, a=pk.st(bf16, 64, 32), b=pk.st(bf16, 256, 64))
+        pk.grid(1)
+        with pk.producer(), ring.fill() as s:
+            pk.load_async(s.a, A[0])
+            pk.load_async(s.b, B[0])
+        with pk.consumers(1):
+            acc = pk.zeros(f32, 64, 256)
+            with ring.drain() as s:
+                acc = pk.mma_ABt(s.a, s.b, acc)
+            pk.store(C[0], acc)
+
+    matmul(bf(64, 32), bf(256, 64), out((64, 256)))
+
+
+def product_by(role):
+    @pk.kernel
+    def kernel(A, C):
+        ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with pk.producer(), ring.fill() as s:
+            pk.load_async(s, A[0])
+        with role(), ring.drain() as s:
+            c = pk.mma_AB(s, s)
+            pk.store(C[0], c)
+
+    return kernel
+
+
+def product_outside_a_warpgroup(out):
+    product_by(lambda: pk.warps(2))(bf(64, 64), out((64, 64)))
+
+
+def product_of_registers(out):
+    @pk.kernel
+    def kernel(A, C):
+        pk.grid(1)
+        a = pk.load(A[0], rows=64, cols=64)
+        pk.store(C[0], pk.mma_AB(a, a))
+
+    kernel(bf(64, 64), out((64, 64)))
+
+
+def accumulator(out):
+    @pk.kernel
+    def kernel(A, C):
+        ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with ring.fill() as s:
+            pk.load_async(s, A[0])
+        with ring.drain() as s:
+            c = pk.mma_AB(s, s, pk.zeros(bf16, 64, 64))
+        pk.store(C[0], c)
+
+    kernel(bf(64, 64), out((64, 64)))
+
+
+def tile_sides(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], rows=32, cols=64))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def tile_columns(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], rows=64, cols=40))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def tile_side_of_a_call(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], cols=x.cols))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def tile_of_a_vector(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], rows=64, cols=64))
+
+    kernel(bf(64), out((64, 64), BF16))
+
+
+def vector_too_long(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        n = pk.static(x.cols)
+        with pk.warps(2) as w:
+            pk.store(y[w], pk.load(x[w], cols=n))
+
+    kernel(bf(2, 6145), out((2, 6145), BF16))
+
+
+def zeros_too_long(out):
+    @pk.kernel
+    def kernel(y):
+        pk.grid(1)
+        pk.store(y[0], pk.zeros(f32, 24577))
+
+    kernel(out((1, 8)))
+
+
+def mixed_dtypes(out):
+    @pk.kernel
+    def kernel(x, z, y):
+        pk.grid(1)
+        a = pk.load(x[0], rows=64, cols=64)
+        b = pk.load(z[0], rows=64, cols=64)
+        pk.store(y[0], a + b)
+
+    kernel(bf(64, 64), np.ones((64, 64), np.float32), out((64, 64)))
+
+
+def another_dtype_stored(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], rows=64, cols=64) + 1)
+
+    kernel(bf(64, 64), out((64, 64)))
+
+
+def copy_that_converts(out):
+    @pk.kernel
+    def kernel(x, y):
+        ring = pk.pipeline(1, pk.st(f16, 64, 64))
+        pk.grid(1)
+        with ring.fill() as s:
+            pk.load_async(s, x[0])
+        with ring.drain() as s:
+            pk.store_async(y[0], s)
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def fill_that_the_dtype_lacks(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], cols=8, fill=70000.0))
+
+    kernel(np.ones((1, 4), np.float16), out((1, 8), np.float16))
+
+
+def number_that_the_dtype_lacks(out):
+    @pk.kernel
+    def kernel(y):
+        pk.grid(1)
+        pk.store(y[0], pk.zeros(int32, 8) + 1.5)
+
+    kernel(out((1, 8), np.int32))
+
+
+def unequal_tiles(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        t = pk.load(x[0], rows=64, cols=64)
+        pk.store(y[0], t + t[:, 0:32])
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def vector_in_a_tile(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        t = pk.load(x[0], rows=64, cols=64)
+        pk.store(y[0], t * pk.load(x[1], cols=64))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def shared_tile_in_arithmetic(out):
+    @pk.kernel
+    def kernel(x, y):
+        ring = pk.pipeline(1, pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with ring.fill() as s:
+            pk.load_async(s, x[0])
+        with ring.drain() as s:
+            pk.store(y[0], pk.exp(s))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def integers_divided(out):
+    @pk.kernel
+    def kernel(y, n):
+        pk.grid(1)
+        pk.store(y[0], pk.zeros(int32, 8) / n)
+
+    kernel(out((1, 8), np.int32), 3)
+
+
+def too_many_indices(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0, 0, 0], cols=8))
+
+    kernel(bf(8, 8), out((8, 8), BF16))
+
+
+def slice_of_a_tensor(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0:8], cols=8))
+
+    kernel(bf(8, 8), out((8, 8), BF16))
+
+
+def columns_off_the_grid(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], rows=64, cols=64)[:, 8:40])
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def reduction_of_a_tile(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        t = pk.load(x[0], rows=64, cols=64)
+        pk.store(y[0], t - pk.max(t))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def operation_called_wrongly(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], 64, 64))
+
+    kernel(bf(64, 64), out((64, 64), BF16))

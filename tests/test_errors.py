@@ -1,0 +1,120 @@
+"""What a user reads when something is wrong: golden texts, with outputs untouched."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens.errors import Loc, is_user_file
+from tests.faults import arguments, language, operations
+from tests.running import UNWRITTEN
+
+ROOT = Path(__file__).parent.parent
+
+
+def faults():
+    for module in (arguments, language, operations):
+        stem = module.__name__.rpartition(".")[2]
+        for name, function in vars(module).items():
+            if inspect.isfunction(function) and [*inspect.signature(function).parameters] == ["out"]:
+                yield pytest.param(f"{stem}/{name}", function, id=f"{stem}-{name}")
+
+
+class Outputs:
+    """Makes outputs full of poison and knows whether one was written."""
+
+    def __init__(self):
+        self.made = []
+
+    def __call__(self, shape, dtype=np.float32):
+        poison = UNWRITTEN if np.dtype(dtype) == np.int32 else np.nan
+        self.made.append(np.full(shape, poison, dtype))
+        return self.made[-1]
+
+    @property
+    def untouched(self):
+        return all((np.isnan(a) | (a == UNWRITTEN)).all() for a in self.made)
+
+
+def normalised(text: str) -> str:
+    """Without what differs from one machine or edit to the next: folders, line numbers, addresses."""
+    text = text.replace(f"{ROOT}/", "")
+    text = re.sub(r"(tests/[\w/]+\.py):\d+", r"\1:LINE", text)
+    return re.sub(r"0x[0-9a-f]+", "ADDRESS", text) + "\n"
+
+
+@pytest.mark.parametrize(("name", "fault"), [*faults()])
+def test_a_fault_is_told_as_agreed_and_writes_nothing(name, fault, golden, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    out = Outputs()
+    with pytest.raises(pk.KernelError) as caught:
+        fault(out)
+    assert out.untouched
+    golden(f"errors/{name}.txt", normalised(f"{type(caught.value).__name__}: {caught.value}"))
+
+
+def test_no_golden_text_is_left_over():
+    agreed = {f"{p.values[0]}.txt" for p in faults()}
+    folder = ROOT / "tests" / "golden" / "errors"
+    assert {p.relative_to(folder).as_posix() for p in folder.glob("*/*.txt")} == agreed
+
+
+def test_views_that_interleave_without_touching_are_allowed():
+    whole = np.full((4, 16), np.nan, np.float32)
+    x, y = whole[:, :8], whole[:, 8:]
+    x[...] = 3
+    arguments.copy(x, y)
+    assert (y[0] == 3).all()
+    assert np.isnan(y[1:]).all()
+
+
+def test_an_output_may_be_the_input_where_the_kernel_says_so():
+    @pk.kernel(inplace=True)
+    def double(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], cols=8) * 2.0)
+
+    x = np.ones((1, 8), np.float32)
+    double(x, x)
+    assert (x == 2).all()
+    whole = np.ones((2, 8), np.float32)
+    with pytest.raises(pk.KernelError, match="the output `y` shares memory with `x`"):
+        double(whole.reshape(-1)[4:12].reshape(1, 8), whole[:1])
+    assert (whole == 1).all()
+
+
+def test_an_input_of_stride_zero_is_allowed():
+    row = np.arange(8, dtype=np.float32)
+    y = np.full((4, 8), np.nan, np.float32)
+    arguments.copy(np.broadcast_to(row, (4, 8)), y)
+    assert np.array_equal(y[0], row)
+
+
+def test_carets_stand_below_characters_not_bytes():
+    def here():
+        return "größer, weiß", Loc.here()
+
+    _, loc = here()
+    _, line, carets = loc.excerpt().splitlines()
+    assert line.strip().startswith('return "größer, weiß", Loc.here()')
+    assert line[carets.index("^") : carets.rindex("^") + 1] == "Loc.here()"
+
+
+def test_the_package_is_not_the_user_s_but_its_kernels_are():
+    package = Path(pk.__file__).parent
+    assert not is_user_file(str(package / "ops" / "core.py"))
+    assert is_user_file(str(package / "kernels" / "attention.py"))
+    assert is_user_file(__file__)
+    assert is_user_file("<ipython-input-1>")
+
+
+def test_an_error_lists_operands_in_a_column():
+    error = pk.KernelError("short", operands={"a": 1, "long": 2}, help="do otherwise")
+    lines = str(error).splitlines()
+    assert lines[:3] == ["short", "    a    : 1", "    long : 2"]
+    assert lines[-1] == "help: do otherwise"
