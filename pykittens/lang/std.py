@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from pykittens.ir.values import RegTile, RegVector
+from pykittens.lang.control import function
 from pykittens.ops.map import exp2, maximum, where
 from pykittens.ops.reduce import row_max, row_sum
 from pykittens.types.dtypes import DType
@@ -13,6 +14,7 @@ inf = math.inf
 log2e = math.log2(math.e)
 
 
+@function
 def online_softmax(
     s: RegTile,
     scale: float,
@@ -37,8 +39,10 @@ def online_softmax(
     return p.to(to), highest, l * alpha + row_sum(p), alpha
 
 
+@function
 def normalize(o: RegTile, l: RegVector) -> RegTile:  # noqa: E741
     """o / l row by row, and 0 where l is 0: a row that saw nothing."""
     empty = l == 0.0
-    result: RegTile = o * where(empty, 0.0, 1.0 / where(empty, 1.0, l))
+    inverse = where(empty, 0.0, 1.0 / where(empty, 1.0, l))
+    result: RegTile = o * inverse
     return result

@@ -78,7 +78,7 @@ def trace(
     )
     builder = Builder(kernel)
     builder.host = values
-    with record(builder), _unpacking(params):
+    with record(builder), _told(params):
         result = function(*params, **constants)
     if result is not None:
         raise LanguageError(
@@ -92,24 +92,31 @@ def trace(
 
 
 @contextmanager
-def _unpacking(params: list[Global | Scalar]) -> Iterator[None]:
-    """Tell a wrong number of names, as in `n, d = Q.shape` for a Q of rank 3, with the types of the arguments."""
+def _told(params: list[Global | Scalar]) -> Iterator[None]:
+    """Tell what Python refuses because an argument is of another kind or rank, with the types of all."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         assert trace is not None
         code = trace.tb_frame.f_code
-        instruction = dis.opname[code.co_code[trace.tb_lasti]]
-        if not instruction.startswith("UNPACK") or not is_user_file(code.co_filename):
+        unpacks = dis.opname[code.co_code[trace.tb_lasti]].startswith("UNPACK")
+        value = getattr(error, "obj", None)
+        if not (unpacks or isinstance(value, Value)) or not is_user_file(code.co_filename):
             raise
+        message = str(error)
+        if isinstance(value, Value):
+            attribute = getattr(error, "name", "")
+            message = f"`{value.name or 'this value'}` is {value.type} and has no `{attribute}`"
         raise LanguageError(
-            str(error),
+            message,
             operands={p.name: p.type for p in params},
             loc=Loc(code.co_filename, trace.tb_lineno, code.co_name, code, trace.tb_lasti),
-            help="a shape has as many extents as the tensor has axes, a task as many coordinates as the tasks",
+            help="a shape has as many extents as the tensor has axes, a task as many coordinates as the tasks"
+            if unpacks
+            else None,
         ) from None
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from pykittens.errors import ArgumentError
 from pykittens.ir.evaluate import depends_on, host_value
 from pykittens.ir.nodes import Kernel, Require, Tasks, walk, written
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 from pykittens.runtime import driver
-from pykittens.runtime.arguments import Arguments, span
+from pykittens.runtime.arguments import INT32, Arguments, span
 from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.launcher import Launcher
@@ -128,10 +129,18 @@ def grid_size(loaded: Loaded, known: Mapping[Value, Any]) -> int:
     dims = [int(host_value(d, known)) for d in kernel.launch.dims]
     if any(d <= 0 for d in dims):
         return 0
-    if isinstance(kernel.launch, Tasks):
-        total = prod(task_extents(kernel.launch, dims, kernel.cluster))
-        return min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
-    return prod(dims)
+    persistent = isinstance(kernel.launch, Tasks)
+    total = prod(task_extents(kernel.launch, dims, kernel.cluster) if persistent else dims)  # type: ignore[arg-type]
+    if total not in INT32:
+        raise ArgumentError(
+            f"{kernel.name}: {total} tiles of work are more than an int32 counts",
+            loc=kernel.launch.loc,
+        )
+    return (
+        min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
+        if persistent
+        else total
+    )
 
 
 def needs_values(kernel: Kernel) -> bool:

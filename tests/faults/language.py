@@ -73,8 +73,8 @@ def carried_name_changes_type(out):
         pk.grid(1)
         acc = 0
         for i in pk.range(n):
-            acc = acc + 0.5
-        put(y, 0, acc)
+            acc = acc + pk.zeros(int32, 8)
+        pk.store(y[0], acc)
 
     kernel(out((8, 8)), 1)
 

@@ -59,7 +59,7 @@ def _boxes(
     for panel in range(tile.cols // layout.panel_cols):
         x = scaled(e, index[-1], tile.cols)
         if panel:
-            x = f"{x} + {panel * layout.panel_cols}"
+            x = str(panel * layout.panel_cols) if x == "0" else f"{x} + {panel * layout.panel_cols}"
         y = scaled(e, index[-2], tile.rows)
         leading = [e.scalar(i) for i in reversed(index[:-2])]
         to = at if panel == 0 else f"{at} + {panel * layout.panel_bytes}"

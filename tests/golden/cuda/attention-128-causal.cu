@@ -57,7 +57,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 barrier_arrive_expect(t_full, 32768);
                 k_fill.next();
                 copy_box(t, K_map, t_full, 0, block * 128, h, b);
-                copy_box(t + 16384, K_map, t_full, 0 + 64, block * 128, h, b);
+                copy_box(t + 16384, K_map, t_full, 64, block * 128, h, b);
 #line 27 "04_attention.py"
                 // with q.fill() as t: pk.load_async(t, Q[b, h, block])
                 barrier_wait(q_empty + 8 * q_fill.stage, q_fill.phase ^ 1);
@@ -66,7 +66,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 barrier_arrive_expect(t1_full, 32768);
                 q_fill.next();
                 copy_box(t1, Q_map, t1_full, 0, block * 128, h, b);
-                copy_box(t1 + 16384, Q_map, t1_full, 0 + 64, block * 128, h, b);
+                copy_box(t1 + 16384, Q_map, t1_full, 64, block * 128, h, b);
 #line 28 "04_attention.py"
                 // for j in pk.range(last(block), 0, -1):
                 NO_UNROLL for (int j = block; j > 0; j -= 1) {
@@ -78,7 +78,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     barrier_arrive_expect(t2_full, 32768);
                     k_fill.next();
                     copy_box(t2, K_map, t2_full, 0, (j - 1) * 128, h, b);
-                    copy_box(t2 + 16384, K_map, t2_full, 0 + 64, (j - 1) * 128, h, b);
+                    copy_box(t2 + 16384, K_map, t2_full, 64, (j - 1) * 128, h, b);
 #line 30 "04_attention.py"
                     // with v.fill() as t: pk.load_async(t, V[b, h, j])
                     barrier_wait(v_empty + 8 * v_fill.stage, v_fill.phase ^ 1);
@@ -87,7 +87,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     barrier_arrive_expect(t3_full, 32768);
                     v_fill.next();
                     copy_box(t3, V_map, t3_full, 0, j * 128, h, b);
-                    copy_box(t3 + 16384, V_map, t3_full, 0 + 64, j * 128, h, b);
+                    copy_box(t3 + 16384, V_map, t3_full, 64, j * 128, h, b);
                 }
 #line 31 "04_attention.py"
                 // with v.fill() as t: pk.load_async(t, V[b, h, 0])
@@ -97,7 +97,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 barrier_arrive_expect(t4_full, 32768);
                 v_fill.next();
                 copy_box(t4, V_map, t4_full, 0, 0, h, b);
-                copy_box(t4 + 16384, V_map, t4_full, 0 + 64, 0, h, b);
+                copy_box(t4 + 16384, V_map, t4_full, 64, 0, h, b);
             }
         }
         if (warp_of_block == 1 && lane == 0) {  // storer
@@ -116,7 +116,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 const u32 t5 = out + 32768 * out_drain.stage;
                 out_drain.next();
                 store_box(O_map, t5, 0, block1 * 128, h1, b1);
-                store_box(O_map, t5 + 16384, 0 + 64, block1 * 128, h1, b1);
+                store_box(O_map, t5 + 16384, 64, block1 * 128, h1, b1);
                 stores_commit();
                 stores_wait_read();
                 barrier_arrive(out_empty + 8 * out_back.stage);  // out: give the stage back
@@ -183,30 +183,30 @@ attention(const __grid_constant__ TensorMap K_map,
             UNROLL for (int i = 0; i < 64; ++i) s1[i] = (block2 * 128) + tile_col<128>(i, lane) < Q_n2 && (block2 * 128) + tile_col<128>(i, lane) <= ((block2 * 128) + (w * 64)) + tile_row<128, 4>(i, warp, lane) ? s[i] : as_float(0xff800000u);
 #line 39 "04_attention.py"
             // p, m, l, _ = pk.online_softmax(s, scale, to=bf16)
-            float m[2];
+            float highest[2];
             {
-                UNROLL for (int i = 0; i < 2; ++i) m[i] = as_float(0xff800000u);
-                UNROLL for (int i = 0; i < 64; ++i) m[row_of<128>(i)] = max_nan(m[row_of<128>(i)], s1[i]);
-                UNROLL for (int i = 0; i < 2; ++i) m[i] = quad_max(m[i]);
+                UNROLL for (int i = 0; i < 2; ++i) highest[i] = as_float(0xff800000u);
+                UNROLL for (int i = 0; i < 64; ++i) highest[row_of<128>(i)] = max_nan(highest[row_of<128>(i)], s1[i]);
+                UNROLL for (int i = 0; i < 2; ++i) highest[i] = quad_max(highest[i]);
             }
             bool t6[2];
-            UNROLL for (int i = 0; i < 2; ++i) t6[i] = m[i] == as_float(0xff800000u);
+            UNROLL for (int i = 0; i < 2; ++i) t6[i] = highest[i] == as_float(0xff800000u);
             float t7[2];
-            UNROLL for (int i = 0; i < 2; ++i) t7[i] = t6[i] ? 0.0f : m[i];
-            float t8[2];
-            UNROLL for (int i = 0; i < 2; ++i) t8[i] = t7[i] * 0.127517431974411f;
+            UNROLL for (int i = 0; i < 2; ++i) t7[i] = t6[i] ? 0.0f : highest[i];
+            float shift[2];
+            UNROLL for (int i = 0; i < 2; ++i) shift[i] = t7[i] * 0.127517431974411f;
+            float t8[64];
+            UNROLL for (int i = 0; i < 64; ++i) t8[i] = s1[i] * 0.127517431974411f;
             float t9[64];
-            UNROLL for (int i = 0; i < 64; ++i) t9[i] = s1[i] * 0.127517431974411f;
-            float t10[64];
-            UNROLL for (int i = 0; i < 64; ++i) t10[i] = t9[i] - t8[row_of<128>(i)];
-            float t11[64];
-            UNROLL for (int i = 0; i < 64; ++i) t11[i] = exp2_fast(t10[i]);
-            u32 p[32];
-            UNROLL for (int i = 0; i < 64; i += 2) p[i / 2] = pack_bf16(t11[i], t11[i + 1]);
+            UNROLL for (int i = 0; i < 64; ++i) t9[i] = t8[i] - shift[row_of<128>(i)];
+            float p[64];
+            UNROLL for (int i = 0; i < 64; ++i) p[i] = exp2_fast(t9[i]);
+            u32 p1[32];
+            UNROLL for (int i = 0; i < 64; i += 2) p1[i / 2] = pack_bf16(p[i], p[i + 1]);
             float l[2];
             {
                 UNROLL for (int i = 0; i < 2; ++i) l[i] = 0.0f;
-                UNROLL for (int i = 0; i < 64; ++i) l[row_of<128>(i)] = l[row_of<128>(i)] + t11[i];
+                UNROLL for (int i = 0; i < 64; ++i) l[row_of<128>(i)] = l[row_of<128>(i)] + p[i];
                 UNROLL for (int i = 0; i < 2; ++i) l[i] = quad_sum(l[i]);
             }
 #line 40 "04_attention.py"
@@ -239,17 +239,17 @@ attention(const __grid_constant__ TensorMap K_map,
                 v_drain.next();
                 {
                     pin(o);
-                    pin(p);
+                    pin(p1);
                     products_fence();
                     const u64 matrix_b = matrix(vt, 16384, 1024, 1);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[0], p[1], p[2], p[3], matrix_b + 0);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[4], p[5], p[6], p[7], matrix_b + 128);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[8], p[9], p[10], p[11], matrix_b + 256);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[12], p[13], p[14], p[15], matrix_b + 384);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[16], p[17], p[18], p[19], matrix_b + 512);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[20], p[21], p[22], p[23], matrix_b + 640);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[24], p[25], p[26], p[27], matrix_b + 768);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p[28], p[29], p[30], p[31], matrix_b + 896);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[0], p1[1], p1[2], p1[3], matrix_b + 0);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[4], p1[5], p1[6], p1[7], matrix_b + 128);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[8], p1[9], p1[10], p1[11], matrix_b + 256);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[12], p1[13], p1[14], p1[15], matrix_b + 384);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[16], p1[17], p1[18], p1[19], matrix_b + 512);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[20], p1[21], p1[22], p1[23], matrix_b + 640);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[24], p1[25], p1[26], p1[27], matrix_b + 768);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[28], p1[29], p1[30], p1[31], matrix_b + 896);
                     products_commit();
                 }
 #line 43 "04_attention.py"
@@ -262,49 +262,49 @@ attention(const __grid_constant__ TensorMap K_map,
                 k_back.next();
 #line 43 "04_attention.py"
                 // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
+                float t10[2];
+                {
+                    UNROLL for (int i = 0; i < 2; ++i) t10[i] = as_float(0xff800000u);
+                    UNROLL for (int i = 0; i < 64; ++i) t10[row_of<128>(i)] = max_nan(t10[row_of<128>(i)], s2[i]);
+                    UNROLL for (int i = 0; i < 2; ++i) t10[i] = quad_max(t10[i]);
+                }
+                float highest1[2];
+                UNROLL for (int i = 0; i < 2; ++i) highest1[i] = max_nan(highest[i], t10[i]);
+                bool t11[2];
+                UNROLL for (int i = 0; i < 2; ++i) t11[i] = highest1[i] == as_float(0xff800000u);
                 float t12[2];
-                {
-                    UNROLL for (int i = 0; i < 2; ++i) t12[i] = as_float(0xff800000u);
-                    UNROLL for (int i = 0; i < 64; ++i) t12[row_of<128>(i)] = max_nan(t12[row_of<128>(i)], s2[i]);
-                    UNROLL for (int i = 0; i < 2; ++i) t12[i] = quad_max(t12[i]);
-                }
-                float m1[2];
-                UNROLL for (int i = 0; i < 2; ++i) m1[i] = max_nan(m[i], t12[i]);
-                bool t13[2];
-                UNROLL for (int i = 0; i < 2; ++i) t13[i] = m1[i] == as_float(0xff800000u);
-                float t14[2];
-                UNROLL for (int i = 0; i < 2; ++i) t14[i] = t13[i] ? 0.0f : m1[i];
+                UNROLL for (int i = 0; i < 2; ++i) t12[i] = t11[i] ? 0.0f : highest1[i];
+                float shift1[2];
+                UNROLL for (int i = 0; i < 2; ++i) shift1[i] = t12[i] * 0.127517431974411f;
+                float t13[64];
+                UNROLL for (int i = 0; i < 64; ++i) t13[i] = s2[i] * 0.127517431974411f;
+                float t14[64];
+                UNROLL for (int i = 0; i < 64; ++i) t14[i] = t13[i] - shift1[row_of<128>(i)];
+                float p2[64];
+                UNROLL for (int i = 0; i < 64; ++i) p2[i] = exp2_fast(t14[i]);
                 float t15[2];
-                UNROLL for (int i = 0; i < 2; ++i) t15[i] = t14[i] * 0.127517431974411f;
-                float t16[64];
-                UNROLL for (int i = 0; i < 64; ++i) t16[i] = s2[i] * 0.127517431974411f;
-                float t17[64];
-                UNROLL for (int i = 0; i < 64; ++i) t17[i] = t16[i] - t15[row_of<128>(i)];
-                float t18[64];
-                UNROLL for (int i = 0; i < 64; ++i) t18[i] = exp2_fast(t17[i]);
-                float t19[2];
-                UNROLL for (int i = 0; i < 2; ++i) t19[i] = m[i] * 0.127517431974411f;
-                float t20[2];
-                UNROLL for (int i = 0; i < 2; ++i) t20[i] = t19[i] - t15[i];
+                UNROLL for (int i = 0; i < 2; ++i) t15[i] = highest[i] * 0.127517431974411f;
+                float t16[2];
+                UNROLL for (int i = 0; i < 2; ++i) t16[i] = t15[i] - shift1[i];
                 float alpha[2];
-                UNROLL for (int i = 0; i < 2; ++i) alpha[i] = exp2_fast(t20[i]);
-                float t21[2];
-                UNROLL for (int i = 0; i < 2; ++i) t21[i] = l[i] * alpha[i];
-                float t22[2];
+                UNROLL for (int i = 0; i < 2; ++i) alpha[i] = exp2_fast(t16[i]);
+                float t17[2];
+                UNROLL for (int i = 0; i < 2; ++i) t17[i] = l[i] * alpha[i];
+                float t18[2];
                 {
-                    UNROLL for (int i = 0; i < 2; ++i) t22[i] = 0.0f;
-                    UNROLL for (int i = 0; i < 64; ++i) t22[row_of<128>(i)] = t22[row_of<128>(i)] + t18[i];
-                    UNROLL for (int i = 0; i < 2; ++i) t22[i] = quad_sum(t22[i]);
+                    UNROLL for (int i = 0; i < 2; ++i) t18[i] = 0.0f;
+                    UNROLL for (int i = 0; i < 64; ++i) t18[row_of<128>(i)] = t18[row_of<128>(i)] + p2[i];
+                    UNROLL for (int i = 0; i < 2; ++i) t18[i] = quad_sum(t18[i]);
                 }
-                UNROLL for (int i = 0; i < 2; ++i) l[i] = t21[i] + t22[i];
+                UNROLL for (int i = 0; i < 2; ++i) l[i] = t17[i] + t18[i];
 #line 44 "04_attention.py"
                 // o = o * alpha  # and here for o
                 products_wait<0>();
                 pin(o);
-                pin(p);
+                pin(p1);
 #line 43 "04_attention.py"
                 // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
-                UNROLL for (int i = 0; i < 64; i += 2) p[i / 2] = pack_bf16(t18[i], t18[i + 1]);
+                UNROLL for (int i = 0; i < 64; i += 2) p1[i / 2] = pack_bf16(p2[i], p2[i + 1]);
 #line 42 "04_attention.py"
                 // with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight behind it
                 if (lane == 0) barrier_arrive(v_empty + 8 * v_back.stage);  // v: give the stage back
@@ -312,7 +312,7 @@ attention(const __grid_constant__ TensorMap K_map,
 #line 44 "04_attention.py"
                 // o = o * alpha  # and here for o
                 UNROLL for (int i = 0; i < 64; ++i) o[i] = o[i] * alpha[row_of<128>(i)];
-                UNROLL for (int i = 0; i < 2; ++i) m[i] = m1[i];
+                UNROLL for (int i = 0; i < 2; ++i) highest[i] = highest1[i];
             }
 #line 35 "04_attention.py"
             // with q.drain() as qs:
@@ -325,50 +325,50 @@ attention(const __grid_constant__ TensorMap K_map,
             v_drain.next();
             {
                 pin(o);
-                pin(p);
+                pin(p1);
                 products_fence();
                 const u64 matrix_b = matrix(vt1, 16384, 1024, 1);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[0], p[1], p[2], p[3], matrix_b + 0);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[4], p[5], p[6], p[7], matrix_b + 128);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[8], p[9], p[10], p[11], matrix_b + 256);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[12], p[13], p[14], p[15], matrix_b + 384);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[16], p[17], p[18], p[19], matrix_b + 512);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[20], p[21], p[22], p[23], matrix_b + 640);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[24], p[25], p[26], p[27], matrix_b + 768);
-                mma_AB_bf16_registers_n128<1, 0>(o, p[28], p[29], p[30], p[31], matrix_b + 896);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[0], p1[1], p1[2], p1[3], matrix_b + 0);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[4], p1[5], p1[6], p1[7], matrix_b + 128);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[8], p1[9], p1[10], p1[11], matrix_b + 256);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[12], p1[13], p1[14], p1[15], matrix_b + 384);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[16], p1[17], p1[18], p1[19], matrix_b + 512);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[20], p1[21], p1[22], p1[23], matrix_b + 640);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[24], p1[25], p1[26], p1[27], matrix_b + 768);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[28], p1[29], p1[30], p1[31], matrix_b + 896);
                 products_commit();
             }
 #line 46 "04_attention.py"
             // with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))
             barrier_wait(out_empty + 8 * out_fill.stage, out_fill.phase ^ 1);
-            const u32 t23 = out + 32768 * out_fill.stage;
-            const u32 t23_full = out_full + 8 * out_fill.stage;
+            const u32 t19 = out + 32768 * out_fill.stage;
+            const u32 t19_full = out_full + 8 * out_fill.stage;
             out_fill.next();
-            bool t24[2];
-            UNROLL for (int i = 0; i < 2; ++i) t24[i] = l[i] == 0.0f;
-            float t25[2];
-            UNROLL for (int i = 0; i < 2; ++i) t25[i] = t24[i] ? 1.0f : l[i];
-            float t26[2];
-            UNROLL for (int i = 0; i < 2; ++i) t26[i] = 1.0f / t25[i];
-            float t27[2];
-            UNROLL for (int i = 0; i < 2; ++i) t27[i] = t24[i] ? 0.0f : t26[i];
+            bool empty[2];
+            UNROLL for (int i = 0; i < 2; ++i) empty[i] = l[i] == 0.0f;
+            float t20[2];
+            UNROLL for (int i = 0; i < 2; ++i) t20[i] = empty[i] ? 1.0f : l[i];
+            float t21[2];
+            UNROLL for (int i = 0; i < 2; ++i) t21[i] = 1.0f / t20[i];
+            float inverse1[2];
+            UNROLL for (int i = 0; i < 2; ++i) inverse1[i] = empty[i] ? 0.0f : t21[i];
             products_wait<0>();
             pin(o);
-            pin(p);
+            pin(p1);
 #line 45 "04_attention.py"
             // with v.drain() as vt: o = pk.mma_AB(p, vt, o)
             if (lane == 0) barrier_arrive(v_empty + 8 * v_back.stage);  // v: give the stage back
             v_back.next();
 #line 46 "04_attention.py"
             // with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))
-            float t28[64];
-            UNROLL for (int i = 0; i < 64; ++i) t28[i] = o[i] * t27[row_of<128>(i)];
-            u32 t29[32];
-            UNROLL for (int i = 0; i < 64; i += 2) t29[i / 2] = pack_bf16(t28[i], t28[i + 1]);
-            UNROLL for (int i = 0; i < 8; ++i) store_matrix(t23 + w * 8192 + shared_at<128>((i / 8 * 4 + warp) * 16 + lane % 16, i % 8 * 32 + lane / 16 * 16, 16384), t29[4 * i + 0], t29[4 * i + 1], t29[4 * i + 2], t29[4 * i + 3]);
+            float t22[64];
+            UNROLL for (int i = 0; i < 64; ++i) t22[i] = o[i] * inverse1[row_of<128>(i)];
+            u32 t23[32];
+            UNROLL for (int i = 0; i < 64; i += 2) t23[i / 2] = pack_bf16(t22[i], t22[i + 1]);
+            UNROLL for (int i = 0; i < 8; ++i) store_matrix(t19 + w * 8192 + shared_at<128>((i / 8 * 4 + warp) * 16 + lane % 16, i % 8 * 32 + lane / 16 * 16, 16384), t23[4 * i + 0], t23[4 * i + 1], t23[4 * i + 2], t23[4 * i + 3]);
             fence_async();
             __syncwarp();
-            if (lane == 0) barrier_arrive(t23_full);
+            if (lane == 0) barrier_arrive(t19_full);
         }
     }
 }
