@@ -38,7 +38,7 @@ class Outputs:
 
     @property
     def untouched(self):
-        return all((np.isnan(a) | (a == UNWRITTEN)).all() for a in self.made)
+        return all((a == UNWRITTEN if a.dtype == np.int32 else np.isnan(a)).all() for a in self.made)
 
 
 def normalised(text: str) -> str:

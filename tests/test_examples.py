@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tests import tolerance, views
 from tests.tolerance import assert_within
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from pykittens.emulate.memory import Array, SharedRegion, poison
 from pykittens.ir.nodes import Pipeline
+from pykittens.types.tiles import ST
 
 
 @dataclass
@@ -38,6 +39,17 @@ class Barrier:
             self.phases += 1
 
 
+def shared_memory(pipelines: Sequence[Pipeline]) -> dict[Pipeline, Array]:
+    """The bytes of each pipeline; those that take over another's memory have the same."""
+    owners: dict[Pipeline, Pipeline] = {}
+    sizes: dict[Pipeline, int] = {}
+    for p in pipelines:
+        owner = owners[p] = owners[p.reuse] if p.reuse is not None else p
+        sizes[owner] = max(sizes.get(owner, 0), p.stages * p.stage_bytes)
+    memory = {owner: np.zeros(size, np.uint8) for owner, size in sizes.items()}
+    return {p: memory[owner] for p, owner in owners.items()}
+
+
 @dataclass
 class Ring:
     """A pipeline in one block: its stages and their barriers."""
@@ -45,6 +57,7 @@ class Ring:
     pipeline: Pipeline
     fillers: int
     drainers: int
+    memory: Array  # bytes, those of another ring where this one takes over its memory
     stages: list[dict[str, Array]] = field(init=False)
     full: list[Barrier] = field(init=False)
     empty: list[Barrier] = field(init=False)
@@ -52,14 +65,17 @@ class Ring:
     def __post_init__(self) -> None:
         n = self.pipeline.stages
         self.stages = [
-            {
-                f: np.full((t.rows, t.cols), poison(t.dtype), t.dtype.numpy)
-                for f, t in self.pipeline.tiles.items()
-            }
-            for _ in range(n)
+            {name: self._array(stage, name, type_) for name, type_ in self.pipeline.tiles.items()}
+            for stage in range(n)
         ]
         self.full = [Barrier(self.fillers) for _ in range(n)]
         self.empty = [Barrier(self.drainers) for _ in range(n)]
+
+    def _array(self, stage: int, name: str, type_: ST) -> Array:
+        start = stage * self.pipeline.stage_bytes + self.pipeline.tile_offset(name)
+        array = self.memory[start : start + type_.bytes].view(type_.dtype.numpy)
+        array.fill(poison(type_.dtype))
+        return array.reshape(type_.rows, type_.cols)
 
     def ready(self, side: str, turn: int) -> bool:
         """Whether the `turn`-th fill or drain may start."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.emulate.barriers import Copy, Ring
+from pykittens.emulate.barriers import Copy, Ring, shared_memory
 from pykittens.emulate.memory import Array, GlobalTile, SharedRegion
 from pykittens.errors import AccessError, DeadlockError, KernelError
 from pykittens.ir.evaluate import host_value
@@ -156,11 +156,13 @@ class _BlockRun:
         }
         # A stage that the other blocks of a cluster write to is free when their consumers are done, too.
         self.shared_rings = {p for p in kernel.pipelines if _is_multicast(kernel, p)}
+        memory = shared_memory(kernel.pipelines)
         self.rings = {
             p: Ring(
                 p,
                 takers[p, "fill"],
                 takers[p, "drain"] * (kernel.cluster if p in self.shared_rings else 1),
+                memory[p],
             )
             for p in kernel.pipelines
         }

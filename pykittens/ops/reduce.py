@@ -60,8 +60,13 @@ def _vector_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
     (vector,) = computed([args["vector"]])
     if not vector.size:
         return _identity(op.scalar, args["vector"].dtype)
-    result = rounded(op.scalar.reduce(vector), [args["vector"]])
-    return int(result) if np.issubdtype(type(result), np.integer) else result
+    result = op.scalar.reduce(vector)
+    # An integer stays exact, so that one which overflows is found.
+    return (
+        int(result)
+        if np.issubdtype(type(result), np.integer)
+        else rounded(result, [args["vector"]])
+    )
 
 
 def _identity(reduction: Reduction, dtype: np.dtype[Any]) -> Any:

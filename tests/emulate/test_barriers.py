@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pykittens.emulate.barriers import Barrier, Copy, Ring
+from pykittens.emulate.barriers import Barrier, Copy, Ring, shared_memory
 from pykittens.emulate.memory import POISON_INT
 from pykittens.ir.nodes import Pipeline
 from pykittens.lang.pipeline import st
@@ -12,7 +12,8 @@ from pykittens.types.dtypes import f32, int32
 
 
 def ring(stages=2, fillers=1, drainers=1):
-    return Ring(Pipeline("ring", stages, {"a": st(f32, 16, 16), "i": st(int32, 16, 16)}), fillers, drainers)
+    pipeline = Pipeline("ring", stages, {"a": st(f32, 16, 16), "i": st(int32, 16, 16)})
+    return Ring(pipeline, fillers, drainers, shared_memory([pipeline])[pipeline])
 
 
 def test_a_phase_is_complete_when_all_have_arrived():

@@ -8,9 +8,9 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
+from pykittens.emulate import machine
 from pykittens.errors import AccessError, DeadlockError
 from pykittens.ir.nodes import WaitProducts, walk
-from pykittens.emulate import machine
 from tests.running import UNWRITTEN, first, put, recorded, stored
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

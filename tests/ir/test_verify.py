@@ -7,8 +7,8 @@ import pytest
 
 import pykittens as pk
 from pykittens.ir.nodes import Call, Carried, For, If, Merged, walk
-from pykittens.ir.verify import verify
 from pykittens.ir.values import Scalar
+from pykittens.ir.verify import verify
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 from tests.running import put, recorded

@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
     """Every kernel, aligned and not, at widths with each swizzle."""
     source = folder()
     assert source is not None
-    kernels = {e.name: getattr(load(source, e), "kernel") for e in EXAMPLES}
+    kernels = {e.name: load(source, e).kernel for e in EXAMPLES}
     for name, dtype in DTYPES.items():
         for aligned in (True, False):
             args = tuple(matrix(128, 64, dtype=dtype, aligned=aligned) for _ in range(3))

@@ -9,6 +9,7 @@ role once with the state below, loop bodies until the state at their head no lon
    the next product on the same pipeline the pass waits for the older ones, so one product is always queued.
  - At most stages - 1 stages of a pipeline stay held; and before an acquire that other roles could not serve
    while stages are held back (`order.py` finds out), they are given back first.
+ - A product that reads registers made in a loop is completed at the back edge: the next pass writes them again.
  - A run-time `if` or `while`, and the end of a role, completes everything.
  - A tile in flight over a back edge may be accumulated into, or read after a wait for all; what is read after
    a wait that leaves something pending is completed at the back edge, else ptxas serialises every product.
@@ -378,9 +379,9 @@ class _Placement:
             restore(snapshot)
             self.state = head.copy()
             self.over_back_edge = {**outer_edges, **{c.param: c for c in node.carried}}
-            body = self.loop_body(node, original)
-            back = self.state
             inside = {r for n in walk(Block(original)) for r in _results(n)}
+            body = self.loop_body(node, original, inside | {c.param for c in node.carried})
+            back = self.state
             for q in back.queue:
                 carried = {c.param for c in node.carried if c.next in q.results}
                 q.results = {r for r in q.results if r not in inside} | carried
@@ -395,13 +396,17 @@ class _Placement:
             q.results |= {c.result for c in node.carried if c.param in q.results}
         self.out.append(node)
 
-    def loop_body(self, node: For | ForTasks, original: list[Node]) -> list[Node]:
+    def loop_body(self, node: For | ForTasks, original: list[Node], made: set[Value]) -> list[Node]:
         outer, self.out = self.out, []
         for inner in original:
             self.node(inner)
         for c in node.carried:
             if c in self.settled and isinstance(c.next, Value):
                 self.read(c.next, node)
+        # The next pass makes these registers anew.
+        reading = [i for i, q in enumerate(self.state.queue) if not made.isdisjoint(q.registers)]
+        if reading:
+            self.wait_for(reading[-1], node)
         done, self.out = self.out, outer
         return done
 

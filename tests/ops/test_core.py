@@ -1,0 +1,37 @@
+"""What holds of every operation."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from pykittens.ops.core import OPS
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_operation_has_a_type_rule_a_meaning_and_a_docstring(name):
+    op = OPS[name]
+    assert op.type_rule is not None or op.family is not None
+    assert op.meaning is not None or op.family is not None
+    assert op.__doc__
+    assert op.__doc__.rstrip().endswith(".")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_effects_of_an_operation_name_its_operands(name):
+    op = OPS[name]
+    operands = {*op.effects.reads, *op.effects.writes} | {op.effects.accumulates} - {None}
+    assert operands <= set(inspect.signature(op.function).parameters)
+
+
+@pytest.mark.parametrize("name", [n for n, op in OPS.items() if op.scalar is not None])
+def test_a_meaning_on_one_element_has_a_place_for_each_operand(name):
+    op = OPS[name]
+    operands = (
+        len(inspect.signature(op.scalar.numpy).parameters)
+        if not hasattr(op.scalar.numpy, "nin")
+        else op.scalar.numpy.nin
+    )
+    assert all(f"{{{i}}}" in op.scalar.c for i in range(operands))
+    assert f"{{{operands}}}" not in op.scalar.c

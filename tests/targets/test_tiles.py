@@ -1,0 +1,60 @@
+"""Products of many shapes of tile compile clean and are right in the emulator."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pykittens.runtime import nvrtc
+from tests import kernels_pipeline
+from tests.kernels_matmul import VARIANTS, tiled_matmul
+from tests.targets.compiling import matrix
+
+
+def operands(tiles, m=200, n=300, k=136):
+    """Random operands, the poisoned output and what it should be."""
+    dtype = np.float16 if tiles.half else ml_dtypes.bfloat16
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((m, k)).astype(dtype)
+    b = rng.standard_normal((n, k) if tiles.transposed else (k, n)).astype(dtype)
+    right = b.astype(np.float64).T if tiles.transposed else b.astype(np.float64)
+    return a, b, np.full((m, n), np.nan, dtype), a.astype(np.float64) @ right
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_shape_of_tile_is_right_in_the_emulator(name):
+    a, b, c, expected = operands(VARIANTS[name])
+    tiled_matmul(a, b, c, tiles=VARIANTS[name])
+    assert np.linalg.norm(c.astype(np.float64) - expected) <= 2.0**-8 * np.linalg.norm(expected)
+
+
+@pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_shape_of_tile_compiles_clean(name):
+    a, b, c, _ = operands(VARIANTS[name])
+    found = tiled_matmul.compile(a, b, c, tiles=VARIANTS[name]).resources
+    assert found.spills == ()
+    assert found.frame == 0
+
+
+BF16 = ml_dtypes.bfloat16
+MOVING = {
+    "interleaved": (kernels_pipeline.interleaved, [(128, 64)] * 3, np.float32, {}),
+    "by_parts": (kernels_pipeline.by_parts, [(128, 128)] * 2, BF16, {}),
+    "two_fillers": (kernels_pipeline.two_fillers, [(128, 64), (128, 128)], np.float32, {}),
+    "mixed_fill": (kernels_pipeline.mixed_fill, [(128, 16), (128, 32)], BF16, {}),
+    "taken_over": (kernels_pipeline.taken_over, [(64, 256), (64, 128)], BF16, {}),
+} | {
+    f"batched_{name}": (kernels_pipeline.batched, [(2, 3, 2, 64, 32)] * 2, np.int32, {"order": order})
+    for name, order in kernels_pipeline.ORDERS.items()
+}
+
+
+@pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_way_of_moving_tiles_compiles_clean(name, aligned):
+    kernel, shapes, dtype, constants = MOVING[name]
+    args = [matrix(*shape, dtype=np.dtype(dtype), aligned=aligned) for shape in shapes]
+    found = kernel.compile(*args, **constants).resources
+    assert found.spills == ()
+    assert found.frame == 0
