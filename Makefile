@@ -1,6 +1,6 @@
 # `make` or `make help` says what each target does. Everything but gpu-test and bench runs in an environment
-# of its own, .venv, which is made when first needed. Those two take the `python3` that has PyTorch for the
-# GPU (or PYTHON=...), install nothing and run from the source tree.
+# of its own, .venv, which is made when first needed. Those two, and demo on a machine with a GPU, take the
+# `python3` that has PyTorch for it (or PYTHON=...), install nothing and run from the source tree.
 
 PYTHON ?= python3
 BASE ?= main
@@ -27,8 +27,12 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: venv ## run matmul, softmax and attention, check them, compile them for Hopper
-	@$(BIN)/pykittens demo
+demo: ## run matmul, softmax and attention, check them, compile them for Hopper, run them on one if it is there
+	@if $(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+		PYTHONPATH=. $(PYTHON) -m pykittens.cli demo; \
+	else \
+		$(MAKE) --no-print-directory venv && $(BIN)/pykittens demo; \
+	fi
 
 test: venv ## the tests that need no GPU
 	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow"

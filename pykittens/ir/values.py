@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pykittens.errors import KernelError, LanguageError, Loc, TypeMismatch
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import GL, RT, RV, SCALAR, ST, Type
-
-if TYPE_CHECKING:
-    from pykittens.ir.nodes import Block
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
@@ -27,7 +24,7 @@ class Value:
         self.type = type
         self.name = name
         self.loc = loc
-        self.block: Block | None = None  # where it was made; None for parameters
+        self.block: Any = None  # the Block it was made in; None for parameters
         self.source: Any = None  # the node that made it; None for parameters
 
     @property

@@ -26,6 +26,7 @@ from pykittens.ir.nodes import (
     Node,
     Require,
     Role,
+    Tasks,
     While,
     blocks,
     inputs,
@@ -35,7 +36,7 @@ from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
 from pykittens.targets.source import C_TYPES, RESERVED, CNames, MapSlot, Slot, float_literal
 from pykittens.targets.storage import Storage
 from pykittens.targets.target import Target
-from pykittens.targets.tasks import coordinates, task_extents, task_index
+from pykittens.targets.tasks import coordinates, task_index
 from pykittens.types.layouts import (
     col_vector_registers,
     plain_registers,
@@ -247,7 +248,10 @@ class Emitter:
             case Grid():
                 self.at(node.loc)
                 names = [self.names(i) for i in node.index]
-                coordinates(self, names, [self.scalar(d) for d in node.dims], "(int)blockIdx.x")
+                for line in coordinates(
+                    names, [self.scalar(d) for d in node.dims], "(int)blockIdx.x"
+                ):
+                    self.line(line)
             case Require() | Role():
                 pass
             case _:
@@ -301,7 +305,7 @@ class Emitter:
                 self.next_pass(node)
             return
         cluster = self.kernel.cluster
-        extents = task_extents(self, node.tasks)
+        extents = self.task_extents(node.tasks)
         total = " * ".join(extents)
         first, step = (
             ("blockIdx.x", "gridDim.x")
@@ -310,9 +314,32 @@ class Emitter:
         )
         with self.braces(f"NO_UNROLL for (int task = {first}; task < {total}; task += {step}) {{"):
             if any(i in self.needed for i in node.index):
-                task_index(self, node, extents)
+                self.task_index(node, extents)
             self.block(node.body)
             self.next_pass(node)
+
+    def task_extents(self, tasks: Tasks) -> list[str]:
+        """Extents of what is shared out among blocks, or among clusters."""
+        extents = [self.scalar(d) for d in tasks.dims]
+        if tasks.cluster_axis is not None:
+            extents[tasks.cluster_axis] = (
+                f"ceil_div({extents[tasks.cluster_axis]}, {self.kernel.cluster})"
+            )
+        return extents
+
+    def task_index(self, node: ForTasks, extents: list[str]) -> None:
+        """The coordinates of this pass's task; the blocks of a cluster take neighbours along one axis."""
+        names = [self.names(i) for i in node.index]
+        axis = node.tasks.cluster_axis
+        shared = list(names)
+        if axis is not None:
+            shared[axis] = self.unique(f"{names[axis]}_group")
+        for line in task_index(node.tasks.order, shared, extents):
+            self.line(line)
+        if axis is not None:
+            self.line(
+                f"const int {names[axis]} = {shared[axis]} * {self.kernel.cluster} + (int)rank;"
+            )
 
     def next_pass(self, node: For | ForTasks | While) -> None:
         """At the end of a pass: what is carried moves to where the next pass reads it."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykittens.errors import BackendError
 from pykittens.ir.nodes import Call, Node
 from pykittens.ir.op import Op
-
-if TYPE_CHECKING:
-    from pykittens.targets.emitter import Emitter
 
 # The first argument is the emitter: each vendor has its own.
 Lowering = Callable[[Any, Call], None]
@@ -33,7 +30,7 @@ class Target:
     headers: tuple[str, ...] = ()
     unsupported: dict[str, str] = field(default_factory=dict)
     lowerings: dict[str, Lowering] = field(default_factory=dict)
-    nodes: Callable[[Emitter, Node], None] | None = None  # pipelines and waits
+    nodes: Callable[[Any, Node], None] | None = None  # pipelines and waits
 
     def lower(self, *names: str) -> Callable[[Lowering], Lowering]:
         """Decorator: the lowering of operations or families of these names."""
@@ -59,7 +56,7 @@ class Target:
             target = target.parent
         raise BackendError(f"{op.name}: {self.name} has no lowering for it")
 
-    def write_node(self, emitter: Emitter, node: Node) -> None:
+    def write_node(self, emitter: Any, node: Node) -> None:
         """Write a node of pipelines or waits the way this target or its parent does."""
         target: Target | None = self
         while target is not None and target.nodes is None:

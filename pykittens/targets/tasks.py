@@ -1,72 +1,51 @@
-"""Coordinates of grids and tasks in C++; `ir/orders.py` states the same arithmetic."""
+"""Coordinates of blocks and tasks as lines of C++; `ir/orders.py` states the same arithmetic."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from pykittens.ir.nodes import ForTasks, Tasks
-
-if TYPE_CHECKING:
-    from pykittens.targets.emitter import Emitter
+from pykittens.ir.nodes import Order
 
 
-def task_extents(e: Emitter, tasks: Tasks) -> list[str]:
-    """Extents of what is shared out among blocks or clusters."""
-    extents = [e.scalar(d) for d in tasks.dims]
-    if tasks.cluster_axis is not None:
-        extents[tasks.cluster_axis] = f"ceil_div({extents[tasks.cluster_axis]}, {e.kernel.cluster})"
-    return extents
-
-
-def task_index(e: Emitter, node: ForTasks, extents: list[str]) -> None:
-    """Coordinates of a task from its turn; ir/orders.py says the same."""
-    order = node.tasks.order
-    names = [
-        e.names(i) if n != node.tasks.cluster_axis else f"{e.names(i)}_pair"
-        for n, i in enumerate(node.index)
-    ]
+def task_index(order: Order, names: Sequence[str], extents: Sequence[str]) -> list[str]:
+    """Names the coordinates of the task that comes in turn `task` of an order."""
     *outer, last = extents
+    size = order.size
     match order.kind:
         case "row_major":
-            coordinates(e, names, extents, "task")
+            return coordinates(names, extents, "task")
         case "column_major":
             rows = outer.pop()
-            e.line(f"const int turn = task % ({rows} * {last});")
-            e.line(f"const int {names[-2]} = turn % {rows}, {names[-1]} = turn / {rows};")
-            coordinates(e, names[:-2], outer, f"task / ({rows} * {last})")
+            return [
+                f"const int turn = task % ({rows} * {last});",
+                f"const int {names[-2]} = turn % {rows}, {names[-1]} = turn / {rows};",
+                *coordinates(names[:-2], outer, f"task / ({rows} * {last})"),
+            ]
         case "supergroup":
             rows = outer.pop()
-            e.line(
-                f"const int turn = task % ({rows} * {last}), band = turn / ({order.size} * {last}) * {order.size};"
-            )
-            e.line(
-                f"const int height = min({order.size}, {rows} - band), place = turn - band * {last};"
-            )
-            e.line(f"const int {names[-2]} = band + place % height, {names[-1]} = place / height;")
-            coordinates(e, names[:-2], outer, f"task / ({rows} * {last})")
+            return [
+                f"const int turn = task % ({rows} * {last}), band = turn / ({size} * {last}) * {size};",
+                f"const int height = min({size}, {rows} - band), place = turn - band * {last};",
+                f"const int {names[-2]} = band + place % height, {names[-1]} = place / height;",
+                *coordinates(names[:-2], outer, f"task / ({rows} * {last})"),
+            ]
         case "longest_first":
             heads = " * ".join(outer) or "1"
-            e.line(f"const int section = task / ({order.size} * {last}) * {order.size};")
-            e.line(
-                f"const int width = min({order.size}, {heads} - section), turn = task - section * {last};"
-            )
-            e.line(
-                f"const int head = section + turn % width, {names[-1]} = {last} - 1 - turn / width;"
-            )
-            coordinates(e, names[:-1], outer, "head")
-    if node.tasks.cluster_axis is not None:
-        axis = node.tasks.cluster_axis
-        e.line(
-            f"const int {e.names(node.index[axis])} = {names[axis]} * {e.kernel.cluster} + (int)rank;"
-        )
+            return [
+                f"const int section = task / ({size} * {last}) * {size};",
+                f"const int width = min({size}, {heads} - section), turn = task - section * {last};",
+                f"const int head = section + turn % width, {names[-1]} = {last} - 1 - turn / width;",
+                *coordinates(names[:-1], outer, "head"),
+            ]
 
 
-def coordinates(e: Emitter, names: list[str], extents: list[str], linear: str) -> None:
-    """Coordinates from a linear index, the last axis fastest."""
-    rest = linear
+def coordinates(names: Sequence[str], extents: Sequence[str], linear: str) -> list[str]:
+    """Names the coordinates of a linear index, the last axis fastest."""
+    lines = []
     for axis in reversed(range(len(names))):
         if axis == 0:
-            e.line(f"const int {names[axis]} = {rest};")
+            lines.append(f"const int {names[axis]} = {linear};")
         else:
-            e.line(f"const int {names[axis]} = {rest} % ({extents[axis]});")
-            rest = f"{rest} / ({extents[axis]})"
+            lines.append(f"const int {names[axis]} = {linear} % {extents[axis]};")
+            linear = f"{linear} / {extents[axis]}"
+    return lines

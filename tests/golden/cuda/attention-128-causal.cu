@@ -47,8 +47,8 @@ attention(const __grid_constant__ TensorMap K_map,
                 const int section = task / (16 * blocks) * 16;
                 const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
                 const int head = section + turn % width, block = blocks - 1 - turn / width;
-                const int h = head % (Q_n1);
-                const int b = head / (Q_n1);
+                const int h = head % Q_n1;
+                const int b = head / Q_n1;
 #line 26 "04_attention.py"
                 // with k.fill() as t: pk.load_async(t, K[b, h, last(block)])
                 barrier_wait(k_empty + 8 * k_fill.stage, k_fill.phase ^ 1);
@@ -108,8 +108,8 @@ attention(const __grid_constant__ TensorMap K_map,
                 const int section = task / (16 * blocks) * 16;
                 const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
                 const int head = section + turn % width, block1 = blocks - 1 - turn / width;
-                const int h1 = head % (Q_n1);
-                const int b1 = head / (Q_n1);
+                const int h1 = head % Q_n1;
+                const int b1 = head / Q_n1;
 #line 50 "04_attention.py"
                 // with out.drain() as t: pk.store_async(O[b, h, block], t)
                 barrier_wait(out_full + 8 * out_drain.stage, out_drain.phase);
@@ -138,8 +138,8 @@ attention(const __grid_constant__ TensorMap K_map,
             const int section = task / (16 * blocks) * 16;
             const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
             const int head = section + turn % width, block2 = blocks - 1 - turn / width;
-            const int h2 = head % (Q_n1);
-            const int b2 = head / (Q_n1);
+            const int h2 = head % Q_n1;
+            const int b2 = head / Q_n1;
 #line 35 "04_attention.py"
             // with q.drain() as qs:
             barrier_wait(q_full + 8 * q_drain.stage, q_drain.phase);
