@@ -18,6 +18,7 @@ from pykittens.ir.nodes import Kernel, written
 from pykittens.ir.passes import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.control import rewrite
+from pykittens.lang.outside import Outside
 from pykittens.lang.trace import Options, trace
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (
@@ -50,6 +51,7 @@ class KernelFunction:
         self._compiled: dict[tuple[Kernel, str], Compiled] = {}
         self._loaded: dict[tuple[Kernel, int], Loaded] = {}
         self._plans: dict[Any, Plan] = {}
+        self._outside = Outside(function)
         functools.update_wrapper(self, function)
 
     @functools.cached_property
@@ -61,6 +63,7 @@ class KernelFunction:
         if torch is not None and len(args) == len(self.parameters.positional):
             key, values, ordinal = _key(torch.Tensor, args)
             if ordinal >= 0:
+                key += self._outside.values()
                 if constants:
                     key.append(tuple(constants.items()))
                 plan = self._plans.get(tuple(key))
@@ -85,6 +88,7 @@ class KernelFunction:
         key = (
             tuple(getattr(t, "type", None) or t.dtype for t in types.values()),  # type: ignore[union-attr]
             *((name, type(value), value) for name, value in arguments.constants.items()),
+            *self._outside.values(),
         )
         variants = self._recorded.setdefault(key, [])
         for kernel in variants:

@@ -1,0 +1,42 @@
+"""A kernel follows the constants it reads from outside."""
+
+import numpy as np
+
+import pykittens as pk
+
+STEP = 1
+
+
+@pk.kernel(warps=1)
+def counting(out):
+    """out = STEP everywhere."""
+    (row,) = pk.grid(out.rows)
+    pk.store(out[row], pk.zeros(pk.int32, 8) + STEP)
+
+
+def written(kernel):
+    out = np.zeros((2, 8), np.int32)
+    kernel(out)
+    assert (out == out[0, 0]).all()
+    return int(out[0, 0])
+
+
+def test_a_changed_global_is_seen(monkeypatch):
+    assert written(counting) == 1
+    monkeypatch.setitem(globals(), "STEP", 5)
+    assert written(counting) == 5
+    monkeypatch.undo()
+    assert written(counting) == 1
+
+
+def test_a_changed_variable_of_the_enclosing_function_is_seen():
+    step = 3
+
+    @pk.kernel(warps=1)
+    def inner(out):
+        (row,) = pk.grid(out.rows)
+        pk.store(out[row], pk.zeros(pk.int32, 8) + step)
+
+    assert written(inner) == 3
+    step = 4
+    assert written(inner) == 4
