@@ -36,10 +36,17 @@ def softmax(dtype: Any, exact: Array, spread: float) -> Array:
     return rounding(dtype, exact) + relative * np.abs(exact) + np.finfo(np.float32).tiny
 
 
-def attention(dtype: Any, exact: Array, magnitude: Array, scores: float, keys: int, d: int) -> Array:
-    """Attention whose probabilities are rounded to `dtype`; `magnitude` is P |V|, `scores` the largest scaled |q| |k|."""
-    exponent = 2 * (d + 4) * unit(F32) * scores  # absolute error of a score, so relative of its exponential
-    return rounding(dtype, exact, 2) + (2 * unit(dtype) + 2 * exponent + 2 * (keys + 8) * unit(F32)) * magnitude
+def attention(
+    dtype: Any, exact: Array, magnitude: Array, scores: float, keys: int, d: int
+) -> Array:
+    """Attention with probabilities of `dtype`; `magnitude` is P |V|, `scores` the largest scaled |q| |k|."""
+    exponent = (
+        2 * (d + 4) * unit(F32) * scores
+    )  # absolute error of a score, so relative of its exponential
+    return (
+        rounding(dtype, exact, 2)
+        + (2 * unit(dtype) + 2 * exponent + 2 * (keys + 8) * unit(F32)) * magnitude
+    )
 
 
 def assert_within(actual: Array, exact: Array, bound: Array) -> None:

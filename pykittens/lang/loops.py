@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Block, Carried, For, ForTasks, If, Merged, Tasks, While
 from pykittens.ir.values import (
-    OPERATORS,
     RegTile,
     RegVector,
     Scalar,
@@ -21,10 +19,9 @@ from pykittens.ir.values import (
     describe,
     handle,
 )
+from pykittens.lang.truth import Thunk, and_, chain, not_, or_
 from pykittens.types.dtypes import bool_, f32, int32
 from pykittens.types.tiles import SCALAR, Type
-
-Thunk = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -51,66 +48,6 @@ def named(hint: str | tuple[str, ...], value: Any) -> Any:
     elif (isinstance(value, Value) or hasattr(value, "name_by_assignment")) and not value.name:
         value.name = hint
     return value
-
-
-# -- truth -----------------------------------------------------------------------------------------
-
-
-def and_(first: Thunk, *rest: Thunk) -> Any:
-    """`a and b`, run-time if one of them is."""
-    return _join(first, rest, "and", stops_at=False)
-
-
-def or_(first: Thunk, *rest: Thunk) -> Any:
-    """`a or b`, run-time if one of them is."""
-    return _join(first, rest, "or", stops_at=True)
-
-
-def _join(first: Thunk, rest: tuple[Thunk, ...], word: str, stops_at: bool) -> Any:
-    result = first()
-    for thunk in rest:
-        if isinstance(result, Value):
-            result = OPERATORS[word](result, _truth(thunk()))
-        elif bool(result) is stops_at:
-            return result
-        else:
-            result = thunk()
-    return result
-
-
-def _truth(value: Any) -> Any:
-    return value if isinstance(value, Value) else bool(value)
-
-
-def not_(value: Any) -> Any:
-    """`not a`."""
-    return OPERATORS["not"](value) if isinstance(value, Value) else not value
-
-
-_COMPARE = {"Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge}
-_COMPARE |= {"Eq": operator.eq, "NotEq": operator.ne}
-
-
-def chain(words: tuple[str, ...], left: Any, *rest: Thunk) -> Any:
-    """`a < b < c`: each neighbouring pair compared, joined by `and`."""
-    result: Any = True
-    for word, thunk in zip(words, rest, strict=True):
-        right = thunk()
-        part = _COMPARE[word](left, right)
-        if isinstance(result, Value) or isinstance(part, Value):
-            result = (
-                part
-                if result is True
-                else result
-                if part is True
-                else OPERATORS["and"](result, _truth(part))
-            )
-        else:
-            result = part
-        if not isinstance(result, Value) and not result:
-            return result
-        left = right
-    return result
 
 
 # -- values that names hold ------------------------------------------------------------------------
@@ -387,7 +324,13 @@ class _WhileLoop(_Loop):
     def test(self, test: Thunk) -> bool:
         self.passes += 1
         if not self.live:
-            return bool(self.first if self.passes == 1 else test())
+            value = self.first if self.passes == 1 else test()
+            if isinstance(value, Value):
+                raise LanguageError(
+                    "the condition of a `while` is known in its first pass and a run-time value in a later one",
+                    help="make it a run-time value from the start, or keep it one of Python",
+                )
+            return bool(value)
         builder = current("while")
         if self.passes == 1:
             builder.stack.append(
@@ -493,3 +436,18 @@ class _Branch(_Construct):
 def branch(condition: Any) -> _Branch:
     """What a rewritten `if` asks."""
     return _Branch(condition)
+
+
+# What `control.py` writes calls of, all through this module.
+__all__ = [
+    "Range",
+    "and_",
+    "branch",
+    "chain",
+    "for_loop",
+    "named",
+    "not_",
+    "or_",
+    "python_test",
+    "while_loop",
+]

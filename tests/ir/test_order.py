@@ -11,7 +11,7 @@ from pykittens import bf16, f32
 from pykittens.ir.nodes import Acquire, GiveBack, walk
 from pykittens.ir.passes.order import find_stalls
 from pykittens.ir.passes.waits import _Placement
-from tests.ir.test_waits import prefetched
+from tests.ir.kernels import prefetched
 from tests.running import recorded
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -37,7 +37,9 @@ def test_the_pass_gives_back_before_the_acquire_that_would_stall():
     assert not find_stalls(made)
     consumers = made.roles[1]
     flat = [n for n in walk(consumers.body) if isinstance(n, Acquire | GiveBack)]
-    drain_v = next(i for i, n in enumerate(flat) if isinstance(n, Acquire) and n.pipeline.name == "v")
+    drain_v = next(
+        i for i, n in enumerate(flat) if isinstance(n, Acquire) and n.pipeline.name == "v"
+    )
     before = flat[drain_v - 1]
     assert isinstance(before, GiveBack)
     assert (before.pipeline.name, before.keep) == ("k", 0)
@@ -67,8 +69,12 @@ def behind(A, C):
 def test_releases_stay_late_where_nobody_waits_for_them():
     made = recorded(behind, A, C)
     flat = [n for n in walk(made.roles[1].body) if isinstance(n, Acquire | GiveBack)]
-    drain_v = next(i for i, n in enumerate(flat) if isinstance(n, Acquire) and n.pipeline.name == "v")
-    assert ("k", 1) in {(g.pipeline.name, g.keep) for g in flat[:drain_v] if isinstance(g, GiveBack)}
+    drain_v = next(
+        i for i, n in enumerate(flat) if isinstance(n, Acquire) and n.pipeline.name == "v"
+    )
+    assert ("k", 1) in {
+        (g.pipeline.name, g.keep) for g in flat[:drain_v] if isinstance(g, GiveBack)
+    }
 
 
 def test_a_kernel_that_deadlocks_anyway_is_left_to_the_emulator():

@@ -18,7 +18,7 @@ def everything(out, x, n, *, factor):
     width = pk.static(x.cols)
     row = pk.load(x.at(i)[j], cols=width, fill=-pk.inf)
     top, left = pk.max(row), n
-    while left > 0 and not left == 7:
+    while left > 0 and not (left == 7 or n == 9):
         if top > 0.0:
             top, left = top / 2.0, left - 1
         else:

@@ -43,7 +43,9 @@ def test_a_value_of_a_branch_is_not_carried():
     (doubled,) = (n.results[0] for n in branch.then.nodes if isinstance(n, Call))
     (carried,) = loop.carried
     loop.carried[0] = Carried(carried.init, carried.param, doubled, carried.result)
-    with pytest.raises(pk.KernelError, match="carried out of the loop or branch that made it") as caught:
+    with pytest.raises(
+        pk.KernelError, match="carried out of the loop or branch that made it"
+    ) as caught:
         verify(kernel)
     assert "made at" in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Loops, branches and truths of a kernel: what is carried, merged and refused."""
+"""Loops of a kernel: what is carried and what is refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def test_an_int_that_is_carried_is_no_compile_time_constant_any_more():
         first(kernel, 1)
 
 
-@pytest.mark.parametrize("make", [list, tuple, lambda xs: Pair(*xs), lambda xs: dict(enumerate(xs))])
+@pytest.mark.parametrize(
+    "make", [list, tuple, lambda xs: Pair(*xs), lambda xs: dict(enumerate(xs))]
+)
 def test_the_parts_of_a_container_are_carried(make):
     @pk.kernel
     def kernel(out, n):
@@ -148,7 +150,9 @@ def test_loops_nest():
     assert stored(kernel, 4) == [6, 6, 5, 3, None, None, None, 10]
 
 
-@pytest.mark.parametrize(("start", "stop", "step"), [(0, 7, 2), (7, 0, -3), (3, 3, 1), (5, 2, 1), (-4, 9, 5)])
+@pytest.mark.parametrize(
+    ("start", "stop", "step"), [(0, 7, 2), (7, 0, -3), (3, 3, 1), (5, 2, 1), (-4, 9, 5)]
+)
 def test_a_range_goes_as_python_s(start, stop, step):
     @pk.kernel
     def kernel(out, start, stop):
@@ -191,65 +195,6 @@ def test_the_condition_of_a_while_is_a_bool():
         first(kernel, 1)
 
 
-def test_an_if_merges_what_its_branches_bind():
-    @pk.kernel
-    def kernel(out, n):
-        pk.grid(1)
-        t = pk.zeros(int32, 8)
-        if n > 3:
-            t, code = t + 1, 10
-        elif n > 1:
-            code = 20
-        else:
-            t, code = t + 3, n
-        pk.store(out[0], t)
-        put(out, 1, code)
-
-    assert [stored(kernel, n, rows=2) for n in (4, 2, 1)] == [[1, 10], [0, 20], [3, 1]]
-
-
-def test_an_if_leaves_a_list_of_the_other_branch_alone():
-    @pk.kernel
-    def kernel(out, n):
-        pk.grid(1)
-        xs = [1, [2, 3]]
-        if n > 0:
-            xs[0] = 5
-        else:
-            xs[1][0] = xs[0] + 6
-        put(out, 0, xs[0])
-        put(out, 1, xs[1][0])
-
-    assert [stored(kernel, n, rows=2) for n in (0, 1)] == [[1, 7], [5, 2]]
-
-
-def test_an_if_of_python_runs_one_branch_only():
-    @pk.kernel
-    def kernel(out, *, wide):
-        pk.grid(1)
-        if wide:
-            value = 2
-        else:
-            value = undefined_on_purpose  # noqa: F821
-        put(out, 0, value)
-
-    assert first(kernel, wide=True) == 2
-    with pytest.raises(NameError):
-        first(kernel, wide=False)
-
-
-def test_a_name_bound_in_one_branch_only_cannot_be_read():
-    @pk.kernel
-    def kernel(out, n):
-        pk.grid(1)
-        if n > 0:
-            x = 1
-        put(out, 0, x)
-
-    with pytest.raises(pk.KernelError, match="`x` is bound in one branch of a run-time `if` only"):
-        first(kernel, 1)
-
-
 def test_a_name_bound_only_in_a_loop_cannot_be_read_behind_it():
     @pk.kernel
     def kernel(out, n):
@@ -275,34 +220,6 @@ def test_a_value_of_an_inner_loop_cannot_be_carried_by_the_outer_one():
 
     with pytest.raises(pk.KernelError, match="`x` holds a value of an inner loop or branch"):
         first(kernel, 2)
-
-
-def test_truths_are_joined_negated_and_chained():
-    @pk.kernel
-    def kernel(out, a, b):
-        pk.grid(1)
-        if 0 < a < b <= 9 and not (a == 3 or b == 4):
-            put(out, 0, 1)
-        else:
-            put(out, 0, 0)
-
-    for a in range(-1, 7):
-        for b in (2, 4, 9, 10):
-            assert first(kernel, a, b) == (0 < a < b <= 9 and not (a == 3 or b == 4))
-
-
-def test_and_with_a_truth_of_python_stops_where_python_stops():
-    @pk.kernel
-    def kernel(out, n, *, check):
-        pk.grid(1)
-        if check and n > 2:
-            put(out, 0, 1)
-        elif not check or undefined_on_purpose:  # noqa: F821
-            put(out, 0, 2)
-
-    assert first(kernel, 5, check=False) == 2
-    with pytest.raises(NameError):
-        first(kernel, 5, check=True)
 
 
 def test_a_name_that_a_pass_may_leave_alone_keeps_its_value_from_the_pass_before():
@@ -338,3 +255,18 @@ def test_a_name_of_another_role_is_not_carried():
                 pk.store(out[i + 1], x)
 
     assert stored(kernel, 4, rows=5) == [6, 0, 1, 2, 13]
+
+
+def test_a_while_cannot_become_a_run_time_loop_after_its_first_pass():
+    @pk.kernel
+    def kernel(out, n):
+        pk.grid(1)
+        going = True
+        while going:
+            n = n - 1
+            going = n > 0
+
+    with pytest.raises(
+        pk.KernelError, match="known in its first pass and a run-time value in a later"
+    ):
+        first(kernel, 3)

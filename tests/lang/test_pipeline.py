@@ -103,7 +103,9 @@ def test_a_pipeline_has_both_ends(filled, drained):
                 with ring.drain() as stage:
                     pk.store_async(A[0], stage)
 
-    with pytest.raises(pk.KernelError, match="`ring` is (filled and never drained|drained and never filled)"):
+    with pytest.raises(
+        pk.KernelError, match="`ring` is (filled and never drained|drained and never filled)"
+    ):
         kernel(square())
 
 

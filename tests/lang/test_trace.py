@@ -114,7 +114,9 @@ def test_a_call_that_an_operation_does_not_take_names_its_signature():
         pk.grid(1)
         pk.store(out[0])
 
-    with pytest.raises(pk.KernelError, match="store: missing a required argument: 'value'") as caught:
+    with pytest.raises(
+        pk.KernelError, match="store: missing a required argument: 'value'"
+    ) as caught:
         first(kernel)
     assert "help: it is store(dst, value)" in str(caught.value)
 
@@ -163,7 +165,9 @@ def test_the_fixed_axes_of_a_tensor_leave_its_last_two():
         pk.grid(1)
         pk.store(out[0], pk.load(x.at(0, 1), cols=8))
 
-    with pytest.raises(pk.KernelError, match="at: fixes 2 axes of a tensor of rank 3, the last two must stay"):
+    with pytest.raises(
+        pk.KernelError, match="at: fixes 2 axes of a tensor of rank 3, the last two must stay"
+    ):
         first(too_many, x)
 
 
@@ -176,5 +180,9 @@ def test_a_dead_operation_is_not_kept():
             unused = unused + i
         put(out, 0, n)
 
-    names = [node.op.name for node in recorded(kernel, np.zeros((8, 8), np.int32), 1).body.nodes if hasattr(node, "op")]
+    names = [
+        node.op.name
+        for node in recorded(kernel, np.zeros((8, 8), np.int32), 1).body.nodes
+        if hasattr(node, "op")
+    ]
     assert names == ["zeros", "add", "store"]
