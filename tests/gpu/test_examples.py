@@ -107,7 +107,9 @@ def test_attention_at_other_widths(example, d):
     assert_close(o, attention_reference(q, k, v, True), 4 * EPS)
 
 
-@pytest.mark.parametrize("left", [0, 8, 3])  # an offset of 3 elements is out of the copy engine's reach
+@pytest.mark.parametrize(
+    "left", [0, 8, 3]
+)  # an offset of 3 elements is out of the copy engine's reach
 @pytest.mark.parametrize("width", [512, 200])
 def test_views_of_larger_tensors(example, left, width):
     whole = normal(500, 700)

@@ -110,7 +110,9 @@ def test_comparisons_and_choices():
     both(choices, [x], [torch.full_like(x, torch.nan)])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int32, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int32, torch.bool]
+)
 def test_every_dtype_is_copied(dtype):
     for width in (1, 2, 7, 64, 1000):
         x = torch.randint(-2, 3, (5, width)).to(dtype)

@@ -152,15 +152,20 @@ def folder(tmp_path_factory):
 NUMBER = itertools.count()
 
 
-def with_kernel(source, folder, n, m, u):
-    """What it gives as a kernel; its source stands in a file, as a user's does."""
+def loaded(source, folder):
+    """The program of a source that stands in a file, as a user's does."""
     path = folder / f"program{next(NUMBER)}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module.program
+
+
+def with_kernel(source, folder, n, m, u):
+    """What it gives as a kernel."""
     ints, floats = np.full((3, 8), UNWRITTEN, np.int32), np.full((2, 8), np.nan, np.float32)
-    pk.kernel(module.program)(ints, floats, n, m, u)
+    pk.kernel(loaded(source, folder))(ints, floats, n, m, u)
     found = {("ints", row): int(ints[row, 0]) for row in range(3)}
     return found | {("floats", row): floats[row, 0] for row in range(2)}
 
