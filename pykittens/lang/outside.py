@@ -23,6 +23,7 @@ class Outside:
         # What is a module, a function or a dtype when the kernel is made stays one.
         self._names = [n for n in sorted(names) if _changes(self._globals.get(n))]
         self._cells: tuple[CellType, ...] = function.__closure__ or ()
+        self.is_empty = not self._names and not self._cells
 
     def values(self) -> list[Any]:
         """The constants as they are now; objects of other kinds are taken to stay what they are."""

@@ -63,13 +63,14 @@ class KernelFunction:
         if torch is not None and len(args) == len(self.parameters.positional):
             key, values, ordinal = _key(torch.Tensor, args)
             if ordinal >= 0:
-                key += self._outside.values()
+                if not self._outside.is_empty:
+                    key += self._outside.values()
                 if constants:
                     key.append(tuple(constants.items()))
                 plan = self._plans.get(tuple(key))
                 if plan is not None and plan.by_value:
                     plan = self._plans.get((*key, *_scalars(values, args)))
-                if plan is not None and not plan.overlaps(values):
+                if plan is not None and (values == plan.last or not plan.overlaps(values)):
                     plan.launch(values, torch._C._cuda_getCurrentRawStream(ordinal))
                     return
                 self._launch(args, constants, key)
