@@ -43,10 +43,13 @@ def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 
 
 def check(name: str, out: torch.Tensor, expected: torch.Tensor, bound: float) -> float:
-    """The relative error against the reference; raises where it exceeds the bound or is NaN."""
-    error = float((out.double() - expected.double()).norm() / expected.double().norm())
-    if not error <= bound:
-        raise AssertionError(f"{name}: relative error {error} exceeds {bound}")
+    """The relative error of the part of `out` that a float64 reference is given for; NaN anywhere is wrong."""
+    part = out[tuple(slice(n) for n in expected.shape)]
+    error = float((part.double() - expected).norm() / expected.norm())
+    if not error <= bound or bool(out.isnan().any()):
+        raise AssertionError(
+            f"{name}: relative error {error}, allowed {bound}, or unwritten elements"
+        )
     return error
 
 
@@ -87,7 +90,7 @@ def matmul_rows(protocol: str, rounds: int) -> list[Row]:
         ]
         a, b, c = sets[0]
         matmul(a, b, c)
-        error = check("matmul", c, torch.mm(a.float(), b.float().T) if n <= 8192 else a @ b.T, 4e-3)
+        error = check("matmul", c, a[:512].double() @ b.double().T, 4e-3)
         contenders = {
             "pykittens": lambda i, s=sets: matmul(*s[i]),
             "cuBLAS": lambda i, s=sets: torch.mm(s[i][0], s[i][1].T, out=s[i][2]),
@@ -130,7 +133,7 @@ def attention_rows(
                 expected = sdpa(
                     q[:1, :4].double(), k[:1, :4].double(), v[:1, :4].double(), is_causal=causal
                 )
-            error = check("attention", o[:1, :4], expected, 8e-3)
+            error = check("attention", o, expected, 8e-3)
 
             def library(i: int, s: Any = sets, c: bool = causal) -> None:
                 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
@@ -228,10 +231,25 @@ def call_costs() -> list[Row]:
     matmul = load_example("03_matmul").matmul
     m = [normal(128, 128) for _ in range(3)]
     maps = call_cost(lambda: matmul(*m))
-    about = {"protocol": "host time", "library": theirs, "against": "Triton", "unit": "us", "error": 0.0}
+    about = {
+        "protocol": "host time",
+        "library": theirs,
+        "against": "Triton",
+        "unit": "us",
+        "error": 0.0,
+    }
     return [
-        {"kernel": f"call cost, {name}", "shape": shape, "ours": cost, "ratio": theirs / cost, **about}
-        for name, shape, cost in (("three tensors", "add 64", ours), ("three tensor maps", "matmul 128", maps))
+        {
+            "kernel": f"call cost, {name}",
+            "shape": shape,
+            "ours": cost,
+            "ratio": theirs / cost,
+            **about,
+        }
+        for name, shape, cost in (
+            ("three tensors", "add 64", ours),
+            ("three tensor maps", "matmul 128", maps),
+        )
     ]
 
 
