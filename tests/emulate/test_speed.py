@@ -1,0 +1,19 @@
+"""The emulator is fast enough to work with."""
+
+import time
+
+import ml_dtypes
+import numpy as np
+
+
+def test_a_product_of_1024_runs_at_5_gflops(example):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((1024, 1024), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
+    c = np.full_like(a, np.nan)
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        example("03_matmul").matmul(a, b, c)
+        times.append(time.perf_counter() - begin)
+    assert not np.isnan(c.astype(np.float32)).any()
+    assert 2 * 1024**3 / min(times) >= 5e9
