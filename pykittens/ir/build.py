@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from pykittens.errors import LanguageError
 from pykittens.ir.nodes import Block, Kernel, Node, Role
-from pykittens.ir.values import Global, TileRef, Undefined, Value
+from pykittens.ir.undefined import Undefined
+from pykittens.ir.values import Global, TileRef, Value
 
 
 class Builder:
     """Holds the open blocks of one kernel while it is recorded."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, host: Mapping[Value, Any]) -> None:
         self.kernel = kernel
+        self.host = host  # the arguments of the call being recorded, for static()
         self.stack: list[Block] = [kernel.body]
         self.role: Role | None = None
-        self.host: dict[Value, Any] = {}  # the arguments of the call being recorded, for static()
 
     @property
     def warps(self) -> int:
@@ -66,9 +67,8 @@ class Builder:
                     )
 
     def _out_of_scope(self, value: Value, what: str) -> None:
-        owner = value.block.owner if value.block is not None else ""
         raise LanguageError(
-            f"{what}: `{value.name or 'this value'}` is used outside {owner} that made it",
+            f"{what}: `{value.name or 'this value'}` is used outside {value.block.owner} that made it",
             operands={
                 value.name or "value": value.type,
                 **({"made at": value.loc} if value.loc else {}),

@@ -354,6 +354,19 @@ def leaving(node: Node) -> Iterator[Value]:
     yield from (v for v in loose if isinstance(v, Value))
 
 
+def results(node: Node) -> list[Value]:
+    """The values a node makes, carried and merged ones included."""
+    match node:
+        case Call():
+            return node.results
+        case For() | ForTasks() | While():
+            return [v for c in node.carried for v in (c.param, c.result)]
+        case If():
+            return [m.result for m in node.merged]
+        case _:
+            return []
+
+
 def blocks(node: Node) -> list[Block]:
     """The blocks inside a node, in the order they run."""
     match node:
@@ -373,6 +386,13 @@ def walk(block: Block) -> Iterator[Node]:
         yield node
         for inner in blocks(node):
             yield from walk(inner)
+
+
+def takes(block: Block, pipeline: Pipeline, side: Side) -> bool:
+    """Whether a stage of the pipeline is taken on this side in a block, or in the blocks inside it."""
+    return any(
+        isinstance(n, Acquire) and n.pipeline is pipeline and n.side == side for n in walk(block)
+    )
 
 
 def written(kernel: Kernel) -> list[str]:

@@ -124,6 +124,7 @@ class Op(Generic[P, R]):
         return meaning
 
     def result_type(self, args: dict[str, Any]) -> Any:
+        """The type of the result for these arguments, None if there is none; raises Mismatch where they do not fit."""
         if self.type_rule is not None:
             return self.type_rule(**args)
         assert self.family is not None, f"{self.name} has neither a type rule nor a family"

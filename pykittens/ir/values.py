@@ -1,20 +1,18 @@
 """Typed handles: what a kernel function holds while it is recorded.
 
 A handle is a value of the program: it has a type, the block that made it and, once assigned, the user's name.
-Operators on handles look their operation up in OPERATORS, where `@op(operator=...)` puts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pykittens.errors import KernelError, LanguageError, Loc, TypeMismatch
+from pykittens.errors import LanguageError, Loc, TypeMismatch
+from pykittens.ir.operators import OPERATORS, Operators
+from pykittens.ir.undefined import Undefined
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import GL, RT, RV, SCALAR, ST, Type
-
-OPERATORS: dict[str, Callable[..., Any]] = {}
 
 
 class Value:
@@ -45,74 +43,7 @@ class Value:
         )
 
 
-class _Arithmetic(Value):
-    """Python's operators, each handed to the operation registered for its symbol."""
-
-    def __add__(self, other: Any) -> Any:
-        return OPERATORS["+"](self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return OPERATORS["+"](other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return OPERATORS["-"](self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return OPERATORS["-"](other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return OPERATORS["*"](self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return OPERATORS["*"](other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return OPERATORS["/"](self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return OPERATORS["/"](other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return OPERATORS["//"](self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return OPERATORS["//"](other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return OPERATORS["%"](self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return OPERATORS["%"](other, self)
-
-    def __neg__(self) -> Any:
-        return OPERATORS["neg"](self)
-
-    def __lt__(self, other: Any) -> Any:
-        return OPERATORS["<"](self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return OPERATORS["<="](self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return OPERATORS[">"](self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return OPERATORS[">="](self, other)
-
-    def __eq__(self, other: object) -> Any:
-        return OPERATORS["=="](self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return OPERATORS["!="](self, other)
-
-    __hash__ = object.__hash__
-
-    def to(self, dtype: DType) -> Any:
-        """The value converted to another dtype, each element rounded once."""
-        return OPERATORS["to"](self, dtype)
-
-
-class Scalar(_Arithmetic):
+class Scalar(Operators, Value):
     """A number known when the kernel runs: an extent, an argument, a loop index, a reduction's result."""
 
     type: SCALAR
@@ -130,10 +61,8 @@ class Scalar(_Arithmetic):
         return float(self.__index__())
 
 
-class RegTile(_Arithmetic):
-    """A tile in registers, spread over the warps of the group that made it. Immutable."""
-
-    type: RT
+class _Tile(Value):
+    type: RT | ST
 
     @property
     def rows(self) -> int:
@@ -147,11 +76,17 @@ class RegTile(_Arithmetic):
     def shape(self) -> tuple[int, int]:
         return (self.type.rows, self.type.cols)
 
+
+class RegTile(Operators, _Tile):
+    """A tile in registers, spread over the warps of the group that made it. Immutable."""
+
+    type: RT
+
     def __getitem__(self, index: Any) -> Any:
         return OPERATORS["columns"](self, index)
 
 
-class RegVector(_Arithmetic):
+class RegVector(Operators, Value):
     """A vector in registers: one value a row or a column of a tile, or a plain row of memory. Immutable."""
 
     type: RV
@@ -161,23 +96,11 @@ class RegVector(_Arithmetic):
         return self.type.length
 
 
-class SharedTile(Value):
+class SharedTile(_Tile):
     """A tile in shared memory, or a view of one."""
 
     type: ST
     stage: Any = None  # the Stage of a pipeline it belongs to
-
-    @property
-    def rows(self) -> int:
-        return self.type.rows
-
-    @property
-    def cols(self) -> int:
-        return self.type.cols
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return (self.type.rows, self.type.cols)
 
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """This tile cut into rows x cols tiles; `.tiles(r, c)[i, j]` is a view, no copy."""
@@ -330,32 +253,6 @@ def _shown(index: Any) -> str:
     return (index.name or "_") if isinstance(index, Value) else str(index)
 
 
-class Undefined:
-    """Stands for a name that has no value here: bound only inside a loop or one branch, or of two types."""
-
-    def __init__(self, name: str, reason: str, help: str = "") -> None:
-        self._name, self._reason, self._help = name, reason, help
-
-    def fail(self) -> NoReturn:
-        raise LanguageError(f"`{self._name}` {self._reason}", help=self._help or None)
-
-    def __getattr__(self, attribute: str) -> NoReturn:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
-        self.fail()
-
-    def _use(self, *_: Any, **__: Any) -> NoReturn:
-        self.fail()
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __neg__ = __call__ = __getitem__ = (
-        __iter__
-    ) = _use
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _use
-    __enter__ = __exit__ = __len__ = __contains__ = __setitem__ = __eq__ = __ne__ = _use
-    __hash__ = object.__hash__
-
-
 _HANDLES: dict[type, type[Value]] = {
     SCALAR: Scalar,
     RT: RegTile,
@@ -380,21 +277,3 @@ def describe(thing: object) -> str:
     if isinstance(thing, int | float | str | DType) or thing is None:
         return repr(thing)
     return type(thing).__name__
-
-
-__all__ = [
-    "OPERATORS",
-    "Global",
-    "KernelError",
-    "RegTile",
-    "RegVector",
-    "Scalar",
-    "Shape",
-    "SharedTile",
-    "SharedTiles",
-    "TileRef",
-    "Undefined",
-    "Value",
-    "describe",
-    "handle",
-]

@@ -117,11 +117,12 @@ def _both_ends(kernel: Kernel, pipeline: Pipeline) -> None:
         if isinstance(node, Acquire) and node.pipeline is pipeline:
             sides[node.side].append(node)
     done = {"fill": "filled", "drain": "drained"}
-    for side, other in (("fill", "drain"), ("drain", "fill")):
-        if sides[side] and not sides[other]:  # type: ignore[index]
+    others: list[tuple[Side, Side]] = [("fill", "drain"), ("drain", "fill")]
+    for side, other in others:
+        if sides[side] and not sides[other]:
             raise LanguageError(
                 f"the pipeline `{pipeline.name}` is {done[side]} and never {done[other]}",
-                loc=sides[side][0].loc,  # type: ignore[index]
+                loc=sides[side][0].loc,
                 operands={"made at": pipeline.loc},
                 help=f"another role takes its stages with `{pipeline.name}.{other}()`",
             )

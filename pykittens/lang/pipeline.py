@@ -8,6 +8,7 @@ from pykittens.errors import LanguageError, Loc, TypeMismatch
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Acquire, Leave, Pipeline, Side, Stage
 from pykittens.ir.values import SharedTile, describe
+from pykittens.lang.bindings import Named
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import ST, shared_tile
 
@@ -44,13 +45,11 @@ class NamedTiles:
             raise LanguageError(f"the stage has no tile `{name}`", help=f"it has {known}") from None
 
 
-class _StageContext:
+class _StageContext(Named):
     """`with pipeline.fill() as stage`: the stage while it is held."""
 
     def __init__(self, pipeline: Pipeline, side: Side) -> None:
         self.pipeline, self.side = pipeline, side
-        self.name = ""
-        self.name_by_assignment = True
         self.loc = Loc.here()
 
     def __enter__(self) -> Any:
@@ -75,10 +74,8 @@ class _StageContext:
             builder.append(Leave(self.acquire, loc))
 
 
-class Ring:
+class Ring(Named):
     """A pipeline in the user's hand: `fill()` takes a free stage, `drain()` a full one."""
-
-    name_by_assignment = True
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

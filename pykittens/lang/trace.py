@@ -76,9 +76,7 @@ def trace(
         doc=inspect.getdoc(function) or "",
         loc=Loc(code.co_filename, code.co_firstlineno, code.co_name),
     )
-    builder = Builder(kernel)
-    builder.host = values
-    with record(builder), _told(params):
+    with record(Builder(kernel, values)), _told(params):
         result = function(*params, **constants)
     if result is not None:
         raise LanguageError(
@@ -97,12 +95,12 @@ def _told(params: list[Global | Scalar]) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, AttributeError) as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        assert trace is not None
-        code = trace.tb_frame.f_code
-        unpacks = dis.opname[code.co_code[trace.tb_lasti]].startswith("UNPACK")
+        frame = error.__traceback__
+        assert frame is not None, "an exception that was caught has a traceback"
+        while frame.tb_next is not None:
+            frame = frame.tb_next
+        code = frame.tb_frame.f_code
+        unpacks = dis.opname[code.co_code[frame.tb_lasti]].startswith("UNPACK")
         value = getattr(error, "obj", None)
         if not (unpacks or isinstance(value, Value)) or not is_user_file(code.co_filename):
             raise
@@ -113,7 +111,7 @@ def _told(params: list[Global | Scalar]) -> Iterator[None]:
         raise LanguageError(
             message,
             operands={p.name: p.type for p in params},
-            loc=Loc(code.co_filename, trace.tb_lineno, code.co_name, code, trace.tb_lasti),
+            loc=Loc(code.co_filename, frame.tb_lineno, code.co_name, code, frame.tb_lasti),
             help="a shape has as many extents as the tensor has axes, a task as many coordinates as the tasks"
             if unpacks
             else None,

@@ -1,4 +1,7 @@
-"""`and`, `or`, `not` and chained comparisons of a rewritten kernel: Python's, or run-time truths."""
+"""`and`, `or`, `not` and chained comparisons of a rewritten kernel: Python's, or run-time truths.
+
+Both sides of a run-time `and` or `or` are evaluated; where the first is Python's, Python's rule stands.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from pykittens.ir.values import OPERATORS, Value
+from pykittens.errors import LanguageError
+from pykittens.ir.operators import OPERATORS
+from pykittens.ir.values import Scalar, Value, describe
+from pykittens.types.dtypes import bool_
 
 Thunk = Callable[[], Any]
 
@@ -42,8 +48,14 @@ def not_(value: Any) -> Any:
     return OPERATORS["not"](value) if isinstance(value, Value) else not value
 
 
-_COMPARE = {"Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge}
-_COMPARE |= {"Eq": operator.eq, "NotEq": operator.ne}
+_COMPARE = {
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+}
 
 
 def chain(words: tuple[str, ...], left: Any, *rest: Thunk) -> Any:
@@ -52,17 +64,20 @@ def chain(words: tuple[str, ...], left: Any, *rest: Thunk) -> Any:
     for word, thunk in zip(words, rest, strict=True):
         right = thunk()
         part = _COMPARE[word](left, right)
-        if isinstance(result, Value) or isinstance(part, Value):
-            result = (
-                part
-                if result is True
-                else result
-                if part is True
-                else OPERATORS["and"](result, _truth(part))
-            )
-        else:
+        if not isinstance(result, Value):  # true so far
             result = part
+        elif part is not True:
+            result = OPERATORS["and"](result, _truth(part))
         if not isinstance(result, Value) and not result:
             return result
         left = right
     return result
+
+
+def check_condition(condition: Any, word: str) -> None:
+    """Raise unless a run-time value can be the condition of an `if` or `while`."""
+    if not isinstance(condition, Scalar) or condition.dtype != bool_:
+        raise LanguageError(
+            f"the condition of a run-time `{word}` must be a bool scalar, not {describe(condition)}",
+            help="compare it, as in `x != 0`" if isinstance(condition, Scalar) else None,
+        )

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
-from pykittens.ir.build import current, recording
+from pykittens.ir.build import current
 from pykittens.ir.nodes import Call
 from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, ScalarMeaning
-from pykittens.ir.values import OPERATORS, TileRef, Undefined, Value, describe, handle
+from pykittens.ir.operators import OPERATORS
+from pykittens.ir.undefined import Undefined
+from pykittens.ir.values import TileRef, Value, describe, handle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,8 +79,3 @@ def _operand_types(args: dict[str, Any]) -> dict[str, object]:
 
 def _foreign(arg: object) -> bool:
     return not isinstance(arg, int | float | str | bool | tuple) and arg is not None
-
-
-def inside_kernel() -> bool:
-    """Whether a kernel is being recorded on this thread."""
-    return recording() is not None

@@ -8,7 +8,9 @@ import numpy as np
 
 def test_a_product_of_1024_runs_at_5_gflops(example):
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((1024, 1024), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
+    a, b = (
+        rng.standard_normal((1024, 1024), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2)
+    )
     c = np.full_like(a, np.nan)
     times = []
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Branches and truths of a kernel: what is merged and what is refused."""
+"""Branches of a kernel: what is merged and what is refused."""
 
 from __future__ import annotations
 
@@ -66,31 +66,3 @@ def test_a_name_bound_in_one_branch_only_cannot_be_read():
 
     with pytest.raises(pk.KernelError, match="`x` is bound in one branch of a run-time `if` only"):
         first(kernel, 1)
-
-
-def test_truths_are_joined_negated_and_chained():
-    @pk.kernel
-    def kernel(out, a, b):
-        pk.grid(1)
-        if 0 < a < b <= 9 and not (a == 3 or b == 4):
-            put(out, 0, 1)
-        else:
-            put(out, 0, 0)
-
-    for a in range(-1, 7):
-        for b in (2, 4, 9, 10):
-            assert first(kernel, a, b) == (0 < a < b <= 9 and not (a == 3 or b == 4))
-
-
-def test_and_with_a_truth_of_python_stops_where_python_stops():
-    @pk.kernel
-    def kernel(out, n, *, check):
-        pk.grid(1)
-        if check and n > 2:
-            put(out, 0, 1)
-        elif not check or undefined_on_purpose:  # noqa: F821
-            put(out, 0, 2)
-
-    assert first(kernel, 5, check=False) == 2
-    with pytest.raises(NameError):
-        first(kernel, 5, check=True)

@@ -25,7 +25,7 @@ from pykittens.ir.nodes import (
     Pipeline,
     Role,
     While,
-    walk,
+    takes,
 )
 from pykittens.ir.values import Value
 
@@ -70,12 +70,12 @@ class Trial:
 class _Walker:
     """One role of the network."""
 
-    def __init__(self, role: Role, trial: Trial, names: dict[Value, object]) -> None:
-        self.trial, self.names = trial, names
+    def __init__(self, role: Role, trial: Trial) -> None:
+        self.trial = trial
+        self.names: dict[Value, object] = {}  # the coordinates of the task it walks
         self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)
         self.given: dict[Pipeline, int] = defaultdict(int)
         self.filled: dict[Pipeline, int] = defaultdict(int)
-        self.left: dict[Pipeline, int] = defaultdict(int)
         self.steps = self.run(role.body, ())
         self.waiting: Acquire | None = None
         self.done = False
@@ -143,11 +143,9 @@ def _minus(a: object, b: object) -> object:
 
 
 def _run(kernel: Kernel, trial: Trial) -> set[Acquire]:
-    walkers = [_Walker(role, trial, {}) for role in kernel.roles]
+    walkers = [_Walker(role, trial) for role in kernel.roles]
     sides = {
-        (p, side): [
-            w for w, r in zip(walkers, kernel.roles, strict=True) if _takes(r.body, p, side)
-        ]
+        (p, side): [w for w, r in zip(walkers, kernel.roles, strict=True) if takes(r.body, p, side)]
         for p in kernel.pipelines
         for side in ("fill", "drain")
     }
@@ -170,10 +168,4 @@ def _ready(walker: _Walker, sides: dict[tuple[Pipeline, str], list[_Walker]]) ->
         return all(w.filled[node.pipeline] > count for w in sides[node.pipeline, "fill"])
     return all(
         w.given[node.pipeline] > count - node.pipeline.stages for w in sides[node.pipeline, "drain"]
-    )
-
-
-def _takes(block: Block, pipeline: Pipeline, side: str) -> bool:
-    return any(
-        isinstance(n, Acquire) and n.pipeline is pipeline and n.side == side for n in walk(block)
     )

@@ -6,7 +6,17 @@ wait it can, and the wide tile is what waits.
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Block, Call, Kernel, WaitProducts, blocks, inputs, leaving, walk
+from pykittens.ir.nodes import (
+    Block,
+    Call,
+    Kernel,
+    Node,
+    WaitProducts,
+    blocks,
+    inputs,
+    leaving,
+    walk,
+)
 
 
 def sink(kernel: Kernel) -> None:
@@ -38,10 +48,10 @@ def _move(block: Block, call: Call) -> None:
         del nodes[start]
 
 
-def _used_inside(call: Call, node: object) -> bool:
+def _used_inside(call: Call, node: Node) -> bool:
     return any(
         call.results[0] is v
-        for inner in blocks(node)  # type: ignore[arg-type]
+        for inner in blocks(node)
         for n in walk(inner)
         for v in (*inputs(n), *leaving(n))
     )

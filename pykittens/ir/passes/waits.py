@@ -2,7 +2,7 @@
 
 A product with shared operands runs on after its instruction; its result is in flight, the stages it reads stay
 held. Products finish in the order of issue, so a wait names how many may stay unfinished. The pass walks each
-role once with the state below, loop bodies until the state at their head no longer changes.
+role once with the state of `flight.py`, loop bodies until the state at their head no longer changes.
 
  - Reading a tile in flight waits for it, with as much as possible pending behind it. Accumulating is no read.
  - A drained stage that a product still reads is given back at the first wait that covers the product. After
@@ -18,7 +18,7 @@ role once with the state below, loop bodies until the state at their head no lon
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
 
 from pykittens.ir.nodes import (
     Acquire,
@@ -32,7 +32,6 @@ from pykittens.ir.nodes import (
     Kernel,
     Leave,
     Node,
-    Pipeline,
     Role,
     WaitProducts,
     WaitStores,
@@ -41,14 +40,13 @@ from pykittens.ir.nodes import (
     inputs,
     leaving,
     operands,
+    results,
     walk,
 )
 from pykittens.ir.op import Engine
+from pykittens.ir.passes.flight import Held, Product, State, join
 from pykittens.ir.passes.order import find_stalls
 from pykittens.ir.values import RegTile, SharedTile, Value
-
-# A wait can name no more products than this (CUTLASS, `warpgroup_wait`).
-MOST_PENDING = 7
 
 
 def place_waits(kernel: Kernel) -> None:
@@ -58,7 +56,7 @@ def place_waits(kernel: Kernel) -> None:
     while True:
         for role, nodes in bodies.items():
             restore(nodes)
-            _Placement(early).role(role)
+            Placement(early).role(role)
         stalled = find_stalls(kernel) - early
         if not stalled:
             return
@@ -83,101 +81,12 @@ def restore(snapshot: Snapshot) -> None:
         block.nodes[:] = nodes
 
 
-@dataclass(eq=False)
-class _Held:
-    """A stage taken by `drain` and not given back. `sure`: on every path."""
+class Placement:
+    """The walk over one role. `early` are the acquires before which nothing may be held back."""
 
-    pipeline: Pipeline
-    acquire: Acquire
-    open: bool = True
-    sure: bool = True
-
-
-@dataclass(eq=False)
-class _Product:
-    """A product not known to be complete: the names of its result, the stages and registers it reads."""
-
-    results: set[Value]
-    stages: list[_Held]
-    registers: list[Value]
-    sure: bool = True
-
-
-@dataclass
-class _State:
-    queue: list[_Product] = field(default_factory=list)  # oldest first
-    held: dict[Pipeline, list[_Held]] = field(default_factory=dict)  # oldest first
-
-    def key(self) -> object:
-        """Equal for states that lead to the same placement."""
-        place = {h: (p, len(hs) - i) for p, hs in self.held.items() for i, h in enumerate(hs)}
-        return (
-            tuple(
-                (frozenset(q.results), tuple(place[h] for h in q.stages if h in place), q.sure)
-                for q in self.queue
-            ),
-            frozenset(
-                (p, tuple((h.acquire, h.open, h.sure) for h in hs))
-                for p, hs in self.held.items()
-                if hs
-            ),
-        )
-
-    def copy(self) -> _State:
-        held = {h: replace(h) for hs in self.held.values() for h in hs}
-        queue = [
-            _Product(set(q.results), [held[h] for h in q.stages if h in held], q.registers, q.sure)
-            for q in self.queue
-        ]
-        return _State(queue, {p: [held[h] for h in hs] for p, hs in self.held.items()})
-
-
-def _join(a: _State, b: _State) -> _State:
-    """What holds on both paths; what is only on one is not sure. Entries are aligned from the newest."""
-    a, b = a.copy(), b.copy()
-    same: dict[_Held, _Held] = {}
-    held: dict[Pipeline, list[_Held]] = {}
-    for pipeline in {**a.held, **b.held}:
-        left, right = a.held.get(pipeline, []), b.held.get(pipeline, [])
-        longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
-        extra = len(longer) - len(shorter)
-        for i, h in enumerate(longer):
-            if i < extra:
-                h.sure = False
-            else:
-                other = shorter[i - extra]
-                same[other] = h
-                h.sure = h.sure and other.sure
-                h.open = h.open or other.open
-        held[pipeline] = longer
-    queue: list[_Product] = []
-    while a.queue and b.queue and a.queue[-1].results & b.queue[-1].results:
-        p, q = a.queue.pop(), b.queue.pop()
-        stages = list(dict.fromkeys(same.get(h, h) for h in p.stages + q.stages))
-        registers = list(dict.fromkeys(p.registers + q.registers))
-        queue.insert(0, _Product(p.results | q.results, stages, registers, p.sure and q.sure))
-    for q in reversed(a.queue + b.queue):
-        queue.insert(0, _Product(q.results, [same.get(h, h) for h in q.stages], q.registers, False))
-    return _State(_distinct(queue), held)
-
-
-def _distinct(queue: list[_Product]) -> list[_Product]:
-    """Of products that are alike and may be unfinished, the newest: a wait for it covers the others."""
-    kept: list[_Product] = []
-    seen: set[object] = set()
-    for q in reversed(queue):
-        like = (frozenset(q.results), frozenset(q.stages), frozenset(q.registers))
-        if q.sure or like not in seen:
-            kept.insert(0, q)
-        if not q.sure:
-            seen.add(like)
-    return kept
-
-
-class _Placement:
     def __init__(self, early: set[Acquire]) -> None:
         self.early = early
-        self.state = _State()
+        self.state = State()
         self.out: list[Node] = []
         self.stored = False
         self.place: dict[Value, int] = {}  # sets have no order, texts must
@@ -192,24 +101,23 @@ class _Placement:
         self.stored = any(
             isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT for n in walk(role.body)
         )
-        made = (v for n in walk(role.body) for v in _results(n))
+        made = (v for n in walk(role.body) for v in results(n))
         self.place = {v: i for i, v in enumerate(made)}
         while True:
-            self.state, self.retry = _State(), False
+            self.state, self.retry = State(), False
             nodes = self.block(role.body.nodes, role)
             if not self.retry:
                 break
         role.body.nodes[:] = nodes
 
-    def block(self, nodes: list[Node], end: object = None) -> list[Node]:
-        """The nodes with waits between them; `end` asks to complete everything at the end."""
+    def block(self, nodes: list[Node], owner: Role | If | While) -> list[Node]:
+        """The nodes with waits between them, everything complete at the end."""
         outer, self.out = self.out, []
         for node in nodes:
             self.node(node)
-        if end is not None:
-            self.complete_all(None)
-            if isinstance(end, Role) and self.stored:
-                self.out.append(WaitStores(False))
+        self.complete_all(None)
+        if isinstance(owner, Role) and self.stored:
+            self.out.append(WaitStores(False))
         done, self.out = self.out, outer
         return done
 
@@ -256,7 +164,7 @@ class _Placement:
         registers: list[Value] = [
             a for a in node.args.values() if isinstance(a, RegTile) and a is not accumulator
         ]
-        newest = _Product(set(node.results), stages, registers)
+        newest = Product(set(node.results), stages, registers)
         self.state.queue.append(newest)
         older = {
             h
@@ -264,46 +172,35 @@ class _Placement:
             for h in self.state.held[s.pipeline]
             if not h.open and any(h in q.stages for q in self.state.queue)
         }
-        last = max(
-            (
-                i
-                for i, q in enumerate(self.state.queue)
-                if q is not newest and older & set(q.stages)
-            ),
-            default=None,
-        )
-        if last is not None:
-            self.wait_for(last, node)
+        self.complete(lambda q: q is not newest and not older.isdisjoint(q.stages), node)
 
     def read(self, value: Value, node: Node) -> None:
-        newest = max(
-            (i for i, q in enumerate(self.state.queue) if value in q.results), default=None
-        )
+        newest = self.state.last(lambda q: value in q.results)
         if newest is None:
             return
-        pending = sum(q.sure for q in self.state.queue[newest + 1 :])
         carried = self.over_back_edge.get(value)
-        if carried is not None and pending:
+        if carried is not None and self.state.surely_behind(newest):
             self.settled.add(carried)
             self.retry = True
         self.wait_for(newest, node)
 
+    def complete(self, matches: Callable[[Product], bool], node: Node) -> None:
+        """Wait for the newest product that matches, if there is one."""
+        last = self.state.last(matches)
+        if last is not None:
+            self.wait_for(last, node)
+
     def wait_for(self, index: int, node: Node | None) -> None:
         """Complete the product at this place of the queue, leaving pending what was surely issued after it."""
-        queue = self.state.queue
-        pending = min(MOST_PENDING, sum(q.sure for q in queue[index + 1 :]))
-        done: list[_Product] = []
-        left: list[_Product] = []
-        for i, q in enumerate(queue):
-            (done if sum(r.sure for r in queue[i + 1 :]) >= pending else left).append(q)
-        for i, q in enumerate(left):
-            q.sure = q.sure and len(left) - i - 1 < pending
-        self.state.queue = left
-        completes = sorted({v for q in done for v in q.results}, key=self.place.__getitem__)
+        pending, done = self.state.finish(index)
+        completes = self.in_order(v for q in done for v in q.results)
         frees = list(dict.fromkeys(r for q in done for r in q.registers))
-        leaves = sorted({v for q in left for v in q.results}, key=self.place.__getitem__)
+        leaves = self.in_order(v for q in self.state.queue for v in q.results)
         self.out.append(WaitProducts(pending, completes, frees, leaves, getattr(node, "loc", None)))
         self.give_back()
+
+    def in_order(self, values: Iterable[Value]) -> list[Value]:
+        return sorted(set(values), key=self.place.__getitem__)
 
     def complete_all(self, node: Node | None) -> None:
         if self.state.queue:
@@ -313,11 +210,7 @@ class _Placement:
     def give_back(self) -> None:
         """Give back, oldest first, what has been left and is read by no unfinished product."""
         for pipeline, held in self.state.held.items():
-            busy = {h for q in self.state.queue for h in q.stages}
-            count = 0
-            while count < len(held) and not held[count].open and held[count] not in busy:
-                count += 1
-            if count:
+            if count := self.state.free(pipeline):
                 exact = all(h.sure for h in held)
                 given, self.state.held[pipeline] = held[:count], held[count:]
                 keep = len(self.state.held[pipeline])
@@ -329,9 +222,9 @@ class _Placement:
         if node.side == "drain":
             held = self.state.held.setdefault(node.pipeline, [])
             while len(held) >= node.pipeline.stages and not held[0].open:
-                self._complete_stage(held[0], node)
+                self.complete_readers(held[0], node)
                 held = self.state.held[node.pipeline]
-            held.append(_Held(node.pipeline, node))
+            held.append(Held(node.pipeline, node))
         self.out.append(node)
 
     def leave(self, node: Leave) -> None:
@@ -341,18 +234,16 @@ class _Placement:
         held = self.state.held[node.acquire.pipeline]
         stage = next(h for h in reversed(held) if h.acquire is node.acquire and h.open)
         stage.open = False
-        if self._stored_from(node.acquire):
+        if self.stored_from(node.acquire):
             self.out.append(WaitStores(True, node.loc))
         if node.acquire.pipeline.stages == 1:
-            self._complete_stage(stage, node)
+            self.complete_readers(stage, node)
         self.give_back()
 
-    def _complete_stage(self, stage: _Held, node: Node) -> None:
-        last = max((i for i, q in enumerate(self.state.queue) if stage in q.stages), default=None)
-        if last is not None:
-            self.wait_for(last, node)
+    def complete_readers(self, stage: Held, node: Node) -> None:
+        self.complete(lambda q: stage in q.stages, node)
 
-    def _stored_from(self, acquire: Acquire) -> bool:
+    def stored_from(self, acquire: Acquire) -> bool:
         return self.stored and any(
             isinstance(n, Call)
             and n.op.effects.engine is Engine.COPY_OUT
@@ -379,13 +270,13 @@ class _Placement:
             restore(snapshot)
             self.state = head.copy()
             self.over_back_edge = {**outer_edges, **{c.param: c for c in node.carried}}
-            inside = {r for n in walk(Block(original)) for r in _results(n)}
+            inside = {r for n in walk(Block(original)) for r in results(n)}
             body = self.loop_body(node, original, inside | {c.param for c in node.carried})
             back = self.state
             for q in back.queue:
                 carried = {c.param for c in node.carried if c.next in q.results}
                 q.results = {r for r in q.results if r not in inside} | carried
-            joined = _join(head, back)
+            joined = join(head, back)
             if joined.key() == head.key() or self.retry:
                 break
             head = joined
@@ -404,20 +295,6 @@ class _Placement:
             if c in self.settled and isinstance(c.next, Value):
                 self.read(c.next, node)
         # The next pass makes these registers anew.
-        reading = [i for i, q in enumerate(self.state.queue) if not made.isdisjoint(q.registers)]
-        if reading:
-            self.wait_for(reading[-1], node)
+        self.complete(lambda q: not made.isdisjoint(q.registers), node)
         done, self.out = self.out, outer
         return done
-
-
-def _results(node: Node) -> list[Value]:
-    match node:
-        case Call():
-            return node.results
-        case For() | ForTasks() | While():
-            return [v for c in node.carried for v in (c.param, c.result)]
-        case If():
-            return [m.result for m in node.merged]
-        case _:
-            return []

@@ -1,0 +1,67 @@
+"""One block of a launch: its rings of shared memory, its copies under way and its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykittens.emulate.barriers import Copy, Ring, shared_memory
+from pykittens.emulate.group import Group
+from pykittens.emulate.memory import Array
+from pykittens.ir.nodes import Block, Call, Kernel, Pipeline, Role, takes, walk
+from pykittens.ir.values import Value
+
+
+class BlockRun:
+    """The `rank`-th block of the `index`-th of `count` clusters; `cluster` are the blocks of its own."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        tensors: Mapping[str, Array],
+        known: Mapping[Value, Any],
+        extents: tuple[int, ...],
+        index: int,
+        count: int,
+        rank: int,
+    ) -> None:
+        self.kernel, self.tensors, self.extents = kernel, tensors, extents
+        self.index, self.count, self.rank = index, count, rank
+        self.cluster: list[BlockRun] = [self]
+        self.copies: list[Copy] = []
+        roles = kernel.roles
+        takers = {
+            (p, side): sum(r.groups for r in roles if takes(r.body, p, side))
+            for p in kernel.pipelines
+            for side in ("fill", "drain")
+        }
+        # A stage that the other blocks of a cluster write to is free when their consumers are done, too.
+        self.shared_rings = {p for p in kernel.pipelines if _is_multicast(kernel, p)}
+        memory = shared_memory(kernel.pipelines)
+        self.rings = {
+            p: Ring(
+                p,
+                takers[p, "fill"],
+                takers[p, "drain"] * (kernel.cluster if p in self.shared_rings else 1),
+                memory[p],
+            )
+            for p in kernel.pipelines
+        }
+        env = dict(known)
+        if kernel.has_roles:
+            prologue = Group(self, roles[0], 0, env)
+            outside = Block([n for n in kernel.body.nodes if not isinstance(n, Role)])
+            for _ in prologue.run(outside):
+                pass
+        self.groups = [
+            Group(self, role, g, dict(env)) for role in roles for g in range(role.groups)
+        ]
+
+
+def _is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
+    return any(
+        isinstance(n, Call)
+        and n.args.get("multicast")
+        and n.args["dst"].stage.acquire.pipeline is pipeline
+        for n in walk(kernel.body)
+    )

@@ -1,0 +1,135 @@
+"""What may be in flight at a point of a role: products not known to be complete, stages they keep from going back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from pykittens.ir.nodes import Acquire, Pipeline
+from pykittens.ir.values import Value
+
+# A wait can name no more products than this (CUTLASS, `warpgroup_wait`).
+MOST_PENDING = 7
+
+
+@dataclass(eq=False)
+class Held:
+    """A stage taken by `drain` and not given back. `sure`: on every path."""
+
+    pipeline: Pipeline
+    acquire: Acquire
+    open: bool = True
+    sure: bool = True
+
+
+@dataclass(eq=False)
+class Product:
+    """A product not known to be complete: the names of its result, the stages and registers it reads."""
+
+    results: set[Value]
+    stages: list[Held]
+    registers: list[Value]
+    sure: bool = True
+
+
+@dataclass
+class State:
+    """Products in the order of their issue, and the stages held of each pipeline in the order they were taken."""
+
+    queue: list[Product] = field(default_factory=list)
+    held: dict[Pipeline, list[Held]] = field(default_factory=dict)
+
+    def last(self, matches: Callable[[Product], bool]) -> int | None:
+        """The place in the queue of the newest product that matches."""
+        return max((i for i, q in enumerate(self.queue) if matches(q)), default=None)
+
+    def surely_behind(self, index: int) -> int:
+        """How many products were surely issued after the one at this place."""
+        return sum(q.sure for q in self.queue[index + 1 :])
+
+    def finish(self, index: int) -> tuple[int, list[Product]]:
+        """Wait for the product at this place: how many may stay pending, and which products are complete then."""
+        pending = min(MOST_PENDING, self.surely_behind(index))
+        done: list[Product] = []
+        left: list[Product] = []
+        for i, q in enumerate(self.queue):
+            (done if self.surely_behind(i) >= pending else left).append(q)
+        for i, q in enumerate(left):
+            q.sure = q.sure and len(left) - i - 1 < pending
+        self.queue = left
+        return pending, done
+
+    def free(self, pipeline: Pipeline) -> int:
+        """How many stages, oldest first, have been left and are read by no unfinished product."""
+        busy = {h for q in self.queue for h in q.stages}
+        count = 0
+        for stage in self.held[pipeline]:
+            if stage.open or stage in busy:
+                break
+            count += 1
+        return count
+
+    def key(self) -> object:
+        """Equal for states that lead to the same placement."""
+        place = {h: (p, len(hs) - i) for p, hs in self.held.items() for i, h in enumerate(hs)}
+        return (
+            tuple(
+                (frozenset(q.results), tuple(place[h] for h in q.stages if h in place), q.sure)
+                for q in self.queue
+            ),
+            frozenset(
+                (p, tuple((h.acquire, h.open, h.sure) for h in hs))
+                for p, hs in self.held.items()
+                if hs
+            ),
+        )
+
+    def copy(self) -> State:
+        held = {h: replace(h) for hs in self.held.values() for h in hs}
+        queue = [
+            Product(set(q.results), [held[h] for h in q.stages if h in held], q.registers, q.sure)
+            for q in self.queue
+        ]
+        return State(queue, {p: [held[h] for h in hs] for p, hs in self.held.items()})
+
+
+def join(a: State, b: State) -> State:
+    """What holds on both paths; what is only on one is not sure. Entries are aligned from the newest."""
+    a, b = a.copy(), b.copy()
+    same: dict[Held, Held] = {}
+    held: dict[Pipeline, list[Held]] = {}
+    for pipeline in {**a.held, **b.held}:
+        left, right = a.held.get(pipeline, []), b.held.get(pipeline, [])
+        longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+        extra = len(longer) - len(shorter)
+        for i, h in enumerate(longer):
+            if i < extra:
+                h.sure = False
+            else:
+                other = shorter[i - extra]
+                same[other] = h
+                h.sure = h.sure and other.sure
+                h.open = h.open or other.open
+        held[pipeline] = longer
+    queue: list[Product] = []
+    while a.queue and b.queue and a.queue[-1].results & b.queue[-1].results:
+        p, q = a.queue.pop(), b.queue.pop()
+        stages = list(dict.fromkeys(same.get(h, h) for h in p.stages + q.stages))
+        registers = list(dict.fromkeys(p.registers + q.registers))
+        queue.insert(0, Product(p.results | q.results, stages, registers, p.sure and q.sure))
+    for q in reversed(a.queue + b.queue):
+        queue.insert(0, Product(q.results, [same.get(h, h) for h in q.stages], q.registers, False))
+    return State(_distinct(queue), held)
+
+
+def _distinct(queue: list[Product]) -> list[Product]:
+    """Of products that are alike and may be unfinished, the newest: a wait for it covers the others."""
+    kept: list[Product] = []
+    seen: set[object] = set()
+    for q in reversed(queue):
+        like = (frozenset(q.results), frozenset(q.stages), frozenset(q.registers))
+        if q.sure or like not in seen:
+            kept.insert(0, q)
+        if not q.sure:
+            seen.add(like)
+    return kept
