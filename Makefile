@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test gpu-test bench lint format types size compile check golden diff clean
+.PHONY: help venv demo test speed gpu-test bench lint format types size compile check golden diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ demo: ## run matmul, softmax and attention, check them, compile them for Hopper,
 
 test: venv ## the tests that need no GPU
 	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow"
+
+speed: venv ## how fast the emulator and the compiler are, alone on the machine
+	$(BIN)/python -m pytest -m slow
 
 gpu-test: ## the tests that need a GPU, with the python3 that has PyTorch
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu $(GPU_TESTS)

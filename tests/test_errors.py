@@ -21,7 +21,9 @@ def faults():
     for module in (arguments, language, operations):
         stem = module.__name__.rpartition(".")[2]
         for name, function in vars(module).items():
-            if inspect.isfunction(function) and [*inspect.signature(function).parameters] == ["out"]:
+            if inspect.isfunction(function) and [*inspect.signature(function).parameters] == [
+                "out"
+            ]:
                 yield pytest.param(f"{stem}/{name}", function, id=f"{stem}-{name}")
 
 
@@ -38,7 +40,9 @@ class Outputs:
 
     @property
     def untouched(self):
-        return all((a == UNWRITTEN if a.dtype == np.int32 else np.isnan(a)).all() for a in self.made)
+        return all(
+            (a == UNWRITTEN if a.dtype == np.int32 else np.isnan(a)).all() for a in self.made
+        )
 
 
 def normalised(text: str) -> str:

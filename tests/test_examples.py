@@ -122,9 +122,7 @@ def check_attention(module, Q, K, V, O, whole, causal):
 def test_attention_is_right_at_any_length(example, n, d, causal):
     shape = (1, 2, n, d)
     Q, K, V = (normal(seed, shape, BF16) for seed in range(3))
-    check_attention(
-        example("04_attention"), Q, K, V, *views.contiguous(shape, BF16), causal=causal
-    )
+    check_attention(example("04_attention"), Q, K, V, *views.contiguous(shape, BF16), causal=causal)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

@@ -128,9 +128,9 @@ class Group:
                     for m, value in zip(node.merged, values, strict=True):
                         self.env[m.result] = _typed(m.result, value)
                 case Grid():
-                    index = decode(
-                        Tasks(node.dims, _ROW_MAJOR), self.block.extents, self.block.index
-                    )
+                    # Neighbouring points are the blocks of one cluster.
+                    point = self.block.index * self.block.kernel.cluster + self.block.rank
+                    index = decode(Tasks(node.dims, _ROW_MAJOR), self.block.extents, point)
                     self.env.update(zip(node.index, index, strict=True))
                 case Require() | Role():
                     pass

@@ -44,7 +44,7 @@ def run(
         else dims
     )
     total = prod(extents)
-    clusters = min(total, BLOCKS) if isinstance(kernel.launch, Tasks) else total
+    clusters = min(total, BLOCKS) if isinstance(kernel.launch, Tasks) else total // kernel.cluster
     rng = random.Random(seed)
     with np.errstate(all="ignore"):
         for cluster in range(clusters):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Kernel, Require, walk, written
+from pykittens.ir.nodes import Grid, Kernel, Require, walk, written
 from pykittens.ir.values import Global, Value
 from pykittens.lang.trace import ScalarArg, TensorArg
 from pykittens.runtime.arrays import Array, Device, describe
@@ -205,12 +206,20 @@ def known_values(kernel: Kernel, arguments: Arguments) -> dict[Value, Any]:
 
 
 def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Value, Any]) -> None:
-    """Raise the first `require` that does not hold, and refuse outputs that cannot be written."""
+    """Raise the first `require` that does not hold; refuse uneven clusters and outputs that cannot be written."""
     for node in walk(kernel.body):
         if isinstance(node, Require) and not host_value(node.condition, known):
             shown: dict[str, object] = dict(arguments.tensors)
             raise ArgumentError(
                 f"{kernel.name}: {node.message}", operands=shown | arguments.scalars, loc=node.loc
+            )
+    if isinstance(kernel.launch, Grid) and kernel.cluster > 1:
+        points = prod(int(host_value(d, known)) for d in kernel.launch.dims)
+        if points % kernel.cluster:
+            raise ArgumentError(
+                f"{kernel.name}: a grid of {points} blocks cannot be cut into clusters of {kernel.cluster}",
+                loc=kernel.launch.loc,
+                help="pk.persistent(...) gives clusters their shares of any number of tasks",
             )
     outputs = written(kernel)
     for name in outputs:

@@ -135,3 +135,18 @@ def test_a_stage_is_full_when_all_who_fill_it_have_left_and_all_copies_have_land
     kernel(A, C, 4)
     assert (C[:256] == 64).all()
     assert (C[256:] == 1).all()
+
+
+def test_a_cluster_takes_neighbouring_points_of_a_grid_once():
+    @pk.kernel(cluster=2, inplace=True)
+    def increment(x, y):
+        (block,) = pk.grid(x.rows)
+        with pk.warps(1):
+            pk.store(y[block], pk.load(x[block], cols=8) + 1)
+
+    x = np.arange(32, dtype=np.int32).reshape(4, 8)
+    expected = x + 1
+    increment(x, x)
+    assert np.array_equal(x, expected)
+    with pytest.raises(pk.KernelError, match="a grid of 3 blocks cannot be cut into clusters of 2"):
+        increment(x[:3], x[:3])

@@ -4,6 +4,10 @@ import time
 
 import ml_dtypes
 import numpy as np
+import pytest
+
+# Alone on the machine: `make speed`.
+pytestmark = pytest.mark.slow
 
 
 def test_a_product_of_1024_runs_at_5_gflops(example):

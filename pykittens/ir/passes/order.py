@@ -27,6 +27,7 @@ from pykittens.ir.nodes import (
     While,
     takes,
 )
+from pykittens.ir.operators import OPERATORS
 from pykittens.ir.values import Value
 
 TASKS = 3  # tasks a block walks in a trial
@@ -124,11 +125,9 @@ class _Walker:
             return self.names[value]
         if isinstance(value.source, Call) and value.source.op.effects.pure:
             args = tuple(self.key(a) for a in value.source.args.values())
-            match value.source.op.name, args:
-                case "sub", (a, b):
-                    return _minus(a, b)
-                case name, _:
-                    return (name, args)
+            if value.source.op is OPERATORS["-"]:
+                return _minus(*args)
+            return (value.source.op.name, args)
         return self.trial.ordinal(value)
 
     def holds(self) -> bool:
