@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pykittens.errors import BackendError
+from pykittens.errors import BackendError, ResourceError
 
 # Headers an emitted kernel may include; the first stands for the folder that has them all.
 HEADERS = ("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h")
@@ -30,6 +30,8 @@ OPTIONS = (
 
 # C7508 ignored setmaxnreg; C7514 to C7517 serialised products and waits that ptxas put in.
 _FAULT = re.compile(r"\(C75\d\d\)|Registers are spilled|Local memory used")
+# A matrix instruction with more accumulators than a thread has registers.
+_TOO_WIDE = re.compile(r"\(C7602\) Insufficient registers \((\d+)\).* register target of (\d+)")
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def compile(
     """Machine code of `source` for `arch` (such as sm_90a).
 
     `name` is the file the log speaks of, `headers` are texts `source` may include by name. Raises
-    BackendError for an unknown architecture or a missing compiler, CompileFailure for bad source.
+    BackendError for an unknown architecture or a missing compiler, ResourceError for an instruction with
+    more registers than there are, CompileFailure for bad source.
     """
     _require_architecture(arch)
     nvrtc = _nvrtc()
@@ -115,6 +118,12 @@ def compile(
         log = _text(nvrtc, program, "ProgramLog")
         if int(status) != 0 and ("--gpu-architecture" in log or "--nv_arch" in log):
             raise _unknown_architecture(arch)
+        if too_wide := _TOO_WIDE.search(log):
+            raise ResourceError(
+                f"{name}: one instruction takes {too_wide[2]} registers a thread, and a block of this "
+                f"size starts with {too_wide[1]}",
+                help="take fewer columns in one product, or fewer groups in the block",
+            )
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
             raise CompileFailure(name, log, source)
         if int(status) != 0:

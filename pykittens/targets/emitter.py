@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,7 +33,15 @@ from pykittens.ir.nodes import (
     leaving,
 )
 from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
-from pykittens.targets.source import C_TYPES, RESERVED, CNames, MapSlot, Slot, float_literal
+from pykittens.targets.source import (
+    C_TYPES,
+    RESERVED,
+    CNames,
+    MapSlot,
+    Slot,
+    ascii_name,
+    float_literal,
+)
 from pykittens.targets.storage import Storage
 from pykittens.targets.target import Target
 from pykittens.targets.tasks import coordinates, task_index
@@ -101,10 +109,15 @@ class Emitter:
 
     def unique(self, stem: str) -> str:
         """A name nobody else has."""
+        return self.unique_with(stem, ("",))
+
+    def unique_with(self, stem: str, suffixes: Sequence[str]) -> str:
+        """A name that nobody else has with any of these suffixes."""
+        stem = ascii_name(stem)
         name, number = stem, 1
-        while name in self.names.taken:
+        while any(name + suffix in self.names.taken for suffix in suffixes):
             name, number = f"{stem}{number}", number + 1
-        self.names.taken.add(name)
+        self.names.taken.update(name + suffix for suffix in suffixes)
         return name
 
     def parameter(self, slot: Slot, stem: str) -> str:
@@ -212,9 +225,9 @@ class Emitter:
 
     # -- nodes ---------------------------------------------------------------------------------
 
-    def begin_role(self, role: Role) -> None:
+    def begin_role(self, role: Role, outliving: Iterable[Value] = ()) -> None:
         """Start to write the body of a role."""
-        self.role, self.storage = role, Storage(role)
+        self.role, self.storage = role, Storage(role, outliving)
         self._declared: set[Value] = set()
 
     def block(self, block: Block) -> None:
@@ -277,14 +290,21 @@ class Emitter:
             raise
 
     def define_scalar(self, result: Value, expression: str, loc: Loc | None) -> None:
-        """Give a scalar its expression, or a constant of its own where it is named or used more than once."""
+        """Give a scalar its expression, or a constant of its own.
+
+        A constant where it is named, used more than once, or made from a variable that is written again.
+        """
         if result.dtype.is_float and result.dtype.bits == 16:
             expression = f"from_{result.dtype}(pack_{result.dtype}({expression}, 0.0f), 0)"
         if len(self.storage.members[self.storage.find(result)]) > 1:
             self.at(loc)
             self.declare(result)
             self.line(f"{self.array(result)} = {expression};")
-        elif self.uses[result] > 1 or result.name:
+        elif (
+            self.uses[result] > 1
+            or result.name
+            or any(map(self.storage.changes, inputs_of(result)))
+        ):
             self.at(loc)
             c_type = "float" if result.dtype.is_float else C_TYPES[result.dtype.name]
             self.line(f"const {c_type} {self.array(result)} = {expression};")
@@ -295,7 +315,7 @@ class Emitter:
         self.at(node.loc)
         for c in node.carried:
             self.declare(c.param)
-            self.copy(c.init, c.param)
+        self.move([(c.init, c.param) for c in node.carried])
         if isinstance(node, For):
             i, start, stop = self.names(node.index), self.scalar(node.start), self.scalar(node.stop)
             test, step = ("<", "+=") if node.step > 0 else (">", "-=")
@@ -343,46 +363,43 @@ class Emitter:
 
     def next_pass(self, node: For | ForTasks | While) -> None:
         """At the end of a pass: what is carried moves to where the next pass reads it."""
-        moving = [c for c in node.carried if not self.storage.same(c.next, c.param)]
-        params = {self.storage.find(c.param) for c in moving}
-        for c in moving:
-            if isinstance(c.next, Value) and self.storage.find(c.next) in params:
-                self._swap(moving)
-                return
-        for c in moving:
-            self.copy(c.next, c.param)
+        self.move([(c.next, c.param) for c in node.carried])
 
-    def _swap(self, moving: list[Any]) -> None:
-        """Carried values that take each other's place go through temporaries."""
+    def move(self, moves: Sequence[tuple[Any, Value]]) -> None:
+        """Copy values to variables at once: those that take each other's place go through temporaries."""
+        moves = [(source, to) for source, to in moves if not self.storage.same(source, to)]
+        targets = {self.storage.find(to) for _, to in moves}
+        if not any(isinstance(s, Value) and self.storage.find(s) in targets for s, _ in moves):
+            for source, to in moves:
+                self.copy(source, to)
+            return
         with self.braces("{"):
-            for number, c in enumerate(moving):
-                c_type = (
-                    "float"
-                    if c.param.dtype.is_float and isinstance(c.param, Scalar)
-                    else C_TYPES[c.param.dtype.name]
-                )
-                if isinstance(c.param, Scalar):
-                    self.line(f"const {c_type} next{number} = {self.scalar(c.next)};")
+            held = [self.unique("next") for _ in moves]
+            for (source, to), name in zip(moves, held, strict=True):
+                c_type = C_TYPES[to.dtype.name]
+                if isinstance(to, Scalar):
+                    c_type = "float" if to.dtype.is_float else c_type
+                    self.line(f"const {c_type} {name} = {self.scalar(source)};")
                 else:
-                    count = self.registers(c.param) // (2 if self.is_packed(c.param) else 1)
-                    self.line(f"{c_type} next{number}[{count}];")
+                    count = self.registers(to) // (2 if self.is_packed(to) else 1)
+                    self.line(f"{c_type} {name}[{count}];")
                     self.line(
-                        f"UNROLL for (int i = 0; i < {count}; ++i) next{number}[i] = {self.array(c.next)}[i];"
+                        f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {self.array(source)}[i];"
                     )
-            for number, c in enumerate(moving):
-                if isinstance(c.param, Scalar):
-                    self.line(f"{self.array(c.param)} = next{number};")
+            for (_, to), name in zip(moves, held, strict=True):
+                if isinstance(to, Scalar):
+                    self.line(f"{self.array(to)} = {name};")
                 else:
-                    count = self.registers(c.param) // (2 if self.is_packed(c.param) else 1)
+                    count = self.registers(to) // (2 if self.is_packed(to) else 1)
                     self.line(
-                        f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(c.param)}[i] = next{number}[i];"
+                        f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(to)}[i] = {name}[i];"
                     )
 
     def while_loop(self, node: While) -> None:
         self.at(node.loc)
         for c in node.carried:
             self.declare(c.param)
-            self.copy(c.init, c.param)
+        self.move([(c.init, c.param) for c in node.carried])
         with self.braces("while (true) {"):
             self.block(node.test)
             self.line(f"if (!({self.scalar(node.condition)})) break;")
@@ -405,8 +422,12 @@ class Emitter:
             self.line("}")
 
     def _merge(self, merged: list[Merged], side: str) -> None:
-        for m in merged:
-            self.copy(getattr(m, side), m.result)
+        self.move([(getattr(m, side), m.result) for m in merged])
+
+
+def inputs_of(scalar: Value) -> list[Any]:
+    """What a scalar is computed from."""
+    return list(scalar.source.args.values()) if isinstance(scalar.source, Call) else []
 
 
 def _made_in(node: Node) -> set[Value]:

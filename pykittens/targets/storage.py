@@ -7,16 +7,20 @@ where they do, the emitter copies.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Role, While, blocks, inputs, leaving
-from pykittens.ir.values import Value
+from pykittens.ir.values import SharedTile, Value
 
 
 class Storage:
-    """For one role: the representative of each value's variable, and where that is declared."""
+    """For one role: the representative of each value's variable, and where that is declared.
 
-    def __init__(self, role: Role) -> None:
+    outliving: values that are read when the role is over, as scalars made outside roles are.
+    """
+
+    def __init__(self, role: Role, outliving: Iterable[Value] = ()) -> None:
         self.position = 0
         self.made: dict[Value, int] = {}
         self.used: dict[Value, int] = {}
@@ -24,6 +28,9 @@ class Storage:
         self.leader: dict[Value, Value] = {}
         self.wanted: list[tuple[Value, Value]] = []
         self._number(role.body, [])
+        self.position += 1
+        for value in outliving:
+            self._use(value)
         self.members: dict[Value, list[Value]] = {v: [v] for v in self.made}
         for a, b in self.wanted:
             self._share(a, b)
@@ -42,22 +49,30 @@ class Storage:
         """Whether two values share a variable."""
         return isinstance(a, Value) and isinstance(b, Value) and self.find(a) is self.find(b)
 
+    def changes(self, value: Any) -> bool:
+        """Whether the variable of a value is written more than once, so that it must be read in time."""
+        return isinstance(value, Value) and len(self.members.get(self.find(value), ())) > 1
+
     # -- live ranges ---------------------------------------------------------------------------
 
     def _define(self, value: Value, stack: list[Block]) -> None:
         self.made[value] = self.used[value] = self.position
         self.home[value] = list(stack)
 
-    def _use(self, value: Any, stack: list[Block]) -> None:
+    def _use(self, value: Any) -> None:
         if isinstance(value, Value) and value in self.made:
             self.used[value] = max(self.used[value], self.position)
+        if isinstance(value, SharedTile) and isinstance(value.source, Call):
+            # The address of a view is computed where the view is used.
+            for operand in value.source.args.values():
+                self._use(operand)
 
     def _number(self, block: Block, stack: list[Block]) -> None:
         stack = [*stack, block]
         for node in block.nodes:
             self.position += 1
             for value in inputs(node):
-                self._use(value, stack)
+                self._use(value)
             match node:
                 case Call():
                     for result in node.results:
@@ -72,7 +87,7 @@ class Storage:
                         self._number(inner, stack)
                         self.position += 1
                         for value in leaving(node):
-                            self._use(value, stack)
+                            self._use(value)
                     for m in node.merged:
                         self._define(m.result, stack)
                         self.wanted += [
@@ -92,7 +107,17 @@ class Storage:
             self._number(inner, stack)
         self.position += 1
         for value in leaving(node):
-            self._use(value, stack)
+            self._use(value)
+        bounds: Iterable[Any] = ()
+        match node:
+            case For():
+                bounds = (node.stop,)
+            case ForTasks():
+                bounds = node.tasks.dims
+            case _:
+                pass
+        for value in bounds:  # every pass asks whether there is another
+            self._use(value)
         # What was made before the loop and is read in it is read again by the next pass.
         for value in before:
             if self.used[value] > start:

@@ -44,13 +44,26 @@ def cases() -> Iterator[Case]:
         for aligned in (True, False):
             args = tuple(matrix(128, 64, dtype=dtype, aligned=aligned) for _ in range(3))
             kept = aligned and name == "f32"
-            yield Case(f"add-{name}{'' if aligned else '-unaligned'}", kernels["add"], args, golden=kept)
+            yield Case(
+                f"add-{name}{'' if aligned else '-unaligned'}", kernels["add"], args, golden=kept
+            )
     for width in (1, 17, 64, 1000, 2048, 4096, 6000):
         for aligned in (True, False):
             args = tuple(matrix(16, width, aligned=aligned) for _ in range(2))
             kept = aligned and width == 1000
-            yield Case(f"softmax-{width}{'' if aligned else '-unaligned'}", kernels["softmax"], args, golden=kept)
-    for aligned in ((True, True, True), (False, True, True), (True, False, True), (True, True, False), (False,) * 3):
+            yield Case(
+                f"softmax-{width}{'' if aligned else '-unaligned'}",
+                kernels["softmax"],
+                args,
+                golden=kept,
+            )
+    for aligned in (
+        (True, True, True),
+        (False, True, True),
+        (True, False, True),
+        (True, True, False),
+        (False,) * 3,
+    ):
         args = tuple(matrix(256, 256, aligned=a) for a in aligned)
         word = "".join("a" if a else "u" for a in aligned)
         yield Case(f"matmul-{word}", kernels["matmul"], args, golden=all(aligned))
@@ -58,7 +71,9 @@ def cases() -> Iterator[Case]:
         for causal in (False, True):
             args = tuple(matrix(1, 2, 256, width) for _ in range(4))
             name = f"attention-{width}{'-causal' if causal else ''}"
-            yield Case(name, kernels["attention"], args, {"causal": causal}, golden=causal and width == 128)
+            yield Case(
+                name, kernels["attention"], args, {"causal": causal}, golden=causal and width == 128
+            )
     unaligned = tuple(matrix(1, 2, 256, 64, aligned=False) for _ in range(4))
     yield Case("attention-64-unaligned", kernels["attention"], unaligned, {"causal": True})
     for width in (17, 2048, 4096, 8192):

@@ -44,11 +44,17 @@ def copying(stages, side, **roles):
 
 
 def test_too_much_shared_memory(golden):
-    golden("errors/too_much_shared_memory.txt", told(copying(2, 256), matrix(256, 256), matrix(256, 256)))
+    golden(
+        "errors/too_much_shared_memory.txt",
+        told(copying(2, 256), matrix(256, 256), matrix(256, 256)),
+    )
 
 
 def test_as_much_shared_memory_as_there_is():
-    assert copying(6, 128).compile(matrix(256, 256), matrix(256, 256)).resources.shared_bytes > 200 * 1024
+    assert (
+        copying(6, 128).compile(matrix(256, 256), matrix(256, 256)).resources.shared_bytes
+        > 200 * 1024
+    )
 
 
 def test_register_budgets_that_cannot_be_met(golden):
@@ -76,7 +82,12 @@ class OnGpu:
 
     def __init__(self, shape=(64, 64), address=1 << 20):
         data = (address, False)
-        self.__dict__["__cuda_array_interface__"] = {"shape": shape, "typestr": "<f4", "data": data, "version": 3}
+        self.__dict__["__cuda_array_interface__"] = {
+            "shape": shape,
+            "typestr": "<f4",
+            "data": data,
+            "version": 3,
+        }
 
     __cuda_array_interface__ = property(lambda self: self.__dict__["__cuda_array_interface__"])
 
@@ -90,7 +101,9 @@ def test_no_gpu_library(golden):
 
 
 def test_no_compiler(golden, monkeypatch):
-    monkeypatch.setattr(nvrtc, "available", lambda: "NVRTC was not found: pip install nvidia-cuda-nvrtc")
+    monkeypatch.setattr(
+        nvrtc, "available", lambda: "NVRTC was not found: pip install nvidia-cuda-nvrtc"
+    )
     case = CASES["add-f32"]
     kernel = type(case.kernel)(case.kernel.function, case.kernel.options)
     golden("errors/no_compiler.txt", told(kernel, *case.args))

@@ -21,8 +21,16 @@ def test_the_emitted_text_is_the_same_every_time(name):
 
     case = CASES[name]
     again = KernelFunction(case.kernel.function, case.kernel.options)
-    assert again.source(*case.args, **case.constants) == case.kernel.source(*case.args, **case.constants)
+    assert again.source(*case.args, **case.constants) == case.kernel.source(
+        *case.args, **case.constants
+    )
 
 
 def test_all_examples_are_kept():
-    assert {name.split("-")[0] for name in KEPT} == {"add", "softmax", "matmul", "attention", "rms_norm"}
+    assert {name.split("-")[0] for name in KEPT} == {
+        "add",
+        "softmax",
+        "matmul",
+        "attention",
+        "rms_norm",
+    }

@@ -44,7 +44,12 @@ MOVING = {
     "mixed_fill": (kernels_pipeline.mixed_fill, [(128, 16), (128, 32)], BF16, {}),
     "taken_over": (kernels_pipeline.taken_over, [(64, 256), (64, 128)], BF16, {}),
 } | {
-    f"batched_{name}": (kernels_pipeline.batched, [(2, 3, 2, 64, 32)] * 2, np.int32, {"order": order})
+    f"batched_{name}": (
+        kernels_pipeline.batched,
+        [(2, 3, 2, 64, 32)] * 2,
+        np.int32,
+        {"order": order},
+    )
     for name, order in kernels_pipeline.ORDERS.items()
 }
 

@@ -14,7 +14,7 @@ from pykittens.targets.source import MapSlot
 @SM_90.lower("load_async")
 def lower_load_async(e: HopperEmitter, call: Call) -> None:
     tile, src = call.args["dst"], call.args["src"]
-    full = f"{e.stage_name(tile.stage.acquire)}_full"
+    full = e.full_barrier(tile.stage.acquire)
     if not is_bulk(call):
         _lanes_copy(e, tile, src, into_shared=True)
         return
@@ -74,7 +74,8 @@ def _lanes_copy(
     at = place(e, ref, tile.rows, tile.cols)
     bits = "unsigned short" if tile.dtype.bits == 16 else "u32"
     template = f"<{tile.rows}, {tile.cols}, {layout.swizzle}, {bits}>"
-    shared = f"{shared_place(e, tile).address}, {layout.panel_bytes}"
+    to = shared_place(e, tile)
+    shared = f"{to.row}, {to.byte}, {layout.panel_bytes}"
     matrix = f"({'const ' if into_shared else ''}{bits}*)({at.matrix})"
     tensor = f"{matrix}, {at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
     first = "" if e.role.warps == 1 else "if (warp == 0) "

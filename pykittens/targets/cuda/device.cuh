@@ -124,23 +124,23 @@ DEVICE unsigned short load_shared_16(u32 at) { unsigned short a; asm volatile("l
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A tile of ROWS x COLS between a tensor and shared memory by the lanes of a warp, for tensors that the copy
-// engine cannot address. T has the size of an element.
+// engine cannot address. T has the size of an element, `byte` is where a row starts in its panel.
 template <int ROWS, int COLS, int SWIZZLE, class T>
-DEVICE void copy_in(u32 to, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int lane) {
+DEVICE void copy_in(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int lane) {
     NO_UNROLL for (int i = lane; i < ROWS * COLS; i += 32) {
         const int r = i / COLS, c = i % COLS;
         const bool inside = row + r >= 0 && row + r < rows && col + c >= 0 && col + c < cols;
-        store_shared(to + shared_at<SWIZZLE>(r, c * sizeof(T), panel_bytes), inside ? from[(row + r) * stride + col + c] : (T)0);
+        store_shared(to + shared_at<SWIZZLE>(r, byte + c * sizeof(T), panel_bytes), inside ? from[(row + r) * stride + col + c] : (T)0);
     }
 }
 DEVICE void fetch(u32 at, u32& x) { x = load_shared(at); }
 DEVICE void fetch(u32 at, unsigned short& x) { x = load_shared_16(at); }
 template <int ROWS, int COLS, int SWIZZLE, class T>
-DEVICE void copy_out(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 panel_bytes, int lane) {
+DEVICE void copy_out(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int lane) {
     NO_UNROLL for (int i = lane; i < ROWS * COLS; i += 32) {
         const int r = i / COLS, c = i % COLS;
         T x;
-        fetch(from + shared_at<SWIZZLE>(r, c * sizeof(T), panel_bytes), x);
+        fetch(from + shared_at<SWIZZLE>(r, byte + c * sizeof(T), panel_bytes), x);
         if (row + r >= 0 && row + r < rows && col + c >= 0 && col + c < cols) to[(row + r) * stride + col + c] = x;
     }
 }

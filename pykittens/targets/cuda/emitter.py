@@ -13,6 +13,9 @@ from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Target
 
+# A ring's name, and what goes by it: its barriers and the places of a role in it.
+RING_SUFFIXES = ("", "_full", "_empty", "_fill", "_drain", "_back", "_held")
+
 
 class HopperEmitter(Emitter):
     """Knows the team whose role is being written."""
@@ -21,7 +24,8 @@ class HopperEmitter(Emitter):
         super().__init__(kernel, target, header)
         self.rings: dict[Pipeline, str] = {}
         for pipeline in kernel.pipelines:
-            self.rings[pipeline] = self.unique(pipeline.name)
+            self.rings[pipeline] = self.unique_with(pipeline.name, RING_SUFFIXES)
+        self.full: dict[Acquire, str] = {}
         self.team: Team
         self.team_lanes = 32
 
@@ -47,6 +51,12 @@ class HopperEmitter(Emitter):
     def stage_name(self, acquire: Acquire) -> str:
         """The name of a stage that has been taken: that of its first tile."""
         return self.names(next(iter(acquire.tiles.values())))
+
+    def full_barrier(self, acquire: Acquire) -> str:
+        """The variable with the address of the barrier of a stage that is being filled."""
+        if acquire not in self.full:
+            self.full[acquire] = self.unique(f"{self.stage_name(acquire)}_full")
+        return self.full[acquire]
 
     def arms_each_copy(self, acquire: Acquire) -> bool:
         """Whether the bytes of a stage cannot be counted beforehand, so each copy expects its own."""

@@ -43,18 +43,19 @@ def _acquire(e: HopperEmitter, node: Acquire) -> None:
     ]
     e.line(f"const u32 {', '.join(tiles)};")
     if side == "fill":
-        e.line(f"const u32 {e.stage_name(node)}_full = {ring}_full + 8 * {turn}.stage;")
+        full = e.full_barrier(node)
+        e.line(f"const u32 {full} = {ring}_full + 8 * {turn}.stage;")
         if e.team_lanes == 1 and not e.arms_each_copy(node):
             copies, _ = stage_copies(e.kernel, node)
             total = sum(c.args["dst"].type.bytes for c in copies)
-            e.line(f"barrier_arrive_expect({e.stage_name(node)}_full, {total});")
+            e.line(f"barrier_arrive_expect({full}, {total});")
     elif e.counts_held(node.pipeline):
         e.line(f"++{ring}_held;")
     e.line(f"{turn}.next();")
 
 
 def _leave(e: HopperEmitter, node: Leave) -> None:
-    full = f"{e.stage_name(node.acquire)}_full"
+    full = e.full_barrier(node.acquire)
     if e.team_lanes == 1:
         if e.arms_each_copy(node.acquire):
             e.line(f"barrier_arrive({full});")

@@ -6,14 +6,24 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import ResourceError
-from pykittens.ir.nodes import Acquire, Block, Kernel, Pipeline, Role, walk, written
+from pykittens.ir.nodes import (
+    Acquire,
+    Block,
+    Kernel,
+    Pipeline,
+    Role,
+    inputs,
+    leaving,
+    walk,
+    written,
+)
 from pykittens.targets.cuda import copies, mma, pipeline, shared
 from pykittens.targets.cuda.emitter import HopperEmitter
 from pykittens.targets.cuda.sm_90 import Team, arrivals, teams, thread_count
 from pykittens.targets.simt import map as simt_map
 from pykittens.targets.simt import memory, reduce
 from pykittens.targets.simt.memory import MEMORY_TYPES
-from pykittens.targets.source import Slot, Source
+from pykittens.targets.source import FUNCTIONS, Slot, Source
 from pykittens.targets.target import Target
 
 # Importing them fills the table of lowerings.
@@ -30,12 +40,13 @@ def emit(kernel: Kernel, target: Target) -> Source:
     """The CUDA C++ of a lowered kernel for a target."""
     functions = header(target)
     e = HopperEmitter(kernel, target, functions)
-    name = e.unique(kernel.name)
+    name = e.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
     at = layout_shared(kernel, target)
     groups = sum(r.groups for r in kernel.roles)
     e.scratch_at = at.end
     body = _body(e, at)
     shared_bytes = at.end + (128 * groups if e.uses_scratch else 0)
+    _check_shared(kernel, target, shared_bytes)
     threads = thread_count(kernel)
     outputs = set(written(kernel)) if not kernel.inplace else {p.name for p in kernel.params}
     parameters = [f"const __grid_constant__ TensorMap {name}" for name in e.maps.values()]
@@ -104,20 +115,25 @@ def layout_shared(kernel: Kernel, target: Target) -> SharedMap:
     for p in kernel.pipelines:
         at.full[p], at.empty[p] = at.end, at.end + 8 * p.stages
         at.end += 16 * p.stages
-    if at.end > target.shared_bytes:
-        over = at.end - target.shared_bytes
+    _check_shared(kernel, target, at.end)
+    return at
+
+
+def _check_shared(kernel: Kernel, target: Target, total: int) -> None:
+    """Refuse more shared memory than a block can have."""
+    if total > target.shared_bytes:
+        over = total - target.shared_bytes
         told: dict[str, object] = {
             p.name: f"{p.stages} x {p.stage_bytes} bytes"
             + (f", in place of {p.reuse.name}" if p.reuse else "")
             for p in kernel.pipelines
         }
         raise ResourceError(
-            f"{kernel.name}: {at.end} bytes of shared memory, {over} more than a block of {target.name} has",
+            f"{kernel.name}: {total} bytes of shared memory, {over} more than a block of {target.name} has",
             operands=told,
             loc=max(kernel.pipelines, key=lambda p: p.stages * p.stage_bytes).loc,
             help="take fewer stages or smaller tiles",
         )
-    return at
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -153,8 +169,15 @@ def _body(e: HopperEmitter, at: SharedMap) -> list[str]:
 def _outside_roles(e: HopperEmitter) -> None:
     """What stands before the roles: scalars that all threads compute."""
     outside = Block([n for n in e.kernel.body.nodes if not isinstance(n, Role)])
-    e.begin_role(Role("block", 1, 1, None, outside))
+    read = {
+        v for role in e.kernel.roles for n in walk(role.body) for v in (*inputs(n), *leaving(n))
+    }
+    e.begin_role(Role("block", 1, 1, None, outside), outliving=read)
     e.block(outside)
+    # The roles have variables of their own and know these by name only.
+    for value in read:
+        if e.storage.changes(value):
+            e.expressions[value] = e.array(value)
 
 
 def _start(e: HopperEmitter) -> None:
@@ -246,8 +269,10 @@ def _role(e: HopperEmitter, team: Team, numbered: int) -> None:
 def _drop_unused(e: HopperEmitter, start: int) -> None:
     """Take out the helper constants of a role that its body did not need, the last first."""
     for name in ("thread", "warp"):
-        text = "\n".join(e.lines[start:])
-        if len(re.findall(rf"\b{name}\b", text)) == 1:
+        text = "\n".join(
+            line for line in e.lines[start:] if not line.lstrip().startswith(("//", "#line"))
+        )
+        if f"const int {name} = " in text and len(re.findall(rf"\b{name}\b", text)) == 1:
             index = next(
                 i for i in range(start, len(e.lines)) if f"const int {name} = " in e.lines[i]
             )

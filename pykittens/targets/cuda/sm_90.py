@@ -10,6 +10,7 @@ from pykittens.ir.nodes import (
     Block,
     Call,
     For,
+    ForTasks,
     If,
     Kernel,
     Pipeline,
@@ -37,12 +38,13 @@ MAX_REGISTERS = 240  # what setmaxnreg is given at most
 
 
 def is_bulk(call: Call) -> bool:
-    """Whether the copy engine can carry a copy out; else the lanes of the warp do."""
+    """Whether the copy engine can carry a copy out; else the lanes of the warp do. It moves whole panels."""
     stores = call.op.effects.engine is Engine.COPY_OUT
-    ref = call.args["dst" if stores else "src"]
+    tile, ref = call.args["src" if stores else "dst"], call.args["dst" if stores else "src"]
     tensor = ref.tensor if isinstance(ref, TileRef) else ref
     assert isinstance(tensor, Global)
-    return tensor.type.aligned and (tensor.type.whole_rows or not stores)
+    whole = tile.cols % tile.type.layout.panel_cols == 0
+    return whole and tensor.type.aligned and (tensor.type.whole_rows or not stores)
 
 
 # -- threads and registers -------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def stage_copies(kernel: Kernel, acquire: Acquire) -> tuple[list[Call], bool]:
                     certain = certain and bulk and not repeated
                     if bulk:
                         once.append(node)
-            inside = repeated or isinstance(node, If | While | For)
+            inside = repeated or isinstance(node, If | While | For | ForTasks)
             for inner in blocks(node):
                 visit(inner, inside and not _holds(inner, acquire))
 

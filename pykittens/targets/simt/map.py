@@ -131,7 +131,7 @@ def lower_mask(e: Emitter, call: Call) -> None:
         if a["causal"]:
             offset = (
                 f" + {e.scalar(a['offset'])}"
-                if a["offset"] != 0 or isinstance(a["offset"], Value)
+                if isinstance(a["offset"], Value) or a["offset"] != 0
                 else ""
             )
             diagonal = f"{row} + tile_row<{cols}, {warps}>({i}, warp, lane){offset}"
