@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from pykittens.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -30,3 +32,12 @@ SETTINGS = (CACHE_DIR, NO_CACHE, SEED)
 def cache_dir() -> Path:
     """The folder of compiled kernels, with `~` expanded."""
     return Path(CACHE_DIR.read()).expanduser()
+
+
+def seed() -> int:
+    """The seed of the emulator's scheduler."""
+    text = SEED.read()
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentError(f"{SEED.variable} must be an integer, not {text!r}") from None

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pykittens.emulate.barriers import Copy
 from pykittens.emulate.memory import Array, GlobalTile, SharedRegion
 from pykittens.errors import AccessError, KernelError
@@ -239,14 +241,13 @@ class Group:
         share = dst.rows // len(peers)
         first = share * self.block.rank
         ring = self.block.rings[acquire.pipeline]
-        field = next(
-            name
-            for name, array in ring.stages[stage].items()
-            if dst.array is array or dst.array.base is array
-        )
+        at = dst.array.ctypes.data - ring.memory.ctypes.data
         for peer in peers:
             theirs = peer.rings[acquire.pipeline]
-            part = SharedRegion(theirs.stages[stage][field][first : first + share])
+            tile: Array = np.ndarray(
+                dst.array.shape, dst.array.dtype, theirs.memory.data, at, dst.array.strides
+            )
+            part = SharedRegion(tile[first : first + share])
             ring.full[stage].copies += 1
 
             def land(part: SharedRegion = part) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Array
-from pykittens.errors import DeadlockError
+from pykittens.errors import DeadlockError, LanguageError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Kernel, Tasks
 from pykittens.ir.orders import task_extents
@@ -55,6 +55,7 @@ def run(
             for block in blocks:
                 block.cluster = blocks
             _schedule(blocks, rng)
+            _check_drained(blocks)
 
 
 def _schedule(blocks: list[BlockRun], rng: random.Random) -> None:
@@ -74,6 +75,21 @@ def _schedule(blocks: list[BlockRun], rng: random.Random) -> None:
         index = rng.randrange(len(copies))
         copies[index].finish()
         del copies[index]
+
+
+def _check_drained(blocks: list[BlockRun]) -> None:
+    """Raise if a block has ended with stages filled that nobody drained: copies may still be landing in them."""
+    for block in blocks:
+        for pipeline in block.rings:
+            filled = max((g.turns[pipeline, "fill"] for g in block.groups), default=0)
+            drained = max((g.turns[pipeline, "drain"] for g in block.groups), default=0)
+            if filled != drained:
+                raise LanguageError(
+                    f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times",
+                    operands={"made at": pipeline.loc},
+                    loc=pipeline.loc,
+                    help="every stage that is filled must be drained before the block ends",
+                )
 
 
 def _deadlock(waiting: list[Group]) -> DeadlockError:

@@ -8,7 +8,19 @@ from typing import Any
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current, recording
-from pykittens.ir.nodes import Block, Carried, For, ForTasks, Loop, Tasks, While
+from pykittens.ir.nodes import (
+    Block,
+    Carried,
+    For,
+    ForTasks,
+    Loop,
+    Tasks,
+    While,
+    blocks,
+    inputs,
+    leaving,
+    walk,
+)
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import Scalar, Value, describe, handle
 from pykittens.lang.bindings import (
@@ -96,13 +108,13 @@ class _Loop(Construct):
             )
         if same(before, after) and param is before:
             return before
-        if after is MISSING and param is before:
+        if after is MISSING and not self._reads(name, before, param):
             return Undefined(
                 name, "holds a value of an inner loop or branch behind the run-time loop"
             )
         was, becomes = type_of(before), type_of(after)
         if was is None or was != becomes:
-            if param is not before or name.split("[")[0] in self.exposed:
+            if self._reads(name, before, param):
                 raise LanguageError(
                     f"`{name}` is carried round the loop and changes from {describe(before)} to {describe(after)}",
                     help="a name that the next pass reads keeps its type; `.to(...)` converts",
@@ -115,6 +127,13 @@ class _Loop(Construct):
         result = handle(was, name, self.node.loc)
         self.node.carried.append(Carried(before, param, after, result))
         return result
+
+    def _reads(self, name: str, before: Any, param: Any) -> bool:
+        """Whether a pass reads what the name holds at its head."""
+        if not isinstance(param, Value) or param is before:
+            return name.split("[")[0] in self.exposed
+        nodes = (n for block in blocks(self.node) for n in walk(block))
+        return any(param is v for n in nodes for v in (*inputs(n), *leaving(n)))
 
     def after(self) -> list[Any]:
         """Behind the loop: what each name holds."""

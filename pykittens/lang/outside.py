@@ -6,36 +6,68 @@ Recording bakes their values in, so a kernel whose constants have changed since 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import CellType, CodeType
+from functools import cached_property
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from pykittens.errors import is_user_file
 from pykittens.types.dtypes import DType
 
-_CONSTANTS = (bool, int, float, str, DType)
+_CONSTANTS = (bool, int, float, str, DType, type(None))
 
 
 class Outside:
-    """The names a function reads from outside, and their values now."""
+    """The names that a function, and the user's functions it calls, read from outside, and their values now.
+
+    Numbers, strings, dtypes and tuples of them are followed; items of lists and attributes of objects are not.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._globals: dict[str, Any] = function.__globals__
-        names = {n for code in _codes(function.__code__) for n in code.co_names}
-        # What is a module, a function or a dtype when the kernel is made stays one.
-        self._names = [n for n in sorted(names) if _changes(self._globals.get(n))]
-        self._cells: tuple[CellType, ...] = function.__closure__ or ()
-        self.is_empty = not self._names and not self._cells
+        self._function = function
+
+    @cached_property
+    def _places(self) -> tuple[list[tuple[dict[str, Any], str]], list[CellType]]:
+        """Globals and closure cells. Found at the first call: a module is then complete."""
+        names: list[tuple[dict[str, Any], str]] = []
+        cells: list[CellType] = []
+        for function in _reached(self._function, set()):
+            read = {n for code in _codes(function.__code__) for n in code.co_names}
+            known = function.__globals__
+            # What is a dtype when the kernel is first called stays one.
+            names += [(known, n) for n in sorted(read) if n in known and _changes(known[n])]
+            cells += function.__closure__ or ()
+        return names, cells
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to follow."""
+        return not any(self._places)
 
     def values(self) -> list[Any]:
-        """The constants as they are now; objects of other kinds are taken to stay what they are."""
-        found = [self._globals.get(n) for n in self._names]
-        for cell in self._cells:
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not bound yet
-                continue
-            if _is_constant(value):
-                found.append(value)
-        return found
+        """The constants as they are now, each with its type: 1, 1.0 and True are three."""
+        names, cells = self._places
+        found = [(type(v), v) for v in (known.get(n) for known, n in names)]
+        return found + [(type(v), v) for v in map(_contents, cells) if _is_constant(v)]
+
+
+def _reached(function: Any, seen: set[Any]) -> Iterator[FunctionType]:
+    """The function and the user's functions that it names, from them on."""
+    if not isinstance(function, FunctionType) or function in seen:
+        return
+    seen.add(function)
+    yield function
+    read = {n for code in _codes(function.__code__) for n in code.co_names}
+    named = [function.__globals__.get(n) for n in sorted(read)]
+    for other in (*named, *map(_contents, function.__closure__ or ())):
+        if isinstance(other, FunctionType) and is_user_file(other.__code__.co_filename):
+            yield from _reached(other, seen)
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return cell
 
 
 def _changes(value: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Grid, Kernel, Require, walk, written
+from pykittens.ir.nodes import Grid, Kernel, Require, Tasks, walk, written
 from pykittens.ir.values import Global, Value
 from pykittens.lang.trace import ScalarArg, TensorArg
 from pykittens.runtime.arrays import Array, Device, describe
@@ -220,6 +220,15 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
                 f"{kernel.name}: a grid of {points} blocks cannot be cut into clusters of {kernel.cluster}",
                 loc=kernel.launch.loc,
                 help="pk.persistent(...) gives clusters their shares of any number of tasks",
+            )
+    if isinstance(kernel.launch, Tasks) and kernel.launch.cluster_axis is not None:
+        axis, dims = kernel.launch.cluster_axis, kernel.launch.dims
+        extent = host_value(dims[axis], known)
+        if axis < len(dims) - 2 and extent % kernel.cluster:
+            raise ArgumentError(
+                f"{kernel.name}: {extent} tasks along axis {axis} cannot be shared by clusters of {kernel.cluster}",
+                loc=kernel.launch.loc,
+                help="only the last two axes of the tasks may end inside a cluster: those of a tensor have edges",
             )
     outputs = written(kernel)
     for name in outputs:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pykittens.errors import BackendError
+from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime import cache, cubin, nvrtc
 from pykittens.targets.emit import emit
@@ -95,7 +95,12 @@ class Compiled:
     def write(self, folder: str | Path) -> list[Path]:
         """Write the cubin, the PTX and the CUDA C++ to a folder; returns the files."""
         where = Path(folder)
-        where.mkdir(parents=True, exist_ok=True)
+        try:
+            where.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise ArgumentError(
+                f"`out` must be a folder, and {folder} cannot be one: {fault.strerror}"
+            ) from None
         stem = f"{self.source.name}.{self.arch}"
         parts = {"cubin": self.cubin, "ptx": self.ptx.encode(), "cu": self.source.text.encode()}
         for suffix, data in parts.items():

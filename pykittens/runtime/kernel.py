@@ -137,7 +137,7 @@ class KernelFunction:
             n: np.float32(v) if isinstance(v, float) else v for n, v in arguments.scalars.items()
         }
         tensors = {n: a.numpy() for n, a in arguments.tensors.items()}
-        machine.run(kernel, tensors, scalars, int(settings.SEED.read()) if seed is None else seed)
+        machine.run(kernel, tensors, scalars, settings.seed() if seed is None else seed)
 
     def _launch(
         self, args: tuple[Any, ...], constants: dict[str, Any], key: list[Any] | None

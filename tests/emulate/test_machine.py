@@ -150,3 +150,20 @@ def test_a_cluster_takes_neighbouring_points_of_a_grid_once():
     assert np.array_equal(x, expected)
     with pytest.raises(pk.KernelError, match="a grid of 3 blocks cannot be cut into clusters of 2"):
         increment(x[:3], x[:3])
+
+
+def test_a_stage_that_nobody_drains_is_told():
+    @pk.kernel
+    def wasteful(x, out):
+        ring = pk.pipeline(3, pk.st(bf16, 16, 16))
+        (row,) = pk.grid(1)
+        with pk.producer():
+            for i in range(3):
+                with ring.fill() as t:
+                    pk.load_async(t, x[i, 0])
+        with pk.storer(), ring.drain() as t:
+            pk.store_async(out[row, 0], t)
+
+    x = np.zeros((48, 16), ml_dtypes.bfloat16)
+    with pytest.raises(pk.KernelError, match="`ring` was filled 3 times and drained 1 times"):
+        wasteful(x, np.zeros_like(x))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests import kernels_flight
 from tests.kernels_matmul import VARIANTS, tiled_matmul
 
 torch = pytest.importorskip("torch")
@@ -20,3 +21,12 @@ def test_a_shape_of_tile_is_right(name):
         tiled_matmul(a, b, c, tiles=tiles)
         expected = a.double() @ (b.double().T if tiles.transposed else b.double())
         assert float((c.double() - expected).norm() / expected.norm()) <= 2.0**-8
+
+
+@pytest.mark.parametrize("way", kernels_flight.WAYS)
+def test_products_carried_round_a_loop(way):
+    a, b = (torch.randn(500, 1000, device="cuda").bfloat16() for _ in range(2))
+    c = torch.full((500, 500), torch.nan, device="cuda")
+    kernels_flight.carried_products(a, b, c, way=way)
+    exact = kernels_flight.expected(a.double(), b.double(), way)
+    assert float((c.double() - exact).abs().max()) <= 1e-3

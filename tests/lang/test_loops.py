@@ -270,3 +270,16 @@ def test_a_while_cannot_become_a_run_time_loop_after_its_first_pass():
         pk.KernelError, match="known in its first pass and a run-time value in a later"
     ):
         first(kernel, 3)
+
+
+def test_a_name_that_only_an_inner_loop_binds_anew_is_not_carried():
+    @pk.kernel(warps=1)
+    def reused(out):
+        (row,) = pk.grid(1)
+        p = 1.5
+        for i in pk.range(2):
+            for j in pk.range(2):
+                p = pk.zeros(pk.int32, 8) + i + j
+                pk.store(out[i * 2 + j], p)
+
+    assert stored(reused)[:4] == [0, 1, 1, 2]

@@ -14,6 +14,27 @@ def counting(out):
     pk.store(out[row], pk.zeros(pk.int32, 8) + STEP)
 
 
+def helper():
+    return FACTOR * 10
+
+
+@pk.kernel(warps=1)
+def helped(out):
+    """out = FACTOR * 10, by a helper, from a global bound below."""
+    (row,) = pk.grid(out.rows)
+    pk.store(out[row], pk.zeros(pk.int32, 8) + helper())
+
+
+FACTOR = 2
+
+
+@pk.kernel(warps=1)
+def typed(out):
+    """out = 1 where STEP is an int, 2 where it is a float."""
+    (row,) = pk.grid(out.rows)
+    pk.store(out[row], pk.zeros(pk.int32, 8) + (1 if isinstance(STEP, int) else 2))
+
+
 def written(kernel):
     out = np.zeros((2, 8), np.int32)
     kernel(out)
@@ -40,3 +61,15 @@ def test_a_changed_variable_of_the_enclosing_function_is_seen():
     assert written(inner) == 3
     step = 4
     assert written(inner) == 4
+
+
+def test_a_changed_global_of_a_helper_is_seen(monkeypatch):
+    assert written(helped) == 20
+    monkeypatch.setitem(globals(), "FACTOR", 7)
+    assert written(helped) == 70
+
+
+def test_a_number_of_another_type_is_another_constant(monkeypatch):
+    assert written(typed) == 1
+    monkeypatch.setitem(globals(), "STEP", 1.0)
+    assert written(typed) == 2

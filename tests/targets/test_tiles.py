@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pykittens.runtime import nvrtc
-from tests import kernels_pipeline
+from tests import kernels_flight, kernels_pipeline
 from tests.kernels_matmul import VARIANTS, tiled_matmul
 from tests.targets.compiling import matrix
 
@@ -63,3 +63,15 @@ def test_a_way_of_moving_tiles_compiles_clean(name, aligned):
     found = kernel.compile(*args, **constants).resources
     assert found.spills == ()
     assert found.frame == 0
+
+
+@pytest.mark.parametrize("way", kernels_flight.WAYS)
+def test_products_carried_round_a_loop_are_never_copied_in_flight(way):
+    a, b = (np.random.default_rng(i).standard_normal((100, 300)).astype(BF16) for i in (0, 1))
+    c = np.full((100, 100), np.nan, np.float32)
+    kernels_flight.carried_products(a, b, c, way=way)
+    exact = kernels_flight.expected(a.astype(np.float64), b.astype(np.float64), way)
+    assert np.abs(c - exact).max() <= 1e-4
+    if nvrtc.available() is None:
+        compiled = kernels_flight.carried_products.compile(a, b, c, way=way)
+        assert compiled.resources.spills == ()

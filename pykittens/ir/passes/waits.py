@@ -9,6 +9,8 @@ role once with the state of `flight.py`, loop bodies until the state at their he
    the next product on the same pipeline the pass waits for the older ones, so one product is always queued.
  - At most stages - 1 stages of a pipeline stay held; and before an acquire that other roles could not serve
    while stages are held back (`order.py` finds out), they are given back first.
+ - What a loop carries stays in flight over the back edge only where it is accumulated in place; else a copy
+   would read registers that a product still writes.
  - A product that reads registers made in a loop is completed at the back edge: the next pass writes them again.
  - A run-time `if` or `while`, and the end of a role, completes everything.
  - A tile in flight over a back edge may be accumulated into, or read after a wait for all; what is read after
@@ -258,7 +260,10 @@ class Placement:
 
     def loop(self, node: For | ForTasks) -> None:
         for c in node.carried:
-            if c in self.settled and isinstance(c.init, Value):
+            if not isinstance(c.init, Value):
+                continue
+            # What is used elsewhere, too, is copied to where the loop accumulates.
+            if c in self.settled or self.uses[c.init] > 1 or not self.in_place(c):
                 self.read(c.init, node)
         head = self.state.copy()
         for q in head.queue:
@@ -292,9 +297,23 @@ class Placement:
         for inner in original:
             self.node(inner)
         for c in node.carried:
-            if c in self.settled and isinstance(c.next, Value):
+            if isinstance(c.next, Value) and (c in self.settled or not self.in_place(c)):
                 self.read(c.next, node)
         # The next pass makes these registers anew.
         self.complete(lambda q: not made.isdisjoint(q.registers), node)
         done, self.out = self.out, outer
         return done
+
+    def in_place(self, carried: Carried) -> bool:
+        """Whether what goes round the loop is accumulated where it came in, so that no copy reads it in flight."""
+        value = carried.next
+        while value is not carried.param:
+            source = value.source if isinstance(value, Value) and self.uses[value] == 1 else None
+            match source:
+                case Call() if source.op.effects.accumulates:
+                    value = source.args[source.op.effects.accumulates]
+                case For() | ForTasks():
+                    value = next((c.init for c in source.carried if c.result is value), None)
+                case _:
+                    return False
+        return self.uses[carried.param] == 1
