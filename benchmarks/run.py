@@ -9,6 +9,7 @@ import argparse
 import datetime
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,12 @@ def call_costs() -> list[Row]:
     ]
 
 
+def driver_version() -> str:
+    """The version of the GPU's driver, as its own tool tells it."""
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()[0]
+
+
 def table(rows: list[Row]) -> str:
     """The rows as Markdown."""
     lines = [
@@ -291,6 +298,7 @@ def main() -> None:
     device = torch.cuda.get_device_properties(0)
     about = {
         "card": device.name,
+        "driver": driver_version(),
         "date": datetime.date.today().isoformat(),
         "pykittens": pk.__version__,
         "torch": torch.__version__,

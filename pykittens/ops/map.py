@@ -50,7 +50,15 @@ def map_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV | SCALAR:
     largest = max((a.type for a in values.values()), key=lambda t: len(t.shape))
     for name, a in values.items():
         if (reason := _misfit(a.type, largest)) is not None:
-            raise Mismatch(f"`{name}` {reason}")
+            plain = (
+                isinstance(a.type, RV) and a.type.spread is Spread.PLAIN and isinstance(largest, RT)
+            )
+            way = (
+                "load it as a tile: a tensor of stride 0 along the rows repeats one row"
+                if plain
+                else None
+            )
+            raise Mismatch(f"`{name}` {reason}", help=way)
     result: RT | RV | SCALAR = with_dtype(largest, bool_ if op.scalar.truth else dtype)
     return result
 

@@ -119,6 +119,17 @@ def test_every_dtype_is_copied(dtype):
         both(copy_any, [x], [torch.zeros_like(x)])
 
 
+def test_a_tensor_of_rank_1_is_one_row():
+    @pk.kernel(warps=1)
+    def doubled(x, y):
+        pk.grid(1)
+        t = pk.load(x, cols=pk.static(x.cols))
+        pk.store(y, t + t)
+
+    x = torch.randn(1000)
+    both(doubled, [x], [torch.full_like(x, torch.nan)])
+
+
 def test_a_scalar_kernel_argument_of_each_kind():
     @pk.kernel
     def kinds(y, number, factor, flag):
