@@ -1,15 +1,12 @@
-"""One block of a launch: its rings of shared memory, its copies under way and its groups."""
+"""One block of a launch: which tasks are its own, its rings of shared memory and its copies under way."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pykittens.emulate.barriers import Copy, Ring, shared_memory
-from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Array
-from pykittens.ir.nodes import Block, Call, Kernel, Pipeline, Role, takes, walk
-from pykittens.ir.values import Value
+from pykittens.ir.nodes import Call, Kernel, Pipeline, takes, walk
 
 
 class BlockRun:
@@ -19,7 +16,6 @@ class BlockRun:
         self,
         kernel: Kernel,
         tensors: Mapping[str, Array],
-        known: Mapping[Value, Any],
         extents: tuple[int, ...],
         index: int,
         count: int,
@@ -47,15 +43,6 @@ class BlockRun:
             )
             for p in kernel.pipelines
         }
-        env = dict(known)
-        if kernel.has_roles:
-            prologue = Group(self, roles[0], 0, env)
-            outside = Block([n for n in kernel.body.nodes if not isinstance(n, Role)])
-            for _ in prologue.run(outside):
-                pass
-        self.groups = [
-            Group(self, role, g, dict(env)) for role in roles for g in range(role.groups)
-        ]
 
 
 def _is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:

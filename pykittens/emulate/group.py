@@ -6,11 +6,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pykittens.emulate.barriers import Copy
+from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import Array, GlobalTile, SharedRegion
 from pykittens.errors import AccessError, KernelError
 from pykittens.ir.nodes import (
@@ -37,9 +38,6 @@ from pykittens.ir.op import Engine
 from pykittens.ir.orders import decode
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 from pykittens.types.tiles import SCALAR
-
-if TYPE_CHECKING:
-    from pykittens.emulate.block import BlockRun
 
 _ROW_MAJOR = Order("row_major")
 

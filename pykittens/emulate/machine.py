@@ -19,7 +19,7 @@ from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Array
 from pykittens.errors import DeadlockError, LanguageError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Kernel, Tasks
+from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 
@@ -49,18 +49,33 @@ def run(
     with np.errstate(all="ignore"):
         for cluster in range(clusters):
             blocks = [
-                BlockRun(kernel, tensors, known, extents, cluster, clusters, rank)
+                BlockRun(kernel, tensors, extents, cluster, clusters, rank)
                 for rank in range(kernel.cluster)
             ]
             for block in blocks:
                 block.cluster = blocks
-            _schedule(blocks, rng)
-            _check_drained(blocks)
+            groups = [g for block in blocks for g in _groups(kernel, block, known)]
+            _schedule(groups, blocks, rng)
+            _check_drained(groups, kernel.pipelines)
 
 
-def _schedule(blocks: list[BlockRun], rng: random.Random) -> None:
-    """Run the groups of blocks that work together to their end."""
-    waiting = [group for block in blocks for group in block.groups]
+def _groups(kernel: Kernel, block: BlockRun, known: Mapping[Value, Any]) -> list[Group]:
+    """The groups of a block; what stands outside the roles has been computed for all of them."""
+    env = dict(known)
+    if kernel.has_roles:
+        outside = Block([n for n in kernel.body.nodes if not isinstance(n, Role)])
+        for _ in Group(block, kernel.roles[0], 0, env).run(outside):
+            pass
+    return [
+        Group(block, role, number, dict(env))
+        for role in kernel.roles
+        for number in range(role.groups)
+    ]
+
+
+def _schedule(groups: list[Group], blocks: list[BlockRun], rng: random.Random) -> None:
+    """Run groups that work together to their end, the copies of their blocks as late as they may land."""
+    waiting = list(groups)
     while waiting:
         ready = [g for g in waiting if g.ready()]
         if ready:
@@ -77,19 +92,18 @@ def _schedule(blocks: list[BlockRun], rng: random.Random) -> None:
         del copies[index]
 
 
-def _check_drained(blocks: list[BlockRun]) -> None:
-    """Raise if a block has ended with stages filled that nobody drained: copies may still be landing in them."""
-    for block in blocks:
-        for pipeline in block.rings:
-            filled = max((g.turns[pipeline, "fill"] for g in block.groups), default=0)
-            drained = max((g.turns[pipeline, "drain"] for g in block.groups), default=0)
-            if filled != drained:
-                raise LanguageError(
-                    f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times",
-                    operands={"made at": pipeline.loc},
-                    loc=pipeline.loc,
-                    help="every stage that is filled must be drained before the block ends",
-                )
+def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
+    """Raise if blocks have ended with stages filled that nobody drained: copies may still be landing in them."""
+    for pipeline in pipelines:
+        filled = max(g.turns[pipeline, "fill"] for g in groups)
+        drained = max(g.turns[pipeline, "drain"] for g in groups)
+        if filled != drained:
+            raise LanguageError(
+                f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times",
+                operands={"made at": pipeline.loc},
+                loc=pipeline.loc,
+                help="every stage that is filled must be drained before the block ends",
+            )
 
 
 def _deadlock(waiting: list[Group]) -> DeadlockError:
