@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import importlib.util
 import json
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import torch  # noqa: E402
 from protocol import buffer_count, burst, call_cost, isolated  # noqa: E402
 
 import pykittens as pk  # noqa: E402
+from pykittens.cli.examples import module  # noqa: E402
 from pykittens.kernels.rms_norm import rms_norm_rows  # noqa: E402
 
 Row = dict[str, Any]
@@ -28,14 +28,7 @@ Row = dict[str, Any]
 
 def load_example(stem: str) -> Any:
     """The module of an example, by its file name without the ending."""
-    spec = importlib.util.spec_from_file_location(
-        f"example_{stem}", ROOT / "examples" / f"{stem}.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module(ROOT / "examples", stem)
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from pykittens.cli.examples import module
 from pykittens.runtime import driver, nvrtc
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,14 +59,4 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def example() -> Callable[[str], ModuleType]:
     """`example("03_matmul")` is that example as a module."""
 
-    @functools.cache
-    def load(stem: str) -> ModuleType:
-        path = EXAMPLES / f"{stem}.py"
-        spec = importlib.util.spec_from_file_location(f"example_{stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    return functools.cache(functools.partial(module, EXAMPLES))

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -105,14 +106,20 @@ def folder() -> Path | None:
     return next((f for f in (beside, Path.cwd() / "examples") if (f / "01_add.py").is_file()), None)
 
 
-def load(folder: Path, example: Example) -> Loaded:
-    """The kernel and the reference that the file of an example holds."""
-    spec = importlib.util.spec_from_file_location(f"example_{example.name}", folder / example.file)
+def module(folder: Path, stem: str) -> ModuleType:
+    """The file of an example as a module, by its name without the ending."""
+    spec = importlib.util.spec_from_file_location(f"example_{stem}", folder / f"{stem}.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return Loaded(getattr(module, example.name), module.reference)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def load(folder: Path, example: Example) -> Loaded:
+    """The kernel and the reference that the file of an example holds."""
+    found = module(folder, example.file.removesuffix(".py"))
+    return Loaded(getattr(found, example.name), found.reference)
 
 
 def arrays(example: Example, sizes: Shape) -> list[Array]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pykittens.emulate.barriers import Copy, Ring, shared_memory
 from pykittens.emulate.memory import Array
-from pykittens.ir.nodes import Call, Kernel, Pipeline, takes, walk
+from pykittens.ir.nodes import Kernel, is_multicast, takes
 
 
 class BlockRun:
@@ -32,7 +32,7 @@ class BlockRun:
             for side in ("fill", "drain")
         }
         # A stage that the other blocks of a cluster write to is free when their consumers are done, too.
-        self.shared_rings = {p for p in kernel.pipelines if _is_multicast(kernel, p)}
+        self.shared_rings = {p for p in kernel.pipelines if is_multicast(kernel, p)}
         memory = shared_memory(kernel.pipelines)
         self.rings = {
             p: Ring(
@@ -43,12 +43,3 @@ class BlockRun:
             )
             for p in kernel.pipelines
         }
-
-
-def _is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
-    return any(
-        isinstance(n, Call)
-        and n.args.get("multicast")
-        and n.args["dst"].stage.acquire.pipeline is pipeline
-        for n in walk(kernel.body)
-    )

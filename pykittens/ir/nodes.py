@@ -395,6 +395,16 @@ def takes(block: Block, pipeline: Pipeline, side: Side) -> bool:
     )
 
 
+def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
+    """Whether other blocks of the cluster write to the stages of a pipeline."""
+    return any(
+        isinstance(n, Call)
+        and n.args.get("multicast")
+        and n.args["dst"].stage.acquire.pipeline is pipeline
+        for n in walk(kernel.body)
+    )
+
+
 def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
     found: dict[str, None] = {}

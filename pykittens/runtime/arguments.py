@@ -213,6 +213,25 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
             raise ArgumentError(
                 f"{kernel.name}: {node.message}", operands=shown | arguments.scalars, loc=node.loc
             )
+    _check_clusters(kernel, known)
+    outputs = written(kernel)
+    for name in outputs:
+        array = arguments.tensors[name]
+        if not array.writable:
+            raise ArgumentError(
+                f"{kernel.name}: `{name}` is written and is read-only", operands={name: array}
+            )
+        repeated = any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True))
+        if repeated and 0 not in array.shape:
+            raise ArgumentError(
+                f"{kernel.name}: `{name}` is written and has an axis of stride 0",
+                operands={name: array},
+            )
+    check_aliasing(kernel.name, outputs, arguments.tensors, kernel.inplace)
+
+
+def _check_clusters(kernel: Kernel, known: Mapping[Value, Any]) -> None:
+    """Refuse work that the clusters of a kernel cannot share evenly, where the rest would lie outside a tensor."""
     if isinstance(kernel.launch, Grid) and kernel.cluster > 1:
         points = prod(int(host_value(d, known)) for d in kernel.launch.dims)
         if points % kernel.cluster:
@@ -230,20 +249,6 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
                 loc=kernel.launch.loc,
                 help="only the last two axes of the tasks may end inside a cluster: those of a tensor have edges",
             )
-    outputs = written(kernel)
-    for name in outputs:
-        array = arguments.tensors[name]
-        if not array.writable:
-            raise ArgumentError(
-                f"{kernel.name}: `{name}` is written and is read-only", operands={name: array}
-            )
-        repeated = any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True))
-        if repeated and 0 not in array.shape:
-            raise ArgumentError(
-                f"{kernel.name}: `{name}` is written and has an axis of stride 0",
-                operands={name: array},
-            )
-    check_aliasing(kernel.name, outputs, arguments.tensors, kernel.inplace)
 
 
 def check_aliasing(

@@ -14,7 +14,7 @@ from pykittens import settings
 from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Kernel, written
+from pykittens.ir.nodes import Kernel
 from pykittens.ir.passes import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.control import rewrite
@@ -25,7 +25,6 @@ from pykittens.runtime.arguments import (
     Arguments,
     Parameters,
     check,
-    check_aliasing,
     check_requirements,
     known_values,
 )
@@ -153,7 +152,6 @@ class KernelFunction:
         check_requirements(kernel, arguments, known)
         stream = current_stream(ordinal)
         plan = make_plan(self._load(kernel, ordinal, stream), arguments, known)
-        check_aliasing(self.parameters.name, written(kernel), arguments.tensors, kernel.inplace)
         order = self.parameters.positional
         values = [
             arguments.tensors[n].address if n in arguments.tensors else arguments.scalars[n]

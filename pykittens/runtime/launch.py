@@ -92,7 +92,7 @@ class Plan:
         self.last = arguments
 
     def overlaps(self, arguments: list[Any]) -> bool:
-        """Whether an output may share memory with another argument; `check_aliasing` then decides."""
+        """Whether an output may share memory with another argument; `check_requirements` then decides."""
         for i, j, reach_i, reach_j in self.aliases:
             a, b = arguments[i], arguments[j]
             if a < b + reach_j and b < a + reach_i:

@@ -41,6 +41,7 @@ from pykittens.targets.source import (
     Slot,
     ascii_name,
     float_literal,
+    scalar_type,
 )
 from pykittens.targets.storage import Storage
 from pykittens.targets.target import Target
@@ -68,6 +69,7 @@ class Emitter:
         self.maps: dict[MapSlot, str] = {}
         self.slots: dict[Slot, str] = {}
         self.expressions: dict[Value, str] = {v: str(n) for v, n in kernel.statics}
+        self.arguments = _scalar_arguments(kernel)
         self.needed, self.uses = _needed(kernel)
         self.instructions: dict[str, str] = {}  # generated device functions by name
         self.line_now = 0
@@ -149,13 +151,8 @@ class Emitter:
         assert isinstance(value, Scalar), value
         if value in self.expressions:
             return self.expressions[value]
-        for param in self.kernel.params:
-            if isinstance(param, Global):
-                for axis, extent in enumerate(param.extents):
-                    if extent is value:
-                        return self.parameter(Slot("extent", param.name, axis), value.name)
-            elif param is value:
-                return self.parameter(Slot("scalar", param.name, dtype=param.dtype), param.name)
+        if value in self.arguments:
+            return self.parameter(self.arguments[value], value.name)
         return self.names(self.storage.find(value))
 
     def array(self, value: Value) -> str:
@@ -204,12 +201,23 @@ class Emitter:
         if leader in self._declared or leader not in self.storage.declared_in:
             return
         self._declared.add(leader)
-        name, c_type = self.names(leader), C_TYPES[leader.dtype.name]
-        if isinstance(leader, Scalar):
-            self.line(f"{'float' if leader.dtype.is_float else c_type} {name};")
-        else:
-            count = self.registers(leader) // (2 if self.is_packed(leader) else 1)
-            self.line(f"{c_type} {name}[{count}];")
+        self.line(self.declaration(leader, self.names(leader)) + ";")
+
+    def declaration(self, value: Value, name: str) -> str:
+        """The type and name of a variable that holds a value."""
+        if isinstance(value, Scalar):
+            return f"{scalar_type(value.dtype)} {name}"
+        return f"{C_TYPES[value.dtype.name]} {name}[{self.array_length(value)}]"
+
+    def array_length(self, value: Value) -> int:
+        """Elements of the array of a register tile or vector: two of 16 bits share one."""
+        return self.registers(value) // (2 if self.is_packed(value) else 1)
+
+    def copy_registers(self, source: str, to: str, like: Value) -> None:
+        """Copy one array to another of the same type."""
+        self.line(
+            f"UNROLL for (int i = 0; i < {self.array_length(like)}; ++i) {to}[i] = {source}[i];"
+        )
 
     def copy(self, source: Any, to: Value) -> None:
         """Copy a value to the variable of another, unless it is the same."""
@@ -218,10 +226,7 @@ class Emitter:
         if isinstance(to, Scalar):
             self.line(f"{self.array(to)} = {self.scalar(source)};")
             return
-        count = self.registers(to) // (2 if self.is_packed(to) else 1)
-        self.line(
-            f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(to)}[i] = {self.array(source)}[i];"
-        )
+        self.copy_registers(self.array(source), self.array(to), to)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -306,8 +311,7 @@ class Emitter:
             or any(map(self.storage.changes, inputs_of(result)))
         ):
             self.at(loc)
-            c_type = "float" if result.dtype.is_float else C_TYPES[result.dtype.name]
-            self.line(f"const {c_type} {self.array(result)} = {expression};")
+            self.line(f"const {self.declaration(result, self.array(result))} = {expression};")
         else:
             self.expressions[result] = f"({expression})"
 
@@ -376,24 +380,16 @@ class Emitter:
         with self.braces("{"):
             held = [self.unique("next") for _ in moves]
             for (source, to), name in zip(moves, held, strict=True):
-                c_type = C_TYPES[to.dtype.name]
                 if isinstance(to, Scalar):
-                    c_type = "float" if to.dtype.is_float else c_type
-                    self.line(f"const {c_type} {name} = {self.scalar(source)};")
+                    self.line(f"const {self.declaration(to, name)} = {self.scalar(source)};")
                 else:
-                    count = self.registers(to) // (2 if self.is_packed(to) else 1)
-                    self.line(f"{c_type} {name}[{count}];")
-                    self.line(
-                        f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {self.array(source)}[i];"
-                    )
+                    self.line(self.declaration(to, name) + ";")
+                    self.copy_registers(self.array(source), name, to)
             for (_, to), name in zip(moves, held, strict=True):
                 if isinstance(to, Scalar):
                     self.line(f"{self.array(to)} = {name};")
                 else:
-                    count = self.registers(to) // (2 if self.is_packed(to) else 1)
-                    self.line(
-                        f"UNROLL for (int i = 0; i < {count}; ++i) {self.array(to)}[i] = {name}[i];"
-                    )
+                    self.copy_registers(name, self.array(to), to)
 
     def while_loop(self, node: While) -> None:
         self.at(node.loc)
@@ -428,6 +424,17 @@ class Emitter:
 def inputs_of(scalar: Value) -> list[Any]:
     """What a scalar is computed from."""
     return list(scalar.source.args.values()) if isinstance(scalar.source, Call) else []
+
+
+def _scalar_arguments(kernel: Kernel) -> dict[Value, Slot]:
+    """The parameter that each extent and each scalar argument of a kernel comes in."""
+    found: dict[Value, Slot] = {}
+    for param in kernel.params:
+        if isinstance(param, Global):
+            found |= {e: Slot("extent", param.name, axis) for axis, e in enumerate(param.extents)}
+        else:
+            found[param] = Slot("scalar", param.name, dtype=param.dtype)
+    return found
 
 
 def _made_in(node: Node) -> set[Value]:

@@ -11,6 +11,7 @@ from pykittens.ir.text import Names
 from pykittens.ir.values import Value
 from pykittens.types.dtypes import DType
 
+# A register of a tile or vector: 16-bit floats lie in pairs.
 C_TYPES = {"f32": "float", "int32": "int", "bool": "bool", "bf16": "u32", "f16": "u32"}
 # Words of C++ and CUDA, and the names that lowerings give to variables of their own.
 RESERVED = (
@@ -92,3 +93,8 @@ def float_literal(value: float) -> str:
         return "as_float(0x7f800000u)" if value > 0 else "as_float(0xff800000u)"
     text = repr(float(value))
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
+
+
+def scalar_type(dtype: DType) -> str:
+    """The type of one number, in which 16-bit floats are computed, too."""
+    return dtype.kind  # float, int and bool are C++'s own words

@@ -69,17 +69,10 @@ class HopperEmitter(Emitter):
             for n in walk(self.role.body)
         )
 
-    def reads_by_lanes(self, pipeline: Pipeline) -> bool:
-        """Whether lanes of a warp read the stages with ordinary loads, so that they must agree before it goes back."""
+    def stores_out(self, bulk: bool) -> bool:
+        """Whether the role stores stages to tensors, by the copy engine (bulk) or by its lanes."""
         return any(
-            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT and not is_bulk(n)
-            for n in walk(self.role.body)
-        )
-
-    def bulk_stores(self) -> bool:
-        """Whether the role has bulk stores to wait for."""
-        return any(
-            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT and is_bulk(n)
+            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT and is_bulk(n) is bulk
             for n in walk(self.role.body)
         )
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Acquire, GiveBack, Leave, Node, WaitProducts, WaitStores
+from pykittens.ir.nodes import (
+    Acquire,
+    GiveBack,
+    Leave,
+    Node,
+    WaitProducts,
+    WaitStores,
+    is_multicast,
+)
 from pykittens.targets.cuda.emitter import HopperEmitter
-from pykittens.targets.cuda.sm_90 import SM_90, is_multicast, stage_copies
+from pykittens.targets.cuda.sm_90 import SM_90, stage_copies
 from pykittens.targets.emitter import Emitter
 
 
@@ -21,7 +29,7 @@ def write_node(e: Emitter, node: Node) -> None:
         case WaitProducts():
             _wait_products(e, node)
         case WaitStores():
-            if e.bulk_stores():
+            if e.stores_out(bulk=True):
                 e.line("stores_wait_read();" if node.read else "stores_wait();")
         case _:
             raise AssertionError(f"sm_90 has no code for {type(node).__name__}")
@@ -45,7 +53,7 @@ def _acquire(e: HopperEmitter, node: Acquire) -> None:
     if side == "fill":
         full = e.full_barrier(node)
         e.line(f"const u32 {full} = {ring}_full + 8 * {turn}.stage;")
-        if e.team_lanes == 1 and not e.arms_each_copy(node):
+        if not e.arms_each_copy(node):
             copies, _ = stage_copies(e.kernel, node)
             total = sum(c.args["dst"].type.bytes for c in copies)
             e.line(f"barrier_arrive_expect({full}, {total});")
@@ -74,7 +82,8 @@ def _give_back(e: HopperEmitter, node: GiveBack) -> None:
     else:
         arrive = f"barrier_arrive({empty});"
     if e.team_lanes == 32:
-        if e.reads_by_lanes(node.pipeline):
+        # Lanes that read the stage with ordinary loads must agree before it goes back.
+        if e.stores_out(bulk=False):
             e.line("__syncwarp();")
         arrive = (
             f"if (lane == 0) {arrive}"

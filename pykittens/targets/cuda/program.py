@@ -23,7 +23,7 @@ from pykittens.targets.cuda.sm_90 import Team, arrivals, teams, thread_count
 from pykittens.targets.simt import map as simt_map
 from pykittens.targets.simt import memory, reduce
 from pykittens.targets.simt.memory import MEMORY_TYPES
-from pykittens.targets.source import FUNCTIONS, Slot, Source
+from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
 from pykittens.targets.target import Target
 
 # Importing them fills the table of lowerings.
@@ -86,7 +86,7 @@ def _parameter(slot: Slot, name: str, outputs: set[str]) -> str:
             return f"int {name}"
         case "scalar":
             assert slot.dtype is not None
-            return f"{ {'float': 'float', 'int': 'int', 'bool': 'bool'}[slot.dtype.kind] } {name}"
+            return f"{scalar_type(slot.dtype)} {name}"
 
 
 # -- shared memory ---------------------------------------------------------------------------------

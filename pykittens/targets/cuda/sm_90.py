@@ -15,8 +15,11 @@ from pykittens.ir.nodes import (
     Kernel,
     Pipeline,
     Role,
+    Side,
     While,
     blocks,
+    is_multicast,
+    takes,
     walk,
 )
 from pykittens.ir.op import Engine
@@ -151,32 +154,10 @@ def register_budgets(kernel: Kernel, service: list[Role], working: list[Role]) -
 # -- pipelines -------------------------------------------------------------------------------------
 
 
-def takers(kernel: Kernel, pipeline: Pipeline, side: str) -> list[Role]:
-    """The roles that fill or drain a pipeline."""
-    return [
-        r
-        for r in kernel.roles
-        if any(
-            isinstance(n, Acquire) and n.pipeline is pipeline and n.side == side
-            for n in walk(r.body)
-        )
-    ]
-
-
-def arrivals(kernel: Kernel, pipeline: Pipeline, side: str) -> int:
+def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side) -> int:
     """Arrivals that complete a barrier of a stage: one a warp of each group that takes part."""
     blocks_ = kernel.cluster if side == "drain" and is_multicast(kernel, pipeline) else 1
-    return blocks_ * sum(r.groups * r.warps for r in takers(kernel, pipeline, side))
-
-
-def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
-    """Whether other blocks of the cluster write to the stages."""
-    return any(
-        isinstance(n, Call)
-        and n.args.get("multicast")
-        and n.args["dst"].stage.acquire.pipeline is pipeline
-        for n in walk(kernel.body)
-    )
+    return blocks_ * sum(r.groups * r.warps for r in kernel.roles if takes(r.body, pipeline, side))
 
 
 def stage_copies(kernel: Kernel, acquire: Acquire) -> tuple[list[Call], bool]:

@@ -9,6 +9,7 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
+from pykittens.targets.source import scalar_type
 from pykittens.types.tiles import RT, RV, Spread
 
 
@@ -87,7 +88,7 @@ def lower_where(e: Emitter, call: Call) -> None:
 def lower_to(e: Emitter, call: Call) -> None:
     x = call.args["x"]
     (result,) = call.results
-    kind = {"float": "float", "int": "int", "bool": "bool"}[result.dtype.kind]
+    kind = scalar_type(result.dtype)
     convert = "{}" if x.dtype.kind == result.dtype.kind else f"({kind})({{}})"
     if isinstance(result, Scalar):
         e.define_scalar(result, convert.format(e.scalar(x)), call.loc)

@@ -8,7 +8,7 @@ from pykittens.ops.reduce import Reduction
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.source import C_TYPES, float_literal
+from pykittens.targets.source import float_literal, scalar_type
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 
@@ -19,10 +19,6 @@ def _identity(meaning: Reduction, dtype: DType) -> str:
     if dtype.is_float:
         return float_literal(meaning.identity)
     return INT_MIN if meaning.identity < 0 else str(int(meaning.identity))
-
-
-def _number(dtype: DType) -> str:
-    return "float" if dtype.is_float else C_TYPES[dtype.name]
 
 
 @SIMT.lower("row_reduce")
@@ -64,7 +60,7 @@ def lower_vector_reduce(e: Emitter, call: Call) -> None:
         total = e.array(result)
         e.line(f"{total} = {_identity(meaning, vector.dtype)};")
     else:
-        e.line(f"{_number(result.dtype)} {total} = {_identity(meaning, vector.dtype)};")
+        e.line(f"{scalar_type(result.dtype)} {total} = {_identity(meaning, vector.dtype)};")
     joined = meaning.c.format(total, e.element(vector, "i", vector))
     threads = warps * 32
     whole = length // (chunk * threads) * chunk  # registers that hold no padding in any thread
@@ -82,7 +78,7 @@ def lower_vector_reduce(e: Emitter, call: Call) -> None:
 
 def _across_warps(e: Emitter, total: str, meaning: Reduction, dtype: DType) -> None:
     """Join one value a warp through shared memory; every thread of the group gets the result."""
-    number, warps = _number(dtype), e.role.warps
+    number, warps = scalar_type(dtype), e.role.warps
     scratch = f"(({number}*)(shared + {e.scratch()}))"
     e.line(f"if (lane == 0) {scratch}[warp] = {total};")
     e.line(f"group_sync({e.group_barrier}, {warps * 32});")
