@@ -16,9 +16,11 @@ from pykittens.lang.roles import consumers, producer, storer, warpgroups, warps
 from pykittens.lang.std import inf, log2e, normalize, online_softmax
 from pykittens.lang.trace import make_static as static
 from pykittens.lang.trace import require
+from pykittens.ops.arithmetic import maximum, minimum
 from pykittens.ops.async_copy import load_async, store_async
+from pykittens.ops.compare import where
 from pykittens.ops.convert import zeros
-from pykittens.ops.map import exp, exp2, maximum, minimum, rsqrt, where
+from pykittens.ops.functions import exp, exp2, rsqrt
 from pykittens.ops.mask import mask
 from pykittens.ops.memory import load, store
 from pykittens.ops.mma import mma_AB, mma_ABt
@@ -27,11 +29,31 @@ from pykittens.ops.reduce import row_max, row_sum
 from pykittens.ops.reduce import sum_ as sum
 from pykittens.ops.scalars import cdiv
 from pykittens.runtime.kernel import kernel
-from pykittens.types.dtypes import bf16, bool_, f16, f32, int32
+from pykittens.types.dtypes import (
+    bf16,
+    bool_,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    int8,
+    int32,
+    int64,
+    uint8,
+)
+from pykittens.types.tiles import per_column, per_row, plain
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "plain",
+    "per_column",
+    "per_row",
+    "uint8",
+    "int64",
+    "int8",
+    "e5m2",
+    "e4m3",
     "KernelError",
     "bf16",
     "bool_",

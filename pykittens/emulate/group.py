@@ -281,10 +281,10 @@ def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
         return result
     match value.dtype.kind:
         case "int":
-            if not -(2**31) <= result < 2**31:
+            if not value.dtype.least <= result <= value.dtype.largest:
                 what = f"{node.op.name}: " if node is not None else ""
                 raise AccessError(
-                    f"{what}{int(result)} overflows an int32", loc=getattr(node, "loc", None)
+                    f"{what}{int(result)} overflows an {value.dtype}", loc=getattr(node, "loc", None)
                 )
             return int(result)
         case "bool":

@@ -21,7 +21,7 @@ def poison(dtype: DType) -> Any:
         case "float":
             return dtype.numpy.type(np.nan)
         case "int":
-            return np.int32(POISON_INT)
+            return np.int64(POISON_INT).astype(dtype.numpy)
         case "bool":
             return np.True_
 

@@ -6,7 +6,9 @@ import math
 
 from pykittens.ir.values import RegTile, RegVector
 from pykittens.lang.control import function
-from pykittens.ops.map import exp2, maximum, where
+from pykittens.ops.arithmetic import maximum
+from pykittens.ops.compare import where
+from pykittens.ops.functions import exp2
 from pykittens.ops.reduce import row_max, row_sum
 from pykittens.types.dtypes import DType
 

@@ -10,7 +10,7 @@ from pykittens.ir.build import current
 from pykittens.ir.op import Effects, Family, Mismatch, Op
 from pykittens.ir.values import RegTile, RegVector, Scalar, describe
 from pykittens.ops.core import op
-from pykittens.types.dtypes import DType
+from pykittens.types.dtypes import DType, converted
 from pykittens.types.layouts import plain_registers
 from pykittens.types.tiles import RT, RV, SCALAR, Spread, with_dtype
 
@@ -72,7 +72,11 @@ def zeros(dtype: DType, rows: int, cols: int | None = None) -> Any:
 
 @op(operator="to", effects=Effects(narrows=True))
 def to(x: Any, dtype: DType) -> Any:
-    """x with each element rounded to the nearest value of `dtype`, ties to even; float to int truncates."""
+    """x with each element rounded to the nearest value of `dtype`, ties to even.
+
+    To fp8 it saturates, infinities included, and NaN stays. Float to int truncates and saturates, NaN gives 0; int to
+    a narrower int wraps. To bool: whether it is not 0.
+    """
 
 
 @to.type
@@ -86,7 +90,7 @@ def _to_type(x: Any, dtype: Any) -> RT | RV | SCALAR:
 
 @to.numpy
 def _to_numpy(x: Any, dtype: DType) -> Any:
-    return np.asarray(x).astype(dtype.numpy)[()]
+    return converted(x, dtype)[()]
 
 
 @op(operator="columns")

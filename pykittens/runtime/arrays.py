@@ -22,7 +22,13 @@ from pykittens.runtime import driver
 Device = Literal["cpu"] | tuple[Literal["cuda"], int]
 
 # The language's short names; any other dtype keeps its own, for error texts.
-_SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+_SHORT = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
 _LONG = {short: long for long, short in _SHORT.items()}
 
 

@@ -12,7 +12,9 @@ from pykittens.errors import BackendError
 from pykittens.runtime import driver
 
 MAP_BYTES, _MAP_ALIGNMENT = 128, 64
-_MAP_DTYPE = {"bool": 0, "int32": 3, "f16": 6, "f32": 7, "bf16": 9}
+_MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
+    name: 0 for name in ("bool", "e4m3", "e5m2", "int8", "uint8")
+}
 _MAP_SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}
 _L2_PROMOTION_256 = 3  # a miss brings 256 bytes into L2
 

@@ -40,12 +40,14 @@ from pykittens.targets.source import (
     MapSlot,
     Slot,
     ascii_name,
-    float_literal,
+    number,
+    rounded_scalar,
     scalar_type,
 )
 from pykittens.targets.storage import Storage
 from pykittens.targets.target import Target
 from pykittens.targets.tasks import coordinates, task_index
+from pykittens.types.dtypes import DType
 from pykittens.types.layouts import (
     col_vector_registers,
     plain_registers,
@@ -77,8 +79,7 @@ class Emitter:
         self.storage: Storage
         self.group_barrier = "1"  # the named barrier of the group that runs the role
         self.group_number = "0"  # its number among the groups of the block
-        self.scratch_at = 0  # where shared memory for joining the warps of a group starts
-        self.uses_scratch = False
+        self.scratch_bytes = 0  # of shared memory a group has to join its warps
 
     # -- text ----------------------------------------------------------------------------------
 
@@ -102,10 +103,10 @@ class Emitter:
             if source := loc.text.strip():
                 self.line(f"// {source.rstrip(chr(92))}")
 
-    def scratch(self) -> str:
-        """Byte offset of 128 bytes of shared memory that belong to the group."""
-        self.uses_scratch = True
-        return f"{self.scratch_at} + {self.group_number} * 128"
+    def scratch(self, size: int = 128) -> str:
+        """Byte offset of `size` bytes of shared memory that belong to the group, at a multiple of 128."""
+        self.scratch_bytes = max(self.scratch_bytes, -(-size // 128) * 128)
+        return f"SCRATCH + {self.group_number} * SCRATCH_BYTES"
 
     # -- names and operands --------------------------------------------------------------------
 
@@ -142,12 +143,8 @@ class Emitter:
 
     def scalar(self, value: Any) -> str:
         """A scalar operand as a C++ expression."""
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int):
-            return str(value)
-        if isinstance(value, float):
-            return float_literal(value)
+        if not isinstance(value, Value):
+            return number(value)
         assert isinstance(value, Scalar), value
         if value in self.expressions:
             return self.expressions[value]
@@ -174,26 +171,25 @@ class Emitter:
             case _:
                 return 1
 
-    def element(self, operand: Any, index: str, shape: Value) -> str:
-        """Element `index` of an operand, as the type it is computed in, beside a value of this shape."""
+    def element(self, operand: Any, index: str, shape: Value, dtype: DType | None = None) -> str:
+        """Element `index` of an operand, as the type it is computed in, beside a value of this shape.
+
+        A Python number takes `dtype`, that of `shape` if not said.
+        """
         if not isinstance(operand, RegTile | RegVector):
-            if (
-                isinstance(operand, int | float)
-                and not isinstance(operand, bool)
-                and shape.dtype.is_float
-            ):
-                return float_literal(float(shape.dtype.numpy.type(operand)))
-            return self.scalar(operand)
+            if isinstance(operand, Value):
+                return self.scalar(operand)
+            return number(operand, dtype or shape.dtype)
         if isinstance(shape.type, RT) and isinstance(operand.type, RV):
             place = "row_of" if operand.type.spread is Spread.PER_ROW else "col_of"
             index = f"{place}<{shape.type.cols}>({index})"
-        if operand.dtype.bits == 16:
-            return f"from_{operand.dtype}({self.array(operand)}[({index}) / 2], {index})"
+        if (packing := operand.dtype.packing) > 1:
+            return f"from_{operand.dtype}({self.array(operand)}[({index}) / {packing}], {index})"
         return f"{self.array(operand)}[{index}]"
 
     def is_packed(self, value: Value) -> bool:
-        """Whether two elements share a register."""
-        return value.dtype.bits == 16 and not isinstance(value, Scalar)
+        """Whether several elements share a register."""
+        return value.dtype.packing > 1 and not isinstance(value, Scalar)
 
     def declare(self, value: Value) -> None:
         """Declare the variables of a value's block that have not been."""
@@ -210,8 +206,8 @@ class Emitter:
         return f"{C_TYPES[value.dtype.name]} {name}[{self.array_length(value)}]"
 
     def array_length(self, value: Value) -> int:
-        """Elements of the array of a register tile or vector: two of 16 bits share one."""
-        return self.registers(value) // (2 if self.is_packed(value) else 1)
+        """Elements of the array of a register tile or vector: two of 16 bits, four of 8 bits share one."""
+        return -(-self.registers(value) // value.dtype.packing)
 
     def copy_registers(self, source: str, to: str, like: Value) -> None:
         """Copy one array to another of the same type."""
@@ -299,8 +295,7 @@ class Emitter:
 
         A constant where it is named, used more than once, or made from a variable that is written again.
         """
-        if result.dtype.is_float and result.dtype.bits == 16:
-            expression = f"from_{result.dtype}(pack_{result.dtype}({expression}, 0.0f), 0)"
+        expression = rounded_scalar(expression, result.dtype)
         if len(self.storage.members[self.storage.find(result)]) > 1:
             self.at(loc)
             self.declare(result)

@@ -11,8 +11,15 @@ from pykittens.ir.text import Names
 from pykittens.ir.values import Value
 from pykittens.types.dtypes import DType
 
-# A register of a tile or vector: 16-bit floats lie in pairs.
-C_TYPES = {"f32": "float", "int32": "int", "bool": "bool", "bf16": "u32", "f16": "u32"}
+# A register of a tile or vector: two elements of 16 bits or four of 8 bits share one.
+C_TYPES = {
+    "f32": "float",
+    "int32": "int",
+    "int64": "i64",
+    "bool": "bool",
+    "bf16": "u32",
+    "f16": "u32",
+} | {name: "u32" for name in ("e4m3", "e5m2", "int8", "uint8")}
 # Words of C++ and CUDA, and the names that lowerings give to variables of their own.
 RESERVED = (
     "auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
@@ -21,6 +28,7 @@ RESERVED = (
     "union unsigned using virtual void volatile while and or not xor asm main NAN INFINITY NULL u32 u64 i64 "
     "TensorMap DEVICE UNROLL NO_UNROLL threadIdx blockIdx blockDim gridDim warpSize shared smem lane warp thread "
     "warpgroup warp_of_block rank task turn band height place section width head peer i at_row inside inverse "
+    "SCRATCH SCRATCH_BYTES "
     "partial matrix_a matrix_b min max abs exp log Turn Chunk "
     "alignas alignof and_eq bitand bitor char8_t char16_t char32_t co_await co_return co_yield compl concept "
     "const_cast consteval constinit decltype dynamic_cast noexcept not_eq nullptr or_eq reinterpret_cast requires "
@@ -95,6 +103,32 @@ def float_literal(value: float) -> str:
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
+def number(value: float, dtype: DType | None = None) -> str:
+    """A Python number as a C++ literal, rounded to `dtype` first if that is said."""
+    if isinstance(value, bool) and (dtype is None or dtype.kind == "bool"):
+        return "true" if value else "false"
+    if dtype is not None and dtype.is_float:
+        return float_literal(float(dtype.numpy.type(value)))
+    if dtype is None and isinstance(value, float):
+        return float_literal(value)
+    if dtype is not None and dtype.kind == "bool":
+        return "true" if value else "false"
+    suffix = "ll" if dtype is not None and dtype.bits == 64 else ""
+    # The least int has no literal of its own: C++ reads a sign and a number that is too large.
+    return (
+        f"({int(value) + 1}{suffix} - 1)"
+        if int(value) in (-(2**31), -(2**63))
+        else f"{int(value)}{suffix}"
+    )
+
+
 def scalar_type(dtype: DType) -> str:
-    """The type of one number, in which 16-bit floats are computed, too."""
-    return dtype.kind  # float, int and bool are C++'s own words
+    """The type of one number, in which narrow ones are computed, too."""
+    return "i64" if dtype.bits == 64 else dtype.kind  # float, int and bool are C++'s own words
+
+
+def rounded_scalar(expression: str, dtype: DType) -> str:
+    """A number of the type it was computed in, rounded to a narrow dtype."""
+    if dtype.packing == 1:
+        return expression
+    return f"from_{dtype}(pack_{dtype}({expression}), 0)"

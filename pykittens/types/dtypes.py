@@ -1,4 +1,4 @@
-"""Element types: what one number is, in NumPy and on a GPU."""
+"""Element types: what one number is, in NumPy and on a GPU, and how one becomes another."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
+Kind = Literal["float", "int", "bool"]
+
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. Arithmetic on a 16-bit float is done in f32 and rounded once."""
+    """An element type. Arithmetic on a narrow one is done in its `compute` type and rounded once."""
 
     name: str
     bits: int
-    kind: Literal["float", "int", "bool"]
+    kind: Kind
     numpy: np.dtype[Any]
 
     def __str__(self) -> str:
@@ -34,9 +36,20 @@ class DType:
         return self.kind == "float"
 
     @property
+    def is_int(self) -> bool:
+        return self.kind == "int"
+
+    @property
+    def packing(self) -> int:
+        """Elements of a tile or vector that share a register of 32 bits."""
+        return 1 if self.kind == "bool" else max(32 // self.bits, 1)
+
+    @property
     def compute(self) -> DType:
-        """The type arithmetic on this one is carried out in."""
-        return f32 if self.kind == "float" else self
+        """The type arithmetic on this one is carried out in: f32 for floats, int32 for narrow integers."""
+        if self.is_float:
+            return f32
+        return int32 if self.is_int and self.bits < 32 else self
 
     @property
     def epsilon(self) -> float:
@@ -44,17 +57,31 @@ class DType:
         return float(ml_dtypes.finfo(self.numpy).eps) if self.is_float else 0.0  # type: ignore[no-untyped-call]
 
     @property
+    def least(self) -> float:
+        """The smallest finite number; an int is exact."""
+        return -self.largest if self.is_float else int(np.iinfo(self.numpy).min)
+
+    @property
     def largest(self) -> float:
-        """The largest finite number of a float."""
-        return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
+        """The largest finite number; an int is exact."""
+        if self.is_float:
+            return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
+        return int(np.iinfo(self.numpy).max)
+
+    @property
+    def has_infinity(self) -> bool:
+        """Whether -inf and inf are among the numbers."""
+        return self.is_float and self is not e4m3
 
     def represents(self, value: float) -> bool:
         """Whether a Python number is exactly or, for floats, up to rounding one of this type's."""
         match self.kind:
             case "float":
-                return not math.isfinite(value) or abs(value) <= self.largest
+                if math.isinf(value):
+                    return self.has_infinity
+                return math.isnan(value) or abs(value) <= self.largest
             case "int":
-                return float(value).is_integer() and -(2**31) <= value < 2**31
+                return float(value).is_integer() and self.least <= value <= self.largest
             case "bool":
                 return value in (0, 1)
 
@@ -62,7 +89,41 @@ class DType:
 bf16 = DType("bf16", 16, "float", np.dtype(ml_dtypes.bfloat16))
 f16 = DType("f16", 16, "float", np.dtype(np.float16))
 f32 = DType("f32", 32, "float", np.dtype(np.float32))
+e4m3 = DType("e4m3", 8, "float", np.dtype(ml_dtypes.float8_e4m3fn))
+e5m2 = DType("e5m2", 8, "float", np.dtype(ml_dtypes.float8_e5m2))
+int8 = DType("int8", 8, "int", np.dtype(np.int8))
+uint8 = DType("uint8", 8, "int", np.dtype(np.uint8))
 int32 = DType("int32", 32, "int", np.dtype(np.int32))
+int64 = DType("int64", 64, "int", np.dtype(np.int64))
 bool_ = DType("bool", 8, "bool", np.dtype(np.bool_))
 
-DTYPES = {d.name: d for d in (bf16, f16, f32, int32, bool_)}
+DTYPES = {d.name: d for d in (bf16, f16, f32, e4m3, e5m2, int8, uint8, int32, int64, bool_)}
+OF_NUMPY = {d.numpy: d for d in DTYPES.values()}
+
+
+def converted(values: Any, dtype: DType) -> Any:
+    """Numbers of one type as those of another.
+
+    To a float: the nearest, ties to even; to 8 bits beyond the largest, infinities included, the largest, and NaN
+    stays. Float to int: towards zero, beyond the range its end, NaN 0. Int to int: modulo 2 to the power of the bits.
+    """
+    array = np.asarray(values)
+    if array.dtype == dtype.numpy:
+        return array
+    if dtype.kind == "bool":
+        return array != 0
+    is_float = array.dtype.kind == "f" or OF_NUMPY.get(array.dtype, bool_).is_float
+    if dtype.is_float:
+        wide = array if array.dtype == np.float64 else array.astype(np.float32)
+        if dtype.bits == 8:
+            wide = np.clip(wide, dtype.least, dtype.largest)
+        return wide.astype(dtype.numpy)
+    if not is_float:
+        return array.astype(dtype.numpy)
+    # float64 holds every float32 and both ends of int32; the upper end of int64 it rounds up, so that is set after.
+    wide = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    inside = np.clip(wide, float(dtype.least), np.nextafter(float(dtype.largest) + 1, 0))
+    whole = inside.astype(np.int64)
+    return np.where(wide >= float(dtype.largest), np.int64(dtype.largest), whole).astype(
+        dtype.numpy
+    )

@@ -23,6 +23,9 @@ class Spread(Enum):
         return self.value
 
 
+per_row, per_column, plain = Spread.PER_ROW, Spread.PER_COLUMN, Spread.PLAIN
+
+
 @dataclass(frozen=True)
 class GL:
     """A global tensor.

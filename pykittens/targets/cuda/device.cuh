@@ -23,14 +23,62 @@ DEVICE int floor_mod(int a, int b) { return a - b * floor_div(a, b); }
 DEVICE int ceil_div(int a, int b) { return -floor_div(-a, b); }
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
 
-// Two 16-bit floats in a register, the lower column in the lower half.
-DEVICE u32 pack_bf16(float low, float high) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
-DEVICE u32 pack_f16(float low, float high) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+// Float to integer: towards zero, beyond the range its end, NaN gives 0.
+DEVICE int to_int32(float x) { int y; asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(y) : "f"(x)); return y; }
+DEVICE i64 to_int64(float x) { i64 y; asm("cvt.rzi.s64.f32 %0, %1;" : "=l"(y) : "f"(x)); return x != x ? 0 : y; }
+DEVICE int to_int8(float x) { return min(max(to_int32(x), -128), 127); }
+DEVICE int to_uint8(float x) { return min(max(to_int32(x), 0), 255); }
+
+// Narrow numbers in a register, the lower column in the lower bits.
+DEVICE u32 pack_bf16(float low, float high = 0.0f) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+DEVICE u32 pack_f16(float low, float high = 0.0f) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
 DEVICE float from_bf16(u32 pair, int i) { return __uint_as_float(i & 1 ? pair & 0xffff0000u : pair << 16); }
-DEVICE float from_f16(u32 pair, int i) {
-    float y;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"((unsigned short)(i & 1 ? pair >> 16 : pair)));
-    return y;
+DEVICE float half_to_float(unsigned short bits) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits)); return y; }
+DEVICE float from_f16(u32 pair, int i) { return half_to_float((unsigned short)(i & 1 ? pair >> 16 : pair)); }
+DEVICE u32 pack_int8(int a, int b = 0, int c = 0, int d = 0) { return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | (u32)d << 24; }
+DEVICE u32 pack_uint8(int a, int b = 0, int c = 0, int d = 0) { return pack_int8(a, b, c, d); }
+DEVICE int from_int8(u32 word, int i) { return (int)(word << (3 - i % 4) * 8) >> 24; }
+DEVICE int from_uint8(u32 word, int i) { return word >> i % 4 * 8 & 255; }
+
+// 8-bit floats. Beyond the largest, infinities included, they take the largest; NaN stays.
+#if __CUDA_ARCH__ >= 890
+DEVICE u32 pack_e4m3(float a, float b = 0.0f, float c = 0.0f, float d = 0.0f) {
+    unsigned short low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+    return low | (u32)high << 16;
+}
+DEVICE u32 pack_e5m2(float a, float b = 0.0f, float c = 0.0f, float d = 0.0f) {
+    unsigned short low, high;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+    return low | (u32)high << 16;
+}
+#else
+// Rounds to MANTISSA bits, ties to even, with subnormals below 2 to the power of LEAST.
+template <int MANTISSA, int LEAST> DEVICE u32 narrow(float x, float largest, u32 nan) {
+    const u32 sign = __float_as_uint(x) >> 24 & 128;
+    if (x != x) return sign | nan;
+    const float size = fminf(fabsf(x), largest);
+    // The last place of the result, as a power of two; adding and taking away 2^23 of it rounds there.
+    const int exponent = max((int)(__float_as_uint(size) >> 23) - 127, LEAST) - MANTISSA;
+    const u32 steps = __float2uint_rn(size * __uint_as_float((u32)(127 - exponent) << 23));
+    const u32 carried = steps >> (MANTISSA + 1);  // rounded up to the next power of two
+    const u32 mantissa = steps >> carried;
+    const u32 field = mantissa >> MANTISSA ? (u32)(exponent + MANTISSA - LEAST + 1) + carried : 0;
+    return sign | field << MANTISSA | (mantissa & ((1 << MANTISSA) - 1));
+}
+DEVICE u32 byte_e4m3(float x) { return narrow<3, -6>(x, 448.0f, 0x7f); }
+DEVICE u32 byte_e5m2(float x) { return narrow<2, -14>(x, 57344.0f, 0x7f); }
+DEVICE u32 pack_e4m3(float a, float b = 0.0f, float c = 0.0f, float d = 0.0f) { return byte_e4m3(a) | byte_e4m3(b) << 8 | byte_e4m3(c) << 16 | byte_e4m3(d) << 24; }
+DEVICE u32 pack_e5m2(float a, float b = 0.0f, float c = 0.0f, float d = 0.0f) { return byte_e5m2(a) | byte_e5m2(b) << 8 | byte_e5m2(c) << 16 | byte_e5m2(d) << 24; }
+#endif
+// e5m2 is the upper half of f16. e4m3 has one exponent bit fewer and a NaN where f16 goes on: 2^8 makes up for the bias.
+DEVICE float from_e5m2(u32 word, int i) { return half_to_float((unsigned short)((word >> i % 4 * 8 & 255) << 8)); }
+DEVICE float from_e4m3(u32 word, int i) {
+    const u32 byte = word >> i % 4 * 8 & 255;
+    if ((byte & 127) == 127) return __uint_as_float(0x7fc00000u);
+    return half_to_float((unsigned short)((byte & 128) << 8 | (byte & 127) << 7)) * 256.0f;
 }
 
 // -- layouts (types/layouts.py says the same) ---------------------------------
@@ -71,44 +119,79 @@ template <> struct Chunk<16> { typedef uint4 type; };
 template <int BYTES, class R> DEVICE void move_in(R* to, const void* from) { *(typename Chunk<BYTES>::type*)to = *(const typename Chunk<BYTES>::type*)from; }
 template <int BYTES, class R> DEVICE void move_out(void* to, const R* from) { *(typename Chunk<BYTES>::type*)to = *(const typename Chunk<BYTES>::type*)from; }
 
-// COUNT neighbours of a row from column `col`; outside 0 <= col < cols they read as `fill`. VECTOR: the row and
-// col are aligned to the whole chunk. 16-bit elements arrive in pairs, bool as one register each.
-template <int COUNT, bool VECTOR> DEVICE void load_chunk(u32* to, const unsigned short* row, int col, int cols, u32 fill) {
+// COUNT neighbours of a row from column `col` to registers i and up; outside 0 <= col < cols they read as `fill`.
+// VECTOR: the row and col are aligned to the whole chunk. Two elements of 16 bits share a register, and four of 8.
+template <int COUNT, bool VECTOR> DEVICE void load_chunk(u32* to, int i, const unsigned short* row, int col, int cols, u32 fill) {
     constexpr int BYTES = COUNT * 2 < 16 ? COUNT * 2 : 16;
+    to += i / 2;
     if (VECTOR && COUNT > 1 && col >= 0 && col + COUNT <= cols) {
-        UNROLL for (int i = 0; i < COUNT * 2 / BYTES; ++i) move_in<BYTES>(to + i * BYTES / 4, (const char*)(row + col) + i * BYTES);
+        UNROLL for (int k = 0; k < COUNT * 2 / BYTES; ++k) move_in<BYTES>(to + k * BYTES / 4, (const char*)(row + col) + k * BYTES);
     } else {
-        UNROLL for (int i = 0; i < COUNT; ++i) {
-            const u32 x = col + i >= 0 && col + i < cols ? row[col + i] : fill;
-            to[i / 2] = i & 1 ? to[i / 2] | x << 16 : x;
+        UNROLL for (int k = 0; k < COUNT; ++k) {
+            const u32 x = col + k >= 0 && col + k < cols ? row[col + k] : fill;
+            to[k / 2] = k & 1 ? to[k / 2] | x << 16 : x;
         }
     }
 }
-template <int COUNT, bool VECTOR, class T> DEVICE void load_chunk(T* to, const T* row, int col, int cols, T fill) {
-    constexpr int BYTES = COUNT * 4 < 16 ? COUNT * 4 : 16;
-    if (VECTOR && sizeof(T) == 4 && col >= 0 && col + COUNT <= cols) {
-        UNROLL for (int i = 0; i < COUNT * 4 / BYTES; ++i) move_in<BYTES>(to + i * BYTES / 4, (const char*)(row + col) + i * BYTES);
-    } else {
-        UNROLL for (int i = 0; i < COUNT; ++i) to[i] = col + i >= 0 && col + i < cols ? row[col + i] : fill;
+template <int COUNT, bool VECTOR> DEVICE void load_chunk(u32* to, int i, const unsigned char* row, int col, int cols, u32 fill) {
+    if (VECTOR && COUNT >= 4 && col >= 0 && col + COUNT <= cols) {
+        move_in<COUNT>(to + i / 4, row + col);
+        return;
+    }
+    UNROLL for (int k = 0; k < COUNT; k += 2) {
+        u32 pair;
+        if (VECTOR && col + k >= 0 && col + k + 2 <= cols) {
+            pair = *(const unsigned short*)(row + col + k);
+        } else {
+            pair = col + k >= 0 && col + k < cols ? row[col + k] : fill;
+            pair |= (col + k + 1 >= 0 && col + k + 1 < cols ? row[col + k + 1] : fill) << 8;
+        }
+        to[(i + k) / 4] = (i + k) & 2 ? to[(i + k) / 4] | pair << 16 : pair;
     }
 }
-// COUNT neighbours to a row from column `col`; nothing outside 0 <= col < cols.
-template <int COUNT, bool VECTOR> DEVICE void store_chunk(const u32* from, unsigned short* row, int col, int cols) {
+template <int COUNT, bool VECTOR, class T> DEVICE void load_chunk(T* to, int i, const T* row, int col, int cols, T fill) {
+    constexpr int SIZE = sizeof(T), BYTES = COUNT * SIZE < 16 ? COUNT * SIZE : 16;
+    to += i;
+    if (VECTOR && SIZE >= 4 && col >= 0 && col + COUNT <= cols) {
+        UNROLL for (int k = 0; k < COUNT * SIZE / BYTES; ++k) move_in<BYTES>(to + k * BYTES / SIZE, (const char*)(row + col) + k * BYTES);
+    } else {
+        UNROLL for (int k = 0; k < COUNT; ++k) to[k] = col + k >= 0 && col + k < cols ? row[col + k] : fill;
+    }
+}
+// COUNT neighbours from registers i and up to a row from column `col`; nothing outside 0 <= col < cols.
+template <int COUNT, bool VECTOR> DEVICE void store_chunk(const u32* from, int i, unsigned short* row, int col, int cols) {
     constexpr int BYTES = COUNT * 2 < 16 ? COUNT * 2 : 16;
+    from += i / 2;
     if (VECTOR && COUNT > 1 && col >= 0 && col + COUNT <= cols) {
-        UNROLL for (int i = 0; i < COUNT * 2 / BYTES; ++i) move_out<BYTES>((char*)(row + col) + i * BYTES, from + i * BYTES / 4);
+        UNROLL for (int k = 0; k < COUNT * 2 / BYTES; ++k) move_out<BYTES>((char*)(row + col) + k * BYTES, from + k * BYTES / 4);
     } else {
-        UNROLL for (int i = 0; i < COUNT; ++i)
-            if (col + i >= 0 && col + i < cols) row[col + i] = (unsigned short)(from[i / 2] >> (i & 1) * 16);
+        UNROLL for (int k = 0; k < COUNT; ++k)
+            if (col + k >= 0 && col + k < cols) row[col + k] = (unsigned short)(from[k / 2] >> (k & 1) * 16);
     }
 }
-template <int COUNT, bool VECTOR, class T> DEVICE void store_chunk(const T* from, T* row, int col, int cols) {
-    constexpr int BYTES = COUNT * 4 < 16 ? COUNT * 4 : 16;
-    if (VECTOR && sizeof(T) == 4 && col >= 0 && col + COUNT <= cols) {
-        UNROLL for (int i = 0; i < COUNT * 4 / BYTES; ++i) move_out<BYTES>((char*)(row + col) + i * BYTES, from + i * BYTES / 4);
+template <int COUNT, bool VECTOR> DEVICE void store_chunk(const u32* from, int i, unsigned char* row, int col, int cols) {
+    if (VECTOR && COUNT >= 4 && col >= 0 && col + COUNT <= cols) {
+        move_out<COUNT>(row + col, from + i / 4);
+        return;
+    }
+    UNROLL for (int k = 0; k < COUNT; k += 2) {
+        const u32 pair = from[(i + k) / 4] >> ((i + k) & 2) * 8;
+        if (VECTOR && col + k >= 0 && col + k + 2 <= cols) {
+            *(unsigned short*)(row + col + k) = (unsigned short)pair;
+        } else {
+            if (col + k >= 0 && col + k < cols) row[col + k] = (unsigned char)pair;
+            if (col + k + 1 >= 0 && col + k + 1 < cols) row[col + k + 1] = (unsigned char)(pair >> 8);
+        }
+    }
+}
+template <int COUNT, bool VECTOR, class T> DEVICE void store_chunk(const T* from, int i, T* row, int col, int cols) {
+    constexpr int SIZE = sizeof(T), BYTES = COUNT * SIZE < 16 ? COUNT * SIZE : 16;
+    from += i;
+    if (VECTOR && SIZE >= 4 && col >= 0 && col + COUNT <= cols) {
+        UNROLL for (int k = 0; k < COUNT * SIZE / BYTES; ++k) move_out<BYTES>((char*)(row + col) + k * BYTES, from + k * BYTES / SIZE);
     } else {
-        UNROLL for (int i = 0; i < COUNT; ++i)
-            if (col + i >= 0 && col + i < cols) row[col + i] = from[i];
+        UNROLL for (int k = 0; k < COUNT; ++k)
+            if (col + k >= 0 && col + k < cols) row[col + k] = from[k];
     }
 }
 

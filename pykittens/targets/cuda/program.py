@@ -43,9 +43,8 @@ def emit(kernel: Kernel, target: Target) -> Source:
     name = e.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
     at = layout_shared(kernel, target)
     groups = sum(r.groups for r in kernel.roles)
-    e.scratch_at = at.end
     body = _body(e, at)
-    shared_bytes = at.end + (128 * groups if e.uses_scratch else 0)
+    shared_bytes = at.end + e.scratch_bytes * groups
     _check_shared(kernel, target, shared_bytes)
     threads = thread_count(kernel)
     outputs = set(written(kernel)) if not kernel.inplace else {p.name for p in kernel.params}
@@ -151,6 +150,9 @@ def _body(e: HopperEmitter, at: SharedMap) -> list[str]:
     e.line("const int lane = threadIdx.x % 32;")
     if kernel.cluster > 1:
         e.line("const u32 rank = cluster_rank();")
+    if e.scratch_bytes:
+        # Where the warps of each group meet.
+        e.line(f"constexpr int SCRATCH = {at.end}, SCRATCH_BYTES = {e.scratch_bytes};")
     if kernel.pipelines:
         e.line("const u32 smem = (u32)__cvta_generic_to_shared(shared);")
     for p in kernel.pipelines:

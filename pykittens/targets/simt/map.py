@@ -9,19 +9,33 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.source import scalar_type
+from pykittens.targets.source import number, scalar_type
+from pykittens.types.dtypes import DType
 from pykittens.types.tiles import RT, RV, Spread
 
 
 def write_elements(e: Emitter, result: Value, element: Callable[[str], str]) -> None:
-    """A loop that gives each register of a result its element; 16-bit elements are rounded in pairs."""
+    """A loop that gives each register of a result its element; those that share one are rounded together."""
     e.declare(result)
-    count, name = e.registers(result), e.array(result)
-    if e.is_packed(result):
-        pair = f"pack_{result.dtype}({element('i')}, {element('i + 1')})"
-        e.line(f"UNROLL for (int i = 0; i < {count}; i += 2) {name}[i / 2] = {pair};")
-    else:
+    count, name, packing = e.registers(result), e.array(result), result.dtype.packing
+    if packing == 1:
         e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {element('i')};")
+        return
+    whole = count // packing * packing
+    if whole:
+        e.line(
+            f"UNROLL for (int i = 0; i < {whole}; i += {packing}) "
+            f"{name}[i / {packing}] = {packed(result.dtype, element, 'i', packing)};"
+        )
+    if whole < count:
+        last = packed(result.dtype, element, str(whole), count - whole)
+        e.line(f"{name}[{whole // packing}] = {last};")
+
+
+def packed(dtype: DType, element: Callable[[str], str], first: str, count: int) -> str:
+    """`count` neighbouring elements in one register."""
+    elements = [element(first if k == 0 else f"{first} + {k}") for k in range(count)]
+    return f"pack_{dtype}({', '.join(elements)})"
 
 
 @SIMT.lower("map", "integer", "truth")
@@ -29,15 +43,15 @@ def lower_map(e: Emitter, call: Call) -> None:
     assert call.op.scalar is not None
     spelling, operands = call.op.scalar.c, list(call.args.values())
     (result,) = call.results
-    shape = largest(operands)
+    dtype = next(o.dtype for o in operands if isinstance(o, Value))
+
+    def element(i: str) -> str:
+        return spelling.format(*(e.element(o, i, result, dtype) for o in operands))
+
     if isinstance(result, Scalar):
-        e.define_scalar(
-            result, spelling.format(*(scalar_operand(e, o, shape) for o in operands)), call.loc
-        )
-        return
-    write_elements(
-        e, result, lambda i: spelling.format(*(e.element(o, i, shape) for o in operands))
-    )
+        e.define_scalar(result, element(""), call.loc)
+    else:
+        write_elements(e, result, element)
 
 
 @SIMT.lower("div")
@@ -71,29 +85,36 @@ def lower_div(e: Emitter, call: Call) -> None:
 def lower_where(e: Emitter, call: Call) -> None:
     condition, a, b = call.args["condition"], call.args["a"], call.args["b"]
     (result,) = call.results
+
+    def element(i: str) -> str:
+        choices = (e.element(a, i, result), e.element(b, i, result))
+        return f"{e.element(condition, i, result)} ? {choices[0]} : {choices[1]}"
+
     if isinstance(result, Scalar):
-        choice = f"{e.scalar(condition)} ? {scalar_operand(e, a, result)} : {scalar_operand(e, b, result)}"
-        e.define_scalar(result, choice, call.loc)
-        return
-    write_elements(
-        e,
-        result,
-        lambda i: (
-            f"{e.array(condition)}[{i}] ? {e.element(a, i, result)} : {e.element(b, i, result)}"
-        ),
-    )
+        e.define_scalar(result, element(""), call.loc)
+    else:
+        write_elements(e, result, element)
 
 
 @SIMT.lower("to")
 def lower_to(e: Emitter, call: Call) -> None:
     x = call.args["x"]
     (result,) = call.results
-    kind = scalar_type(result.dtype)
-    convert = "{}" if x.dtype.kind == result.dtype.kind else f"({kind})({{}})"
+    convert = conversion(x.dtype, result.dtype)
     if isinstance(result, Scalar):
         e.define_scalar(result, convert.format(e.scalar(x)), call.loc)
-        return
-    write_elements(e, result, lambda i: convert.format(e.element(x, i, x)))
+    else:
+        write_elements(e, result, lambda i: convert.format(e.element(x, i, x)))
+
+
+def conversion(source: DType, to: DType) -> str:
+    """The conversion of one number, in the types both are computed in; narrow ones are rounded when packed."""
+    if to.kind == "bool":
+        return "{} != 0"
+    if source.is_float and to.is_int:
+        # From float to 8 bits it saturates there; from 32 bits to 8 the packing wraps.
+        return f"to_{to}({{}})"
+    return "{}" if scalar_type(source) == scalar_type(to) else f"({scalar_type(to)})({{}})"
 
 
 @SIMT.lower("making")
@@ -101,7 +122,7 @@ def lower_zeros(e: Emitter, call: Call) -> None:
     write_elements(
         e,
         call.results[0],
-        lambda i: {"float": "0.0f", "int": "0", "bool": "false"}[call.results[0].dtype.kind],
+        lambda i: number(0, call.results[0].dtype),
     )
 
 
@@ -140,19 +161,6 @@ def lower_mask(e: Emitter, call: Call) -> None:
         return f"{stays} ? {e.element(a['tile'], i, result)} : as_float(0xff800000u)"
 
     write_elements(e, result, element)
-
-
-def largest(operands: list[Any]) -> Value:
-    """The operand with the shape of the result."""
-    values = [o for o in operands if isinstance(o, Value)]
-    return max(values, key=lambda v: len(v.type.shape))  # type: ignore[union-attr]
-
-
-def scalar_operand(e: Emitter, operand: Any, shape: Value) -> str:
-    """A scalar operand; a Python number takes the dtype of the others."""
-    if isinstance(operand, Value):
-        return e.scalar(operand)
-    return e.element(operand, "", shape) if shape.dtype.is_float else e.scalar(operand)
 
 
 def _elements(value: Any) -> int:

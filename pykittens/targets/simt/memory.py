@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.source import float_literal
+from pykittens.targets.source import number
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT
@@ -18,9 +20,10 @@ MEMORY_TYPES = {
     "f32": "float",
     "int32": "int",
     "bool": "bool",
+    "int64": "i64",
     "bf16": "unsigned short",
     "f16": "unsigned short",
-}
+} | {name: "unsigned char" for name in ("e4m3", "e5m2", "int8", "uint8")}
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,14 @@ def scaled(e: Emitter, index: Any, unit: int) -> str:
 
 
 def _fill(dtype: DType, value: float) -> str:
-    if dtype.bits == 16:
-        return f"{int(dtype.numpy.type(value).view('uint16')):#06x}u"
-    if dtype.is_float:
-        return float_literal(float(value))
-    return str(int(value)) if dtype.kind == "int" else str(bool(value)).lower()
+    if dtype.packing > 1:
+        return f"{int(np.array(value, dtype.numpy).view(f'uint{dtype.bits}')):#x}u"
+    return number(value, dtype)
 
 
 def _chunks(e: Emitter, value: Value, ref: TileRef | Global, move: str) -> None:
     """One loop over the chunks of a value; `move` is filled with the register, the row and the columns."""
     tensor = ref.tensor if isinstance(ref, TileRef) else ref.owner
-    half = " / 2" if e.is_packed(value) else ""
     name, warps = e.array(value), e.role.warps
     if isinstance(value.type, RT):
         cols = value.type.cols
@@ -96,7 +96,7 @@ def _chunks(e: Emitter, value: Value, ref: TileRef | Global, move: str) -> None:
         e.line(
             move.format(
                 template=f"<{chunk}, {str(vector).lower()}>",
-                registers=f"{name} + i{half}",
+                registers=name,
                 row=f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)",
                 col=f"{at.col} + {col}" if at.col != "0" else col,
                 cols=f"inside ? {end} : 0",
@@ -113,7 +113,7 @@ def lower_load(e: Emitter, call: Call) -> None:
         e,
         result,
         call.args["src"],
-        f"load_chunk{{template}}({{registers}}, {{row}}, {{col}}, {{cols}}, {fill});",
+        f"load_chunk{{template}}({{registers}}, i, {{row}}, {{col}}, {{cols}}, {fill});",
     )
 
 
@@ -123,5 +123,5 @@ def lower_store_global(e: Emitter, call: Call) -> None:
         e,
         call.args["value"],
         call.args["dst"],
-        "store_chunk{template}({registers}, {row}, {col}, {cols});",
+        "store_chunk{template}({registers}, i, {row}, {col}, {cols});",
     )

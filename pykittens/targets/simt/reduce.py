@@ -8,7 +8,7 @@ from pykittens.ops.reduce import Reduction
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.source import float_literal, scalar_type
+from pykittens.targets.source import float_literal, rounded_scalar, scalar_type
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 
@@ -72,8 +72,8 @@ def lower_vector_reduce(e: Emitter, call: Call) -> None:
     e.line(f"{total} = warp_{call.op.name}({total});")
     if warps > 1:
         _across_warps(e, total, meaning, result.dtype)
-    if result.dtype.is_float and result.dtype.bits == 16:
-        e.line(f"{total} = from_{result.dtype}(pack_{result.dtype}({total}, 0.0f), 0);")
+    if result.dtype.packing > 1:
+        e.line(f"{total} = {rounded_scalar(total, result.dtype)};")
 
 
 def _across_warps(e: Emitter, total: str, meaning: Reduction, dtype: DType) -> None:

@@ -25,7 +25,7 @@ add(int out_n0,
     UNROLL for (int i = 0; i < 32; i += 2) {
         const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
         const bool inside = at_row >= 0 && at_row < a_n0;
-        load_chunk<2, true>(x + i, a + (inside ? at_row * (i64)a_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? a_n1 : 0, 0.0f);
+        load_chunk<2, true>(x, i, a + (inside ? at_row * (i64)a_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? a_n1 : 0, 0.0f);
     }
 #line 14 "01_add.py"
     // y = pk.load(b[row, col], rows=64, cols=64)
@@ -33,7 +33,7 @@ add(int out_n0,
     UNROLL for (int i = 0; i < 32; i += 2) {
         const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
         const bool inside = at_row >= 0 && at_row < b_n0;
-        load_chunk<2, true>(y + i, b + (inside ? at_row * (i64)b_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? b_n1 : 0, 0.0f);
+        load_chunk<2, true>(y, i, b + (inside ? at_row * (i64)b_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? b_n1 : 0, 0.0f);
     }
 #line 15 "01_add.py"
     // pk.store(out[row, col], x + y)  # outside the matrix is not written
@@ -42,6 +42,6 @@ add(int out_n0,
     UNROLL for (int i = 0; i < 32; i += 2) {
         const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
         const bool inside = at_row >= 0 && at_row < out_n0;
-        store_chunk<2, true>(t1 + i, out + (inside ? at_row * (i64)out_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? out_n1 : 0);
+        store_chunk<2, true>(t1, i, out + (inside ? at_row * (i64)out_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? out_n1 : 0);
     }
 }

@@ -22,7 +22,7 @@ rms_norm_rows(int x_n0,
     UNROLL for (int i = 0; i < 64; i += 8) {
         const int at_row = 0;
         const bool inside = at_row >= 0 && at_row < 1;
-        load_chunk<8, true>(gain + i / 2, weight + (inside ? at_row * (i64)0 : 0), vector_at<8, 32>(i, thread), inside ? min(weight_n0, 0 + 2048) : 0, 0x0000u);
+        load_chunk<8, true>(gain, i, weight + (inside ? at_row * (i64)0 : 0), vector_at<8, 32>(i, thread), inside ? min(weight_n0, 0 + 2048) : 0, 0x0u);
     }
 #line 36 "rms_norm.py"
     // t = pk.load(x[block * rows + w], cols=n).to(f32)
@@ -30,7 +30,7 @@ rms_norm_rows(int x_n0,
     UNROLL for (int i = 0; i < 64; i += 8) {
         const int at_row = ((block * 4) + w);
         const bool inside = at_row >= 0 && at_row < x_n0;
-        load_chunk<8, true>(t1 + i / 2, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(2048, 0 + 2048) : 0, 0x0000u);
+        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(2048, 0 + 2048) : 0, 0x0u);
     }
     float t[64];
     UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[(i) / 2], i);
@@ -55,6 +55,6 @@ rms_norm_rows(int x_n0,
     UNROLL for (int i = 0; i < 64; i += 8) {
         const int at_row = ((block * 4) + w);
         const bool inside = at_row >= 0 && at_row < y_n0;
-        store_chunk<8, true>(t7 + i / 2, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 0 + 2048) : 0);
+        store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 0 + 2048) : 0);
     }
 }

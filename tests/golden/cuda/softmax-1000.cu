@@ -20,7 +20,7 @@ softmax(int x_n0,
     UNROLL for (int i = 0; i < 32; i += 8) {
         const int at_row = ((block * 8) + w);
         const bool inside = at_row >= 0 && at_row < x_n0;
-        load_chunk<8, true>(t1 + i / 2, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(1000, 0 + 1000) : 0, 0xff80u);
+        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(1000, 0 + 1000) : 0, 0xff80u);
     }
     float t[32];
     UNROLL for (int i = 0; i < 32; ++i) t[i] = from_bf16(t1[(i) / 2], i);
@@ -50,6 +50,6 @@ softmax(int x_n0,
     UNROLL for (int i = 0; i < 32; i += 8) {
         const int at_row = ((block * 8) + w);
         const bool inside = at_row >= 0 && at_row < y_n0;
-        store_chunk<8, true>(t7 + i / 2, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 0 + 1000) : 0);
+        store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 0 + 1000) : 0);
     }
 }

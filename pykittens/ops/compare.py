@@ -1,0 +1,87 @@
+"""Comparisons element by element, which give bool, and the choice by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pykittens.ir.op import Mismatch, ScalarMeaning
+from pykittens.ir.values import Value, describe
+from pykittens.ops.core import op
+from pykittens.ops.map import (
+    ANY,
+    MAP,
+    Operand,
+    Registers,
+    RegisterType,
+    common_dtype,
+    computed,
+    rounded,
+    together,
+)
+from pykittens.types.dtypes import bool_
+from pykittens.types.tiles import with_dtype
+
+
+def _comparison(function: Any, c: str) -> ScalarMeaning:
+    return ScalarMeaning(function, c, truth=True)
+
+
+@op(family=MAP, scalar=_comparison(lambda a, b: a < b, "{0} < {1}"), operator="<")
+def less(a: Operand, b: Operand) -> Any:
+    """a < b, as bool."""
+
+
+@op(family=MAP, scalar=_comparison(lambda a, b: a <= b, "{0} <= {1}"), operator="<=")
+def less_equal(a: Operand, b: Operand) -> Any:
+    """a <= b, as bool."""
+
+
+@op(family=MAP, scalar=_comparison(lambda a, b: a > b, "{0} > {1}"), operator=">")
+def greater(a: Operand, b: Operand) -> Any:
+    """a > b, as bool."""
+
+
+@op(family=MAP, scalar=_comparison(lambda a, b: a >= b, "{0} >= {1}"), operator=">=")
+def greater_equal(a: Operand, b: Operand) -> Any:
+    """a >= b, as bool."""
+
+
+@op(
+    family=MAP,
+    scalar=ScalarMeaning(lambda a, b: a == b, "{0} == {1}", truth=True, kinds=ANY),
+    operator="==",
+)
+def equal(a: Operand, b: Operand) -> Any:
+    """a == b, as bool."""
+
+
+@op(
+    family=MAP,
+    scalar=ScalarMeaning(lambda a, b: a != b, "{0} != {1}", truth=True, kinds=ANY),
+    operator="!=",
+)
+def not_equal(a: Operand, b: Operand) -> Any:
+    """a != b, as bool."""
+
+
+@op()
+def where(condition: Any, a: Operand, b: Operand) -> Any:
+    """a where the condition holds, else b. `a` or `b` may be a number; the three are spread over one another."""
+
+
+@where.type
+def _where_type(condition: Any, a: Any, b: Any) -> RegisterType:
+    if not isinstance(condition, Registers) or condition.dtype != bool_:
+        raise Mismatch(f"`condition` must be bool in registers, not {describe(condition)}")
+    if not any(isinstance(x, Value) for x in (a, b)):
+        raise Mismatch("`a` or `b` must be a value of the kernel")
+    dtype = common_dtype({"a": a, "b": b})
+    return with_dtype(together({"condition": condition, "a": a, "b": b}), dtype)
+
+
+@where.numpy
+def _where_numpy(condition: Any, a: Any, b: Any) -> Any:
+    x, y = computed([a, b])
+    return rounded(np.where(condition, x, y), [a, b])
