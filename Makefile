@@ -4,14 +4,14 @@
 
 PYTHON ?= python3
 BASE ?= main
-GPU_TESTS ?= $(wildcard tests/gpu tests/runtime)
+GPU_TESTS ?= $(wildcard tests/gpu tests/runtime tests/cli)
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test speed gpu-test bench lint format types size compile check golden diff clean
+.PHONY: help venv demo test speed gpu-test bench lint format types size compile check golden pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ demo: ## run matmul, softmax and attention, check them, compile them for Hopper,
 	fi
 
 test: venv ## the tests that need no GPU
-	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow"
+	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow and not units"
 
 speed: venv ## how fast the emulator and the compiler are, alone on the machine
 	$(BIN)/python -m pytest -m slow
@@ -67,6 +67,9 @@ check: lint types test compile size ## all of the above, as before a commit
 
 golden: venv ## write the golden files anew; read the diff before committing
 	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu"
+
+pictures: venv ## draw the pictures of docs/layouts.md anew
+	PYTHONPATH=. $(BIN)/python tools/pictures.py
 
 diff: venv ## what a change does to the CUDA text of every example: make diff BASE=main
 	@tools/diff.sh $(BASE) $(BIN)/python

@@ -10,6 +10,7 @@ import datetime
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from protocol import buffer_count, burst, call_cost, isolated  # noqa: E402
 
 import pykittens as pk  # noqa: E402
 from pykittens.cli.examples import module  # noqa: E402
+from pykittens.kernels import attention, gemm  # noqa: E402
+from pykittens.kernels.core import limits_of  # noqa: E402
 from pykittens.kernels.rms_norm import rms_norm_rows  # noqa: E402
+from tests.templates import by_hand, kernels  # noqa: E402
 
 Row = dict[str, Any]
 
@@ -69,10 +73,12 @@ def row(
     }
 
 
-def matmul_rows(protocol: str, rounds: int) -> list[Row]:
-    matmul = load_example("03_matmul").matmul
+def matmul_rows(
+    protocol: str, rounds: int, name: str, product: Any, sizes: tuple[int, ...], bt: bool = True
+) -> list[Row]:
+    """`product(a, b, c)` beside cuBLAS: square, c = a @ b.T, or a @ b unless `bt`."""
     rows = []
-    for n in (4096, 8192, 16384):
+    for n in sizes:
         count = buffer_count([torch.empty(n, n, dtype=torch.bfloat16, device="meta")] * 3)
         sets = [
             (
@@ -83,36 +89,29 @@ def matmul_rows(protocol: str, rounds: int) -> list[Row]:
             for _ in range(count)
         ]
         a, b, c = sets[0]
-        matmul(a, b, c)
-        error = check("matmul", c, a[:512].double() @ b.double().T, 4e-3)
+        product(a, b, c)
+        error = check(name, c, a[:512].double() @ (b.double().T if bt else b.double()), 4e-3)
         contenders = {
-            "pykittens": lambda i, s=sets: matmul(*s[i]),
-            "cuBLAS": lambda i, s=sets: torch.mm(s[i][0], s[i][1].T, out=s[i][2]),
+            "pykittens": lambda i, s=sets: product(*s[i]),
+            "cuBLAS": lambda i, s=sets: torch.mm(
+                s[i][0], s[i][1].T if bt else s[i][1], out=s[i][2]
+            ),
         }
         measure = burst if protocol == "burst" else isolated
-        rows.append(
-            row(
-                "matmul A @ B.T bf16",
-                f"{n}",
-                measure(contenders, count, rounds),
-                2.0 * n**3,
-                "TFLOP/s",
-                error,
-                protocol,
-            )
-        )
+        figures = measure(contenders, count, rounds)
+        rows.append(row(name, f"{n}", figures, 2.0 * n**3, "TFLOP/s", error, protocol))
         del sets, a, b, c
         torch.cuda.empty_cache()
     return rows
 
 
 def attention_rows(
-    protocol: str, rounds: int, shapes: list[tuple[int, int, int, int]]
+    protocol: str, rounds: int, name: str, attend: Any, shapes: list[tuple[int, int, int, int]]
 ) -> list[Row]:
+    """`attend(q, k, v, o, causal=...)` beside cuDNN, or PyTorch's FlashAttention where d > 128; full and causal."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-    attention = load_example("04_attention").attention
     rows = []
     for shape in shapes:
         for causal in (False, True):
@@ -122,28 +121,30 @@ def attention_rows(
                 for _ in range(3)
             ]
             q, k, v, o = sets[0]
-            attention(q, k, v, o, causal=causal)
+            attend(q, k, v, o, causal=causal)
             with sdpa_kernel(SDPBackend.MATH):
                 expected = sdpa(
                     q[:1, :4].double(), k[:1, :4].double(), v[:1, :4].double(), is_causal=causal
                 )
-            error = check("attention", o, expected, 8e-3)
+            error = check(name, o, expected, 8e-3)
 
-            def library(i: int, s: Any = sets, c: bool = causal) -> None:
-                with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            wide = shape[3] > 128
+            backend = SDPBackend.FLASH_ATTENTION if wide else SDPBackend.CUDNN_ATTENTION
+
+            def library(i: int, s: Any = sets, c: bool = causal, backend: Any = backend) -> None:
+                with sdpa_kernel(backend):
                     sdpa(s[i][0], s[i][1], s[i][2], is_causal=c)
 
             contenders = {
-                "pykittens": lambda i, s=sets, c=causal: attention(*s[i], causal=c),
-                "cuDNN": library,
+                "pykittens": lambda i, s=sets, c=causal: attend(*s[i], causal=c),
+                "FlashAttention" if wide else "cuDNN": library,
             }
             b, h, n, d = shape
             flops = 4.0 * b * h * n * n * d * (0.5 if causal else 1.0)
             measure = burst if protocol == "burst" else isolated
-            name = f"attention {'causal' if causal else 'full'}"
             rows.append(
                 row(
-                    name,
+                    f"{name} {'causal' if causal else 'full'}",
                     str(shape),
                     measure(contenders, 3, rounds),
                     flops,
@@ -155,8 +156,40 @@ def attention_rows(
     return rows
 
 
+def library_rows(protocol: str, rounds: int) -> list[Row]:
+    """The library's products and attention, in the configurations it picks for this GPU."""
+
+    def straight(a: Any, b: Any, c: Any) -> None:
+        gemm.gemm(a, b, c, transpose_b=False)
+
+    sizes, attend = (4096, 8192), attention.attention
+    rows = matmul_rows(protocol, rounds, "gemm A @ B.T bf16", gemm.gemm, sizes)
+    rows += matmul_rows(protocol, rounds, "gemm A @ B bf16", straight, sizes, bt=False)
+    shapes = [(16, 16, 3072, d) for d in (64, 128, 256)]
+    return rows + attention_rows(protocol, rounds, "library attention", attend, shapes)
+
+
+def older_rows(protocol: str, rounds: int) -> list[Row]:
+    """Every configuration that fits the target named by PYKITTENS_TARGET, by the lowerings of that target."""
+    limits = limits_of(torch.empty(0, device="cuda"))
+    if limits.warpgroups:
+        sys.exit("bench: `older` is for PYKITTENS_TARGET=sm_80 or sm_89")
+    rows = []
+    for c in gemm.CONFIGS:
+        if not c.warpgroups and c.shared_bytes <= limits.shared_bytes:
+            name = f"gemm {c.rows}x{c.cols}x{c.depth}, {c.stages} stages, {limits.target}"
+            rows += matmul_rows(protocol, rounds, name, partial(gemm.gemm, config=c), (4096, 8192))
+    for a in attention.CONFIGS:
+        fits = not a.warpgroups and a.shared_bytes(a.widest) <= limits.shared_bytes
+        if fits:
+            name = f"attention {a.rows}x{a.keys}, {a.stages} stages, {limits.target}"
+            attend = partial(attention.attention, config=a)
+            rows += attention_rows(protocol, rounds, name, attend, [(16, 16, 3072, a.widest)])
+    return rows
+
+
 def row_rows(protocol: str, rounds: int) -> list[Row]:
-    softmax = load_example("02_softmax").softmax
+    softmax = load_example("03_softmax").softmax
     rows = []
     for shape in ((16384, 2048), (65536, 4096)):
         count = buffer_count([torch.empty(shape, dtype=torch.bfloat16, device="meta")] * 2)
@@ -208,6 +241,42 @@ def row_rows(protocol: str, rounds: int) -> list[Row]:
     return rows
 
 
+def template_rows(protocol: str, rounds: int) -> list[Row]:
+    """Kernels on the template beside the same with their roles written out."""
+    measure = burst if protocol == "burst" else isolated
+    rows = []
+
+    def add(name: str, kernels: list[Any], shapes: list[Any], work: float, unit: str) -> None:
+        *inputs, output = shapes
+        count = buffer_count([torch.empty(s, dtype=torch.bfloat16, device="meta") for s in shapes])
+        poison = {"device": "cuda", "dtype": torch.bfloat16}
+        sets = [
+            [*(normal(*s) for s in inputs), torch.full(output, torch.nan, **poison)]
+            for _ in range(count)
+        ]
+        calls = [lambda i, k=k: k(*sets[i]) for k in kernels]
+        calls[0](0)
+        *given, out = (t.double() for t in sets[0])
+        if len(given) == 2:
+            exact = given[0][:512] @ given[1].T
+        else:
+            exact = torch.nn.functional.rms_norm(given[0], (output[1],), eps=1e-6)
+        error = check(name, out, exact, 4e-3)
+        del given, out, exact
+        figures = measure(dict(zip(("pykittens", "by hand"), calls, strict=True)), count, rounds)
+        shape = str(output[0]) if len(inputs) == 2 else str(output)
+        rows.append(row(name, shape, figures, work, unit, error, protocol))
+
+    matmuls = [load_example("08_lcsf").lcsf_matmul, load_example("06_matmul").matmul]
+    for n in (4096, 8192):
+        add("matmul on lcsf", matmuls, [(n, n)] * 3, 2.0 * n**3, "TFLOP/s")
+        torch.cuda.empty_cache()
+    norms = [kernels.rms_norm, by_hand.rms_norm]
+    heads = (786432, 128)  # rows of one head each: 16 x 16 x 3072
+    add("rms_norm on lcsf", norms, [heads] * 2, 4.0 * heads[0] * heads[1], "GB/s")
+    return rows
+
+
 def call_costs() -> list[Row]:
     """Host time of a call beside a Triton kernel's with the same arguments."""
     import triton
@@ -218,11 +287,11 @@ def call_costs() -> list[Row]:
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         tl.store(c + i, tl.load(a + i, mask=i < n) + tl.load(b + i, mask=i < n), mask=i < n)
 
-    add = load_example("01_add").add
+    add = load_example("02_add").add
     a, b, c = (normal(64, 64, dtype=torch.float32) for _ in range(3))
     ours = call_cost(lambda: add(a, b, c))
     theirs = call_cost(lambda: nothing[(1,)](a, b, c, 4096, BLOCK=4096))
-    matmul = load_example("03_matmul").matmul
+    matmul = load_example("06_matmul").matmul
     m = [normal(128, 128) for _ in range(3)]
     maps = call_cost(lambda: matmul(*m))
     about = {
@@ -269,7 +338,7 @@ def table(rows: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="matmul,attention,rows,calls")
+    parser.add_argument("--only", default="matmul,attention,library,rows,templates,calls")
     parser.add_argument("--protocol", default="burst", choices=("burst", "isolated"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
@@ -284,10 +353,20 @@ def main() -> None:
         rows += call_costs()
     if "rows" in wanted:
         rows += row_rows(options.protocol, options.rounds)
+    if "templates" in wanted:
+        rows += template_rows(options.protocol, options.rounds)
     if "matmul" in wanted:
-        rows += matmul_rows(options.protocol, options.rounds)
+        product = load_example("06_matmul").matmul
+        sizes = (4096, 8192, 16384)
+        rows += matmul_rows(options.protocol, options.rounds, "matmul A @ B.T bf16", product, sizes)
     if "attention" in wanted:
-        rows += attention_rows(options.protocol, options.rounds, [(16, 16, 3072, 128)])
+        attend = load_example("07_attention").attention
+        shapes = [(16, 16, 3072, 128)]
+        rows += attention_rows(options.protocol, options.rounds, "attention", attend, shapes)
+    if "library" in wanted:
+        rows += library_rows(options.protocol, options.rounds)
+    if "older" in wanted:
+        rows += older_rows(options.protocol, options.rounds)
     device = torch.cuda.get_device_properties(0)
     about = {
         "card": device.name,

@@ -7,6 +7,7 @@ KernelError
  ├ ResourceError     more registers, shared memory or threads than the target has
  ├ DeadlockError     no role can run
  ├ AccessError       an address outside its tensor
+ ├ AssertError       an assertion of the kernel that does not hold
  └ BackendError      no compiler, no driver or no such architecture
 """
 
@@ -149,6 +150,10 @@ class DeadlockError(KernelError):
 
 class AccessError(KernelError):
     """An access outside a tensor where the language promises nothing."""
+
+
+class AssertError(KernelError):
+    """An assertion of the kernel, `pk.assert_`, does not hold."""
 
 
 class BackendError(KernelError):

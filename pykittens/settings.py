@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,15 @@ class Setting:
 CACHE_DIR = Setting("PYKITTENS_CACHE_DIR", "~/.cache/pykittens", "where compiled kernels are kept")
 NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile anew, read and write no cache")
 SEED = Setting("PYKITTENS_SEED", "0", "seed of the emulator's scheduler")
+DEBUG = Setting(
+    "PYKITTENS_DEBUG", "", "`1`: launches on a GPU check waits, accesses and assertions"
+)
+DEBUG_SECONDS = Setting("PYKITTENS_DEBUG_SECONDS", "5", "how long a wait of such a launch may take")
+TARGET = Setting(
+    "PYKITTENS_TARGET", "", "a target whose programs are taken in place of the card's own"
+)
 
-SETTINGS = (CACHE_DIR, NO_CACHE, SEED)
+SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, SEED, TARGET)
 
 
 def cache_dir() -> Path:
@@ -41,3 +49,33 @@ def seed() -> int:
         return int(text)
     except ValueError:
         raise ArgumentError(f"{SEED.variable} must be an integer, not {text!r}") from None
+
+
+# What every launch depends on is read once: a look at the environment costs a tenth of a launch.
+
+
+@functools.cache
+def target() -> str:
+    """The name of the target whose programs are taken, empty for that of the card."""
+    return TARGET.read()
+
+
+@functools.cache
+def debug() -> bool:
+    """Whether every launch is one for debugging."""
+    return DEBUG.read() not in ("", "0")
+
+
+@functools.cache
+def debug_seconds() -> float:
+    """How long a wait may take in a launch for debugging."""
+    text = DEBUG_SECONDS.read()
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise ArgumentError(
+            f"{DEBUG_SECONDS.variable} must be a number of seconds above 0, not {text!r}"
+        )
+    return seconds

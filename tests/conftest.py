@@ -57,6 +57,6 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture(scope="session")
 def example() -> Callable[[str], ModuleType]:
-    """`example("03_matmul")` is that example as a module."""
+    """`example("06_matmul")` is that example as a module."""
 
     return functools.cache(functools.partial(module, EXAMPLES))

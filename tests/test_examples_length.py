@@ -12,7 +12,19 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 # From the decorator to the last line of the function.
-MOST = {"01_add.py": 8, "02_softmax.py": 10, "03_matmul.py": 26, "04_attention.py": 37}
+MOST = {
+    "01_copy.py": 6,
+    "02_add.py": 8,
+    "03_softmax.py": 10,
+    "04_matmul_tile.py": 16,
+    "05_matmul_pipeline.py": 18,
+    "06_matmul.py": 26,
+    "07_attention.py": 37,
+    "08_lcsf.py": 24,
+    "09_own_kernel.py": 19,
+    "10_own_operation.py": 7,
+}
+LONGEST_FILE = 120
 
 
 def lines_of_code(source: str) -> int:
@@ -31,6 +43,15 @@ def lines_of_code(source: str) -> int:
         if token.type not in empty:
             held.update(range(token.start[0], token.end[0] + 1))
     return len([n for n in held if first <= n <= last])
+
+
+def test_every_example_has_a_promise() -> None:
+    assert {p.name for p in EXAMPLES.glob("*.py")} == MOST.keys()
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_an_example_is_no_longer_than_a_page_or_two(name: str) -> None:
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
 
 
 @pytest.mark.parametrize("name", MOST)

@@ -1,17 +1,18 @@
-"""The command line: `pykittens demo` and what will stand beside it, a file a command."""
+"""The command line, a file a command: `pykittens doctor`, `demo`, `show` and their like."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 import pykittens
-from pykittens.cli import demo
-from pykittens.errors import KernelError
+from pykittens.cli import compile, demo, doctor, show
+from pykittens.errors import KernelError, Loc
 
 # Each has `add(commands)`, which makes its parser and sets `run`, a function of the parsed arguments.
-COMMANDS = (demo,)
+COMMANDS = (doctor, demo, show, compile)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,9 +23,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         command.add(commands)
     parsed = parser.parse_args(arguments)
+    outside = Loc.here()
     try:
         code: int = parsed.run(parsed)
+        sys.stdout.flush()
     except KernelError as fault:
+        # Whoever called this, such as the installed script, is no line of the user's kernel.
+        if fault.loc == outside:
+            fault.loc = None
         print(fault, file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `pykittens show sass … | head`: the reader has what it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code

@@ -24,7 +24,8 @@ class Example:
 
     shapes: of its arguments, the output last, from the sizes. small: sizes the emulator runs in a moment,
     none a multiple of its tile. large: sizes that fill a GPU. bound: for `error`. work: floating point
-    operations, or bytes where `unit` says so, from the sizes.
+    operations, or bytes where `unit` says so, from the sizes. inputs: makes them of their shapes, where they are
+    not random numbers in bf16.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Example:
     work: Callable[..., float]
     unit: str = "TFLOP/s"
     constants: dict[str, Any] = field(default_factory=dict)
+    inputs: Callable[..., list[Array]] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Loaded:
 def _attention(causal: bool) -> Example:
     return Example(
         "attention, causal" if causal else "attention",
-        "04_attention.py",
+        "07_attention.py",
         "attention",
         lambda b, h, n, d: ((b, h, n, d),) * 4,
         small=(1, 2, 300, 128),
@@ -62,10 +64,44 @@ def _attention(causal: bool) -> Example:
     )
 
 
+def _product(title: str, file: str, name: str) -> Example:
+    return Example(
+        title,
+        file,
+        name,
+        lambda m, n, k: ((m, k), (n, k), (m, n)),
+        small=(300, 500, 200),
+        large=(8192, 8192, 8192),
+        bound=ROUNDING,
+        work=lambda m, n, k: 2.0 * m * n * k,
+    )
+
+
+def _heads_and_tables(rng: np.random.Generator, shapes: tuple[Shape, ...]) -> list[Array]:
+    """Heads and weights in bf16, two tables in f32, and the rows of the tables that the tokens take."""
+    x, weight, cos, sin, positions = shapes
+    return [
+        *(rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in (x, weight)),
+        *(rng.uniform(-1, 1, s).astype(np.float32) for s in (cos, sin)),
+        rng.integers(0, cos[0], positions).astype(np.int32),
+    ]
+
+
 EXAMPLES = (
     Example(
+        "copy",
+        "01_copy.py",
+        "copy",
+        lambda m, n: ((m, n),) * 2,
+        small=(100, 130),
+        large=(16384, 4096),
+        bound=0.0,
+        work=lambda m, n: 4.0 * m * n,
+        unit="TB/s",
+    ),
+    Example(
         "add",
-        "01_add.py",
+        "02_add.py",
         "add",
         lambda m, n: ((m, n),) * 3,
         small=(100, 130),
@@ -76,7 +112,7 @@ EXAMPLES = (
     ),
     Example(
         "softmax",
-        "02_softmax.py",
+        "03_softmax.py",
         "softmax",
         lambda m, n: ((m, n),) * 2,
         small=(100, 1000),
@@ -85,25 +121,45 @@ EXAMPLES = (
         work=lambda m, n: 4.0 * m * n,
         unit="TB/s",
     ),
-    Example(
-        "matmul",
-        "03_matmul.py",
-        "matmul",
-        lambda m, n, k: ((m, k), (n, k), (m, n)),
-        small=(300, 500, 200),
-        large=(8192, 8192, 8192),
-        bound=ROUNDING,
-        work=lambda m, n, k: 2.0 * m * n * k,
-    ),
+    _product("matmul tile", "04_matmul_tile.py", "matmul_tile"),
+    _product("matmul pipeline", "05_matmul_pipeline.py", "matmul_pipeline"),
+    _product("matmul", "06_matmul.py", "matmul"),
     _attention(causal=False),
     _attention(causal=True),
+    _product("matmul on lcsf", "08_lcsf.py", "lcsf_matmul"),
+    Example(
+        "norm and rotary",
+        "09_own_kernel.py",
+        "norm_rotary",
+        lambda h, n, d: ((h, n, d), (d,), (8192, d), (8192, d), (n,), (h, n, d)),
+        small=(3, 100, 96),
+        large=(32, 16384, 128),
+        # The mean, its root, the weight and the rotation are computed in f32.
+        bound=2 * ROUNDING,
+        work=lambda h, n, d: 4.0 * h * n * d,
+        unit="TB/s",
+        inputs=_heads_and_tables,
+    ),
+    Example(
+        "prune",
+        "10_own_operation.py",
+        "prune",
+        lambda m, n: ((m, n),) * 2,
+        small=(100, 130),
+        large=(16384, 4096),
+        bound=0.0,
+        work=lambda m, n: 4.0 * m * n,
+        unit="TB/s",
+    ),
 )
 
 
 def folder() -> Path | None:
     """The examples of the source tree; None where the package was installed without it."""
     beside = Path(__file__).resolve().parents[2] / "examples"
-    return next((f for f in (beside, Path.cwd() / "examples") if (f / "01_add.py").is_file()), None)
+    return next(
+        (f for f in (beside, Path.cwd() / "examples") if (f / "01_copy.py").is_file()), None
+    )
 
 
 def module(folder: Path, stem: str) -> ModuleType:
@@ -123,10 +179,13 @@ def load(folder: Path, example: Example) -> Loaded:
 
 
 def arrays(example: Example, sizes: Shape) -> list[Array]:
-    """Random normal inputs in bf16, always the same, and an output of NaN."""
+    """Inputs, always the same, random normal ones in bf16 if not said otherwise, and an output of NaN."""
     rng = np.random.default_rng(0)
-    *inputs, output = example.shapes(*sizes)
-    made: list[Array] = [rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in inputs]
+    *shapes, output = example.shapes(*sizes)
+    if example.inputs is not None:
+        made = example.inputs(rng, tuple(shapes))
+    else:
+        made = [rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in shapes]
     return [*made, np.full(output, np.nan, ml_dtypes.bfloat16)]
 
 

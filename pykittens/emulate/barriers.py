@@ -1,4 +1,4 @@
-"""The barriers of a pipeline's stages, and the copies that complete them."""
+"""Barriers: those of a pipeline's stages and those made by hand, and the copies that complete them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,53 @@ from typing import Any
 import numpy as np
 
 from pykittens.emulate.memory import Array, SharedRegion, poison
+from pykittens.errors import LanguageError
 from pykittens.ir.nodes import Pipeline
 from pykittens.types.tiles import ST
 
 
 @dataclass
 class Barrier:
-    """Counts arrivals; a phase is complete when all have arrived and every copy it expects has landed.
+    """Counts arrivals; a phase is complete when all have arrived and every byte it expects has landed.
 
-    `copies` may be negative for a while: another block's share can land before this block asks for it.
+    `bytes` may be negative for a while: another block's share can land before this block asks for it.
     """
 
     expected: int
+    name: str = ""
     arrived: int = 0
-    copies: int = 0
+    bytes: int = 0
     phases: int = 0
 
     def arrive(self) -> None:
+        if self.arrived == self.expected:
+            raise LanguageError(
+                f"{self.name}: an arrival more than the {self.expected} that complete a phase",
+                help="the phase waits for bytes that have not come; wait for it before the next arrival",
+            )
         self.arrived += 1
         self.settle()
 
-    def land(self) -> None:
-        self.copies -= 1
+    def expect(self, bytes: int) -> None:
+        """Arrive, and ask for bytes."""
+        self.bytes += bytes
+        self.arrive()
+
+    def land(self, bytes: int) -> None:
+        self.bytes -= bytes
         self.settle()
 
     def settle(self) -> None:
-        if self.arrived == self.expected and self.copies == 0:
+        if self.arrived == self.expected and self.bytes == 0:
             self.arrived = 0
             self.phases += 1
+
+    def missing(self, parity: int) -> str | None:
+        """What is still missing of the phase of a parity; None if that is the one before, which is complete."""
+        if self.phases % 2 != parity:
+            return None
+        bytes = f", {self.bytes} bytes to come" if self.bytes else ""
+        return f"phase {parity} of {self.name}, {self.arrived} of {self.expected} arrived{bytes}"
 
 
 def shared_memory(pipelines: Sequence[Pipeline]) -> dict[Pipeline, Array]:
@@ -84,6 +103,13 @@ class Ring:
             return self.empty[stage].phases >= lap
         return self.full[stage].phases > lap
 
+    def missing(self, side: str, turn: int) -> str:
+        """What the `turn`-th fill or drain waits for."""
+        stage = turn % self.pipeline.stages
+        barrier, what = (self.empty, "free") if side == "fill" else (self.full, "full")
+        counts = barrier[stage]
+        return f"stage {stage} to be {what}, {counts.arrived} of {counts.expected} arrived"
+
     def tiles(self, turn: int) -> dict[str, SharedRegion]:
         """The tiles of the stage of the `turn`-th fill or drain."""
         return {
@@ -107,7 +133,8 @@ class Copy:
 
     land: Callable[[], Any]
     barrier: Barrier
+    bytes: int
 
     def finish(self) -> None:
         self.land()
-        self.barrier.land()
+        self.barrier.land(self.bytes)

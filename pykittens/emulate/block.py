@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pykittens.emulate.barriers import Copy, Ring, shared_memory
 from pykittens.emulate.memory import Array
+from pykittens.emulate.shared import shared_values
 from pykittens.ir.nodes import Kernel, is_multicast, takes
 
 
@@ -23,8 +24,10 @@ class BlockRun:
     ) -> None:
         self.kernel, self.tensors, self.extents = kernel, tensors, extents
         self.index, self.count, self.rank = index, count, rank
+        self.number = index * kernel.cluster + rank
         self.cluster: list[BlockRun] = [self]
         self.copies: list[Copy] = []
+        self.shared = shared_values(kernel.shared)
         roles = kernel.roles
         takers = {
             (p, side): sum(r.groups for r in roles if takes(r.body, p, side))

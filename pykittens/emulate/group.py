@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -12,8 +11,16 @@ import numpy as np
 
 from pykittens.emulate.barriers import Copy
 from pykittens.emulate.block import BlockRun
-from pykittens.emulate.memory import Array, GlobalTile, SharedRegion
-from pykittens.errors import AccessError, KernelError
+from pykittens.emulate.memory import Array, GlobalTile, SharedRegion, poison
+from pykittens.emulate.waiting import (
+    Engines,
+    InFlight,
+    Wait,
+    faults_at,
+    wait_for_engines,
+    wait_of_call,
+)
+from pykittens.errors import AccessError
 from pykittens.ir.nodes import (
     Acquire,
     Block,
@@ -33,6 +40,7 @@ from pykittens.ir.nodes import (
     WaitProducts,
     WaitStores,
     While,
+    group_name,
 )
 from pykittens.ir.op import Engine
 from pykittens.ir.orders import decode
@@ -42,66 +50,52 @@ from pykittens.types.tiles import SCALAR
 _ROW_MAJOR = Order("row_major")
 
 
-class _InFlight:
-    """The result of a product that has been issued; `value` is there once a wait covered it."""
-
-    __slots__ = ("value",)
-    value: Array | None
-
-    def __init__(self) -> None:
-        self.value = None
-
-
-@dataclass
-class _Product:
-    result: _InFlight
-    compute: Callable[[], Array]
-
-
 class Group:
     """The warps of one group of one role, as a coroutine."""
 
     def __init__(self, block: BlockRun, role: Role, index: int, env: dict[Value, Any]) -> None:
         self.block, self.role, self.env = block, role, env
-        alike = [r for r in block.kernel.roles if r.kind == role.kind]
-        self.name = role.kind if role.groups == 1 else f"{role.kind} {index}"
-        if len(alike) > 1:
-            self.name += f" of {role.loc}"
+        self.name = group_name(block.kernel, role, index)
         if role.index is not None:
             env[role.index] = index
         self.turns: dict[tuple[Pipeline, str], int] = defaultdict(int)
         self.given: dict[Pipeline, int] = defaultdict(int)
         self.filling: dict[Acquire, int] = {}
-        self.products: deque[_Product] = deque()
-        self.stores: list[Callable[[], None]] = []
+        self.engines = Engines()
         self.steps = self.run(role.body)
-        self.waits_for: Acquire | None = None
+        self.waits_for: Wait | None = None
 
     def ready(self) -> bool:
-        node = self.waits_for
-        return node is None or self.block.rings[node.pipeline].ready(
-            node.side, self.turns[node.pipeline, node.side]
-        )
+        return self.waits_for is None or self.waits_for.ready()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it waits for engines only."""
+        return self.waits_for is not None and self.waits_for.late
 
     def advance(self) -> bool:
-        """Go on to the next stage to be taken; False at the end."""
+        """Go on to the next thing to wait for; False at the end."""
         self.waits_for = next(self.steps, None)
+        if self.waits_for is None:
+            self.engines.check_finished()
         return self.waits_for is not None
 
     # -- nodes ---------------------------------------------------------------------------------
 
-    def run(self, block: Block) -> Iterator[Acquire]:
+    def run(self, block: Block) -> Iterator[Wait]:
         for node in block.nodes:
             match node:
                 case Call():
+                    if node.op.effects.waits:
+                        yield wait_of_call(node, self.arguments(node))
+                    if node.op.effects.finishes is Engine.COPY_OUT and not node.args["read"]:
+                        yield wait_for_engines(node.loc)
                     self.call(node)
                 case Acquire():
-                    yield node
+                    yield self.wait_for_stage(node)
                     self.acquire(node)
                 case WaitProducts():
-                    while len(self.products) > node.pending:
-                        product = self.products.popleft()
-                        product.result.value = product.compute()
+                    self.engines.finish_products(node.pending)
                 case GiveBack():
                     self.give_back(node)
                 case Leave():
@@ -109,9 +103,9 @@ class Group:
                     ring = self.block.rings[node.acquire.pipeline]
                     ring.full[turn % node.acquire.pipeline.stages].arrive()
                 case WaitStores():
-                    for store in self.stores:
-                        store()
-                    self.stores.clear()
+                    if not node.read:
+                        yield wait_for_engines(node.loc)
+                    self.engines.finish_stores(0, node.read)
                 case For():
                     start, stop = self.value(node.start), self.value(node.stop)
                     yield from self.loop(
@@ -135,7 +129,7 @@ class Group:
                 case Require() | Role():
                     pass
 
-    def loop(self, node: For | ForTasks, turns: Any, index: list[Any]) -> Iterator[Acquire]:
+    def loop(self, node: For | ForTasks, turns: Any, index: list[Any]) -> Iterator[Wait]:
         self._carry(node.carried, [c.init for c in node.carried], head=True)
         for turn in turns:
             self.env.update(zip(index, turn, strict=True))
@@ -143,7 +137,7 @@ class Group:
             self._carry(node.carried, [c.next for c in node.carried], head=True)
         self._carry(node.carried, [c.param for c in node.carried], head=False)
 
-    def loop_while(self, node: While) -> Iterator[Acquire]:
+    def loop_while(self, node: While) -> Iterator[Wait]:
         self._carry(node.carried, [c.init for c in node.carried], head=True)
         while True:
             yield from self.run(node.test)
@@ -167,6 +161,16 @@ class Group:
                 index[axis] = index[axis] * len(block.cluster) + block.rank
             yield tuple(index)
 
+    def wait_for_stage(self, node: Acquire) -> Wait:
+        ring, turn = self.block.rings[node.pipeline], self.turns[node.pipeline, node.side]
+        return Wait(
+            lambda: ring.ready(node.side, turn),
+            lambda: (
+                f"{node.pipeline.name}.{node.side}() at {node.loc}: {ring.missing(node.side, turn)}"
+            ),
+            node.loc,
+        )
+
     def acquire(self, node: Acquire) -> None:
         turn = self.turns[node.pipeline, node.side]
         self.turns[node.pipeline, node.side] = turn + 1
@@ -185,53 +189,55 @@ class Group:
 
     # -- operations ----------------------------------------------------------------------------
 
+    def arguments(self, node: Call) -> dict[str, Any]:
+        """The operands of a call, read now."""
+        return {name: self.value(a) for name, a in node.args.items()}
+
     def call(self, node: Call) -> None:
-        match node.op.effects.engine:
+        effects = node.op.effects
+        match effects.engine:
             case None:
-                try:
-                    result = node.op.evaluate(
-                        {name: self.value(a) for name, a in node.args.items()}
-                    )
-                except KernelError as fault:
-                    fault.loc = node.loc
-                    raise
+                with faults_at(node):
+                    result = node.op.evaluate(self.arguments(node))
                 for r in node.results:
                     self.env[r] = _typed(r, result, node)
             case Engine.PRODUCT:
-                self.issue(node)
+                args = {name: self.raw(a) for name, a in node.args.items()}
+                self.env[node.results[0]] = self.engines.multiply(node, args)
             case Engine.COPY_IN:
                 self.copy_in(node)
             case Engine.COPY_OUT:
-                args = {name: self.value(a) for name, a in node.args.items()}
-                self.stores.append(_located(lambda: node.op.evaluate(args), node))
-
-    def issue(self, node: Call) -> None:
-        """Queue a product; its operands are read when a wait covers it, its accumulator then is complete."""
-        args = {name: self.raw(a) for name, a in node.args.items()}
-        result = _InFlight()
-
-        def compute() -> Array:
-            done: Array = node.op.evaluate(
-                {n: a.value if isinstance(a, _InFlight) else a for n, a in args.items()}
-            )
-            return done
-
-        self.products.append(_Product(result, compute))
-        self.env[node.results[0]] = result
+                self.engines.store(node, self.arguments(node))
+        match effects.finishes:
+            case Engine.PRODUCT:
+                self.engines.finish_products(node.args["pending"])
+            case Engine.COPY_OUT:
+                self.engines.finish_stores(node.args["pending"], node.args["read"])
+            case _:
+                pass
 
     def copy_in(self, node: Call) -> None:
         """Start a copy into the stage being filled; with multicast, this block's share to every block."""
-        args = {name: self.value(a) for name, a in node.args.items()}
+        args = self.arguments(node)
         tile: SharedTile = node.args["dst"]
+
+        def land() -> None:
+            with faults_at(node):
+                node.op.evaluate(args)
+
+        if tile.stage is None:
+            # Who reads the memory before the copy is known to have landed finds no number in it.
+            args["dst"].array.fill(poison(tile.dtype))
+            self.block.copies.append(Copy(land, args["signal"], tile.type.bytes))
+            return
         acquire = tile.stage.acquire
         stage = self.filling[acquire] % acquire.pipeline.stages
-        ring = self.block.rings[acquire.pipeline]
+        full = self.block.rings[acquire.pipeline].full[stage]
         if args["multicast"]:
             self._multicast(node, args, acquire, stage)
             return
-        ring.full[stage].copies += 1
-        copy = _located(lambda: node.op.evaluate(args), node)
-        self.block.copies.append(Copy(copy, ring.full[stage]))
+        full.bytes += tile.type.bytes
+        self.block.copies.append(Copy(land, full, tile.type.bytes))
 
     def _multicast(self, node: Call, args: dict[str, Any], acquire: Acquire, stage: int) -> None:
         dst, src = args["dst"], args["src"]
@@ -246,33 +252,33 @@ class Group:
                 dst.array.shape, dst.array.dtype, theirs.memory.data, at, dst.array.strides
             )
             part = SharedRegion(tile[first : first + share])
-            ring.full[stage].copies += 1
+            ring.full[stage].bytes += part.array.nbytes
 
             def land(part: SharedRegion = part) -> None:
-                part.write(src.read(dst.rows, dst.cols, 0)[first : first + share])
+                with faults_at(node):
+                    part.write(src.read(dst.rows, dst.cols, 0)[first : first + share])
 
-            peer.copies.append(Copy(_located(land, node), theirs.full[stage]))
+            peer.copies.append(Copy(land, theirs.full[stage], part.array.nbytes))
 
     def raw(self, thing: Any) -> Any:
         """The value of an operand; a tile in flight stays so."""
-        if isinstance(thing, TileRef):
-            index = tuple(self.value(i) for i in thing.index)
-            return GlobalTile(thing.tensor.name, self.block.tensors[thing.tensor.name], index)
-        if isinstance(thing, Global):
-            leading = tuple(self.value(i) for i in thing.leading)
-            index = leading + (0,) * thing.rank
-            return GlobalTile(thing.name, self.block.tensors[thing.name], index)
+        if isinstance(thing, TileRef | Global):
+            ref = thing.first
+            index = tuple(self.value(i) for i in ref.index)
+            windows = {
+                axis: tuple(self.value(x) for x in window.bounds)
+                for axis, window in ref.windows.items()
+            }
+            name = ref.tensor.name
+            return GlobalTile(name, self.block.tensors[name], index, windows)
         return self.env[thing] if isinstance(thing, Value) else thing
 
     def value(self, thing: Any) -> Any:
         """The value of an operand that is read now."""
+        if isinstance(thing, tuple):
+            return tuple(map(self.value, thing))
         found = self.raw(thing)
-        if isinstance(found, _InFlight):
-            assert found.value is not None, (
-                "a tile in flight is read before its wait: the wait pass is wrong"
-            )
-            return found.value
-        return found
+        return found.read() if isinstance(found, InFlight) else found
 
 
 def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
@@ -281,26 +287,17 @@ def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
         return result
     match value.dtype.kind:
         case "int":
+            if node is not None and node.op.scalar is not None and node.op.scalar.wraps:
+                least = int(value.dtype.least)
+                result = (int(result) - least) % 2**value.dtype.bits + least
             if not value.dtype.least <= result <= value.dtype.largest:
                 what = f"{node.op.name}: " if node is not None else ""
                 raise AccessError(
-                    f"{what}{int(result)} overflows an {value.dtype}", loc=getattr(node, "loc", None)
+                    f"{what}{int(result)} overflows an {value.dtype}",
+                    loc=getattr(node, "loc", None),
                 )
             return int(result)
         case "bool":
             return bool(result)
         case "float":
             return value.dtype.numpy.type(result)
-
-
-def _located(action: Callable[[], Any], node: Call) -> Callable[[], None]:
-    """The action, with faults told at the line that started it."""
-
-    def run() -> None:
-        try:
-            action()
-        except KernelError as fault:
-            fault.loc = node.loc
-            raise
-
-    return run

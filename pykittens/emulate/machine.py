@@ -1,6 +1,6 @@
 """Runs a recorded kernel on NumPy arrays.
 
-Each group of each role is a coroutine that stops where it takes a stage. A seeded scheduler picks who goes on.
+Each group of each role is a coroutine that stops where it waits for others. A seeded scheduler picks who goes on.
 Copies land, products run and stores are read as late as their barriers and waits allow, so what is used too
 early is found unwritten: shared memory holds NaN until it has been filled.
 """
@@ -19,7 +19,7 @@ from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Array
 from pykittens.errors import DeadlockError, LanguageError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks
+from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, waits_for_flags
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 
@@ -46,22 +46,38 @@ def run(
     total = prod(extents)
     clusters = min(total, BLOCKS) if isinstance(kernel.launch, Tasks) else total // kernel.cluster
     rng = random.Random(seed)
+    # Blocks that wait for one another run at once, others a cluster at a time.
+    at_once = clusters if waits_for_flags(kernel) else 1
     with np.errstate(all="ignore"):
-        for cluster in range(clusters):
-            blocks = [
-                BlockRun(kernel, tensors, extents, cluster, clusters, rank)
-                for rank in range(kernel.cluster)
-            ]
-            for block in blocks:
-                block.cluster = blocks
-            groups = [g for block in blocks for g in _groups(kernel, block, known)]
-            _schedule(groups, blocks, rng)
-            _check_drained(groups, kernel.pipelines)
+        for first in range(0, clusters, max(at_once, 1)):
+            blocks: list[BlockRun] = []
+            for cluster in range(first, first + at_once):
+                blocks += _cluster(kernel, tensors, extents, cluster, clusters)
+            groups = {block: _groups(kernel, block, known) for block in blocks}
+            _schedule([g for gs in groups.values() for g in gs], blocks, rng)
+            for mine in groups.values():
+                _check_drained(mine, kernel.pipelines)
+
+
+def _cluster(
+    kernel: Kernel,
+    tensors: Mapping[str, Array],
+    extents: tuple[int, ...],
+    index: int,
+    count: int,
+) -> list[BlockRun]:
+    """The blocks of one cluster."""
+    blocks = [
+        BlockRun(kernel, tensors, extents, index, count, rank) for rank in range(kernel.cluster)
+    ]
+    for block in blocks:
+        block.cluster = blocks
+    return blocks
 
 
 def _groups(kernel: Kernel, block: BlockRun, known: Mapping[Value, Any]) -> list[Group]:
     """The groups of a block; what stands outside the roles has been computed for all of them."""
-    env = dict(known)
+    env = {**known, **block.shared}
     if kernel.has_roles:
         outside = Block([n for n in kernel.body.nodes if not isinstance(n, Role)])
         for _ in Group(block, kernel.roles[0], 0, env).run(outside):
@@ -74,22 +90,22 @@ def _groups(kernel: Kernel, block: BlockRun, known: Mapping[Value, Any]) -> list
 
 
 def _schedule(groups: list[Group], blocks: list[BlockRun], rng: random.Random) -> None:
-    """Run groups that work together to their end, the copies of their blocks as late as they may land."""
+    """Run groups that work together to their end; copies land and stores are written when nothing else can go on."""
     waiting = list(groups)
     while waiting:
         ready = [g for g in waiting if g.ready()]
-        if ready:
-            group = ready[rng.randrange(len(ready))] if len(ready) > 1 else ready[0]
-            if not group.advance():
-                waiting.remove(group)
-            continue
-        under_way = [b for b in blocks if b.copies]
-        if not under_way:
-            raise _deadlock(waiting)
-        copies = under_way[rng.randrange(len(under_way))].copies
-        index = rng.randrange(len(copies))
-        copies[index].finish()
-        del copies[index]
+        if not (going := [g for g in ready if not g.is_late]):
+            under_way = [b for b in blocks if b.copies]
+            if under_way:
+                copies = under_way[rng.randrange(len(under_way))].copies
+                copies.pop(rng.randrange(len(copies))).finish()
+                continue
+            if not ready:
+                raise _deadlock(waiting)
+            going = ready
+        group = going[rng.randrange(len(going))] if len(going) > 1 else going[0]
+        if not group.advance():
+            waiting.remove(group)
 
 
 def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
@@ -107,19 +123,15 @@ def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
 
 
 def _deadlock(waiting: list[Group]) -> DeadlockError:
+    several = len({g.block for g in waiting}) > 1
     told = {}
     for group in waiting:
-        node = group.waits_for
-        assert node is not None
-        ring = group.block.rings[node.pipeline]
-        turn = group.turns[node.pipeline, node.side]
-        stage = turn % node.pipeline.stages
-        barrier = (ring.empty if node.side == "fill" else ring.full)[stage]
-        what = "free" if node.side == "fill" else "full"
-        told[group.name] = (
-            f"{node.pipeline.name}.{node.side}() at {node.loc}: stage {stage} to be {what}, "
-            f"{barrier.arrived} of {barrier.expected} arrived"
-        )
+        assert group.waits_for is not None
+        name = group.name
+        if several:
+            role = "" if name == "block" else f", {name}"
+            name = f"block {group.block.number}{role}"
+        told[name] = group.waits_for.told()
     first = waiting[0].waits_for
     return DeadlockError(
         "deadlock: every role that is left waits", operands=told, loc=first.loc if first else None

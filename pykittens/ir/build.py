@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pykittens.errors import LanguageError
-from pykittens.ir.nodes import Block, Kernel, Node, Role
+from pykittens.ir.nodes import Block, Kernel, Node, Role, coordinates
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import Global, TileRef, Value
 
@@ -49,12 +49,9 @@ class Builder:
         match thing:
             case Undefined():
                 thing.fail()
-            case TileRef():
-                for index in thing.index:
-                    self.check_use(index, what)
-            case Global():
-                for index in thing.leading:
-                    self.check_use(index, what)
+            case TileRef() | Global():
+                for coordinate in coordinates(thing):
+                    self.check_use(coordinate, what)
             case Value():
                 if thing.block is not None and not any(b is thing.block for b in self.stack):
                     self._out_of_scope(thing, what)

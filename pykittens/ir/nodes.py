@@ -1,6 +1,6 @@
 """The kernel as data. This screen is the whole grammar.
 
-Kernel   = Param* Pipeline* Block             roles stand in the block; without roles it is one group's
+Kernel   = Param* Pipeline* Shared* Block     roles stand in the block; without roles it is one group's
 Block    = Node*
 Node     = Call | Require | Grid | Role | For | ForTasks | While | If
          | Acquire | Leave                    a stage of a pipeline taken by `fill` or `drain`, and left
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pykittens.errors import Loc
 from pykittens.ir.op import Op
-from pykittens.ir.values import Global, Scalar, SharedTile, TileRef, Value
+from pykittens.ir.values import Global, Scalar, Semaphore, SharedTile, TileRef, Turns, Value
 from pykittens.types.tiles import ST
 
 
@@ -39,6 +39,12 @@ class Call:
     results: list[Value]
     loc: Loc | None = None
     onto_flight: bool = False
+
+    @property
+    def managed(self) -> bool:
+        """Whether the compiler waits for what an engine carries on; else the user does."""
+        name = self.op.effects.managed
+        return name is None or bool(self.args[name])
 
 
 @dataclass(eq=False)
@@ -65,6 +71,10 @@ class Order:
 
     kind: Literal["row_major", "column_major", "supergroup", "longest_first"]
     size: int = 0
+
+    @property
+    def description(self) -> str:
+        return f"the order {self.kind}"
 
 
 @dataclass(eq=False)
@@ -270,6 +280,15 @@ Node = (
 
 
 @dataclass(eq=False)
+class Shared:
+    """Shared memory outside pipelines: a tile or vector, a semaphore, the turns of a role; or `count` of them."""
+
+    value: SharedTile | Semaphore | Turns
+    count: int | None = None
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
 class Kernel:
     """A recorded kernel: for one set of dtypes, ranks, constants and static extents."""
 
@@ -285,6 +304,7 @@ class Kernel:
     doc: str = ""
     loc: Loc | None = None
     launch: Grid | Tasks | None = None
+    shared: list[Shared] = field(default_factory=list)
 
     @property
     def roles(self) -> list[Role]:
@@ -297,20 +317,31 @@ class Kernel:
         return any(isinstance(n, Role) for n in self.body.nodes)
 
 
+def group_name(kernel: Kernel, role: Role, index: int) -> str:
+    """What an error text calls a group of a role."""
+    name = role.kind if role.groups == 1 else f"{role.kind} {index}"
+    alike = [r for r in kernel.roles if r.kind == role.kind]
+    return name if len(alike) == 1 else f"{name} of {role.loc}"
+
+
 def operands(args: dict[str, Any]) -> Iterator[Value]:
     """The values among the arguments of a call, those inside tile references included."""
     for arg in args.values():
         match arg:
-            case TileRef():
-                yield arg.tensor
-                yield from (i for i in arg.index if isinstance(i, Value))
-            case Global():
-                yield arg
-                yield from (i for i in arg.leading if isinstance(i, Value))
+            case TileRef() | Global():
+                yield arg.tensor if isinstance(arg, TileRef) else arg
+                yield from (x for x in coordinates(arg) if isinstance(x, Value))
             case Value():
                 yield arg
             case tuple() | list():
                 yield from (a for a in arg if isinstance(a, Value))
+
+
+def coordinates(ref: TileRef | Global) -> Iterator[Any]:
+    """What says where a tile of a tensor lies: its indices and the bounds of its windows."""
+    yield from ref.first.index
+    for window in ref.windows.values():
+        yield from window.bounds
 
 
 def inputs(node: Node) -> Iterator[Value]:
@@ -401,6 +432,15 @@ def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
         isinstance(n, Call)
         and n.args.get("multicast")
         and n.args["dst"].stage.acquire.pipeline is pipeline
+        for n in walk(kernel.body)
+    )
+
+
+def waits_for_flags(kernel: Kernel) -> bool:
+    """Whether blocks wait for others of the launch, so that all of them must run at once."""
+    return any(
+        isinstance(n, Call)
+        and any(isinstance(n.args[name], TileRef | Global) for name in n.op.effects.waits)
         for n in walk(kernel.body)
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from pykittens.errors import TypeMismatch
+from pykittens.errors import KernelError, LanguageError, TypeMismatch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +30,12 @@ class Effects:
     reads, writes: memory operands. engine: who works on after the issue, so that the memory operands are
     still in use. accumulates: the register operand a product adds to, which may itself be in flight.
     narrows: the result takes fewer registers than the operand, so it is best made late.
+    waits: semaphores, flags and turns that it stops at until others have signalled them; what those did before is
+    seen after it. signals: those that it signals, after all the group did before; where an engine carries the
+    operation on, when that is done. managed: the argument that says whether the compiler waits for the engine;
+    where it is false, an operation that finishes the engine does. finishes: the engine of whose operations at most
+    `pending` are left unfinished. meets: the warps of the group wait for one another. fences: what the group wrote
+    is seen by the engines that read next. shows: it tells the user something, so it stays though nothing reads it.
     """
 
     reads: tuple[str, ...] = ()
@@ -36,10 +43,22 @@ class Effects:
     engine: Engine | None = None
     accumulates: str | None = None
     narrows: bool = False
+    waits: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
+    managed: str | None = None
+    finishes: Engine | None = None
+    meets: bool = False
+    fences: bool = False
+    shows: bool = False
 
     @property
     def pure(self) -> bool:
-        return not self.reads and not self.writes and self.engine is None
+        """Whether the operation does nothing but give its result."""
+        return (
+            not (self.reads or self.writes or self.waits or self.signals)
+            and self.engine is self.finishes is None
+            and not (self.meets or self.fences or self.shows)
+        )
 
 
 PURE = Effects()
@@ -50,6 +69,8 @@ class ScalarMeaning:
     """The meaning on one element: a NumPy function and its spelling in CUDA C++ (`{0}`, `{1}` for operands).
 
     kinds: what the operands may be; truth: the result is a bool; hint: the way out where a kind is refused.
+    wrapping: the spelling for integers of tiles and vectors, where that for scalars may overflow. wraps: a scalar
+    that leaves its integer type wraps, too, where others are an error. folds: on Python's numbers it is done at once.
     """
 
     numpy: Callable[..., Any]
@@ -57,6 +78,9 @@ class ScalarMeaning:
     kinds: tuple[str, ...] = ("float", "int")
     truth: bool = False
     hint: str | None = None
+    wrapping: str | None = None
+    wraps: bool = False
+    folds: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,6 +90,44 @@ class Family:
     name: str
     type_rule: Callable[[Op[..., Any], dict[str, Any]], Any]
     numpy: Callable[[Op[..., Any], dict[str, Any]], Any]
+
+
+def bound(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by their names; a TypeMismatch where it gives too few, too many or unknown ones."""
+    try:
+        found = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        told = f"it is {name}{inspect.Signature(bare)}"
+        raise TypeMismatch(f"{name}: {error}", help=told) from None
+    found.apply_defaults()
+    return found.arguments
+
+
+def called(
+    name: str, kind: type[KernelError] = LanguageError
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: a word of the language whose wrong calls are told as those of operations are."""
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        parameters = [*signature.parameters.values()]
+        skipped = int([p.name for p in parameters[:1]] == ["self"])
+        signature = signature.replace(parameters=parameters[skipped:])
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            bound(name, signature, args[skipped:], kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Mismatch as fault:
+                raise kind(f"{name}: {fault.message}", help=fault.help) from None
+
+        return call
+
+    return wrap
 
 
 class Mismatch(Exception):
@@ -78,7 +140,10 @@ class Mismatch(Exception):
 
 @dataclass(eq=False)
 class Op(Generic[P, R]):
-    """An operation. Calling it inside a kernel records it; `ops/core.py` says how."""
+    """An operation. Calling it inside a kernel records it; `ops/core.py` says how.
+
+    shown: what error texts call it, where the user reaches it by another name than its own.
+    """
 
     name: str
     function: Callable[P, R]
@@ -90,28 +155,18 @@ class Op(Generic[P, R]):
     )
     type_rule: Callable[..., Any] | None = field(repr=False, default=None)
     meaning: Callable[..., Any] | None = field(repr=False, default=None)
+    missing: Callable[..., str | None] | None = field(repr=False, default=None)
+    shown: str = ""
 
     def __post_init__(self) -> None:
+        self.shown = self.shown or self.name
         self.__doc__ = self.function.__doc__
         self.__name__ = self.name
         self.__signature__ = inspect.signature(self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            bound = self.__signature__.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeMismatch(
-                f"{self.name}: {error}", help=f"it is {self.name}{self._takes}"
-            ) from None
-        bound.apply_defaults()
-        result: R = self.record(self, bound.arguments)
+        result: R = self.record(self, bound(self.shown, self.__signature__, args, kwargs))
         return result
-
-    @property
-    def _takes(self) -> str:
-        """The signature without its annotations."""
-        bare = [p.replace(annotation=p.empty) for p in self.__signature__.parameters.values()]
-        return str(inspect.Signature(bare))
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule, called with the operation's arguments; returns the result's type or None."""
@@ -122,6 +177,14 @@ class Op(Generic[P, R]):
         """Decorator: the NumPy meaning, called with arrays and regions of memory in place of handles."""
         self.meaning = meaning
         return meaning
+
+    def until(self, missing: Callable[..., str | None]) -> Callable[..., str | None]:
+        """Decorator: what an operation that waits still waits for, in words; None when it may go on.
+
+        It is called as the NumPy meaning is, again and again, and changes nothing.
+        """
+        self.missing = missing
+        return missing
 
     def result_type(self, args: dict[str, Any]) -> Any:
         """The type of the result for these arguments, None if there is none; raises Mismatch where they do not fit."""

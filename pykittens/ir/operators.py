@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pykittens.types.dtypes import DType
-
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
 
-class Operators:
-    """Python's operators, each handed to the operation registered for its symbol."""
+class Arithmetic:
+    """Python's operators, each handed to the operation registered for its symbol.
+
+    Handles of memory have them, too: the operation says what they must be.
+    """
+
+    __array_ufunc__ = None  # `array + tile` is refused by `tile`, not taken apart by NumPy
 
     def __add__(self, other: Any) -> Any:
         return OPERATORS["+"](self, other)
@@ -49,8 +52,50 @@ class Operators:
     def __rmod__(self, other: Any) -> Any:
         return OPERATORS["%"](other, self)
 
+    def __pow__(self, other: Any) -> Any:
+        return OPERATORS["**"](self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return OPERATORS["**"](other, self)
+
+    def __and__(self, other: Any) -> Any:
+        return OPERATORS["&"](self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return OPERATORS["&"](other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return OPERATORS["|"](self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return OPERATORS["|"](other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return OPERATORS["^"](self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return OPERATORS["^"](other, self)
+
+    def __lshift__(self, other: Any) -> Any:
+        return OPERATORS["<<"](self, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return OPERATORS["<<"](other, self)
+
+    def __rshift__(self, other: Any) -> Any:
+        return OPERATORS[">>"](self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return OPERATORS[">>"](other, self)
+
     def __neg__(self) -> Any:
         return OPERATORS["neg"](self)
+
+    def __abs__(self) -> Any:
+        return OPERATORS["abs"](self)
+
+    def __invert__(self) -> Any:
+        return OPERATORS["~"](self)
 
     def __lt__(self, other: Any) -> Any:
         return OPERATORS["<"](self, other)
@@ -64,6 +109,10 @@ class Operators:
     def __ge__(self, other: Any) -> Any:
         return OPERATORS[">="](self, other)
 
+
+class Operators(Arithmetic):
+    """Python's operators with `==` and `!=`, which of other handles are Python's own."""
+
     def __eq__(self, other: object) -> Any:
         return OPERATORS["=="](self, other)
 
@@ -71,7 +120,3 @@ class Operators:
         return OPERATORS["!="](self, other)
 
     __hash__ = object.__hash__
-
-    def to(self, dtype: DType) -> Any:
-        """The value converted to another dtype, each element rounded once."""
-        return OPERATORS["to"](self, dtype)

@@ -54,6 +54,10 @@ def text(kernel: Kernel) -> str:
     for p in kernel.pipelines:
         tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
         lines.append(f"  pipeline {p.name}: {p.stages} x ({tiles})")
+    for s in kernel.shared:
+        lines.append(
+            f"  shared {names(s.value)}: {f'{s.count} x ' if s.count else ''}{s.value.type}"
+        )
     lines += [f"  static {_operand(v, names)} = {n}" for v, n in kernel.statics]
     lines += _block(kernel.body, names, "  ")
     return "\n".join(lines) + "\n"
@@ -68,7 +72,7 @@ def _block(block: Block, names: Names, indent: str) -> Iterator[str]:
 def _node(node: Node, names: Names) -> Iterator[str]:
     match node:
         case Call():
-            args = ", ".join(f"{n}={_operand(a, names)}" for n, a in node.args.items())
+            args = ", ".join(f"{n}={_operand(a, names)}" for n, a in _said(node))
             results = ", ".join(f"{names(r)}: {r.type} = " for r in node.results)
             yield f"{results}{node.op.name}({args})"
         case Require():
@@ -120,6 +124,14 @@ def _node(node: Node, names: Names) -> Iterator[str]:
             yield f"wait until stores have {'read' if node.read else 'written'}"
 
 
+def _said(call: Call) -> Iterator[tuple[str, Any]]:
+    """The arguments of a call by name, without options left at their defaults."""
+    for name, arg in call.args.items():
+        default = call.op.__signature__.parameters[name].default
+        if isinstance(arg, Value | TileRef) or arg is not default:
+            yield name, arg
+
+
 def _carried(carried: list[Carried], names: Names) -> str:
     parts = ", ".join(f"{names(c.param)} = {_operand(c.init, names)}" for c in carried)
     return f" carrying {parts}" if parts else ""
@@ -133,10 +145,17 @@ def _yields(carried: list[Carried], names: Names) -> Iterator[str]:
 def _operand(thing: Any, names: Names) -> str:
     match thing:
         case TileRef():
-            return f"{names(thing.tensor)}[{', '.join(_operand(i, names) for i in thing.index)}]"
+            index = ", ".join(_operand(i, names) for i in thing.index)
+            windows = "".join(
+                f"; axis {axis} {' '.join(_operand(b, names) for b in window.bounds)}"
+                for axis, window in thing.windows.items()
+            )
+            return f"{names(thing.tensor)}[{index}{windows}]"
         case Global():
             return names(thing.owner)
         case Value():
             return names(thing)
+        case tuple() if any(isinstance(x, Value) for x in thing):
+            return f"({', '.join(_operand(x, names) for x in thing)})"
         case _:
             return str(thing)

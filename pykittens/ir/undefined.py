@@ -28,6 +28,8 @@ class Undefined:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __neg__ = __call__ = __getitem__ = (
         __iter__
     ) = _use
+    __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _use
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __abs__ = __invert__ = _use
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _use
     __enter__ = __exit__ = __len__ = __contains__ = __setitem__ = __eq__ = __ne__ = _use
     __hash__ = object.__hash__

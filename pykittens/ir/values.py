@@ -5,17 +5,22 @@ A handle is a value of the program: it has a type, the block that made it and, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy as np
+
 from pykittens.errors import LanguageError, Loc, TypeMismatch
-from pykittens.ir.operators import OPERATORS, Operators
+from pykittens.ir.op import called
+from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
 from pykittens.ir.undefined import Undefined
-from pykittens.types.dtypes import DType
-from pykittens.types.tiles import GL, RT, RV, SCALAR, ST, Type
+from pykittens.types.dtypes import DType, int32
+from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, ST, SV, TURNS, Spread, Type
 
 
-class Value:
+class Value(Arithmetic):
     """A value of the program. Two handles are one value only if they are one object."""
 
     def __init__(self, type: Type, name: str = "", loc: Loc | None = None) -> None:
@@ -27,12 +32,18 @@ class Value:
 
     @property
     def dtype(self) -> DType:
+        assert not isinstance(self.type, SEMAPHORE | TURNS), "a semaphore holds no elements"
         return self.type.dtype
 
     def __repr__(self) -> str:
         return f"{self.name or '_'}: {self.type}"
 
     __hash__ = object.__hash__
+
+    @called("to")
+    def to(self, dtype: DType) -> Any:
+        """The value converted to another dtype, each element rounded once."""
+        return OPERATORS["to"](self, dtype)
 
     def __bool__(self) -> bool:
         raise LanguageError(
@@ -83,7 +94,7 @@ class RegTile(Operators, _Tile):
     type: RT
 
     def __getitem__(self, index: Any) -> Any:
-        return OPERATORS["columns"](self, index)
+        return OPERATORS["part"](self, index)
 
 
 class RegVector(Operators, Value):
@@ -95,6 +106,9 @@ class RegVector(Operators, Value):
     def length(self) -> int:
         return self.type.length
 
+    def __getitem__(self, index: Any) -> Any:
+        return OPERATORS["part"](self, index)
+
 
 class SharedTile(_Tile):
     """A tile in shared memory, or a view of one."""
@@ -102,29 +116,109 @@ class SharedTile(_Tile):
     type: ST
     stage: Any = None  # the Stage of a pipeline it belongs to
 
+    @called("tiles")
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """This tile cut into rows x cols tiles; `.tiles(r, c)[i, j]` is a view, no copy."""
+        _check_sides(self, rows, cols)
         if self.rows % rows or self.cols % cols:
             raise TypeMismatch(
-                f"tiles: {rows}x{cols} tiles do not divide {self.rows}x{self.cols} exactly",
+                f"tiles: `rows` and `cols` must divide the {self.rows}x{self.cols} of the tile exactly, "
+                f"not {describe(rows)} and {describe(cols)}",
                 operands={"tile": self.type},
             )
         return SharedTiles(self, rows, cols)
 
 
+class SharedVector(SharedTile):
+    """A vector in shared memory: a row of as many elements as it is long."""
+
+    type: SV
+
+    @property
+    def length(self) -> int:
+        return self.type.cols
+
+    @called("tiles")
+    def tiles(self, rows: int, cols: int) -> SharedTiles:
+        """Refused: a vector has no tiles."""
+        raise TypeMismatch("tiles: a shared vector has none", operands={"vector": self.type})
+
+
+def _check_sides(tensor: SharedTile | Global, rows: Any, cols: Any) -> None:
+    """Raise unless tiles can have these sides; a tensor may be counted in tiles of a run-time size."""
+    for name, side in (("rows", rows), ("cols", cols)):
+        if isinstance(side, Undefined):
+            side.fail()
+        fixed = isinstance(side, int) and not isinstance(side, bool) and side > 0
+        fixed = fixed and int32.represents(side)
+        counted = isinstance(tensor, Global) and isinstance(side, Scalar) and side.dtype == int32
+        if not fixed and not counted:
+            raise TypeMismatch(
+                f"tiles: `{name}` must be a positive compile-time int, not {describe(side)}",
+                operands={tensor.name or "tile": tensor.type},
+            )
+
+
 @dataclass(frozen=True, eq=False)
-class SharedTiles:
+class SharedTiles(Arithmetic):
     """A shared tile seen as a grid of smaller ones."""
 
     tile: SharedTile
     rows: int
     cols: int
 
+    @property
+    def description(self) -> str:
+        return f"the {self.rows}x{self.cols} tiles of {self.tile.type}"
+
     def __getitem__(self, index: Any) -> SharedTile:
-        i, j = index if isinstance(index, tuple) else (index, 0)
+        given = index if isinstance(index, tuple) else (index, 0)
+        if len(given) != 2:
+            raise TypeMismatch(
+                f"tiles: `[...]` must have a row and a column, not {len(given)} indices",
+                operands={"tile": self.tile.type},
+            )
+        i, j = given
         view: SharedTile = OPERATORS["view"](self.tile, i, j, rows=self.rows, cols=self.cols)
         view.stage = self.tile.stage
         return view
+
+
+class Semaphore(Value):
+    """An mbarrier in shared memory: arrivals, and bytes that copies bring, complete one phase after another."""
+
+    type: SEMAPHORE
+
+    @called("arrive")
+    def arrive(self) -> None:
+        """One arrival of the group, when all its warps are here."""
+        OPERATORS["arrive"](self)
+
+    @called("expect")
+    def expect(self, *what: Any) -> None:
+        """One arrival of the group, and the phase waits for these bytes, too: numbers of them, or shared tiles."""
+        total: Any = 0
+        for part in what:
+            bytes = part.type.bytes if isinstance(part, SharedTile) else part
+            fits = isinstance(bytes, int) or (isinstance(bytes, Scalar) and bytes.dtype.is_int)
+            if not fits and len(what) > 1:
+                raise TypeMismatch(
+                    f"expect: takes shared tiles and numbers of bytes, not {describe(part)}",
+                    operands={self.name or "semaphore": self.type},
+                )
+            total = total + bytes if len(what) > 1 else bytes
+        OPERATORS["expect"](self, total)
+
+    @called("wait")
+    def wait(self, phase: Any) -> None:
+        """Wait until the phase of this parity is complete: the lowest bit of an int32, or a bool."""
+        OPERATORS["wait_phase"](self, phase)
+
+
+class Turns(Value):
+    """Whose turn it is among the groups of a role."""
+
+    type: TURNS
 
 
 class Shape(tuple[Any, ...]):
@@ -155,8 +249,31 @@ class Shape(tuple[Any, ...]):
     __hash__ = tuple.__hash__
 
 
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A part of an axis: coordinates count from `origin`, elements from `low` to before `high` are there."""
+
+    origin: Any
+    low: Any
+    high: Any
+    extent: Any
+
+    def part(self, start: Any, stop: Any) -> Window:
+        """The part of this window from `start` to before `stop`, counted from its origin."""
+        maximum, minimum = OPERATORS["maximum"], OPERATORS["minimum"]
+        if self.origin != 0 if isinstance(self.origin, int) else True:
+            start, stop = self.origin + start, self.origin + stop
+        low, high = maximum(self.low, start), minimum(self.high, stop)
+        return Window(start, low, high, maximum(high - start, 0))
+
+    @property
+    def bounds(self) -> tuple[Any, Any, Any]:
+        """What a kernel has to know of it when it runs."""
+        return self.origin, self.low, self.high
+
+
 class Global(Value):
-    """A tensor in global memory: an argument of the kernel, perhaps with its leading axes fixed."""
+    """A tensor in global memory: an argument of the kernel, perhaps with its leading axes fixed or a window of it."""
 
     type: GL
 
@@ -164,12 +281,17 @@ class Global(Value):
         super().__init__(type, name)
         self.extents: tuple[Any, ...] = extents
         self.leading: tuple[Any, ...] = ()
+        self.windows: dict[int, Window] = {}  # by axis of the argument
         self.owner: Global = self  # the argument itself
 
     @property
     def shape(self) -> Shape:
-        """Extents of the axes that are not fixed."""
-        return Shape(self.extents[len(self.leading) :])
+        """Extents of the axes that are not fixed; of a window, from where it starts to where the tensor or it ends."""
+        extents = [
+            self.windows[axis].extent if axis in self.windows else extent
+            for axis, extent in enumerate(self.extents)
+        ]
+        return Shape(extents[len(self.leading) :])
 
     @property
     def rank(self) -> int:
@@ -185,6 +307,12 @@ class Global(Value):
         """Extent of the last axis."""
         return self.shape[-1]
 
+    @property
+    def first(self) -> TileRef:
+        """The tile at the start of every axis that is not fixed."""
+        return TileRef(self.owner, self.leading + (0,) * self.rank, self.windows)
+
+    @called("at")
     def at(self, *index: Any) -> Global:
         """This tensor with its first axes fixed."""
         if len(index) > max(self.rank - 2, 0):
@@ -194,36 +322,78 @@ class Global(Value):
                 help=f"`{self.name}[i]` names a row where a vector is moved",
             )
         self._check_index("at(...)", index)
+        return self._part(self.leading + index, self.windows)
+
+    @called("window")
+    def window(self, axis: int, start: Any, stop: Any) -> Global:
+        """The elements from `start` to before `stop` of an axis, as a tensor: its coordinates count from `start`.
+
+        The bounds are ints or int32, known when the kernel runs, and may lie outside the tensor; where `start` is not
+        below `stop` it is empty. Outside a window of one of the last two axes a load reads the fill and a store writes
+        nothing; a leading index outside is an error. Axes count as in `.shape`, from the end where negative.
+        """
+        known = isinstance(axis, int) and not isinstance(axis, bool)
+        if not known or not -self.rank <= axis < self.rank:
+            raise TypeMismatch(
+                f"window: `axis` must be a compile-time int from {-self.rank} to {self.rank - 1}, not {describe(axis)}",
+                operands={self.name: self.type},
+            )
+        for name, bound in (("start", start), ("stop", stop)):
+            if isinstance(bound, Undefined):
+                bound.fail()
+            is_index = isinstance(bound, Scalar) and bound.dtype == int32
+            is_number = isinstance(bound, int) and not isinstance(bound, bool)
+            if not (is_number and int32.represents(bound)) and not is_index:
+                raise TypeMismatch(
+                    f"window: `{name}` must be an int32, not {describe(bound)}",
+                    operands={self.name: self.type},
+                    help=f"`{name}.to(pk.int32)` is one" if isinstance(bound, Scalar) else None,
+                )
+        place = len(self.leading) + axis % self.rank
+        extent = self.extents[place]
+        whole = self.windows.get(place, Window(0, 0, extent, extent))
+        return self._part(self.leading, {**self.windows, place: whole.part(start, stop)})
+
+    def _part(self, leading: tuple[Any, ...], windows: dict[int, Window]) -> Global:
         part = Global(self.type, self.name, self.extents)
-        part.leading = self.leading + index
-        part.owner = self.owner
+        part.leading, part.windows, part.owner = leading, windows, self.owner
         return part
 
+    @called("tiles")
     def tiles(self, rows: int, cols: int) -> Shape:
         """How many rows x cols tiles cover the tensor, rounded up, behind the extents of its leading axes."""
+        _check_sides(self, rows, cols)
         cdiv = OPERATORS["cdiv"]
         return Shape((*self.shape[:-2], cdiv(self.rows, rows), cdiv(self.cols, cols)))
 
     def __getitem__(self, index: Any) -> TileRef:
         given = index if isinstance(index, tuple) else (index,)
-        if len(given) > self.rank:
+        missing = self.rank - len(given)
+        dots = [i for i, x in enumerate(given) if x is Ellipsis]
+        if len(dots) == 1:
+            missing += 1
+            given = given[: dots[0]] + (0,) * missing + given[dots[0] + 1 :]
+        if missing < 0:
             raise TypeMismatch(
                 f"{self.name}[...]: {len(given)} indices for a tensor of rank {self.rank}",
                 operands={self.name: self.type},
             )
         self._check_index("[...]", given)
         filled = given + (0,) * (self.rank - len(given))
-        return TileRef(self.owner, self.leading + filled)
+        return TileRef(self.owner, self.leading + filled, self.windows)
 
     def _check_index(self, where: str, index: tuple[Any, ...]) -> None:
         for i in index:
             if isinstance(i, Undefined):
                 i.fail()
-            if not isinstance(i, int | Scalar) or (isinstance(i, Scalar) and i.dtype.kind != "int"):
+            is_number = isinstance(i, int) and not isinstance(i, bool) and int32.represents(i)
+            if not is_number and not (isinstance(i, Scalar) and i.dtype.is_int):
                 raise TypeMismatch(
-                    f"{self.name}{'.' * where.startswith('at')}{where}: an index is an int32, not {describe(i)}",
+                    f"{self.name}{'.' * where.startswith('at')}{where}: an index must be an int32, not {describe(i)}",
                     operands={self.name: self.type},
-                    help="slices of tensors are not needed: a tile's extents come from where it is moved",
+                    help="slices of tensors are not needed: a tile's extents come from where it is moved"
+                    if isinstance(i, slice)
+                    else None,
                 )
 
     def __iter__(self) -> NoReturn:
@@ -231,11 +401,19 @@ class Global(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class TileRef:
-    """A tile of a global tensor: leading indices, then row and column in units of the tile moved."""
+class TileRef(Arithmetic):
+    """A tile of a global tensor: leading indices, then row and column in units of the tile moved.
+
+    `windows`, by axis, are where indices count from and what lies inside.
+    """
 
     tensor: Global
     index: tuple[Any, ...]
+    windows: Mapping[int, Window] = field(default_factory=dict)
+
+    @property
+    def first(self) -> TileRef:
+        return self
 
     @property
     def type(self) -> GL:
@@ -244,6 +422,10 @@ class TileRef:
     @property
     def dtype(self) -> DType:
         return self.tensor.dtype
+
+    def to(self, dtype: DType) -> Any:
+        """Refused: what is in memory is not converted."""
+        return OPERATORS["to"](self, dtype)
 
     def __str__(self) -> str:
         return f"{self.tensor.name}[{', '.join(_shown(i) for i in self.index)}]"
@@ -258,6 +440,8 @@ _HANDLES: dict[type, type[Value]] = {
     RT: RegTile,
     RV: RegVector,
     ST: SharedTile,
+    SV: SharedVector,
+    SEMAPHORE: Semaphore,
 }
 
 
@@ -267,13 +451,36 @@ def handle(type_: Type, name: str = "", loc: Loc | None = None) -> Value:
 
 
 def describe(thing: object) -> str:
-    """A value or a Python object as an error text shows it: its type."""
-    if isinstance(thing, TileRef):
-        return f"{thing.type} at {thing}"
-    if isinstance(thing, Value):
-        return str(thing.type)
-    if isinstance(thing, Undefined):
-        return "nothing"
-    if isinstance(thing, int | float | str | DType) or thing is None:
-        return repr(thing)
-    return type(thing).__name__
+    """A value or a Python object as an error text shows it: its type, or what it is."""
+    match thing:
+        case TileRef():
+            return f"{thing.type} at {thing}"
+        case Value():
+            return str(thing.type)
+        case Undefined():
+            return "nothing"
+        case int() if thing.bit_length() > 64:
+            return f"an int of {thing.bit_length()} bits"
+        case int() | float() | str() | None:
+            return repr(thing)
+        case DType() | Spread() | GL() | ST() | RT() | RV():
+            return str(thing)
+        case np.ndarray():
+            return f"a NumPy array of {thing.dtype} and shape {thing.shape}"
+        case np.generic():
+            return f"the NumPy number {thing}, a {thing.dtype}"
+        case slice():
+            ends = [thing.start, thing.stop, *([] if thing.step is None else [thing.step])]
+            return ":".join("" if end is None else describe(end) for end in ends)
+        case tuple():
+            return f"({', '.join(map(describe, thing))})"
+        case list() | dict() | set():
+            return f"a {type(thing).__name__}"
+    if inspect.isroutine(thing) or inspect.isclass(thing):
+        return f"the function {getattr(thing, '__name__', '')}"
+    return getattr(thing, "description", type(thing).__name__)
+
+
+def in_memory(thing: object) -> bool:
+    """Whether it is something that pk.load reads."""
+    return isinstance(thing, SharedTile | TileRef | Global)

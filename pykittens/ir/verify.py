@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.nodes import (
@@ -23,7 +24,7 @@ from pykittens.ir.nodes import (
     leaving,
     walk,
 )
-from pykittens.ir.values import Scalar, SharedTile, Value
+from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
 
 
 def verify(kernel: Kernel) -> None:
@@ -39,6 +40,7 @@ def verify(kernel: Kernel) -> None:
         _only_scalars_outside_roles(kernel)
     for pipeline in kernel.pipelines:
         _both_ends(kernel, pipeline)
+    _signalled(kernel)
 
 
 def _made_before_use(block: Block, outer: set[Value]) -> set[Value]:
@@ -98,12 +100,14 @@ def _only_scalars_outside_roles(kernel: Kernel) -> None:
             outside = isinstance(inner, Acquire) or (
                 isinstance(inner, Call)
                 and (
-                    not inner.op.effects.pure
-                    or not all(isinstance(r, Scalar) for r in inner.results)
+                    not replace(inner.op.effects, reads=()).pure
+                    or not all(
+                        isinstance(r, Scalar | SharedTile | Semaphore) for r in inner.results
+                    )
                 )
             )
             if outside:
-                what = inner.op.name if isinstance(inner, Call) else "a stage"
+                what = inner.op.shown if isinstance(inner, Call) else "a stage"
                 raise LanguageError(
                     f"{what}: stands outside the roles of a kernel that has some",
                     loc=getattr(inner, "loc", None),
@@ -126,3 +130,29 @@ def _both_ends(kernel: Kernel, pipeline: Pipeline) -> None:
                 operands={"made at": pipeline.loc},
                 help=f"another role takes its stages with `{pipeline.name}.{other}()`",
             )
+
+
+def _signalled(kernel: Kernel) -> None:
+    """Raise if a semaphore is waited for that nobody arrives at."""
+    signalled: set[Value] = set()
+    awaited: list[tuple[Value, Call]] = []
+    for node in walk(kernel.body):
+        if isinstance(node, Call):
+            signalled.update(_semaphores(node, node.op.effects.signals))
+            awaited += [(s, node) for s in _semaphores(node, node.op.effects.waits)]
+    for semaphore, node in awaited:
+        if semaphore not in signalled:
+            raise LanguageError(
+                f"the semaphore `{semaphore.name or '_'}` is waited for, and nobody arrives at it",
+                operands={"made at": semaphore.loc},
+                loc=node.loc,
+                help="`semaphore.arrive()`, or `semaphore.expect(bytes)` where copies bring bytes",
+            )
+
+
+def _semaphores(node: Call, names: Iterable[str]) -> Iterator[Value]:
+    """The semaphores among these operands; of one of several, the first, which stands for all."""
+    for name in names:
+        value = node.args[name]
+        if isinstance(value, Semaphore):
+            yield value.source.args["memory"] if isinstance(value.source, Call) else value

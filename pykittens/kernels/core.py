@@ -1,12 +1,22 @@
-"""What every kernel of the library tells about itself, and the registry KERNELS that tests and benchmarks walk."""
+"""What the kernels of the library share: the registry KERNELS, checks of arguments, and the limits of a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pykittens.runtime.kernel import KernelFunction
+import numpy as np
+
+from pykittens import settings
+from pykittens.errors import ArgumentError, ResourceError
+from pykittens.runtime import driver
+from pykittens.runtime.arrays import describe
+from pykittens.runtime.kernel import DEFAULT_ARCH, KernelFunction
+from pykittens.targets.target import target_for
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,8 @@ class Entry:
     """A kernel of the library.
 
     function: the host function. kernel: what it launches. reference: the same in float64 NumPy.
-    cases: shapes and constants, as keyword arguments of `inputs`. inputs: NumPy arrays for a case and a generator.
+    cases: shapes and constants, as keyword arguments of `inputs`. inputs: for a generator and a case, the NumPy arrays
+    and constants that both the function and the reference take.
     """
 
     name: str
@@ -44,3 +55,85 @@ def entry(
         return function
 
     return register
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+def check_floats(name: str, *, rank: int, **arrays: Any) -> None:
+    """Raise unless all are arrays of this rank and of one dtype, bf16 or f16."""
+    found = {word: describe(value) for word, value in arrays.items()}
+    first = next(iter(found))
+    for word, array in found.items():
+        if array is None:
+            raise ArgumentError(
+                f"{name}: `{word}` must be an array, not {type(arrays[word]).__name__}"
+            )
+        if len(array.shape) != rank:
+            raise ArgumentError(
+                f"{name}: `{word}` must have rank {rank}, not {len(array.shape)}",
+                operands=dict(found),
+            )
+        if array.dtype not in ("bf16", "f16"):
+            raise ArgumentError(
+                f"{name}: `{word}` must be bf16 or f16, not {array.dtype}", operands=dict(found)
+            )
+        if array.dtype != found[first].dtype:  # type: ignore[union-attr]
+            raise ArgumentError(
+                f"{name}: `{word}` must have the dtype of `{first}`", operands=dict(found)
+            )
+
+
+def empty(like: Any, shape: tuple[int, ...]) -> Any:
+    """An array of this shape, with the library, the dtype and the device of another."""
+    return np.empty(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_empty(shape)
+
+
+# -- the GPU ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a GPU gives the programs of its target.
+
+    shared_bytes: most shared memory of a block. warpgroups: whether four warps multiply together.
+    """
+
+    target: str
+    shared_bytes: int
+    warpgroups: bool
+
+
+def limits_of(array: Any) -> Limits:
+    """The limits of the GPU an array is on; for an array of the CPU those of Hopper, since the emulator has none."""
+    found = describe(array)
+    ordinal = -1 if found is None or isinstance(found.device, str) else found.device[1]
+    return _limits(ordinal, settings.target())
+
+
+@functools.cache
+def _limits(ordinal: int, chosen: str) -> Limits:
+    if ordinal < 0:
+        target = target_for(DEFAULT_ARCH, chosen)
+        return Limits(target.name, target.shared_bytes, target.warpgroups)
+    device = driver.device(ordinal)
+    target = target_for(device.arch, chosen)
+    shared_bytes = min(target.shared_bytes, device.shared_bytes_per_block_optin)
+    return Limits(target.name, shared_bytes, target.warpgroups)
+
+
+def first_that_fits(name: str, configs: Sequence[tuple[C, int]], limits: Limits) -> C:
+    """The first configuration whose shared memory a block can have; each stands with its bytes."""
+    for config, shared_bytes in configs:
+        if shared_bytes <= limits.shared_bytes:
+            return config
+    least = min((b for _, b in configs), default=None)
+    why = (
+        "there is none for its products"
+        if least is None
+        else f"the smallest takes {least} bytes of shared memory a block, and there are {limits.shared_bytes}"
+    )
+    raise ResourceError(
+        f"{name}: no configuration fits {limits.target}: {why}",
+        help="the emulator runs it: pass arrays of the CPU",
+    )

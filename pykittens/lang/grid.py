@@ -7,8 +7,10 @@ from typing import Any
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Grid, Order, Tasks
+from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.loops import Range
+from pykittens.ops.arguments import check_int32, check_size
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
@@ -16,21 +18,19 @@ row_major = Order("row_major")
 column_major = Order("column_major")
 
 
+@called("supergroup")
 def supergroup(rows: int) -> Order:
     """Columns of `rows` rows of tiles after one another: both operands of the group stay in the L2 cache."""
-    if not isinstance(rows, int) or rows < 1:
-        raise LanguageError(f"supergroup: takes a positive compile-time int, not {describe(rows)}")
+    check_size("rows", rows)
     return Order("supergroup", rows)
 
 
 class _LongestFirst(Order):
     """`longest_first`, or `longest_first(heads)` to say how many heads make a section."""
 
+    @called("longest_first")
     def __call__(self, heads: int) -> Order:
-        if not isinstance(heads, int) or heads < 1:
-            raise LanguageError(
-                f"longest_first: takes a positive compile-time int, not {describe(heads)}"
-            )
+        check_size("heads", heads)
         return _LongestFirst("longest_first", heads)
 
 
@@ -48,12 +48,12 @@ def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
         )
     if not 1 <= len(dims) <= 5:
         raise LanguageError(f"pk.{word}: takes 1 to 5 extents, not {len(dims)}")
-    for d in dims:
+    for axis, d in enumerate(dims):
         builder.check_use(d, f"pk.{word}")
-        if not isinstance(d, int) and not (isinstance(d, Scalar) and d.dtype == int32):
-            raise LanguageError(f"pk.{word}: an extent is an int32, not {describe(d)}")
+        check_int32(f"dims[{axis}]", d)
 
 
+@called("pk.grid")
 def grid(*dims: Any) -> tuple[Scalar, ...]:
     """One block a point of a grid of these extents; returns this block's coordinates, the last axis fastest."""
     _check_dims("grid", dims)
@@ -65,6 +65,7 @@ def grid(*dims: Any) -> tuple[Scalar, ...]:
     return tuple(index)
 
 
+@called("pk.persistent")
 def persistent(dims: tuple[Any, ...], order: Order = row_major, *, cluster_axis: int = 0) -> Tasks:
     """The tasks (i, j, ...) of a grid of these extents; as many blocks as the device holds share them.
 
@@ -72,41 +73,37 @@ def persistent(dims: tuple[Any, ...], order: Order = row_major, *, cluster_axis:
     clusters, the blocks of one take neighbours along `cluster_axis`; past its end they have nothing to write.
     """
     if not isinstance(dims, tuple | list):
-        raise LanguageError(
-            f"pk.persistent: takes a tuple of extents, not {describe(dims)}",
+        raise Mismatch(
+            f"`dims` must be a tuple of extents, not {describe(dims)}",
             help="write `(n,)` for one",
         )
     dims = tuple(dims)
     _check_dims("persistent", dims)
     if not isinstance(order, Order):
-        raise LanguageError(
-            f"pk.persistent: `order` must be an order such as pk.row_major, not {describe(order)}"
-        )
+        raise Mismatch(f"`order` must be an order such as pk.row_major, not {describe(order)}")
     if order.kind in ("supergroup", "column_major") and len(dims) < 2:
         raise LanguageError(
             f"pk.persistent: the order {order.kind} needs two extents or more, not {len(dims)}"
         )
     kernel = current("persistent").kernel
-    if not 0 <= cluster_axis < len(dims):
-        raise LanguageError(
-            f"pk.persistent: `cluster_axis` must be one of the {len(dims)} axes, not {cluster_axis}"
+    known = isinstance(cluster_axis, int) and not isinstance(cluster_axis, bool)
+    if not known or not 0 <= cluster_axis < len(dims):
+        raise Mismatch(
+            f"`cluster_axis` must be a compile-time int from 0 to {len(dims) - 1}, not {describe(cluster_axis)}"
         )
     tasks = Tasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
     kernel.launch = tasks
     return tasks
 
 
+@called("pk.range")
 def range_(start: Any, stop: Any = None, step: int = 1) -> Range:
     """A run-time loop: `pk.range(stop)` or `pk.range(start, stop, step)`; step is a compile-time int."""
     if stop is None:
         start, stop = 0, start
     for name, bound in (("start", start), ("stop", stop)):
-        if isinstance(bound, bool) or (
-            not isinstance(bound, int) and not (isinstance(bound, Scalar) and bound.dtype == int32)
-        ):
-            raise LanguageError(f"pk.range: `{name}` must be an int32, not {describe(bound)}")
-    if not isinstance(step, int) or isinstance(step, bool) or step == 0:
-        raise LanguageError(
-            f"pk.range: `step` must be a compile-time int other than 0, not {describe(step)}"
-        )
+        check_int32(name, bound)
+    known = isinstance(step, int) and not isinstance(step, bool) and int32.represents(step)
+    if not known or step == 0:
+        raise Mismatch(f"`step` must be a compile-time int other than 0, not {describe(step)}")
     return Range(start, stop, step)

@@ -7,37 +7,67 @@ from typing import Any
 from pykittens.errors import LanguageError, Loc, TypeMismatch
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Acquire, Leave, Pipeline, Side, Stage
-from pykittens.ir.values import SharedTile, describe
+from pykittens.ir.op import Mismatch, called
+from pykittens.ir.operators import Arithmetic
+from pykittens.ir.values import SharedTile, describe, handle
 from pykittens.lang.bindings import Named
+from pykittens.ops.arguments import check_size
 from pykittens.types.dtypes import DType
-from pykittens.types.tiles import ST, shared_tile
+from pykittens.types.tiles import ST, SV, shared_tile, shared_vector
 
 
+@called("st", TypeMismatch)
 def st(dtype: DType, rows: int, cols: int) -> ST:
     """A shared tile of rows x cols, as a pipeline takes it; sides are multiples of 16 and at most 256 rows."""
-    if not isinstance(dtype, DType) or dtype.bits not in (16, 32):
-        raise TypeMismatch(f"st: `dtype` must be bf16, f16, f32 or int32, not {describe(dtype)}")
+    if not isinstance(dtype, DType) or dtype.kind == "bool":
+        raise Mismatch(f"`dtype` must be a dtype of numbers, not {describe(dtype)}")
     for name, side in (("rows", rows), ("cols", cols)):
-        if not isinstance(side, int) or side <= 0 or side % 16:
-            raise TypeMismatch(
-                f"st: `{name}` must be a positive multiple of 16, known when the kernel is compiled, "
-                f"not {describe(side)}",
-                help="pk.static(...) makes an extent a compile-time constant"
-                if not isinstance(side, int)
-                else None,
-            )
+        _check_side(name, side)
     if rows > 256:
-        raise TypeMismatch(f"st: the copy engine moves at most 256 rows at a time, not {rows}")
+        raise Mismatch(
+            f"`rows` must be at most 256, what the copy engine moves at a time, not {rows}"
+        )
     return shared_tile(dtype, rows, cols)
 
 
-class NamedTiles:
+@called("sv", TypeMismatch)
+def sv(dtype: DType, length: int) -> SV:
+    """A shared vector, as a pipeline takes it beside tiles or alone; its length is a multiple of 16."""
+    if not isinstance(dtype, DType) or dtype.kind == "bool":
+        raise Mismatch(f"`dtype` must be a dtype of numbers, not {describe(dtype)}")
+    _check_side("length", length)
+    return shared_vector(dtype, length)
+
+
+def _check_side(name: str, side: Any) -> None:
+    if not isinstance(side, int) or isinstance(side, bool) or side <= 0 or side % 16:
+        raise Mismatch(
+            f"`{name}` must be a positive multiple of 16, known when the kernel is compiled, "
+            f"not {describe(side)}",
+            help="pk.static(...) makes an extent a compile-time constant"
+            if not isinstance(side, int)
+            else None,
+        )
+    check_size(name, side)
+
+
+class NamedTiles(Arithmetic):
     """The tiles of a stage of a pipeline made with names: `stage.a`, `stage.b`."""
 
     def __init__(self, tiles: dict[str, SharedTile]) -> None:
         self._tiles = tiles
 
+    @property
+    def description(self) -> str:
+        return f"a stage with the tiles {', '.join(self._tiles)}"
+
+    @property
+    def way_in(self) -> str:
+        return f"its tiles are named, as in `stage.{next(iter(self._tiles))}`"
+
     def __getattr__(self, name: str) -> SharedTile:
+        if name.startswith("__"):  # what Python asks of any object
+            raise AttributeError(name)
         try:
             return self._tiles[name]
         except KeyError:
@@ -52,6 +82,10 @@ class _StageContext(Named):
         self.pipeline, self.side = pipeline, side
         self.loc = Loc.here()
 
+    @property
+    def description(self) -> str:
+        return f"`{self.pipeline.name}.{self.side}()` without `with`"
+
     def __enter__(self) -> Any:
         builder = current(self.side)
         if builder.role is None and builder.kernel.has_roles:
@@ -60,7 +94,8 @@ class _StageContext(Named):
         self.acquire = Acquire(self.pipeline, self.side, tiles, self.loc)
         self.stage = Stage(self.acquire)
         for field, type_ in self.pipeline.tiles.items():
-            tile = SharedTile(type_, field or self.name, self.loc)
+            tile = handle(type_, field or self.name, self.loc)
+            assert isinstance(tile, SharedTile)
             tile.stage = self.stage
             tiles[field] = tile
         builder.append(self.acquire, list(tiles.values()))
@@ -74,7 +109,7 @@ class _StageContext(Named):
             builder.append(Leave(self.acquire, loc))
 
 
-class Ring(Named):
+class Ring(Named, Arithmetic):
     """A pipeline in the user's hand: `fill()` takes a free stage, `drain()` a full one."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -88,6 +123,15 @@ class Ring(Named):
     def name(self, name: str) -> None:
         self._pipeline.name = name
 
+    @property
+    def description(self) -> str:
+        return f"the pipeline `{self.name or '_'}`"
+
+    @property
+    def way_in(self) -> str:
+        ring = self.name or "ring"
+        return f"`with {ring}.fill() as stage:` or `{ring}.drain()` takes a stage of it"
+
     def fill(self) -> _StageContext:
         """`with ring.fill() as stage`: wait until a stage is free; it is full when the `with` is left and all
         copies have landed."""
@@ -99,6 +143,7 @@ class Ring(Named):
         return _StageContext(self._pipeline, "drain")
 
 
+@called("pk.pipeline")
 def pipeline(
     stages: int, tile: ST | None = None, *, reuse: Ring | None = None, **tiles: ST
 ) -> Ring:
@@ -109,17 +154,19 @@ def pipeline(
     builder = current("pipeline")
     if builder.role is not None:
         raise LanguageError("pk.pipeline: stands before the roles, which share it")
-    if not isinstance(stages, int) or stages < 1:
-        raise LanguageError(
-            f"pk.pipeline: `stages` must be a positive compile-time int, not {describe(stages)}"
-        )
+    check_size("stages", stages)
+    if reuse is not None and not isinstance(reuse, Ring):
+        raise Mismatch(f"`reuse` must be a pipeline, not {describe(reuse)}")
     if (tile is None) == (not tiles):
-        raise LanguageError("pk.pipeline: takes one tile, or tiles by name")
+        raise Mismatch(
+            f"`tile` must be one tile, or left out for tiles by name, not {describe(tile)}",
+            help="pk.pipeline(3, pk.st(...)), or pk.pipeline(3, a=pk.st(...), b=pk.st(...))",
+        )
     fields = {"": tile} if tile is not None else tiles
     for name, type_ in fields.items():
         if not isinstance(type_, ST):
-            raise LanguageError(
-                f"pk.pipeline: `{name or 'tile'}` must be a shared tile such as pk.st(pk.bf16, 128, 64), "
+            raise Mismatch(
+                f"`{name or 'tile'}` must be a shared tile such as pk.st(pk.bf16, 128, 64), "
                 f"not {describe(type_)}"
             )
     made = Pipeline("", stages, fields, Loc.here(), reuse._pipeline if reuse is not None else None)

@@ -13,6 +13,8 @@ from pykittens.errors import LanguageError, Loc, is_user_file
 from pykittens.ir.build import Builder, current, record
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Require
+from pykittens.ir.op import Mismatch, called
+from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import Global, Scalar, Value, describe
 from pykittens.types.dtypes import DType, bool_, int32
 from pykittens.types.tiles import GL, SCALAR
@@ -102,12 +104,13 @@ def _told(params: list[Global | Scalar]) -> Iterator[None]:
         code = frame.tb_frame.f_code
         unpacks = dis.opname[code.co_code[frame.tb_lasti]].startswith("UNPACK")
         value = getattr(error, "obj", None)
-        if not (unpacks or isinstance(value, Value)) or not is_user_file(code.co_filename):
+        if not (unpacks or isinstance(value, Arithmetic)) or not is_user_file(code.co_filename):
             raise
         message = str(error)
-        if isinstance(value, Value):
+        if isinstance(value, Arithmetic):
             attribute = getattr(error, "name", "")
-            message = f"`{value.name or 'this value'}` is {value.type} and has no `{attribute}`"
+            name = getattr(value, "name", "") or "this value"
+            message = f"`{name}` is {describe(value)} and has no `{attribute}`"
         raise LanguageError(
             message,
             operands={p.name: p.type for p in params},
@@ -118,13 +121,14 @@ def _told(params: list[Global | Scalar]) -> Iterator[None]:
         ) from None
 
 
+@called("static")
 def make_static(value: Any) -> int:
     """The value that an extent has in the call being recorded; the kernel is kept for that value only."""
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool) and int32.represents(value):
         return value
     builder = current("static")
     if not isinstance(value, Scalar) or value.dtype != int32:
-        raise LanguageError(f"static: takes an extent or an int32, not {describe(value)}")
+        raise Mismatch(f"`value` must be an extent or an int32, not {describe(value)}")
     known = host_value(value, builder.host)
     if known is None:
         raise LanguageError(
@@ -136,6 +140,7 @@ def make_static(value: Any) -> int:
     return int(known)
 
 
+@called("require")
 def require(condition: Any, message: str) -> None:
     """Refuse the call, with this message, unless the condition holds; checked on the host at each call."""
     builder = current("require")
@@ -147,7 +152,9 @@ def require(condition: Any, message: str) -> None:
     if not isinstance(condition, bool) and not (
         isinstance(condition, Scalar) and condition.dtype == bool_
     ):
-        raise LanguageError(
-            f"require: the condition must be a truth about the arguments, not {describe(condition)}"
+        raise Mismatch(
+            f"`condition` must be a truth about the arguments, not {describe(condition)}"
         )
+    if not isinstance(message, str):
+        raise Mismatch(f"`message` must be a string, not {describe(message)}")
     builder.append(Require(condition, message, Loc.here()))

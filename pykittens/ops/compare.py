@@ -17,6 +17,7 @@ from pykittens.ops.map import (
     RegisterType,
     common_dtype,
     computed,
+    loaded,
     rounded,
     together,
 )
@@ -74,9 +75,16 @@ def where(condition: Any, a: Operand, b: Operand) -> Any:
 @where.type
 def _where_type(condition: Any, a: Any, b: Any) -> RegisterType:
     if not isinstance(condition, Registers) or condition.dtype != bool_:
-        raise Mismatch(f"`condition` must be bool in registers, not {describe(condition)}")
+        way = "compare it, as in `x != 0`"
+        raise Mismatch(
+            f"`condition` must be bool in registers, not {describe(condition)}",
+            help=way if isinstance(condition, Registers) else loaded(condition, "condition"),
+        )
     if not any(isinstance(x, Value) for x in (a, b)):
-        raise Mismatch("`a` or `b` must be a value of the kernel")
+        raise Mismatch(
+            f"`a` or `b` must be a value of the kernel, not {describe(a)} and {describe(b)}",
+            help="pk.full(dtype, value, rows, cols) makes one of a number",
+        )
     dtype = common_dtype({"a": a, "b": b})
     return with_dtype(together({"condition": condition, "a": a, "b": b}), dtype)
 

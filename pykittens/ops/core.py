@@ -1,22 +1,31 @@
-"""`@op` and the registry OPS: a `def` becomes an operation that records itself when called in a kernel."""
+"""`@op` and the registry OPS: a `def` becomes an operation that records itself when called in a kernel.
+
+A user's file may use it, too: with a family (`MAP` of ops/map.py and its like) and a meaning on one element, or with
+a type rule, a NumPy meaning and a lowering of its own, `@SIMT.lower("name")` of targets/simt/target.py.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from pykittens.errors import LanguageError, Loc, TypeMismatch
+import numpy as np
+
+from pykittens.errors import KernelError, LanguageError, Loc, TypeMismatch
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Call
-from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, ScalarMeaning
+from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, ScalarMeaning, bound
 from pykittens.ir.operators import OPERATORS
-from pykittens.ir.undefined import Undefined
-from pykittens.ir.values import TileRef, Value, describe, handle
+from pykittens.ir.values import describe, handle
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 OPS: dict[str, Op[..., Any]] = {}
+# What error texts call the operations and the functions made of them.
+SHOWN: set[str] = set()
 
 
 def op(
@@ -25,12 +34,22 @@ def op(
     family: Family | None = None,
     scalar: ScalarMeaning | None = None,
     operator: str | None = None,
+    shown: str = "",
 ) -> Callable[[Callable[P, R]], Op[P, R]]:
     """Make a function without a body an operation: name, signature and docstring are what the user sees."""
 
     def make(function: Callable[P, R]) -> Op[P, R]:
-        made = Op(function.__name__.rstrip("_"), function, effects, family, scalar, _record)
+        name = function.__name__.rstrip("_")
+        made = Op(name, function, effects, family, scalar, _record, shown=shown)
+        known = OPS.get(made.name)
+        if known is not None and known.function.__module__ != function.__module__:
+            raise LanguageError(
+                f"op: there is an operation `{made.name}` already",
+                operands={"made in": known.function.__module__},
+                help="give yours another name",
+            )
         OPS[made.name] = made
+        SHOWN.add(made.shown)
         if operator is not None:
             OPERATORS[operator] = made
         return made
@@ -38,19 +57,45 @@ def op(
     return make
 
 
+def composed(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function written with operations tell its faults as one: under its name, with its own operands."""
+    name, signature = function.__name__.rstrip("_"), inspect.signature(function)
+    SHOWN.add(name)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = bound(name, signature, args, kwargs)
+        if not isinstance(next(iter(given.values()), None), int | float):
+            current(name)
+        try:
+            return function(*args, **kwargs)
+        except Mismatch as fault:
+            raise _mismatch(name, signature, given, fault) from None
+        except KernelError as fault:
+            inner, _, rest = fault.message.partition(": ")
+            if inner not in SHOWN or inner == name:
+                raise
+            mismatch = isinstance(fault, TypeMismatch)
+            operands = _operand_types(signature, given) if mismatch else fault.operands
+            raise type(fault)(
+                f"{name}: {rest}", operands=operands, loc=fault.loc, help=fault.help
+            ) from None
+
+    return call
+
+
 def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    if op.scalar is not None and not any(isinstance(a, Value | Undefined) for a in args.values()):
+    folds = op.scalar is not None and op.scalar.folds
+    if folds and all(isinstance(a, int | float) for a in args.values()):
         return _fold(op, args)
-    builder = current(op.name)
+    builder = current(op.shown)
     for arg in args.values():
         for value in arg if isinstance(arg, tuple | list) else (arg,):
-            builder.check_use(value, op.name)
+            builder.check_use(value, op.shown)
     try:
         type_ = op.result_type(args)
     except Mismatch as fault:
-        raise TypeMismatch(
-            f"{op.name}: {fault.message}", operands=_operand_types(args), help=fault.help
-        ) from None
+        raise _mismatch(op.shown, op.__signature__, args, fault) from None
     loc = Loc.here()
     results = [] if type_ is None else [handle(type_, loc=loc)]
     builder.append(Call(op, args, results, loc), results)
@@ -60,22 +105,35 @@ def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:
 def _fold(op: Op[..., Any], args: dict[str, Any]) -> Any:
     """An operation on Python numbers is done at once: it is part of the metaprogram."""
     assert op.scalar is not None
+    kinds = {"bool": bool, "int": int, "float": int | float}
     for name, arg in args.items():
-        if not isinstance(arg, int | float):
-            raise LanguageError(
-                f"{op.name}: `{name}` must be a number or a value of the kernel, not {describe(arg)}"
-            )
-    result = op.scalar.numpy(*args.values())
+        if not any(isinstance(arg, kinds[k]) for k in op.scalar.kinds):
+            wanted = " or ".join(op.scalar.kinds)
+            fault = Mismatch(f"`{name}` must be {wanted}, not {describe(arg)}", op.scalar.hint)
+            raise _mismatch(op.shown, op.__signature__, args, fault)
+        if isinstance(arg, int) and arg.bit_length() > 64:
+            fault = Mismatch(f"`{name}` must be a number of 64 bits, not {describe(arg)}")
+            raise _mismatch(op.shown, op.__signature__, args, fault)
+    with np.errstate(all="ignore"):
+        result = op.scalar.numpy(*args.values())
     return result.item() if hasattr(result, "item") else result
 
 
-def _operand_types(args: dict[str, Any]) -> dict[str, object]:
+def _mismatch(
+    name: str, signature: inspect.Signature, args: dict[str, Any], fault: Mismatch
+) -> TypeMismatch:
+    operands = _operand_types(signature, args)
+    return TypeMismatch(f"{name}: {fault.message}", operands=operands, help=fault.help)
+
+
+def _operand_types(signature: inspect.Signature, args: dict[str, Any]) -> dict[str, object]:
+    """What a call was given, without what it left at its default."""
     return {
-        n: describe(a)
-        for n, a in args.items()
-        if isinstance(a, Value | TileRef | Undefined) or _foreign(a)
+        name: describe(arg)
+        for name, arg in args.items()
+        if arg is not signature.parameters[name].default and not _is_empty(arg)
     }
 
 
-def _foreign(arg: object) -> bool:
-    return not isinstance(arg, int | float | str | bool | tuple) and arg is not None
+def _is_empty(arg: Any) -> bool:
+    return isinstance(arg, tuple) and not arg

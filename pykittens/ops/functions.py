@@ -1,25 +1,143 @@
-"""Functions of floats element by element. Each states its error and where it holds."""
+"""Functions of floats element by element. Each states its error in f32 and where it holds; the dtype adds one rounding.
+
+*Within n units* means in the last place of the result rounded to f32. Where no domain is stated it is all numbers,
+subnormal and infinite ones included. NaN gives NaN. Sources of errors: CUDA C++ Programming Guide, "Mathematical
+Functions", and PTX ISA, `ex2`, `rsqrt`, `rcp`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from pykittens.ops.core import op
-from pykittens.ops.map import MAP, Operand, float_map
+from pykittens.ir.op import Mismatch
+from pykittens.ir.values import describe
+from pykittens.ops.core import composed, op
+from pykittens.ops.erf import erf as erf_in_double
+from pykittens.ops.erf import erfc
+from pykittens.ops.map import MAP, Operand, float_map, in_double
+
+
+def _sigmoid(v: Any) -> Any:
+    e = np.exp(-np.abs(v))
+    return np.where(v < 0, e, 1.0) / (1 + e)
+
+
+def _gelu_erf(x: Any) -> Any:
+    bounded = np.maximum(x, -40.0)  # below, the results are 0
+    return 0.5 * bounded * erfc(-bounded / np.sqrt(2.0))
+
+
+def _gelu_tanh(x: Any) -> Any:
+    bounded = np.maximum(x, -40.0)
+    v = np.sqrt(8 / np.pi) * (bounded + 0.044715 * bounded**3)
+    return bounded * _sigmoid(v)
+
+
+def _function(function: Callable[..., Any], c: str) -> Any:
+    """The arguments of @op for a function whose NumPy meaning is computed in float64."""
+    return {"family": MAP, "scalar": float_map(in_double(function), c)}
 
 
 @op(family=MAP, scalar=float_map(np.exp, "exp_fast({0})"))
 def exp(a: Operand) -> Any:
-    """e to the power a, as 2 to the power a log2(e): relative error below 2**-21 + |a| 2**-24; 0 below -87.3."""
+    """e to the power a, as 2 to the power a log2(e): relative error below 2**-21 + |a| 2**-23; results below 2**-126
+    may be 0."""
 
 
 @op(family=MAP, scalar=float_map(np.exp2, "exp2_fast({0})"))
 def exp2(a: Operand) -> Any:
-    """2 to the power a: relative error below 2**-22; results below 2**-126 are 0 (PTX `ex2.approx.ftz`)."""
+    """2 to the power a: relative error below 2**-22; results below 2**-126 may be 0 (PTX `ex2.approx.ftz`)."""
+
+
+@op(**_function(np.expm1, "expm1_accurate({0})"))
+def expm1(a: Operand) -> Any:
+    """e to the power a, less 1, without cancellation near 0: within 1 unit (CUDA's expm1f)."""
+
+
+@op(**_function(np.log, "log_accurate({0})"))
+def log(a: Operand) -> Any:
+    """The natural logarithm: within 1 unit; -infinity at 0, NaN below (CUDA's logf)."""
+
+
+@op(**_function(np.log2, "log2_accurate({0})"))
+def log2(a: Operand) -> Any:
+    """The logarithm to base 2: within 1 unit; -infinity at 0, NaN below (CUDA's log2f)."""
+
+
+@op(**_function(np.log1p, "log1p_accurate({0})"))
+def log1p(a: Operand) -> Any:
+    """log(1 + a), without cancellation near 0: within 1 unit; -infinity at -1, NaN below (CUDA's log1pf)."""
+
+
+@op(family=MAP, scalar=float_map(np.sqrt, "sqrt_rounded({0})"))
+def sqrt(a: Operand) -> Any:
+    """The square root, rounded once; NaN below 0, -0 at -0."""
 
 
 @op(family=MAP, scalar=float_map(lambda a: np.float32(1) / np.sqrt(a), "rsqrt_fast({0})"))
 def rsqrt(a: Operand) -> Any:
-    """1 / sqrt(a): relative error below 2**-22; infinity at 0, NaN below (PTX `rsqrt.approx.ftz`)."""
+    """1 / sqrt(a): relative error below 2**-22; infinity at 0, -infinity at -0, NaN below (PTX `rsqrt.approx`)."""
+
+
+@op(**_function(np.sin, "sin_accurate({0})"))
+def sin(a: Operand) -> Any:
+    """The sine of a in radians: within 2 units, for large a too; NaN for infinities."""
+
+
+@op(**_function(np.cos, "cos_accurate({0})"))
+def cos(a: Operand) -> Any:
+    """The cosine of a in radians: within 2 units, for large a too; NaN for infinities."""
+
+
+@op(**_function(np.tanh, "tanh_accurate({0})"))
+def tanh(a: Operand) -> Any:
+    """The hyperbolic tangent: within 2 units (CUDA's tanhf)."""
+
+
+@op(**_function(erf_in_double, "erf_accurate({0})"))
+def erf(a: Operand) -> Any:
+    """2 / sqrt(pi) times the integral of exp(-t * t) from 0 to a: within 2 units (CUDA's erff)."""
+
+
+@op(**_function(_sigmoid, "sigmoid({0})"))
+def sigmoid(a: Operand) -> Any:
+    """1 / (1 + exp(-a)): relative error below 5 * 2**-23, or 2**-147 absolute."""
+
+
+@op(**_function(lambda a: np.maximum(a, -200.0) * _sigmoid(np.maximum(a, -200.0)), "silu({0})"))
+def silu(a: Operand) -> Any:
+    """a / (1 + exp(-a)): relative error below 6 * 2**-23, or 2**-140 absolute; 0 at -infinity."""
+
+
+@op(**_function(lambda a: np.maximum(a, 0) + np.log1p(np.exp(-np.abs(a))), "softplus({0})"))
+def softplus(a: Operand) -> Any:
+    """log(1 + exp(a)), as max(a, 0) + log1p(exp(-|a|)): relative error below 5 * 2**-23, or 2**-146 absolute."""
+
+
+@op(family=MAP, scalar=float_map(lambda a: np.maximum(a, 0), "max_nan({0}, 0.0f)"))
+def relu(a: Operand) -> Any:
+    """a where a > 0, else 0; exact."""
+
+
+@op(**_function(_gelu_erf, "gelu_erf({0})"))
+def gelu_erf(a: Operand) -> Any:
+    """a (1 + erf(a / sqrt(2))) / 2, below 0 without cancellation: relative error below 2**-20 + a**2 * 2**-23, or
+    2**-142 absolute; 0 at -infinity. Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016."""
+
+
+@op(**_function(_gelu_tanh, "gelu_tanh({0})"))
+def gelu_tanh(a: Operand) -> Any:
+    """a (1 + tanh(v / 2)) / 2 with v = sqrt(8 / pi) (a + 0.044715 a**3), as a times the sigmoid of v: relative error
+    below 6 * 2**-23 and below 0 |v| 2**-22 more, or 2**-142 absolute; 0 at -infinity. Source: as gelu_erf."""
+
+
+@composed
+def gelu(a: Operand, approximate: str = "none") -> Any:
+    """a times the normal distribution function of a; with `approximate="tanh"` the approximation by tanh."""
+    forms = {"none": gelu_erf, "tanh": gelu_tanh}
+    if not isinstance(approximate, str) or approximate not in forms:
+        raise Mismatch(f'`approximate` must be "none" or "tanh", not {describe(approximate)}')
+    return forms[approximate](a)

@@ -8,12 +8,13 @@ Narrow floats are computed in f32, narrow integers in int32, and rounded once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
-from pykittens.ir.values import RegTile, RegVector, Scalar, describe
+from pykittens.ir.values import RegTile, RegVector, Scalar, describe, in_memory
 from pykittens.types.dtypes import OF_NUMPY, DType, bool_, converted
 from pykittens.types.tiles import RT, RV, SCALAR, Spread, with_dtype
 
@@ -27,32 +28,66 @@ NUMBER = ("float", "int")
 ANY = ("float", "int", "bool")
 
 
-def float_map(function: Any, c: str) -> ScalarMeaning:
+def float_map(
+    function: Any, c: str, hint: str = "`.to(pk.f32)` makes floats of it"
+) -> ScalarMeaning:
     """The meaning of a function of floats."""
-    return ScalarMeaning(function, c, kinds=FLOAT)
+    return ScalarMeaning(function, c, kinds=FLOAT, hint=hint)
+
+
+def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A NumPy function computed in float64; of float32 it gives float32, rounded once."""
+
+    def computed_in_double(*operands: Any) -> Any:
+        result = function(*(np.asarray(x, np.float64) for x in operands))
+        return result.astype(np.float32) if isinstance(operands[0], np.ndarray) else result
+
+    return computed_in_double
 
 
 def map_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
     """The result has the shape of the operands together and their dtype, bool for comparisons."""
     assert op.scalar is not None
     dtype = common_dtype(args)
+    named = next(n for n, a in args.items() if isinstance(a, Registers))
+    check_kind(op, named, dtype)
+    return with_dtype(together(args), bool_ if op.scalar.truth else dtype)
+
+
+def check_kind(op: Op[..., Any], name: str, dtype: DType) -> None:
+    """Raise unless the operation has a meaning on elements of this dtype."""
+    assert op.scalar is not None
     if dtype.kind not in op.scalar.kinds:
         wanted = " or ".join(op.scalar.kinds)
-        raise Mismatch(f"takes {wanted} operands, not {dtype}", help=op.scalar.hint)
-    return with_dtype(together(args), bool_ if op.scalar.truth else dtype)
+        counted = "`.to(pk.int32)` makes a bool 0 or 1" if dtype.kind == "bool" else None
+        raise Mismatch(f"`{name}` must be {wanted}, not {dtype}", help=op.scalar.hint or counted)
+
+
+def check_registers(name: str, x: Any) -> None:
+    """Raise unless an operand is a value in registers or a number."""
+    if isinstance(x, int) and x.bit_length() > 64:
+        raise Mismatch(f"`{name}` must be a number of 64 bits, not {describe(x)}")
+    if isinstance(x, int | float | Registers):
+        return
+    way = f"`{name}.item()` is a Python number" if isinstance(x, np.generic) else loaded(x, name)
+    raise Mismatch(
+        f"`{name}` must be a register tile, a vector, a scalar or a number, not {describe(x)}",
+        help=way,
+    )
+
+
+def loaded(x: Any, name: str) -> str | None:
+    """The way out where an operand is still in memory, or a name for several things."""
+    if in_memory(x):
+        return f"pk.load({name}, ...) brings it into registers"
+    return getattr(x, "way_in", None)
 
 
 def common_dtype(args: dict[str, Any]) -> DType:
     """The one dtype of operands in registers; Mismatch if they have several, or a Python number is none of it."""
     values = {n: a for n, a in args.items() if isinstance(a, Registers)}
     for name, a in args.items():
-        if not isinstance(a, int | float | Registers):
-            raise Mismatch(
-                f"`{name}` must be a register tile, a vector, a scalar or a number, not {describe(a)}",
-                help=f"pk.load({name}, ...) brings it into registers"
-                if hasattr(a, "type")
-                else None,
-            )
+        check_registers(name, a)
     names = list(values)
     dtypes = {a.dtype for a in values.values()}
     if len(dtypes) > 1:
@@ -61,30 +96,31 @@ def common_dtype(args: dict[str, Any]) -> DType:
         second = values[other].dtype
         raise Mismatch(
             f"`{names[0]}` and `{other}` must have one dtype, not {first} and {second}",
-            help=f"convert one of them: `.to({second})`",
+            help=f"convert one of them: `.to({second.word})`",
         )
     dtype: DType = next(iter(dtypes))
     for name, a in args.items():
         if isinstance(a, int | float) and not dtype.represents(a):
-            raise Mismatch(f"`{name}` = {a!r} is no {dtype}")
+            raise Mismatch(f"`{name}` must be a number that {dtype} has, not {a!r}")
     return dtype
 
 
 def together(args: dict[str, Any]) -> RegisterType:
     """The type that has the shape of all operands spread over one another, with the dtype of one of them."""
     types = {n: a.type for n, a in args.items() if isinstance(a, Registers)}
-    per_row = next((t for t in types.values() if _spread(t) is Spread.PER_ROW), None)
-    per_column = next((t for t in types.values() if _spread(t) is Spread.PER_COLUMN), None)
-    largest: RegisterType = max(types.values(), key=lambda t: len(t.shape))
+    per_row = next((n for n, t in types.items() if _spread(t) is Spread.PER_ROW), None)
+    per_column = next((n for n, t in types.items() if _spread(t) is Spread.PER_COLUMN), None)
+    whose = max(types, key=lambda n: len(types[n].shape))
+    largest: RegisterType = types[whose]
+    whose = f"`{whose}`"
     if per_row is not None and per_column is not None and not isinstance(largest, RT):
-        assert isinstance(per_row, RV)
-        assert isinstance(per_column, RV)
-        largest = RT(per_row.dtype, per_row.length, per_column.length)
+        sides = types[per_row].shape + types[per_column].shape
+        largest, whose = RT(largest.dtype, *sides), f"`{per_row}` and `{per_column}`"
     for name, type_ in types.items():
-        if (reason := _misfit(type_, largest)) is not None:
+        if (wanted := _misfit(type_, largest, whose)) is not None:
             plain = _spread(type_) is Spread.PLAIN and isinstance(largest, RT)
             way = "pk.spread(vector, pk.per_row) or pk.per_column says how it lies over a tile"
-            raise Mismatch(f"`{name}` {reason}", help=way if plain else None)
+            raise Mismatch(f"`{name}` must {wanted}, not {type_}", help=way if plain else None)
     return largest
 
 
@@ -92,23 +128,30 @@ def _spread(type_: RegisterType) -> Spread | None:
     return type_.spread if isinstance(type_, RV) else None
 
 
-def _misfit(type_: RegisterType, largest: RegisterType) -> str | None:
-    """Why an operand cannot be spread to the shape of the largest one."""
+def _misfit(type_: RegisterType, largest: RegisterType, whose: str) -> str | None:
+    """What an operand must do to be spread to the shape of the largest one; None where it does."""
     match type_, largest:
         case (SCALAR(), _):
             return None
         case (RV(spread=Spread.PER_ROW), RT()):
-            ok, what = type_.length == largest.rows, f"{largest.rows} rows"
+            ok, wanted = (
+                type_.length == largest.rows,
+                f"have {largest.rows} values, one a row of {{}}",
+            )
         case (RV(spread=Spread.PER_COLUMN), RT()):
-            ok, what = type_.length == largest.cols, f"{largest.cols} columns"
+            ok, wanted = (
+                type_.length == largest.cols,
+                f"have {largest.cols} values, one a column of {{}}",
+            )
         case (RV(), RT()):
-            return "is a plain vector, which has no place in a tile"
+            ok, wanted = False, "be per row or per column beside {}"
+        case (RV(), RV()) if type_.spread is not largest.spread:
+            ok, wanted = False, f"be {largest.spread} as {{}} is"
         case (RV(), RV()):
-            ok = (type_.length, type_.spread) == (largest.length, largest.spread)
-            what = f"{largest.length} values, {largest.spread}"
+            ok, wanted = type_.length == largest.length, f"have {largest.length} values as {{}} has"
         case _:
-            ok, what = type_.shape == largest.shape, f"{largest.shape[0]} x {largest.shape[1]}"
-    return None if ok else f"does not fit {what}"
+            ok, wanted = type_.shape == largest.shape, "be {}x{} as {{}} is".format(*largest.shape)
+    return None if ok else wanted.format(whose)
 
 
 def map_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import RegTile, Scalar, describe
+from pykittens.ir.values import RegTile, describe
+from pykittens.ops.arguments import check_int32, check_truth
 from pykittens.ops.core import op
+from pykittens.ops.map import loaded
 from pykittens.types.tiles import RT
 
 
@@ -25,12 +27,13 @@ def mask(
 @mask.type
 def _mask_type(tile: Any, row: Any, col: Any, cols: Any, causal: Any, offset: Any) -> RT:
     if not isinstance(tile, RegTile) or not tile.dtype.is_float:
-        raise Mismatch(f"`tile` must be a register tile of floats, not {describe(tile)}")
+        raise Mismatch(
+            f"`tile` must be a register tile of floats, not {describe(tile)}",
+            help="`tile.to(pk.f32)` is one" if isinstance(tile, RegTile) else loaded(tile, "tile"),
+        )
     for name, x in (("row", row), ("col", col), ("cols", cols), ("offset", offset)):
-        if not isinstance(x, int) and not (isinstance(x, Scalar) and x.dtype.kind == "int"):
-            raise Mismatch(f"`{name}` must be an int32, not {describe(x)}")
-    if not isinstance(causal, bool):
-        raise Mismatch(f"`causal` must be a compile-time bool, not {describe(causal)}")
+        check_int32(name, x)
+    check_truth("causal", causal)
     return tile.type
 
 

@@ -1,4 +1,4 @@
-"""Moving tiles and vectors between registers and memory; the group that calls waits for the data.
+"""Moving tiles, vectors and single elements between registers and memory; the group that calls waits for the data.
 
 Coordinates are in units of the tile moved. The last two axes have edges: outside them a load gives `fill` and a
 store writes nothing. A leading index outside its axis is an error.
@@ -10,109 +10,228 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.ir.build import current
 from pykittens.ir.op import Effects, Mismatch
-from pykittens.ir.values import Global, RegTile, RegVector, Scalar, SharedTile, TileRef, describe
-from pykittens.ops.convert import check_tile_sides, check_vector_length
+from pykittens.ir.values import (
+    Global,
+    RegTile,
+    RegVector,
+    Scalar,
+    SharedTile,
+    SharedVector,
+    TileRef,
+    describe,
+)
+from pykittens.ops.arguments import check_index
+from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
-from pykittens.types.tiles import RT, RV, ST, Spread
+from pykittens.ops.making import (
+    MAX_VECTOR_REGISTERS,
+    check_cols,
+    check_rows,
+    check_tile_sides,
+    check_vector_length,
+)
+from pykittens.ops.map import loaded
+from pykittens.types.dtypes import DType, int32
+from pykittens.types.tiles import RT, RV, SCALAR, ST, Spread
 
 
 @op(effects=Effects(reads=("src",)))
-def load(src: TileRef | Global, *, rows: int | None = None, cols: int, fill: float = 0) -> Any:
-    """A tile of rows x cols from global memory; without `rows` a plain vector of `cols` elements of one row.
+def load(
+    src: TileRef | Global | SharedTile,
+    *,
+    rows: int | None = None,
+    cols: int | None = None,
+    fill: float = 0,
+    spread: Spread = Spread.PLAIN,
+) -> Any:
+    """A tile of rows x cols of a tensor; without `rows` a vector of `cols` elements of one row, spread as said;
+    without both one element. Or the whole of a shared tile or vector, of a stage taken with `drain`.
 
-    `src[i, j]` counts in tiles: element (i * rows, j * cols) and on; for a vector (i, j * cols). Elements
-    outside the tensor read as `fill`.
+    `src[i, j]` counts in tiles: element (i * rows, j * cols) and on; for a vector (i, j * cols), for one element
+    (i, j). Elements outside the tensor read as `fill`. One element is a scalar, known to the whole group.
     """
 
 
 @load.type
-def _load_type(src: Any, rows: Any, cols: Any, fill: Any) -> RT | RV:
-    from_tensor(src, "src")
-    if not isinstance(fill, int | float) or not src.dtype.represents(fill):
-        raise Mismatch(f"`fill` must be a number that {src.dtype} has, not {describe(fill)}")
-    if not isinstance(cols, int) or isinstance(cols, bool) or cols < 0:
+def _load_type(src: Any, rows: Any, cols: Any, fill: Any, spread: Any) -> RT | RV | SCALAR:
+    if not isinstance(spread, Spread):
         raise Mismatch(
-            f"`cols` must be a compile-time int, not {describe(cols)}",
-            help="n = pk.static(x.cols) makes the width of x a constant of the kernel",
+            f"`spread` must be pk.plain, pk.per_row or pk.per_column, not {describe(spread)}"
         )
+    if isinstance(src, SharedTile):
+        return _shared_load_type(src, (rows, cols), spread)
+    from_tensor(src, "src")
+    check_fill(fill, src.dtype)
+    if rows is None and cols is None:
+        return SCALAR(src.dtype)
+    check_width(cols)
     if rows is None:
-        check_vector_length(cols)
-        return RV(src.dtype, cols, Spread.PLAIN)
+        check_spread_length("cols", cols, spread)
+        return RV(src.dtype, cols, spread)
     if src.type.rank < 2:
-        raise Mismatch(f"a tile needs a tensor of rank 2 or more, `src` has rank {src.type.rank}")
+        raise Mismatch(f"`src` must be of rank 2 or more for a tile, not {src.type.rank}")
+    _check_no_spread(spread, "without `rows` the elements of one row are loaded")
     check_tile_sides(rows, cols)
     return RT(src.dtype, rows, cols)
+
+
+def _shared_load_type(src: SharedTile, sides: tuple[Any, Any], spread: Spread) -> RT | RV:
+    """The type of a shared tile or vector in registers."""
+    if sides != (None, None):
+        raise Mismatch(
+            f"`src` must be of a tensor where `rows` or `cols` is given, not {describe(src)}",
+            help="a shared tile is loaded whole; tile.tiles(rows, cols)[i, j] is a part of it",
+        )
+    if src.stage is not None and src.stage.acquire.side != "drain":
+        raise Mismatch(
+            "`src` must be of a stage taken with `drain`, not with `fill`",
+            help="what a stage is filled with is there when it is drained",
+        )
+    if isinstance(src, SharedVector):
+        check_spread_length("src.length", src.length, spread)
+        return RV(src.dtype, src.length, spread)
+    _check_no_spread(spread, "a shared vector has one")
+    check_rows("src.rows", src.rows)
+    check_cols("src.cols", src.cols)
+    return RT(src.dtype, src.rows, src.cols)
+
+
+def _check_no_spread(spread: Spread, help: str) -> None:
+    if spread is not Spread.PLAIN:
+        raise Mismatch(f"`spread` must be left out for a tile, not {spread}", help=help)
 
 
 def from_tensor(src: Any, name: str) -> None:
     """Raise unless an operand is a tensor or a tile of one."""
     if not isinstance(src, TileRef | Global):
-        raise Mismatch(f"`{name}` must be a tile of a tensor such as A[i, j], not {describe(src)}")
+        raise Mismatch(
+            f"`{name}` must be a tile of a tensor such as A[i, j], not {describe(src)}",
+            help=getattr(src, "way_in", None),
+        )
+
+
+def check_fill(fill: Any, dtype: DType) -> None:
+    """Raise unless `fill` is a number of the dtype."""
+    if not isinstance(fill, int | float) or not dtype.represents(fill):
+        raise Mismatch(f"`fill` must be a number that {dtype} has, not {describe(fill)}")
+
+
+def check_width(cols: Any) -> None:
+    """Raise unless `cols` is a width known when the kernel is compiled."""
+    if not isinstance(cols, int) or isinstance(cols, bool) or not 0 <= cols <= int32.largest:
+        raise Mismatch(
+            f"`cols` must be a compile-time int, not {describe(cols)}",
+            help="n = pk.static(x.cols) makes the width of x a constant of the kernel",
+        )
+
+
+def check_spread_length(name: str, length: int, spread: Spread) -> None:
+    """Raise unless a vector can be spread so over the lanes of the group."""
+    warps = current("vector").warps
+    if spread is Spread.PLAIN:
+        check_vector_length(name, length)
+        return
+    per_row = spread is Spread.PER_ROW
+    (check_rows if per_row else check_cols)(name, length)
+    most = MAX_VECTOR_REGISTERS * (8 * warps if per_row else 4)
+    if length > most:
+        raise Mismatch(
+            f"`{name}` must be at most {most}, what the registers hold {spread}, not {length}",
+            help="loop over parts of it",
+        )
 
 
 @load.numpy
-def _load_numpy(src: Any, rows: int | None, cols: int, fill: float) -> Any:
-    return src.read(rows, cols, fill)
+def _load_numpy(src: Any, rows: int | None, cols: int | None, fill: float, spread: Spread) -> Any:
+    if not hasattr(src, "gather"):  # shared memory
+        tile = src.read().copy()  # the stage may be given back
+        return spread_array(tile, spread) if len(tile) == 1 else tile
+    if cols is None:
+        return src.read(None, 1, fill)[0]
+    tile = src.read(rows, cols, fill)
+    return tile if rows is not None else spread_array(tile, spread)
+
+
+def spread_array(vector: Any, spread: Spread) -> Any:
+    """A vector in the shape that NumPy broadcasts as its spread says."""
+    shapes = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1), Spread.PLAIN: (-1,)}
+    return vector.reshape(shapes[spread])
 
 
 @op(effects=Effects(writes=("dst",)))
-def store(dst: TileRef | Global | SharedTile, value: Any) -> None:
-    """Write a register tile or a plain vector to a tile of a tensor, or a register tile to a shared tile.
+def store(dst: TileRef | Global | SharedTile, value: Any, *, op: str | None = None) -> None:
+    """Write a register tile, a vector or a number to a tensor, or a tile or a vector to a shared one of its size.
 
-    The dtypes are equal. Elements outside the tensor are not written.
+    The dtypes are equal. Elements outside the tensor are not written. A number is one element. With `op`, "add",
+    "max" or "min", an element of a tensor becomes what it was, combined with what is stored, in one step.
     """
 
 
 @store.type
-def _store_type(dst: Any, value: Any) -> None:
-    if not isinstance(value, RegTile | RegVector):
-        raise Mismatch(f"`value` must be a register tile or vector, not {describe(value)}")
+def _store_type(dst: Any, value: Any, op: Any) -> None:
     if isinstance(dst, SharedTile):
-        if not isinstance(value, RegTile) or value.shape != dst.shape:
-            raise Mismatch(
-                f"`value` must be a register tile of {dst.rows}x{dst.cols}, not {describe(value)}"
-            )
+        _check_shared_store(dst, value, op)
     elif isinstance(dst, TileRef | Global):
-        if isinstance(value, RegVector) and value.type.spread is not Spread.PLAIN:
-            raise Mismatch(f"a {value.type.spread} vector cannot be stored to a tensor")
-        if isinstance(value, RegTile) and dst.type.rank < 2:
+        if not isinstance(value, RegTile | RegVector | Scalar | int | float):
             raise Mismatch(
-                f"a tile needs a tensor of rank 2 or more, `dst` has rank {dst.type.rank}"
+                f"`value` must be a register tile, a vector or a number, not {describe(value)}",
+                help=loaded(value, "value"),
             )
+        if isinstance(value, RegTile) and dst.type.rank < 2:
+            raise Mismatch(f"`dst` must be of rank 2 or more for a tile, not {dst.type.rank}")
     else:
         raise Mismatch(f"`dst` must be a tile of a tensor or a shared tile, not {describe(dst)}")
-    if value.dtype != dst.dtype:
+    if isinstance(value, int | float):
+        if not dst.dtype.represents(value):
+            raise Mismatch(f"`value` must be a number that {dst.dtype} has, not {describe(value)}")
+    elif value.dtype != dst.dtype:
         raise Mismatch(
-            f"`value` is {value.dtype} and `dst` {dst.dtype}",
-            help=f"store `value.to({dst.dtype})` instead",
+            f"`value` must be {dst.dtype} as `dst` is, not {value.dtype}",
+            help=f"store `value.to({dst.dtype.word})` instead",
         )
+    check_combining(op, dst.dtype)
+
+
+def _check_shared_store(dst: SharedTile, value: Any, op: Any) -> None:
+    if isinstance(dst, SharedVector):
+        fits = isinstance(value, RegVector) and value.length == dst.length
+        wanted = f"register vector of {dst.length}"
+    else:
+        fits = isinstance(value, RegTile) and value.shape == dst.shape
+        wanted = f"register tile of {dst.rows}x{dst.cols}"
+    if not fits:
+        raise Mismatch(f"`value` must be a {wanted}, not {describe(value)}")
+    if op is not None:
+        raise Mismatch(f"`op` must be left out for shared memory, not {describe(op)}")
 
 
 @store.numpy
-def _store_numpy(dst: Any, value: Any) -> None:
-    dst.write(np.atleast_1d(value))
+def _store_numpy(dst: Any, value: Any, op: str | None) -> None:
+    if not hasattr(dst, "gather"):  # shared memory
+        dst.write(value)
+        return
+    array = np.atleast_1d(np.asarray(value, dst.dtype))
+    dst.write(array.T if array.shape[1:] == (1,) else array, combining(op))
 
 
-@op(operator="view")
+@op(operator="view", shown="tiles")
 def view(tile: SharedTile, i: Any, j: Any, *, rows: int, cols: int) -> SharedTile:
     """The (i, j)-th rows x cols part of a shared tile: `tile.tiles(rows, cols)[i, j]`. No copy."""
 
 
 @view.type
 def _view_type(tile: SharedTile, i: Any, j: Any, rows: int, cols: int) -> ST:
-    for name, index, count in (("i", i, tile.rows // rows), ("j", j, tile.cols // cols)):
-        if isinstance(index, int) and not 0 <= index < count:
-            raise Mismatch(f"`{name}` = {index} is outside the {count} parts of this tile")
-        if not isinstance(index, int) and not (
-            isinstance(index, Scalar) and index.dtype.kind == "int"
-        ):
-            raise Mismatch(f"`{name}` must be an int32, not {describe(index)}")
+    check_index("i", i, tile.rows // rows, "the rows of parts")
+    check_index("j", j, tile.cols // cols, "the columns of parts")
     layout = tile.type.layout
     if rows % 8 and rows != tile.rows:
-        raise Mismatch(f"a view must have a multiple of 8 rows, not {rows}")
+        raise Mismatch(f"`rows` must be a multiple of 8, not {rows}")
     if cols != tile.cols and cols % layout.panel_cols and layout.panel_cols % cols:
-        raise Mismatch(f"a view of {cols} columns does not fit panels of {layout.panel_cols}")
+        raise Mismatch(
+            f"`cols` must divide or be a multiple of {layout.panel_cols}, as the tile lies in memory, not {cols}"
+        )
     return tile.type.view(rows, cols)
 
 

@@ -1,4 +1,8 @@
-"""Reductions: many elements to one. NaN in, NaN out. 16-bit floats are reduced in f32 and rounded once."""
+"""Reductions: many elements to one, along the rows of a tile, along its columns, or over all of a tile or vector.
+
+Narrow floats are reduced in f32, narrow integers in int32, and rounded or wrapped once. NaN in, NaN out. An int
+scalar that overflows is an error in the emulator.
+"""
 
 from __future__ import annotations
 
@@ -11,83 +15,110 @@ import numpy as np
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.ops.core import op
-from pykittens.ops.map import computed, rounded
+from pykittens.ops.map import check_kind, computed, loaded, rounded
+from pykittens.types.dtypes import OF_NUMPY, DType, bool_, converted, int32
 from pykittens.types.tiles import RV, SCALAR, Spread
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Reduction(ScalarMeaning):
-    """A meaning that joins two elements, the NumPy reduction, and the element that changes nothing."""
+    """A meaning that joins two elements, the NumPy reduction, and the element that changes nothing.
 
+    finds: the result is where an element stands, an int32, not the element.
+    """
+
+    folds: bool = False
     reduce: Callable[..., Any] = np.sum
     identity: float = 0.0
+    finds: bool = False
+
+    def nothing(self, dtype: DType) -> float:
+        """The element that changes nothing; the ends of an integer's range stand for the infinities."""
+        if dtype.kind == "bool":
+            return bool(self.identity)
+        if dtype.is_float:
+            return self.identity
+        return int(min(max(self.identity, dtype.least), dtype.largest))
 
 
-SUM = Reduction(np.add, "{0} + {1}", reduce=np.sum, identity=0.0)
-MAX = Reduction(np.maximum, "max_nan({0}, {1})", reduce=np.max, identity=-np.inf)
+def of_numbers(first: Any, second: Any = None) -> Any:
+    """There is nothing to reduce while a kernel is recorded: Python's own functions reduce Python's numbers."""
+    raise AssertionError("reductions and scans do not fold")
 
 
-def _row_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
+COUNTED = "`.to(pk.int32)` makes a bool 0 or 1"
+COMPARED = "compare it, as in `x != 0`"
+
+
+SUM = Reduction(of_numbers, "{0} + {1}", reduce=np.sum, hint=COUNTED)
+PROD = Reduction(of_numbers, "{0} * {1}", reduce=np.prod, identity=1.0, hint=COUNTED)
+MAX = Reduction(
+    of_numbers, "max_nan({0}, {1})", reduce=np.max, identity=-np.inf, hint="any is the max of bools"
+)
+MIN = Reduction(
+    of_numbers, "min_nan({0}, {1})", reduce=np.min, identity=np.inf, hint="all is the min of bools"
+)
+ANY = Reduction(of_numbers, "{0} || {1}", kinds=("bool",), reduce=np.any, hint=COMPARED)
+ALL = Reduction(
+    of_numbers, "{0} && {1}", kinds=("bool",), reduce=np.all, identity=1.0, hint=COMPARED
+)
+ARGMAX = Reduction(
+    of_numbers, "first_max({0}, {1})", reduce=np.argmax, identity=-np.inf, finds=True, hint=COUNTED
+)
+ARGMIN = Reduction(
+    of_numbers, "first_min({0}, {1})", reduce=np.argmin, identity=np.inf, finds=True, hint=COUNTED
+)
+
+
+def _meaning(op: Op[..., Any]) -> Reduction:
+    assert isinstance(op.scalar, Reduction)
+    return op.scalar
+
+
+def _result_dtype(op: Op[..., Any], name: str, dtype: DType) -> DType:
+    check_kind(op, name, dtype)
+    return int32 if _meaning(op).finds else dtype
+
+
+def _reduced(op: Op[..., Any], x: Array, axis: int) -> Any:
+    """The reduction along an axis, which stays with an extent of 1."""
+    meaning = _meaning(op)
+    result = meaning.reduce(*computed([x]), axis=axis, keepdims=True)
+    return result.astype(np.int32) if meaning.finds else rounded(result, [x])
+
+
+# -- along rows and columns ------------------------------------------------------------------------
+
+
+def _tile_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
     tile = args["tile"]
+    along_rows = op.name.startswith("row_")
     if not isinstance(tile, RegTile):
-        plain = f"pk.{op.name.removeprefix('row_')}(...) reduces a plain vector to a scalar"
-        raise Mismatch(f"`tile` must be a register tile, not {describe(tile)}", help=plain)
-    _numeric(tile.dtype.kind)
-    return RV(tile.dtype, tile.rows, Spread.PER_ROW)
-
-
-def _row_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    assert isinstance(op.scalar, Reduction)
-    (tile,) = computed([args["tile"]])
-    return rounded(op.scalar.reduce(tile, axis=1, keepdims=True), [args["tile"]])
-
-
-def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
-    vector = args["vector"]
-    if not isinstance(vector, RegVector) or vector.type.spread is not Spread.PLAIN:
-        raise Mismatch(
-            f"`vector` must be a plain register vector, not {describe(vector)}",
-            help=f"pk.row_{op.name}(...) reduces the rows of a tile"
-            if isinstance(vector, RegTile)
-            else None,
+        whole = op.name.removeprefix("row_").removeprefix("col_")
+        way = (
+            f"pk.{whole}(...) reduces a vector to a scalar"
+            if isinstance(tile, RegVector)
+            else loaded(tile, "tile")
         )
-    _numeric(vector.dtype.kind)
-    return SCALAR(vector.dtype)
-
-
-def _vector_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    assert isinstance(op.scalar, Reduction)
-    (vector,) = computed([args["vector"]])
-    if not vector.size:
-        return _identity(op.scalar, args["vector"].dtype)
-    result = op.scalar.reduce(vector)
-    # An integer stays exact, so that one which overflows is found.
-    return (
-        int(result)
-        if np.issubdtype(type(result), np.integer)
-        else rounded(result, [args["vector"]])
+        raise Mismatch(f"`tile` must be a register tile, not {describe(tile)}", help=way)
+    dtype = _result_dtype(op, "tile", tile.dtype)
+    return RV(
+        dtype, *((tile.rows, Spread.PER_ROW) if along_rows else (tile.cols, Spread.PER_COLUMN))
     )
 
 
-def _identity(reduction: Reduction, dtype: np.dtype[Any]) -> Any:
-    """What the reduction of nothing gives: the least int32 stands for -inf."""
-    if np.issubdtype(dtype, np.integer):
-        return int(max(reduction.identity, np.iinfo(dtype).min))
-    return dtype.type(reduction.identity)
+def _row_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+    return _reduced(op, args["tile"], axis=1)
 
 
-def _numeric(kind: str) -> None:
-    if kind == "bool":
-        raise Mismatch("takes float or int operands, not bool")
+def _col_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+    return _reduced(op, args["tile"], axis=0)
 
 
-ROW_REDUCE = Family("row_reduce", _row_type, _row_numpy)
-VECTOR_REDUCE = Family("vector_reduce", _vector_type, _vector_numpy)
-
-
-@op(family=ROW_REDUCE, scalar=MAX)
-def row_max(tile: RegTile) -> RegVector:
-    """The largest element of each row, as a per-row vector."""
+ROW_REDUCE = Family("row_reduce", _tile_type, _row_numpy)
+COL_REDUCE = Family("col_reduce", _tile_type, _col_numpy)
 
 
 @op(family=ROW_REDUCE, scalar=SUM)
@@ -95,11 +126,146 @@ def row_sum(tile: RegTile) -> RegVector:
     """The sum of each row, as a per-row vector."""
 
 
-@op(family=VECTOR_REDUCE, scalar=MAX)
-def max_(vector: RegVector) -> Any:
-    """The largest element of a plain vector, known to the whole group."""
+@op(family=ROW_REDUCE, scalar=PROD)
+def row_prod(tile: RegTile) -> RegVector:
+    """The product of each row, as a per-row vector."""
 
 
-@op(family=VECTOR_REDUCE, scalar=SUM)
-def sum_(vector: RegVector) -> Any:
-    """The sum of a plain vector, known to the whole group."""
+@op(family=ROW_REDUCE, scalar=MAX)
+def row_max(tile: RegTile) -> RegVector:
+    """The largest element of each row, as a per-row vector; NaN if one is."""
+
+
+@op(family=ROW_REDUCE, scalar=MIN)
+def row_min(tile: RegTile) -> RegVector:
+    """The smallest element of each row, as a per-row vector; NaN if one is."""
+
+
+@op(family=ROW_REDUCE, scalar=ANY)
+def row_any(tile: RegTile) -> RegVector:
+    """Whether an element of each row holds, as a per-row vector."""
+
+
+@op(family=ROW_REDUCE, scalar=ALL)
+def row_all(tile: RegTile) -> RegVector:
+    """Whether all elements of each row hold, as a per-row vector."""
+
+
+@op(family=ROW_REDUCE, scalar=ARGMAX)
+def row_argmax(tile: RegTile) -> RegVector:
+    """The column of the largest element of each row, the first of equals; NaN counts as the largest."""
+
+
+@op(family=ROW_REDUCE, scalar=ARGMIN)
+def row_argmin(tile: RegTile) -> RegVector:
+    """The column of the smallest element of each row, the first of equals; NaN counts as the smallest."""
+
+
+@op(family=COL_REDUCE, scalar=SUM)
+def col_sum(tile: RegTile) -> RegVector:
+    """The sum of each column, as a per-column vector."""
+
+
+@op(family=COL_REDUCE, scalar=PROD)
+def col_prod(tile: RegTile) -> RegVector:
+    """The product of each column, as a per-column vector."""
+
+
+@op(family=COL_REDUCE, scalar=MAX)
+def col_max(tile: RegTile) -> RegVector:
+    """The largest element of each column, as a per-column vector; NaN if one is."""
+
+
+@op(family=COL_REDUCE, scalar=MIN)
+def col_min(tile: RegTile) -> RegVector:
+    """The smallest element of each column, as a per-column vector; NaN if one is."""
+
+
+@op(family=COL_REDUCE, scalar=ANY)
+def col_any(tile: RegTile) -> RegVector:
+    """Whether an element of each column holds, as a per-column vector."""
+
+
+@op(family=COL_REDUCE, scalar=ALL)
+def col_all(tile: RegTile) -> RegVector:
+    """Whether all elements of each column hold, as a per-column vector."""
+
+
+@op(family=COL_REDUCE, scalar=ARGMAX)
+def col_argmax(tile: RegTile) -> RegVector:
+    """The row of the largest element of each column, the first of equals; NaN counts as the largest."""
+
+
+@op(family=COL_REDUCE, scalar=ARGMIN)
+def col_argmin(tile: RegTile) -> RegVector:
+    """The row of the smallest element of each column, the first of equals; NaN counts as the smallest."""
+
+
+# -- over all elements -----------------------------------------------------------------------------
+
+
+def _whole_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
+    x = args["x"]
+    if not isinstance(x, RegTile | RegVector):
+        raise Mismatch(
+            f"`x` must be a register tile or vector, not {describe(x)}", help=loaded(x, "x")
+        )
+    if _meaning(op).finds and isinstance(x, RegVector) and not x.length:
+        raise Mismatch("a vector of no elements has none to find")
+    return SCALAR(_result_dtype(op, "x", x.dtype))
+
+
+def _whole_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+    meaning, x = _meaning(op), args["x"]
+    dtype = OF_NUMPY[x.dtype]
+    if not x.size:
+        nothing = meaning.nothing(dtype)
+        return converted(np.float32(nothing), dtype)[()] if dtype.is_float else nothing
+    if dtype.is_int and not meaning.finds:
+        # Python's integers are exact, so that a result which overflows is found.
+        return int(meaning.reduce(x.astype(object)))
+    result = meaning.reduce(*computed([x]))
+    return result if meaning.finds or dtype == bool_ else rounded(result, [x])
+
+
+REDUCE = Family("reduce", _whole_type, _whole_numpy)
+
+
+@op(family=REDUCE, scalar=SUM)
+def sum_(x: Any) -> Any:
+    """The sum of all elements of a tile or vector, known to the whole group."""
+
+
+@op(family=REDUCE, scalar=PROD)
+def prod(x: Any) -> Any:
+    """The product of all elements of a tile or vector, known to the whole group."""
+
+
+@op(family=REDUCE, scalar=MAX)
+def max_(x: Any) -> Any:
+    """The largest element of a tile or vector, known to the whole group; NaN if one is."""
+
+
+@op(family=REDUCE, scalar=MIN)
+def min_(x: Any) -> Any:
+    """The smallest element of a tile or vector, known to the whole group; NaN if one is."""
+
+
+@op(family=REDUCE, scalar=ANY)
+def any_(x: Any) -> Any:
+    """Whether an element of a tile or vector holds, known to the whole group."""
+
+
+@op(family=REDUCE, scalar=ALL)
+def all_(x: Any) -> Any:
+    """Whether all elements of a tile or vector hold, known to the whole group."""
+
+
+@op(family=REDUCE, scalar=ARGMAX)
+def argmax(x: Any) -> Any:
+    """Where the largest element stands, in a tile row by row, the first of equals; NaN counts as the largest."""
+
+
+@op(family=REDUCE, scalar=ARGMIN)
+def argmin(x: Any) -> Any:
+    """Where the smallest element stands, in a tile row by row, the first of equals; NaN counts as the smallest."""

@@ -1,6 +1,6 @@
-"""Operations on run-time integers and truths: the arithmetic of coordinates and conditions.
+"""Divisions of integers, rounded to whole numbers: of coordinates and extents, and element by element.
 
-On Python numbers they are done at once, also outside kernels.
+On Python numbers they are done at once, also outside kernels. A scalar divided by 0 is an error.
 """
 
 from __future__ import annotations
@@ -8,47 +8,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pykittens.errors import AccessError
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
 from pykittens.ir.values import Scalar, describe
 from pykittens.ops.core import op
-from pykittens.types.dtypes import bool_, int32
-from pykittens.types.tiles import SCALAR
+from pykittens.ops.map import (
+    INT,
+    Operand,
+    Registers,
+    RegisterType,
+    common_dtype,
+    map_numpy,
+    together,
+)
+from pykittens.types.tiles import SCALAR, with_dtype
 
 
-def _integer_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
+def _integer_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
     for name, a in args.items():
-        if not (isinstance(a, Scalar) and a.dtype == int32) and not (
-            isinstance(a, int) and not isinstance(a, bool)
-        ):
-            raise Mismatch(f"`{name}` must be an int32, not {describe(a)}")
-    return SCALAR(int32)
-
-
-def _truth_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
-    for name, a in args.items():
-        if not (isinstance(a, Scalar) and a.dtype == bool_) and not isinstance(a, bool):
+        is_int = a.dtype.is_int if isinstance(a, Registers) else isinstance(a, int)
+        if not is_int or isinstance(a, bool):
             raise Mismatch(
-                f"`{name}` must be a bool, not {describe(a)}", help="compare it, as in `x != 0`"
+                f"`{name}` must be an integer, not {describe(a)}",
+                help="floats are divided with `/`"
+                if op.name == "floor_div"
+                else f"`{name}.to(pk.int32)` is one"
+                if isinstance(a, Registers)
+                else None,
             )
-    return SCALAR(bool_)
+    type_ = with_dtype(together(args), common_dtype(args))
+    if isinstance(type_, SCALAR) and isinstance(args["b"], int) and args["b"] == 0:
+        raise Mismatch("`b` must be other than 0, not 0")
+    return type_
 
 
-def _scalar_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    assert op.scalar is not None
-    return op.scalar.numpy(*args.values())
+INTEGER = Family("integer", _integer_type, map_numpy)
 
 
-INTEGER = Family("integer", _integer_type, _scalar_numpy)
-TRUTH = Family("truth", _truth_type, _scalar_numpy)
-
-
-def _divided(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A division with a fault of the language in place of Python's own."""
+def _divided(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A division that gives 0 for elements divided by 0, and for a number a fault in place of Python's own."""
 
     def divide(a: Any, b: Any) -> Any:
+        if isinstance(b, np.ndarray):
+            return np.where(b == 0, 0, function(a, np.where(b == 0, 1, b)))
         if b == 0:
-            raise AccessError(f"{a} is divided by 0")
+            raise AccessError(f"{name}: {a} is divided by 0")
         return function(a, b)
 
     return divide
@@ -56,41 +62,43 @@ def _divided(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 @op(
     family=INTEGER,
-    scalar=ScalarMeaning(_divided(lambda a, b: a // b), "floor_div({0}, {1})"),
+    scalar=ScalarMeaning(
+        _divided("floor_div", lambda a, b: a // b), "floor_div({0}, {1})", kinds=INT
+    ),
     operator="//",
 )
-def floor_div(a: Any, b: Any) -> Any:
-    """The largest integer not above a / b."""
+def floor_div(a: Operand, b: Operand) -> Any:
+    """The largest integer not above a / b. In tiles and vectors 0 where b is 0, and the least integer by -1 stays."""
 
 
 @op(
     family=INTEGER,
-    scalar=ScalarMeaning(_divided(lambda a, b: a % b), "floor_mod({0}, {1})"),
+    scalar=ScalarMeaning(
+        _divided("floor_mod", lambda a, b: a % b), "floor_mod({0}, {1})", kinds=INT
+    ),
     operator="%",
 )
-def floor_mod(a: Any, b: Any) -> Any:
-    """a - b * (a // b): it has the sign of b."""
+def floor_mod(a: Operand, b: Operand) -> Any:
+    """a - b * (a // b): it has the sign of b. In tiles and vectors 0 where b is 0."""
 
 
 @op(
     family=INTEGER,
-    scalar=ScalarMeaning(_divided(lambda a, b: -(-a // b)), "ceil_div({0}, {1})"),
+    scalar=ScalarMeaning(
+        _divided("cdiv", lambda a, b: -(-a // b)), "ceil_div({0}, {1})", kinds=INT
+    ),
     operator="cdiv",
 )
 def cdiv(a: Any, b: Any) -> Any:
-    """The smallest integer not below a / b: how many tiles of b cover a."""
+    """The smallest integer not below a / b: how many tiles of b cover a. Of scalars only."""
 
 
-@op(family=TRUTH, scalar=ScalarMeaning(lambda a, b: a and b, "{0} && {1}"), operator="and")
-def logical_and(a: Any, b: Any) -> Any:
-    """Whether both hold; `and` in a kernel."""
-
-
-@op(family=TRUTH, scalar=ScalarMeaning(lambda a, b: a or b, "{0} || {1}"), operator="or")
-def logical_or(a: Any, b: Any) -> Any:
-    """Whether one of them holds; `or` in a kernel."""
-
-
-@op(family=TRUTH, scalar=ScalarMeaning(lambda a: not a, "!{0}"), operator="not")
-def logical_not(a: Any) -> Any:
-    """Whether it does not hold; `not` in a kernel."""
+@cdiv.type
+def _cdiv_type(a: Any, b: Any) -> RegisterType:
+    type_ = _integer_type(cdiv, {"a": a, "b": b})
+    if not isinstance(type_, SCALAR):
+        name, other = ("b", b) if isinstance(a, int | Scalar) else ("a", a)
+        raise Mismatch(
+            f"`{name}` must be a scalar, not {describe(other)}", help="-(-a // b) rounds up, too"
+        )
+    return type_

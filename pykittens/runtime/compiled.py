@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime import cache, cubin, nvrtc
+from pykittens.runtime.aot import c_files
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
 
@@ -50,6 +51,7 @@ class Resources:
 class Compiled:
     """A kernel compiled for one architecture."""
 
+    kernel: Kernel = field(repr=False)
     source: Source
     arch: str
     cubin: bytes
@@ -93,7 +95,7 @@ class Compiled:
         return cubin.disassemble(self.cubin)
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write the cubin, the PTX and the CUDA C++ to a folder; returns the files."""
+        """Write the cubin, the PTX, the CUDA C++ and a launcher in C with its header to a folder; returns the files."""
         where = Path(folder)
         try:
             where.mkdir(parents=True, exist_ok=True)
@@ -102,23 +104,41 @@ class Compiled:
                 f"`out` must be a folder, and {folder} cannot be one: {fault.strerror}"
             ) from None
         stem = f"{self.source.name}.{self.arch}"
-        parts = {"cubin": self.cubin, "ptx": self.ptx.encode(), "cu": self.source.text.encode()}
-        for suffix, data in parts.items():
-            (where / f"{stem}.{suffix}").write_bytes(data)
-        return [where / f"{stem}.{suffix}" for suffix in parts]
+        parts = {
+            f"{stem}.cubin": self.cubin,
+            f"{stem}.ptx": self.ptx.encode(),
+            f"{stem}.cu": self.source.text.encode(),
+        }
+        for name, text in c_files(self.kernel, self.source, self.arch, self.cubin).items():
+            parts[name] = text.encode()
+        for name, data in parts.items():
+            (where / name).write_bytes(data)
+        return [where / name for name in parts]
 
 
-def compile_kernel(kernel: Kernel, arch: str) -> Compiled:
+def binary_of(source: Source, arch: str) -> nvrtc.Binary:
+    """The machine code of a program: where it spills, compiled again with all registers if that spills less."""
+    binary = nvrtc.compile(source.text, arch, source.name)
+    faults = len(nvrtc.performance_faults(binary.log))
+    if not faults or source.roomier == source.text:
+        return binary
+    roomier = nvrtc.compile(source.roomier, arch, source.name)
+    return roomier if len(nvrtc.performance_faults(roomier.log)) < faults else binary
+
+
+def compile_kernel(kernel: Kernel, arch: str, debug: bool = False) -> Compiled:
     """The machine code of a lowered kernel, from the cache where the same text was compiled before."""
-    source = emit(kernel, arch)
+    source = emit(kernel, arch, debug)
     if (missing := nvrtc.available()) is not None:
         raise BackendError(f"{kernel.name} cannot be compiled: {missing}")
 
     def build() -> dict[str, bytes]:
-        binary = nvrtc.compile(source.text, arch, source.name)
+        binary = binary_of(source, arch)
         return {"cubin": binary.cubin, "ptx": binary.ptx.encode(), "log": binary.log.encode()}
 
     version = ".".join(map(str, nvrtc.version()))
     key = cache.key(source.text, arch, version, *nvrtc.OPTIONS)
     parts = cache.fetch(key, build)
-    return Compiled(source, arch, parts["cubin"], parts["ptx"].decode(), parts["log"].decode())
+    return Compiled(
+        kernel, source, arch, parts["cubin"], parts["ptx"].decode(), parts["log"].decode()
+    )

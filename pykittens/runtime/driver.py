@@ -32,9 +32,11 @@ _SIGNATURES = {
     "cuInit": (c_uint,),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuDriverGetVersion": (POINTER(c_int),),
     "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGetName": (c_char_p, c_int, c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuCtxPushCurrent_v2": (c_void_p,),
     "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
@@ -47,6 +49,9 @@ _SIGNATURES = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER(c_int), c_void_p, c_int, c_size_t),
     "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
     "cuStreamIsCapturing": (c_void_p, POINTER(c_int)),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
+    "cuMemHostGetDevicePointer_v2": (POINTER(c_uint64), c_void_p, c_uint),
     "cuTensorMapEncodeTiled": (
         c_void_p, c_int, c_uint32, c_void_p,
         POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint32), POINTER(c_uint32),
@@ -61,6 +66,7 @@ INVALID_CONTEXT = 201  # what the driver says to a thread without one
 _MAX_THREADS, _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_OPTIN = 1, 16, 38, 75, 76, 97
 _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 1, 8
 _DEVICE_ORDINAL = 9
+_PORTABLE, _DEVICE_MAP = 1, 2  # memory of the host for all contexts, and mapped to the device
 
 # A chip's own instructions need the architecture's `a` form.
 _OWN_INSTRUCTIONS = {(9, 0), (10, 0)}
@@ -72,6 +78,13 @@ def available() -> str | None:
         return None if device_count() > 0 else "the CUDA driver sees no GPU"
     except BackendError as error:
         return error.message
+
+
+def version() -> tuple[int, int]:
+    """Major and minor version of the newest CUDA whose programs the driver runs."""
+    number = c_int()
+    check(library().cuDriverGetVersion(byref(number)), "asking for the driver's version")
+    return number.value // 1000, number.value % 1000 // 10
 
 
 def device_count() -> int:
@@ -146,6 +159,13 @@ def device(ordinal: int) -> Device:
     )
 
 
+def memory_bytes(ordinal: int) -> int:
+    """Bytes of a GPU's memory."""
+    size = c_size_t()
+    check(library().cuDeviceTotalMem_v2(byref(size), ordinal), f"measuring GPU {ordinal}'s memory")
+    return size.value
+
+
 def architecture(major: int, minor: int) -> str:
     """The compiler's name of a compute capability: sm_90a, sm_100a, else such as sm_89."""
     return f"sm_{major}{minor}" + ("a" if (major, minor) in _OWN_INSTRUCTIONS else "")
@@ -177,6 +197,24 @@ def synchronize(ordinal: int) -> None:
     """Wait until a GPU has done all that was launched; a kernel's fault shows here."""
     with device(ordinal).current():
         check(library().cuCtxSynchronize(), f"waiting for GPU {ordinal}")
+
+
+def wait_for_stream(ordinal: int, stream: int) -> str | None:
+    """Wait until all that was launched on a stream is done; what the driver says if a kernel was stopped."""
+    with device(ordinal).current():
+        code = library().cuStreamSynchronize(stream)
+    return error_text(code) if code != 0 else None
+
+
+def mapped_memory(ordinal: int, size: int) -> tuple[int, int]:
+    """Memory of the host that a GPU can write, for as long as the process lives: its address here and there."""
+    cuda, host, there = library(), c_void_p(), c_uint64()
+    with device(ordinal).current():
+        code = cuda.cuMemHostAlloc(byref(host), size, _PORTABLE | _DEVICE_MAP)
+        check(code, "taking memory of the host")
+        code = cuda.cuMemHostGetDevicePointer_v2(byref(there), host, 0)
+        check(code, "mapping memory of the host")
+    return host.value or 0, there.value
 
 
 def stream_is_capturing(stream: int) -> bool:

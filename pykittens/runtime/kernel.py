@@ -31,6 +31,7 @@ from pykittens.runtime.arguments import (
 from pykittens.runtime.compiled import Compiled, Resources, compile_kernel
 from pykittens.runtime.launch import Loaded, Plan, current_stream, make_plan
 from pykittens.targets.emit import emit
+from pykittens.targets.source import Source
 
 # Plans of one kernel; a program that meets more shapes than this starts anew.
 MAX_PLANS = 4096
@@ -47,8 +48,8 @@ class KernelFunction:
         self.function, self.options = function, options
         self.parameters = Parameters.of(function)
         self._recorded: dict[Any, list[Kernel]] = {}
-        self._compiled: dict[tuple[Kernel, str], Compiled] = {}
-        self._loaded: dict[tuple[Kernel, int], Loaded] = {}
+        self._compiled: dict[tuple[Kernel, str, str, bool], Compiled] = {}
+        self._loaded: dict[tuple[Kernel, int, str, bool], Loaded] = {}
         self._plans: dict[Any, Plan] = {}
         self._outside = Outside(function)
         functools.update_wrapper(self, function)
@@ -105,7 +106,7 @@ class KernelFunction:
     ) -> Compiled:
         """Compile for an architecture, with no GPU: `args` are arrays of the dtypes and static extents meant.
 
-        With `out`, the cubin, the PTX and the CUDA C++ are written to that folder.
+        With `out`, the cubin, the PTX, the CUDA C++ and a launcher in C with its header are written to that folder.
         """
         compiled = self._compile(self.record(check(self.parameters, args, constants)), arch)
         if out is not None:
@@ -114,16 +115,20 @@ class KernelFunction:
 
     def source(self, *args: Any, arch: str = DEFAULT_ARCH, **constants: Any) -> str:
         """The CUDA C++ for arguments like these."""
-        return emit(self.record(check(self.parameters, args, constants)), arch).text
+        return self.emitted(*args, arch=arch, **constants).text
+
+    def emitted(self, *args: Any, arch: str = DEFAULT_ARCH, **constants: Any) -> Source:
+        """The program for arguments like these: its text, and what a launch of it needs."""
+        return emit(self.record(check(self.parameters, args, constants)), arch)
 
     def resources(self, *args: Any, arch: str = DEFAULT_ARCH, **constants: Any) -> Resources:
         """Registers, shared memory and spills of the compiled kernel, and the registers of each role."""
         return self.compile(*args, arch=arch, **constants).resources
 
-    def _compile(self, kernel: Kernel, arch: str) -> Compiled:
-        key = (kernel, arch)
+    def _compile(self, kernel: Kernel, arch: str, debug: bool = False) -> Compiled:
+        key = (kernel, arch, settings.target(), debug)
         if key not in self._compiled:
-            self._compiled[key] = compile_kernel(kernel, arch)
+            self._compiled[key] = compile_kernel(kernel, arch, debug)
         return self._compiled[key]
 
     # -- running -------------------------------------------------------------------------------
@@ -138,8 +143,23 @@ class KernelFunction:
         tensors = {n: a.numpy() for n, a in arguments.tensors.items()}
         machine.run(kernel, tensors, scalars, settings.seed() if seed is None else seed)
 
+    def debug(self, *args: Any, **constants: Any) -> None:
+        """Run like a call; on a GPU waits, accesses and assertions are checked, and it returns when the kernel ended.
+
+        A DeadlockError, AccessError or AssertError tells what goes wrong; after it the process cannot use the GPU.
+        """
+        arguments = check(self.parameters, args, constants)
+        if arguments.device == "cpu":
+            self.emulate(arguments)
+        else:
+            self._launch(args, constants, None, debug=True)
+
     def _launch(
-        self, args: tuple[Any, ...], constants: dict[str, Any], key: list[Any] | None
+        self,
+        args: tuple[Any, ...],
+        constants: dict[str, Any],
+        key: list[Any] | None,
+        debug: bool = False,
     ) -> None:
         """Check everything, make the plan, keep it under `key`, launch."""
         arguments = check(self.parameters, args, constants)
@@ -151,7 +171,8 @@ class KernelFunction:
         known = known_values(kernel, arguments)
         check_requirements(kernel, arguments, known)
         stream = current_stream(ordinal)
-        plan = make_plan(self._load(kernel, ordinal, stream), arguments, known)
+        loaded = self._load(kernel, ordinal, stream, debug or settings.debug())
+        plan = make_plan(loaded, arguments, known)
         order = self.parameters.positional
         values = [
             arguments.tensors[n].address if n in arguments.tensors else arguments.scalars[n]
@@ -165,16 +186,17 @@ class KernelFunction:
                 self._plans[(*key, *_scalars(values, args))] = plan
         plan.launch(values, stream)
 
-    def _load(self, kernel: Kernel, ordinal: int, stream: int) -> Loaded:
-        if (kernel, ordinal) not in self._loaded:
+    def _load(self, kernel: Kernel, ordinal: int, stream: int, debug: bool) -> Loaded:
+        key = (kernel, ordinal, settings.target(), debug)
+        if key not in self._loaded:
             if driver.stream_is_capturing(stream):
                 raise BackendError(
                     f"{self.parameters.name} would be compiled while a CUDA graph is captured",
                     help="call it once with these arguments before the capture, to warm up",
                 )
-            compiled = self._compile(kernel, driver.device(ordinal).arch)
-            self._loaded[kernel, ordinal] = Loaded(kernel, compiled, ordinal)
-        return self._loaded[kernel, ordinal]
+            compiled = self._compile(kernel, driver.device(ordinal).arch, debug)
+            self._loaded[key] = Loaded(kernel, compiled, ordinal)
+        return self._loaded[key]
 
 
 def _key(tensor: type, args: tuple[Any, ...]) -> tuple[list[Any], list[Any], int]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from pykittens.errors import ArgumentError
+from pykittens import settings
+from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.evaluate import depends_on, host_value
-from pykittens.ir.nodes import Kernel, Require, Tasks, walk, written
+from pykittens.ir.nodes import Kernel, Require, Tasks, waits_for_flags, walk, written
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 from pykittens.runtime import driver
@@ -19,6 +20,7 @@ from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.launcher import Launcher
 from pykittens.runtime.launcher import Slot as Kind
+from pykittens.runtime.report import report_of, told
 from pykittens.runtime.tensor_map import encode_tensor_map
 from pykittens.targets.source import MapSlot, Slot
 
@@ -33,6 +35,8 @@ class Loaded:
         )
         self.slots: list[Kind] = ["tensor_map"] * len(self.source.maps)
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
+        if self.source.sites is not None:
+            self.slots += ["pointer", "int64"]
         self.blocks_at_once = self.function.device.multiprocessors * max(
             1, self.function.occupancy(self.source.threads, self.source.shared_bytes)
         )
@@ -100,6 +104,44 @@ class Plan:
         return False
 
 
+@dataclass
+class DebugPlan(Plan):
+    """A launch of a program for debugging: it waits for the end and raises what stopped it."""
+
+    shapes: dict[str, tuple[int, ...]]  # of the tensors, by name
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ordinal = self.loaded.function.device.ordinal
+        self.report = report_of(self.ordinal)
+        self.values += [self.report.address, int(settings.debug_seconds() * 1e9)]
+
+    def launch(self, arguments: list[Any], stream: int) -> None:
+        """Launch, wait until the kernel has ended, and raise the error that it reports."""
+        name = self.loaded.kernel.name
+        with self.loaded.function.device.current():
+            captures = driver.stream_is_capturing(stream)
+        if captures:
+            raise BackendError(
+                f"{name}: a launch for debugging waits for its end, and a CUDA graph is captured",
+                help=f"capture it without {settings.DEBUG.variable}",
+            )
+        with self.report.lock:
+            self.report.clear()
+            super().launch(arguments, stream)
+            fault = driver.wait_for_stream(self.ordinal, stream)
+            stop = self.report.read()
+        if stop is not None:
+            raise told(stop, self.loaded.source, self.shapes)
+        if fault is not None:
+            raise BackendError(
+                f"{name}: the GPU stopped, and no check of the kernel says why: {fault}",
+                loc=self.loaded.kernel.loc,
+                help="earlier launches on the stream may be the cause; they are not for debugging "
+                f"unless {settings.DEBUG.variable} is set",
+            )
+
+
 def make_plan(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> Plan:
     """The plan for a call whose arguments have been checked."""
     kernel = loaded.kernel
@@ -127,7 +169,10 @@ def make_plan(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) 
         for other in tensors
         if other != o
     ]
-    return Plan(loaded, grid_size(loaded, known), maps, values, gaps, aliases, needs_values(kernel))
+    work = grid_size(loaded, known), maps, values, gaps, aliases, needs_values(kernel)
+    if loaded.source.sites is None:
+        return Plan(loaded, *work)
+    return DebugPlan(loaded, *work, {n: a.shape for n, a in tensors.items()})
 
 
 def grid_size(loaded: Loaded, known: Mapping[Value, Any]) -> int:
@@ -144,11 +189,16 @@ def grid_size(loaded: Loaded, known: Mapping[Value, Any]) -> int:
             f"{kernel.name}: {total} tiles of work are more than an int32 counts",
             loc=kernel.launch.loc,
         )
-    return (
-        min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
-        if persistent
-        else total
-    )
+    if persistent:
+        return min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
+    if waits_for_flags(kernel) and total > loaded.blocks_at_once:
+        raise ArgumentError(
+            f"{kernel.name}: its blocks wait for one another, so all {total} must run at once, and this GPU runs "
+            f"{loaded.blocks_at_once}",
+            loc=kernel.launch.loc,
+            help="pk.persistent(...) starts no more blocks than run at once and shares the tasks among them",
+        )
+    return total
 
 
 def needs_values(kernel: Kernel) -> bool:
@@ -172,7 +222,7 @@ def encode(slot: MapSlot, array: Array) -> bytearray:
         if extent > 1:
             least = stride * size
         strides.append(least if extent > 1 else -(-least // 16) * 16)
-    box = (slot.cols, slot.rows, *[1] * (len(array.shape) - 2))
+    box = (slot.cols, slot.rows, *[1] * (len(array.shape) - 2))[: len(array.shape)]
     return encode_tensor_map(
         array.address, array.dtype, tuple(reversed(array.shape)), tuple(strides), box, slot.swizzle
     )

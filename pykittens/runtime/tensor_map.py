@@ -12,10 +12,10 @@ from pykittens.errors import BackendError
 from pykittens.runtime import driver
 
 MAP_BYTES, _MAP_ALIGNMENT = 128, 64
-_MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
+MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
     name: 0 for name in ("bool", "e4m3", "e5m2", "int8", "uint8")
 }
-_MAP_SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}
+MAP_SWIZZLE = {16: 0, 32: 1, 64: 2, 128: 3}
 _L2_PROMOTION_256 = 3  # a miss brings 256 bytes into L2
 
 
@@ -31,20 +31,20 @@ def encode_tensor_map(
 
     All axes are listed innermost first. `extents` and `box` count elements, one for each of 1 to 5
     axes; `strides_bytes` starts with the second axis, since the innermost is packed, so it is one
-    shorter. `swizzle_bytes` is 0, 32, 64 or 128. What lies outside the extents reads as zero.
+    shorter. `swizzle_bytes` is 16 (none), 32, 64 or 128. What lies outside the extents reads as zero.
     """
     rank = len(extents)
     assert len(strides_bytes) == rank - 1, "strides start with the second axis"
     assert len(box) == rank, "a box has the tensor's axes"
     storage, start = aligned_memory(MAP_BYTES)
     code = driver.library().cuTensorMapEncodeTiled(
-        start, _MAP_DTYPE[dtype_code], rank, address,
+        start, MAP_DTYPE[dtype_code], rank, address,
         (c_uint64 * rank)(*extents),
         # Rank 1 has no strides, yet a null address is refused.
         (c_uint64 * rank)(*strides_bytes),
         (c_uint32 * rank)(*box),
         (c_uint32 * rank)(*[1] * rank),
-        0, _MAP_SWIZZLE[swizzle_bytes], _L2_PROMOTION_256, 0,
+        0, MAP_SWIZZLE[swizzle_bytes], _L2_PROMOTION_256, 0,
     )  # fmt: skip
     if code != 0:
         raise BackendError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pykittens import settings
 from pykittens.ir.nodes import Kernel
 from pykittens.targets.cuda.program import emit as emit_cuda
 from pykittens.targets.source import Source
 from pykittens.targets.target import target_for
 
 
-def emit(kernel: Kernel, arch: str) -> Source:
-    """The program of a lowered kernel for an architecture such as `sm_90a`."""
-    return emit_cuda(kernel, target_for(arch))
+def emit(kernel: Kernel, arch: str, debug: bool = False) -> Source:
+    """The program of a lowered kernel for an architecture such as `sm_90a`, or one for debugging."""
+    return emit_cuda(kernel, target_for(arch, settings.target()), debug)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pykittens.errors import KernelError, Loc
+from pykittens.errors import KernelError, Loc, ResourceError
 from pykittens.ir.nodes import (
     Block,
     Call,
@@ -38,6 +38,7 @@ from pykittens.targets.source import (
     RESERVED,
     CNames,
     MapSlot,
+    Site,
     Slot,
     ascii_name,
     number,
@@ -80,6 +81,10 @@ class Emitter:
         self.group_barrier = "1"  # the named barrier of the group that runs the role
         self.group_number = "0"  # its number among the groups of the block
         self.scratch_bytes = 0  # of shared memory a group has to join its warps
+        self.scratch_room = 0  # bytes a group can have of it
+        self.debug = False  # whether waits, accesses and assertions are checked
+        self.sites: list[Site] = []  # where it may stop because of that
+        self.loc: Loc | None = None  # the user's line that is being written
 
     # -- text ----------------------------------------------------------------------------------
 
@@ -103,8 +108,15 @@ class Emitter:
             if source := loc.text.strip():
                 self.line(f"// {source.rstrip(chr(92))}")
 
-    def scratch(self, size: int = 128) -> str:
-        """Byte offset of `size` bytes of shared memory that belong to the group, at a multiple of 128."""
+    def scratch(self, size: int, call: Call) -> str:
+        """Byte offset of `size` bytes of shared memory that belong to the group while a call runs."""
+        if size > self.scratch_room:
+            raise ResourceError(
+                f"{call.op.name}: {size} bytes of shared memory join the lanes of a group, "
+                f"and {self.scratch_room} are left",
+                loc=call.loc,
+                help="take fewer stages or smaller tiles",
+            )
         self.scratch_bytes = max(self.scratch_bytes, -(-size // 128) * 128)
         return f"SCRATCH + {self.group_number} * SCRATCH_BYTES"
 
@@ -199,6 +211,10 @@ class Emitter:
         self._declared.add(leader)
         self.line(self.declaration(leader, self.names(leader)) + ";")
 
+    def is_declared(self, value: Value) -> bool:
+        """Whether the variables of a value have been declared, perhaps in a block that is closed."""
+        return self.storage.find(value) in self._declared
+
     def declaration(self, value: Value, name: str) -> str:
         """The type and name of a variable that holds a value."""
         if isinstance(value, Scalar):
@@ -250,6 +266,7 @@ class Emitter:
         return next((n for n in block.nodes if members & _made_in(n)), None)
 
     def node(self, node: Node) -> None:
+        self.loc = getattr(node, "loc", None)
         match node:
             case Call():
                 self.call(node)
@@ -282,7 +299,7 @@ class Emitter:
         if all(r in self.expressions for r in node.results) and node.results:
             return
         try:
-            lowering = self.target.find(node.op)
+            lowering = self.target.find(node.op, self.role, node)
             if not isinstance(node.results[0] if node.results else None, Scalar):
                 self.at(node.loc)
             lowering(self, node)

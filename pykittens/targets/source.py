@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pykittens.errors import Loc
 from pykittens.ir.text import Names
 from pykittens.ir.values import Value
 from pykittens.types.dtypes import DType
@@ -29,7 +30,7 @@ RESERVED = (
     "TensorMap DEVICE UNROLL NO_UNROLL threadIdx blockIdx blockDim gridDim warpSize shared smem lane warp thread "
     "warpgroup warp_of_block rank task turn band height place section width head peer i at_row inside inverse "
     "SCRATCH SCRATCH_BYTES "
-    "partial matrix_a matrix_b min max abs exp log Turn Chunk "
+    "partial held first at moved chosen Found matrix_a matrix_b min max abs exp log Turn Chunk Add Max Min F16 BF16 "
     "alignas alignof and_eq bitand bitor char8_t char16_t char32_t co_await co_return co_yield compl concept "
     "const_cast consteval constinit decltype dynamic_cast noexcept not_eq nullptr or_eq reinterpret_cast requires "
     "size_t static_assert static_cast thread_local typeid typename wchar_t xor_eq"
@@ -80,17 +81,63 @@ class Slot:
     dtype: DType | None = None
 
 
-@dataclass
-class Source:
-    """The emitted program and what a launch of it needs. shared_bytes: dynamic shared memory."""
+SiteKind = Literal["wait", "access", "assert"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a program for debugging may stop, and what it tells: `text` with a hole `{n}` for each number.
+
+    There are `count` numbers. The holes `{loc}` and `{shape}` are the user's line and the shape of the tensor `tensor`.
+    """
+
+    kind: SiteKind
+    text: str
+    loc: Loc | None
+    count: int = 0
+    tensor: str = ""
+    help: str | None = None
+
+
+@dataclass(frozen=True)
+class GroupPlace:
+    """Which warps of a block a group of a role is: the first, and how many."""
 
     name: str
-    text: str
+    first_warp: int
+    warps: int
+
+
+@dataclass
+class Source:
+    """The emitted program and what a launch of it needs.
+
+    title: a comment; functions: the device functions of the target; program: the kernel and the instructions made
+    for it. shared_bytes: dynamic shared memory. sites, groups: of a program for debugging, else `sites` is None; its
+    last two parameters are the report and the nanoseconds that a wait may take.
+    """
+
+    name: str
+    title: str
+    functions: str
+    program: str
     threads: int
     shared_bytes: int
     maps: list[MapSlot]
     slots: list[Slot]
     budgets: Sequence[tuple[str, int | None]] = ()
+    sites: tuple[Site, ...] | None = None
+    groups: tuple[GroupPlace, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it, as the compiler gets it."""
+        return "\n".join([self.title, self.functions, self.program])
+
+    @property
+    def roomier(self) -> str:
+        """The same for a compiler that may give a thread all registers, at the cost of blocks side by side."""
+        return re.sub(r"__launch_bounds__\((\d+)\)", r"__launch_bounds__(\1, 1)", self.text)
 
 
 def float_literal(value: float) -> str:

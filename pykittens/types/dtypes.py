@@ -27,6 +27,11 @@ class DType:
     __repr__ = __str__
 
     @property
+    def word(self) -> str:
+        """What a kernel calls it."""
+        return f"pk.{self.name}{'_' * (self.kind == 'bool')}"
+
+    @property
     def bytes(self) -> int:
         """Size of one element in memory, in bytes."""
         return self.bits // 8
@@ -76,6 +81,8 @@ class DType:
     def represents(self, value: float) -> bool:
         """Whether a Python number is exactly or, for floats, up to rounding one of this type's."""
         match self.kind:
+            case "float" | "int" if isinstance(value, int) and value.bit_length() > 64:
+                return self.is_float and abs(value) <= self.largest
             case "float":
                 if math.isinf(value):
                     return self.has_infinity

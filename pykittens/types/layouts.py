@@ -132,8 +132,8 @@ class SharedLayout:
 
 
 def swizzle_for(cols: int, itemsize: int) -> int:
-    """The widest swizzle (128, 64 or 32 bytes) that divides a row, 0 if none does."""
-    return next((s for s in (128, 64, 32) if cols * itemsize % s == 0), 0)
+    """The widest swizzle (128, 64 or 32 bytes) that divides a row; 16 bytes are none."""
+    return next(s for s in (128, 64, 32, 16) if cols * itemsize % s == 0)
 
 
 def swizzled(address: Index, swizzle: int) -> Index:

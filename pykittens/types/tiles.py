@@ -1,6 +1,7 @@
-"""Types of values: global tensors, shared tiles, register tiles and vectors, scalars.
+"""Types of values: global tensors, shared tiles, semaphores, register tiles and vectors, scalars.
 
-They print as in ThunderKittens: `gl<bf16, 2>`, `st<bf16, 128x64>`, `rt<f32, 64x256>`, `rv<f32, 64, per row>`.
+They print as in ThunderKittens: `gl<bf16, 2>`, `st<bf16, 128x64>`, `sv<bf16, 1024>`, `rt<f32, 64x256>`,
+`rv<f32, 64, per row>`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ class Spread(Enum):
 
     def __str__(self) -> str:
         return self.value
+
+    def __repr__(self) -> str:
+        return f"pk.{self.name.lower()}"
 
 
 per_row, per_column, plain = Spread.PER_ROW, Spread.PER_COLUMN, Spread.PLAIN
@@ -63,6 +67,14 @@ class ST:
     def view(self, rows: int, cols: int) -> ST:
         """The type of a rows x cols part of this tile."""
         return ST(self.dtype, rows, cols, self.layout)
+
+
+@dataclass(frozen=True)
+class SV(ST):
+    """A shared vector: a tile of one row, whose elements lie one behind the other."""
+
+    def __str__(self) -> str:
+        return f"sv<{self.dtype}, {self.cols}>"
 
 
 @dataclass(frozen=True)
@@ -111,12 +123,38 @@ class SCALAR:
         return ()
 
 
-Type = GL | ST | RT | RV | SCALAR
+@dataclass(frozen=True)
+class SEMAPHORE:
+    """An mbarrier in shared memory; `arrivals` complete a phase of it."""
+
+    arrivals: int
+
+    def __str__(self) -> str:
+        return f"semaphore<{self.arrivals}>"
+
+
+@dataclass(frozen=True)
+class TURNS:
+    """The turn that the groups of a role, of so many warps each, hand on in a ring."""
+
+    groups: int
+    warps: int
+
+    def __str__(self) -> str:
+        return f"turns<{self.groups}>"
+
+
+Type = GL | ST | RT | RV | SCALAR | SEMAPHORE | TURNS
 
 
 def shared_tile(dtype: DType, rows: int, cols: int) -> ST:
     """The type of a freshly allocated shared tile; its swizzle follows from dtype and width."""
     return ST(dtype, rows, cols, SharedLayout(swizzle_for(cols, dtype.bytes), rows, dtype.bytes))
+
+
+def shared_vector(dtype: DType, length: int) -> SV:
+    """The type of a shared vector: pieces of 16 bytes are what no swizzle exchanges."""
+    return SV(dtype, 1, length, SharedLayout(16, 1, dtype.bytes))
 
 
 def with_dtype(type: RT | RV | SCALAR, dtype: DType) -> RT | RV | SCALAR:

@@ -45,7 +45,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> A
         return rng.integers(0, 2, shape).astype(bool)
     values = rng.standard_normal(shape) * np.exp(rng.uniform(-8, 8, shape))
     special = [*SPECIAL, *([np.inf, -np.inf] if dtype.has_infinity else []), np.nan]
-    values.reshape(-1)[: len(special)] = special
+    values.reshape(-1)[: len(special)] = special[: values.size]
     with np.errstate(over="ignore"):
         return converted(values, dtype)
 

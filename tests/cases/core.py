@@ -25,7 +25,8 @@ class Case:
     inputs: makes the input arrays from a seeded generator. outputs: shape and dtype of each output, which is
     passed behind the inputs, filled with NaN (integers with -77, bools with True). reference: the exact outputs
     (float64, or the integer or bool type itself) from the inputs as they are. bound: the largest absolute error
-    of each element of each output, from the exact outputs and the inputs; None asks for equality, NaN included.
+    of each element of each output, from the exact outputs and the inputs; what is not finite is to be equal, as is
+    everything where there is no bound.
     """
 
     name: str
@@ -37,10 +38,15 @@ class Case:
     bound: Callable[..., Sequence[Array]] | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     scalars: tuple[Any, ...] = ()  # numbers passed behind the outputs
+    before: float | None = (
+        None  # what every element of the outputs holds before; None: what no kernel writes
+    )
 
     def arrays(self, seed: int = 0) -> tuple[list[Array], list[Array]]:
         """The inputs, and outputs that hold what no kernel writes."""
         inputs = list(self.inputs(np.random.default_rng(seed)))
+        if self.before is not None:
+            return inputs, [np.full(shape, self.before, d.numpy) for shape, d in self.outputs]
         return inputs, [unwritten(shape, dtype) for shape, dtype in self.outputs]
 
     def check(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -52,7 +58,7 @@ class Case:
             return
         bounds = self.bound(exact, *inputs)
         for found, wanted, most in zip(outputs, exact, bounds, strict=True):
-            tolerance.assert_within(found, np.asarray(wanted), np.asarray(most))
+            within(found, np.asarray(wanted), np.asarray(most))
 
 
 def unwritten(shape: tuple[int, ...], dtype: DType) -> Array:
@@ -64,6 +70,15 @@ def unwritten(shape: tuple[int, ...], dtype: DType) -> Array:
             return np.full(shape, -77 if dtype.least else 177, dtype.numpy)
         case "bool":
             return np.ones(shape, dtype.numpy)
+
+
+def within(found: Array, wanted: Array, most: Array) -> None:
+    """Raise unless every number is as near as the bound asks, and infinite or no number where that is wanted."""
+    finite = np.isfinite(wanted)
+    same(found[~finite], wanted[~finite].astype(found.dtype))
+    tolerance.assert_within(
+        found[finite], wanted[finite], np.broadcast_to(most, wanted.shape)[finite]
+    )
 
 
 def same(found: Array, wanted: Array) -> None:

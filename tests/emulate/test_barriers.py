@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pykittens.emulate.barriers import Barrier, Copy, Ring, shared_memory
 from pykittens.emulate.memory import POISON_INT
+from pykittens.errors import KernelError
 from pykittens.ir.nodes import Pipeline
 from pykittens.lang.pipeline import st
 from pykittens.types.dtypes import f32, int32
@@ -24,19 +26,46 @@ def test_a_phase_is_complete_when_all_have_arrived():
     assert (barrier.phases, barrier.arrived) == (1, 0)
 
 
-def test_a_phase_waits_for_the_copies_it_expects():
-    barrier = Barrier(expected=1, copies=2)
+def test_a_phase_waits_for_the_bytes_it_expects():
+    barrier = Barrier(expected=1, bytes=96)
     barrier.arrive()
-    barrier.land()
+    barrier.land(32)
     assert barrier.phases == 0
-    barrier.land()
+    barrier.land(64)
     assert barrier.phases == 1
+
+
+def test_an_expectation_is_an_arrival_that_asks_for_bytes():
+    barrier = Barrier(expected=2)
+    barrier.expect(64)
+    barrier.land(64)
+    assert (barrier.phases, barrier.arrived) == (0, 1)
+    barrier.arrive()
+    assert barrier.phases == 1
+
+
+def test_a_wait_for_a_parity_passes_when_the_phase_before_the_open_one_has_it():
+    barrier = Barrier(expected=2, name="full")
+    assert barrier.missing(1) is None
+    barrier.expect(64)
+    assert barrier.missing(0) == "phase 0 of full, 1 of 2 arrived, 64 bytes to come"
+    barrier.land(64)
+    barrier.arrive()
+    assert barrier.missing(0) is None
+    assert barrier.missing(1) == "phase 1 of full, 0 of 2 arrived"
+
+
+def test_an_arrival_too_many_is_told():
+    barrier = Barrier(expected=1, name="full")
+    barrier.expect(64)
+    with pytest.raises(KernelError, match="full: an arrival more than the 1 that complete a phase"):
+        barrier.arrive()
 
 
 def test_a_copy_may_land_before_it_is_expected():
     barrier = Barrier(expected=1)
-    barrier.land()
-    barrier.copies += 1
+    barrier.land(8)
+    barrier.bytes += 8
     assert barrier.phases == 0
     barrier.arrive()
     assert barrier.phases == 1
@@ -45,8 +74,8 @@ def test_a_copy_may_land_before_it_is_expected():
 def test_a_copy_shows_only_when_it_lands():
     made = ring()
     tile = made.tiles(0)["a"]
-    made.full[0].copies += 1
-    copy = Copy(lambda: tile.write(np.ones((16, 16))), made.full[0])
+    made.full[0].bytes += 1024
+    copy = Copy(lambda: tile.write(np.ones((16, 16))), made.full[0], 1024)
     made.full[0].arrive()
     assert not made.ready("drain", 0)
     assert np.isnan(tile.read()).all()

@@ -19,7 +19,7 @@ def test_a_product_of_1024_runs_at_5_gflops(example):
     rate = 0.0
     for _ in range(20):  # the best of several: another program may take a core for a while
         begin = time.perf_counter()
-        example("03_matmul").matmul(a, b, c)
+        example("06_matmul").matmul(a, b, c)
         rate = max(rate, 2 * 1024**3 / (time.perf_counter() - begin))
         if rate >= 5e9:
             break

@@ -67,6 +67,74 @@ def stage_behind_its_with(out):
     kernel(ONES, out((64, 64)))
 
 
+def view_behind_its_with(out):
+    @pk.kernel
+    def kernel(A, y):
+        keys = pk.pipeline(1, pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with keys.fill() as key:
+            pk.load_async(key, A[0])
+        with keys.drain() as key:
+            half = key.tiles(64, 32)[0, 1]
+        pk.store(y[0], pk.mma_AB(half, half))
+
+    kernel(ONES, out((64, 64)))
+
+
+def shared_tile_outside_its_loop(out):
+    @pk.kernel
+    def kernel(y, n):
+        tiles = pk.shared(pk.st(f32, 64, 64), count=2)
+        pk.grid(1)
+        for i in pk.range(n):
+            tile = tiles[i % 2]
+        pk.store(y[0], pk.load(tile))
+
+    kernel(out((64, 64)), 1)
+
+
+def semaphore_outside_its_branch(out):
+    @pk.kernel
+    def kernel(y, n):
+        full = pk.semaphore(1, count=2)
+        pk.grid(1)
+        if n > 0:
+            first = full[n]
+            first.arrive()
+        first.wait(0)
+
+    kernel(out((1, 8)), 1)
+
+
+def window_outside_its_loop(out):
+    @pk.kernel
+    def kernel(x, y, n):
+        pk.grid(1)
+        part = []
+        for i in pk.range(n):
+            part.append(x.window(0, i, n))
+        pk.store(y[0], pk.load(part[0][0], cols=8))
+
+    kernel(np.ones((4, 8), np.float32), out((1, 8)), 1)
+
+
+def value_of_a_turn_outside_its_role(out):
+    @pk.kernel
+    def kernel(y):
+        pk.grid(1)
+        with pk.warps(2), pk.in_turn():
+            t = pk.zeros(f32, 8)
+        with pk.producer():
+            pk.store(y[0], t)
+
+    kernel(out((1, 8)))
+
+
+def turn_outside_any_kernel(out):
+    with pk.in_turn():
+        pass
+
+
 def carried_name_changes_type(out):
     @pk.kernel
     def kernel(y, n):

@@ -32,22 +32,18 @@ def inner_sides(out):
     matmul(bf(64, 32), bf(256, 64), out((64, 256)))
 
 
-def product_by(role):
+def product_of_too_few_rows(out):
     @pk.kernel
     def kernel(A, C):
         ring = pk.pipeline(2, pk.st(bf16, 64, 64))
         pk.grid(1)
         with pk.producer(), ring.fill() as s:
             pk.load_async(s, A[0])
-        with role(), ring.drain() as s:
-            c = pk.mma_AB(s, s)
+        with pk.consumers(1), ring.drain() as s:
+            c = pk.mma_AB(s.tiles(32, 64)[0], s)
             pk.store(C[0], c)
 
-    return kernel
-
-
-def product_outside_a_warpgroup(out):
-    product_by(lambda: pk.warps(2))(bf(64, 64), out((64, 64)))
+    kernel(bf(64, 64), out((64, 64)))
 
 
 def product_of_registers(out):
@@ -223,6 +219,61 @@ def integers_divided(out):
     kernel(out((1, 8), np.int32), 3)
 
 
+def function_of_integers(out):
+    @pk.kernel
+    def kernel(y):
+        pk.grid(1)
+        pk.store(y[0], pk.tanh(pk.zeros(int32, 8)))
+
+    kernel(out((1, 8), np.int32))
+
+
+def power_of_integers(out):
+    @pk.kernel
+    def kernel(y, n):
+        pk.grid(1)
+        pk.store(y[0], pk.zeros(int32, 8) + n**2)
+
+    kernel(out((1, 8), np.int32), 3)
+
+
+def floats_floor_divided(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], rows=64, cols=64) // 2)
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def bits_of_floats(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[0], rows=64, cols=64) & 1)
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def truth_of_integers(out):
+    @pk.kernel
+    def kernel(y, n):
+        pk.grid(1)
+        both = pk.logical_and(n, n > 2)
+        pk.store(y[0], pk.where(both, pk.zeros(int32, 8), 1))
+
+    kernel(out((1, 8), np.int32), 3)
+
+
+def unknown_form_of_gelu(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.gelu(pk.load(x[0], rows=64, cols=64), approximate="fast"))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
 def too_many_indices(out):
     @pk.kernel
     def kernel(x, y):
@@ -250,14 +301,70 @@ def columns_off_the_grid(out):
     kernel(bf(64, 64), out((64, 64), BF16))
 
 
-def reduction_of_a_tile(out):
+def reduction_of_a_vector(out):
     @pk.kernel
     def kernel(x, y):
         pk.grid(1)
         t = pk.load(x[0], rows=64, cols=64)
-        pk.store(y[0], t - pk.max(t))
+        pk.store(y[0], t - pk.maximum(pk.row_max(t), pk.row_max(pk.row_max(t))))
 
     kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def reduction_of_numbers_to_a_truth(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        t = pk.load(x[0], rows=64, cols=64)
+        pk.store(y[0], pk.where(pk.row_any(t), t, 0.0))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def scan_of_a_tile(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.cumsum(pk.load(x[0], rows=64, cols=64)))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def tile_that_the_warps_cannot_turn(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.transpose(pk.load(x[0], rows=64, cols=48)))
+
+    kernel(bf(64, 48), out((48, 64), BF16))
+
+
+def row_of_a_tile_by_its_number(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        t = pk.load(x[0], rows=64, cols=64)
+        pk.store(y[0], t * t[3])
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def vector_too_short_for_rows(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.outer_add(pk.load(x[0], cols=40), pk.load(x[1], cols=64)))
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def seed_of_64_bits(out):
+    @pk.kernel
+    def kernel(y):
+        pk.grid(1)
+        pk.store(y[0], pk.random_bits(2**40, 0, 0, rows=64, cols=64))
+
+    kernel(out((64, 64), np.int32))
 
 
 def operation_called_wrongly(out):

@@ -50,8 +50,35 @@ def test_add_is_exact_at_every_size(example, rows):
         for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int32):
             a, b = (torch.randint(-99, 99, (rows, cols), device="cuda").to(dtype) for _ in range(2))
             out = torch.full((rows, cols), -1, device="cuda").to(dtype)
-            example("01_add").add(a, b, out)
+            example("02_add").add(a, b, out)
             assert torch.equal(out, a + b), (rows, cols, dtype)
+
+
+@pytest.mark.parametrize("rows", SIZES)
+def test_copy_and_prune_are_exact_at_every_size(example, rows):
+    prune = example("10_own_operation")
+    for cols in SIZES:
+        x = torch.randint(-9, 10, (rows, cols), device="cuda").bfloat16()  # with equal neighbours
+        y, pruned = poisoned(rows, cols), poisoned(rows, cols)
+        example("01_copy").copy(x, y)
+        assert torch.equal(x, y), (rows, cols)
+        prune.prune(x, pruned)
+        expected = torch.from_numpy(prune.reference(x.cpu().float().numpy()))
+        assert torch.equal(pruned.cpu().double(), expected), (rows, cols)
+
+
+@pytest.mark.parametrize("d", [32, 64, 96, 128])
+@pytest.mark.parametrize("tokens", [1, 65, 1000])
+def test_heads_are_normalised_and_rotated(example, tokens, d):
+    module = example("09_own_kernel")
+    x, weight = normal(tokens, 3, d).transpose(0, 1), normal(d)
+    cos, sin = (torch.from_numpy(t).cuda() for t in module.tables(5000, d))
+    positions = torch.randint(5000, (tokens,), device="cuda", dtype=torch.int32)
+    y = poisoned(3, tokens, d)
+    module.norm_rotary(x, weight, cos, sin, positions, y)
+    arrays = [a.cpu().float().numpy() for a in (x, weight, cos, sin)]
+    expected = torch.from_numpy(module.reference(*arrays, positions.cpu().numpy()))
+    assert_close(y.cpu(), expected, 2 * EPS)
 
 
 @pytest.mark.parametrize("cols", [*SIZES, 2048, 4096, 6000])
@@ -59,7 +86,7 @@ def test_softmax_at_every_width(example, cols):
     for rows in (1, 7, 8, 1000):
         for dtype, bound in ((torch.bfloat16, EPS), (torch.float32, 1e-5)):
             x, y = normal(rows, cols, dtype=dtype) * 4, poisoned(rows, cols, dtype=dtype)
-            example("02_softmax").softmax(x, y)
+            example("03_softmax").softmax(x, y)
             assert_close(y, torch.softmax(x.double(), -1), bound)
 
 
@@ -68,8 +95,19 @@ def test_matmul_at_every_size(example, m):
     for n in (1, 17, 129, 256, 1000):
         for k in SIZES:
             a, b, c = normal(m, k), normal(n, k), poisoned(m, n)
-            example("03_matmul").matmul(a, b, c)
+            example("06_matmul").matmul(a, b, c)
             assert_product(c, a, b)
+
+
+@pytest.mark.parametrize("stem", ["04_matmul_tile", "05_matmul_pipeline"])
+@pytest.mark.parametrize(
+    "size", [(1, 1, 1), (63, 129, 65), (64, 128, 192), (1000, 3000, 0), (777, 999, 2000)]
+)
+def test_a_simpler_matmul_at_every_size(example, stem, size):
+    m, n, k = size
+    a, b, c = normal(m, k), normal(n, k), poisoned(m, n)
+    getattr(example(stem), stem[3:])(a, b, c)
+    assert_product(c, a, b)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +116,15 @@ def test_matmul_at_every_size(example, m):
 def test_matmul_at_large_sizes(example, shape):
     m, n, k = shape
     a, b, c = normal(m, k), normal(n, k), poisoned(m, n)
-    example("03_matmul").matmul(a, b, c)
+    example("06_matmul").matmul(a, b, c)
     assert_product(c, a, b)
 
 
 def test_matmul_of_nothing_stores_zeros(example):
     c = poisoned(130, 70)
-    example("03_matmul").matmul(normal(130, 0), normal(70, 0), c)
+    example("06_matmul").matmul(normal(130, 0), normal(70, 0), c)
     assert torch.equal(c, torch.zeros_like(c))
-    example("03_matmul").matmul(normal(0, 64), normal(70, 64), poisoned(0, 70))
+    example("06_matmul").matmul(normal(0, 64), normal(70, 64), poisoned(0, 70))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -95,7 +133,7 @@ def test_attention_at_every_length(example, d, causal):
     for n in (*SIZES, 384, 1024):
         q, k, v = (normal(2, 3, n, d) for _ in range(3))
         o = poisoned(2, 3, n, d)
-        example("04_attention").attention(q, k, v, o, causal=causal)
+        example("07_attention").attention(q, k, v, o, causal=causal)
         assert_close(o, attention_reference(q, k, v, causal), 4 * EPS)
 
 
@@ -103,7 +141,7 @@ def test_attention_at_every_length(example, d, causal):
 def test_attention_at_other_widths(example, d):
     q, k, v = (normal(1, 2, 300, d) for _ in range(3))
     o = poisoned(1, 2, 300, d)
-    example("04_attention").attention(q, k, v, o, causal=True)
+    example("07_attention").attention(q, k, v, o, causal=True)
     assert_close(o, attention_reference(q, k, v, True), 4 * EPS)
 
 
@@ -116,7 +154,7 @@ def test_views_of_larger_tensors(example, left, width):
     a, b = whole[10:300, left : left + width], whole[100:461, left : left + width]
     target = poisoned(400, 600)
     c = target[5:295, left : left + 361]
-    example("03_matmul").matmul(a, b, c)
+    example("06_matmul").matmul(a, b, c)
     untouched = torch.ones_like(target, dtype=torch.bool)
     untouched[5:295, left : left + 361] = False
     assert target[untouched].isnan().all()
@@ -127,7 +165,7 @@ def test_strides_out_of_the_copy_engines_reach(example):
     for k in (65, 127, 200):
         a, b = normal(150, k + 1)[:, :k], normal(150, k + 1)[:, 1:]
         c = poisoned(150, 151)[:, :150]
-        example("03_matmul").matmul(a, b, c)
+        example("06_matmul").matmul(a, b, c)
         assert_product(c, a, b)
 
 
@@ -136,7 +174,7 @@ def test_rows_that_end_inside_16_bytes(example):
     for k in (1, 65, 361):
         a, b = normal(150, 704)[:, :k], normal(190, 704)[:, :k]
         c = poisoned(150, 190)
-        example("03_matmul").matmul(a, b, c)
+        example("06_matmul").matmul(a, b, c)
         assert_product(c, a, b)
 
 
@@ -144,7 +182,7 @@ def test_heads_packed_in_one_tensor(example):
     packed = normal(2, 300, 3, 4, 64)  # batch, length, qkv, heads, width
     q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
     o = poisoned(2, 300, 4, 64).transpose(1, 2)
-    example("04_attention").attention(q, k, v, o, causal=True)
+    example("07_attention").attention(q, k, v, o, causal=True)
     assert_close(o, attention_reference(q, k, v, True), 4 * EPS)
 
 
@@ -154,7 +192,7 @@ def test_a_broadcast_input(example):
         poisoned(150, 200, dtype=torch.float32),
     )
     b = normal(150, 200, dtype=torch.float32)
-    example("01_add").add(a, b, out)
+    example("02_add").add(a, b, out)
     assert torch.equal(out, a + b)
 
 
@@ -162,8 +200,8 @@ def test_the_gpu_gives_what_the_emulator_gives(example):
     torch.manual_seed(1)
     q, k, v = (normal(1, 2, 200, 64) for _ in range(3))
     o, host = poisoned(1, 2, 200, 64), poisoned(1, 2, 200, 64).cpu()
-    example("04_attention").attention(q, k, v, o, causal=True)
-    example("04_attention").attention(q.cpu(), k.cpu(), v.cpu(), host, causal=True)
+    example("07_attention").attention(q, k, v, o, causal=True)
+    example("07_attention").attention(q.cpu(), k.cpu(), v.cpu(), host, causal=True)
     assert_close(o.cpu(), host, 2 * EPS)
 
 
@@ -172,6 +210,6 @@ def test_repeated_launches_give_the_same_bits(example):
     results = []
     for _ in range(20):
         o = poisoned(4, 8, 1000, 128)
-        example("04_attention").attention(q, k, v, o, causal=True)
+        example("07_attention").attention(q, k, v, o, causal=True)
         results.append(o)
     assert all(torch.equal(results[0], r) for r in results[1:])

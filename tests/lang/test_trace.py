@@ -118,7 +118,7 @@ def test_a_call_that_an_operation_does_not_take_names_its_signature():
         pk.KernelError, match="store: missing a required argument: 'value'"
     ) as caught:
         first(kernel)
-    assert "help: it is store(dst, value)" in str(caught.value)
+    assert "help: it is store(dst, value, *, op=None)" in str(caught.value)
 
 
 def test_an_error_of_python_s_own_stays_as_it_is():

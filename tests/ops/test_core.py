@@ -21,8 +21,15 @@ def test_an_operation_has_a_type_rule_a_meaning_and_a_docstring(name):
 @pytest.mark.parametrize("name", OPS)
 def test_the_effects_of_an_operation_name_its_operands(name):
     op = OPS[name]
-    operands = {*op.effects.reads, *op.effects.writes} | {op.effects.accumulates} - {None}
+    named = (op.effects.reads, op.effects.writes, op.effects.waits, op.effects.signals)
+    single = {op.effects.accumulates, op.effects.managed}
+    operands = {name for names in named for name in names} | single - {None}
     assert operands <= set(inspect.signature(op.function).parameters)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_operation_that_waits_says_what_is_missing(name):
+    assert bool(OPS[name].effects.waits) == (OPS[name].missing is not None)
 
 
 @pytest.mark.parametrize("name", [n for n, op in OPS.items() if op.scalar is not None])

@@ -106,5 +106,5 @@ def test_a_vector_fills_the_registers_of_its_group_and_no_more(warps, most):
     x, y = normal(0, (1, most)), poisoned((1, most), np.float32)
     kernel(x, y)
     assert np.array_equal(x, y)
-    with pytest.raises(pk.KernelError, match=f"at most {most} do"):
+    with pytest.raises(pk.KernelError, match=f"must be at most {most}, what"):
         kernel(normal(0, (1, most + 1)), poisoned((1, most + 1), np.float32))

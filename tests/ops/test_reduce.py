@@ -56,7 +56,9 @@ def test_a_sum_of_integers_that_overflows_is_refused():
         on_vectors(lambda v: v * 0 + pk.sum(v), np.full(4, 2**30, INT32), length=4)
 
 
-@pytest.mark.parametrize(("function", "expected"), [(pk.max, -np.inf), (pk.sum, 0.0)])
+@pytest.mark.parametrize(
+    ("function", "expected"), [(pk.max, -np.inf), (pk.min, np.inf), (pk.sum, 0.0), (pk.prod, 1.0)]
+)
 def test_a_reduction_of_nothing_gives_what_changes_nothing(function, expected):
     @pk.kernel
     def kernel(x, y):
@@ -69,13 +71,42 @@ def test_a_reduction_of_nothing_gives_what_changes_nothing(function, expected):
     assert (y == expected).all()
 
 
+@pytest.mark.parametrize(("function", "expected"), [(pk.max, -128), (pk.min, 127), (pk.sum, 0)])
+def test_a_reduction_of_no_integers_stays_in_their_range(function, expected):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y, pk.full(pk.int8, function(pk.load(x, cols=0)), 8))
+
+    y = np.full(8, 5, np.int8)
+    kernel(np.zeros(0, np.int8), y)
+    assert (y == expected).all()
+
+
+def test_the_place_of_nothing_is_refused():
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y, pk.iota(8) + pk.argmax(pk.load(x, cols=0)))
+
+    with pytest.raises(pk.KernelError, match="a vector of no elements has none to find"):
+        kernel(np.zeros(0, np.float32), np.zeros(8, np.int32))
+
+
+def test_a_product_of_integers_that_overflows_is_refused_however_large():
+    with pytest.raises(pk.KernelError, match="prod: .* overflows an int32"):
+        on_vectors(lambda v: v * 0 + pk.prod(v), np.full(64, 2, INT32), length=64)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda t: pk.max(t), r"pk.row_max\(...\) reduces the rows of a tile"),
-        (lambda t: t + pk.sum(pk.row_sum(t)), "must be a plain register vector"),
-        (lambda t: t + pk.row_sum(t > 0.0), "takes float or int operands, not bool"),
-        (lambda t: t + pk.row_sum(pk.row_sum(t)), r"pk.sum\(...\) reduces a plain vector"),
+        (lambda t: t + pk.sum(pk.max(t)), "must be a register tile or vector, not f32"),
+        (lambda t: t + pk.row_sum(t > 0.0), "`.to\\(pk.int32\\)` makes a bool 0 or 1"),
+        (lambda t: t + pk.row_sum(pk.row_sum(t)), r"pk.sum\(...\) reduces a vector"),
+        (lambda t: t + pk.col_sum(pk.row_sum(t)), r"pk.sum\(...\) reduces a vector"),
+        (lambda t: t + pk.all(t), "takes bool operands, not f32"),
+        (lambda t: t + pk.sum(3), "takes a register tile or vector, not a number"),
     ],
 )
 def test_operands_that_do_not_fit_are_refused(function, message):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pykittens.runtime import driver
 from pykittens.runtime.driver import Device
+from tests.runtime.c_programs import CLauncher, Log, compiled, fake_library
 
 
 @pytest.fixture
@@ -15,3 +18,28 @@ def gpu() -> Iterator[Device]:
     device = driver.device(0)
     with device.current():
         yield device
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fake_library(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture(scope="session")
+def launchers(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CLauncher]:
+    """`launchers(kernel, *args, **constants)` is the C launcher for these, built once."""
+    built: dict[Any, CLauncher] = {}
+
+    def launcher(kernel: Any, *args: Any, **constants: Any) -> CLauncher:
+        made = compiled(kernel, *args, **constants)
+        if made.kernel not in built:
+            built[made.kernel] = CLauncher(made, tmp_path_factory.mktemp("c"), fake)
+        return built[made.kernel]
+
+    return launcher
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    return Log(tmp_path / "log")

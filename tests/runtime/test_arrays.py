@@ -32,7 +32,7 @@ NUMPY_DTYPES = [
     (np.dtype(np.bool_), "bool"),
     (np.dtype(np.float64), "float64"),
     (np.dtype(np.int64), "int64"),
-    (np.dtype(ml_dtypes.float8_e4m3fn), "float8_e4m3fn"),
+    (np.dtype(ml_dtypes.float8_e4m3fn), "e4m3"),
 ]
 TORCH_DTYPES = ["bfloat16", "float16", "float32", "int32", "bool", "float64", "float8_e4m3fn"]
 
@@ -132,7 +132,7 @@ def test_an_array_is_told_by_its_dtype_shape_strides_and_place() -> None:
 def test_a_torch_tensor_is_described_and_viewed_in_place(name: str) -> None:
     value = torch.zeros(6, 8, dtype=getattr(torch, name))[1:, ::2]
     array = described(value)
-    short = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(name, name)
+    short = arrays._SHORT.get(name, name)
     assert (array.dtype, array.shape, array.strides) == (short, (5, 4), (8, 2))
     assert type(array.shape) is tuple
     assert (array.address, array.device) == (value.data_ptr(), "cpu")

@@ -185,6 +185,15 @@ def test_wide_operands_count_whole(instruction: str, used: int) -> None:
     assert cubin.registers_by_region(line) == [(0, used)]
 
 
+def test_functions_of_the_compilers_own_count_nowhere() -> None:
+    sass = """
+        /*00c0*/                   IADD3 R7, R2, UR9, RZ ;
+$__internal_0_$__cuda_sm20_rcp_rn_f32_slowpath:
+        /*00d0*/                   VIADD R152, R22, 0xffffff03 ;
+"""
+    assert cubin.registers_by_region(sass) == [(0, 8)]
+
+
 def test_a_missing_disassembler_is_told_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -54,13 +54,13 @@ def boxed(values: Memory, x: int, y: int, swizzle_bytes: int) -> np.ndarray[Any,
 def test_a_box_is_copied_and_reads_as_zero_outside_the_tensor(gpu: Device) -> None:
     matrix = np.arange(1, 20 * 64 + 1, dtype=np.float32).reshape(20, 64)
     values = Memory(matrix)
-    np.testing.assert_array_equal(boxed(values, 16, 4, 0), matrix[4:12, 16:48])
+    np.testing.assert_array_equal(boxed(values, 16, 4, 16), matrix[4:12, 16:48])
     expected = np.zeros((8, 32), np.float32)
     expected[:4, :16] = matrix[16:, 48:]
-    np.testing.assert_array_equal(boxed(values, 48, 16, 0), expected)
+    np.testing.assert_array_equal(boxed(values, 48, 16, 16), expected)
     expected = np.zeros((8, 32), np.float32)
     expected[3:, 4:] = matrix[:5, :28]
-    np.testing.assert_array_equal(boxed(values, -4, -3, 0), expected)
+    np.testing.assert_array_equal(boxed(values, -4, -3, 16), expected)
 
 
 @pytest.mark.gpu

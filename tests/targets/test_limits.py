@@ -74,7 +74,7 @@ def test_too_many_threads(golden):
 
 def test_an_unknown_architecture(golden):
     case = CASES["add-f32"]
-    golden("errors/unknown_architecture.txt", told(case.kernel, *case.args, arch="sm_1234"))
+    golden("errors/unknown_architecture.txt", told(case.kernel, *case.args, arch="sm_75"))
 
 
 class OnGpu:

@@ -1,10 +1,15 @@
-"""Every operation has a lowering on every target, or the target says why not."""
+"""Every operation has a lowering on every target, or the target says why not; docs/ops.md tells it."""
+
+from pathlib import Path
 
 import pytest
 
 import pykittens  # noqa: F401  (fills both tables)
 from pykittens.ops.core import OPS
 from pykittens.targets.target import TARGETS
+from tests.support import page
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
 
 
 @pytest.mark.parametrize("arch", TARGETS)
@@ -12,3 +17,9 @@ from pykittens.targets.target import TARGETS
 def test_an_operation_has_a_lowering_or_a_reason(name, arch):
     if name not in TARGETS[arch].unsupported:
         assert callable(TARGETS[arch].find(OPS[name]))
+
+
+def test_the_page_of_the_operations_is_what_the_tables_say(request):
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(page(), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page(), "`make golden` writes it anew"

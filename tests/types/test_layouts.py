@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykittens.types import layouts
-from pykittens.types.dtypes import bf16, f32
+from pykittens.types.dtypes import bf16, f32, int8
 from pykittens.types.tiles import shared_tile
 
 WARPS = st.sampled_from([1, 2, 4, 8])
@@ -107,7 +107,14 @@ def test_eight_rows_of_a_swizzled_column_touch_all_banks(swizzle):
 
 @pytest.mark.parametrize(
     ("dtype", "cols", "expected"),
-    [(bf16, 64, 128), (bf16, 32, 64), (bf16, 16, 32), (bf16, 80, 32), (f32, 256, 128)],
+    [
+        (bf16, 64, 128),
+        (bf16, 32, 64),
+        (bf16, 16, 32),
+        (bf16, 80, 32),
+        (f32, 256, 128),
+        (int8, 48, 16),
+    ],
 )
 def test_the_swizzle_is_the_widest_that_divides_a_row(dtype, cols, expected):
     assert layouts.swizzle_for(cols, dtype.bytes) == expected

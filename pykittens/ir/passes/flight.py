@@ -24,12 +24,16 @@ class Held:
 
 @dataclass(eq=False)
 class Product:
-    """A product not known to be complete: the names of its result, the stages and registers it reads."""
+    """A product not known to be complete: the names of its result, the stages and registers it reads.
+
+    loose: it reads shared memory outside pipelines.
+    """
 
     results: set[Value]
     stages: list[Held]
     registers: list[Value]
     sure: bool = True
+    loose: bool = False
 
 
 @dataclass
@@ -87,7 +91,7 @@ class State:
     def copy(self) -> State:
         held = {h: replace(h) for hs in self.held.values() for h in hs}
         queue = [
-            Product(set(q.results), [held[h] for h in q.stages if h in held], q.registers, q.sure)
+            replace(q, results=set(q.results), stages=[held[h] for h in q.stages if h in held])
             for q in self.queue
         ]
         return State(queue, {p: [held[h] for h in hs] for p, hs in self.held.items()})
@@ -116,9 +120,10 @@ def join(a: State, b: State) -> State:
         p, q = a.queue.pop(), b.queue.pop()
         stages = list(dict.fromkeys(same.get(h, h) for h in p.stages + q.stages))
         registers = list(dict.fromkeys(p.registers + q.registers))
-        queue.insert(0, Product(p.results | q.results, stages, registers, p.sure and q.sure))
+        both = p.sure and q.sure
+        queue.insert(0, Product(p.results | q.results, stages, registers, both, p.loose or q.loose))
     for q in reversed(a.queue + b.queue):
-        queue.insert(0, Product(q.results, [same.get(h, h) for h in q.stages], q.registers, False))
+        queue.insert(0, replace(q, stages=[same.get(h, h) for h in q.stages], sure=False))
     return State(_distinct(queue), held)
 
 

@@ -13,6 +13,10 @@ role once with the state of `flight.py`, loop bodies until the state at their he
    would read registers that a product still writes.
  - A product that reads registers made in a loop is completed at the back edge: the next pass writes them again.
  - A run-time `if` or `while`, and the end of a role, completes everything.
+ - A product that reads shared memory outside pipelines is completed before an operation that writes such memory, or
+   that signals others, who may write it then.
+ - A product with managed=False is the user's to wait for; the waits for others may cover it, too. Before an
+   operation that waits for other roles or blocks, stages that are held back are given back.
  - A tile in flight over a back edge may be accumulated into, or read after a wait for all; what is read after
    a wait that leaves something pending is completed at the back edge, else ptxas serialises every product.
 """
@@ -48,7 +52,7 @@ from pykittens.ir.nodes import (
 from pykittens.ir.op import Engine
 from pykittens.ir.passes.flight import Held, Product, State, join
 from pykittens.ir.passes.order import find_stalls
-from pykittens.ir.values import RegTile, SharedTile, Value
+from pykittens.ir.values import RegTile, SharedTile, Turns, Value
 
 
 def place_waits(kernel: Kernel) -> None:
@@ -148,6 +152,10 @@ class Placement:
 
     def call(self, node: Call) -> None:
         effects = node.op.effects
+        # Who signals what is awaited may need a stage first. Groups that take turns all have theirs alike.
+        elsewhere = any(not isinstance(node.args[name], Turns) for name in effects.waits)
+        if elsewhere and any(not h.open for hs in self.state.held.values() for h in hs):
+            self.complete_all(node)
         accumulator = node.args.get(effects.accumulates or "")
         if isinstance(accumulator, Value) and self.uses[accumulator] > 1:
             accumulator = None  # it must outlive this product, so the product works on a copy
@@ -155,8 +163,14 @@ class Placement:
         for value in operands(node.args):
             if value is not accumulator:
                 self.read(value, node)
+        if _gives_up_loose_memory(node):
+            self.complete(lambda q: q.loose, node)
         self.out.append(node)
         if effects.engine is not Engine.PRODUCT:
+            return
+        if not node.managed:
+            # It may accumulate onto one that is in flight for all anybody knows.
+            node.onto_flight |= accumulator is not None and _is_unmanaged(accumulator)
             return
         tiles = [a for a in node.args.values() if isinstance(a, SharedTile)]
         acquires = {t.stage.acquire for t in tiles if t.stage is not None}
@@ -166,7 +180,8 @@ class Placement:
         registers: list[Value] = [
             a for a in node.args.values() if isinstance(a, RegTile) and a is not accumulator
         ]
-        newest = Product(set(node.results), stages, registers)
+        loose = any(t.stage is None for t in tiles)
+        newest = Product(set(node.results), stages, registers, loose=loose)
         self.state.queue.append(newest)
         older = {
             h
@@ -317,3 +332,18 @@ class Placement:
                 case _:
                     return False
         return self.uses[carried.param] == 1
+
+
+def _gives_up_loose_memory(node: Call) -> bool:
+    """Whether shared memory outside pipelines is written, or others may be told that they can write it."""
+    effects = node.op.effects
+    written = (node.args[name] for name in effects.writes)
+    return bool(effects.signals) or any(
+        isinstance(tile, SharedTile) and tile.stage is None for tile in written
+    )
+
+
+def _is_unmanaged(value: Value) -> bool:
+    """Whether a tile may be the result of a product that the user waits for: it is, or a loop carries it."""
+    source = value.source
+    return source.managed is False if isinstance(source, Call) else source is not None

@@ -15,12 +15,11 @@ DEVICE float max_nan(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" 
 DEVICE float min_nan(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEVICE int max_nan(int a, int b) { return a > b ? a : b; }
 DEVICE int min_nan(int a, int b) { return a < b ? a : b; }
+DEVICE i64 max_nan(i64 a, i64 b) { return a > b ? a : b; }
+DEVICE i64 min_nan(i64 a, i64 b) { return a < b ? a : b; }
 DEVICE float exp2_fast(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }
-DEVICE float rsqrt_fast(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DEVICE int floor_div(int a, int b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-DEVICE int floor_mod(int a, int b) { return a - b * floor_div(a, b); }
-DEVICE int ceil_div(int a, int b) { return -floor_div(-a, b); }
+DEVICE float rsqrt_fast(float x) { float y; asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
 
 // Float to integer: towards zero, beyond the range its end, NaN gives 0.
@@ -90,6 +89,9 @@ template <int COLS, int WARPS> DEVICE int tile_row(int i, int warp, int lane) { 
 template <int COLS> DEVICE int tile_col(int i, int lane) { return i % (COLS / 2) / 4 * 8 + lane % 4 * 2 + i % 2; }
 // Position of register i of a plain vector, for a thread of its group.
 template <int CHUNK, int THREADS> DEVICE int vector_at(int i, int thread) { return (i / CHUNK * THREADS + thread) * CHUNK + i % CHUNK; }
+// Position of register i of a per-row and of a per-column vector.
+template <int WARPS> DEVICE int row_position(int i, int warp, int lane) { return (i / 2 * WARPS + warp) * 16 + lane / 4 + i % 2 * 8; }
+DEVICE int column_position(int i, int lane) { return i / 2 * 8 + lane % 4 * 2 + i % 2; }
 // Byte offset of an element of a shared tile made of swizzled panels.
 template <int SWIZZLE> DEVICE u32 shared_at(int row, int byte, u32 panel_bytes) {
     const u32 at = byte / SWIZZLE * panel_bytes + row * SWIZZLE + byte % SWIZZLE;
@@ -98,20 +100,16 @@ template <int SWIZZLE> DEVICE u32 shared_at(int row, int byte, u32 panel_bytes) 
 
 // -- lanes and groups ---------------------------------------------------------
 
-DEVICE float quad_max(float x) { x = max_nan(x, __shfl_xor_sync(~0u, x, 1)); return max_nan(x, __shfl_xor_sync(~0u, x, 2)); }
-DEVICE float quad_sum(float x) { x += __shfl_xor_sync(~0u, x, 1); return x + __shfl_xor_sync(~0u, x, 2); }
-DEVICE int quad_max(int x) { x = max(x, __shfl_xor_sync(~0u, x, 1)); return max(x, __shfl_xor_sync(~0u, x, 2)); }
-DEVICE int quad_sum(int x) { x += __shfl_xor_sync(~0u, x, 1); return x + __shfl_xor_sync(~0u, x, 2); }
-template <class T> DEVICE T warp_max(T x) { UNROLL for (int d = 16; d > 0; d /= 2) x = max_nan(x, __shfl_xor_sync(~0u, x, d)); return x; }
-template <class T> DEVICE T warp_sum(T x) { UNROLL for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(~0u, x, d); return x; }
 DEVICE void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }
 // Keeps the compiler from moving what computes or uses these registers over this place.
 template <int N> DEVICE void pin(float (&x)[N]) { UNROLL for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i]) :: "memory"); }
 template <int N> DEVICE void pin(u32 (&x)[N]) { UNROLL for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i]) :: "memory"); }
+template <int N> DEVICE void pin(int (&x)[N]) { UNROLL for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i]) :: "memory"); }
 
 // -- global memory ------------------------------------------------------------
 
 template <int BYTES> struct Chunk;
+template <> struct Chunk<1> { typedef unsigned char type; };
 template <> struct Chunk<2> { typedef unsigned short type; };
 template <> struct Chunk<4> { typedef u32 type; };
 template <> struct Chunk<8> { typedef uint2 type; };
@@ -119,12 +117,33 @@ template <> struct Chunk<16> { typedef uint4 type; };
 template <int BYTES, class R> DEVICE void move_in(R* to, const void* from) { *(typename Chunk<BYTES>::type*)to = *(const typename Chunk<BYTES>::type*)from; }
 template <int BYTES, class R> DEVICE void move_out(void* to, const R* from) { *(typename Chunk<BYTES>::type*)to = *(const typename Chunk<BYTES>::type*)from; }
 
+// Element i of registers, as it lies in memory: elements of 16 bits share a register in pairs, those of 8 in fours.
+// They are put in ascending order: the first of a register clears it.
+template <class T> DEVICE void put(T* to, int i, T x) { to[i] = x; }
+DEVICE void put(u32* to, int i, unsigned short x) { to[i / 2] = i & 1 ? to[i / 2] | (u32)x << 16 : x; }
+DEVICE void put(u32* to, int i, unsigned char x) { to[i / 4] = i & 3 ? to[i / 4] | (u32)x << i % 4 * 8 : x; }
+template <class T> DEVICE T pick(const T* from, int i, const T*) { return from[i]; }
+DEVICE unsigned short pick(const u32* from, int i, const unsigned short*) { return (unsigned short)(from[i / 2] >> i % 2 * 16); }
+DEVICE unsigned char pick(const u32* from, int i, const unsigned char*) { return (unsigned char)(from[i / 4] >> i % 4 * 8); }
+
+// One element of a matrix, `fill` outside it; and one element to it, nothing outside.
+template <class T, class F> DEVICE T load_element(const T* matrix, i64 stride, int row, int col, int rows, int cols, F fill) {
+    return row >= 0 && row < rows && col >= 0 && col < cols ? matrix[row * stride + col] : (T)fill;
+}
+template <class T, class R> DEVICE void store_element(T* matrix, i64 stride, int row, int col, int rows, int cols, R value) {
+    if (row >= 0 && row < rows && col >= 0 && col < cols) matrix[row * stride + col] = pick(&value, 0, matrix);
+}
+
 // COUNT neighbours of a row from column `col` to registers i and up; outside 0 <= col < cols they read as `fill`.
 // VECTOR: the row and col are aligned to the whole chunk. Two elements of 16 bits share a register, and four of 8.
 template <int COUNT, bool VECTOR> DEVICE void load_chunk(u32* to, int i, const unsigned short* row, int col, int cols, u32 fill) {
     constexpr int BYTES = COUNT * 2 < 16 ? COUNT * 2 : 16;
+    if constexpr (COUNT == 1) {
+        put(to, i, (unsigned short)(col >= 0 && col < cols ? row[col] : fill));
+        return;
+    }
     to += i / 2;
-    if (VECTOR && COUNT > 1 && col >= 0 && col + COUNT <= cols) {
+    if (VECTOR && col >= 0 && col + COUNT <= cols) {
         UNROLL for (int k = 0; k < COUNT * 2 / BYTES; ++k) move_in<BYTES>(to + k * BYTES / 4, (const char*)(row + col) + k * BYTES);
     } else {
         UNROLL for (int k = 0; k < COUNT; ++k) {
@@ -134,6 +153,10 @@ template <int COUNT, bool VECTOR> DEVICE void load_chunk(u32* to, int i, const u
     }
 }
 template <int COUNT, bool VECTOR> DEVICE void load_chunk(u32* to, int i, const unsigned char* row, int col, int cols, u32 fill) {
+    if constexpr (COUNT == 1) {
+        put(to, i, (unsigned char)(col >= 0 && col < cols ? row[col] : fill));
+        return;
+    }
     if (VECTOR && COUNT >= 4 && col >= 0 && col + COUNT <= cols) {
         move_in<COUNT>(to + i / 4, row + col);
         return;
@@ -161,8 +184,12 @@ template <int COUNT, bool VECTOR, class T> DEVICE void load_chunk(T* to, int i, 
 // COUNT neighbours from registers i and up to a row from column `col`; nothing outside 0 <= col < cols.
 template <int COUNT, bool VECTOR> DEVICE void store_chunk(const u32* from, int i, unsigned short* row, int col, int cols) {
     constexpr int BYTES = COUNT * 2 < 16 ? COUNT * 2 : 16;
+    if constexpr (COUNT == 1) {
+        if (col >= 0 && col < cols) row[col] = pick(from, i, row);
+        return;
+    }
     from += i / 2;
-    if (VECTOR && COUNT > 1 && col >= 0 && col + COUNT <= cols) {
+    if (VECTOR && col >= 0 && col + COUNT <= cols) {
         UNROLL for (int k = 0; k < COUNT * 2 / BYTES; ++k) move_out<BYTES>((char*)(row + col) + k * BYTES, from + k * BYTES / 4);
     } else {
         UNROLL for (int k = 0; k < COUNT; ++k)
@@ -170,6 +197,10 @@ template <int COUNT, bool VECTOR> DEVICE void store_chunk(const u32* from, int i
     }
 }
 template <int COUNT, bool VECTOR> DEVICE void store_chunk(const u32* from, int i, unsigned char* row, int col, int cols) {
+    if constexpr (COUNT == 1) {
+        if (col >= 0 && col < cols) row[col] = pick(from, i, row);
+        return;
+    }
     if (VECTOR && COUNT >= 4 && col >= 0 && col + COUNT <= cols) {
         move_out<COUNT>(row + col, from + i / 4);
         return;
@@ -195,16 +226,110 @@ template <int COUNT, bool VECTOR, class T> DEVICE void store_chunk(const T* from
     }
 }
 
+// -- memory combined with registers -------------------------------------------
+
+struct Add {
+    template <class T> static DEVICE T of(T a, T b) { return a + b; }
+};
+struct Max {
+    template <class T> static DEVICE T of(T a, T b) { return max_nan(a, b); }
+};
+struct Min {
+    template <class T> static DEVICE T of(T a, T b) { return min_nan(a, b); }
+};
+// 16-bit floats as they lie in memory.
+struct F16 {
+    unsigned short bits;
+    DEVICE float wide() const { return half_to_float(bits); }
+    static DEVICE unsigned short narrow(float x) { return (unsigned short)pack_f16(x); }
+};
+struct BF16 {
+    unsigned short bits;
+    DEVICE float wide() const { return from_bf16(bits, 0); }
+    static DEVICE unsigned short narrow(float x) { return (unsigned short)pack_bf16(x); }
+};
+DEVICE F16 pick(const u32* from, int i, const F16* at) { return {pick(from, i, &at->bits)}; }
+DEVICE BF16 pick(const u32* from, int i, const BF16* at) { return {pick(from, i, &at->bits)}; }
+DEVICE unsigned short compare_and_swap(void* at, unsigned short old, unsigned short next) {
+    unsigned short seen;
+    asm volatile("atom.global.cas.b16 %0, [%1], %2, %3;" : "=h"(seen) : "l"(__cvta_generic_to_global(at)), "h"(old), "h"(next) : "memory");
+    return seen;
+}
+
+// *at = OP(*at, x), in one step; what the hardware has no instruction for is tried until nobody came between.
+template <class OP, class T> DEVICE void combine(OP, T* at, T x) {
+    unsigned short seen = *(volatile unsigned short*)at, old;
+    do {
+        old = seen;
+        const unsigned short next = T::narrow(OP::of(T{old}.wide(), x.wide()));
+        if (next == old) return;
+        seen = compare_and_swap(at, old, next);
+    } while (seen != old);
+}
+template <class OP> DEVICE void combine(OP, float* at, float x) {
+    int seen = *(volatile int*)at, old;
+    do {
+        old = seen;
+        const int next = __float_as_int(OP::of(__int_as_float(old), x));
+        if (next == old) return;
+        seen = atomicCAS((int*)at, old, next);
+    } while (seen != old);
+}
+DEVICE void combine(Add, float* at, float x) { atomicAdd(at, x); }
+DEVICE void combine(Add, int* at, int x) { atomicAdd(at, x); }
+DEVICE void combine(Max, int* at, int x) { atomicMax(at, x); }
+DEVICE void combine(Min, int* at, int x) { atomicMin(at, x); }
+DEVICE void combine(Add, i64* at, i64 x) { atomicAdd((u64*)at, (u64)x); }
+DEVICE void combine(Max, i64* at, i64 x) { atomicMax(at, x); }
+DEVICE void combine(Min, i64* at, i64 x) { atomicMin(at, x); }
+
+// Two neighbours, from registers i and i + 1 to an address that is aligned to both.
+template <class OP, class T, class R> DEVICE void combine_pair(OP op, T* at, const R* from, int i) {
+    combine(op, at, pick(from, i, at));
+    combine(op, at + 1, pick(from, i + 1, at));
+}
+DEVICE void combine_pair(Add, F16* at, const u32* from, int i) { asm volatile("red.global.add.noftz.f16x2 [%0], %1;" :: "l"(__cvta_generic_to_global(at)), "r"(from[i / 2]) : "memory"); }
+#if __CUDA_ARCH__ >= 900
+DEVICE void combine_pair(Add, BF16* at, const u32* from, int i) { asm volatile("red.global.add.noftz.bf16x2 [%0], %1;" :: "l"(__cvta_generic_to_global(at)), "r"(from[i / 2]) : "memory"); }
+DEVICE void combine_pair(Add, float* at, const float* from, int i) { asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" :: "l"(__cvta_generic_to_global(at)), "f"(from[i]), "f"(from[i + 1]) : "memory"); }
+#endif
+
+// COUNT neighbours from registers i and up, combined with a row from column `col`; nothing outside 0 <= col < cols.
+template <class OP, int COUNT, bool VECTOR, class T, class R> DEVICE void combine_chunk(const R* from, int i, T* row, int col, int cols) {
+    constexpr int STEP = VECTOR && COUNT > 1 ? 2 : 1;
+    UNROLL for (int k = 0; k < COUNT; k += STEP) {
+        if (STEP == 2 && col + k >= 0 && col + k + 2 <= cols) {
+            combine_pair(OP(), row + col + k, from, i + k);
+            continue;
+        }
+        UNROLL for (int one = k; one < k + STEP; ++one)
+            if (col + one >= 0 && col + one < cols) combine(OP(), row + col + one, pick(from, i + one, row));
+    }
+}
+template <class OP, class T, class R> DEVICE void combine_element(T* matrix, i64 stride, int row, int col, int rows, int cols, R value) {
+    combine_chunk<OP, 1, false>(&value, 0, matrix + (row >= 0 && row < rows ? row * stride : 0), col, row >= 0 && row < rows ? cols : 0);
+}
+
 // -- shared memory ------------------------------------------------------------
 
-DEVICE void store_matrix(u32 at, u32 a, u32 b, u32 c, u32 d) { asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); }
+DEVICE void load_matrix(u32 at, u32& a, u32& b, u32& c, u32& d) { asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at) : "memory"); }
+DEVICE void store_shared(u32 at, i64 a, i64 b) { asm volatile("st.shared.v2.b64 [%0], {%1, %2};" :: "r"(at), "l"(a), "l"(b) : "memory"); }
 DEVICE void store_shared(u32 at, u32 a, u32 b) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(at), "r"(a), "r"(b) : "memory"); }
 DEVICE void store_shared(u32 at, u32 a) { asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(a) : "memory"); }
+DEVICE void store_shared(u32 at, u64 a) { asm volatile("st.shared.b64 [%0], %1;" :: "r"(at), "l"(a) : "memory"); }
+DEVICE void store_shared(u32 at, unsigned char a) { asm volatile("st.shared.b8 [%0], %1;" :: "r"(at), "r"((u32)a) : "memory"); }
 DEVICE void store_shared(u32 at, unsigned short a) { asm volatile("st.shared.b16 [%0], %1;" :: "r"(at), "h"(a) : "memory"); }
 DEVICE u32 load_shared(u32 at) { u32 a; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(a) : "r"(at) : "memory"); return a; }
 DEVICE unsigned short load_shared_16(u32 at) { unsigned short a; asm volatile("ld.shared.b16 %0, [%1];" : "=h"(a) : "r"(at) : "memory"); return a; }
-// Orders ordinary writes to shared memory before the copy engine's and the tensor cores' reads.
-DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Two neighbours of a row to registers i and i + 1; those of 8 bits share a register in fours.
+DEVICE void load_pair(u32 at, float* to, int i) { asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[i]), "=f"(to[i + 1]) : "r"(at) : "memory"); }
+DEVICE void load_pair(u32 at, int* to, int i) { asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(to[i]), "=r"(to[i + 1]) : "r"(at) : "memory"); }
+DEVICE void load_pair(u32 at, i64* to, int i) { asm volatile("ld.shared.v2.b64 {%0, %1}, [%2];" : "=l"(to[i]), "=l"(to[i + 1]) : "r"(at) : "memory"); }
+DEVICE void load_pair(u32 at, u32* to, int i) {
+    const u32 pair = load_shared_16(at);
+    to[i / 4] = i & 2 ? to[i / 4] | pair << 16 : pair;
+}
 
 // A tile of ROWS x COLS between a tensor and shared memory by the lanes of a warp, for tensors that the copy
 // engine cannot address. T has the size of an element, `byte` is where a row starts in its panel.
@@ -216,14 +341,34 @@ DEVICE void copy_in(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride
         store_shared(to + shared_at<SWIZZLE>(r, byte + c * sizeof(T), panel_bytes), inside ? from[(row + r) * stride + col + c] : (T)0);
     }
 }
+DEVICE void fetch(u32 at, u64& x) { asm volatile("ld.shared.b64 %0, [%1];" : "=l"(x) : "r"(at) : "memory"); }
 DEVICE void fetch(u32 at, u32& x) { x = load_shared(at); }
 DEVICE void fetch(u32 at, unsigned short& x) { x = load_shared_16(at); }
+DEVICE void fetch(u32 at, unsigned char& x) { u32 word; asm volatile("ld.shared.u8 %0, [%1];" : "=r"(word) : "r"(at) : "memory"); x = (unsigned char)word; }
+DEVICE void fetch(u32 at, float& x) { x = as_float(load_shared(at)); }
+DEVICE void fetch(u32 at, int& x) { x = (int)load_shared(at); }
+DEVICE void fetch(u32 at, i64& x) { u64 word; fetch(at, word); x = (i64)word; }
+DEVICE void fetch(u32 at, F16& x) { x.bits = load_shared_16(at); }
+DEVICE void fetch(u32 at, BF16& x) { x.bits = load_shared_16(at); }
+// The place of element (row, col) in a tensor, null outside it.
+template <class T> DEVICE T* place_of(T* matrix, i64 stride, int row, int col, int rows, int cols) {
+    return row >= 0 && row < rows && col >= 0 && col < cols ? matrix + row * stride + col : nullptr;
+}
 template <int ROWS, int COLS, int SWIZZLE, class T>
 DEVICE void copy_out(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int lane) {
     NO_UNROLL for (int i = lane; i < ROWS * COLS; i += 32) {
         const int r = i / COLS, c = i % COLS;
         T x;
         fetch(from + shared_at<SWIZZLE>(r, byte + c * sizeof(T), panel_bytes), x);
-        if (row + r >= 0 && row + r < rows && col + c >= 0 && col + c < cols) to[(row + r) * stride + col + c] = x;
+        if (T* at = place_of(to, stride, row + r, col + c, rows, cols)) *at = x;
+    }
+}
+template <class OP, int ROWS, int COLS, int SWIZZLE, class T>
+DEVICE void combine_out(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int lane) {
+    NO_UNROLL for (int i = lane; i < ROWS * COLS; i += 32) {
+        const int r = i / COLS, c = i % COLS;
+        T x;
+        fetch(from + shared_at<SWIZZLE>(r, byte + c * sizeof(T), panel_bytes), x);
+        if (T* at = place_of(to, stride, row + r, col + c, rows, cols)) combine(OP(), at, x);
     }
 }

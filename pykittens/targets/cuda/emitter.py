@@ -1,31 +1,43 @@
-"""The emitter with what Hopper adds: tensor maps, rings of barriers, and which threads run a role."""
+"""The emitter with what CUDA adds: tensor maps, rings of barriers, and which threads run a role."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from pykittens.ir.nodes import Acquire, Call, GiveBack, Kernel, Pipeline, walk
 from pykittens.ir.op import Engine
-from pykittens.ir.values import Global
-from pykittens.targets.cuda.sm_90 import Team, is_bulk, stage_copies
+from pykittens.ir.values import Global, Value
+from pykittens.targets.cuda.stages import is_split, stage_copies
+from pykittens.targets.cuda.teams import Team
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Target
 
 # A ring's name, and what goes by it: its barriers and the places of a role in it.
 RING_SUFFIXES = ("", "_full", "_empty", "_fill", "_drain", "_back", "_held")
+# Variables that the lowerings of products by single warps declare.
+PARTS = ("a_part", "a_row", "a_turn", "b_part", "b_row", "b_turn", "k_step", "m_step", "n_step")
 
 
-class HopperEmitter(Emitter):
+# What programs for debugging declare.
+DEBUG = ("debug", "Debug", "report", "Report", "patience", "Standing", "stopped")
+
+
+class CudaEmitter(Emitter):
     """Knows the team whose role is being written."""
 
-    def __init__(self, kernel: Kernel, target: Target, header: str) -> None:
+    def __init__(self, kernel: Kernel, target: Target, header: str, debug: bool = False) -> None:
         super().__init__(kernel, target, header)
+        self.names.taken.update(PARTS)
+        self.debug = debug
+        if debug:
+            self.names.taken.update(DEBUG)
         self.rings: dict[Pipeline, str] = {}
         for pipeline in kernel.pipelines:
             self.rings[pipeline] = self.unique_with(pipeline.name, RING_SUFFIXES)
         self.full: dict[Acquire, str] = {}
+        self.phases: dict[Value, str] = {}  # of the turns of the role: which phase comes next
         self.team: Team
         self.team_lanes = 32
 
@@ -44,6 +56,11 @@ class HopperEmitter(Emitter):
         with self.braces("if (lane == 0) {" if self.role.warps == 1 else "if (thread == 0) {"):
             yield
 
+    def write(self, lines: Iterable[str]) -> None:
+        """Add lines as they are."""
+        for text in lines:
+            self.line(text)
+
     def ring_name(self, pipeline: Pipeline) -> str:
         """The name under which a pipeline's stages, barriers and turns go."""
         return self.rings[pipeline]
@@ -60,7 +77,7 @@ class HopperEmitter(Emitter):
 
     def arms_each_copy(self, acquire: Acquire) -> bool:
         """Whether the bytes of a stage cannot be counted beforehand, so each copy expects its own."""
-        return self.team_lanes != 1 or not stage_copies(self.kernel, acquire)[1]
+        return self.team_lanes != 1 or not stage_copies(self.kernel, acquire, self.target)[1]
 
     def counts_held(self, pipeline: Pipeline) -> bool:
         """Whether the role must count the stages it holds, as it gives back a number that varies."""
@@ -69,12 +86,23 @@ class HopperEmitter(Emitter):
             for n in walk(self.role.body)
         )
 
-    def stores_out(self, bulk: bool) -> bool:
-        """Whether the role stores stages to tensors, by the copy engine (bulk) or by its lanes."""
+    def runs_on(self, call: Call) -> bool:
+        """Whether an engine carries a call on, rather than the lanes that run the role."""
+        return self.target.runs_on(self.role, call)
+
+    def started(self, engine: Engine, by_lanes: bool) -> bool:
+        """Whether the role has work of a kind, done by its lanes or carried on by an engine."""
         return any(
-            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT and is_bulk(n) is bulk
+            isinstance(n, Call)
+            and n.op.effects.engine is engine
+            and (self.runs_on(n) is not by_lanes or self.is_split(n))
             for n in walk(self.role.body)
         )
+
+    def is_split(self, call: Call) -> bool:
+        """Whether it shows when the program runs if an engine carries a copy on or the lanes do."""
+        copies = call.op.effects.engine in (Engine.COPY_IN, Engine.COPY_OUT)
+        return copies and call.op.effects.engine in self.target.engines and is_split(call)
 
     def tensor_map(self, slot: MapSlot, tensor: Global) -> str:
         """The parameter that holds the map of a tensor's boxes."""

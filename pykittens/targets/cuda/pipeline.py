@@ -1,49 +1,39 @@
-"""Stages of pipelines on Hopper: taken, left and given back through mbarriers; and the waits for products."""
+"""Stages of pipelines: taken, left and given back through mbarriers; and the waits for copies out."""
 
 from __future__ import annotations
 
 from pykittens.ir.nodes import (
     Acquire,
+    Call,
     GiveBack,
     Leave,
-    Node,
     WaitProducts,
     WaitStores,
     is_multicast,
+    walk,
 )
-from pykittens.targets.cuda.emitter import HopperEmitter
-from pykittens.targets.cuda.sm_90 import SM_90, stage_copies
-from pykittens.targets.emitter import Emitter
+from pykittens.ir.op import Engine
+from pykittens.ir.values import SharedTile
+from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.sm_80 import SM_80
+from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.targets.cuda.stages import fillings, stage_copies
+from pykittens.targets.sites import literal, standing
 
 
-def write_node(e: Emitter, node: Node) -> None:
-    """Stages taken and given back, and waits."""
-    assert isinstance(e, HopperEmitter)
-    match node:
-        case Acquire():
-            _acquire(e, node)
-        case Leave():
-            _leave(e, node)
-        case GiveBack():
-            _give_back(e, node)
-        case WaitProducts():
-            _wait_products(e, node)
-        case WaitStores():
-            if e.stores_out(bulk=True):
-                e.line("stores_wait_read();" if node.read else "stores_wait();")
-        case _:
-            raise AssertionError(f"sm_90 has no code for {type(node).__name__}")
-
-
-SM_90.nodes = write_node
-
-
-def _acquire(e: HopperEmitter, node: Acquire) -> None:
+@SM_80.write(Acquire)
+def acquire(e: CudaEmitter, node: Acquire) -> None:
     ring, side = e.ring_name(node.pipeline), node.side
     turn = f"{ring}_{side}"
+    if side == "fill" and node.pipeline.reuse is not None and e.role.warps > 1:
+        # Other warps of the group may still read what they drained of the pipeline that was here.
+        e.line(f"group_sync({e.group_barrier}, {e.role.warps * 32});")
     barrier = "empty" if side == "fill" else "full"
     phase = f"{turn}.phase ^ 1" if side == "fill" else f"{turn}.phase"
-    e.line(f"barrier_wait({ring}_{barrier} + 8 * {turn}.stage, {phase});")
+    told = f"{{loc}}: stage {{0}} to be {'free' if side == 'fill' else 'full'}, phase {{1}}"
+    told = f"{literal(node.pipeline.name)}.{side}() at {told}"
+    who = standing(e, told, f"{turn}.stage", phase)
+    e.line(f"barrier_wait({ring}_{barrier} + 8 * {turn}.stage, {phase}{who});")
     tiles = [
         f"{e.names(tile)} = {ring} + {node.pipeline.stage_bytes} * {turn}.stage"
         + (f" + {offset}" if (offset := node.pipeline.tile_offset(field)) else "")
@@ -54,7 +44,7 @@ def _acquire(e: HopperEmitter, node: Acquire) -> None:
         full = e.full_barrier(node)
         e.line(f"const u32 {full} = {ring}_full + 8 * {turn}.stage;")
         if not e.arms_each_copy(node):
-            copies, _ = stage_copies(e.kernel, node)
+            copies, _ = stage_copies(e.kernel, node, e.target)
             total = sum(c.args["dst"].type.bytes for c in copies)
             e.line(f"barrier_arrive_expect({full}, {total});")
     elif e.counts_held(node.pipeline):
@@ -62,7 +52,20 @@ def _acquire(e: HopperEmitter, node: Acquire) -> None:
     e.line(f"{turn}.next();")
 
 
-def _leave(e: HopperEmitter, node: Leave) -> None:
+@SM_80.write(Leave)
+def leave(e: CudaEmitter, node: Leave) -> None:
+    full = e.full_barrier(node.acquire)
+    by_lanes, by_warp = fillings(e.role, node.acquire.pipeline, e.target)
+    if by_lanes:
+        e.line(f"barrier_arrive_copied({full});")
+    if by_warp:
+        e.line("__syncwarp();")
+        e.line(f"if (lane == 0) barrier_arrive({full});")
+
+
+@SM_90.write(Leave)
+def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
+    """Copies arrive with their bytes; what lanes have stored is made seen by the engines first."""
     full = e.full_barrier(node.acquire)
     if e.team_lanes == 1:
         if e.arms_each_copy(node.acquire):
@@ -73,7 +76,8 @@ def _leave(e: HopperEmitter, node: Leave) -> None:
     e.line(f"if (lane == 0) barrier_arrive({full});")
 
 
-def _give_back(e: HopperEmitter, node: GiveBack) -> None:
+@SM_80.write(GiveBack)
+def give_back(e: CudaEmitter, node: GiveBack) -> None:
     ring = e.ring_name(node.pipeline)
     empty = f"{ring}_empty + 8 * {ring}_back.stage"
     if is_multicast(e.kernel, node.pipeline):
@@ -83,7 +87,7 @@ def _give_back(e: HopperEmitter, node: GiveBack) -> None:
         arrive = f"barrier_arrive({empty});"
     if e.team_lanes == 32:
         # Lanes that read the stage with ordinary loads must agree before it goes back.
-        if e.stores_out(bulk=False):
+        if _lanes_read(e):
             e.line("__syncwarp();")
         arrive = (
             f"if (lane == 0) {arrive}"
@@ -101,14 +105,22 @@ def _give_back(e: HopperEmitter, node: GiveBack) -> None:
             )
 
 
-def _wait_products(e: HopperEmitter, node: WaitProducts) -> None:
-    e.line(f"products_wait<{node.pending}>();")
-    leaves = {e.storage.find(v) for v in node.leaves if v in e.storage.made}
-    done: set[object] = set()
-    for value in (*node.completes, *node.frees):
-        if value not in e.storage.made:
-            continue
-        leader = e.storage.find(value)
-        if leader not in leaves and leader not in done:
-            done.add(leader)
-            e.line(f"pin({e.array(value)});")
+def _lanes_read(e: CudaEmitter) -> bool:
+    """Whether lanes read shared memory with instructions of their own: copies out, loads, products of a warp."""
+    return any(
+        isinstance(n, Call)
+        and not e.runs_on(n)
+        and any(isinstance(n.args[name], SharedTile) for name in n.op.effects.reads)
+        for n in walk(e.role.body)
+    )
+
+
+@SM_80.write(WaitProducts, WaitStores)
+def wait_for_nothing(e: CudaEmitter, node: WaitProducts | WaitStores) -> None:
+    """What lanes do is done when they go on."""
+
+
+@SM_90.write(WaitStores)
+def wait_stores(e: CudaEmitter, node: WaitStores) -> None:
+    if e.started(Engine.COPY_OUT, by_lanes=False):
+        e.line("stores_wait_read();" if node.read else "stores_wait();")

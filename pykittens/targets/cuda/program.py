@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from pykittens.errors import ResourceError
+from pykittens.errors import BackendError, ResourceError
 from pykittens.ir.nodes import (
     Acquire,
     Block,
@@ -17,45 +17,71 @@ from pykittens.ir.nodes import (
     walk,
     written,
 )
-from pykittens.targets.cuda import copies, mma, pipeline, shared
-from pykittens.targets.cuda.emitter import HopperEmitter
-from pykittens.targets.cuda.sm_90 import Team, arrivals, teams, thread_count
+from pykittens.ir.values import Value
+from pykittens.targets.cuda import (
+    bulk,
+    copies,
+    debug,
+    flags,
+    inline,
+    mma_sync,
+    pipeline,
+    semaphores,
+    shared,
+    sync,
+    wgmma,
+)
+from pykittens.targets.cuda.debug import STANDING_BYTES, group_places
+from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.stages import arrivals
+from pykittens.targets.cuda.teams import Team, teams, thread_count
+from pykittens.targets.simt import making, memory, random, reduce, scan, shape
 from pykittens.targets.simt import map as simt_map
-from pykittens.targets.simt import memory, reduce
 from pykittens.targets.simt.memory import MEMORY_TYPES
 from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
 from pykittens.targets.target import Target
 
 # Importing them fills the table of lowerings.
-LOWERINGS = (copies, mma, pipeline, shared, simt_map, memory, reduce)
+LOWERINGS = (
+    *(bulk, copies, mma_sync, pipeline, shared, wgmma),
+    *(debug, flags, inline, semaphores, sync),
+    *(simt_map, making, memory, random, reduce, scan, shape),
+)
 
 
 def header(target: Target) -> str:
     """The device functions of a target, its parents' first."""
-    texts = [files("pykittens.targets.cuda").joinpath(name).read_text() for name in target.headers]
-    return "\n".join(texts)
+    return "\n".join(map(text_of, target.headers))
 
 
-def emit(kernel: Kernel, target: Target) -> Source:
-    """The CUDA C++ of a lowered kernel for a target."""
+def text_of(name: str) -> str:
+    """The text of a file of device functions."""
+    return files("pykittens.targets.cuda").joinpath(name).read_text()
+
+
+def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
+    """The CUDA C++ of a lowered kernel for a target; for debugging it tells where and why it stops."""
+    _check_cluster(kernel, target)
     functions = header(target)
-    e = HopperEmitter(kernel, target, functions)
+    if debug:
+        functions += "\n" + text_of("debug.cuh")
+    e = CudaEmitter(kernel, target, functions, debug)
     name = e.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
-    at = layout_shared(kernel, target)
+    at = layout_shared(kernel, target, debug)
     groups = sum(r.groups for r in kernel.roles)
+    e.scratch_room = (target.shared_bytes - at.end) // max(groups, 1) // 128 * 128
     body = _body(e, at)
     shared_bytes = at.end + e.scratch_bytes * groups
     _check_shared(kernel, target, shared_bytes)
-    threads = thread_count(kernel)
+    threads = thread_count(kernel, target)
     outputs = set(written(kernel)) if not kernel.inplace else {p.name for p in kernel.params}
     parameters = [f"const __grid_constant__ TensorMap {name}" for name in e.maps.values()]
     parameters += [_parameter(slot, name, outputs) for slot, name in e.slots.items()]
+    parameters += ["Report* report", "i64 patience"] if debug else []
     bounds = f"{threads}, 1" if kernel.has_roles else f"{threads}"
     cluster = f" __cluster_dims__({kernel.cluster})" if kernel.cluster > 1 else ""
-    text = [
-        "// " + "\n// ".join([kernel.name, *kernel.doc.splitlines()]).replace("\\\n", "\n"),
-        "",
-        functions,
+    title = "// " + "\n// ".join([kernel.name, *kernel.doc.splitlines()]).replace("\\\n", "\n")
+    program = [
         *e.instructions.values(),
         f'extern "C" __global__ void __launch_bounds__({bounds}){cluster}',
         f"{name}(" + ",\n    ".join(parameters) + ") {",
@@ -63,9 +89,19 @@ def emit(kernel: Kernel, target: Target) -> Source:
         "}",
         "",
     ]
-    budgets = [(team.role.kind, team.budget) for team in teams(kernel)]
+    budgets = [(team.role.kind, team.budget) for team in teams(kernel, target)]
     return Source(
-        name, "\n".join(text), threads, shared_bytes, list(e.maps), list(e.slots), budgets
+        name=name,
+        title=f"{title}\n",
+        functions=functions,
+        program="\n".join(program),
+        threads=threads,
+        shared_bytes=shared_bytes,
+        maps=list(e.maps),
+        slots=list(e.slots),
+        budgets=budgets,
+        sites=tuple(e.sites) if debug else None,
+        groups=tuple(group_places(kernel, target)) if debug else (),
     )
 
 
@@ -98,10 +134,12 @@ class SharedMap:
         self.stages: dict[Pipeline, int] = {}
         self.full: dict[Pipeline, int] = {}
         self.empty: dict[Pipeline, int] = {}
+        self.shared: dict[Value, int] = {}
+        self.standing = 0  # of each group, in a program for debugging
         self.end = 0
 
 
-def layout_shared(kernel: Kernel, target: Target) -> SharedMap:
+def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> SharedMap:
     """Place stages at multiples of 1024 bytes and the barriers behind them; refuse more than there is."""
     at = SharedMap()
     for p in kernel.pipelines:
@@ -111,9 +149,15 @@ def layout_shared(kernel: Kernel, target: Target) -> SharedMap:
         else:
             at.stages[p] = at.end
             at.end += p.stages * p.stage_bytes
+    for shared_ in semaphores.tiles_first(kernel):
+        at.shared[shared_.value] = at.end
+        at.end += semaphores.shared_bytes(shared_)
     for p in kernel.pipelines:
         at.full[p], at.empty[p] = at.end, at.end + 8 * p.stages
         at.end += 16 * p.stages
+    if debug:
+        at.standing = at.end
+        at.end += STANDING_BYTES * sum(r.groups for r in kernel.roles)
     _check_shared(kernel, target, at.end)
     return at
 
@@ -127,20 +171,33 @@ def _check_shared(kernel: Kernel, target: Target, total: int) -> None:
             + (f", in place of {p.reuse.name}" if p.reuse else "")
             for p in kernel.pipelines
         }
+        told |= {
+            s.value.name or "shared": f"{s.count or 1} x {s.value.type}" for s in kernel.shared
+        }
+        largest = max(kernel.pipelines, key=lambda p: p.stages * p.stage_bytes, default=None)
         raise ResourceError(
             f"{kernel.name}: {total} bytes of shared memory, {over} more than a block of {target.name} has",
             operands=told,
-            loc=max(kernel.pipelines, key=lambda p: p.stages * p.stage_bytes).loc,
+            loc=largest.loc if largest is not None else kernel.loc,
             help="take fewer stages or smaller tiles",
+        )
+
+
+def _check_cluster(kernel: Kernel, target: Target) -> None:
+    if kernel.cluster > target.max_cluster:
+        raise BackendError(
+            f"{kernel.name}: {target.name} has no clusters of {kernel.cluster} blocks",
+            loc=kernel.loc,
+            help="clusters and multicast copies need sm_90a; @pk.kernel(cluster=1) runs everywhere",
         )
 
 
 # -- the program -----------------------------------------------------------------------------------
 
 
-def _body(e: HopperEmitter, at: SharedMap) -> list[str]:
+def _body(e: CudaEmitter, at: SharedMap) -> list[str]:
     kernel = e.kernel
-    placed = teams(kernel)
+    placed = teams(kernel, e.target)
     if kernel.has_roles:
         _outside_roles(e)
     prologue, e.lines = e.lines, []
@@ -148,12 +205,14 @@ def _body(e: HopperEmitter, at: SharedMap) -> list[str]:
     roles, e.lines = e.lines, []
     e.line("extern __shared__ __align__(1024) unsigned char shared[];")
     e.line("const int lane = threadIdx.x % 32;")
+    if e.debug:
+        debug.begin(e, at.standing)
     if kernel.cluster > 1:
         e.line("const u32 rank = cluster_rank();")
     if e.scratch_bytes:
         # Where the warps of each group meet.
         e.line(f"constexpr int SCRATCH = {at.end}, SCRATCH_BYTES = {e.scratch_bytes};")
-    if kernel.pipelines:
+    if kernel.pipelines or kernel.shared:
         e.line("const u32 smem = (u32)__cvta_generic_to_shared(shared);")
     for p in kernel.pipelines:
         ring = e.ring_name(p)
@@ -163,12 +222,13 @@ def _body(e: HopperEmitter, at: SharedMap) -> list[str]:
             f"const u32 {ring} = smem + {at.stages[p]}, {ring}_full = smem + {at.full[p]}, "
             f"{ring}_empty = smem + {at.empty[p]};"
         )
-    if kernel.pipelines:
+    semaphores.write_addresses(e, at.shared)
+    if kernel.pipelines or kernel.shared:
         _start(e)
     return e.lines + prologue + roles
 
 
-def _outside_roles(e: HopperEmitter) -> None:
+def _outside_roles(e: CudaEmitter) -> None:
     """What stands before the roles: scalars that all threads compute."""
     outside = Block([n for n in e.kernel.body.nodes if not isinstance(n, Role)])
     read = {
@@ -182,70 +242,80 @@ def _outside_roles(e: HopperEmitter) -> None:
             e.expressions[value] = e.array(value)
 
 
-def _start(e: HopperEmitter) -> None:
+def _start(e: CudaEmitter) -> None:
     with e.braces("if (threadIdx.x == 0) {"):
         for name in e.maps.values():
             e.line(f"prefetch({name});")
         for p in e.kernel.pipelines:
             ring = e.ring_name(p)
-            full, empty = arrivals(e.kernel, p, "fill"), arrivals(e.kernel, p, "drain")
+            full = arrivals(e.kernel, p, "fill", e.target)
+            empty = arrivals(e.kernel, p, "drain", e.target)
             init = f"barrier_init({ring}_full + 8 * i, {full}); barrier_init({ring}_empty + 8 * i, {empty});"
             e.line(f"for (int i = 0; i < {p.stages}; ++i) {{ {init} }}")
-        e.line("barrier_init_done();")
-        e.line("fence_async();")
+        semaphores.write_initials(e)
+        if e.target.engines:
+            e.line("barrier_init_done();")
+            e.line("fence_async();")
     e.line("__syncthreads();")
     if e.kernel.cluster > 1:
         e.line("cluster_sync();")
 
 
-def _roles(e: HopperEmitter, placed: list[Team]) -> None:
+def _roles(e: CudaEmitter, placed: list[Team]) -> None:
     whole_groups = any(t.role.is_service for t in placed) or any(t.role.warps == 4 for t in placed)
     e.line("const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);")
-    if whole_groups and len(placed) > 1:
+    if e.target.warpgroups and whole_groups and len(placed) > 1:
         e.line("const int warpgroup = warp_of_block / 4;")
     service = [t for t in placed if t.role.is_service]
     working = [t for t in placed if not t.role.is_service]
-    if not service and len(working) == 1:
+    if len(placed) == 1 and not service:
         _role(e, working[0], numbered=0)
+    elif service and e.target.warpgroups:
+        _warpgroup(e, service, closed=not working)
+        _chain(e, working, "} else ")
     else:
-        _chain(e, service, working)
+        _chain(e, placed, "")
     if e.kernel.cluster > 1:
         # No block may end while another still signals its barriers.
         e.line("cluster_sync();")
 
 
-def _chain(e: HopperEmitter, service: list[Team], working: list[Team]) -> None:
-    """One branch a warpgroup, as setmaxnreg asks."""
-    word = ""
-    if service:
-        e.line("if (warpgroup == 0) {")
-        e.depth += 1
-        if service[0].budget is not None:
-            e.line(f"registers_down<{service[0].budget}>();")
-        for team in service:
-            only = " && lane == 0" if team.lanes == 1 else ""
-            with e.braces(f"if (warp_of_block == {team.first_warp}{only}) {{  // {team.role.kind}"):
-                _role(e, team, numbered=0)
-        e.depth -= 1
-        word = "} else "
+def _warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> None:
+    """The branch of the warpgroup that producers and storers share; setmaxnreg asks for one a warpgroup."""
+    e.line("if (warpgroup == 0) {")
+    e.depth += 1
+    if service[0].budget is not None:
+        e.line(f"registers_down<{service[0].budget}>();")
+    for team in service:
+        only = " && lane == 0" if team.lanes == 1 else ""
+        with e.braces(f"if (warp_of_block == {team.first_warp}{only}) {{  // {team.role.kind}"):
+            _role(e, team, numbered=0)
+    e.depth -= 1
+    if closed:
+        e.line("}")
+
+
+def _chain(e: CudaEmitter, placed: list[Team], word: str) -> None:
+    """One branch a role; `word` closes what stands before the first."""
     number = 0
-    for team in working:
-        last = team is working[-1]
+    for team in placed:
+        last = team is placed[-1]
         condition = f"if (warp_of_block < {team.first_warp + team.warps}) " if not last else ""
         e.line(f"{word}{condition}{{  // {team.role.kind}")
         e.depth += 1
         if team.budget is not None:
             e.line(f"registers_up<{team.budget}>();")
         _role(e, team, number)
-        number += team.role.groups
+        number += 0 if team.role.is_service else team.role.groups
         e.depth -= 1
         word = "} else "
-    e.line("}")
+    if placed:
+        e.line("}")
 
 
-def _role(e: HopperEmitter, team: Team, numbered: int) -> None:
+def _role(e: CudaEmitter, team: Team, numbered: int) -> None:
     """The body of a role, with the names its operations use: warp and thread in the group, group index."""
-    role, start = team.role, len(e.lines)
+    role, start, group = team.role, len(e.lines), "0"
     e.begin_team(team)
     if not role.is_service:
         first = f"warp_of_block - {team.first_warp}" if team.first_warp else "warp_of_block"
@@ -262,13 +332,21 @@ def _role(e: HopperEmitter, team: Team, numbered: int) -> None:
             group = e.names(role.index)
         e.group_number = f"({numbered} + {group})"
         e.group_barrier = f"{numbered} + 1 + {group}"
+    elif team.lanes > 1:
+        e.line("const int warp = 0;")
+        e.line("const int thread = lane;")
+    if e.debug:
+        debug.enter_role(e, group)
     for p in e.kernel.pipelines:
         _turns(e, p, role)
+    semaphores.write_phases(e, role)
     e.block(role.body)
+    if e.debug:
+        e.line("debug.end();")
     _drop_unused(e, start)
 
 
-def _drop_unused(e: HopperEmitter, start: int) -> None:
+def _drop_unused(e: CudaEmitter, start: int) -> None:
     """Take out the helper constants of a role that its body did not need, the last first."""
     for name in ("thread", "warp"):
         text = "\n".join(
@@ -281,7 +359,7 @@ def _drop_unused(e: HopperEmitter, start: int) -> None:
             del e.lines[index]
 
 
-def _turns(e: HopperEmitter, p: Pipeline, role: Role) -> None:
+def _turns(e: CudaEmitter, p: Pipeline, role: Role) -> None:
     """The places of a role in a ring."""
     sides = {n.side for n in walk(role.body) if isinstance(n, Acquire) and n.pipeline is p}
     ring = e.ring_name(p)

@@ -1,24 +1,20 @@
-// Device functions that need Hopper: mbarriers, bulk tensor copies, warpgroup products, clusters.
+// Device functions that need Hopper: bulk tensor copies and their barriers, warpgroup products, clusters.
 
 // -- mbarrier -----------------------------------------------------------------
 
-DEVICE void barrier_init(u32 bar, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(arrivals) : "memory"); }
 DEVICE void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void barrier_arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
 DEVICE void barrier_expect(u32 bar, u32 bytes) { asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(bytes) : "memory"); }
 DEVICE void barrier_arrive_expect(u32 bar, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory"); }
 DEVICE void barrier_arrive_at(u32 bar, u32 block) { asm volatile("{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [at]; }" :: "r"(bar), "r"(block) : "memory"); }
-DEVICE void barrier_wait(u32 bar, u32 phase) { asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra passed; bra again; passed: }" :: "r"(bar), "r"(phase) : "memory"); }
 
-// The place of a role in a ring of stages.
-template <int STAGES> struct Turn {
-    u32 stage = 0, phase = 0;
-    DEVICE void next() { if (++stage == STAGES) { stage = 0; phase ^= 1; } }
-};
+// Orders ordinary writes to shared memory before the copy engine's and the tensor cores' reads.
+DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void store_matrix(u32 at, u32 a, u32 b, u32 c, u32 d) { asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); }
 
 // -- bulk tensor copies -------------------------------------------------------
 
 DEVICE void prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory"); }
+DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x) { asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x) : "memory"); }
 DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y) : "memory"); }
 DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory"); }
 DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); }
@@ -28,13 +24,20 @@ DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, 
 DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory"); }
 DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks) : "memory"); }
 DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "h"(blocks) : "memory"); }
-DEVICE void store_box(const TensorMap& to, u32 from, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%1, {%2, %3}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y) : "memory"); }
-DEVICE void store_box(const TensorMap& to, u32 from, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%1, {%2, %3, %4}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z) : "memory"); }
-DEVICE void store_box(const TensorMap& to, u32 from, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%1, {%2, %3, %4, %5}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); }
-DEVICE void store_box(const TensorMap& to, u32 from, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%1, {%2, %3, %4, %5, %6}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
+// Boxes to a tensor, and boxes combined with what is there.
+#define BOXES_OUT(NAME, START, END) \
+    DEVICE void NAME(const TensorMap& to, u32 from, int x) { asm volatile(START ".1d.global.shared::cta" END " [%1, {%2}], [%0];" :: "r"(from), "l"(&to), "r"(x) : "memory"); } \
+    DEVICE void NAME(const TensorMap& to, u32 from, int x, int y) { asm volatile(START ".2d.global.shared::cta" END " [%1, {%2, %3}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y) : "memory"); } \
+    DEVICE void NAME(const TensorMap& to, u32 from, int x, int y, int z) { asm volatile(START ".3d.global.shared::cta" END " [%1, {%2, %3, %4}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z) : "memory"); } \
+    DEVICE void NAME(const TensorMap& to, u32 from, int x, int y, int z, int w) { asm volatile(START ".4d.global.shared::cta" END " [%1, {%2, %3, %4, %5}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); } \
+    DEVICE void NAME(const TensorMap& to, u32 from, int x, int y, int z, int w, int v) { asm volatile(START ".5d.global.shared::cta" END " [%1, {%2, %3, %4, %5, %6}], [%0];" :: "r"(from), "l"(&to), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
+BOXES_OUT(store_box, "cp.async.bulk.tensor", ".bulk_group")
+BOXES_OUT(add_box, "cp.reduce.async.bulk.tensor", ".add.tile.bulk_group")
+BOXES_OUT(max_box, "cp.reduce.async.bulk.tensor", ".max.tile.bulk_group")
+BOXES_OUT(min_box, "cp.reduce.async.bulk.tensor", ".min.tile.bulk_group")
 DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-DEVICE void stores_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+template <int PENDING = 0> DEVICE void stores_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory"); }
+template <int PENDING = 0> DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group %0;" :: "n"(PENDING) : "memory"); }
 
 // -- warpgroup products -------------------------------------------------------
 

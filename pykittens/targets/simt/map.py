@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pykittens.ir.nodes import Call
-from pykittens.ir.values import RegTile, RegVector, Scalar, Value
+from pykittens.ir.values import RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.source import number, scalar_type
+from pykittens.targets.source import scalar_type
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import RT, RV, Spread
 
@@ -41,7 +41,14 @@ def packed(dtype: DType, element: Callable[[str], str], first: str, count: int) 
 @SIMT.lower("map", "integer", "truth")
 def lower_map(e: Emitter, call: Call) -> None:
     assert call.op.scalar is not None
-    spelling, operands = call.op.scalar.c, list(call.args.values())
+    operands = list(call.args.values())
+    dtype = next(o.dtype for o in operands if isinstance(o, Value))
+    wraps = dtype.is_int and not isinstance(call.results[0], Scalar)
+    spell(e, call, wraps and call.op.scalar.wrapping or call.op.scalar.c, operands)
+
+
+def spell(e: Emitter, call: Call, spelling: str, operands: list[Any]) -> None:
+    """Give each element of the result an expression of the operands' elements."""
     (result,) = call.results
     dtype = next(o.dtype for o in operands if isinstance(o, Value))
 
@@ -52,6 +59,15 @@ def lower_map(e: Emitter, call: Call) -> None:
         e.define_scalar(result, element(""), call.loc)
     else:
         write_elements(e, result, element)
+
+
+@SIMT.lower("pow")
+def lower_pow(e: Emitter, call: Call) -> None:
+    a, b = call.args["a"], call.args["b"]
+    if not isinstance(b, Value) and b in (2, 3, 4):
+        spell(e, call, f"power<{int(b)}>({{0}})", [a])
+    else:
+        lower_map(e, call)
 
 
 @SIMT.lower("div")
@@ -115,30 +131,6 @@ def conversion(source: DType, to: DType) -> str:
         # From float to 8 bits it saturates there; from 32 bits to 8 the packing wraps.
         return f"to_{to}({{}})"
     return "{}" if scalar_type(source) == scalar_type(to) else f"({scalar_type(to)})({{}})"
-
-
-@SIMT.lower("making")
-def lower_zeros(e: Emitter, call: Call) -> None:
-    write_elements(
-        e,
-        call.results[0],
-        lambda i: number(0, call.results[0].dtype),
-    )
-
-
-@SIMT.lower("columns")
-def lower_columns(e: Emitter, call: Call) -> None:
-    tile: RegTile = call.args["tile"]
-    (result,) = call.results
-    start = call.args["index"][1].start or 0
-    wide, narrow = tile.cols // 2, result.type.cols // 2  # type: ignore[union-attr]
-    write_elements(
-        e,
-        result,
-        lambda i: e.element(
-            tile, f"({i}) / {narrow} * {wide} + {start // 2} + ({i}) % {narrow}", tile
-        ),
-    )
 
 
 @SIMT.lower("mask")

@@ -1,20 +1,21 @@
-"""Tiles and vectors between global memory and registers, by chunks of neighbouring elements."""
+"""Tiles, vectors and single elements between memory and registers, by chunks of neighbouring elements."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pykittens.ir.nodes import Call
-from pykittens.ir.values import Global, TileRef, Value
+from pykittens.ir.values import Global, Scalar, TileRef, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.source import number
+from pykittens.targets.sites import check_access
+from pykittens.targets.source import number, scalar_type
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
-from pykittens.types.tiles import RT
+from pykittens.types.tiles import RT, RV, Spread
 
 MEMORY_TYPES = {
     "f32": "float",
@@ -24,11 +25,16 @@ MEMORY_TYPES = {
     "bf16": "unsigned short",
     "f16": "unsigned short",
 } | {name: "unsigned char" for name in ("e4m3", "e5m2", "int8", "uint8")}
+# What memory is taken for where `op=` combines with it: 16-bit floats tell which they are.
+COMBINED_TYPES = MEMORY_TYPES | {"bf16": "BF16", "f16": "F16"}
 
 
 @dataclass(frozen=True)
 class Place:
-    """A tile of a tensor in C++: the matrix it lies in, and its first row and column."""
+    """A tile of memory in C++: the matrix it lies in, and its first row and column.
+
+    rows, cols: the edges of the matrix. aligned: whether its rows start at multiples of 16 bytes.
+    """
 
     matrix: str
     stride: str
@@ -36,27 +42,45 @@ class Place:
     col: str
     rows: str
     cols: str
+    aligned: bool = True
 
 
 def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
-    """Where a tile of rows x cols lies."""
-    tensor = ref.tensor if isinstance(ref, TileRef) else ref.owner
-    index = ref.index if isinstance(ref, TileRef) else ref.leading + (0,) * ref.rank
-    rank = len(tensor.extents)
+    """Where a tile of rows x cols lies; a window's matrix starts at the window's first element."""
+    ref = ref.first
+    check_access(e, ref, rows, cols)
+    tensor, rank = ref.tensor, len(ref.tensor.extents)
     matrix = e.pointer(tensor)
-    for axis in range(rank - 2):
-        if index[axis] != 0 if isinstance(index[axis], int) else True:
-            matrix += f" + (i64){e.scalar(index[axis])} * {e.stride(tensor, axis)}"
-    if rank == 1:
-        return Place(matrix, "0", "0", scaled(e, index[-1], cols), "1", e.extent(tensor, 0))
-    return Place(
-        matrix,
-        e.stride(tensor, rank - 2),
-        scaled(e, index[-2], rows),
-        scaled(e, index[-1], cols),
-        e.extent(tensor, rank - 2),
-        e.extent(tensor, rank - 1),
-    )
+    for axis, index in enumerate(ref.index[:-2]):
+        window = ref.windows.get(axis)
+        at = e.scalar(index)
+        if window is not None:
+            at = f"({e.scalar(window.origin)} + {at})"
+        if at != "0":
+            matrix += f" + (i64){at} * {e.stride(tensor, axis)}"
+    stride, aligned = "0" if rank == 1 else e.stride(tensor, rank - 2), tensor.type.aligned
+    row, height = "0", "1"
+    if rank > 1:
+        row, height = scaled(e, ref.index[-2], rows), e.extent(tensor, rank - 2)
+    col, width = scaled(e, ref.index[-1], cols), e.extent(tensor, rank - 1)
+    if (window := ref.windows.get(rank - 2)) is not None:
+        matrix += f" + (i64){e.scalar(window.low)} * {stride}"
+        row, height = _in_window(e, window, row)
+    if (window := ref.windows.get(rank - 1)) is not None:
+        matrix += f" + {e.scalar(window.low)}"
+        col, width = _in_window(e, window, col)
+        known = isinstance(window.low, int) and isinstance(window.origin, int)
+        first = (window.low, window.origin) if known else (1, 1)
+        aligned = aligned and all(x * tensor.dtype.bytes % 16 == 0 for x in first)
+    return Place(matrix, stride, row, col, height, width, aligned)
+
+
+def _in_window(e: Emitter, window: Any, at: str) -> tuple[str, str]:
+    """A coordinate that counts from a window's origin, counted from its first element; and the window's size."""
+    origin, low, high = (e.scalar(x) for x in window.bounds)
+    if window.origin is not window.low and origin != low:
+        at = f"{origin} - {low} + {at}"
+    return at, high if low == "0" else f"({high} - {low})"
 
 
 def scaled(e: Emitter, index: Any, unit: int) -> str:
@@ -66,62 +90,174 @@ def scaled(e: Emitter, index: Any, unit: int) -> str:
     return e.scalar(index) if unit == 1 else f"{e.scalar(index)} * {unit}"
 
 
-def _fill(dtype: DType, value: float) -> str:
+@dataclass(frozen=True)
+class Chunks:
+    """How a lane holds a value: chunks of `size` neighbours, of `count` elements in all, and where chunk `i` lies.
+
+    end: the column behind the last that may be touched. owner: which lanes store it, where several hold the same.
+    """
+
+    size: int
+    count: int
+    row: str
+    col: str
+    end: str = ""
+    owner: str = ""
+
+
+def chunks(e: Emitter, value: Value, at: Place) -> Chunks:
+    """How the lanes of the role hold a tile or a vector that lies at a place."""
+    count, warps = e.registers(value), e.role.warps
+    match value.type:
+        case RT(cols=cols):
+            row = plus(at.row, f"tile_row<{cols}, {warps}>(i, warp, lane)")
+            return Chunks(2, count, row, plus(at.col, f"tile_col<{cols}>(i, lane)"), at.cols)
+        case RV(spread=Spread.PER_ROW):
+            col = plus(at.col, f"row_position<{warps}>(i, warp, lane)")
+            return Chunks(1, count, at.row, col, at.cols, "lane % 4 == 0")
+        case RV(spread=Spread.PER_COLUMN):
+            first = "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
+            col = plus(at.col, "column_position(i, lane)")
+            return Chunks(2, count, at.row, col, at.cols, first)
+        case RV(length=length):
+            size = plain_chunk(length, warps)
+            col = plus(at.col, f"vector_at<{size}, {warps * 32}>(i, thread)")
+            end = f"min({at.cols}, {plus(at.col, str(length))})"
+            return Chunks(size, count, at.row, col, end)
+        case _:
+            raise AssertionError(f"{value.type} lies in no chunks")
+
+
+def plus(a: str, b: str) -> str:
+    """The sum of two expressions."""
+    return b if a == "0" else f"{a} + {b}"
+
+
+def each_chunk(e: Emitter, value: Value, at: Place, move: str, parts: Chunks | None = None) -> None:
+    """A loop over the chunks of a value. `move` is a call with holes for its template, registers, row and columns."""
+    parts = parts or chunks(e, value, at)
+    extent = value.type.cols if isinstance(value.type, RT) else value.type.length  # type: ignore[union-attr]
+    # A chunk is aligned if the rows are and tiles start at multiples of it.
+    vector = at.aligned and (extent % parts.size == 0 or at.col == "0")
+    with e.braces(f"UNROLL for (int i = 0; i < {parts.count}; i += {parts.size}) {{"):
+        inside = "true"
+        if (parts.row, at.rows) != ("0", "1"):
+            e.line(f"const {'i64' if '(i64)' in parts.row else 'int'} at_row = {parts.row};")
+            e.line(f"const bool inside = at_row >= 0 && at_row < {at.rows};")
+            inside = "inside"
+        row = f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)"
+        e.line(
+            move.format(
+                template=f"{parts.size}, {str(vector).lower()}",
+                registers=e.array(value),
+                row=row if inside != "true" else at.matrix,
+                col=parts.col,
+                cols=f"inside ? {parts.end} : 0" if inside != "true" else parts.end,
+            )
+        )
+
+
+def fill_bits(dtype: DType, value: float) -> str:
+    """A number as it lies in memory."""
     if dtype.packing > 1:
         return f"{int(np.array(value, dtype.numpy).view(f'uint{dtype.bits}')):#x}u"
     return number(value, dtype)
 
 
-def _chunks(e: Emitter, value: Value, ref: TileRef | Global, move: str) -> None:
-    """One loop over the chunks of a value; `move` is filled with the register, the row and the columns."""
-    tensor = ref.tensor if isinstance(ref, TileRef) else ref.owner
-    name, warps = e.array(value), e.role.warps
-    if isinstance(value.type, RT):
-        cols = value.type.cols
-        at = place(e, ref, value.type.rows, cols)
-        chunk, count, col, end = 2, e.registers(value), f"tile_col<{cols}>(i, lane)", at.cols
-        row = f"{at.row} + tile_row<{cols}, {warps}>(i, warp, lane)"
+def load_chunks(
+    e: Emitter, value: Value, at: Place, fill: str, parts: Chunks | None = None
+) -> None:
+    """Memory to registers."""
+    e.declare(value)
+    call = f"load_chunk<{{template}}>({{registers}}, i, {{row}}, {{col}}, {{cols}}, {fill});"
+    each_chunk(e, value, at, call, parts)
+
+
+def store_chunks(
+    e: Emitter, value: Value, at: Place, op: str | None = None, parts: Chunks | None = None
+) -> None:
+    """Registers to memory, combined with what is there where `op` says so."""
+    parts = parts or chunks(e, value, at)
+    function = (
+        f"combine_chunk<{op.capitalize()}, {{template}}>" if op else "store_chunk<{template}>"
+    )
+    row = f"({COMBINED_TYPES[value.dtype.name]}*)({{row}})" if op else "{row}"
+    call = f"{function}({{registers}}, i, {row}, {{col}}, {{cols}});"
+    if parts.owner:
+        with e.braces(f"if ({parts.owner}) {{"):
+            each_chunk(e, value, at, call, parts)
     else:
-        length = value.type.length  # type: ignore[union-attr]
-        at = place(e, ref, 1, length)
-        chunk, count = plain_chunk(length, warps), e.registers(value)
-        col = f"vector_at<{chunk}, {warps * 32}>(i, thread)"
-        end, row = f"min({at.cols}, {at.col} + {length})", at.row
-    # A chunk is aligned if the tensor is and tiles start at multiples of it.
-    extent = value.type.cols if isinstance(value.type, RT) else value.type.length  # type: ignore[union-attr]
-    vector = tensor.type.aligned and (extent % chunk == 0 or at.col == "0")
-    with e.braces(f"UNROLL for (int i = 0; i < {count}; i += {chunk}) {{"):
-        e.line(f"const int at_row = {row};")
-        e.line(f"const bool inside = at_row >= 0 && at_row < {at.rows};")
-        e.line(
-            move.format(
-                template=f"<{chunk}, {str(vector).lower()}>",
-                registers=name,
-                row=f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)",
-                col=f"{at.col} + {col}" if at.col != "0" else col,
-                cols=f"inside ? {end} : 0",
-            )
-        )
+        each_chunk(e, value, at, call, parts)
 
 
 @SIMT.lower("load")
 def lower_load(e: Emitter, call: Call) -> None:
+    src, fill = call.args["src"], fill_bits(call.args["src"].dtype, call.args["fill"])
     (result,) = call.results
-    e.declare(result)
-    fill = _fill(result.dtype, call.args["fill"])
-    _chunks(
-        e,
-        result,
-        call.args["src"],
-        f"load_chunk{{template}}({{registers}}, i, {{row}}, {{col}}, {{cols}}, {fill});",
-    )
+    if isinstance(result, Scalar):
+        _load_scalar(e, result, place(e, src, 1, 1), fill)
+        return
+    rows, cols = result.type.shape if isinstance(result.type, RT) else (1, result.type.length)  # type: ignore[union-attr]
+    load_chunks(e, result, place(e, src, rows, cols), fill)
 
 
-def lower_store_global(e: Emitter, call: Call) -> None:
+def _load_scalar(e: Emitter, result: Scalar, at: Place, fill: str) -> None:
+    """One element in a variable, read here: what the expression names may change."""
+    edges = f"{at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
+    value = f"load_element({at.matrix}, {edges}, {fill})"
+    if result.dtype.packing > 1:
+        value = f"from_{result.dtype}({value}, 0)"
+    name = e.array(result)
+    if len(e.storage.members[e.storage.find(result)]) > 1:
+        e.declare(result)
+        e.line(f"{name} = {value};")
+    else:
+        e.line(f"const {scalar_type(result.dtype)} {name} = {value};")
+
+
+@SIMT.lower("store")
+def lower_store(e: Emitter, call: Call) -> None:
     """Registers to a tensor."""
-    _chunks(
-        e,
-        call.args["value"],
-        call.args["dst"],
-        "store_chunk{template}({registers}, i, {row}, {col}, {cols});",
-    )
+    dst, value, op = call.args["dst"], call.args["value"], call.args["op"]
+    if isinstance(value, Scalar | int | float):
+        _store_scalar(e, value, dst.dtype, place(e, dst, 1, 1), op)
+        return
+    rows, cols = value.type.shape if isinstance(value.type, RT) else (1, value.length)
+    store_chunks(e, value, place(e, dst, rows, cols), op)
+
+
+def _store_scalar(e: Emitter, value: Any, dtype: DType, at: Place, op: str | None) -> None:
+    """One element, by one thread of the group."""
+    text = e.scalar(value) if isinstance(value, Value) else number(value, dtype)
+    if dtype.packing > 1:
+        text = f"pack_{dtype}({text})"
+    matrix = f"({COMBINED_TYPES[dtype.name]}*)({at.matrix})" if op else at.matrix
+    function = f"combine_element<{op.capitalize()}>" if op else "store_element"
+    edges = f"{at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
+    first = "lane == 0" if e.role.warps == 1 else "thread == 0"
+    e.line(f"if ({first}) {function}({matrix}, {edges}, {text});")
+
+
+# -- rows by index ---------------------------------------------------------------------------------
+
+
+def _indexed(e: Emitter, tile: Value, index: Value, ref: Any) -> tuple[Place, Chunks]:
+    """The place of a tile of columns, and the chunks of a tile whose rows are those that an index names."""
+    cols = tile.type.cols  # type: ignore[union-attr]
+    at = place(e, ref, 1, cols)
+    row = plus(at.row, f"(i64){e.array(index)}[row_of<{cols}>(i)]")
+    return at, replace(chunks(e, tile, at), row=row)
+
+
+@SIMT.lower("gather")
+def lower_gather(e: Emitter, call: Call) -> None:
+    (result,) = call.results
+    at, parts = _indexed(e, result, call.args["index"], call.args["src"])
+    load_chunks(e, result, at, fill_bits(result.dtype, call.args["fill"]), parts)
+
+
+@SIMT.lower("scatter")
+def lower_scatter(e: Emitter, call: Call) -> None:
+    value = call.args["value"]
+    at, parts = _indexed(e, value, call.args["index"], call.args["dst"])
+    store_chunks(e, value, at, call.args["op"], parts)

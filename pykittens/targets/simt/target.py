@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from pykittens.targets.target import Target
 
-SIMT = Target("simt", headers=("device.cuh",))
+SIMT = Target("simt", headers=("device.cuh", "math.cuh", "groups.cuh"))

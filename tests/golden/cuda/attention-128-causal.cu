@@ -30,7 +30,7 @@ attention(const __grid_constant__ TensorMap K_map,
         fence_async();
     }
     __syncthreads();
-#line 16 "04_attention.py"
+#line 16 "07_attention.py"
     // scale, blocks = pk.log2e / d**0.5, pk.cdiv(n, 128)
     const int blocks = ceil_div(Q_n2, 128);
     const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);
@@ -41,7 +41,7 @@ attention(const __grid_constant__ TensorMap K_map,
             Turn<1> q_fill;
             Turn<2> k_fill;
             Turn<2> v_fill;
-#line 25 "04_attention.py"
+#line 25 "07_attention.py"
             // for b, h, block in tasks:
             NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
                 const int section = task / (16 * blocks) * 16;
@@ -49,7 +49,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 const int head = section + turn % width, block = blocks - 1 - turn / width;
                 const int h = head % Q_n1;
                 const int b = head / Q_n1;
-#line 26 "04_attention.py"
+#line 26 "07_attention.py"
                 // with k.fill() as t: pk.load_async(t, K[b, h, last(block)])
                 barrier_wait(k_empty + 8 * k_fill.stage, k_fill.phase ^ 1);
                 const u32 t = k + 32768 * k_fill.stage;
@@ -58,7 +58,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 k_fill.next();
                 copy_box(t, K_map, t_full, 0, block * 128, h, b);
                 copy_box(t + 16384, K_map, t_full, 64, block * 128, h, b);
-#line 27 "04_attention.py"
+#line 27 "07_attention.py"
                 // with q.fill() as t: pk.load_async(t, Q[b, h, block])
                 barrier_wait(q_empty + 8 * q_fill.stage, q_fill.phase ^ 1);
                 const u32 t1 = q + 32768 * q_fill.stage;
@@ -67,10 +67,10 @@ attention(const __grid_constant__ TensorMap K_map,
                 q_fill.next();
                 copy_box(t1, Q_map, t1_full, 0, block * 128, h, b);
                 copy_box(t1 + 16384, Q_map, t1_full, 64, block * 128, h, b);
-#line 28 "04_attention.py"
+#line 28 "07_attention.py"
                 // for j in pk.range(last(block), 0, -1):
                 NO_UNROLL for (int j = block; j > 0; j -= 1) {
-#line 29 "04_attention.py"
+#line 29 "07_attention.py"
                     // with k.fill() as t: pk.load_async(t, K[b, h, j - 1])
                     barrier_wait(k_empty + 8 * k_fill.stage, k_fill.phase ^ 1);
                     const u32 t2 = k + 32768 * k_fill.stage;
@@ -79,7 +79,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     k_fill.next();
                     copy_box(t2, K_map, t2_full, 0, (j - 1) * 128, h, b);
                     copy_box(t2 + 16384, K_map, t2_full, 64, (j - 1) * 128, h, b);
-#line 30 "04_attention.py"
+#line 30 "07_attention.py"
                     // with v.fill() as t: pk.load_async(t, V[b, h, j])
                     barrier_wait(v_empty + 8 * v_fill.stage, v_fill.phase ^ 1);
                     const u32 t3 = v + 32768 * v_fill.stage;
@@ -89,7 +89,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     copy_box(t3, V_map, t3_full, 0, j * 128, h, b);
                     copy_box(t3 + 16384, V_map, t3_full, 64, j * 128, h, b);
                 }
-#line 31 "04_attention.py"
+#line 31 "07_attention.py"
                 // with v.fill() as t: pk.load_async(t, V[b, h, 0])
                 barrier_wait(v_empty + 8 * v_fill.stage, v_fill.phase ^ 1);
                 const u32 t4 = v + 32768 * v_fill.stage;
@@ -102,7 +102,7 @@ attention(const __grid_constant__ TensorMap K_map,
         }
         if (warp_of_block == 1 && lane == 0) {  // storer
             Turn<1> out_drain, out_back;
-#line 49 "04_attention.py"
+#line 49 "07_attention.py"
             // for b, h, block in tasks:
             NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
                 const int section = task / (16 * blocks) * 16;
@@ -110,7 +110,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 const int head = section + turn % width, block1 = blocks - 1 - turn / width;
                 const int h1 = head % Q_n1;
                 const int b1 = head / Q_n1;
-#line 50 "04_attention.py"
+#line 50 "07_attention.py"
                 // with out.drain() as t: pk.store_async(O[b, h, block], t)
                 barrier_wait(out_full + 8 * out_drain.stage, out_drain.phase);
                 const u32 t5 = out + 32768 * out_drain.stage;
@@ -132,7 +132,7 @@ attention(const __grid_constant__ TensorMap K_map,
         Turn<1> out_fill;
         Turn<2> k_drain, k_back;
         Turn<2> v_drain, v_back;
-#line 34 "04_attention.py"
+#line 34 "07_attention.py"
         // for b, h, block in tasks:
         NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
             const int section = task / (16 * blocks) * 16;
@@ -140,16 +140,16 @@ attention(const __grid_constant__ TensorMap K_map,
             const int head = section + turn % width, block2 = blocks - 1 - turn / width;
             const int h2 = head % Q_n1;
             const int b2 = head / Q_n1;
-#line 35 "04_attention.py"
+#line 35 "07_attention.py"
             // with q.drain() as qs:
             barrier_wait(q_full + 8 * q_drain.stage, q_drain.phase);
             const u32 qs = q + 32768 * q_drain.stage;
             q_drain.next();
-#line 36 "04_attention.py"
+#line 36 "07_attention.py"
             // qw, o = qs.tiles(64, d)[w], pk.zeros(f32, 64, d)
             float o[64];
             UNROLL for (int i = 0; i < 64; ++i) o[i] = 0.0f;
-#line 37 "04_attention.py"
+#line 37 "07_attention.py"
             // with k.drain() as kt: s = pk.mma_ABt(qw, kt)
             barrier_wait(k_full + 8 * k_drain.stage, k_drain.phase);
             const u32 kt = k + 32768 * k_drain.stage;
@@ -169,25 +169,25 @@ attention(const __grid_constant__ TensorMap K_map,
                 mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 1030, matrix_b + 1030);
                 products_commit();
             }
-#line 38 "04_attention.py"
+#line 38 "07_attention.py"
             // s = pk.mask(s, row=block * 128 + w * 64, col=last(block) * 128, cols=n, causal=causal)
             products_wait<0>();
             pin(s);
-#line 37 "04_attention.py"
+#line 37 "07_attention.py"
             // with k.drain() as kt: s = pk.mma_ABt(qw, kt)
             if (lane == 0) barrier_arrive(k_empty + 8 * k_back.stage);  // k: give the stage back
             k_back.next();
-#line 38 "04_attention.py"
+#line 38 "07_attention.py"
             // s = pk.mask(s, row=block * 128 + w * 64, col=last(block) * 128, cols=n, causal=causal)
             float s1[64];
             UNROLL for (int i = 0; i < 64; ++i) s1[i] = (block2 * 128) + tile_col<128>(i, lane) < Q_n2 && (block2 * 128) + tile_col<128>(i, lane) <= ((block2 * 128) + (w * 64)) + tile_row<128, 4>(i, warp, lane) ? s[i] : as_float(0xff800000u);
-#line 39 "04_attention.py"
+#line 39 "07_attention.py"
             // p, m, l, _ = pk.online_softmax(s, scale, to=bf16)
             float highest[2];
             {
                 UNROLL for (int i = 0; i < 2; ++i) highest[i] = as_float(0xff800000u);
                 UNROLL for (int i = 0; i < 64; ++i) highest[row_of<128>(i)] = max_nan(highest[row_of<128>(i)], s1[i]);
-                UNROLL for (int i = 0; i < 2; ++i) highest[i] = quad_max(highest[i]);
+                UNROLL for (int i = 0; i < 2; ++i) highest[i] = join_lanes<1, 2>(highest[i], [](float a, float b) { return max_nan(a, b); });
             }
             bool t6[2];
             UNROLL for (int i = 0; i < 2; ++i) t6[i] = highest[i] == as_float(0xff800000u);
@@ -207,12 +207,12 @@ attention(const __grid_constant__ TensorMap K_map,
             {
                 UNROLL for (int i = 0; i < 2; ++i) l[i] = 0.0f;
                 UNROLL for (int i = 0; i < 64; ++i) l[row_of<128>(i)] = l[row_of<128>(i)] + p[i];
-                UNROLL for (int i = 0; i < 2; ++i) l[i] = quad_sum(l[i]);
+                UNROLL for (int i = 0; i < 2; ++i) l[i] = join_lanes<1, 2>(l[i], [](float a, float b) { return a + b; });
             }
-#line 40 "04_attention.py"
+#line 40 "07_attention.py"
             // for j in pk.range(last(block)):
             NO_UNROLL for (int j1 = 0; j1 < block2; j1 += 1) {
-#line 41 "04_attention.py"
+#line 41 "07_attention.py"
                 // with k.drain() as kt: s = pk.mma_ABt(qw, kt)  # in flight
                 barrier_wait(k_full + 8 * k_drain.stage, k_drain.phase);
                 const u32 kt1 = k + 32768 * k_drain.stage;
@@ -232,7 +232,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 1030, matrix_b + 1030);
                     products_commit();
                 }
-#line 42 "04_attention.py"
+#line 42 "07_attention.py"
                 // with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight behind it
                 barrier_wait(v_full + 8 * v_drain.stage, v_drain.phase);
                 const u32 vt = v + 32768 * v_drain.stage;
@@ -252,21 +252,21 @@ attention(const __grid_constant__ TensorMap K_map,
                     mma_AB_bf16_registers_n128<1, 0>(o, p1[28], p1[29], p1[30], p1[31], matrix_b + 896);
                     products_commit();
                 }
-#line 43 "04_attention.py"
+#line 43 "07_attention.py"
                 // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
                 products_wait<1>();
                 pin(s2);
-#line 41 "04_attention.py"
+#line 41 "07_attention.py"
                 // with k.drain() as kt: s = pk.mma_ABt(qw, kt)  # in flight
                 if (lane == 0) barrier_arrive(k_empty + 8 * k_back.stage);  // k: give the stage back
                 k_back.next();
-#line 43 "04_attention.py"
+#line 43 "07_attention.py"
                 // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
                 float t10[2];
                 {
                     UNROLL for (int i = 0; i < 2; ++i) t10[i] = as_float(0xff800000u);
                     UNROLL for (int i = 0; i < 64; ++i) t10[row_of<128>(i)] = max_nan(t10[row_of<128>(i)], s2[i]);
-                    UNROLL for (int i = 0; i < 2; ++i) t10[i] = quad_max(t10[i]);
+                    UNROLL for (int i = 0; i < 2; ++i) t10[i] = join_lanes<1, 2>(t10[i], [](float a, float b) { return max_nan(a, b); });
                 }
                 float highest1[2];
                 UNROLL for (int i = 0; i < 2; ++i) highest1[i] = max_nan(highest[i], t10[i]);
@@ -294,31 +294,31 @@ attention(const __grid_constant__ TensorMap K_map,
                 {
                     UNROLL for (int i = 0; i < 2; ++i) t18[i] = 0.0f;
                     UNROLL for (int i = 0; i < 64; ++i) t18[row_of<128>(i)] = t18[row_of<128>(i)] + p2[i];
-                    UNROLL for (int i = 0; i < 2; ++i) t18[i] = quad_sum(t18[i]);
+                    UNROLL for (int i = 0; i < 2; ++i) t18[i] = join_lanes<1, 2>(t18[i], [](float a, float b) { return a + b; });
                 }
                 UNROLL for (int i = 0; i < 2; ++i) l[i] = t17[i] + t18[i];
-#line 44 "04_attention.py"
+#line 44 "07_attention.py"
                 // o = o * alpha  # and here for o
                 products_wait<0>();
                 pin(o);
                 pin(p1);
-#line 43 "04_attention.py"
+#line 43 "07_attention.py"
                 // p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
                 UNROLL for (int i = 0; i < 64; i += 2) p1[i / 2] = pack_bf16(p2[i], p2[i + 1]);
-#line 42 "04_attention.py"
+#line 42 "07_attention.py"
                 // with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight behind it
                 if (lane == 0) barrier_arrive(v_empty + 8 * v_back.stage);  // v: give the stage back
                 v_back.next();
-#line 44 "04_attention.py"
+#line 44 "07_attention.py"
                 // o = o * alpha  # and here for o
                 UNROLL for (int i = 0; i < 64; ++i) o[i] = o[i] * alpha[row_of<128>(i)];
                 UNROLL for (int i = 0; i < 2; ++i) highest[i] = highest1[i];
             }
-#line 35 "04_attention.py"
+#line 35 "07_attention.py"
             // with q.drain() as qs:
             if (lane == 0) barrier_arrive(q_empty + 8 * q_back.stage);  // q: give the stage back
             q_back.next();
-#line 45 "04_attention.py"
+#line 45 "07_attention.py"
             // with v.drain() as vt: o = pk.mma_AB(p, vt, o)
             barrier_wait(v_full + 8 * v_drain.stage, v_drain.phase);
             const u32 vt1 = v + 32768 * v_drain.stage;
@@ -338,7 +338,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 mma_AB_bf16_registers_n128<1, 0>(o, p1[28], p1[29], p1[30], p1[31], matrix_b + 896);
                 products_commit();
             }
-#line 46 "04_attention.py"
+#line 46 "07_attention.py"
             // with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))
             barrier_wait(out_empty + 8 * out_fill.stage, out_fill.phase ^ 1);
             const u32 t19 = out + 32768 * out_fill.stage;
@@ -355,11 +355,11 @@ attention(const __grid_constant__ TensorMap K_map,
             products_wait<0>();
             pin(o);
             pin(p1);
-#line 45 "04_attention.py"
+#line 45 "07_attention.py"
             // with v.drain() as vt: o = pk.mma_AB(p, vt, o)
             if (lane == 0) barrier_arrive(v_empty + 8 * v_back.stage);  // v: give the stage back
             v_back.next();
-#line 46 "04_attention.py"
+#line 46 "07_attention.py"
             // with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))
             float t22[64];
             UNROLL for (int i = 0; i < 64; ++i) t22[i] = o[i] * inverse1[row_of<128>(i)];

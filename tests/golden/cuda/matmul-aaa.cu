@@ -22,11 +22,11 @@ matmul(const __grid_constant__ TensorMap A_map,
         fence_async();
     }
     __syncthreads();
-#line 16 "03_matmul.py"
+#line 16 "06_matmul.py"
     // tasks = pk.persistent(C.tiles(128, 256), order=pk.supergroup(8))
     const int t1 = ceil_div(C_n0, 128);
     const int t2 = ceil_div(C_n1, 256);
-#line 17 "03_matmul.py"
+#line 17 "06_matmul.py"
     // steps = pk.cdiv(A.cols, 64)
     const int steps = ceil_div(A_n1, 64);
     const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);
@@ -35,54 +35,54 @@ matmul(const __grid_constant__ TensorMap A_map,
         registers_down<40>();
         if (warp_of_block == 0 && lane == 0) {  // producer
             Turn<3> inputs_fill;
-#line 20 "03_matmul.py"
+#line 20 "06_matmul.py"
             // for row, col in tasks:
             NO_UNROLL for (int task = blockIdx.x; task < t1 * t2; task += gridDim.x) {
                 const int turn = task % (t1 * t2), band = turn / (8 * t2) * 8;
                 const int height = min(8, t1 - band), place = turn - band * t2;
                 const int row = band + place % height, col = place / height;
-#line 21 "03_matmul.py"
+#line 21 "06_matmul.py"
                 // for k in pk.range(steps):
                 NO_UNROLL for (int k = 0; k < steps; k += 1) {
-#line 22 "03_matmul.py"
+#line 22 "06_matmul.py"
                     // with inputs.fill() as s:  # waits until the stage is free, arms its barrier
                     barrier_wait(inputs_empty + 8 * inputs_fill.stage, inputs_fill.phase ^ 1);
                     const u32 a = inputs + 49152 * inputs_fill.stage, b = inputs + 49152 * inputs_fill.stage + 16384;
                     const u32 a_full = inputs_full + 8 * inputs_fill.stage;
                     barrier_arrive_expect(a_full, 49152);
                     inputs_fill.next();
-#line 23 "03_matmul.py"
+#line 23 "06_matmul.py"
                     // pk.load_async(s.a, A[row, k])
                     copy_box(a, A_map, a_full, k * 64, row * 128);
-#line 24 "03_matmul.py"
+#line 24 "06_matmul.py"
                     // pk.load_async(s.b, B[col, k])
                     copy_box(b, B_map, a_full, k * 64, col * 256);
-#line 22 "03_matmul.py"
+#line 22 "06_matmul.py"
                     // with inputs.fill() as s:  # waits until the stage is free, arms its barrier
                 }
             }
         }
         if (warp_of_block == 1 && lane == 0) {  // storer
             Turn<1> outputs_drain, outputs_back;
-#line 36 "03_matmul.py"
+#line 36 "06_matmul.py"
             // for row, col in tasks:
             NO_UNROLL for (int task = blockIdx.x; task < t1 * t2; task += gridDim.x) {
                 const int turn = task % (t1 * t2), band = turn / (8 * t2) * 8;
                 const int height = min(8, t1 - band), place = turn - band * t2;
                 const int row1 = band + place % height, col1 = place / height;
-#line 37 "03_matmul.py"
+#line 37 "06_matmul.py"
                 // with outputs.drain() as s:
                 barrier_wait(outputs_full + 8 * outputs_drain.stage, outputs_drain.phase);
                 const u32 c = outputs + 65536 * outputs_drain.stage;
                 outputs_drain.next();
-#line 38 "03_matmul.py"
+#line 38 "06_matmul.py"
                 // pk.store_async(C[row, col], s.c)
                 store_box(C_map, c, col1 * 256, row1 * 128);
                 store_box(C_map, c + 16384, col1 * 256 + 64, row1 * 128);
                 store_box(C_map, c + 32768, col1 * 256 + 128, row1 * 128);
                 store_box(C_map, c + 49152, col1 * 256 + 192, row1 * 128);
                 stores_commit();
-#line 37 "03_matmul.py"
+#line 37 "06_matmul.py"
                 // with outputs.drain() as s:
                 stores_wait_read();
                 barrier_arrive(outputs_empty + 8 * outputs_back.stage);  // outputs: give the stage back
@@ -97,23 +97,23 @@ matmul(const __grid_constant__ TensorMap A_map,
         Turn<3> inputs_drain, inputs_back;
         int inputs_held = 0;
         Turn<1> outputs_fill;
-#line 27 "03_matmul.py"
+#line 27 "06_matmul.py"
         // for row, col in tasks:
         NO_UNROLL for (int task = blockIdx.x; task < t1 * t2; task += gridDim.x) {
-#line 28 "03_matmul.py"
+#line 28 "06_matmul.py"
             // acc = pk.zeros(f32, 64, 256)
             float acc[128];
             UNROLL for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
-#line 29 "03_matmul.py"
+#line 29 "06_matmul.py"
             // for k in pk.range(steps):
             NO_UNROLL for (int k1 = 0; k1 < steps; k1 += 1) {
-#line 30 "03_matmul.py"
+#line 30 "06_matmul.py"
                 // with inputs.drain() as s:  # waits until the stage is full, frees it afterwards
                 barrier_wait(inputs_full + 8 * inputs_drain.stage, inputs_drain.phase);
                 const u32 a1 = inputs + 49152 * inputs_drain.stage, b1 = inputs + 49152 * inputs_drain.stage + 16384;
                 ++inputs_held;
                 inputs_drain.next();
-#line 31 "03_matmul.py"
+#line 31 "06_matmul.py"
                 // acc = pk.mma_ABt(s.a.tiles(64, 64)[w], s.b, acc)
                 {
                     products_fence();
@@ -126,29 +126,29 @@ matmul(const __grid_constant__ TensorMap A_map,
                     products_commit();
                 }
                 products_wait<1>();
-#line 30 "03_matmul.py"
+#line 30 "06_matmul.py"
                 // with inputs.drain() as s:  # waits until the stage is full, frees it afterwards
                 if (inputs_held > 1) { if (lane == 0) barrier_arrive(inputs_empty + 8 * inputs_back.stage); --inputs_held; inputs_back.next(); }  // inputs: give a stage back
             }
-#line 32 "03_matmul.py"
+#line 32 "06_matmul.py"
             // with outputs.fill() as s:
             barrier_wait(outputs_empty + 8 * outputs_fill.stage, outputs_fill.phase ^ 1);
             const u32 c1 = outputs + 65536 * outputs_fill.stage;
             const u32 c1_full = outputs_full + 8 * outputs_fill.stage;
             outputs_fill.next();
-#line 33 "03_matmul.py"
+#line 33 "06_matmul.py"
             // pk.store(s.c.tiles(64, 256)[w], acc.to(bf16))
             products_wait<0>();
             pin(acc);
-#line 30 "03_matmul.py"
+#line 30 "06_matmul.py"
             // with inputs.drain() as s:  # waits until the stage is full, frees it afterwards
             if (inputs_held > 0) { if (lane == 0) barrier_arrive(inputs_empty + 8 * inputs_back.stage); --inputs_held; inputs_back.next(); }  // inputs: give a stage back
-#line 33 "03_matmul.py"
+#line 33 "06_matmul.py"
             // pk.store(s.c.tiles(64, 256)[w], acc.to(bf16))
             u32 t3[64];
             UNROLL for (int i = 0; i < 128; i += 2) t3[i / 2] = pack_bf16(acc[i], acc[i + 1]);
             UNROLL for (int i = 0; i < 16; ++i) store_matrix(c1 + w * 8192 + shared_at<128>((i / 16 * 4 + warp) * 16 + lane % 16, i % 16 * 32 + lane / 16 * 16, 16384), t3[4 * i + 0], t3[4 * i + 1], t3[4 * i + 2], t3[4 * i + 3]);
-#line 32 "03_matmul.py"
+#line 32 "06_matmul.py"
             // with outputs.fill() as s:
             fence_async();
             __syncwarp();

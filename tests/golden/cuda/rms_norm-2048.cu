@@ -20,9 +20,7 @@ rms_norm_rows(int x_n0,
     // gain = pk.load(weight, cols=n)  # before x, so that both are on their way at once
     u32 gain[32];
     UNROLL for (int i = 0; i < 64; i += 8) {
-        const int at_row = 0;
-        const bool inside = at_row >= 0 && at_row < 1;
-        load_chunk<8, true>(gain, i, weight + (inside ? at_row * (i64)0 : 0), vector_at<8, 32>(i, thread), inside ? min(weight_n0, 0 + 2048) : 0, 0x0u);
+        load_chunk<8, true>(gain, i, weight, vector_at<8, 32>(i, thread), min(weight_n0, 2048), 0x0u);
     }
 #line 36 "rms_norm.py"
     // t = pk.load(x[block * rows + w], cols=n).to(f32)
@@ -30,7 +28,7 @@ rms_norm_rows(int x_n0,
     UNROLL for (int i = 0; i < 64; i += 8) {
         const int at_row = ((block * 4) + w);
         const bool inside = at_row >= 0 && at_row < x_n0;
-        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(2048, 0 + 2048) : 0, 0x0u);
+        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(2048, 2048) : 0, 0x0u);
     }
     float t[64];
     UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[(i) / 2], i);
@@ -40,7 +38,7 @@ rms_norm_rows(int x_n0,
     UNROLL for (int i = 0; i < 64; ++i) t2[i] = t[i] * t[i];
     float t3 = 0.0f;
     UNROLL for (int i = 0; i < 64; ++i) t3 = t3 + t2[i];
-    t3 = warp_sum(t3);
+    t3 = join_lanes<1, 16>(t3, [](float a, float b) { return a + b; });
     const float scale = rsqrt_fast(((t3 / 2048.0f) + 9.999999974752427e-07f));
 #line 38 "rms_norm.py"
     // pk.store(y[block * rows + w], (t * scale * gain.to(f32)).to(y.dtype))
@@ -55,6 +53,6 @@ rms_norm_rows(int x_n0,
     UNROLL for (int i = 0; i < 64; i += 8) {
         const int at_row = ((block * 4) + w);
         const bool inside = at_row >= 0 && at_row < y_n0;
-        store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 0 + 2048) : 0);
+        store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 2048) : 0);
     }
 }

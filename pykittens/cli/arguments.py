@@ -1,0 +1,218 @@
+"""A kernel and its arguments from the command line: FILE --kernel K --arg A=bf16[512,512] --constant n=2.
+
+FILE:K names a kernel, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import ArgumentError, KernelError, Loc
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.types.dtypes import DTYPES
+
+_ARRAY = re.compile(r"(\w+)\s*\[([\d\s,_]*)\]")
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kernel and what to compile it for: `kernel.compile(*args, arch=…, **constants)`.
+
+    Arrays are of zeros: what is compiled depends on dtypes, ranks, alignment and static extents only.
+    """
+
+    kernel: KernelFunction
+    args: tuple[Any, ...]
+    constants: dict[str, Any]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add FILE, --kernel, --arg and --constant to the parser of a command."""
+    parser.add_argument("file", metavar="FILE", help="a Python file with a kernel, or FILE:KERNEL")
+    parser.add_argument("--kernel", metavar="K", help="its name, where the file has several")
+    parser.add_argument(
+        "--arg",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an argument: an array as dtype[shape], A=bf16[512,512], or a number, eps=1e-6",
+    )
+    parser.add_argument(
+        "--constant",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a keyword constant: causal=True, dtype=f16, order='row'",
+    )
+
+
+def request(parsed: argparse.Namespace) -> Request:
+    """The kernel and the arguments that the options of `add` name."""
+    file, name = file_and_kernel(parsed.file, parsed.kernel)
+    kernel = find_kernel(load(file), name)
+    values = {n: argument(n, text) for n, text in _pairs("--arg", parsed.arg).items()}
+    constants = {n: constant(n, text) for n, text in _pairs("--constant", parsed.constant).items()}
+    _check_names("--arg", kernel, values, kernel.parameters.positional)
+    _check_names("--constant", kernel, constants, tuple(kernel.parameters.constants))
+    if missing := [n for n in kernel.parameters.positional if n not in values]:
+        raise ArgumentError(
+            f"{kernel.parameters.name}: `{missing[0]}` is missing",
+            loc=kernel.parameters.loc,
+            help=" ".join(f"--arg {n}=DTYPE[SHAPE]" for n in missing)
+            + ", or a number where it is one",
+        )
+    return Request(kernel, tuple(values[n] for n in kernel.parameters.positional), constants)
+
+
+def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
+    """FILE or FILE:KERNEL, and the kernel named apart, as a file and a kernel."""
+    path, colon, name = file.rpartition(":")
+    if not colon or not name.isidentifier():
+        return file, kernel
+    if kernel not in (None, name):
+        raise ArgumentError(f"{file} names the kernel `{name}`, and --kernel names `{kernel}`")
+    return path, name
+
+
+def load(file: str) -> ModuleType:
+    """The module of a Python file; its folder can be imported from, as when Python runs the file."""
+    path = Path(file).resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise ArgumentError(f"{file} is no Python file", help="name a file that ends in .py")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(path.stem)
+    sys.path.insert(0, str(path.parent))
+    sys.modules[path.stem] = module  # dataclasses and pickle look a class's module up
+    try:
+        spec.loader.exec_module(module)
+    except KernelError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"{file} cannot be loaded: {type(error).__name__}: {error}", loc=_place(error, path)
+        ) from error
+    finally:
+        sys.path.remove(str(path.parent))
+        if before is not None:
+            sys.modules[path.stem] = before
+    return module
+
+
+def find_kernel(module: ModuleType, name: str | None) -> KernelFunction:
+    """The kernel of this name, or the only one that the module itself defines."""
+    found = {n: v for n, v in vars(module).items() if isinstance(v, KernelFunction)}
+    own = {n: k for n, k in found.items() if k.parameters.loc.file == module.__file__}
+    if name is None and len(own) == 1:
+        return next(iter(own.values()))
+    if name is not None and name in found:
+        return found[name]
+    names = ", ".join(own or found)
+    if not names:
+        raise ArgumentError(
+            f"{module.__file__} has no kernel", help="a kernel is a function marked @pk.kernel"
+        )
+    if name is None:
+        raise ArgumentError(f"{module.__file__} has several kernels: {names}", help="--kernel NAME")
+    raise ArgumentError(f"{module.__file__} has no kernel `{name}`", help=f"it has {names}")
+
+
+def argument(name: str, text: str) -> Any:
+    """The array of zeros, or the number, that the text of an --arg stands for."""
+    if match := _ARRAY.fullmatch(text.strip()):
+        dtype, extents = match[1], [e for e in match[2].split(",") if e.strip()]
+        if dtype not in DTYPES:
+            raise ArgumentError(
+                f"--arg {name}: there is no dtype `{dtype}`", help=f"there are {', '.join(DTYPES)}"
+            )
+        shape = tuple(int(e) for e in extents)
+        try:
+            return np.zeros(shape, DTYPES[dtype].numpy)
+        except (MemoryError, ValueError) as error:
+            raise ArgumentError(f"--arg {name}={text}: {error}") from None
+    value = _literal(text)
+    if not isinstance(value, bool | int | float):
+        raise ArgumentError(
+            f"--arg {name}: `{text}` is neither an array nor a number",
+            help=f"an array is DTYPE[SHAPE], such as {name}=bf16[512,512]; a number, {name}=1e-6",
+        )
+    return value
+
+
+def constant(name: str, text: str) -> Any:
+    """The dtype or Python literal that the text of a --constant stands for."""
+    if text.strip() in DTYPES:
+        return DTYPES[text.strip()]
+    value = _literal(text)
+    if value is Ellipsis:
+        raise ArgumentError(
+            f"--constant {name}: `{text}` is neither a Python literal nor a dtype",
+            help=f"a text stands in quotes: --constant \"{name}='{text}'\"",
+        )
+    return value
+
+
+def _literal(text: str) -> Any:
+    """A Python literal, true or false in any case; Ellipsis where the text is none."""
+    if text.strip().lower() in _WORDS:
+        return _WORDS[text.strip().lower()]
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return Ellipsis
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise ArgumentError(f"{option} {text}: a name, `=` and a value are expected")
+        if name.strip() in pairs:
+            raise ArgumentError(f"{option} {name.strip()} is given twice")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _check_names(
+    option: str, kernel: KernelFunction, given: dict[str, Any], known: tuple[str, ...]
+) -> None:
+    for name in given:
+        if name not in known:
+            p = kernel.parameters
+            other = "--constant" if option == "--arg" else "--arg"
+            elsewhere = name in p.constants or name in p.positional
+            raise ArgumentError(
+                f"{option} {name}: {p.name} takes no such " + option.removeprefix("--"),
+                loc=p.loc,
+                help=f"it is given with {other}"
+                if elsewhere
+                else f"it takes {', '.join(known) or 'none'}",
+            )
+
+
+def _place(error: Exception, path: Path) -> Loc | None:
+    """The innermost line of the file itself on the way to an error."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return Loc(str(path), error.lineno or 1, "<module>")
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_filename == str(path):
+            found = Loc(str(path), trace.tb_lineno, code.co_name, code, trace.tb_lasti)
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,93 @@
+"""`pykittens show`: what a kernel becomes, from its IR to machine code, and pictures of layouts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pykittens.cli import arguments
+from pykittens.cli.arguments import Request
+from pykittens.errors import ArgumentError
+from pykittens.ir.text import text
+from pykittens.pictures.picture import picture
+from pykittens.runtime.arguments import check
+from pykittens.runtime.compiled import Compiled
+from pykittens.runtime.kernel import DEFAULT_ARCH
+from pykittens.targets.target import TARGETS
+from pykittens.types.text import parse
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "show", help="show what a kernel becomes, or where the elements of a tile lie"
+    )
+    whats = parser.add_subparsers(title="what to show", metavar="what", required=True)
+    for name, (help, make) in SHOWN.items():
+        what = whats.add_parser(name, help=help, description=f"Print {help}.")
+        arguments.add(what)
+        what.add_argument(
+            "--arch", default=DEFAULT_ARCH, help=f"one of {', '.join(TARGETS)}; {DEFAULT_ARCH}"
+        )
+        what.set_defaults(run=_of_kernel, make=make)
+        _add_output(what)
+    layout = whats.add_parser("layout", help="a picture of a type: who holds which element")
+    layout.add_argument("type", metavar="TYPE", help="such as 'rt<bf16, 64x64>'")
+    layout.add_argument("--warps", type=int, default=4, help="warps of the group, 4 if not said")
+    layout.set_defaults(run=_layout)
+    _add_output(layout)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+
+
+def _of_kernel(parsed: argparse.Namespace) -> int:
+    make: Callable[[Request, str], str] = parsed.make
+    return _write(make(arguments.request(parsed), parsed.arch), parsed.output)
+
+
+def _layout(parsed: argparse.Namespace) -> int:
+    return _write(picture(parse(parsed.type), parsed.warps), parsed.output)
+
+
+def _ir(request: Request, arch: str) -> str:
+    """The recorded kernel; it is the same for all architectures."""
+    kernel = request.kernel
+    return text(kernel.record(check(kernel.parameters, request.args, request.constants)))
+
+
+def _source(request: Request, arch: str) -> str:
+    return request.kernel.source(*request.args, arch=arch, **request.constants)
+
+
+def _compiled(request: Request, arch: str) -> Compiled:
+    return request.kernel.compile(*request.args, arch=arch, **request.constants)
+
+
+SHOWN: dict[str, tuple[str, Callable[[Request, str], str]]] = {
+    "ir": ("the recorded kernel", _ir),
+    "source": ("the CUDA C++", _source),
+    "ptx": ("the PTX", lambda request, arch: _compiled(request, arch).ptx),
+    "sass": ("the disassembled machine code", lambda request, arch: _compiled(request, arch).sass),
+    "resources": (
+        "registers, spills and shared memory",
+        lambda request, arch: str(_compiled(request, arch).resources),
+    ),
+}
+
+
+def _write(shown: str, output: str | None) -> int:
+    """Print a text, or write it to a file, with one line end behind it."""
+    shown = shown.rstrip("\n") + "\n"
+    if output is None:
+        sys.stdout.write(shown)
+        return 0
+    try:
+        Path(output).write_text(shown, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ArgumentError(f"{output} cannot be written: {error.strerror}") from None
+    return 0

@@ -1,0 +1,210 @@
+"""Attention: O = softmax(Q K^T / sqrt(d)) V, where causal each query sees the keys up to its own place only.
+
+A block takes some queries and goes through the keys in blocks, from the last to the first. With s = Q K^T of one
+block of keys, it keeps for each query the maximum m so far, the sum l of the weights and the weighted sum o of V:
+
+    m' = max(m, max s)    alpha = exp((m - m') / sqrt(d))    p = exp((s - m') / sqrt(d))
+    l' = alpha l + sum p    o' = alpha o + p V        and in the end O = o / l
+
+Source: Dao et al., "FlashAttention", 2022; the product with V of one step runs while the scores of the next are
+normalised, as in Shah et al., "FlashAttention-3", 2024.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import pykittens as pk
+from pykittens.errors import ArgumentError
+from pykittens.kernels.core import Limits, check_floats, empty, entry, first_that_fits, limits_of
+
+
+def reference(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+    """The same in float64."""
+    wide_q, wide_k, wide_v = (x.astype(np.float64) for x in (q, k, v))
+    s = wide_q @ wide_k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    if causal:
+        s = np.where(np.tri(s.shape[-1], dtype=bool), s, -np.inf)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ wide_v
+
+
+@dataclass(frozen=True)
+class Config:
+    """The work of a block.
+
+    rows: queries, shared by `consumers` warpgroups. keys: keys and values of a stage, `stages` of which are in flight.
+    out_cols: most columns of the output's one stage. widest: the largest d there are registers for. warpgroups: for
+    targets whose warpgroups multiply together, else for those whose warps multiply alone.
+    """
+
+    rows: int
+    keys: int
+    stages: int
+    consumers: int
+    out_cols: int
+    widest: int
+    warpgroups: bool
+
+    def columns_at_once(self, d: int) -> int:
+        """Columns of the output's stage: all of d, or equal parts of it."""
+        return d if d <= self.out_cols else gcd(d, self.out_cols)
+
+    def shared_bytes(self, d: int) -> int:
+        """Shared memory of a block: queries, keys, values, output, and two barriers for each stage."""
+        queries, output = 2 * self.rows * d, 2 * self.rows * self.columns_at_once(d)
+        stage = -(-2 * self.keys * d // 1024) * 1024  # stages start at multiples of 1024
+        return queries + output + 2 * self.stages * stage + 16 * (2 * self.stages + 2)
+
+
+# For each d the first that is wide enough and fits. A lane keeps its part of s, p and o in registers. Where warpgroups
+# trade none, a lane of ten warps has 168: so d > 64 goes with fewer keys at a time, and d > 128 with one warpgroup.
+CONFIGS = (
+    # sm_90a: 227 KiB.
+    Config(192, 128, stages=2, consumers=3, out_cols=64, widest=64, warpgroups=True),
+    Config(128, 128, stages=2, consumers=2, out_cols=128, widest=128, warpgroups=True),
+    Config(128, 64, stages=2, consumers=2, out_cols=64, widest=256, warpgroups=True),
+    # sm_80, and newer cards without a target of their own: 163 KiB. The first fits sm_89, too.
+    Config(128, 64, stages=3, consumers=2, out_cols=64, widest=64, warpgroups=False),
+    Config(128, 48, stages=3, consumers=2, out_cols=64, widest=128, warpgroups=False),
+    Config(64, 48, stages=2, consumers=1, out_cols=64, widest=256, warpgroups=False),
+    # sm_89 and sm_86: 99 KiB.
+    Config(128, 48, stages=2, consumers=2, out_cols=64, widest=128, warpgroups=False),
+    Config(64, 32, stages=2, consumers=1, out_cols=16, widest=256, warpgroups=False),
+)
+
+
+@pk.kernel
+def attention_blocks(Q, K, V, O, *, causal, config):  # type: ignore[no-untyped-def]
+    """O = softmax(Q K^T / sqrt(d)) V; persistent blocks, rings of keys and values."""
+    pk.require(Q.shape == K.shape == V.shape == O.shape, "q, k, v and out must have one shape")
+    batch, heads, n, d = Q.shape
+    d, dtype = pk.static(d), Q.dtype
+    rows, keys, own = config.rows, config.keys, config.rows // config.consumers
+    out_cols = config.columns_at_once(d)
+    parts, scale, blocks = d // out_cols, pk.log2e / d**0.5, pk.cdiv(n, rows)
+    q_ring = pk.pipeline(1, pk.st(dtype, rows, d))
+    k_ring, v_ring = (pk.pipeline(config.stages, pk.st(dtype, keys, d)) for _ in range(2))
+    out = pk.pipeline(1, pk.st(dtype, rows, out_cols))
+    order = pk.longest_first if causal else pk.row_major
+    tasks: Any = pk.persistent((batch, heads, blocks), order=order)
+
+    def last(block: Any) -> Any:  # key blocks run from here down to 0
+        return pk.cdiv(pk.minimum((block + 1) * rows, n) if causal else n, keys) - 1
+
+    def products(queries: Any, p: Any, o: Any) -> Any:
+        """The scores of the next block of keys, and behind them o + p V of the block before, both in flight."""
+        with k_ring.drain() as t:
+            s = pk.mma_ABt(queries, t)
+        with v_ring.drain() as t:
+            o = pk.mma_AB(p, t, o)
+        return s, o
+
+    with pk.producer():
+        for b, h, block in tasks:
+            with k_ring.fill() as t:
+                pk.load_async(t, K[b, h, last(block)])
+            with q_ring.fill() as t:
+                pk.load_async(t, Q[b, h, block])
+            for j in pk.range(last(block), 0, -1):
+                with k_ring.fill() as t:
+                    pk.load_async(t, K[b, h, j - 1])
+                with v_ring.fill() as t:
+                    pk.load_async(t, V[b, h, j])
+            with v_ring.fill() as t:
+                pk.load_async(t, V[b, h, 0])
+
+    with pk.consumers(config.consumers) as w:
+        for b, h, block in tasks:
+            row = block * rows + w * own
+            # Below `cut` no block holds a key that is behind a query's own place, or behind the last.
+            cut = block * rows // keys if causal else last(block)
+            with q_ring.drain() as t:
+                queries, o = t.tiles(own, d)[w], pk.zeros(pk.f32, own, d)
+                with k_ring.drain() as t:
+                    s = pk.mma_ABt(queries, t)
+                s = pk.mask(s, row=row, col=last(block) * keys, cols=n, causal=causal)
+                p, m, l, _ = pk.online_softmax(s, scale, to=dtype)
+                if causal and keys % rows:  # else the last block is the only one to mask
+                    for j in pk.range(last(block) - 1, cut - 1, -1):
+                        s, o = products(queries, p, o)
+                        s = pk.mask(s, row=row, col=j * keys, cols=n, causal=True)
+                        p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=dtype)
+                        o = o * alpha
+                for _ in pk.range(cut):
+                    s, o = products(queries, p, o)
+                    p, m, l, alpha = pk.online_softmax(
+                        s, scale, m, l, to=dtype
+                    )  # waits for s alone
+                    o = o * alpha  # and here for o
+            with v_ring.drain() as t:
+                o = pk.mma_AB(p, t, o)
+            o = pk.normalize(o, l).to(dtype)
+            for part in range(parts):
+                with out.fill() as t:
+                    piece = o[:, part * out_cols : (part + 1) * out_cols]
+                    pk.store(t.tiles(own, out_cols)[w], piece)
+
+    with pk.storer():
+        for b, h, block in tasks:
+            for part in range(parts):
+                with out.drain() as t:
+                    pk.store_async(O[b, h, block, part], t)
+
+
+CASES = (
+    {"batch": 16, "heads": 16, "length": 3072, "d": 128, "causal": False},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 128, "causal": True},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 64, "causal": False},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 64, "causal": True},
+    {"batch": 2, "heads": 3, "length": 1000, "d": 256, "causal": True},
+    {"batch": 1, "heads": 2, "length": 200, "d": 64, "causal": False},
+    {"batch": 1, "heads": 2, "length": 300, "d": 48, "causal": True},
+)
+
+
+def inputs(
+    rng: np.random.Generator, batch: int, heads: int, length: int, d: int, causal: bool
+) -> dict[str, Any]:
+    """Random normal q, k and v in bf16."""
+    shape = (batch, heads, length, d)
+    tensors = {x: rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for x in ("q", "k", "v")}
+    return {**tensors, "causal": causal}
+
+
+@functools.cache
+def config_for(d: int, limits: Limits) -> Config:
+    """The configuration for heads of d elements on a GPU of these limits."""
+    able = [c for c in CONFIGS if c.warpgroups == limits.warpgroups and d <= c.widest]
+    return first_that_fits("attention", [(c, c.shared_bytes(d)) for c in able], limits)
+
+
+@entry(kernel=attention_blocks, reference=reference, cases=CASES, inputs=inputs)
+def attention(
+    q: Any, k: Any, v: Any, out: Any = None, *, causal: bool = False, config: Config | None = None
+) -> Any:
+    """softmax(q k^T / sqrt(d)) v along the keys; where causal, query i sees the keys up to i.
+
+    q, k, v: (batch, heads, length, d) of one shape, all bf16 or all f16, NumPy or PyTorch; d is a multiple of 16 up to
+    256. The result has their shape and dtype; it is written to `out` where given. Sums are in f32, the weights are
+    rounded to the dtype before they meet v. `config` is one of CONFIGS; if None, the one for d and the GPU of `q`.
+    """
+    given = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
+    check_floats("attention", rank=4, **given)
+    d = q.shape[3]
+    if d % 16 or not 16 <= d <= 256:
+        raise ArgumentError(
+            f"attention: d, the last extent, must be a multiple of 16 from 16 to 256, not {d}",
+            help="pad q, k and v with columns of zeros, and multiply q by sqrt(padded d / d)",
+        )
+    if out is None:
+        out = empty(q, q.shape)
+    chosen = config or config_for(d, limits_of(q))
+    attention_blocks(q, k, v, out, causal=bool(causal), config=chosen)
+    return out

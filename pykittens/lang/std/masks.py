@@ -1,0 +1,61 @@
+"""Tiles of which a part is another value. Rows and columns are those of the tile; bounds may be run-time ints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykittens.ir.values import RegTile
+from pykittens.lang.std.operands import check_position, check_tile, check_together
+from pykittens.ops.compare import where
+from pykittens.ops.core import composed
+from pykittens.ops.making import col_index, row_index
+
+
+@composed
+def tril(tile: RegTile, diagonal: Any = 0, fill: Any = 0) -> Any:
+    """The tile with `fill` above a diagonal, that is where column > row + `diagonal`."""
+    _check(tile, "diagonal", diagonal, "fill", fill)
+    rows, cols = row_index(tile.rows), col_index(tile.cols)
+    return where(cols <= rows + diagonal, tile, fill)
+
+
+@composed
+def triu(tile: RegTile, diagonal: Any = 0, fill: Any = 0) -> Any:
+    """The tile with `fill` below a diagonal, that is where column < row + `diagonal`."""
+    _check(tile, "diagonal", diagonal, "fill", fill)
+    rows, cols = row_index(tile.rows), col_index(tile.cols)
+    return where(cols >= rows + diagonal, tile, fill)
+
+
+@composed
+def left_fill(tile: RegTile, col: Any, value: Any) -> Any:
+    """The tile with `value` in the columns left of `col`."""
+    _check(tile, "col", col, "value", value)
+    return where(col_index(tile.cols) >= col, tile, value)
+
+
+@composed
+def right_fill(tile: RegTile, col: Any, value: Any) -> Any:
+    """The tile with `value` in column `col` and those right of it."""
+    _check(tile, "col", col, "value", value)
+    return where(col_index(tile.cols) < col, tile, value)
+
+
+@composed
+def upper_fill(tile: RegTile, row: Any, value: Any) -> Any:
+    """The tile with `value` in the rows above `row`."""
+    _check(tile, "row", row, "value", value)
+    return where(row_index(tile.rows) >= row, tile, value)
+
+
+@composed
+def lower_fill(tile: RegTile, row: Any, value: Any) -> Any:
+    """The tile with `value` in row `row` and those below it."""
+    _check(tile, "row", row, "value", value)
+    return where(row_index(tile.rows) < row, tile, value)
+
+
+def _check(tile: Any, bound: str, position: Any, name: str, value: Any) -> None:
+    check_tile("tile", tile)
+    check_position(bound, position, tile)
+    check_together(tile=tile, **{name: value})

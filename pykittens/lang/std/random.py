@@ -1,0 +1,24 @@
+"""Random numbers of random bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykittens.ir.op import Mismatch
+from pykittens.ir.values import describe
+from pykittens.ops.bits import bitwise_and, shift_right
+from pykittens.ops.convert import to
+from pykittens.ops.core import composed
+from pykittens.ops.map import Registers
+from pykittens.types.dtypes import f32, int32
+
+
+@composed
+def uniform(bits: Any) -> Any:
+    """f32 numbers in [0, 1) of int32 bits: the upper 24 bits as a fraction, 2**-24 apart."""
+    if not isinstance(bits, Registers) or bits.dtype != int32:
+        raise Mismatch(
+            f"`bits` must be int32 in registers, not {describe(bits)}",
+            help="pk.random_bits(...) makes some",
+        )
+    return to(bitwise_and(shift_right(bits, 8), 0xFFFFFF), f32) * 2.0**-24

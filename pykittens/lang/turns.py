@@ -1,0 +1,39 @@
+"""The groups of a role one after another."""
+
+from __future__ import annotations
+
+from pykittens.errors import LanguageError, Loc
+from pykittens.ir.build import current
+from pykittens.ir.nodes import Shared
+from pykittens.ir.op import called
+from pykittens.ir.values import Turns
+from pykittens.ops.semaphore import pass_turn, take_turn
+from pykittens.types.tiles import TURNS
+
+
+class in_turn:  # noqa: N801  (a word of the language)
+    """`with pk.in_turn():` the groups of the role run this one after another: group 0, then 1, and in a ring again.
+
+    Each pass of a loop round it is a turn, so every group makes as many. Two such blocks have nothing to do with
+    one another. What a group left behind is seen by the next.
+    """
+
+    @called("pk.in_turn")
+    def __init__(self) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        builder = current("in_turn")
+        if builder.role is None:
+            raise LanguageError(
+                "pk.in_turn: stands in a role, whose groups it puts in an order",
+                help="pk.consumers(n), pk.warpgroups(n) and pk.warps(n) have n groups",
+            )
+        self.turns = Turns(TURNS(builder.role.groups, builder.role.warps), "turns", Loc.here())
+        self.group = builder.role.index if builder.role.index is not None else 0
+        builder.kernel.shared.append(Shared(self.turns, None, self.turns.loc))
+        take_turn(self.turns, self.group)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            pass_turn(self.turns, self.group)

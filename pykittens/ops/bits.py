@@ -1,0 +1,69 @@
+"""Operations on the bits of integers, negative ones in two's complement. All wrap, those of scalars, too.
+
+On bools `&`, `|`, `^` and `~` are the logical operations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pykittens.ir.op import ScalarMeaning
+from pykittens.ops.core import op
+from pykittens.ops.map import INT, MAP, Operand
+
+_HINT = "bits are those of integers and bools: `.to(pk.int32)`, or a comparison"
+
+
+def _bitwise(function: Any, c: str, kinds: tuple[str, ...] = ("int", "bool")) -> ScalarMeaning:
+    return ScalarMeaning(function, c, kinds=kinds, hint=_HINT, wraps=True)
+
+
+def _inverted(a: Any) -> Any:
+    return not a if isinstance(a, bool) else ~a
+
+
+def _shifted_left(a: Any, n: Any) -> Any:
+    if not isinstance(a, np.ndarray):
+        return a << n if 0 <= n < 64 else 0
+    inside = (n >= 0) & (n < 8 * a.dtype.itemsize)
+    return np.where(inside, a << np.where(inside, n, 0), 0)
+
+
+def _shifted_right(a: Any, n: Any) -> Any:
+    if not isinstance(a, np.ndarray):
+        return a >> (n if 0 <= n < 64 else 63)
+    last = 8 * a.dtype.itemsize - 1
+    return a >> np.where((n >= 0) & (n <= last), n, last)
+
+
+@op(family=MAP, scalar=_bitwise(lambda a, b: a & b, "{0} & {1}"), operator="&")
+def bitwise_and(a: Operand, b: Operand) -> Any:
+    """The bits that are set in both; of bools whether both hold."""
+
+
+@op(family=MAP, scalar=_bitwise(lambda a, b: a | b, "{0} | {1}"), operator="|")
+def bitwise_or(a: Operand, b: Operand) -> Any:
+    """The bits that are set in one or both; of bools whether one of them holds."""
+
+
+@op(family=MAP, scalar=_bitwise(lambda a, b: a ^ b, "{0} ^ {1}"), operator="^")
+def bitwise_xor(a: Operand, b: Operand) -> Any:
+    """The bits that are set in exactly one; of bools whether exactly one of them holds."""
+
+
+@op(family=MAP, scalar=_bitwise(_inverted, "inverted({0})"), operator="~")
+def bitwise_not(a: Operand) -> Any:
+    """The bits that are not set; of bools whether it does not hold."""
+
+
+@op(family=MAP, scalar=_bitwise(_shifted_left, "shift_left({0}, {1})", INT), operator="<<")
+def shift_left(a: Operand, n: Operand) -> Any:
+    """a with its bits n places higher; 0 where n is below 0 or not below the number of bits (as PTX `shl`)."""
+
+
+@op(family=MAP, scalar=_bitwise(_shifted_right, "shift_right({0}, {1})", INT), operator=">>")
+def shift_right(a: Operand, n: Operand) -> Any:
+    """a with its bits n places lower, filled with the sign, of uint8 with 0; where n is below 0 or not below the number
+    of bits, nothing else is left (as PTX `shr`)."""

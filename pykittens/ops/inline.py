@@ -1,0 +1,119 @@
+"""The way out: CUDA C++ of the user's own inside a kernel."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import BackendError
+from pykittens.ir.op import Effects, Mismatch
+from pykittens.ir.values import Scalar, describe
+from pykittens.ops.core import composed, op
+from pykittens.ops.map import Registers, RegisterType, check_registers, computed, together
+from pykittens.types.dtypes import OF_NUMPY, DType, converted
+from pykittens.types.tiles import with_dtype
+
+
+@composed
+def inline_cuda(
+    text: str,
+    *operands: Any,
+    like: Any = None,
+    dtype: DType | None = None,
+    numpy: Callable[..., Any] | None = None,
+) -> Any:
+    """The value of an expression of CUDA C++, `{0}`, `{1}`, ... standing for the operands, one for each element.
+
+    The result has the shape and, unless `dtype` is given, the element type of `like`. Operands are spread to that
+    shape, as those of `a + b`; narrow floats come as float, narrow integers as int, and the result is rounded to its
+    type. Without `like` the text is statements that every thread of the group runs, and its operands are scalars.
+    `numpy` does the same to arrays, for the emulator, which refuses the text without it. Braces of the text itself
+    are written twice.
+    """
+    if like is None:
+        return inline_cuda_statement(text, operands, numpy)
+    return inline_cuda_(text, operands, like, dtype, numpy)
+
+
+@op(shown="inline_cuda")
+def inline_cuda_(text: str, operands: Any, like: Any, dtype: Any, numpy: Any) -> Any:
+    """An expression of CUDA C++ for each element of a result that is like another value."""
+
+
+@op(effects=Effects(shows=True), shown="inline_cuda")
+def inline_cuda_statement(text: str, operands: Any, numpy: Any) -> None:
+    """Statements of CUDA C++ that every thread of the group runs."""
+
+
+@inline_cuda_.type
+def _inline_cuda_type(text: Any, operands: Any, like: Any, dtype: Any, numpy: Any) -> RegisterType:
+    _check(text, operands, numpy)
+    if not isinstance(like, Registers):
+        raise Mismatch(
+            f"`like` must be a register tile, a vector or a scalar, not {describe(like)}"
+        )
+    if dtype is not None and not isinstance(dtype, DType):
+        raise Mismatch(f"`dtype` must be a dtype such as pk.f32, not {describe(dtype)}")
+    named = {f"operands[{i}]": x for i, x in enumerate(operands)}
+    for name, x in named.items():
+        check_registers(name, x)
+    shape = together({"like": like, **named})
+    if shape.shape != like.type.shape:
+        raise Mismatch(f"`like` must have the shape of {shape} as the operands, not of {like.type}")
+    return with_dtype(like.type, dtype or like.dtype)
+
+
+@inline_cuda_statement.type
+def _inline_cuda_statement_type(text: Any, operands: Any, numpy: Any) -> None:
+    _check(text, operands, numpy)
+    for i, x in enumerate(operands):
+        check_registers(f"operands[{i}]", x)
+        if not isinstance(x, Scalar | int | float):
+            raise Mismatch(
+                f"`operands[{i}]` of a statement must be a scalar or a number, not {describe(x)}",
+                help="like=x makes the text an expression for each element of x",
+            )
+
+
+def _check(text: Any, operands: Any, numpy: Any) -> None:
+    if not isinstance(text, str):
+        raise Mismatch(f"`text` must be a string of CUDA C++, not {describe(text)}")
+    try:
+        fields = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+    except ValueError as error:
+        raise Mismatch(f"`text`: {error}", help="braces of the text are written twice") from None
+    if fields != {str(i) for i in range(len(operands))}:
+        raise Mismatch(
+            f"`text` has the places {', '.join(sorted(fields)) or 'none'} for {len(operands)} operands",
+            help="they are named {0}, {1}, ...; braces of the text itself are written twice",
+        )
+    if numpy is not None and not callable(numpy):
+        raise Mismatch(f"`numpy` must be a function, not {describe(numpy)}")
+
+
+def _meaning(numpy: Any) -> Any:
+    if numpy is None:
+        raise BackendError(
+            "inline_cuda: the emulator cannot run CUDA C++",
+            help="numpy=... says what it does to arrays",
+        )
+    return numpy
+
+
+@inline_cuda_.numpy
+def _inline_cuda_numpy(text: str, operands: Any, like: Any, dtype: Any, numpy: Any) -> Any:
+    meaning = _meaning(numpy)
+    wide = [computed([x])[0] for x in operands]
+    result = meaning(*wide)
+    if not isinstance(like, np.ndarray | np.generic):
+        return result
+    to = dtype or OF_NUMPY[like.dtype]
+    return converted(np.broadcast_to(np.asarray(result), np.shape(like)), to)[()]
+
+
+@inline_cuda_statement.numpy
+def _inline_cuda_statement_numpy(text: str, operands: Any, numpy: Any) -> None:
+    _meaning(numpy)(*operands)

@@ -1,0 +1,93 @@
+"""Random bits from a counter: an element's depend on its coordinates, not on tiles, warps or the order of work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pykittens.ir.values import Scalar
+from pykittens.ops.arguments import check_int32
+from pykittens.ops.core import op
+from pykittens.ops.making import check_cols, made_type, plain_type
+from pykittens.types.dtypes import int32
+from pykittens.types.tiles import RT, RV
+
+Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+
+
+def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Words, ...]:
+    """Four words for a counter of four words and a key of two: Philox4x32-10, element by element.
+
+    Source: Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
+    """
+    a, b, c, d = np.broadcast_arrays(*(np.asarray(w, np.uint32) for w in counter))
+    for turn in range(ROUNDS):
+        k0, k1 = (
+            np.uint32((k + turn * step) & 0xFFFFFFFF)
+            for k, step in zip(key, KEY_STEPS, strict=True)
+        )
+        first = a.astype(np.uint64) * np.uint64(MULTIPLIERS[0])
+        second = c.astype(np.uint64) * np.uint64(MULTIPLIERS[1])
+        a, b, c, d = (
+            _high(second) ^ b ^ k0,
+            second.astype(np.uint32),
+            _high(first) ^ d ^ k1,
+            first.astype(np.uint32),
+        )
+    return a, b, c, d
+
+
+def _high(product: Any) -> Words:
+    high: Words = (product >> np.uint64(32)).astype(np.uint32)
+    return high
+
+
+@op()
+def random_bits(
+    seed: Any,
+    row: Any,
+    col: Any,
+    *,
+    rows: int | None = None,
+    cols: int,
+    stream: Any = 0,
+    seed_high: Any = 0,
+) -> Any:
+    """An int32 tile of random bits; without `rows` a plain vector.
+
+    Those of the element at (row + r, col + c), both modulo 2**32, are word c' % 4 of Philox4x32-10 with the counter
+    (c' // 4, row + r, stream, 0) and the key (seed, seed_high), where c' = col + c.
+    """
+
+
+@random_bits.type
+def _random_bits_type(
+    seed: Any, row: Any, col: Any, rows: Any, cols: Any, stream: Any, seed_high: Any
+) -> RT | RV:
+    words = {"seed": seed, "row": row, "col": col, "stream": stream, "seed_high": seed_high}
+    for name, x in words.items():
+        wide = name == "seed" and (isinstance(x, int) or (isinstance(x, Scalar) and x.dtype.is_int))
+        way = "a seed of 64 bits is two words: seed=..., seed_high=..."
+        check_int32(name, x, way if wide else None)
+    if rows is None:
+        return plain_type(int32, "cols", cols)
+    check_cols("cols", cols)
+    return made_type(int32, rows, cols)
+
+
+@random_bits.numpy
+def _random_bits_numpy(
+    seed: int, row: int, col: int, rows: int | None, cols: int, stream: int, seed_high: int
+) -> Any:
+    word = 0xFFFFFFFF
+    r = (np.arange(rows or 1)[:, None] + row) & word
+    c = ((np.arange(cols) + col + 2**31) & word) - 2**31  # an int32, so that a quarter of it floors
+    counter = ((c // 4) & word, r, stream & word, 0)
+    quarters = np.stack(philox(counter, (seed & word, seed_high & word)))
+    bits = np.take_along_axis(quarters, np.broadcast_to(c % 4, r.shape[:1] + c.shape)[None], 0)[0]
+    return bits.view(np.int32) if rows is not None else bits[0].view(np.int32)

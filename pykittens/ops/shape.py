@@ -1,0 +1,257 @@
+"""Shape: parts of tiles and vectors, several made one, rows and columns, and vectors spread another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import AccessError
+from pykittens.ir.build import current
+from pykittens.ir.op import Mismatch
+from pykittens.ir.values import RegTile, RegVector, describe
+from pykittens.ops.arguments import check_index
+from pykittens.ops.core import op
+from pykittens.ops.making import check_rows, check_vector_length
+from pykittens.ops.map import loaded
+from pykittens.ops.memory import check_spread_length
+from pykittens.types.dtypes import int32
+from pykittens.types.tiles import RT, RV, Spread
+
+
+def _check_tile(tile: Any) -> None:
+    if not isinstance(tile, RegTile):
+        raise Mismatch(
+            f"`tile` must be a register tile, not {describe(tile)}", help=loaded(tile, "tile")
+        )
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+@op(operator="part")
+def part(x: Any, index: Any) -> Any:
+    """`tile[a:b, c:d]`, `tile[:, c:d]`, `vector[a:b]`: a part of a tile or of a plain vector.
+
+    Rows are multiples of 16 x the group's warps, columns of 16. A part of a tile moves nothing between lanes.
+    """
+
+
+def bounds(x: RegTile | RegVector, index: Any) -> list[tuple[int, int]]:
+    """Start and stop along each axis of what an index names; raises Mismatch where it names no part."""
+    extents, axes = (x.type.shape, ("rows", "columns"))
+    given = index if isinstance(index, tuple) else (index,)
+    spelt = "tile[a:b, c:d]" if isinstance(x, RegTile) else "vector[a:b]"
+    if len(given) > len(extents) or not all(
+        isinstance(s, slice) and s.step in (None, 1) for s in given
+    ):
+        way = "pk.row(tile, i) and pk.column(tile, j) are a row and a column as vectors"
+        raise Mismatch(
+            f"`index` must be as in `{spelt}`, not {describe(index)}",
+            help=way if isinstance(x, RegTile) else None,
+        )
+    found = []
+    for axis, extent in enumerate(extents):
+        s = given[axis] if axis < len(given) else slice(None)
+        start, stop = 0 if s.start is None else s.start, extent if s.stop is None else s.stop
+        if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= extent):
+            what = axes[axis] if isinstance(x, RegTile) else "elements"
+            raise Mismatch(
+                f"`index` must name some of the {extent} {what} by compile-time ints, not {describe(s)}"
+            )
+        found.append((start, stop))
+    return found
+
+
+@part.type
+def _part_type(x: Any, index: Any) -> RT | RV:
+    if not isinstance(x, RegTile | RegVector):
+        raise Mismatch(f"`x` must be a register tile or vector, not {describe(x)}")
+    if isinstance(x, RegVector) and x.type.spread is not Spread.PLAIN:
+        raise Mismatch(
+            f"`x` must be a register tile or a plain vector, not {describe(x)}",
+            help="pk.spread(x, pk.plain) makes it a plain one",
+        )
+    found = bounds(x, index)
+    if isinstance(x, RegVector):
+        ((start, stop),) = found
+        return RV(x.dtype, stop - start, Spread.PLAIN)
+    units = (16 * current("part").warps, 16)
+    for (start, stop), unit, what in zip(found, units, ("rows", "columns"), strict=True):
+        if start % unit or stop % unit:
+            raise Mismatch(f"`index` must name {what} by multiples of {unit}, not {start}:{stop}")
+    return RT(x.dtype, *(stop - start for start, stop in found))
+
+
+@part.numpy
+def _part_numpy(x: Any, index: Any) -> Any:
+    return x[index]
+
+
+@op()
+def concat(a: Any, b: Any, axis: int = 0) -> Any:
+    """a, then b, as one: tiles one below the other (axis 0) or side by side (axis 1), or vectors of one spread."""
+
+
+@concat.type
+def _concat_type(a: Any, b: Any, axis: Any) -> RT | RV:
+    known = isinstance(axis, int) and not isinstance(axis, bool) and axis in (0, 1)
+    if not known or (axis == 1 and not isinstance(a, RegTile)):
+        raise Mismatch(f"`axis` must be 0, or 1 for tiles, not {describe(axis)}")
+    match a, b:
+        case (RegTile(), RegTile()):
+            if a.shape[1 - axis] != b.shape[1 - axis]:
+                what, sides = ("rows", "columns")[1 - axis], (a.shape[1 - axis], b.shape[1 - axis])
+                raise Mismatch(
+                    f"`a` and `b` must have the same number of {what}, not {sides[0]} and {sides[1]}"
+                )
+            rows, cols = a.rows, a.cols
+            found: RT | RV = (
+                RT(a.dtype, rows + b.rows, cols) if axis == 0 else RT(a.dtype, rows, cols + b.cols)
+            )
+        case (RegVector(), RegVector()):
+            if a.type.spread != b.type.spread:
+                raise Mismatch(
+                    f"`a` and `b` must be spread alike, not {a.type.spread} and {b.type.spread}",
+                    help="pk.spread(b, ...) spreads a vector another way",
+                )
+            found = RV(a.dtype, a.length + b.length, a.type.spread)
+            if found.spread is Spread.PLAIN:
+                check_vector_length("a.length + b.length", found.length)
+        case _:
+            raise Mismatch(
+                f"`a` and `b` must be two tiles or two vectors, not {describe(a)} and {describe(b)}",
+                help=loaded(a, "a") or loaded(b, "b"),
+            )
+    if a.dtype != b.dtype:
+        raise Mismatch(
+            f"`a` and `b` must have one dtype, not {a.dtype} and {b.dtype}",
+            help=f"convert one of them: `.to({b.dtype.word})`",
+        )
+    return found
+
+
+@concat.numpy
+def _concat_numpy(a: Any, b: Any, axis: int) -> Any:
+    # In the emulator a per-column vector is one row.
+    return np.concatenate([a, b], axis=1 if a.shape[0] == 1 == b.shape[0] and a.ndim == 2 else axis)
+
+
+@op()
+def swap_pairs(x: Any) -> Any:
+    """x with neighbours exchanged: columns 2i and 2i + 1 of a tile, elements 2i and 2i + 1 of a vector."""
+
+
+@swap_pairs.type
+def _swap_pairs_type(x: Any) -> RT | RV:
+    if isinstance(x, RegTile):
+        return x.type
+    if not isinstance(x, RegVector) or x.type.spread is Spread.PER_ROW:
+        raise Mismatch(
+            f"`x` must be a register tile, a plain vector or a per-column one, not {describe(x)}",
+            help=loaded(x, "x"),
+        )
+    if x.length % 2:
+        raise Mismatch(f"`x` must have an even length, not {x.length}")
+    return x.type
+
+
+@swap_pairs.numpy
+def _swap_pairs_numpy(x: Any) -> Any:
+    return x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
+
+
+# -- between lanes ---------------------------------------------------------------------------------
+
+
+@op()
+def transpose(tile: RegTile) -> RegTile:
+    """The tile with rows and columns exchanged, by way of the group's shared memory.
+
+    Both sides are multiples of 16 x the group's warps.
+    """
+
+
+@transpose.type
+def _transpose_type(tile: Any) -> RT:
+    _check_tile(tile)
+    check_rows("tile.cols", tile.cols)
+    return RT(tile.dtype, tile.cols, tile.rows)
+
+
+@transpose.numpy
+def _transpose_numpy(tile: Any) -> Any:
+    return np.ascontiguousarray(tile.T)
+
+
+@op()
+def spread(vector: RegVector, to: Spread) -> RegVector:
+    """The vector with its elements lying as `to` says: pk.plain, pk.per_row or pk.per_column."""
+
+
+@spread.type
+def _spread_type(vector: Any, to: Any) -> RV:
+    if not isinstance(vector, RegVector):
+        raise Mismatch(
+            f"`vector` must be a register vector, not {describe(vector)}",
+            help=loaded(vector, "vector"),
+        )
+    if not isinstance(to, Spread):
+        raise Mismatch(f"`to` must be pk.plain, pk.per_row or pk.per_column, not {describe(to)}")
+    check_spread_length("vector.length", vector.length, to)
+    return RV(vector.dtype, vector.length, to)
+
+
+@spread.numpy
+def _spread_numpy(vector: Any, to: Spread) -> Any:
+    shape = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1), Spread.PLAIN: (-1,)}[to]
+    return vector.reshape(shape)
+
+
+@op()
+def column(tile: RegTile, j: Any) -> RegVector:
+    """Column j of a tile as a per-row vector; where j is a per-row vector, of each row the element in its column."""
+
+
+@column.type
+def _column_type(tile: Any, j: Any) -> RV:
+    _check_tile(tile)
+    if isinstance(j, RegVector):
+        if (j.dtype, j.length, j.type.spread) != (int32, tile.rows, Spread.PER_ROW):
+            wanted = RV(int32, tile.rows, Spread.PER_ROW)
+            raise Mismatch(f"`j` must be an int32 or {wanted}, not {describe(j)}")
+    else:
+        check_index("j", j, tile.cols, "the columns of the tile")
+    return RV(tile.dtype, tile.rows, Spread.PER_ROW)
+
+
+@column.numpy
+def _column_numpy(tile: Any, j: Any) -> Any:
+    _inside("column", j, tile.shape[1], "columns")
+    columns = np.broadcast_to(np.asarray(j, np.int64), (tile.shape[0], 1))
+    return np.take_along_axis(tile, columns, axis=1)
+
+
+@op()
+def row(tile: RegTile, i: Any) -> RegVector:
+    """Row i of a tile as a per-column vector."""
+
+
+@row.type
+def _row_type(tile: Any, i: Any) -> RV:
+    _check_tile(tile)
+    check_index("i", i, tile.rows, "the rows of the tile")
+    return RV(tile.dtype, tile.cols, Spread.PER_COLUMN)
+
+
+@row.numpy
+def _row_numpy(tile: Any, i: int) -> Any:
+    _inside("row", i, tile.shape[0], "rows")
+    return tile[i : i + 1]
+
+
+def _inside(name: str, index: Any, count: int, what: str) -> None:
+    """Raise unless an index known when the kernel runs lies in the tile."""
+    outside = [int(i) for i in np.ravel(index) if not 0 <= i < count]
+    if outside:
+        raise AccessError(f"{name}: {outside[0]} is outside the {count} {what} of the tile")

@@ -1,0 +1,132 @@
+"""Copies between tensors and stages by the copy engine of Hopper, in boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from pykittens.ir.evaluate import is_natural
+from pykittens.ir.nodes import Call, Role
+from pykittens.ir.op import Engine
+from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
+from pykittens.targets.cuda import copies
+from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.targets.cuda.stages import box_length, edged_axes, ends, is_bulk, is_split
+from pykittens.targets.simt.memory import plus, scaled
+from pykittens.targets.sites import check_access
+from pykittens.targets.source import MapSlot
+
+SM_90.engines[Engine.COPY_IN] = SM_90.engines[Engine.COPY_OUT] = is_bulk
+
+
+def beyond_the_engine(role: Role, call: Call) -> str | None:
+    """Why the lanes must copy."""
+    if is_bulk(role, call) or is_split(call):
+        return None
+    return "the copy engine does not reach the tensor or the part of a panel"
+
+
+@contextmanager
+def _where_whole(
+    e: CudaEmitter, call: Call, by_lanes: Callable[[Any, Call], None]
+) -> Iterator[None]:
+    """What the engine does, where no edge of a window cuts the tile; else the lanes do it."""
+    if not is_split(call):
+        yield
+        return
+    with e.braces(f"if ({_is_whole(e, call)}) {{", "} else {"):
+        yield
+    e.depth += 1
+    by_lanes(e, call)
+    e.depth -= 1
+    e.line("}")
+
+
+def _is_whole(e: CudaEmitter, call: Call) -> str:
+    """Whether no element of a tile lies inside the tensor and outside the window, and the engine can start there."""
+    tile, ref = ends(call)
+    ref = ref.first
+    rank, tensor = len(ref.index), ref.tensor
+    tests = []
+    for axis in edged_axes(ref):
+        window, size = ref.windows[axis], tile.cols if axis == rank - 1 else tile.rows
+        at, low, high = _coordinate(e, ref, axis, size), e.scalar(window.low), e.scalar(window.high)
+        tests.append(f"{at} >= {low}")
+        if axis == rank - 1 and (pieces := 16 // tile.dtype.bytes) > 1:
+            # docs/facts.md: elsewhere the engine stops the kernel.
+            tests.append(f"({at}) % {pieces} == 0")
+        tests.append(f"({at} + {size} <= {high} || {high} == {e.extent(tensor, axis)})")
+    return " && ".join(tests)
+
+
+def _coordinate(e: CudaEmitter, ref: TileRef, axis: int, unit: int) -> str:
+    """The element of an axis of the tensor at which a tile starts."""
+    at, window = scaled(e, ref.index[axis], unit), ref.windows.get(axis)
+    return at if window is None else plus(e.scalar(window.origin), at)
+
+
+@SM_90.lower("load_async", declines=beyond_the_engine)
+def lower_load_async(e: CudaEmitter, call: Call) -> None:
+    tile, src = call.args["dst"], call.args["src"]
+    by_hand = tile.stage is None
+    full = e.names(call.args["signal"]) if by_hand else e.full_barrier(tile.stage.acquire)
+    parts = e.kernel.cluster if call.args["multicast"] else 1
+    rows = tile.rows // parts
+    blocks = (1 << parts) - 1
+    with _where_whole(e, call, copies.lower_load_async), e.one_thread():
+        if not by_hand and e.arms_each_copy(tile.stage.acquire):
+            e.line(f"barrier_expect({full}, {tile.type.bytes});")
+        for to, coordinates, name in _boxes(e, tile, src, rows):
+            if parts == 1:
+                e.line(f"copy_box({to}, {name}, {full}, {', '.join(coordinates)});")
+            else:
+                to += f" + rank * {rows * tile.type.layout.swizzle}"
+                coordinates[1] += f" + (int)rank * {rows}"
+                e.line(f"multicast_box({blocks}, {to}, {name}, {full}, {', '.join(coordinates)});")
+
+
+@SM_90.lower("store_async", declines=beyond_the_engine)
+def lower_store_async(e: CudaEmitter, call: Call) -> None:
+    tile, dst = call.args["src"], call.args["dst"]
+    function = f"{call.args['op'] or 'store'}_box"
+    with _where_whole(e, call, copies.lower_store_async), e.one_thread():
+        boxes = _boxes(e, tile, dst, tile.rows)
+        # docs/facts.md: a store before the first element would stop the kernel; such a tile lies wholly outside.
+        ahead = [e.scalar(i) for i in dst.first.index[-2:] if not is_natural(i)]
+        with (
+            e.braces(f"if ({' && '.join(f'{i} >= 0' for i in ahead)}) {{")
+            if ahead
+            else nullcontext()
+        ):
+            for source, coordinates, name in boxes:
+                e.line(f"{function}({name}, {source}, {', '.join(coordinates)});")
+            e.line("stores_commit();")
+
+
+def _boxes(
+    e: CudaEmitter, tile: SharedTile, ref: TileRef | Global, rows: int
+) -> list[tuple[str, list[str], str]]:
+    """The boxes of a tile, one a panel: shared address, coordinates with the innermost first, map."""
+    layout, ref = tile.type.layout, ref.first
+    if isinstance(tile, SharedVector):
+        width = box_length(tile)
+        assert width is not None
+        distance = width * tile.dtype.bytes
+    else:
+        width, distance = layout.panel_cols, layout.panel_bytes
+    name = e.tensor_map(MapSlot(ref.tensor.name, rows, width, layout.swizzle), ref.tensor)
+    rank, at = len(ref.index), shared_place(e, tile).address
+    check_access(e, ref, tile.rows, tile.cols)
+    boxes = []
+    for box in range(tile.cols // width):
+        x = _coordinate(e, ref, rank - 1, tile.cols)
+        if box:
+            x = str(box * width) if x == "0" else f"{x} + {box * width}"
+        outer = [_coordinate(e, ref, rank - 2, tile.rows)] if rank > 1 else []
+        outer += [_coordinate(e, ref, axis, 1) for axis in reversed(range(rank - 2))]
+        to = at if box == 0 else f"{at} + {box * distance}"
+        boxes.append((to, [x, *outer], name))
+    return boxes

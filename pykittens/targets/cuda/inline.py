@@ -1,0 +1,31 @@
+"""The user's own CUDA C++, with operands in the places of their numbers."""
+
+from __future__ import annotations
+
+from pykittens.ir.nodes import Call
+from pykittens.ir.values import Scalar
+from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.sm_80 import SM_80
+from pykittens.targets.simt.map import write_elements
+
+
+@SM_80.lower("inline_cuda")
+def lower_inline_cuda(e: CudaEmitter, call: Call) -> None:
+    text: str = call.args["text"]
+    operands = call.args["operands"]
+    like = call.args["like"]
+    (result,) = call.results
+
+    def element(i: str) -> str:
+        return "(" + text.format(*(e.element(x, i, result, like.dtype) for x in operands)) + ")"
+
+    if isinstance(result, Scalar):
+        e.define_scalar(result, element(""), call.loc)
+    else:
+        write_elements(e, result, element)
+
+
+@SM_80.lower("inline_cuda_statement")
+def lower_inline_cuda_statement(e: CudaEmitter, call: Call) -> None:
+    text = call.args["text"].format(*(e.scalar(x) for x in call.args["operands"]))
+    e.line(f"{{ {text} }}")

@@ -1,0 +1,282 @@
+"""Matrix products of single warps: mma.sync on fragments in registers, loaded from swizzled shared memory.
+
+Each warp multiplies its blocks of 16 rows with all of B. Sources: PTX ISA, "Warp Level Matrix Multiply-Accumulate
+Instructions" and "ldmatrix"; types/fragments.py states the layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pykittens.ir.nodes import Call, Role
+from pykittens.ir.op import Engine
+from pykittens.ir.values import SharedTile, Value
+from pykittens.ops.mma import a_is_transposed, b_is_transposed
+from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.cuda.sm_80 import SM_80
+from pykittens.targets.cuda.sm_89 import SM_89
+from pykittens.types.dtypes import DType
+from pykittens.types.fragments import DEPTH_BYTES, depth_of
+from pykittens.types.tiles import RT
+
+Kinds = frozenset[tuple[str, str]]  # dtypes of the operands and the accumulator
+
+AMPERE: Kinds = frozenset(
+    {
+        ("bf16", "f32"),
+        ("f16", "f32"),
+        ("f16", "f16"),
+        ("f32", "f32"),
+        ("int8", "int32"),
+        ("uint8", "int32"),
+    }
+)
+ADA: Kinds = frozenset((a, acc) for a in ("e4m3", "e5m2") for acc in ("f32", "f16"))
+SPELLED = {
+    "bf16": "bf16",
+    "f16": "f16",
+    "f32": "tf32",
+    "e4m3": "e4m3",
+    "e5m2": "e5m2",
+    "int8": "s8",
+    "uint8": "u8",
+}
+ACCUMULATORS = {
+    "f32": ("f32", "float", "f", 4),
+    "int32": ("s32", "int", "r", 4),
+    "f16": ("f16", "u32", "r", 2),
+}
+
+
+def beyond(kinds: Kinds) -> Callable[[Role, Call], str | None]:
+    """Why tensor cores that know these kinds of product cannot multiply."""
+
+    def declines(role: Role, call: Call) -> str | None:
+        a, b, (result,) = call.args["a"], call.args["b"], call.results
+        into = result.dtype.name
+        known = (a.dtype.name, into) in kinds and (b.dtype.name, into) in kinds
+        if not known or (a.dtype != b.dtype and a.dtype.bits != 8):
+            return f"its tensor cores do not multiply {a.dtype} by {b.dtype} to {result.dtype}"
+        if _depth(call) % depth_of(a.dtype.bytes):
+            return f"they take {depth_of(a.dtype.bytes)} of {a.dtype} at a time, not {_depth(call)}"
+        if a_is_transposed(call.op) and not isinstance(a, SharedTile):
+            return "a transposed operand is read from shared memory"
+        return None
+
+    return declines
+
+
+def _depth(call: Call) -> int:
+    a = call.args["a"]
+    return int(a.rows if a_is_transposed(call.op) else a.cols)
+
+
+@SM_89.lower("product", declines=beyond(ADA))
+@SM_80.lower("product", declines=beyond(AMPERE))
+def lower_product(e: CudaEmitter, call: Call) -> None:
+    acc, (result,) = call.args["acc"], call.results
+    name, steps = e.array(result), _depth(call) // depth_of(call.args["a"].dtype.bytes)
+    assert isinstance(result.type, RT)
+    blocks, chunks = result.type.rows // (16 * e.role.warps), result.type.cols // 16
+    e.declare(result)
+    if acc is not None:
+        e.copy(acc, result)
+    if call.onto_flight and e.started(Engine.PRODUCT, by_lanes=False):
+        e.line("products_wait<0>();")
+        e.line(f"pin({name});")
+    left, right = _left(e, call), _right(e, call)
+    each_block = f"UNROLL for (int m_step = 0; m_step < {blocks}; ++m_step) {{"
+    with e.braces("{"):
+        if acc is None:
+            e.line(f"UNROLL for (int i = 0; i < {e.array_length(result)}; ++i) {name}[i] = 0;")
+        e.line(f"u32 a_part[{blocks}][4], b_part[4];")
+        e.write([*left.before, *right.before])
+        # Elements of all steps loaded ahead would take more registers than there are; those of an operand in
+        # registers are named by the step.
+        by_elements = left.by_elements or right.by_elements
+        rolled = by_elements and isinstance(call.args["a"], SharedTile)
+        unroll = "NO_UNROLL" if rolled else "UNROLL"
+        with e.braces(f"{unroll} for (int k_step = 0; k_step < {steps}; ++k_step) {{"):
+            if by_elements and not rolled:
+                e.line("__syncwarp();")
+            with e.braces(each_block):
+                e.write(left.load)
+            with e.braces(f"UNROLL for (int n_step = 0; n_step < {chunks}; ++n_step) {{"):
+                e.write(right.load)
+                with e.braces(each_block):
+                    e.write(_multiply(e, call))
+
+
+def _multiply(e: CudaEmitter, call: Call) -> list[str]:
+    """The products of a block of 16 rows with 16 columns, by 8."""
+    a, b, (result,) = call.args["a"], call.args["b"], call.results
+    assert isinstance(result.type, RT)
+    name, packing = e.array(result), result.dtype.packing
+    product = instruction(e, a.dtype, b.dtype, result.dtype)
+    at = f"m_step * {result.type.cols // 2 // packing} + n_step * {8 // packing}"
+    return [
+        f"{product}({name}, {at}, a_part[m_step], b_part[0], b_part[1]);",
+        f"{product}({name}, {at} + {4 // packing}, a_part[m_step], b_part[2], b_part[3]);",
+    ]
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Lines that bring the fragments of an operand to registers: before all steps, and in each."""
+
+    before: list[str]
+    load: list[str]
+    by_elements: bool = False
+
+
+def _left(e: CudaEmitter, call: Call) -> Loading:
+    """The fragments of `a`: 16 rows a block, the depth of one instruction."""
+    a, across = call.args["a"], a_is_transposed(call.op)
+    if not isinstance(a, SharedTile):
+        return _from_registers(e, a)
+    block = f"(m_step * {e.role.warps} + warp)"
+    if not across or a.dtype.bits == 16:
+        # The second matrix holds the next rows of A: of the tile, or its next columns where it is transposed.
+        return _matrices(e, a, "a", "a_part[m_step]", across, block, along=across)
+    if a.dtype.bits == 8:
+        depth = Rows("lane % 4 * 4", "i % 4", 1, 4, "k_step * 32 + i / 8 * 16")
+        return _elements(
+            e, a, "a", "a_part[m_step]", depth, f"{block} * 16 + lane / 4 + i / 4 % 2 * 8"
+        )
+    depth = Rows("lane % 4", "i / 2", 4, 2, "k_step * 8")
+    return _elements(e, a, "a", "a_part[m_step]", depth, f"{block} * 16 + lane / 4 + i % 2 * 8")
+
+
+def _right(e: CudaEmitter, call: Call) -> Loading:
+    """The fragments of `b`: two of 8 columns, the depth of one instruction."""
+    b, across = call.args["b"], not b_is_transposed(call.op)
+    reordered = not isinstance(call.args["a"], SharedTile) and b.dtype.bits != 16
+    if not reordered and (not across or b.dtype.bits == 16):
+        # The second matrix holds the second half of the depth.
+        return _matrices(e, b, "b", "b_part", across, "n_step", along=not across)
+    depth = (REORDERED if reordered else PLAIN)[b.dtype.bits]
+    col = Rows("lane / 4", "0", 0, 1, f"n_step * 16 + i / {8 // b.dtype.bytes} * 8")
+    if across:
+        return _elements(e, b, "b", "b_part", depth, col.text)
+    return _elements(e, b, "b", "b_part", col, depth.text)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The row of element i of a lane: `lane` + `small` * `unit` + `step`.
+
+    small is below `count` and changes what the swizzle exchanges in a row; step is a multiple of 8 and does not.
+    """
+
+    lane: str
+    small: str
+    unit: int
+    count: int
+    step: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.step} + {self.lane} + {self.small} * {self.unit}"
+
+
+PLAIN = {
+    8: Rows("lane % 4 * 4", "i % 4", 1, 4, "k_step * 32 + i / 4 % 2 * 16"),
+    32: Rows("lane % 4", "i % 2", 4, 2, "k_step * 8"),
+}
+# The depth in the order of a register tile's columns: `fragments.tile_depth`.
+REORDERED = {
+    8: Rows("lane % 4 * 2", "i % 2", 1, 2, "k_step * 32 + i / 4 % 2 * 16 + i % 4 / 2 * 8"),
+    32: Rows("lane % 4 * 2", "i % 2", 1, 2, "k_step * 8"),
+}
+
+
+def _from_registers(e: CudaEmitter, a: Value) -> Loading:
+    """A register tile's registers as fragments, its columns in the order of `fragments.tile_depth`."""
+    name, cols = e.array(a), a.type.cols  # type: ignore[union-attr]
+    at = f"m_step * {cols // 2 // a.dtype.packing} + k_step * 4"
+    match a.dtype.bits:
+        case 16:
+            value = f"{name}[{at} + i]"
+        case 32:
+            value = f"tf32(__float_as_uint({name}[{at} + i % 2 * 2 + i / 2]))"
+        case _:
+            # A register has two columns of two rows: the same row of two registers makes four.
+            first = f"{at} + i / 2 * 2"
+            value = f"__byte_perm({name}[{first}], {name}[{first} + 1], i % 2 ? 0x7632 : 0x5410)"
+    return Loading([], [f"UNROLL for (int i = 0; i < 4; ++i) a_part[m_step][i] = {value};"])
+
+
+def _matrices(
+    e: CudaEmitter, tile: SharedTile, word: str, to: str, across: bool, block: str, along: bool
+) -> Loading:
+    """Four matrices at once. block: which 16 rows or columns beside the depth; along: `fragments.matrix_row`."""
+    swizzle, panel = tile.type.layout.swizzle, tile.type.layout.panel_bytes
+    at = shared_place(e, tile)
+    if along:
+        row, piece = "lane % 8 + lane / 16 * 8", "lane / 8 % 2 * 16"
+    else:
+        row, piece = "lane % 16", "lane / 16 * 16"
+    outer, byte = (f"k_step * {16 * swizzle}", block) if across else (block, "k_step")
+    start = f"{word}_row + {outer}" if across else f"{word}_row + {outer} * {16 * swizzle}"
+    offset = f"{byte} * {DEPTH_BYTES} + {piece}" + ("" if at.byte == "0" else f" + {at.byte}")
+    transposed = "_transposed" if across else ""
+    load = [
+        f"load_matrices{transposed}({to}, row_at<{swizzle}>({start}, {word}_turn, {offset}, {panel}));"
+    ]
+    if tile.dtype.bits == 32:
+        load.append(f"UNROLL for (int i = 0; i < 4; ++i) {to}[i] = tf32({to}[i]);")
+    before = [
+        f"const u32 {word}_row = {at.row} + ({row}) * {swizzle}, {word}_turn = turn_of<{swizzle}>({row});"
+    ]
+    return Loading(before, load)
+
+
+def _elements(
+    e: CudaEmitter, tile: SharedTile, word: str, to: str, rows: Rows, col: str
+) -> Loading:
+    """Elements one by one, where no load of matrices brings them to their lanes."""
+    layout, at = tile.type.layout, shared_place(e, tile)
+    swizzle, panel = layout.swizzle, layout.panel_bytes
+    byte = f"({col}) * {tile.dtype.bytes}" + ("" if at.byte == "0" else f" + {at.byte}")
+    start = f"{word}_row + ({rows.step} + {rows.small} * {rows.unit}) * {swizzle}"
+    address = f"row_at<{swizzle}>({start}, {word}_turn[{rows.small}], {byte}, {panel})"
+    turns = ", ".join(
+        f"turn_of<{swizzle}>({rows.lane} + {k * rows.unit})" for k in range(rows.count)
+    )
+    before = [
+        f"const u32 {word}_row = {at.row} + ({rows.lane}) * {swizzle};",
+        f"const u32 {word}_turn[{rows.count}] = {{{turns}}};",
+    ]
+    if tile.dtype.bits == 32:
+        value = f"tf32(load_shared({address}))"
+        return Loading(before, [f"UNROLL for (int i = 0; i < 4; ++i) {to}[i] = {value};"], True)
+    value = f"(i % 4 ? {to}[i / 4] : 0) | load_shared_8({address}) << i % 4 * 8"
+    return Loading(before, [f"UNROLL for (int i = 0; i < 16; ++i) {to}[i / 4] = {value};"], True)
+
+
+def instruction(e: CudaEmitter, a: DType, b: DType, into: DType) -> str:
+    """The name of the device function for one instruction; it is generated the first time."""
+    operands = a.name if a == b else f"{a}_{b}"
+    name = f"mma_sync_{operands}_{into}"
+    if name not in e.instructions:
+        e.instructions[name] = _instruction_text(name, a, b, into)
+    return name
+
+
+def _instruction_text(name: str, a: DType, b: DType, into: DType) -> str:
+    spelled, kind, constraint, count = ACCUMULATORS[into.name]
+    d = ", ".join(f"%{i}" for i in range(count))
+    inputs = [f"%{count + i}" for i in range(6)]
+    outputs = ", ".join(f'"+{constraint}"(d[at + {i}])' for i in range(count))
+    shape = f"m16n8k{depth_of(a.bytes)}"
+    types = f"{spelled}.{SPELLED[a.name]}.{SPELLED[b.name]}.{spelled}"
+    return (
+        f"template <int N> DEVICE void {name}({kind} (&d)[N], int at, const u32 (&a)[4], u32 b0, u32 b1) {{\n"
+        f'    asm("mma.sync.aligned.{shape}.row.col.{types} "\n'
+        f'        "{{{d}}}, {{{", ".join(inputs[:4])}}}, {{{", ".join(inputs[4:])}}}, {{{d}}};"\n'
+        f"        : {outputs}\n"
+        f'        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));\n'
+        f"}}\n"
+    )

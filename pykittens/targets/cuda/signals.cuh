@@ -1,0 +1,51 @@
+// Device functions for semaphores with bytes, and for flags between blocks.
+
+// -- semaphores ---------------------------------------------------------------
+
+// An mbarrier and 8 bytes behind it. Barriers before Hopper count arrivals only, so there the bytes to come and the
+// arrivals that wait for them stand in those 8 bytes, and who brings the bytes to nothing arrives for all.
+#if __CUDA_ARCH__ >= 900
+DEVICE void semaphore_init(u32 at, u32 arrivals) { barrier_init(at, arrivals); }
+DEVICE void semaphore_expect(u32 at, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(bytes) : "memory"); }
+DEVICE void semaphore_land(u32 at, u32 bytes) {
+    __threadfence_block();
+    asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(at), "r"(bytes) : "memory");
+}
+#else
+DEVICE void semaphore_change(u32 at, u32 bytes, u32 arrivals) {
+    u64* const held = (u64*)__cvta_shared_to_generic(at + 8);
+    __threadfence_block();
+    u64 was = *(volatile u64*)held, found;
+    u32 waiting;
+    while (true) {
+        waiting = (u32)(was >> 32) + arrivals;
+        const u32 left = (u32)was + bytes;
+        found = atomicCAS(held, was, left ? (u64)waiting << 32 | left : 0);
+        if (found == was) { if (left) waiting = 0; break; }
+        was = found;
+    }
+    __threadfence_block();
+    for (u32 i = 0; i < waiting; ++i) barrier_arrive(at);
+}
+DEVICE void semaphore_init(u32 at, u32 arrivals) { barrier_init(at, arrivals); *(u64*)__cvta_shared_to_generic(at + 8) = 0; }
+DEVICE void semaphore_expect(u32 at, u32 bytes) { semaphore_change(at, bytes, 1); }
+DEVICE void semaphore_land(u32 at, u32 bytes) { semaphore_change(at, 0u - bytes, 0); }
+#endif
+// The copies of pieces that this thread started.
+DEVICE void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// -- flags --------------------------------------------------------------------
+
+DEVICE void flag_store(int* flag, int value) { asm volatile("st.release.gpu.global.s32 [%0], %1;" :: "l"(__cvta_generic_to_global(flag)), "r"(value) : "memory"); }
+DEVICE void flag_add(int* flag, int value) { asm volatile("red.release.gpu.global.add.s32 [%0], %1;" :: "l"(__cvta_generic_to_global(flag)), "r"(value) : "memory"); }
+DEVICE void flag_wait(const int* flag, int value) {
+    int found;
+    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(__cvta_generic_to_global(flag)) : "memory");
+    while (found < value);
+}
+// Orders ordinary accesses to global memory and those of the copy engine.
+DEVICE void fence_engines() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}

@@ -1,0 +1,229 @@
+"""Matrix products of a warpgroup: wgmma with descriptors of swizzled shared memory.
+
+Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykittens.ir.nodes import Call, Role, WaitProducts
+from pykittens.ir.op import Engine
+from pykittens.ir.values import SharedTile
+from pykittens.ops.mma import a_is_transposed, b_is_transposed, depth_step
+from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.types.layouts import SharedLayout
+from pykittens.types.tiles import RT
+
+M = 64  # rows of one instruction
+MODES = {128: 1, 64: 2, 32: 3}
+# What an instruction calls its operands and its accumulator.
+PTX_TYPES = {
+    "bf16": "bf16",
+    "f16": "f16",
+    "f32": "tf32",
+    "e4m3": "e4m3",
+    "e5m2": "e5m2",
+    "int8": "s8",
+    "uint8": "u8",
+}
+PTX_ACCUMULATORS = {"f32": "f32", "f16": "f16", "int32": "s32"}
+
+
+def beyond_wgmma(role: Role, call: Call) -> str | None:
+    """Why a product is not one of warpgroups, so that single warps multiply."""
+    a = call.args["a"]
+    if role.warps % 4:
+        return f"a group of {role.warps} warps is no warpgroup"
+    if a.dtype.bits == 16:
+        return None
+    if not isinstance(a, SharedTile):
+        return f"warpgroups have {a.dtype} operands in registers in another order"
+    if a_is_transposed(call.op) or not b_is_transposed(call.op):
+        return f"warpgroups read {a.dtype} operands with k along the rows of memory only"
+    return None
+
+
+def is_wgmma(role: Role, call: Call) -> bool:
+    """Whether a product is carried on by the tensor cores of a warpgroup."""
+    return beyond_wgmma(role, call) is None
+
+
+SM_90.engines[Engine.PRODUCT] = is_wgmma
+
+
+@SM_90.lower("product", declines=beyond_wgmma)
+def lower_product(e: CudaEmitter, call: Call) -> None:
+    a, b, acc = call.args["a"], call.args["b"], call.args["acc"]
+    (result,) = call.results
+    instruction = Instruction.of(call)
+    warps, type_ = e.role.warps, result.type
+    assert isinstance(type_, RT)
+    blocks = type_.rows // (16 * warps)
+    depth = a.rows if instruction.a_by_cols else a.cols
+    e.declare(result)
+    if acc is not None:
+        e.copy(acc, result)
+    with e.braces("{"):
+        if acc is not None and not (call.onto_flight and all_wgmma(e)):
+            e.line(f"pin({e.array(result)});")
+        if not isinstance(a, SharedTile):
+            e.line(f"pin({e.array(a)});")
+        e.line("products_fence();")
+        e.line(f"const u64 matrix_b = {_descriptor(e, b, by_rows=not instruction.b_by_cols)};")
+        for block in range(blocks if isinstance(a, SharedTile) else 0):
+            # Each warpgroup of the group takes 64 rows of each block.
+            unit = _rows_offset(a.type.layout, instruction.a_by_cols)
+            rows = f" + {block * warps // 4 * unit}" if block else ""
+            rows += f" + warp / 4 * {unit}" if warps > 4 else ""
+            at = _descriptor(e, a, by_rows=not instruction.a_by_cols, rows=rows)
+            e.line(f"const u64 matrix_a{block} = {at};")
+        for block in range(blocks):
+            for step in range(depth // instruction.depth):
+                add = int(acc is not None or step > 0)
+                _write(e, instruction, call, block, step, add)
+        e.line("products_commit();")
+
+
+def all_wgmma(e: CudaEmitter) -> bool:
+    """Whether all products of the role are of warpgroups, so that waits can count them."""
+    return not e.started(Engine.PRODUCT, by_lanes=True)
+
+
+@SM_90.write(WaitProducts)
+def wait_products(e: CudaEmitter, node: WaitProducts) -> None:
+    if not e.started(Engine.PRODUCT, by_lanes=False):
+        return
+    # A product of single warps in between is none of those that the instruction counts.
+    e.line(f"products_wait<{node.pending if all_wgmma(e) else 0}>();")
+    leaves = {e.storage.find(v) for v in node.leaves if v in e.storage.made}
+    done: set[object] = set()
+    for value in (*node.completes, *node.frees):
+        if value not in e.storage.made:
+            continue
+        leader = e.storage.find(value)
+        if leader not in leaves and leader not in done:
+            done.add(leader)
+            e.line(f"pin({e.array(value)});")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One wgmma: its operation and dtypes, and how the operands lie."""
+
+    op: str
+    a: str
+    b: str
+    acc: str
+    cols: int
+    depth: int
+    a_shared: bool
+    a_by_cols: bool
+    b_by_cols: bool
+
+    @staticmethod
+    def of(call: Call) -> Instruction:
+        """The instruction of which a product is made."""
+        a, b, (result,) = call.args["a"], call.args["b"], call.results
+        assert isinstance(result.type, RT)
+        return Instruction(
+            call.op.name,
+            a.dtype.name,
+            b.dtype.name,
+            result.dtype.name,
+            result.type.cols,
+            depth_step(a.dtype),
+            isinstance(a, SharedTile),
+            a_is_transposed(call.op),
+            not b_is_transposed(call.op),
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of its device function."""
+        types = [self.a, *([self.b] if self.b != self.a else [])]
+        types += [self.acc] if self.acc == "f16" else []
+        place = "shared" if self.a_shared else "registers"
+        return f"{self.op}_{'_'.join(types)}_{place}_n{self.cols}"
+
+    @property
+    def registers(self) -> int:
+        """Registers of the accumulator: two of f16 share one."""
+        return self.cols // (4 if self.acc == "f16" else 2)
+
+    def text(self) -> str:
+        """The device function."""
+        constraint, kind = {"f32": ("+f", "float"), "f16": ("+r", "u32"), "int32": ("+r", "int")}[
+            self.acc
+        ]
+        count = self.registers
+        d = ", ".join(f"%{i}" for i in range(count))
+        outputs = ", ".join(f'"{constraint}"(d[AT + {i}])' for i in range(count))
+        if self.a_shared:
+            parameters, inputs = "u64 a, u64 b", '"l"(a), "l"(b), "n"(ADD)'
+            a, after = f"%{count}", count + 1
+        else:
+            parameters = "u32 a0, u32 a1, u32 a2, u32 a3, u64 b"
+            inputs = '"r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD)'
+            a, after = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}", count + 4
+        types = f"{PTX_ACCUMULATORS[self.acc]}.{PTX_TYPES[self.a]}.{PTX_TYPES[self.b]}"
+        return (
+            f"template <int ADD, int AT, int N> DEVICE void {self.name}({kind} (&d)[N], {parameters}) {{\n"
+            f'    asm volatile("{{ .reg .pred add; setp.ne.b32 add, %{after + 1}, 0; "\n'
+            f'        "wgmma.mma_async.sync.aligned.m64n{self.cols}k{self.depth}.{types} "\n'
+            f'        "{{{d}}}, {a}, %{after}, add{self._flags()}; }}"\n'
+            f"        : {outputs}\n"
+            f'        : {inputs} : "memory");\n'
+            f"}}\n"
+        )
+
+    def _flags(self) -> str:
+        """Signs of the operands, where they are floats, and transpositions, where they have 16 bits."""
+        flags = "" if self.acc == "int32" else ", 1, 1"
+        if self.a in ("bf16", "f16"):
+            flags += f", {int(self.a_by_cols)}" if self.a_shared else ""
+            flags += f", {int(self.b_by_cols)}"
+        return flags
+
+
+def _write(
+    e: CudaEmitter, instruction: Instruction, call: Call, block: int, step: int, add: int
+) -> None:
+    """One instruction: 64 rows of a warpgroup and one step of the depth."""
+    a, b, (result,) = call.args["a"], call.args["b"], call.results
+    e.instructions.setdefault(instruction.name, instruction.text())
+    if isinstance(a, SharedTile):
+        operand = (
+            f"matrix_a{block} + {_step(a.type.layout, step, instruction, instruction.a_by_cols)}"
+        )
+    else:
+        first = (block * a.type.cols // 2 + step * instruction.depth // 2) // 2
+        operand = ", ".join(f"{e.array(a)}[{first + i}]" for i in range(4))
+    b_at = f"matrix_b + {_step(b.type.layout, step, instruction, instruction.b_by_cols)}"
+    name, at = instruction.name, block * instruction.registers
+    e.line(f"{name}<{add}, {at}>({e.array(result)}, {operand}, {b_at});")
+
+
+def _descriptor(e: CudaEmitter, tile: SharedTile, by_rows: bool, rows: str = "") -> str:
+    """The descriptor of a tile whose contiguous axis is the depth (by_rows) or the other one of the product."""
+    layout = tile.type.layout
+    leading = 16 if by_rows else layout.panel_bytes
+    mode = MODES[layout.swizzle]
+    return f"matrix({shared_place(e, tile).address}{rows}, {leading}, {layout.row_group_bytes}, {mode})"
+
+
+def _rows_offset(layout: SharedLayout, by_cols: bool) -> int:
+    """Bytes from 64 rows of the product to the next 64, in an operand `a`."""
+    if by_cols:
+        return M * layout.itemsize // layout.swizzle * layout.panel_bytes
+    return M * layout.swizzle
+
+
+def _step(layout: SharedLayout, step: int, instruction: Instruction, by_cols: bool) -> int:
+    """How far the descriptor moves, in units of 16 bytes, for the step-th instruction along the depth."""
+    if by_cols:
+        return step * instruction.depth * layout.swizzle // 16
+    byte = step * instruction.depth * layout.itemsize
+    return (byte // layout.swizzle * layout.panel_bytes + byte % layout.swizzle) // 16

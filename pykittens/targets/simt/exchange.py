@@ -1,0 +1,197 @@
+"""Elements that move between lanes: written to the group's shared memory by place, read by another.
+
+Narrow elements travel as they lie in memory, never converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pykittens.ir.nodes import Call
+from pykittens.ir.values import Value
+from pykittens.targets.emitter import Emitter
+from pykittens.targets.source import C_TYPES
+from pykittens.types.layouts import plain_chunk
+from pykittens.types.tiles import RT, RV, Spread
+
+PACKED_TYPES = {2: "unsigned short", 4: "unsigned char"}
+Place = Callable[[str], str]  # of a register, by its number in C++
+
+
+def memory_type(value: Value) -> str:
+    """The C++ type of one element as it lies in memory."""
+    return PACKED_TYPES.get(value.dtype.packing, C_TYPES[value.dtype.name])
+
+
+def bits(e: Emitter, value: Value, i: str) -> str:
+    """Element i of a value as it lies in memory."""
+    match value.dtype.packing:
+        case 1:
+            return f"{e.array(value)}[{i}]"
+        case 2:
+            return f"half_at({e.array(value)}, {i})"
+        case _:
+            return f"byte_at({e.array(value)}, {i})"
+
+
+def write_bits(e: Emitter, result: Value, element: Place) -> None:
+    """Give each register of a result its elements as they lie in memory; they may not lie in the result itself."""
+    e.declare(result)
+    count, name, packing = e.registers(result), e.array(result), result.dtype.packing
+    if packing == 1:
+        e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {element('i')};")
+        return
+    join = "two_halves" if packing == 2 else "four_bytes"
+
+    def together(first: str, number: int) -> str:
+        parts = [element(first if k == 0 else f"{first} + {k}") for k in range(number)]
+        return f"{join}({', '.join(parts)})"
+
+    whole = count // packing * packing
+    if whole:
+        e.line(
+            f"UNROLL for (int i = 0; i < {whole}; i += {packing}) "
+            f"{name}[i / {packing}] = {together('i', packing)};"
+        )
+    if whole < count:
+        e.line(f"{name}[{whole // packing}] = {together(str(whole), count - whole)};")
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+def tile_place(e: Emitter, tile: Value, i: str) -> tuple[str, str]:
+    """Row and column of register i of a tile."""
+    assert isinstance(tile.type, RT)
+    cols = tile.type.cols
+    return f"tile_row<{cols}, {e.role.warps}>({i}, warp, lane)", f"tile_col<{cols}>({i}, lane)"
+
+
+def vector_place(e: Emitter, vector: Value, i: str) -> str:
+    """Position of register i of a vector."""
+    assert isinstance(vector.type, RV)
+    warps = e.role.warps
+    match vector.type.spread:
+        case Spread.PER_ROW:
+            return f"row_at<{warps}>({i}, warp, lane)"
+        case Spread.PER_COLUMN:
+            return f"col_at({i}, lane)"
+        case Spread.PLAIN:
+            return f"vector_at<{plain_chunk(vector.type.length, warps)}, {warps * 32}>({i}, thread)"
+
+
+def holds_alone(e: Emitter, vector: Value, i: str) -> str | None:
+    """Whether a lane is the one that speaks for register i of a vector; None if every lane is.
+
+    Four lanes hold the same of a per-row vector, eight lanes of every warp of a per-column one; a plain vector may
+    have padding behind its end.
+    """
+    assert isinstance(vector.type, RV)
+    match vector.type.spread:
+        case Spread.PER_ROW:
+            return "lane % 4 == 0"
+        case Spread.PER_COLUMN:
+            return "lane < 4" if e.role.warps == 1 else "warp == 0 && lane < 4"
+        case Spread.PLAIN:
+            length = vector.type.length
+            whole = e.registers(vector) * e.role.warps * 32 == length
+            return None if whole else f"{vector_place(e, vector, i)} < {length}"
+
+
+def sync(e: Emitter) -> str:
+    """The statement at which the threads of a group meet, shared memory included."""
+    warps = e.role.warps
+    return "__syncwarp();" if warps == 1 else f"group_sync({e.group_barrier}, {warps * 32});"
+
+
+# -- the exchange ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Put:
+    """What is written: a value, the place of each register, and the condition under which a lane writes it."""
+
+    value: Value
+    place: Place
+    when: Callable[[str], str | None]
+
+
+def put_vector(e: Emitter, vector: Value, first: int = 0) -> Put:
+    """A vector written from the place `first` on."""
+
+    def place(i: str) -> str:
+        at = vector_place(e, vector, i)
+        return f"{first} + {at}" if first else at
+
+    return Put(vector, place, lambda i: holds_alone(e, vector, i))
+
+
+def exchange(
+    e: Emitter, call: Call, puts: Sequence[Put], take: Place, places: int, unit: int = 32
+) -> None:
+    """Write elements to their places, meet, read the result's from theirs, meet again.
+
+    Where there is not room for all places they go in turns of a multiple of `unit`, which asks for the registers of
+    both. Elsewhere a tile takes the share of shared memory that it takes of the registers: no fewer blocks fit.
+    """
+    (result,) = call.results
+    size = min(result.dtype.bytes, 8)
+    turn = places
+    if places * size > e.scratch_room:
+        turn = max(e.scratch_room // size // unit, 1) * unit
+    e.declare(result)
+    with e.braces("{"):
+        kind = memory_type(result)
+        at = e.scratch(turn * size, call)
+        e.line(f"{kind}* const held = ({kind}*)(shared + {at});")
+        if turn >= places:
+            for put in puts:
+                _write(e, put)
+            e.line(sync(e))
+            write_bits(e, result, lambda i: f"held[{take(i)}]")
+            e.line(sync(e))
+        else:
+            _in_turns(e, result, puts, take, places, turn)
+
+
+def _write(e: Emitter, put: Put) -> None:
+    guard = put.when("i")
+    condition = f"if ({guard}) " if guard else ""
+    e.line(
+        f"UNROLL for (int i = 0; i < {e.registers(put.value)}; ++i) "
+        f"{condition}held[{put.place('i')}] = {bits(e, put.value, 'i')};"
+    )
+
+
+def _in_turns(
+    e: Emitter, result: Value, puts: Sequence[Put], take: Place, places: int, turn: int
+) -> None:
+    name, packing = e.array(result), result.dtype.packing
+    # Registers that are read in a later turn must not be written in an earlier one.
+    shared = [p for p in puts if e.storage.same(p.value, result)]
+    to = "moved" if shared else name
+    if shared:
+        e.line(f"{e.declaration(result, to)};")
+    if packing > 1:
+        e.line(f"UNROLL for (int i = 0; i < {e.array_length(result)}; ++i) {to}[i] = 0;")
+    with e.braces(f"UNROLL for (int first = 0; first < {places}; first += {turn}) {{"):
+        for put in puts:
+            with e.braces(f"UNROLL for (int i = 0; i < {e.registers(put.value)}; ++i) {{"):
+                e.line(f"const int at = {put.place('i')} - first;")
+                guard = put.when("i")
+                inside = f"at >= 0 && at < {turn}" + (f" && {guard}" if guard else "")
+                e.line(f"if ({inside}) held[at] = {bits(e, put.value, 'i')};")
+        e.line(sync(e))
+        with e.braces(f"UNROLL for (int i = 0; i < {e.registers(result)}; ++i) {{"):
+            e.line(f"const int at = {take('i')} - first;")
+            width = 32 // packing
+            taken = (
+                f"{to}[i] = held[at]"
+                if packing == 1
+                else f"{to}[i / {packing}] |= (u32)held[at] << i % {packing} * {width}"
+            )
+            e.line(f"if (at >= 0 && at < {turn}) {taken};")
+        e.line(sync(e))
+    if shared:
+        e.copy_registers(to, name, result)

@@ -1,0 +1,129 @@
+"""Programs for debugging: the places where one may stop, each with a number that its report names.
+
+In a program that is not for debugging nothing here writes anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykittens.ir.values import Global, Scalar, TileRef
+from pykittens.targets.emitter import Emitter
+from pykittens.targets.source import Site, SiteKind
+
+if TYPE_CHECKING:
+    from pykittens.targets.simt.memory import Place
+
+
+def literal(text: str) -> str:
+    """A text as it stands in one with holes."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def standing(e: Emitter, text: str, *numbers: Any) -> str:
+    """The last arguments of a wait: who waits, and for what, `text` with a hole `{n}` for each number."""
+    if not e.debug:
+        return ""
+    # Texts are expressions, all else operands.
+    told = [n if isinstance(n, str) else e.scalar(n) for n in numbers]
+    e.sites.append(Site("wait", text, e.loc, len(numbers)))
+    return f", debug, debug.at({', '.join([str(len(e.sites) - 1), *told])})"
+
+
+def stop_unless(
+    e: Emitter,
+    condition: str,
+    kind: SiteKind,
+    text: str,
+    *numbers: str,
+    tensor: str = "",
+    help: str | None = None,
+) -> None:
+    """Stop the kernel where the condition does not hold, telling `text` with the numbers in its holes."""
+    if e.debug:
+        e.sites.append(Site(kind, text, e.loc, len(numbers), tensor, help))
+        e.line(f"if (!({condition})) debug.stop({', '.join([str(len(e.sites) - 1), *numbers])});")
+
+
+# -- accesses --------------------------------------------------------------------------------------
+
+_ONLY_THE_LAST_TWO = "only the last two axes have edges; a leading index must lie inside its axis"
+
+
+def check_access(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> None:
+    """Leading indices lie inside their axes, and the coordinates of a tile of rows x cols are int32."""
+    if not e.debug:
+        return
+    ref = ref.first
+    rank = len(ref.index)
+    for axis in range(rank - 2):
+        _check_leading(e, ref, axis)
+    for axis, unit in ((rank - 2, rows), (rank - 1, cols)):
+        if axis >= 0:
+            _check_coordinate(e, ref, axis, unit)
+
+
+def _check_leading(e: Emitter, ref: TileRef, axis: int) -> None:
+    index, name = e.scalar(ref.index[axis]), literal(ref.tensor.name)
+    window = ref.windows.get(axis)
+    if window is None:
+        inside = f"{index} >= 0 && {index} < {e.extent(ref.tensor, axis)}"
+        text, numbers = f"`{name}`, whose shape is {{shape}}", [index]
+    else:
+        origin, low, high = (e.scalar(x) for x in window.bounds)
+        inside = f"{origin} + {index} >= {low} && {origin} + {index} < {high}"
+        text, numbers = f"the window from {{1}} to {{2}} of `{name}`", [index, origin, high]
+    text = f"index {{0}} of axis {axis} is outside {text}"
+    stop_unless(
+        e, inside, "access", text, *numbers, tensor=ref.tensor.name, help=_ONLY_THE_LAST_TWO
+    )
+
+
+def _check_coordinate(e: Emitter, ref: TileRef, axis: int, unit: int) -> None:
+    index, window = ref.index[axis], ref.windows.get(axis)
+    if window is None and (unit == 1 or not isinstance(index, Scalar)):
+        return
+    first = f"(i64){e.scalar(index)} * {unit}"
+    if window is not None:
+        first += f" + {e.scalar(window.origin)}"
+    text = f"the coordinate {{0}} in `{literal(ref.tensor.name)}` overflows an int32"
+    stop_unless(e, f"is_int32({first}, {unit})", "access", text, first)
+
+
+def named(ref: TileRef | Global) -> str:
+    """A tile of a tensor, with a hole for each index."""
+    holes = ", ".join(f"{{{i}}}" for i in range(len(ref.first.index)))
+    return f"{literal(ref.first.tensor.name)}[{holes}]"
+
+
+def check_element(e: Emitter, ref: TileRef | Global, at: Place) -> None:
+    """The one element that a reference names is there."""
+    if not e.debug:
+        return
+    name, index = ref.first.tensor.name, [e.scalar(i) for i in ref.first.index]
+    inside = f"{at.row} >= 0 && {at.row} < {at.rows} && {at.col} >= 0 && {at.col} < {at.cols}"
+    text = f"{named(ref)} is outside `{literal(name)}`, whose shape is {{shape}}"
+    stop_unless(e, inside, "access", text, *index, tensor=name)
+
+
+def check_view(e: Emitter, tile: Any, i: Any, j: Any, rows: int, cols: int) -> None:
+    """A view of rows x cols lies inside its shared tile."""
+    if not e.debug:
+        return
+    down, right = tile.rows // rows, tile.cols // cols
+    tests = [
+        f"{e.scalar(x)} >= 0 && {e.scalar(x)} < {n}"
+        for x, n in ((i, down), (j, right))
+        if isinstance(x, Scalar) and not (x is e.role.index and e.role.groups <= n)
+    ]
+    if tests:
+        text = f"part ({{0}}, {{1}}) of {rows}x{cols} is outside a shared tile of {tile.rows}x{tile.cols}"
+        stop_unless(e, " && ".join(tests), "access", text, e.scalar(i), e.scalar(j))
+
+
+def check_item(e: Emitter, name: str, index: Any, count: int) -> None:
+    """One of several shared tiles or semaphores is named by an index below their number."""
+    if e.debug and isinstance(index, Scalar):
+        at = e.scalar(index)
+        text = f"index {{0}} is outside the {count} of `{literal(name)}`"
+        stop_unless(e, f"{at} >= 0 && {at} < {count}", "access", text, at)

@@ -1,0 +1,155 @@
+"""Stores that combine with what is in a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import pykittens as pk
+from pykittens.types.dtypes import DType, bf16, f16, f32, int32, int64
+from tests import tolerance
+from tests.cases.core import Array, Case
+
+DTYPES = (f32, f16, bf16, int32, int64)
+COMBINE = {"add": np.add, "max": np.maximum, "min": np.minimum}
+BLOCKS = 5  # that meet at one tile
+BEFORE = 1.0
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    if dtype.is_int:
+        return rng.integers(-1000, 1000, shape).astype(dtype.numpy)
+    return rng.standard_normal(shape).astype(dtype.numpy)
+
+
+def combined(parts: Array, op: str) -> Array:
+    """All parts and what was there before, along the first axis."""
+    wide = parts.astype(np.int64 if parts.dtype.kind == "i" else np.float64)
+    return COMBINE[op].reduce(np.concatenate([np.full_like(wide[:1], BEFORE), wide]), axis=0)
+
+
+def bound(dtype: DType, op: str) -> Any:
+    """Sums in any order: a rounding each, of sums no larger than those of the magnitudes."""
+    if op != "add" or dtype.is_int:
+        return None
+
+    def most(exact: list[Array], x: Array) -> list[Array]:
+        total = np.abs(x.astype(np.float64)).reshape(BLOCKS, -1).sum(0) + BEFORE
+        return [tolerance.rounding(dtype.numpy, total.reshape(exact[0].shape), BLOCKS + 1)]
+
+    return most
+
+
+@pk.kernel
+def tiles(x, y, *, op):
+    (i,) = pk.grid(x.shape[0])
+    pk.store(y, pk.load(x[i], rows=64, cols=48), op=op)
+
+
+@pk.kernel
+def vectors(x, y, *, op, spread):
+    (i,) = pk.grid(x.rows)
+    pk.store(y, pk.load(x[i], cols=64, spread=spread), op=op)
+
+
+@pk.kernel
+def elements(x, y, *, op):
+    (i,) = pk.grid(x.rows)
+    pk.store(y[3], pk.load(x[i, 0]), op=op)
+    pk.store(y[9], pk.load(x[i, 0]), op=op)  # outside
+
+
+def _tile(dtype: DType, op: str, rows: int, cols: int) -> Case:
+    return Case(
+        f"atomic-{op}-{dtype}-{rows}x{cols}",
+        ("store",),
+        tiles,
+        lambda rng: [values(rng, (BLOCKS, rows, cols), dtype)],
+        (((rows, cols), dtype),),
+        lambda x, op: (combined(x, op),),
+        bound(dtype, op),
+        {"op": op},
+        before=BEFORE,
+    )
+
+
+def _vector(dtype: DType, op: str, spread: Any, length: int) -> Case:
+    return Case(
+        f"atomic-{op}-{dtype}-{str(spread).replace(' ', '_')}-{length}",
+        ("store",),
+        vectors,
+        lambda rng: [values(rng, (BLOCKS, length), dtype)],
+        (((length,), dtype),),
+        lambda x, op, spread: (combined(x, op),),
+        bound(dtype, op),
+        {"op": op, "spread": spread},
+        before=BEFORE,
+    )
+
+
+def _element(dtype: DType, op: str) -> Case:
+    def reference(x: Array, op: str) -> tuple[Array]:
+        y = np.full((5,), BEFORE)
+        y[3] = combined(x, op)[0]
+        return (y,)
+
+    def most(exact: list[Array], x: Array) -> list[Array]:
+        limits = bound(dtype, op)
+        return [np.where(np.arange(5) == 3, limits([exact[0][3:4]], x)[0], 0)]
+
+    return Case(
+        f"atomic-{op}-{dtype}-element",
+        ("store",),
+        elements,
+        lambda rng: [values(rng, (BLOCKS, 1), dtype)],
+        (((5,), dtype),),
+        reference,
+        None if bound(dtype, op) is None else most,
+        {"op": op},
+        before=BEFORE,
+    )
+
+
+def _async(dtype: DType, op: str, width: int) -> Case:
+    """From a stage, a block each."""
+
+    @pk.kernel
+    def stores(x, y, *, op):
+        ring = pk.pipeline(1, t=pk.st(dtype, 64, 64), v=pk.sv(dtype, 64))
+        (i,) = pk.grid(x.shape[0])
+        with pk.producer(), ring.fill() as s:
+            pk.load_async(s.t, x[i])
+            pk.load_async(s.v, x[i, 65])
+        with pk.storer(), ring.drain() as s:
+            pk.store_async(y, s.t, op=op)
+            pk.store_async(y[65], s.v, op=op)
+
+    def reference(x: Array, op: str) -> tuple[Array]:
+        y = combined(x, op)
+        y[64] = BEFORE  # neither the tile's nor the vector's
+        return (y,)
+
+    return Case(
+        f"atomic-{op}-{dtype}-async-{width}",
+        ("store_async",),
+        stores,
+        lambda rng: [values(rng, (BLOCKS, 66, width), dtype)],
+        (((66, width), dtype),),
+        reference,
+        bound(dtype, op),
+        {"op": op},
+        before=BEFORE,
+    )
+
+
+CASES = [_tile(d, op, 64, 48) for d in DTYPES for op in COMBINE]
+CASES += [_tile(d, op, 50, 37) for d in DTYPES for op in COMBINE]
+CASES += [
+    _vector(d, "add", s, n)
+    for d in DTYPES
+    for s, n in ((pk.plain, 64), (pk.per_row, 53), (pk.per_column, 48))
+]
+CASES += [_element(d, op) for d in DTYPES for op in ("add", "max")]
+CASES += [_async(d, op, 64) for d in DTYPES for op in COMBINE]
+CASES += [_async(d, "add", 53) for d in (f32, bf16, int32)]

@@ -1,0 +1,188 @@
+"""The checks of driver, GPU and PyTorch tell apart what is absent and what is broken."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykittens import settings
+from pykittens.cli import checks_gpu, trial
+from pykittens.cli.findings import Finding, Mark
+from pykittens.errors import BackendError
+from pykittens.runtime import driver, nvrtc
+from pykittens.runtime.driver import Device
+
+
+def one(found) -> Finding:
+    (finding,) = list(found)
+    return finding
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """A driver for CUDA 13.0 and an NVRTC of 13.2; `machine(cards)` gives it GPUs of these capabilities."""
+    monkeypatch.delenv(settings.TARGET.variable, raising=False)
+    monkeypatch.setattr(driver, "version", lambda: (13, 0))
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 2))
+    monkeypatch.setattr(driver, "memory_bytes", lambda ordinal: 141 * 2**30)
+
+    def with_cards(*capabilities: tuple[int, int]) -> None:
+        cards = [
+            Device(n, f"card {n}", c, 132, 2**25, 232448, 1024) for n, c in enumerate(capabilities)
+        ]
+        monkeypatch.setattr(driver, "device_count", lambda: len(cards))
+        monkeypatch.setattr(driver, "device", lambda ordinal: cards[ordinal])
+        monkeypatch.setattr(driver, "available", lambda: None if cards else "no GPU")
+
+    with_cards()
+    return with_cards
+
+
+def fails(message: str):
+    def version() -> tuple[int, int]:
+        raise BackendError(message, help="…")
+
+    return version
+
+
+@pytest.mark.parametrize(
+    ("message", "has_file", "mark"),
+    [
+        ("the CUDA driver (libcuda.so.1) was not found", False, Mark.OPTIONAL),
+        ("the CUDA driver (libcuda.so.1) was not found", True, Mark.WRONG),
+        ("the CUDA driver does not start: CUDA_ERROR_NO_DEVICE: no …", True, Mark.OPTIONAL),
+        ("the CUDA driver does not start: CUDA_ERROR_UNKNOWN: …", True, Mark.WRONG),
+        ("the CUDA driver is older than CUDA 12", True, Mark.WRONG),
+    ],
+)
+def test_no_driver_is_no_fault_and_a_broken_one_is(
+    message, has_file, mark, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr(driver, "version", fails(message))
+    monkeypatch.setattr(checks_gpu, "_DEVICE_FILE", tmp_path if has_file else Path("/nowhere"))
+    found = one(checks_gpu.gpu())
+    assert found.mark is mark
+    assert bool(found.help) == (mark is Mark.WRONG)
+
+
+def test_a_driver_older_than_the_compiler_is_wrong(machine, monkeypatch) -> None:
+    machine((9, 0))
+    monkeypatch.setattr(driver, "version", lambda: (12, 8))
+    found = one(checks_gpu.gpu())
+    assert found.mark is Mark.WRONG
+    assert found.help == "update the driver to one for CUDA 13"
+    monkeypatch.setattr(nvrtc, "version", fails("no compiler"))
+    assert [f.mark for f in checks_gpu.gpu()] == [Mark.OK, Mark.OK]
+
+
+def test_a_driver_without_a_gpu_is_no_fault(machine) -> None:
+    assert [f.mark for f in checks_gpu.gpu()] == [Mark.OK, Mark.OPTIONAL]
+
+
+def test_every_gpu_is_told_with_the_target_that_serves_it(machine) -> None:
+    machine((9, 0), (8, 0), (8, 6), (7, 5))
+    hopper, ampere, small, old = list(checks_gpu.gpu())[1:]
+    assert hopper == Finding(
+        "GPU 0", Mark.OK, "card 0, sm_90a, 141 GiB, served by the target sm_90a"
+    )
+    assert ampere.text == "card 1, sm_80, 141 GiB, served by the target sm_80"
+    assert small.text == "card 2, sm_86, 141 GiB, served by the target sm_80"
+    assert old.mark is Mark.OPTIONAL
+    assert "no target for the architecture 'sm_75'" in old.text
+
+
+def stub(version: str, available: bool) -> types.ModuleType:
+    module = types.ModuleType("torch")
+    module.__dict__.update(
+        __version__=version,
+        version=types.SimpleNamespace(cuda="13.0"),
+        cuda=types.SimpleNamespace(is_available=lambda: available),
+    )
+    return module
+
+
+@pytest.mark.parametrize(
+    ("cards", "available", "mark", "text"),
+    [
+        ([(9, 0)], True, Mark.OK, "2.9.0 with CUDA 13.0"),
+        ([(9, 0)], False, Mark.WRONG, "2.9.0 cannot use the GPU"),
+        ([], False, Mark.OK, "2.9.0, on the CPU"),
+    ],
+)
+def test_pytorch_without_cuda_is_wrong_only_beside_a_gpu(
+    cards, available, mark, text, machine, monkeypatch
+) -> None:
+    machine(*cards)
+    monkeypatch.setitem(sys.modules, "torch", stub("2.9.0", available))
+    found = one(checks_gpu.torch())
+    assert (found.mark, found.text) == (mark, text)
+
+
+def test_a_missing_pytorch_is_no_fault_and_a_broken_one_is(machine, monkeypatch, tmp_path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert one(checks_gpu.torch()).help == ""
+    machine((9, 0))
+    found = one(checks_gpu.torch())
+    assert (found.mark, found.help) == (Mark.OPTIONAL, "pip install torch")
+    (tmp_path / "torch.py").write_text("import torch_needs_what_is_not_here\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert one(checks_gpu.torch()).mark is Mark.WRONG
+
+
+class OnTheCpu:
+    """A tensor that stays where it is."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def cuda(self) -> OnTheCpu:
+        return self
+
+    cpu = cuda
+
+    def numpy(self) -> np.ndarray:
+        return self.array
+
+
+def exact(x: OnTheCpu, y: OnTheCpu) -> None:
+    y.array[:] = x.array - x.array.max(axis=1, keepdims=True)
+
+
+def off_by_one_place(x: OnTheCpu, y: OnTheCpu) -> None:
+    exact(x, y)
+    y.array[-1] = np.roll(y.array[-1], 1)
+
+
+def refuses(x: OnTheCpu, y: OnTheCpu) -> None:
+    raise BackendError("loading centred failed: CUDA_ERROR_INVALID_IMAGE", help="update it")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mark"),
+    [(exact, Mark.OK), (off_by_one_place, Mark.WRONG), (refuses, Mark.WRONG)],
+)
+def test_a_kernel_is_launched_and_its_result_compared(kernel, mark, machine, monkeypatch) -> None:
+    machine((9, 0))
+    module = stub("2.9.0", True)
+    module.from_numpy = OnTheCpu
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setattr(nvrtc, "available", lambda: None)
+    monkeypatch.setattr(trial, "centred", kernel)
+    found = one(checks_gpu.launch())
+    assert (found.name, found.mark) == ("launch", mark)
+
+
+def test_nothing_is_launched_without_a_gpu(machine, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", stub("2.9.0", True))
+    assert list(checks_gpu.launch()) == []
+
+
+@pytest.mark.gpu
+def test_a_kernel_runs_on_the_gpu_of_this_machine() -> None:
+    pytest.importorskip("torch")
+    assert one(checks_gpu.launch()) == Finding("launch", Mark.OK, "a kernel ran right on GPU 0")

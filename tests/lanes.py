@@ -1,0 +1,150 @@
+"""Runs emitted CUDA C++ on the CPU, all lanes of a block, to show that layouts, shuffles and barriers are right.
+
+Device functions that are written in PTX get a body of C++ here; the others are run as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pykittens.targets.source import Source
+from tests.cases.core import Array, Case
+
+COMPILER = shutil.which("g++")
+
+ARCHITECTURE = 800
+# Bodies for functions written in PTX, by result type and name.
+BODIES = {
+    "float max_nan": "return a != a ? a : b != b ? b : a > b ? a : b;",
+    "float min_nan": "return a != a ? a : b != b ? b : a < b ? a : b;",
+    "u32 pack_bf16": "return bf16_bits(low) | bf16_bits(high) << 16;",
+    "u32 pack_f16": "return f16_bits(low) | f16_bits(high) << 16;",
+    "float half_to_float": "return same_bits<_Float16>(bits);",
+    "int to_int32": "return x != x ? 0 : x >= 0x1p31f ? 0x7fffffff : x <= -0x1p31f ? (int)0x80000000 : (int)x;",
+    "float exp2_fast": "return std::exp2(x);",
+    "void group_sync": "meet(groups_meet[id], threads);",
+}
+
+
+def items(header: str) -> Iterator[str]:
+    """The functions, types and definitions of a header, one by one; where there are two ways, an older card's."""
+    item, depth, taken = [], 0, [True]
+    for line in header.replace("\\\n", " ").splitlines():
+        match = re.match(r"#(if __CUDA_ARCH__ >= (\d+)|else|endif)", line)
+        if match:
+            if match[2]:
+                taken.append(int(match[2]) <= ARCHITECTURE)
+            elif match[1] == "else":
+                taken[-1] = not taken[-1]
+            else:
+                taken.pop()
+        if match or not all(taken):
+            continue
+        if not item and (not line.strip() or line.startswith("//")):
+            continue
+        item.append(line)
+        code = line.partition("//")[0]
+        depth += code.count("{") - code.count("}")
+        if depth == 0 and (code.rstrip().endswith(("}", ";")) or line.startswith("#")):
+            yield "\n".join(item)
+            item = []
+    assert not item, item
+
+
+def needed(header: str, program: str) -> str:
+    """What a program needs of a header, directly or not, with C++ in place of PTX."""
+    named = [
+        (re.findall(r"(\w+)\(|struct (?:__align__\(\d+\) )?(\w+)", i.partition("{")[0]), i)
+        for i in items(header)
+    ]
+    own = [
+        ({a or b for a, b in found[-1:]} if not i.startswith("#") else set(), i)
+        for found, i in named
+    ]
+    words, kept = set(re.findall(r"\w+", program)), set()
+    while True:
+        more = {n for n, (names, _) in enumerate(own) if names & words or not names} - kept
+        if not more:
+            return "\n".join(_on_cpu(own[n][1]) for n in sorted(kept))
+        kept |= more
+        words |= {w for n in more for w in re.findall(r"\w+", own[n][1])}
+
+
+def _on_cpu(item: str) -> str:
+    if "asm" not in item or item.startswith("#"):
+        return item
+    head, _, _ = item.partition("{")
+    name = re.sub(r"^(?:template <.*?> )?DEVICE ", "", head).partition("(")[0]
+    assert name in BODIES, f"{name} is written in PTX and has no body in C++"
+    return f"{head}{{ {BODIES[name]} }}"
+
+
+class Block:
+    """Cases compiled together, to be run a block each."""
+
+    def __init__(self, folder: Path, cases: Sequence[Case], arch: str = "sm_90a") -> None:
+        self.sources: dict[str, Source] = {}
+        self.arguments: dict[str, list[Any]] = {}
+        texts, headers = [], ""
+        for number, case in enumerate(cases):
+            inputs, outputs = case.arrays()
+            source = case.kernel.emitted(
+                *inputs, *outputs, *case.scalars, arch=arch, **case.constants
+            )
+            self.sources[case.name], headers = source, source.functions
+            head = rf'extern "C" __global__ void __launch_bounds__\(.*?\)\s+{source.name}\('
+            program, found = re.subn(head, f"static void kernel_{number}(", source.program)
+            assert found == 1, case.name
+            texts.append(f"namespace case_{number} {{\n{program}\n")
+            texts.append(f"static void start(void** args) {{ call(kernel_{number}, args); }}\n}}")
+            run = f"run(case_{number}::start, {source.threads}, args, seed)"
+            texts.append(
+                f'extern "C" int case_{number}_run(void** args, unsigned seed) {{ return {run}; }}'
+            )
+        program = re.sub(
+            r"^(#line|\s*extern __shared__).*$", "", "\n".join(texts), flags=re.MULTILINE
+        )
+        header = (Path(__file__).parent / "lanes.h").read_text(encoding="utf-8")
+        file = folder / "cases.cpp"
+        file.write_text("\n".join([header, needed(headers, program), program]), encoding="utf-8")
+        library = folder / "cases.so"
+        command = [str(COMPILER), "-std=c++17", "-O0", "-w", "-fwrapv", "-shared", "-fPIC"]
+        done = subprocess.run(
+            [*command, "-o", library, file], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[:4000]
+        self.library = ctypes.CDLL(str(library))
+        self.numbers = {case.name: n for n, case in enumerate(cases)}
+
+    def run(self, case: Case, seed: int) -> tuple[list[Array], list[Array]]:
+        """The inputs and outputs of a case after a run; `seed` picks who goes on first."""
+        inputs, outputs = case.arrays()
+        names = list(case.kernel.parameters.positional)
+        values = dict(zip(names, [*inputs, *outputs, *case.scalars], strict=True))
+        slots = [_argument(slot, values) for slot in self.sources[case.name].slots]
+        pointers = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(s) for s in slots))
+        stuck = getattr(self.library, f"case_{self.numbers[case.name]}_run")(pointers, seed)
+        assert not stuck, f"{case.name}: threads wait for others that do not come"
+        return inputs, outputs
+
+
+def _argument(slot: Any, values: dict[str, Any]) -> Any:
+    value = values[slot.argument]
+    match slot.kind:
+        case "pointer":
+            return ctypes.c_void_p(value.ctypes.data)
+        case "extent":
+            return ctypes.c_int32(value.shape[slot.axis])
+        case "stride":
+            return ctypes.c_int64(value.strides[slot.axis] // value.itemsize)
+        case _:
+            kinds = {"float": ctypes.c_float, "int": ctypes.c_int32, "bool": ctypes.c_bool}
+            return kinds[slot.dtype.kind](np.asarray(value).item())

@@ -1,0 +1,38 @@
+"""The emitted code of what moves elements between lanes, run on the CPU with all the lanes of a block."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import lanes
+from tests.cases import CASES
+
+pytestmark = pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
+
+FAMILIES = ("making", "mask", "random", "reduce", "scan", "shape")
+TOGETHER = 40
+# One dtype of each width stands for the others.
+SOME = [
+    c
+    for name, c in CASES.items()
+    if name.startswith(FAMILIES) and not {"f16", "e5m2", "int8", "int64"} & set(name.split("-"))
+]
+ALL = [c for name, c in CASES.items() if name.startswith(FAMILIES)]
+
+
+def check(cases, folder):
+    block = lanes.Block(folder, cases)
+    for case in cases:
+        for seed in range(3):
+            case.check(*block.run(case, seed))
+
+
+@pytest.mark.parametrize("first", range(0, len(SOME), TOGETHER))
+def test_lanes_and_warps_meet_and_hold_the_right_elements(first, tmp_path):
+    check(SOME[first : first + TOGETHER], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, len(ALL), TOGETHER))
+def test_lanes_and_warps_meet_and_hold_the_right_elements_of_every_dtype(first, tmp_path):
+    check(ALL[first : first + TOGETHER], tmp_path)

@@ -1,0 +1,120 @@
+"""Run every case on the GPU, by the card's own lowerings and by those of an older target, and count.
+
+A process runs the cases one after another; where one kills or hangs it, the case is noted and another process goes
+on behind it. `python tools/case_matrix.py --out FOLDER` writes matrix-<card>.json there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import os
+import queue
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+SECONDS = 20  # for one case, compilation aside
+CONTEXT = multiprocessing.get_context("spawn")
+
+
+def compile_part(names: list[str], arch: str) -> None:
+    """Compile cases into the cache."""
+    from tests.gpu.test_cases import compile_cases
+
+    compile_cases(names, arch)
+
+
+def run_cases(names: list[str], told: Any) -> None:
+    """Run cases in order and tell (name, fault) of each, the fault empty where it is right."""
+    from tests.gpu.test_cases import fault_of
+
+    for name in names:
+        told.put((name, None))
+        told.put((name, fault_of(name)))
+
+
+def run_all(names: list[str]) -> dict[str, str]:
+    """The faults of all cases, empty for those that are right."""
+    found: dict[str, str] = {}
+    left = list(names)
+    while left:
+        told = CONTEXT.Queue()
+        process = CONTEXT.Process(target=run_cases, args=(left, told))
+        process.start()
+        current = left[0]
+        while len([n for n in left if n in found]) < len(left):
+            try:
+                current, fault = told.get(timeout=SECONDS + 40 * (current == left[0]))
+            except queue.Empty:
+                found[current] = "killed the process" if not process.is_alive() else "hangs"
+                break
+            if fault is not None:
+                found[current] = fault
+                if "CUDA" in fault or "launching" in fault:  # the context is gone with it
+                    break
+        process.kill()
+        process.join()
+        left = [n for n in left if n not in found]
+    return found
+
+
+def matrix(target: str, names: list[str], arch: str) -> dict[str, Any]:
+    """The cases by the lowerings of a target, the card's own where empty."""
+    os.environ["PYKITTENS_TARGET"] = target
+    workers = max((os.cpu_count() or 2) - 1, 1)
+    parts = [names[i :: 4 * workers] for i in range(4 * workers)]
+    start = time.perf_counter()
+    with ProcessPoolExecutor(workers, mp_context=CONTEXT) as pool:
+        list(pool.map(compile_part, parts, [arch] * len(parts)))
+    compiled = time.perf_counter()
+    faults = run_all(names)
+    wrong = {n: f for n, f in faults.items() if f and not f.startswith("skipped")}
+    skipped = {n: f for n, f in faults.items() if f.startswith("skipped")}
+    return {
+        "lowerings": target or arch,
+        "cases": len(faults),
+        "right": len(faults) - len(wrong) - len(skipped),
+        "wrong": wrong,
+        "skipped": skipped,
+        "seconds_to_compile": round(compiled - start, 1),
+        "seconds_to_run": round(time.perf_counter() - compiled, 1),
+    }
+
+
+def main() -> int:
+    """Exit code 1 if a case is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build"))
+    parser.add_argument("--only", default="", help="cases whose name contains one of these words")
+    parser.add_argument(
+        "--targets", default=",sm_80,sm_89", help="comma separated; empty is the card's own"
+    )
+    given = parser.parse_args()
+    from pykittens.runtime import driver
+    from tests.cases import CASES
+
+    device = driver.device(0)
+    names = [n for n in CASES if any(word in n for word in given.only.split(","))]
+    runs = [matrix(t, names, device.arch) for t in given.targets.split(",")]
+    given.out.mkdir(parents=True, exist_ok=True)
+    report = {"card": device.name, "date": datetime.date.today().isoformat(), "runs": runs}
+    slug = device.name.lower().replace(" ", "-")
+    (given.out / f"matrix-{slug}.json").write_text(json.dumps(report, indent=1) + "\n")
+    for run in runs:
+        print(
+            {k: v for k, v in run.items() if k not in ("wrong", "skipped")},
+            len(run["skipped"]),
+            "skipped",
+        )
+        for name, fault in run["wrong"].items():
+            print("  ", name, fault.replace("\n", " ")[:300])
+    return int(any(run["wrong"] for run in runs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
