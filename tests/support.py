@@ -12,6 +12,8 @@ from pykittens.errors import BackendError
 from pykittens.ir.op import Op
 from pykittens.ops.core import OPS
 from pykittens.targets.target import TARGETS, Target
+from tests.cases import CASES
+from tests.cases.core import Case
 
 HEAD = """# Operations
 
@@ -19,8 +21,10 @@ Every operation of the language, by family, and the targets that can do it. A te
 operations and of lowerings (`make golden`). Functions that are made of operations, such as `pk.online_softmax`, are in
 [language.md](language.md).
 
-In the tables *yes* says that the target has a lowering of its own or its parent's; the parents are {chain}.
-What a target cannot do stands below with the reason.
+*Cases* are the small kernels that show an operation with its dtypes and a few sizes; they run in the emulator, are
+compiled for every target and run on a GPU (tests/cases). *Yes* says that the target can do all of them, by a lowering
+of its own or of its parent; the parents are {chain}.
+What a target cannot do stands below with the reason. What stands under 0 cases has tests of its own.
 """
 
 
@@ -37,17 +41,12 @@ def exported() -> dict[str, str]:
 def page() -> str:
     """The text of docs/ops.md."""
     chain = "; ".join(" → ".join(_parents(t)) for t in TARGETS.values() if t.parent is not None)
-    parts = [HEAD.format(chain=chain)]
     by_module: dict[str, list[Op[..., Any]]] = {}
     for op in OPS.values():
         by_module.setdefault(op.function.__module__, []).append(op)
+    ours = sorted(m for m in by_module if m.startswith("pykittens."))
     names = exported()
-    parts += [
-        _family(module, ops, names)
-        for module, ops in by_module.items()
-        if module.startswith("pykittens.")
-    ]
-    return "\n".join(parts)
+    return "\n".join([HEAD.format(chain=chain), *(_family(m, by_module[m], names) for m in ours)])
 
 
 def _parents(target: Target) -> list[str]:
@@ -55,33 +54,61 @@ def _parents(target: Target) -> list[str]:
 
 
 def _family(module: str, ops: list[Op[..., Any]], names: dict[str, str]) -> str:
+    """The section of a family: what its module says, the table, reasons, and each operation."""
     about = (importlib.import_module(module).__doc__ or "").strip()
     lines = [f"## {module.rpartition('.')[2]}", "", _preformatted(about), ""]
-    lines += ["| operation | " + " | ".join(TARGETS) + " |", "|---" * (len(TARGETS) + 1) + "|"]
-    reasons = []
+    lines += [f"| operation | cases | {' | '.join(TARGETS)} |", "|---" * (len(TARGETS) + 2) + "|"]
+    reasons: dict[str, None] = {}
     for op in ops:
+        cases = [c for c in CASES.values() if op.name in c.ops]
         cells = []
         for arch, target in TARGETS.items():
-            reason = refusal(op, target)
-            cells.append("yes" if reason is None else "no")
-            if reason is not None:
-                reasons.append(f"`{op.name}` on {arch}: {reason}.")
-        lines.append(f"| `{op.name}` | " + " | ".join(cells) + " |")
-    lines += ["", *reasons, *([""] if reasons else [])]
+            refused = refusals(op, target, cases)
+            cells.append(
+                "yes" if not refused else "no" if len(refused) == len(cases) else "in part"
+            )
+            told = (r.rpartition("cannot do it: ")[2] for r in refused.values())
+            reasons |= dict.fromkeys(f"`{op.name}` on {arch}: {r}." for r in told)
+        lines.append(f"| `{op.name}` | {len(cases)} | {' | '.join(cells)} |")
+    lines += ["", *(f"- {reason}" for reason in reasons), *([""] if reasons else [])]
     for op in ops:
         word = names.get(op.name)
-        called = (
-            f"{word}{_signature(op)}"
-            if word
-            else f"{op.name}{_signature(op)}, by its operator or method"
-        )
         lines += [
-            f"**`{called}`**"
-            if word
-            else f"**`{op.name}{_signature(op)}`**, by its operator or method"
+            f"**`{word or op.name}{_signature(op)}`**{'' if word else ', by its operator or method'}",
+            "",
+            _preformatted(inspect.getdoc(op.function) or ""),
+            "",
         ]
-        lines += ["", _preformatted(inspect.getdoc(op.function) or ""), ""]
     return "\n".join(lines)
+
+
+def refusals(op: Op[..., Any], target: Target, cases: list[Case]) -> dict[str, str]:
+    """The cases of an operation that a target cannot do, with the reason of each."""
+    if (reason := refusal(op, target)) is not None:
+        return {case.name: reason for case in cases} or {op.name: reason}
+    if not _may_decline(op, target):
+        return {}
+    found = {}
+    for case in cases:
+        inputs, outputs = case.arrays()
+        arguments = (*inputs, *outputs, *case.scalars)
+        try:
+            case.kernel.emitted(*arguments, arch=target.name, **case.constants)
+        except BackendError as fault:
+            found[case.name] = fault.message
+    return found
+
+
+def _may_decline(op: Op[..., Any], target: Target) -> bool:
+    """Whether all lowerings of an operation decline some calls, so that some may have none."""
+    keys = (op.name, op.family.name if op.family else "")
+    owner: Target | None = target
+    while owner is not None:
+        for key in keys:
+            if key in owner.lowerings and key not in owner.declines:
+                return False
+        owner = owner.parent
+    return True
 
 
 def refusal(op: Op[..., Any], target: Target) -> str | None:

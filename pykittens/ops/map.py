@@ -80,6 +80,8 @@ def loaded(x: Any, name: str) -> str | None:
     """The way out where an operand is still in memory, or a name for several things."""
     if in_memory(x):
         return f"pk.load({name}, ...) brings it into registers"
+    if isinstance(x, np.ndarray):
+        return "an array is an argument of the kernel, and pk.load reads it"
     return getattr(x, "way_in", None)
 
 

@@ -177,6 +177,64 @@ def number_that_the_dtype_lacks(out):
     kernel(out((1, 8), np.int32))
 
 
+def array_on_the_left(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], np.ones((64, 64), np.float32) + pk.load(x[0], rows=64, cols=64))
+
+    kernel(np.ones((64, 64), np.float32), out((64, 64)))
+
+
+def number_of_numpy_on_the_left(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], np.float32(2) * pk.load(x[0], rows=64, cols=64))
+
+    kernel(np.ones((64, 64), np.float32), out((64, 64)))
+
+
+def tile_of_a_tensor_in_arithmetic(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], x[0, 0] + 1.0)
+
+    kernel(np.ones((64, 64), np.float32), out((64, 64)))
+
+
+def attribute_of_a_tile_of_a_tensor(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.zeros(f32, x[0].rows))
+
+    kernel(np.ones((64, 64), np.float32), out((64, 64)))
+
+
+def stage_in_place_of_its_tile(out):
+    @pk.kernel
+    def kernel(x, y):
+        ring = pk.pipeline(1, a=pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with ring.fill() as s:
+            pk.load_async(s, x[0])
+        with ring.drain() as s:
+            pk.store(y[0], s.a * 2)
+
+    kernel(bf(64, 64), out((64, 64), BF16))
+
+
+def power_beyond_64_bits(out):
+    @pk.kernel
+    def kernel(y, n):
+        pk.grid(1)
+        pk.store(y[0], pk.zeros(f32, 8) + 2**2000)
+
+    kernel(out((1, 8)), 1)
+
+
 def unequal_tiles(out):
     @pk.kernel
     def kernel(x, y):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+import pykittens as pk
 from pykittens.types.dtypes import DTYPES, bf16, bool_, f16, f32, int32
 
 
@@ -25,12 +26,19 @@ from pykittens.types.dtypes import DTYPES, bf16, bool_, f16, f32, int32
         (int32, 2**31, False),
         (int32, 0.5, False),
         (int32, math.nan, False),
+        (int32, 10**400, False),
+        (f32, 10**400, False),
+        (f32, 2**100, True),
         (bool_, 1, True),
         (bool_, 2, False),
     ],
 )
 def test_a_dtype_has_the_numbers_it_can_round_to(dtype, value, has):
     assert dtype.represents(value) is has
+
+
+def test_a_dtype_has_the_name_that_a_kernel_imports():
+    assert all(eval(d.word, {"pk": pk}) is d for d in DTYPES.values())
 
 
 def test_sizes_and_epsilons_are_numpy_s():

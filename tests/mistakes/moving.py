@@ -1,0 +1,229 @@
+"""Rows of the operations on shapes and memory, of products, and of what is done by hand."""
+
+from __future__ import annotations
+
+import pykittens as pk
+from tests.mistakes.operands import (
+    all_of,
+    any_of,
+    boolean,
+    combining,
+    compile_time_int,
+    dtype_word,
+    fits,
+    in_registers,
+    index,
+    nothing,
+    number,
+    one_of,
+    placed,
+    python_number,
+    register_tile,
+    register_vector,
+    shared,
+    size,
+    spread_word,
+    tensor,
+    text,
+)
+from tests.mistakes.rows import ANY, row, row_of_rows, row_with
+
+# -- shape -----------------------------------------------------------------------------------------
+
+row_with(
+    "part",
+    "{x}[{start}:{stop}]",
+    {
+        "x": ("tall", one_of("tall")),
+        "start": ("64", any_of(one_of("0", "64", "None"))),
+        "stop": ("128", one_of("None")),
+    },
+    of={"x": all_of(in_registers(*ANY), lambda t: t.kind != "scalar")},
+    blames=dict.fromkeys(("x", "start", "stop"), "index"),
+    rows=True,
+)
+row(
+    "concat",
+    "pk.concat({a}, {b}, {axis})",
+    a=("tile", all_of(register_tile(cols=64), lambda t: t.dtype == pk.f32)),
+    b=("tile", all_of(register_tile(cols=64), lambda t: t.dtype == pk.f32)),
+    axis=("0", one_of("0")),
+)
+row_with(
+    "swap_pairs",
+    "pk.swap_pairs({x})",
+    {
+        "x": (
+            "tile",
+            any_of(
+                register_tile(),
+                all_of(register_vector("plain", "per column"), lambda t: t.name != "odd"),
+            ),
+        )
+    },
+)
+row("transpose", "pk.transpose({tile})", tile=("tile", register_tile()))
+row_of_rows(
+    "spread",
+    "pk.spread({vector}, {to})",
+    vector=("vector", all_of(register_vector(), lambda t: t.name != "odd")), to=("pk.per_row", spread_word),
+)  # fmt: skip
+row(
+    "column",
+    "pk.column({tile}, {j})",
+    tile=("tile", register_tile()), j=("3", any_of(index(64), one_of("int_rows"))),
+)  # fmt: skip
+row("row", "pk.row({tile}, {i})", tile=("tile", register_tile()), i=("3", index(64)))
+row(
+    "mask",
+    "pk.mask({tile}, {row}, {col}, {cols}, {causal}, {offset})",
+    tile=("tile", register_tile("float")), causal=("True", boolean),
+    **dict.fromkeys(("row", "col", "cols", "offset"), ("3", index())),
+)  # fmt: skip
+
+# -- memory ----------------------------------------------------------------------------------------
+
+row_of_rows(
+    "load",
+    "pk.load({src}, rows={rows}, cols={cols}, fill={fill}, spread={spread})",
+    src=("A[0, 0]", tensor(2)), rows=("64", any_of(size(64), nothing)), cols=("64", size(16)),
+    fill=("0", all_of(number, fits(pk.f32))), spread=("pk.plain", one_of()),
+)  # fmt: skip
+row_with(
+    "store",
+    "pk.store({dst}, {value}, op={op})",
+    dict(dst=("A[0, 0]", any_of(tensor(2, pk.f32), one_of("shared_tile", "filled", "drained"))), op=("None", combining),
+    value=("tile", any_of(all_of(in_registers("float"), lambda t: t.dtype == pk.f32), all_of(number, fits(pk.f32))))),
+    blames={"dst": "value"},
+)  # fmt: skip
+row_with(
+    "view",
+    "shared_tile.tiles({rows}, {cols})[{i}, {j}]",
+    {
+        "rows": ("16", one_of("16", "64")),
+        "cols": ("16", one_of("16", "64")),
+        "i": ("0", index(4)),
+        "j": ("0", index(4)),
+    },
+    shown="tiles",
+    scalars=True,
+)
+row_with(
+    "load_async",
+    "pk.load_async({dst}, {src}, signal={signal}, multicast={multicast})",
+    dict(dst=("shared_tile", all_of(shared(pk.f32, ""))), src=("A[0, 0]", tensor(2, pk.f32)),
+    signal=("full", one_of("full")), multicast=("False", one_of())),
+    blames={"dst": "signal"},
+)  # fmt: skip
+row(
+    "store_async",
+    "pk.store_async({dst}, {src}, op={op})",
+    dst=("A[0, 0]", tensor(2, pk.f32)), src=("drained", shared(pk.f32, "", "drain")), op=("None", combining),
+)  # fmt: skip
+row(
+    "gather",
+    "pk.gather({src}, {index}, cols={cols}, fill={fill})",
+    src=("A", all_of(tensor(2), lambda t: t.lies != "row")), index=("int_rows", one_of("int_rows")),
+    cols=("64", size(16)), fill=("0", all_of(number, fits(pk.f32))),
+)  # fmt: skip
+row(
+    "scatter",
+    "pk.scatter({dst}, {index}, {value}, op={op})",
+    dst=("A", all_of(tensor(2, pk.f32), lambda t: t.lies != "row")), index=("int_rows", one_of("int_rows")),
+    value=("tile", one_of("tile", "wide")), op=("None", combining),
+)  # fmt: skip
+
+# -- products --------------------------------------------------------------------------------------
+
+_PRODUCTS = {
+    "mma_AB": (("shared_tall", "bf16_tile"), "shared_wide"),
+    "mma_ABt": (("shared_tall", "bf16_tile"), "shared_tall"),
+    "mma_AtB": (("shared_wide",), "shared_wide"),
+    "mma_AtBt": (("shared_wide",), "shared_tall"),
+}
+for _name, (_a, _b) in _PRODUCTS.items():
+    row_of_rows(
+        _name,
+        f"pk.{_name}({{a}}, {{b}}, {{acc}}, managed={{managed}})",
+        a=("shared_bf16", one_of("shared_bf16", *_a)), b=("shared_bf16", one_of("shared_bf16", _b)),
+        acc=("None", one_of("tile", "None")), managed=("True", boolean),
+    )  # fmt: skip
+
+# -- by hand ---------------------------------------------------------------------------------------
+
+row_with(
+    "item", "semaphores[{index}]", {"index": ("1", all_of(index(2)))}, shown="[...]", scalars=True
+)
+row_with(
+    "arrive",
+    "{semaphore}.arrive()",
+    {"semaphore": ("full", one_of("full"))},
+    of={"semaphore": one_of("full")},
+)
+row(
+    "expect",
+    "full.expect({bytes})",
+    bytes=("64", any_of(shared(), compile_time_int(0, 2**20), one_of("count"))),
+)
+row_with(
+    "wait_phase",
+    "full.wait({phase})",
+    {"phase": ("0", any_of(index(), one_of("truth", "True")))},
+    shown="wait",
+)
+row("sync", "pk.sync()")
+row("fence_async", "pk.fence_async()")
+row(
+    "store_wait",
+    "pk.store_wait({pending}, read={read})",
+    pending=("0", compile_time_int(0, 7)),
+    read=("True", boolean),
+)
+row("mma_wait", "pk.mma_wait({pending})", pending=("0", compile_time_int(0, 7)))
+_FLAG = ("flags[0]", tensor(1, pk.int32))
+row(
+    "signal",
+    "pk.signal({flag}, {value}, op={op})",
+    flag=_FLAG,
+    value=("1", index()),
+    op=('"add"', one_of('"add"')),
+)
+row("wait", "pk.wait({flag}, {value})", flag=_FLAG, value=("1", index()))
+row(
+    "print",
+    'pk.print("{{}}", {value})',
+    value=("count", any_of(in_registers(*ANY), python_number("float"))),
+)
+row(
+    "assert",
+    "pk.assert_({condition}, {message})",
+    condition=("truth", in_registers("bool")),
+    message=('"text"', text),
+)
+row_with(
+    "inline_cuda",
+    'pk.inline_cuda("-{{0}}", {operand}, like={like}, dtype={dtype}, numpy={numpy})',
+    dict(operand=("tile", any_of(
+        all_of(in_registers(*ANY), lambda t: t.kind == "scalar" or placed(t)), python_number("float")
+    )),
+    like=("tile", all_of(in_registers(*ANY), lambda t: t.shape == (64, 64))),
+    dtype=("pk.f32", any_of(dtype_word(), nothing)), numpy=("None", one_of("None", "len"))),
+    blames={"like": "operands"},
+)  # fmt: skip
+row_with(
+    "inline_cuda_statement",
+    'pk.inline_cuda("f({{0}});", {operand}, numpy={numpy})',
+    dict(operand=("count", any_of(lambda t: t.kind == "scalar", python_number("float"))),
+    numpy=("None", one_of("None", "len"))),
+    shown="inline_cuda",
+)  # fmt: skip
+_TURNS = ("with pk.in_turn(): pass", "with pk.warps(2), pk.in_turn(1): pass")
+for _name in ("take_turn", "pass_turn"):
+    row_with(
+        _name,
+        "with pk.warps(2), pk.in_turn(): pass",
+        {},
+        shown="pk.in_turn",
+        wrong=_TURNS,
+        scalars=True,
+    )

@@ -1,0 +1,8 @@
+"""The rows of all operations, of the functions made of them, and of the words a kernel is built of."""
+
+from __future__ import annotations
+
+from tests.mistakes import elements, functions, moving, words
+from tests.mistakes.rows import TABLE, Row
+
+__all__ = ["TABLE", "Row", "elements", "functions", "moving", "words"]
