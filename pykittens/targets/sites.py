@@ -12,7 +12,7 @@ from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import Site, SiteKind
 
 if TYPE_CHECKING:
-    from pykittens.targets.simt.memory import Place
+    from pykittens.targets.place import Place
 
 
 def literal(text: str) -> str:

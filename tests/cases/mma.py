@@ -130,3 +130,43 @@ CASES += [
     for dtype in (bf16, e4m3, f32)
     for warps, sizes in ((1, (16, 32, 64)), (2, (64, 48, 32)), (8, (128, 64, 64)))
 ]
+
+
+def promoted(dtype: DType) -> Case:
+    """A long product of fp8: each 128 of the depth is summed on the tensor cores, and those sums in f32."""
+    depth = 1024
+
+    @pk.kernel
+    def kernel(A, B, D):
+        ring = pk.pipeline(2, a=pk.st(dtype, 64, 128), b=pk.st(dtype, 64, 128))
+        pk.grid(1)
+        with pk.producer():
+            for k in pk.range(pk.cdiv(A.cols, 128)):
+                with ring.fill() as s:
+                    pk.load_async(s.a, A[0, k])
+                    pk.load_async(s.b, B[0, k])
+        with pk.consumers(1):
+            acc = pk.zeros(f32, 64, 64)
+            for k in pk.range(pk.cdiv(A.cols, 128)):
+                with ring.drain() as s:
+                    acc = acc + pk.mma_ABt(s.a, s.b)
+            pk.store(D[0], acc)
+
+    def bound(wanted: list[Array], A: Array, B: Array) -> list[Array]:
+        magnitude = np.abs(A.astype(np.float64)) @ np.abs(B.astype(np.float64)).T
+        # What a sum of 128 loses on the tensor cores, and what the sums lose in f32.
+        own = 2.0**-13 * (128 / 32 + 1) * magnitude
+        return [own + tolerance.product(F32, wanted[0], magnitude, depth)]
+
+    return Case(
+        f"mma-promoted-{dtype}",
+        ("mma_ABt",),
+        kernel,
+        lambda rng: [values(rng, (64, depth), dtype), values(rng, (64, depth), dtype)],
+        (((64, 64), f32),),
+        lambda A, B: [A.astype(np.float64) @ B.astype(np.float64).T],
+        bound,
+    )
+
+
+CASES += [promoted(e4m3), promoted(e5m2)]

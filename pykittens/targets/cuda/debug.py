@@ -13,7 +13,8 @@ from pykittens.ops.map import together
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.cuda.teams import teams
-from pykittens.targets.simt.memory import Place, chunks
+from pykittens.targets.place import Place
+from pykittens.targets.simt.memory import chunks
 from pykittens.targets.sites import literal, stop_unless
 from pykittens.targets.source import GroupPlace
 from pykittens.targets.target import Target

@@ -35,7 +35,7 @@ from pykittens.targets.cuda.debug import STANDING_BYTES, group_places
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.teams import Team, teams, thread_count
-from pykittens.targets.simt import making, memory, random, reduce, scan, shape
+from pykittens.targets.simt import convert, making, mask, memory, random, reduce, scan, shape
 from pykittens.targets.simt import map as simt_map
 from pykittens.targets.simt.memory import MEMORY_TYPES
 from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
@@ -45,7 +45,7 @@ from pykittens.targets.target import Target
 LOWERINGS = (
     *(bulk, copies, mma_sync, pipeline, shared, wgmma),
     *(debug, flags, inline, semaphores, sync),
-    *(simt_map, making, memory, random, reduce, scan, shape),
+    *(simt_map, convert, making, mask, memory, random, reduce, scan, shape),
 )
 
 

@@ -10,9 +10,9 @@ from pykittens.ir.values import SharedTile, SharedVector
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import (
     MEMORY_TYPES,
-    Place,
     fill_bits,
     load_chunks,
     store_chunks,

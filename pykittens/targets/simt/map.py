@@ -9,7 +9,6 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.source import scalar_type
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import RT, RV, Spread
 
@@ -110,49 +109,6 @@ def lower_where(e: Emitter, call: Call) -> None:
         e.define_scalar(result, element(""), call.loc)
     else:
         write_elements(e, result, element)
-
-
-@SIMT.lower("to")
-def lower_to(e: Emitter, call: Call) -> None:
-    x = call.args["x"]
-    (result,) = call.results
-    convert = conversion(x.dtype, result.dtype)
-    if isinstance(result, Scalar):
-        e.define_scalar(result, convert.format(e.scalar(x)), call.loc)
-    else:
-        write_elements(e, result, lambda i: convert.format(e.element(x, i, x)))
-
-
-def conversion(source: DType, to: DType) -> str:
-    """The conversion of one number, in the types both are computed in; narrow ones are rounded when packed."""
-    if to.kind == "bool":
-        return "{} != 0"
-    if source.is_float and to.is_int:
-        # From float to 8 bits it saturates there; from 32 bits to 8 the packing wraps.
-        return f"to_{to}({{}})"
-    return "{}" if scalar_type(source) == scalar_type(to) else f"({scalar_type(to)})({{}})"
-
-
-@SIMT.lower("mask")
-def lower_mask(e: Emitter, call: Call) -> None:
-    a = call.args
-    (result,) = call.results
-    cols, warps = result.type.cols, e.role.warps  # type: ignore[union-attr]
-    row, col, width = e.scalar(a["row"]), e.scalar(a["col"]), e.scalar(a["cols"])
-
-    def element(i: str) -> str:
-        stays = f"{col} + tile_col<{cols}>({i}, lane) < {width}"
-        if a["causal"]:
-            offset = (
-                f" + {e.scalar(a['offset'])}"
-                if isinstance(a["offset"], Value) or a["offset"] != 0
-                else ""
-            )
-            diagonal = f"{row} + tile_row<{cols}, {warps}>({i}, warp, lane){offset}"
-            stays += f" && {col} + tile_col<{cols}>({i}, lane) <= {diagonal}"
-        return f"{stays} ? {e.element(a['tile'], i, result)} : as_float(0xff800000u)"
-
-    write_elements(e, result, element)
 
 
 def _elements(value: Any) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, Scalar, TileRef, Value
 from pykittens.targets.emitter import Emitter
+from pykittens.targets.place import Place
 from pykittens.targets.simt.target import SIMT
 from pykittens.targets.sites import check_access
 from pykittens.targets.source import number, scalar_type
@@ -27,22 +28,6 @@ MEMORY_TYPES = {
 } | {name: "unsigned char" for name in ("e4m3", "e5m2", "int8", "uint8")}
 # What memory is taken for where `op=` combines with it: 16-bit floats tell which they are.
 COMBINED_TYPES = MEMORY_TYPES | {"bf16": "BF16", "f16": "F16"}
-
-
-@dataclass(frozen=True)
-class Place:
-    """A tile of memory in C++: the matrix it lies in, and its first row and column.
-
-    rows, cols: the edges of the matrix. aligned: whether its rows start at multiples of 16 bytes.
-    """
-
-    matrix: str
-    stride: str
-    row: str
-    col: str
-    rows: str
-    cols: str
-    aligned: bool = True
 
 
 def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:

@@ -1,0 +1,21 @@
+"""Where a tile lies in memory, in words of C++."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tile of memory in C++: the matrix it lies in, and its first row and column.
+
+    rows, cols: the edges of the matrix. aligned: whether its rows start at multiples of 16 bytes.
+    """
+
+    matrix: str
+    stride: str
+    row: str
+    col: str
+    rows: str
+    cols: str
+    aligned: bool = True

@@ -1,0 +1,32 @@
+"""Conversions between element types."""
+
+from __future__ import annotations
+
+from pykittens.ir.nodes import Call
+from pykittens.ir.values import Scalar
+from pykittens.targets.emitter import Emitter
+from pykittens.targets.simt.map import write_elements
+from pykittens.targets.simt.target import SIMT
+from pykittens.targets.source import scalar_type
+from pykittens.types.dtypes import DType
+
+
+@SIMT.lower("to")
+def lower_to(e: Emitter, call: Call) -> None:
+    x = call.args["x"]
+    (result,) = call.results
+    convert = conversion(x.dtype, result.dtype)
+    if isinstance(result, Scalar):
+        e.define_scalar(result, convert.format(e.scalar(x)), call.loc)
+    else:
+        write_elements(e, result, lambda i: convert.format(e.element(x, i, x)))
+
+
+def conversion(source: DType, to: DType) -> str:
+    """The conversion of one number, in the types both are computed in; narrow ones are rounded when packed."""
+    if to.kind == "bool":
+        return "{} != 0"
+    if source.is_float and to.is_int:
+        # From float to 8 bits it saturates there; from 32 bits to 8 the packing wraps.
+        return f"to_{to}({{}})"
+    return "{}" if scalar_type(source) == scalar_type(to) else f"({scalar_type(to)})({{}})"
