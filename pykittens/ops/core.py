@@ -42,8 +42,7 @@ def op(
         name = function.__name__.rstrip("_")
         made = Op(name, function, effects, family, scalar, _record, shown=shown)
         known = OPS.get(made.name)
-        # A file that is run again, perhaps under another name, makes its operations anew.
-        if known is not None and _file_of(known.function) != _file_of(function):
+        if known is not None and not _same_origin(known.function, function):
             raise LanguageError(
                 f"op: there is an operation `{made.name}` already",
                 operands={"made in": known.function.__module__},
@@ -85,8 +84,9 @@ def composed(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _file_of(function: Callable[..., Any]) -> str:
-    return function.__code__.co_filename
+def _same_origin(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
+    """Whether a module is run again, or its file under another name, and makes its operations anew."""
+    return old.__module__ == new.__module__ or old.__code__.co_filename == new.__code__.co_filename
 
 
 def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:

@@ -6,6 +6,8 @@ import inspect
 
 import pytest
 
+from pykittens.errors import KernelError
+from pykittens.ops import core
 from pykittens.ops.core import OPS
 
 
@@ -42,3 +44,19 @@ def test_a_meaning_on_one_element_has_a_place_for_each_operand(name):
     )
     assert all(f"{{{i}}}" in op.scalar.c for i in range(operands))
     assert f"{{{operands}}}" not in op.scalar.c
+
+
+def twice(module, file):
+    """A function `twice` of a module in a file."""
+    names = {"__name__": module}
+    exec(compile("def twice(x): pass", file, "exec"), names)
+    return names["twice"]
+
+
+def test_a_file_run_again_makes_its_operations_anew_and_another_may_not(monkeypatch):
+    monkeypatch.setitem(OPS, "twice", None)  # so that it is gone afterwards
+    core.op()(twice("mine", "mine.py"))
+    for module, file in (("mine", "copy.py"), ("again", "copy.py")):
+        assert core.op()(twice(module, file)) is OPS["twice"]
+    with pytest.raises(KernelError):
+        core.op()(twice("other", "other.py"))
