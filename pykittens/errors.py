@@ -9,6 +9,7 @@ KernelError
  ├ AccessError       an address outside its tensor
  ├ AssertError       an assertion of the kernel that does not hold
  └ BackendError      no compiler, no driver or no such architecture
+    └ UnsupportedError  what a target cannot do, for a reason it states
 """
 
 from __future__ import annotations
@@ -158,3 +159,7 @@ class AssertError(KernelError):
 
 class BackendError(KernelError):
     """The compiler, the driver, the device or the architecture that was asked for is not there."""
+
+
+class UnsupportedError(BackendError):
+    """A target cannot do an operation, or one call of it, and says why."""

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pykittens
-from pykittens.errors import BackendError
+from pykittens.errors import UnsupportedError
 from pykittens.ir.op import Op
 from pykittens.ops.core import OPS
 from pykittens.targets.target import TARGETS, Target
@@ -94,7 +94,7 @@ def refusals(op: Op[..., Any], target: Target, cases: list[Case]) -> dict[str, s
         arguments = (*inputs, *outputs, *case.scalars)
         try:
             case.kernel.emitted(*arguments, arch=target.name, **case.constants)
-        except BackendError as fault:
+        except UnsupportedError as fault:
             found[case.name] = fault.message
     return found
 
@@ -115,8 +115,8 @@ def refusal(op: Op[..., Any], target: Target) -> str | None:
     """Why a target cannot do an operation; None if it can."""
     try:
         target.find(op)
-    except BackendError as fault:
-        return str(fault.args[0]).partition("\n")[0]
+    except UnsupportedError as fault:
+        return fault.message
     return None
 
 

@@ -14,19 +14,11 @@ import os
 import queue
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 SECONDS = 20  # for one case, compilation aside
 CONTEXT = multiprocessing.get_context("spawn")
-
-
-def compile_part(names: list[str], arch: str) -> None:
-    """Compile cases into the cache."""
-    from tests.gpu.test_cases import compile_cases
-
-    compile_cases(names, arch)
 
 
 def run_cases(names: list[str], told: Any) -> None:
@@ -66,11 +58,10 @@ def run_all(names: list[str]) -> dict[str, str]:
 def matrix(target: str, names: list[str], arch: str) -> dict[str, Any]:
     """The cases by the lowerings of a target, the card's own where empty."""
     os.environ["PYKITTENS_TARGET"] = target
-    workers = max((os.cpu_count() or 2) - 1, 1)
-    parts = [names[i :: 4 * workers] for i in range(4 * workers)]
+    from tests.gpu.test_cases import compile_all
+
     start = time.perf_counter()
-    with ProcessPoolExecutor(workers, mp_context=CONTEXT) as pool:
-        list(pool.map(compile_part, parts, [arch] * len(parts)))
+    compile_all(names, arch)
     compiled = time.perf_counter()
     faults = run_all(names)
     wrong = {n: f for n, f in faults.items() if f and not f.startswith("skipped")}

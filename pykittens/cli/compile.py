@@ -6,11 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from pykittens.cli import arguments
-from pykittens.errors import ArgumentError
+from pykittens.cli import arguments, screen
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.runtime.kernel import DEFAULT_ARCH
 from pykittens.targets.target import TARGETS
@@ -22,7 +20,6 @@ HOLDS = {
     ".ptx": "PTX, to read",
     ".cubin": "the machine code",
 }
-_WIDTH = 110  # where the output is no terminal
 
 
 def add(commands: Any) -> None:
@@ -44,30 +41,17 @@ def add(commands: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Compile, write, and print what was written and what the kernel takes."""
-    parsed.file, parsed.kernel = file_and_kernel(parsed.file, parsed.kernel)
     request = arguments.request(parsed)
     compiled = request.kernel.compile(*request.args, arch=parsed.arch, **request.constants)
     files = compiled.write(parsed.out)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = screen.console()
     console.print(_written(compiled, files))
     console.print(_taken(compiled.resources))
     return 0
 
 
-def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
-    """FILE or FILE:KERNEL, and the kernel named apart, as a file and a kernel."""
-    path, colon, name = file.rpartition(":")
-    if not colon or not name.isidentifier():
-        return file, kernel
-    if kernel not in (None, name):
-        raise ArgumentError(f"{file} names the kernel `{name}`, and --kernel names `{kernel}`")
-    return path, name
-
-
 def _written(compiled: Compiled, files: list[Path]) -> Table:
-    table = _table(f"{compiled.source.name} for {compiled.arch}")
+    table = screen.table(f"{compiled.source.name} for {compiled.arch}")
     for column in ("file", "bytes", "holds"):
         table.add_column(column, justify="right" if column == "bytes" else "left", overflow="fold")
     for file in files:
@@ -76,7 +60,7 @@ def _written(compiled: Compiled, files: list[Path]) -> Table:
 
 
 def _taken(resources: Resources) -> Table:
-    table = _table("What it takes")
+    table = screen.table("What it takes")
     for column in ("threads", "registers", "shared memory", "local memory", "registers a role"):
         table.add_column(column)
     roles = (
@@ -90,7 +74,3 @@ def _taken(resources: Resources) -> Table:
         ", ".join(roles) or "no disassembler here",
     )
     return table
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold")

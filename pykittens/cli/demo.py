@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from pykittens.cli import examples
+from pykittens.cli import examples, screen
 from pykittens.cli.examples import EXAMPLES, Example, Loaded
 from pykittens.runtime import driver, nvrtc
 
 ARCH = "sm_90a"
 SHOWN = [e for e in EXAMPLES if e.name in ("softmax", "matmul", "attention")]
 WARM_UP, LAUNCHES = 5, 20
-_WIDTH = 110  # where the output is no terminal
 
 
 def add(commands: Any) -> None:
@@ -34,9 +32,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 if a result is wrong."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = screen.console()
     folder = examples.folder()
     if folder is None:
         console.print(
@@ -53,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def emulate(console: Console, loaded: list[tuple[Example, Loaded]]) -> bool:
     """Run each kernel on small arrays in the emulator; whether all are right."""
-    table = _table("In the emulator, bf16, against the float64 reference")
+    table = screen.table("In the emulator, bf16, against the float64 reference")
     for column in ("kernel", "shape", "error", "bound", "time", ""):
         table.add_column(column)
     all_right = True
@@ -83,7 +79,7 @@ def compile_all(console: Console, loaded: list[tuple[Example, Loaded]]) -> None:
     if missing is not None or not hasattr(loaded[0][1].kernel, "resources"):
         console.print(f"Not compiled: {missing or 'this version has no code generator'}.")
         return
-    table = _table(f"Compiled for {ARCH}")
+    table = screen.table(f"Compiled for {ARCH}")
     for column in (
         "kernel",
         "registers",
@@ -116,7 +112,7 @@ def on_gpu(console: Console, loaded: list[tuple[Example, Loaded]]) -> bool:
         return True
     torch: Any = importlib.import_module("torch")
     device = driver.device(0)
-    table = _table(f"On {device.name}, isolated launches, medians taken in turn")
+    table = screen.table(f"On {device.name}, isolated launches, medians taken in turn")
     for column in ("kernel", "shape", "error", "bound", "rate", "vendor's library", "ratio", ""):
         table.add_column(column)
     all_right = True
@@ -220,10 +216,6 @@ def _medians(torch: Any, *calls: Callable[[], Any]) -> list[float]:
             if turn >= WARM_UP:
                 kept.append(start.elapsed_time(stop) / 1e3)
     return [statistics.median(t) for t in times]
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold")
 
 
 def _sizes(sizes: examples.Shape) -> str:

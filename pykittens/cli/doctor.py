@@ -6,16 +6,14 @@ import argparse
 import json
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import pykittens
-from pykittens.cli import checks
+from pykittens.cli import checks, screen
 from pykittens.cli.findings import Finding, Mark
 
 _MARKS = {Mark.OK: ("✓", "green"), Mark.OPTIONAL: ("–", "yellow"), Mark.WRONG: ("✗", "bold red")}
-_WIDTH = 110  # where the output is no terminal
 
 
 def add(commands: Any) -> None:
@@ -49,9 +47,7 @@ def _report(findings: list[Finding]) -> dict[str, Any]:
 
 
 def _print(findings: list[Finding], wrong: int) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = screen.console()
     grid = Table.grid(padding=(0, 2))
     for style in ("", "bold", ""):
         grid.add_column(style=style, overflow="fold")

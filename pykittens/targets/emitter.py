@@ -313,7 +313,7 @@ class Emitter:
         A constant where it is named, used more than once, or made from a variable that is written again.
         """
         expression = rounded_scalar(expression, result.dtype)
-        if len(self.storage.members[self.storage.find(result)]) > 1:
+        if self.storage.changes(result):
             self.at(loc)
             self.declare(result)
             self.line(f"{self.array(result)} = {expression};")

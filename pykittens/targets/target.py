@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pykittens.errors import BackendError
+from pykittens.errors import BackendError, UnsupportedError
 from pykittens.ir.nodes import Call, Node, Role
 from pykittens.ir.op import Engine, Op
 
@@ -90,7 +90,7 @@ class Target:
             target = target.parent
         if not reasons:
             raise BackendError(f"{op.name}: {self.name} has no lowering for it")
-        raise BackendError(f"{op.name}: {self.name} cannot do it: {'; '.join(reasons)}")
+        raise UnsupportedError(f"{op.name}: {self.name} cannot do it: {'; '.join(reasons)}")
 
     def write_node(self, emitter: Any, node: Node) -> None:
         """Write a node of pipelines or waits the way this target or its parent does."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykittens.cli import main
-from pykittens.cli.compile import file_and_kernel
+from pykittens.cli.arguments import file_and_kernel
 from pykittens.errors import ArgumentError
 from tests.conftest import EXAMPLES
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pykittens.ir.nodes import Call
-from pykittens.ir.values import Scalar
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sm_80 import SM_80
-from pykittens.targets.simt.map import write_elements
+from pykittens.targets.simt.map import write
 
 
 @SM_80.lower("inline_cuda")
@@ -19,10 +18,7 @@ def lower_inline_cuda(e: CudaEmitter, call: Call) -> None:
     def element(i: str) -> str:
         return "(" + text.format(*(e.element(x, i, result, like.dtype) for x in operands)) + ")"
 
-    if isinstance(result, Scalar):
-        e.define_scalar(result, element(""), call.loc)
-    else:
-        write_elements(e, result, element)
+    write(e, call, element)
 
 
 @SM_80.lower("inline_cuda_statement")

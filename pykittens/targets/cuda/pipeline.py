@@ -18,6 +18,7 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.cuda.sm_90 import SM_90
 from pykittens.targets.cuda.stages import fillings, stage_copies
+from pykittens.targets.simt.exchange import sync
 from pykittens.targets.sites import literal, standing
 
 
@@ -27,7 +28,7 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
     turn = f"{ring}_{side}"
     if side == "fill" and node.pipeline.reuse is not None and e.role.warps > 1:
         # Other warps of the group may still read what they drained of the pipeline that was here.
-        e.line(f"group_sync({e.group_barrier}, {e.role.warps * 32});")
+        e.line(sync(e))
     barrier = "empty" if side == "fill" else "full"
     phase = f"{turn}.phase ^ 1" if side == "fill" else f"{turn}.phase"
     told = f"{{loc}}: stage {{0}} to be {'free' if side == 'fill' else 'full'}, phase {{1}}"

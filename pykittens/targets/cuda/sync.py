@@ -9,16 +9,13 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.cuda.sm_90 import SM_90
 from pykittens.targets.cuda.wgmma import all_wgmma
+from pykittens.targets.simt.exchange import sync
 
 
 def meet(e: CudaEmitter) -> None:
     """The lanes and warps of the group wait for one another."""
-    if e.team_lanes == 1:
-        return
-    if e.role.warps == 1:
-        e.line("__syncwarp();")
-    else:
-        e.line(f"group_sync({e.group_barrier}, {e.role.warps * 32});")
+    if e.team_lanes > 1:
+        e.line(sync(e))
 
 
 @SM_80.lower("sync")

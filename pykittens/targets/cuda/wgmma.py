@@ -12,6 +12,7 @@ from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile
 from pykittens.ops.mma import a_is_transposed, b_is_transposed, depth_step
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.mma_sync import ACCUMULATORS, SPELLED
 from pykittens.targets.cuda.shared import shared_place
 from pykittens.targets.cuda.sm_90 import SM_90
 from pykittens.types.layouts import SharedLayout
@@ -19,17 +20,6 @@ from pykittens.types.tiles import RT
 
 M = 64  # rows of one instruction
 MODES = {128: 1, 64: 2, 32: 3}
-# What an instruction calls its operands and its accumulator.
-PTX_TYPES = {
-    "bf16": "bf16",
-    "f16": "f16",
-    "f32": "tf32",
-    "e4m3": "e4m3",
-    "e5m2": "e5m2",
-    "int8": "s8",
-    "uint8": "u8",
-}
-PTX_ACCUMULATORS = {"f32": "f32", "f16": "f16", "int32": "s32"}
 
 
 def beyond_wgmma(role: Role, call: Call) -> str | None:
@@ -155,12 +145,10 @@ class Instruction:
 
     def text(self) -> str:
         """The device function."""
-        constraint, kind = {"f32": ("+f", "float"), "f16": ("+r", "u32"), "int32": ("+r", "int")}[
-            self.acc
-        ]
+        acc, kind, constraint, _ = ACCUMULATORS[self.acc]
         count = self.registers
         d = ", ".join(f"%{i}" for i in range(count))
-        outputs = ", ".join(f'"{constraint}"(d[AT + {i}])' for i in range(count))
+        outputs = ", ".join(f'"+{constraint}"(d[AT + {i}])' for i in range(count))
         if self.a_shared:
             parameters, inputs = "u64 a, u64 b", '"l"(a), "l"(b), "n"(ADD)'
             a, after = f"%{count}", count + 1
@@ -168,7 +156,7 @@ class Instruction:
             parameters = "u32 a0, u32 a1, u32 a2, u32 a3, u64 b"
             inputs = '"r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD)'
             a, after = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}", count + 4
-        types = f"{PTX_ACCUMULATORS[self.acc]}.{PTX_TYPES[self.a]}.{PTX_TYPES[self.b]}"
+        types = f"{acc}.{SPELLED[self.a]}.{SPELLED[self.b]}"
         return (
             f"template <int ADD, int AT, int N> DEVICE void {self.name}({kind} (&d)[N], {parameters}) {{\n"
             f'    asm volatile("{{ .reg .pred add; setp.ne.b32 add, %{after + 1}, 0; "\n'

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pykittens.ir.nodes import Call
-from pykittens.ir.values import Scalar
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.map import write_elements
+from pykittens.targets.simt.map import write
 from pykittens.targets.simt.target import SIMT
 from pykittens.targets.source import scalar_type
 from pykittens.types.dtypes import DType
@@ -16,10 +15,7 @@ def lower_to(e: Emitter, call: Call) -> None:
     x = call.args["x"]
     (result,) = call.results
     convert = conversion(x.dtype, result.dtype)
-    if isinstance(result, Scalar):
-        e.define_scalar(result, convert.format(e.scalar(x)), call.loc)
-    else:
-        write_elements(e, result, lambda i: convert.format(e.element(x, i, x)))
+    write(e, call, lambda i: convert.format(e.element(x, i, x)))
 
 
 def conversion(source: DType, to: DType) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Value
 from pykittens.targets.emitter import Emitter
+from pykittens.targets.simt.map import write_elements
 from pykittens.targets.source import C_TYPES
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
@@ -37,25 +38,9 @@ def bits(e: Emitter, value: Value, i: str) -> str:
 
 def write_bits(e: Emitter, result: Value, element: Place) -> None:
     """Give each register of a result its elements as they lie in memory; they may not lie in the result itself."""
-    e.declare(result)
-    count, name, packing = e.registers(result), e.array(result), result.dtype.packing
-    if packing == 1:
-        e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {element('i')};")
-        return
-    join = "two_halves" if packing == 2 else "four_bytes"
-
-    def together(first: str, number: int) -> str:
-        parts = [element(first if k == 0 else f"{first} + {k}") for k in range(number)]
-        return f"{join}({', '.join(parts)})"
-
-    whole = count // packing * packing
-    if whole:
-        e.line(
-            f"UNROLL for (int i = 0; i < {whole}; i += {packing}) "
-            f"{name}[i / {packing}] = {together('i', packing)};"
-        )
-    if whole < count:
-        e.line(f"{name}[{whole // packing}] = {together(str(whole), count - whole)};")
+    write_elements(
+        e, result, element, join="two_halves" if result.dtype.packing == 2 else "four_bytes"
+    )
 
 
 # -- places ----------------------------------------------------------------------------------------

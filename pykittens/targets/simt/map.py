@@ -9,32 +9,46 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.target import SIMT
-from pykittens.types.dtypes import DType
 from pykittens.types.tiles import RT, RV, Spread
 
 
-def write_elements(e: Emitter, result: Value, element: Callable[[str], str]) -> None:
-    """A loop that gives each register of a result its element; those that share one are rounded together."""
+def write(e: Emitter, call: Call, element: Callable[[str], str]) -> None:
+    """Give the result of a call its elements: a scalar its only one."""
+    (result,) = call.results
+    if isinstance(result, Scalar):
+        e.define_scalar(result, element(""), call.loc)
+    else:
+        write_elements(e, result, element)
+
+
+def write_elements(
+    e: Emitter, result: Value, element: Callable[[str], str], join: str | None = None
+) -> None:
+    """A loop that gives each register of a result its element.
+
+    Those that share one are joined by the device function `join`, which rounds them if not said.
+    """
     e.declare(result)
     count, name, packing = e.registers(result), e.array(result), result.dtype.packing
     if packing == 1:
         e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {element('i')};")
         return
+    join = join or f"pack_{result.dtype}"
     whole = count // packing * packing
     if whole:
         e.line(
             f"UNROLL for (int i = 0; i < {whole}; i += {packing}) "
-            f"{name}[i / {packing}] = {packed(result.dtype, element, 'i', packing)};"
+            f"{name}[i / {packing}] = {joined(join, element, 'i', packing)};"
         )
     if whole < count:
-        last = packed(result.dtype, element, str(whole), count - whole)
+        last = joined(join, element, str(whole), count - whole)
         e.line(f"{name}[{whole // packing}] = {last};")
 
 
-def packed(dtype: DType, element: Callable[[str], str], first: str, count: int) -> str:
+def joined(join: str, element: Callable[[str], str], first: str, count: int) -> str:
     """`count` neighbouring elements in one register."""
     elements = [element(first if k == 0 else f"{first} + {k}") for k in range(count)]
-    return f"pack_{dtype}({', '.join(elements)})"
+    return f"{join}({', '.join(elements)})"
 
 
 @SIMT.lower("map", "integer", "truth")
@@ -54,10 +68,7 @@ def spell(e: Emitter, call: Call, spelling: str, operands: list[Any]) -> None:
     def element(i: str) -> str:
         return spelling.format(*(e.element(o, i, result, dtype) for o in operands))
 
-    if isinstance(result, Scalar):
-        e.define_scalar(result, element(""), call.loc)
-    else:
-        write_elements(e, result, element)
+    write(e, call, element)
 
 
 @SIMT.lower("pow")

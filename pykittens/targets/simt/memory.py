@@ -193,7 +193,7 @@ def _load_scalar(e: Emitter, result: Scalar, at: Place, fill: str) -> None:
     if result.dtype.packing > 1:
         value = f"from_{result.dtype}({value}, 0)"
     name = e.array(result)
-    if len(e.storage.members[e.storage.find(result)]) > 1:
+    if e.storage.changes(result):
         e.declare(result)
         e.line(f"{name} = {value};")
     else:

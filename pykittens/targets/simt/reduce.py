@@ -145,7 +145,7 @@ def lower_reduce(e: Emitter, call: Call) -> None:
     how = _joining(call, x)
     total = e.names(result)
     own = not how.finds
-    shared = len(e.storage.members[e.storage.find(result)]) > 1
+    shared = e.storage.changes(result)
     if shared:
         e.declare(result)
         total = e.array(result)
