@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Role, While, blocks, inputs, leaving
+from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile, Value
 
 
@@ -77,9 +78,15 @@ class Storage:
                 case Call():
                     for result in node.results:
                         self._define(result, stack)
-                    accumulator = node.args.get(node.op.effects.accumulates or "")
+                    accumulates = node.op.effects.accumulates
+                    accumulator = node.args.get(accumulates or "")
                     if isinstance(accumulator, Value):
                         self.wanted.append((accumulator, node.results[0]))
+                    if node.op.effects.engine is Engine.PRODUCT:
+                        # The result is written while the operands are still read.
+                        for name, operand in node.args.items():
+                            if name != accumulates and operand in self.made:
+                                self.used[operand] = max(self.used[operand], self.position + 1)
                 case For() | ForTasks() | While():
                     self._loop(node, stack)
                 case If():

@@ -139,3 +139,28 @@ def test_a_view_keeps_its_place_when_its_index_changes():
     text = view.source(x, out, 0)
     part = re.search(r"store_box\(out_map, \w+ \+ (\w+) \* 4096", text)[1]
     assert f" {part} = {part} + 1;" not in text
+
+
+@pk.kernel
+def chained(x, out, *, accumulates: bool):
+    ring = pk.pipeline(1, pk.st(pk.f32, 64, 64))
+    pk.grid(1)
+    with pk.producer():
+        for _ in pk.range(3):
+            with ring.fill() as s:
+                pk.load_async(s, x[0])
+    with pk.warpgroups(1):
+        t = pk.full(pk.f32, 0.25, 64, 64)
+        for _ in pk.range(3):
+            with ring.drain() as s:
+                t = pk.mma_ABt(t, s, t if accumulates else None)
+        pk.store(out[0], t)
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_a_product_does_not_overwrite_the_operand_it_still_reads(accumulates):
+    x = np.zeros((64, 64), np.float32)
+    text = chained.source(x, x.copy(), accumulates=accumulates)
+    (read,) = set(re.findall(r"tf32\(__float_as_uint\((\w+)\[", text))
+    (written,) = set(re.findall(r"mma_sync_f32_f32\((\w+), m_step", text))
+    assert read != written

@@ -29,8 +29,14 @@ def _sink(block: Block) -> None:
     for node in list(block.nodes):
         for inner in blocks(node):
             _sink(inner)
-        if isinstance(node, Call) and node.op.effects.narrows:
+        if isinstance(node, Call) and node.op.effects.narrows and _is_narrower(node):
             _move(block, node)
+
+
+def _is_narrower(call: Call) -> bool:
+    """Whether the result has fewer bits an element than what it is made of."""
+    made = call.results[0].dtype.bits
+    return all(made < v.dtype.bits for v in inputs(call))
 
 
 def _move(block: Block, call: Call) -> None:
@@ -49,9 +55,10 @@ def _move(block: Block, call: Call) -> None:
 
 
 def _used_inside(call: Call, node: Node) -> bool:
+    """Whether a node's blocks use the result, or hand it to the node: to be carried round it, or merged after it."""
+    inside = (n for inner in blocks(node) for n in walk(inner))
     return any(
         call.results[0] is v
-        for inner in blocks(node)
-        for n in walk(inner)
-        for v in (*inputs(n), *leaving(n))
+        for values in (leaving(node), *((*inputs(n), *leaving(n)) for n in inside))
+        for v in values
     )

@@ -15,6 +15,7 @@ role once with the state of `flight.py`, loop bodies until the state at their he
  - A run-time `if` or `while`, and the end of a role, completes everything.
  - A product that reads shared memory outside pipelines is completed before an operation that writes such memory, or
    that signals others, who may write it then.
+ - Before a stage of a pipeline is filled that takes over the memory of another, everything is completed.
  - A product with managed=False is the user's to wait for; the waits for others may cover it, too. Before an
    operation that waits for other roles or blocks, stages that are held back are given back.
  - A tile in flight over a back edge may be accumulated into, or read after a wait for all; what is read after
@@ -234,6 +235,9 @@ class Placement:
                 self.out.append(GiveBack(pipeline, keep, count, exact, given[-1].acquire.loc))
 
     def acquire(self, node: Acquire) -> None:
+        if node.side == "fill" and node.pipeline.reuse is not None:
+            # The warps meet before they write where others may still multiply.
+            self.complete_all(node)
         if node in self.early and any(not h.open for hs in self.state.held.values() for h in hs):
             self.complete_all(node)
         if node.side == "drain":
