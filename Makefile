@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test speed gpu-test bench lint format types size compile check golden pictures diff clean
+.PHONY: help venv demo test speed gpu-test bench soak lint format types size compile check golden pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ gpu-test: ## the tests that need a GPU, with the python3 that has PyTorch
 
 bench: ## measure the kernels beside the vendor's libraries, with the python3 that has PyTorch
 	PYTHONPATH=. $(PYTHON) benchmarks/run.py
+
+soak: venv ## check kernels without a fault in 1000 schedules each, which takes some minutes
+	PYTHONPATH=. $(BIN)/python tools/soak.py
 
 lint: venv ## ruff: rules and format
 	$(BIN)/ruff check

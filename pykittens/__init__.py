@@ -1,5 +1,8 @@
 """GPU kernels written as one Python function: big operations on small tiles."""
 
+import importlib
+from typing import TYPE_CHECKING
+
 from pykittens.errors import KernelError
 from pykittens.ir.op import Effects, Mismatch, ScalarMeaning
 from pykittens.lang.control import function
@@ -139,6 +142,17 @@ from pykittens.types.dtypes import (
 )
 from pykittens.types.tiles import per_column, per_row, plain
 
+if TYPE_CHECKING:
+    from pykittens.checker.check import check
+else:
+
+    def __getattr__(name):
+        """`check`, which is loaded when it is first asked for: no kernel needs it to run."""
+        if name == "check":
+            return importlib.import_module("pykittens.checker.check").check
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -159,6 +173,7 @@ __all__ = [
     "bitwise_xor",
     "bool_",
     "cdiv",
+    "check",
     "clamp",
     "col_all",
     "col_any",

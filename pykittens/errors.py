@@ -6,6 +6,7 @@ KernelError
  ├ ArgumentError     what a call passed does not fit the kernel
  ├ ResourceError     more registers, shared memory or threads than the target has
  ├ DeadlockError     no role can run
+ ├ BarrierError      arrivals, fills and drains that do not match
  ├ AccessError       an address outside its tensor
  ├ AssertError       an assertion of the kernel that does not hold
  └ BackendError      no compiler, no driver or no such architecture
@@ -146,7 +147,13 @@ class ResourceError(KernelError):
 
 
 class DeadlockError(KernelError):
-    """No role can run: each waits for another."""
+    """No role can run: each waits for another. `waits` are who waits, for what, and where."""
+
+    waits: tuple[tuple[str, str, Loc | None], ...] = ()
+
+
+class BarrierError(KernelError):
+    """Arrivals, or fills and drains, that do not match what a barrier counts."""
 
 
 class AccessError(KernelError):

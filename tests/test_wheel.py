@@ -156,5 +156,24 @@ def test_the_doctor_finds_the_wheel_well(alone: Alone) -> None:
     assert str(alone.folder / "cache") in found["cache"]["text"]
 
 
+def test_pytest_finds_the_fixture_without_configuration(alone: Alone) -> None:
+    test = """
+import numpy as np
+from program import softened
+
+def test_softened(check_kernel):
+    x = np.ones((100, 64), np.float32)
+    assert len(check_kernel(softened, x, np.empty_like(x)).seeds) == 3
+"""
+    (alone.folder / "test_program.py").write_text(test)
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "--kernel-schedules", "3")
+    assert "1 passed" in alone.run("python", *words, "test_program.py")
+
+
+def test_the_checker_runs_a_file(alone: Alone) -> None:
+    shown = alone.run("pykittens", "check", "program.py", "--schedules", "2")
+    assert shown.count("no fault found") == 2
+
+
 def test_the_demo_says_that_it_needs_the_examples(alone: Alone) -> None:
     assert "examples" in alone.run("pykittens", "demo")

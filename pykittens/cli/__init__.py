@@ -1,4 +1,4 @@
-"""The command line, a file a command: `pykittens doctor`, `demo`, `show` and their like."""
+"""The command line, a file a command: `pykittens doctor`, `demo`, `check` and their like."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 
 import pykittens
-from pykittens.cli import compile, demo, doctor, show
+from pykittens.cli import check, compile, demo, doctor, show
 from pykittens.errors import KernelError, Loc
 
 # Each has `add(commands)`, which makes its parser and sets `run`, a function of the parsed arguments.
-COMMANDS = (doctor, demo, show, compile)
+COMMANDS = (doctor, demo, check, show, compile)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if fault.loc == outside:
             fault.loc = None
         print(fault, file=sys.stderr)
-        return 1
+        # `check` keeps 1 for what it finds in a kernel.
+        return int(getattr(parsed, "code_of_faults", 1))
     except BrokenPipeError:  # `pykittens show sass … | head`: the reader has what it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -10,7 +10,8 @@ import ast
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,18 +21,17 @@ import numpy as np
 
 from pykittens.errors import ArgumentError, KernelError, Loc
 from pykittens.runtime.kernel import KernelFunction
-from pykittens.types.dtypes import DTYPES
+from pykittens.types.dtypes import DTYPES, DType
 
-_ARRAY = re.compile(r"(\w+)\s*\[([\d\s,_]*)\]")
+_ARRAY = re.compile(r"(\w+)\s*\[([\d\s,_]*)\]\s*(?:=(.+))?")
 _WORDS = {"true": True, "false": False, "none": None}
+# What an array holds where --arg does not say it: by its name, its shape and its dtype.
+Fill = Callable[[str, tuple[int, ...], DType], np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Request:
-    """A kernel and what to compile it for: `kernel.compile(*args, arch=…, **constants)`.
-
-    Arrays are of zeros: what is compiled depends on dtypes, ranks, alignment and static extents only.
-    """
+    """A kernel and its arguments: `kernel.compile(*args, arch=…, **constants)`."""
 
     kernel: KernelFunction
     args: tuple[Any, ...]
@@ -47,7 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="an argument: an array as dtype[shape], A=bf16[512,512], or a number, eps=1e-6",
+        help="an argument: an array as dtype[shape], A=bf16[512,512], one full of a number, flags=int32[4]=0, or a "
+        "number, eps=1e-6",
     )
     parser.add_argument(
         "--constant",
@@ -58,11 +59,28 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def request(parsed: argparse.Namespace) -> Request:
+def zeros(name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Zeros; what is compiled depends on dtypes, ranks, alignment and static extents only."""
+    return np.zeros(shape, dtype.numpy)
+
+
+def random_numbers(name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Random normal numbers, integers of 0 to 7, or bools; always the same for a name."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    match dtype.kind:
+        case "float":
+            return rng.standard_normal(shape).astype(dtype.numpy)
+        case "int":
+            return rng.integers(0, 8, shape).astype(dtype.numpy)
+        case "bool":
+            return rng.random(shape) < 0.5
+
+
+def request(parsed: argparse.Namespace, fill: Fill = zeros) -> Request:
     """The kernel and the arguments that the options of `add` name."""
     file, name = file_and_kernel(parsed.file, parsed.kernel)
     kernel = find_kernel(load(file), name)
-    values = {n: argument(n, text) for n, text in _pairs("--arg", parsed.arg).items()}
+    values = {n: argument(n, text, fill) for n, text in _pairs("--arg", parsed.arg).items()}
     constants = {n: constant(n, text) for n, text in _pairs("--constant", parsed.constant).items()}
     _check_names("--arg", kernel, values, kernel.parameters.positional)
     _check_names("--constant", kernel, constants, tuple(kernel.parameters.constants))
@@ -86,11 +104,17 @@ def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
     return path, name
 
 
-def load(file: str) -> ModuleType:
-    """The module of a Python file; its folder can be imported from, as when Python runs the file."""
+def python_file(file: str) -> Path:
+    """The path of a Python file that is there."""
     path = Path(file).resolve()
     if path.suffix != ".py" or not path.is_file():
         raise ArgumentError(f"{file} is no Python file", help="name a file that ends in .py")
+    return path
+
+
+def load(file: str) -> ModuleType:
+    """The module of a Python file; its folder can be imported from, as when Python runs the file."""
+    path = python_file(file)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -103,9 +127,7 @@ def load(file: str) -> ModuleType:
     except KernelError:
         raise
     except Exception as error:
-        raise ArgumentError(
-            f"{file} cannot be loaded: {type(error).__name__}: {error}", loc=_place(error, path)
-        ) from error
+        raise stopped_by(f"{file} cannot be loaded", error, path) from error
     finally:
         sys.path.remove(str(path.parent))
         if before is not None:
@@ -131,8 +153,8 @@ def find_kernel(module: ModuleType, name: str | None) -> KernelFunction:
     raise ArgumentError(f"{module.__file__} has no kernel `{name}`", help=f"it has {names}")
 
 
-def argument(name: str, text: str) -> Any:
-    """The array of zeros, or the number, that the text of an --arg stands for."""
+def argument(name: str, text: str, fill: Fill = zeros) -> Any:
+    """The array or the number that the text of an --arg stands for."""
     if match := _ARRAY.fullmatch(text.strip()):
         dtype, extents = match[1], [e for e in match[2].split(",") if e.strip()]
         if dtype not in DTYPES:
@@ -141,9 +163,15 @@ def argument(name: str, text: str) -> Any:
             )
         shape = tuple(int(e) for e in extents)
         try:
-            return np.zeros(shape, DTYPES[dtype].numpy)
-        except (MemoryError, ValueError) as error:
+            if match[3] is None:
+                return fill(name, shape, DTYPES[dtype])
+            return np.full(shape, _number(name, match[3]), DTYPES[dtype].numpy)
+        except (MemoryError, ValueError, OverflowError) as error:
             raise ArgumentError(f"--arg {name}={text}: {error}") from None
+    return _number(name, text)
+
+
+def _number(name: str, text: str) -> int | float | bool:
     value = _literal(text)
     if not isinstance(value, bool | int | float):
         raise ArgumentError(
@@ -203,6 +231,11 @@ def _check_names(
                 if elsewhere
                 else f"it takes {', '.join(known) or 'none'}",
             )
+
+
+def stopped_by(message: str, error: Exception, path: Path) -> ArgumentError:
+    """An exception of the user's file, told with its line."""
+    return ArgumentError(f"{message}: {type(error).__name__}: {error}", loc=_place(error, path))
 
 
 def _place(error: Exception, path: Path) -> Loc | None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from pykittens.emulate.memory import Array, SharedRegion, poison
-from pykittens.errors import LanguageError
-from pykittens.ir.nodes import Pipeline
-from pykittens.types.tiles import ST
+from pykittens.emulate.memory import Array, GlobalTile, poison
+from pykittens.emulate.regions import SharedMemory, SharedRegion
+from pykittens.emulate.waiting import faults_at
+from pykittens.emulate.watch import NOBODY, Watcher
+from pykittens.errors import BarrierError, Loc
+from pykittens.ir.nodes import Call, Pipeline, Side
 
 
-@dataclass
+@dataclass(eq=False)
 class Barrier:
     """Counts arrivals; a phase is complete when all have arrived and every byte it expects has landed.
 
@@ -23,13 +24,15 @@ class Barrier:
 
     expected: int
     name: str = ""
+    watch: Watcher = NOBODY
+    loc: Loc | None = None
     arrived: int = 0
     bytes: int = 0
     phases: int = 0
 
     def arrive(self) -> None:
         if self.arrived == self.expected:
-            raise LanguageError(
+            raise BarrierError(
                 f"{self.name}: an arrival more than the {self.expected} that complete a phase",
                 help="the phase waits for bytes that have not come; wait for it before the next arrival",
             )
@@ -49,6 +52,7 @@ class Barrier:
         if self.arrived == self.expected and self.bytes == 0:
             self.arrived = 0
             self.phases += 1
+            self.watch.completes(self)
 
     def missing(self, parity: int) -> str | None:
         """What is still missing of the phase of a parity; None if that is the one before, which is complete."""
@@ -69,53 +73,69 @@ def shared_memory(pipelines: Sequence[Pipeline]) -> dict[Pipeline, Array]:
     return {p: memory[owner] for p, owner in owners.items()}
 
 
-@dataclass
 class Ring:
-    """A pipeline in one block: its stages and their barriers."""
+    """A pipeline in one block: its stages and their barriers. `memory` is that of another where it takes it over."""
 
-    pipeline: Pipeline
-    fillers: int
-    drainers: int
-    memory: Array  # bytes, those of another ring where this one takes over its memory
-    stages: list[dict[str, Array]] = field(init=False)
-    full: list[Barrier] = field(init=False)
-    empty: list[Barrier] = field(init=False)
-
-    def __post_init__(self) -> None:
-        n = self.pipeline.stages
-        self.stages = [
-            {name: self._array(stage, name, type_) for name, type_ in self.pipeline.tiles.items()}
-            for stage in range(n)
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        fillers: int,
+        drainers: int,
+        memory: Array,
+        block: int = 0,
+        watch: Watcher = NOBODY,
+    ) -> None:
+        self.pipeline, self.memory, self.watch, self.block = pipeline, memory, watch, block
+        stages, name = range(pipeline.stages), pipeline.name
+        self.stages = [self._tiles(stage) for stage in stages]
+        self.full = [
+            Barrier(fillers, f"stage {i} of `{name}` to be full", watch, pipeline.loc)
+            for i in stages
         ]
-        self.full = [Barrier(self.fillers) for _ in range(n)]
-        self.empty = [Barrier(self.drainers) for _ in range(n)]
+        self.empty = [
+            Barrier(drainers, f"stage {i} of `{name}` to be free", watch, pipeline.loc)
+            for i in stages
+        ]
 
-    def _array(self, stage: int, name: str, type_: ST) -> Array:
-        start = stage * self.pipeline.stage_bytes + self.pipeline.tile_offset(name)
-        array = self.memory[start : start + type_.bytes].view(type_.dtype.numpy)
-        array.fill(poison(type_.dtype))
-        return array.reshape(type_.rows, type_.cols)
+    def _tiles(self, stage: int) -> dict[str, SharedRegion]:
+        made = {}
+        for field, type_ in self.pipeline.tiles.items():
+            start = stage * self.pipeline.stage_bytes + self.pipeline.tile_offset(field)
+            array = self.memory[start : start + type_.bytes].view(type_.dtype.numpy)
+            array.fill(poison(type_.dtype))
+            name = f"{field} of " if field else ""
+            memory = SharedMemory(
+                f"{name}stage {stage} of `{self.pipeline.name}`",
+                type_,
+                self.block,
+                self.memory.ctypes.data,
+                start,
+            )
+            shaped = array.reshape(type_.rows, type_.cols)
+            made[field] = SharedRegion(shaped, memory, watch=self.watch)
+        return made
 
-    def ready(self, side: str, turn: int) -> bool:
-        """Whether the `turn`-th fill or drain may start."""
-        stage, lap = turn % self.pipeline.stages, turn // self.pipeline.stages
-        if side == "fill":
-            return self.empty[stage].phases >= lap
-        return self.full[stage].phases > lap
-
-    def missing(self, side: str, turn: int) -> str:
+    def barrier(self, side: Side, turn: int) -> Barrier:
         """What the `turn`-th fill or drain waits for."""
-        stage = turn % self.pipeline.stages
-        barrier, what = (self.empty, "free") if side == "fill" else (self.full, "full")
-        counts = barrier[stage]
+        return (self.empty if side == "fill" else self.full)[turn % self.pipeline.stages]
+
+    def phase(self, side: Side, turn: int) -> int:
+        """The phase of it that must be complete, -1 for none."""
+        return turn // self.pipeline.stages - (side == "fill")
+
+    def ready(self, side: Side, turn: int) -> bool:
+        """Whether the `turn`-th fill or drain may start."""
+        return self.barrier(side, turn).phases > self.phase(side, turn)
+
+    def missing(self, side: Side, turn: int) -> str:
+        """What the `turn`-th fill or drain waits for."""
+        stage, what = turn % self.pipeline.stages, "free" if side == "fill" else "full"
+        counts = self.barrier(side, turn)
         return f"stage {stage} to be {what}, {counts.arrived} of {counts.expected} arrived"
 
     def tiles(self, turn: int) -> dict[str, SharedRegion]:
         """The tiles of the stage of the `turn`-th fill or drain."""
-        return {
-            name: SharedRegion(array)
-            for name, array in self.stages[turn % self.pipeline.stages].items()
-        }
+        return self.stages[turn % self.pipeline.stages]
 
     def release(self, turn: int) -> None:
         """One drainer gives the stage of the `turn`-th drain back; after the last it holds poison."""
@@ -123,18 +143,34 @@ class Ring:
         laps = self.empty[index].phases
         self.empty[index].arrive()
         if self.empty[index].phases > laps:
-            for name, type_ in self.pipeline.tiles.items():
-                self.stages[index][name].fill(poison(type_.dtype))
+            tiles = list(self.stages[index].values())
+            self.watch.empties(tiles)
+            for tile, type_ in zip(tiles, self.pipeline.tiles.values(), strict=True):
+                tile.array.fill(poison(type_.dtype))
 
 
-@dataclass
+@dataclass(eq=False)
 class Copy:
-    """A copy under way: what to do when it lands, and the barrier it completes."""
+    """A copy under way: of a tile of `rows` rows, those from `first` on that `dst` has; the barrier it completes."""
 
-    land: Callable[[], Any]
+    call: Call
+    dst: SharedRegion
+    src: GlobalTile
     barrier: Barrier
-    bytes: int
+    rows: int = 0
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = self.rows or self.dst.rows
+
+    @property
+    def bytes(self) -> int:
+        return int(self.dst.array.nbytes)
 
     def finish(self) -> None:
-        self.land()
+        """Land: the bytes come, and the barrier counts them."""
+        self.dst.watch.lands(self)
+        with faults_at(self.call):
+            tile = self.src.read(self.rows, self.dst.cols, 0)
+        self.dst.write(tile[self.first : self.first + self.dst.rows])
         self.barrier.land(self.bytes)

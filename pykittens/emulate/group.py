@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from pykittens.emulate.barriers import Copy
 from pykittens.emulate.block import BlockRun
-from pykittens.emulate.memory import Array, GlobalTile, SharedRegion, poison
+from pykittens.emulate.memory import GlobalTile, poison
 from pykittens.emulate.waiting import (
     Engines,
     InFlight,
@@ -32,6 +30,7 @@ from pykittens.ir.nodes import (
     Grid,
     If,
     Leave,
+    Node,
     Order,
     Pipeline,
     Require,
@@ -54,14 +53,16 @@ class Group:
     """The warps of one group of one role, as a coroutine."""
 
     def __init__(self, block: BlockRun, role: Role, index: int, env: dict[Value, Any]) -> None:
-        self.block, self.role, self.env = block, role, env
-        self.name = group_name(block.kernel, role, index)
+        self.block, self.role, self.index, self.env = block, role, index, env
+        self.launch, self.watch = block.launch, block.launch.watch
+        self.name = group_name(self.launch.kernel, role, index)
         if role.index is not None:
             env[role.index] = index
         self.turns: dict[tuple[Pipeline, str], int] = defaultdict(int)
         self.given: dict[Pipeline, int] = defaultdict(int)
         self.filling: dict[Acquire, int] = {}
-        self.engines = Engines()
+        self.engines = Engines(self.launch.schedule)
+        self.node: Node | None = None  # what it does now
         self.steps = self.run(role.body)
         self.waits_for: Wait | None = None
 
@@ -77,35 +78,49 @@ class Group:
         """Go on to the next thing to wait for; False at the end."""
         self.waits_for = next(self.steps, None)
         if self.waits_for is None:
-            self.engines.check_finished()
-        return self.waits_for is not None
+            self.watch.ended(self)
+            if not self.watch.tells:
+                self.engines.check_finished()
+            self.engines.finish_stores(0, read=False)  # those of a launch are done when it is
+            return False
+        self.watch.stops(self, self.waits_for)
+        return True
 
     # -- nodes ---------------------------------------------------------------------------------
 
     def run(self, block: Block) -> Iterator[Wait]:
+        does, watch = self.launch.does, self.watch
         for node in block.nodes:
+            self.node = node
             match node:
                 case Call():
-                    if node.op.effects.waits:
+                    effects = node.op.effects
+                    if effects.waits:
                         yield wait_of_call(node, self.arguments(node))
-                    if node.op.effects.finishes is Engine.COPY_OUT and not node.args["read"]:
+                        for name in effects.waits:
+                            watch.passes(self, node, self.value(node.args[name]))
+                    if effects.finishes is Engine.COPY_OUT and not node.args["read"]:
                         yield wait_for_engines(node.loc)
+                    if effects.signals and effects.engine is None and self.launch.schedule.pauses():
+                        yield Wait(lambda: True, lambda: "", node.loc)
                     self.call(node)
                 case Acquire():
-                    yield self.wait_for_stage(node)
+                    if does(node, "wait"):
+                        yield self.wait_for_stage(node)
                     self.acquire(node)
                 case WaitProducts():
-                    self.engines.finish_products(node.pending)
+                    if does(node, "wait"):
+                        self.finish(node, Engine.PRODUCT, node.pending)
                 case GiveBack():
-                    self.give_back(node)
+                    if does(node, "release"):
+                        self.give_back(node)
                 case Leave():
-                    turn = self.filling.pop(node.acquire)
-                    ring = self.block.rings[node.acquire.pipeline]
-                    ring.full[turn % node.acquire.pipeline.stages].arrive()
+                    self.leave(node)
                 case WaitStores():
-                    if not node.read:
-                        yield wait_for_engines(node.loc)
-                    self.engines.finish_stores(0, node.read)
+                    if does(node, "wait"):
+                        if not node.read:
+                            yield wait_for_engines(node.loc)
+                        self.finish(node, Engine.COPY_OUT, 0, node.read)
                 case For():
                     start, stop = self.value(node.start), self.value(node.stop)
                     yield from self.loop(
@@ -120,11 +135,12 @@ class Group:
                     yield from self.run(node.then if then else node.otherwise)
                     values = [self.value(m.then if then else m.otherwise) for m in node.merged]
                     for m, value in zip(node.merged, values, strict=True):
-                        self.env[m.result] = _typed(m.result, value)
+                        self.put(m.result, _typed(m.result, value))
                 case Grid():
                     # Neighbouring points are the blocks of one cluster.
-                    point = self.block.index * self.block.kernel.cluster + self.block.rank
-                    index = decode(Tasks(node.dims, _ROW_MAJOR), self.block.extents, point)
+                    index = decode(
+                        Tasks(node.dims, _ROW_MAJOR), self.launch.extents, self.block.number
+                    )
                     self.env.update(zip(node.index, index, strict=True))
                 case Require() | Role():
                     pass
@@ -150,12 +166,12 @@ class Group:
     def _carry(self, carried: list[Carried], sources: list[Any], head: bool) -> None:
         values = [self.raw(s) for s in sources]
         for c, value in zip(carried, values, strict=True):
-            self.env[c.param if head else c.result] = _typed(c.param, value)
+            self.put(c.param if head else c.result, _typed(c.param, value))
 
     def tasks(self, tasks: Tasks) -> Iterator[tuple[int, ...]]:
-        block = self.block
-        for turn in range(block.index, prod(block.extents), block.count):
-            index = list(decode(tasks, block.extents, turn))
+        block, extents = self.block, self.launch.extents
+        for turn in range(block.index, prod(extents), self.launch.clusters):
+            index = list(decode(tasks, extents, turn))
             if tasks.cluster_axis is not None:
                 axis = tasks.cluster_axis
                 index[axis] = index[axis] * len(block.cluster) + block.rank
@@ -172,20 +188,47 @@ class Group:
         )
 
     def acquire(self, node: Acquire) -> None:
-        turn = self.turns[node.pipeline, node.side]
+        ring, turn = self.block.rings[node.pipeline], self.turns[node.pipeline, node.side]
+        if self.launch.does(node, "wait"):
+            self.watch.takes(self, node, ring.barrier(node.side, turn), ring.phase(node.side, turn))
         self.turns[node.pipeline, node.side] = turn + 1
         if node.side == "fill":
             self.filling[node] = turn
-        regions = self.block.rings[node.pipeline].tiles(turn)
+            if node.pipeline.reuse is not None:
+                self.watch.meets(self)  # other warps may still read what was here
+        regions = ring.tiles(turn)
         for name, tile in node.tiles.items():
             self.env[tile] = regions[name]
 
+    def leave(self, node: Leave) -> None:
+        """A fill is done: what lanes stored can be seen by engines, and the stage is full for this group's part."""
+        turn = self.filling.pop(node.acquire)
+        full = self.block.rings[node.acquire.pipeline].barrier("drain", turn)
+        if self.launch.does(node, "fence"):
+            self.watch.fences(self)
+        if self.launch.does(node, "arrival"):
+            self.watch.arrives(self, node, full)
+            full.arrive()
+
     def give_back(self, node: GiveBack) -> None:
         peers = self.block.cluster if node.pipeline in self.block.shared_rings else [self.block]
-        while self.turns[node.pipeline, "drain"] - self.given[node.pipeline] > node.keep:
+        for _ in range(node.count):
+            turn = self.given[node.pipeline]
+            if self.turns[node.pipeline, "drain"] - turn <= node.keep:
+                return
             for peer in peers:
-                peer.rings[node.pipeline].release(self.given[node.pipeline])
-            self.given[node.pipeline] += 1
+                ring = peer.rings[node.pipeline]
+                self.watch.arrives(self, node, ring.barrier("fill", turn))
+                ring.release(turn)
+            self.given[node.pipeline] = turn + 1
+
+    def finish(self, node: Node, engine: Engine, left: int, read: bool = False) -> None:
+        """Wait until at most so many operations of an engine are unfinished."""
+        if engine is Engine.PRODUCT:
+            self.engines.finish_products(left)
+        else:
+            self.engines.finish_stores(left, read)
+        self.watch.finishes(self, node, engine, left, read)
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -195,70 +238,101 @@ class Group:
 
     def call(self, node: Call) -> None:
         effects = node.op.effects
-        match effects.engine:
-            case None:
-                with faults_at(node):
-                    result = node.op.evaluate(self.arguments(node))
-                for r in node.results:
-                    self.env[r] = _typed(r, result, node)
+        if effects.finishes is not None:
+            self.finish(node, effects.finishes, node.args["pending"], node.args.get("read", False))
+        if effects.fences:
+            self.watch.fences(self)
+        if effects.meets:
+            self.watch.meets(self)
+        if effects.engine is None:
+            self.compute(node)
+            return
+        with faults_at(node):
+            self.ask(effects.engine, node)
+
+    def ask(self, engine: Engine, node: Call) -> None:
+        """Have an engine carry an operation on."""
+        match engine:
             case Engine.PRODUCT:
                 args = {name: self.raw(a) for name, a in node.args.items()}
-                self.env[node.results[0]] = self.engines.multiply(node, args)
+                self.watch.starts_product(self, node, args)
+                self.put(node.results[0], self.engines.multiply(node, args))
             case Engine.COPY_IN:
                 self.copy_in(node)
             case Engine.COPY_OUT:
-                self.engines.store(node, self.arguments(node))
-        match effects.finishes:
-            case Engine.PRODUCT:
-                self.engines.finish_products(node.args["pending"])
-            case Engine.COPY_OUT:
-                self.engines.finish_stores(node.args["pending"], node.args["read"])
-            case _:
-                pass
+                args = self.arguments(node)
+                self.watch.starts_store(self, node, args)
+                self.engines.store(node, args)
+
+    def compute(self, node: Call) -> None:
+        """What the lanes do themselves."""
+        args = self.arguments(node)
+        for name in node.op.effects.signals:
+            self.watch.arrives(self, node, args[name])
+        self.watch.runs(self, node)
+        with faults_at(node):
+            result = node.op.evaluate(args)
+        self.watch.ran(self, node)
+        for r in node.results:
+            self.put(r, _typed(r, result, node))
 
     def copy_in(self, node: Call) -> None:
         """Start a copy into the stage being filled; with multicast, this block's share to every block."""
         args = self.arguments(node)
+        dst, src = args["dst"], args["src"]
         tile: SharedTile = node.args["dst"]
-
-        def land() -> None:
-            with faults_at(node):
-                node.op.evaluate(args)
-
         if tile.stage is None:
             # Who reads the memory before the copy is known to have landed finds no number in it.
-            args["dst"].array.fill(poison(tile.dtype))
-            self.block.copies.append(Copy(land, args["signal"], tile.type.bytes))
+            dst.array.fill(poison(tile.dtype))
+            self.start(node, self.block, Copy(node, dst, src, args["signal"]))
             return
         acquire = tile.stage.acquire
-        stage = self.filling[acquire] % acquire.pipeline.stages
-        full = self.block.rings[acquire.pipeline].full[stage]
-        if args["multicast"]:
-            self._multicast(node, args, acquire, stage)
+        turn = self.filling[acquire]
+        full = self.block.rings[acquire.pipeline].barrier("drain", turn)
+        if not args["multicast"]:
+            full.bytes += tile.type.bytes
+            self.start(node, self.block, Copy(node, dst, src, full))
             return
-        full.bytes += tile.type.bytes
-        self.block.copies.append(Copy(land, full, tile.type.bytes))
+        for peer in self.block.cluster:
+            copy = self.share_for(peer, node, args, turn)
+            full.bytes += copy.bytes
+            self.start(node, peer, copy)
 
-    def _multicast(self, node: Call, args: dict[str, Any], acquire: Acquire, stage: int) -> None:
-        dst, src = args["dst"], args["src"]
-        peers = self.block.cluster
-        share = dst.rows // len(peers)
+    def share_for(self, peer: BlockRun, node: Call, args: dict[str, Any], turn: int) -> Copy:
+        """This block's share of a tile that goes to every block of the cluster, as a copy to one of them."""
+        dst, acquire = args["dst"], node.args["dst"].stage.acquire
+        share = dst.rows // len(self.block.cluster)
+        theirs = peer.rings[acquire.pipeline]
+        (name,) = (
+            n
+            for n, t in self.block.rings[acquire.pipeline].tiles(turn).items()
+            if t.memory is dst.memory
+        )
+        tile = theirs.tiles(turn)[name].cut(dst.top, dst.rows, dst.left, dst.cols)
         first = share * self.block.rank
-        ring = self.block.rings[acquire.pipeline]
-        at = dst.array.ctypes.data - ring.memory.ctypes.data
-        for peer in peers:
-            theirs = peer.rings[acquire.pipeline]
-            tile: Array = np.ndarray(
-                dst.array.shape, dst.array.dtype, theirs.memory.data, at, dst.array.strides
-            )
-            part = SharedRegion(tile[first : first + share])
-            ring.full[stage].bytes += part.array.nbytes
+        return Copy(
+            node,
+            tile.cut(first, share, 0, dst.cols),
+            args["src"],
+            theirs.barrier("drain", turn),
+            dst.rows,
+            first,
+        )
 
-            def land(part: SharedRegion = part) -> None:
-                with faults_at(node):
-                    part.write(src.read(dst.rows, dst.cols, 0)[first : first + share])
+    def start(self, node: Call, block: BlockRun, copy: Copy) -> None:
+        """Put a copy under way to shared memory of a block."""
+        self.watch.starts_copy(self, node, copy)
+        if self.launch.schedule.at_once():
+            copy.finish()
+        else:
+            block.copies.append(copy)
 
-            peer.copies.append(Copy(land, theirs.full[stage], part.array.nbytes))
+    def put(self, value: Value, found: Any) -> None:
+        """Give a value what it holds from here."""
+        if self.engines.products and (product := self.engines.held_by(value)) is not None:
+            assert self.node is not None
+            self.watch.overwrites(self, self.node, value, product)
+        self.env[value] = found
 
     def raw(self, thing: Any) -> Any:
         """The value of an operand; a tile in flight stays so."""
@@ -270,7 +344,7 @@ class Group:
                 for axis, window in ref.windows.items()
             }
             name = ref.tensor.name
-            return GlobalTile(name, self.block.tensors[name], index, windows)
+            return GlobalTile(name, self.launch.tensors[name], index, windows, self.watch)
         return self.env[thing] if isinstance(thing, Value) else thing
 
     def value(self, thing: Any) -> Any:
@@ -278,7 +352,14 @@ class Group:
         if isinstance(thing, tuple):
             return tuple(map(self.value, thing))
         found = self.raw(thing)
-        return found.read() if isinstance(found, InFlight) else found
+        if not isinstance(found, InFlight):
+            return found
+        if not found.finished:
+            assert self.node is not None
+            managed = found.call.managed and self.launch.without is None
+            assert not managed, "a tile in flight is read before its wait: the wait pass is wrong"
+            self.watch.unwaited(self, self.node, found.call)
+        return found.read()
 
 
 def _typed(value: Value, result: Any, node: Call | None = None) -> Any:

@@ -1,25 +1,26 @@
 """Runs a recorded kernel on NumPy arrays.
 
-Each group of each role is a coroutine that stops where it waits for others. A seeded scheduler picks who goes on.
-Copies land, products run and stores are read as late as their barriers and waits allow, so what is used too
-early is found unwritten: shared memory holds NaN until it has been filled.
+Each group of each role is a coroutine that stops where it waits for others. A seeded schedule picks who goes on and
+when engines do their work; by default as late as barriers and waits allow, so what is used too early is found
+unwritten: shared memory holds NaN until it has been filled.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from pykittens.emulate.block import BlockRun
+from pykittens.emulate.block import BlockRun, Launch
 from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Array
-from pykittens.errors import DeadlockError, LanguageError
+from pykittens.emulate.schedule import Schedule
+from pykittens.emulate.watch import NOBODY, Watcher
+from pykittens.errors import BarrierError, DeadlockError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, waits_for_flags
+from pykittens.ir.nodes import Block, Kernel, Node, Pipeline, Role, Tasks, waits_for_flags
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 
@@ -28,9 +29,17 @@ BLOCKS = 4
 
 
 def run(
-    kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, Any], seed: int = 0
+    kernel: Kernel,
+    tensors: Mapping[str, Array],
+    scalars: Mapping[str, Any],
+    seed: int = 0,
+    watch: Watcher = NOBODY,
+    without: tuple[Node, str] | None = None,
 ) -> None:
-    """Run a lowered kernel; tensors are written in place. The seed picks the schedule."""
+    """Run a lowered kernel; tensors are written in place. The seed picks the schedule, `watch` is told what happens.
+
+    without: a part of a node that the compiler placed and that is left out.
+    """
     known: dict[Value, Any] = {}
     for param in kernel.params:
         if isinstance(param, Global):
@@ -38,45 +47,49 @@ def run(
         else:
             known[param] = scalars[param.name]
     dims = tuple(int(host_value(d, known)) for d in kernel.launch.dims) if kernel.launch else ()
-    extents = (
-        task_extents(kernel.launch, dims, kernel.cluster)
-        if isinstance(kernel.launch, Tasks)
-        else dims
-    )
-    total = prod(extents)
-    clusters = min(total, BLOCKS) if isinstance(kernel.launch, Tasks) else total // kernel.cluster
-    rng = random.Random(seed)
+    if isinstance(kernel.launch, Tasks):
+        extents = task_extents(kernel.launch, dims, kernel.cluster)
+        clusters = min(prod(extents), BLOCKS)
+    else:
+        extents = dims
+        clusters = prod(dims) // kernel.cluster
+    schedule = Schedule(seed)
+    launch = Launch(kernel, tensors, extents, clusters, schedule, watch, without)
+    order = schedule.block_order(clusters)
     # Blocks that wait for one another run at once, others a cluster at a time.
     at_once = clusters if waits_for_flags(kernel) else 1
     with np.errstate(all="ignore"):
         for first in range(0, clusters, max(at_once, 1)):
-            blocks: list[BlockRun] = []
-            for cluster in range(first, first + at_once):
-                blocks += _cluster(kernel, tensors, extents, cluster, clusters)
-            groups = {block: _groups(kernel, block, known) for block in blocks}
-            _schedule([g for gs in groups.values() for g in gs], blocks, rng)
-            for mine in groups.values():
-                _check_drained(mine, kernel.pipelines)
+            blocks = [
+                b for index in order[first : first + at_once] for b in _cluster(launch, index)
+            ]
+            _run_together(launch, blocks, known)
 
 
-def _cluster(
-    kernel: Kernel,
-    tensors: Mapping[str, Array],
-    extents: tuple[int, ...],
-    index: int,
-    count: int,
-) -> list[BlockRun]:
+def _run_together(launch: Launch, blocks: list[BlockRun], known: Mapping[Value, Any]) -> None:
+    """Run blocks side by side to their end."""
+    groups = {block: _groups(block, known) for block in blocks}
+    all_groups = [g for gs in groups.values() for g in gs]
+    launch.watch.together(blocks, all_groups)
+    launch.schedule.begin()
+    _run_groups(all_groups, blocks, launch.schedule)
+    launch.watch.over(blocks)
+    if not launch.watch.tells:
+        for mine in groups.values():
+            _check_drained(mine, launch.kernel.pipelines)
+
+
+def _cluster(launch: Launch, index: int) -> list[BlockRun]:
     """The blocks of one cluster."""
-    blocks = [
-        BlockRun(kernel, tensors, extents, index, count, rank) for rank in range(kernel.cluster)
-    ]
+    blocks = [BlockRun(launch, index, rank) for rank in range(launch.kernel.cluster)]
     for block in blocks:
         block.cluster = blocks
     return blocks
 
 
-def _groups(kernel: Kernel, block: BlockRun, known: Mapping[Value, Any]) -> list[Group]:
+def _groups(block: BlockRun, known: Mapping[Value, Any]) -> list[Group]:
     """The groups of a block; what stands outside the roles has been computed for all of them."""
+    kernel = block.launch.kernel
     env = {**known, **block.shared}
     if kernel.has_roles:
         outside = Block([n for n in kernel.body.nodes if not isinstance(n, Role)])
@@ -89,21 +102,24 @@ def _groups(kernel: Kernel, block: BlockRun, known: Mapping[Value, Any]) -> list
     ]
 
 
-def _schedule(groups: list[Group], blocks: list[BlockRun], rng: random.Random) -> None:
-    """Run groups that work together to their end; copies land and stores are written when nothing else can go on."""
+def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: Schedule) -> None:
+    """Run groups that work together to their end; what an engine does late is done when nothing else can go on."""
     waiting = list(groups)
     while waiting:
         ready = [g for g in waiting if g.ready()]
-        if not (going := [g for g in ready if not g.is_late]):
+        going = [g for g in ready if not g.is_late]
+        if not going or schedule.lands_next(len(going)):
             under_way = [b for b in blocks if b.copies]
             if under_way:
-                copies = under_way[rng.randrange(len(under_way))].copies
-                copies.pop(rng.randrange(len(copies))).finish()
+                copies = schedule.pick(under_way).copies
+                copy = schedule.pick(copies)
+                copies.remove(copy)
+                copy.finish()
                 continue
             if not ready:
                 raise _deadlock(waiting)
-            going = ready
-        group = going[rng.randrange(len(going))] if len(going) > 1 else going[0]
+            going = going or ready
+        group = schedule.pick_group(going)
         if not group.advance():
             waiting.remove(group)
 
@@ -114,7 +130,7 @@ def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
         filled = max(g.turns[pipeline, "fill"] for g in groups)
         drained = max(g.turns[pipeline, "drain"] for g in groups)
         if filled != drained:
-            raise LanguageError(
+            raise BarrierError(
                 f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times",
                 operands={"made at": pipeline.loc},
                 loc=pipeline.loc,
@@ -124,15 +140,18 @@ def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
 
 def _deadlock(waiting: list[Group]) -> DeadlockError:
     several = len({g.block for g in waiting}) > 1
-    told = {}
+    waits = []
     for group in waiting:
         assert group.waits_for is not None
         name = group.name
         if several:
             role = "" if name == "block" else f", {name}"
             name = f"block {group.block.number}{role}"
-        told[name] = group.waits_for.told()
-    first = waiting[0].waits_for
-    return DeadlockError(
-        "deadlock: every role that is left waits", operands=told, loc=first.loc if first else None
+        waits.append((name, group.waits_for.told(), group.waits_for.loc))
+    fault = DeadlockError(
+        "deadlock: every role that is left waits",
+        operands={name: told for name, told, _ in waits},
+        loc=waits[0][2],
     )
+    fault.waits = tuple(waits)
+    return fault

@@ -1,14 +1,15 @@
-"""Memory as the emulator sees it: tensors with edges, and stages of shared memory."""
+"""Tensors as the emulator sees them: tiles with edges, and what memory holds before it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pykittens.emulate.watch import NOBODY, Access, Watcher
 from pykittens.errors import AccessError
 from pykittens.types.dtypes import DType
 
@@ -29,6 +30,35 @@ def poison(dtype: DType) -> Any:
             return np.True_
 
 
+class Region(NamedTuple):
+    """Some rows and columns: the first, and the one behind the last."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.top >= self.bottom or self.left >= self.right
+
+    def overlaps(self, other: Region) -> bool:
+        return (
+            self.top < other.bottom
+            and other.top < self.bottom
+            and self.left < other.right
+            and other.left < self.right
+        )
+
+    def covers(self, other: Region) -> bool:
+        return (
+            self.top <= other.top
+            and self.bottom >= other.bottom
+            and self.left <= other.left
+            and self.right >= other.right
+        )
+
+
 # Where the coordinates of a window count from, its first element and the one behind its last.
 Bounds = tuple[int, int, int]
 # What an element of memory becomes, of what it was and what is stored; None: what is stored.
@@ -44,8 +74,12 @@ class GlobalTile:
         array: Array,
         index: tuple[int, ...],
         windows: Mapping[int, Bounds] = MappingProxyType({}),
+        watch: Watcher = NOBODY,
+        moved: int | None = None,
     ) -> None:
         self.name, self.array, self.index, self.windows = name, array, index, windows
+        self.watch = watch
+        self.moved = moved  # the row of the tile that is moved, where rows are named one by one
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -55,8 +89,8 @@ class GlobalTile:
         """Where the coordinates of an axis count from, and what of it there is."""
         return self.windows.get(axis, (0, 0, self.array.shape[axis]))
 
-    def _plane(self) -> Array:
-        """The matrix of the last two axes, the leading ones fixed."""
+    def leading(self) -> tuple[int, ...]:
+        """The elements at which the leading axes are fixed."""
         leading = []
         for axis, i in enumerate(self.index[:-2]):
             origin, low, high = self._bounds(axis)
@@ -68,16 +102,16 @@ class GlobalTile:
                     else f"index {i} of axis {axis} is outside `{self.name}`, whose shape is {self.array.shape}",
                     help="only the last two axes have edges; a leading index must lie inside its axis",
                 )
-            leading.append(origin + i)
-        plane: Array = self.array[tuple(leading)]
-        return plane if plane.ndim == 2 else plane[np.newaxis]
+            leading.append(int(origin + i))
+        return tuple(leading)
 
     def _axes(self) -> tuple[Bounds, Bounds]:
         """The bounds of the rows and of the columns."""
         last = self.array.ndim - 1
         return self._bounds(last - 1) if last else (0, 0, 1), self._bounds(last)
 
-    def _box(self, rows: int, cols: int) -> Box:
+    def box(self, rows: int, cols: int) -> Box:
+        """The tile of so many rows and columns, and what of it there is."""
         (row0, top, bottom), (col0, left, right) = self._axes()
         row = row0 + self.index[-2] * rows if len(self.index) > 1 else 0
         col = col0 + self.index[-1] * cols
@@ -86,15 +120,18 @@ class GlobalTile:
                 raise AccessError(f"the coordinate {first} in `{self.name}` overflows an int32")
         r0, r1 = max(row, top), min(row + rows, bottom)
         c0, c1 = max(col, left), min(col + cols, right)
-        inside = (r0, r1, c0, c1) if r0 < r1 and c0 < c1 else (row, row, col, col)
-        return Box(self._plane(), row, col, inside)
+        known = (r0, r1, c0, c1) if r0 < r1 and c0 < c1 else (row, row, col, col)
+        inside = Region(*known)
+        leading = self.leading()
+        plane: Array = self.array[leading]
+        return Box(plane if plane.ndim == 2 else plane[np.newaxis], leading, row, col, inside)
 
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.index))}]"
 
     def element(self) -> Array:
         """The one element that the index names, to be read and written."""
-        box = self._box(1, 1)
+        box = self.box(1, 1)
         found = box.plane[box.of_plane]
         if not found.size:
             raise AccessError(f"{self} is outside `{self.name}`, whose shape is {self.array.shape}")
@@ -102,7 +139,8 @@ class GlobalTile:
 
     def read(self, rows: int | None, cols: int, fill: float) -> Array:
         """The tile, or the vector where `rows` is None, with `fill` outside the tensor."""
-        box = self._box(rows or 1, cols)
+        box = self.box(rows or 1, cols)
+        self.watch.touches(self, box, Access.READ)
         tile = box.plane[box.of_plane].copy()
         if tile.shape != (rows or 1, cols):
             part, tile = tile, np.full((rows or 1, cols), fill, self.array.dtype)
@@ -112,41 +150,45 @@ class GlobalTile:
     def write(self, value: Array, combine: Combine = None) -> None:
         """Write a tile or a vector; what lies outside the tensor is dropped."""
         tile = value if value.ndim == 2 else value[np.newaxis]
-        box = self._box(*tile.shape)
+        box = self.box(*tile.shape)
+        self.watch.touches(self, box, Access.WRITE if combine is None else Access.COMBINE)
         _put(box.plane, box.of_plane, tile[box.of_tile], combine)
 
-    def _row(self, row: int) -> GlobalTile | None:
-        """The same columns of another row of the matrix; None where there is no such row."""
+    def _row(self, row: int, moved: int) -> GlobalTile | None:
+        """The same columns of another row of the matrix, for a row of a tile; None where there is none."""
         (origin, low, high), _ = self._axes()
         if not low <= origin + row < high:
             return None
-        return GlobalTile(
-            self.name, self.array, (*self.index[:-2], int(row), self.index[-1]), self.windows
-        )
+        index = (*self.index[:-2], int(row), self.index[-1])
+        return GlobalTile(self.name, self.array, index, self.windows, self.watch, moved)
 
     def gather(self, rows: Array, cols: int, fill: float) -> Array:
         """A tile of the named rows, with `fill` for what is outside."""
         tile = np.full((len(rows), cols), fill, self.array.dtype)
         for i, row in enumerate(rows.tolist()):
-            if (part := self._row(row)) is not None:
+            if (part := self._row(row, i)) is not None:
                 tile[i] = part.read(None, cols, fill)
         return tile
 
     def scatter(self, rows: Array, tile: Array, combine: Combine = None) -> None:
         """Write the rows of a tile to the named rows, in their order; those outside are dropped."""
         for i, row in enumerate(rows.tolist()):
-            if (part := self._row(row)) is not None:
+            if (part := self._row(row, i)) is not None:
                 part.write(tile[i], combine)
 
 
 @dataclass(frozen=True)
 class Box:
-    """A tile of a matrix: its first row and column, and the first and last rows and columns that are there."""
+    """A tile of a matrix: its first row and column, and the first and last rows and columns that are there.
+
+    `leading` are the coordinates of the matrix in its tensor.
+    """
 
     plane: Array
+    leading: tuple[int, ...]
     row: int
     col: int
-    inside: tuple[int, int, int, int]
+    inside: Region
 
     @property
     def of_plane(self) -> tuple[slice, slice]:
@@ -161,37 +203,3 @@ class Box:
 
 def _put(memory: Array, place: Any, value: Array, combine: Combine) -> None:
     memory[place] = value if combine is None else combine(memory[place], value)
-
-
-class SharedRegion:
-    """A shared tile or a view of one."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    @property
-    def rows(self) -> int:
-        return int(self.array.shape[0])
-
-    @property
-    def cols(self) -> int:
-        return int(self.array.shape[1])
-
-    def part(self, i: int, j: int, rows: int, cols: int) -> SharedRegion:
-        """The (i, j)-th rows x cols part."""
-        if not (
-            0 <= (i + 1) * rows <= self.rows
-            and 0 <= (j + 1) * cols <= self.cols
-            and i >= 0
-            and j >= 0
-        ):
-            raise AccessError(
-                f"part ({i}, {j}) of {rows}x{cols} is outside a shared tile of {self.rows}x{self.cols}"
-            )
-        return SharedRegion(self.array[i * rows : (i + 1) * rows, j * cols : (j + 1) * cols])
-
-    def read(self) -> Array:
-        return self.array
-
-    def write(self, value: Array) -> None:
-        self.array[:] = value.reshape(self.array.shape)

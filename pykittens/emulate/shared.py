@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from pykittens.emulate.barriers import Barrier
-from pykittens.emulate.memory import SharedRegion, poison
-from pykittens.errors import AccessError
+from pykittens.emulate.memory import poison
+from pykittens.emulate.regions import SharedMemory, SharedRegion
+from pykittens.emulate.watch import NOBODY, Watcher
+from pykittens.errors import AccessError, Loc
 from pykittens.ir.nodes import Shared
 from pykittens.ir.values import Semaphore, Value
 from pykittens.types.tiles import SEMAPHORE, TURNS
@@ -30,8 +32,8 @@ class Several:
 class Turn:
     """Whose turn it is of the groups of a role."""
 
-    def __init__(self, groups: int) -> None:
-        self.groups, self.holder = groups, 0
+    def __init__(self, groups: int, loc: Loc | None = None) -> None:
+        self.groups, self.loc, self.holder = groups, loc, 0
 
     def missing(self, group: int) -> str | None:
         """What is missing to the turn of a group; None if it is."""
@@ -43,24 +45,28 @@ class Turn:
         self.holder = (self.holder + 1) % self.groups
 
 
-def shared_values(kernel_shared: Iterable[Shared]) -> dict[Value, Any]:
+def shared_values(
+    kernel_shared: Iterable[Shared], block: int = 0, watch: Watcher = NOBODY
+) -> dict[Value, Any]:
     """What the values of shared memory are in one block."""
-    return {s.value: _made(s) for s in kernel_shared}
+    return {s.value: _made(s, block, watch) for s in kernel_shared}
 
 
-def _made(shared: Shared) -> Any:
+def _made(shared: Shared, block: int, watch: Watcher) -> Any:
     name = shared.value.name or ("semaphore" if isinstance(shared.value, Semaphore) else "shared")
     if shared.count is None:
-        return _one(shared.value, name)
-    return Several(name, [_one(shared.value, f"{name}[{i}]") for i in range(shared.count)])
+        return _one(shared, name, block, watch)
+    several = [_one(shared, f"{name}[{i}]", block, watch) for i in range(shared.count)]
+    return Several(name, several)
 
 
-def _one(value: Value, name: str) -> Any:
-    match value.type:
-        case SEMAPHORE():
-            return Barrier(value.type.arrivals, name)
-        case TURNS():
-            return Turn(value.type.groups)
+def _one(shared: Shared, name: str, block: int, watch: Watcher) -> Any:
+    match shared.value.type:
+        case SEMAPHORE(arrivals=arrivals):
+            return Barrier(arrivals, name, watch, shared.loc)
+        case TURNS(groups=groups):
+            return Turn(groups, shared.loc)
         case type_:
-            shape = (type_.rows, type_.cols)  # type: ignore[union-attr]
-            return SharedRegion(np.full(shape, poison(type_.dtype), type_.dtype.numpy))
+            array = np.full((type_.rows, type_.cols), poison(type_.dtype), type_.dtype.numpy)
+            memory = SharedMemory(f"`{name}`", type_, block, array.ctypes.data)
+            return SharedRegion(array, memory, watch=watch)

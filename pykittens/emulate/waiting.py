@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.emulate.memory import Array, SharedRegion, poison
+from pykittens.emulate.memory import Array, poison
+from pykittens.emulate.regions import SharedRegion
+from pykittens.emulate.schedule import Schedule
 from pykittens.errors import KernelError, LanguageError, Loc
 from pykittens.ir.nodes import Call
+from pykittens.ir.values import RegTile, Value
 
 
 @dataclass(frozen=True)
@@ -45,61 +48,82 @@ def wait_of_call(call: Call, args: dict[str, Any]) -> Wait:
 
 
 class InFlight:
-    """The result of a product that has been issued; `value` is there once a wait covered it.
+    """The result of a product that has been issued: `finished` once a wait covered it.
 
-    `unwritten` is what it holds before, where the user and not the compiler waits for it.
+    Before, a read finds what has been computed so far, or what unwritten memory holds.
     """
 
-    __slots__ = ("unwritten", "value")
-    value: Array | None
+    __slots__ = ("call", "finished", "value")
 
-    def __init__(self, unwritten: Array | None) -> None:
-        self.value, self.unwritten = None, unwritten
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.value: Array | None = None
+        self.finished = False
 
     def read(self) -> Array:
         """The value as a read finds it."""
         if self.value is not None:
             return self.value
-        assert self.unwritten is not None, (
-            "a tile in flight is read before its wait: the wait pass is wrong"
-        )
-        return self.unwritten
+        (made,) = self.call.results
+        return np.full(made.type.shape, poison(made.dtype), made.dtype.numpy)  # type: ignore[union-attr]
+
+
+@dataclass(eq=False)
+class Product:
+    """A product under way; `registers` are the values it reads, which must stay as they are."""
+
+    call: Call
+    result: InFlight
+    args: dict[str, Any]
+    registers: set[Value]
+
+    def compute(self) -> None:
+        if self.result.value is None:
+            known = {n: a.value if isinstance(a, InFlight) else a for n, a in self.args.items()}
+            self.result.value = self.call.op.evaluate(known)
 
 
 class Engines:
-    """The products and stores of one group that are not known to be finished, oldest first."""
+    """The products and stores of one group that are not known to be finished, oldest first.
 
-    def __init__(self) -> None:
-        self.products: deque[tuple[Call, Callable[[], None]]] = deque()
-        self.reading: deque[_Store] = deque()
-        self.writing: deque[_Store] = deque()
+    The schedule says whether one is carried out when it is asked for, or when a wait covers it.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.products: deque[Product] = deque()
+        self.reading: deque[Store] = deque()
+        self.writing: deque[Store] = deque()
 
     def multiply(self, call: Call, args: dict[str, Any]) -> InFlight:
-        """Start a product; operands are read when a wait covers it, its accumulator then is complete."""
-        unwritten = None
-        if not call.managed:
-            (made,) = call.results
-            unwritten = np.full(made.type.shape, poison(made.dtype), made.dtype.numpy)  # type: ignore[union-attr]
-        result = InFlight(unwritten)
-
-        def compute() -> None:
-            known = {n: a.value if isinstance(a, InFlight) else a for n, a in args.items()}
-            result.value = call.op.evaluate(known)
-
-        self.products.append((call, compute))
+        """Start a product; its accumulator is complete when it is computed, as products finish in order."""
+        result = InFlight(call)
+        accumulator = call.args.get(call.op.effects.accumulates or "")
+        registers: set[Value] = {
+            a for a in call.args.values() if isinstance(a, RegTile) and a is not accumulator
+        }
+        self.products.append(Product(call, result, args, registers))
+        if self.schedule.at_once():
+            for product in self.products:
+                product.compute()
         return result
 
     def store(self, call: Call, args: dict[str, Any]) -> None:
-        """Start a store; its source is read and its target written when waits cover that."""
-        store = _Store(call, args)
+        """Start a store; its source is read and its target written until waits cover that."""
+        store = Store(call, args)
         self.reading.append(store)
         self.writing.append(store)
+        if self.schedule.at_once():
+            store.read()
+            if self.schedule.at_once():
+                store.write()
 
     def finish_products(self, pending: int) -> None:
         """Wait until at most `pending` products are unfinished."""
         while len(self.products) > pending:
-            _, compute = self.products.popleft()
-            compute()
+            product = self.products.popleft()
+            product.compute()
+            product.result.finished = True
 
     def finish_stores(self, pending: int, read: bool) -> None:
         """Wait until at most `pending` stores still read their source, or else still write their target."""
@@ -112,10 +136,14 @@ class Engines:
                 if self.reading and self.reading[0] is store:
                     self.reading.popleft()
 
+    def held_by(self, value: Value) -> Call | None:
+        """The unfinished product that reads the registers of a value, if there is one."""
+        return next((p.call for p in self.products if value in p.registers), None)
+
     def check_finished(self) -> None:
         """Raise if the group has ended and products are in flight that nobody waited for."""
         if self.products:
-            call, _ = self.products[0]
+            call = self.products[0].call
             raise LanguageError(
                 f"{call.op.name}: nobody waits for a product with managed=False before its role ends",
                 loc=call.loc,
@@ -123,24 +151,26 @@ class Engines:
             )
 
 
-class _Store:
+class Store:
     """A copy from shared memory to a tensor that has been started."""
 
     def __init__(self, call: Call, args: dict[str, Any]) -> None:
         self.call, self.args = call, args
-        self.has_read = False
+        self.has_read = self.has_written = False
 
     def read(self) -> None:
         if not self.has_read:
             self.has_read = True
             self.args = {
-                name: SharedRegion(a.array.copy()) if isinstance(a, SharedRegion) else a
+                name: a.snapshot() if isinstance(a, SharedRegion) else a
                 for name, a in self.args.items()
             }
 
     def write(self) -> None:
-        with faults_at(self.call):
-            self.call.op.evaluate(self.args)
+        if not self.has_written:
+            self.has_written = True
+            with faults_at(self.call):
+                self.call.op.evaluate(self.args)
 
 
 class faults_at:  # noqa: N801  (reads as a word)

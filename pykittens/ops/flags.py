@@ -23,7 +23,7 @@ def _check_flag(flag: Any, value: Any) -> None:
     check_int32("value", value)
 
 
-@op(effects=Effects(writes=("flag",), signals=("flag",)))
+@op(effects=Effects(writes=("flag",), signals=("flag",), meets=True, fences=True))
 def signal(flag: TileRef | Global, value: Any, *, op: Literal["store", "add"] = "store") -> None:
     """Set a flag to `value`, or add it, when all that the group wrote before can be seen by who waits for it.
 
@@ -43,7 +43,7 @@ def _signal_numpy(flag: Any, value: int, op: str) -> None:
     element[...] = value if op == "store" else element + value
 
 
-@op(effects=Effects(reads=("flag",), waits=("flag",)))
+@op(effects=Effects(reads=("flag",), waits=("flag",), meets=True))
 def wait(flag: TileRef | Global, value: Any) -> None:
     """Wait until a flag is at least `value`; then all is seen that was written before it was signalled."""
 

@@ -41,7 +41,7 @@ def _check_semaphore(semaphore: Any) -> None:
         )
 
 
-@op(effects=Effects(signals=("semaphore",)), operator="arrive")
+@op(effects=Effects(signals=("semaphore",), meets=True), operator="arrive")
 def arrive(semaphore: Semaphore) -> None:
     """`semaphore.arrive()`: one arrival of the group, when all its warps are here."""
 
@@ -56,7 +56,7 @@ def _arrive_numpy(semaphore: Any) -> None:
     semaphore.arrive()
 
 
-@op(effects=Effects(signals=("semaphore",)), operator="expect")
+@op(effects=Effects(signals=("semaphore",), meets=True), operator="expect")
 def expect(semaphore: Semaphore, bytes: Any) -> None:
     """`semaphore.expect(bytes)`: one arrival of the group, and the phase waits for so many bytes of copies."""
 

@@ -59,7 +59,7 @@ def _check_pending(pending: Any) -> None:
         )
 
 
-@op(effects=Effects(finishes=Engine.COPY_OUT))
+@op(effects=Effects(finishes=Engine.COPY_OUT, meets=True))
 def store_wait(pending: int = 0, *, read: bool = False) -> None:
     """Wait until at most `pending` of the asynchronous stores this group started are unfinished.
 

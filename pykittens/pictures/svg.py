@@ -99,6 +99,14 @@ class Drawing:
         if text:
             self.text(x + width // 2, y + height // 2 + _BASELINE, text, "cell")
 
+    def bar(self, x: int, y: int, width: int, height: int, fill: str, text: str, told: str) -> None:
+        """A coloured bar with a text in its middle; `told` is shown under the mouse."""
+        self.parts.append(f"<g><title>{escape(told, quote=False)}</title>")
+        self.rect(x, y, width, height, fill)
+        if text:
+            self.text(x + width // 2, y + height // 2 + _BASELINE, text, "cell")
+        self.parts.append("</g>")
+
     def text(self, x: int, y: int, text: str, style: str) -> None:
         """A text whose style is `title`, `head`, `note`, `cell`, `axis`, `side` or `small`."""
         self.parts.append(
@@ -116,6 +124,14 @@ class Drawing:
         """A thin line."""
         self.parts.append(
             f'<path d="M{x} {y}L{to_x} {to_y}" stroke="{colour}" stroke-width="1" fill="none"/>'
+        )
+
+    def arrow(self, x: int, y: int, to_x: int, to_y: int, colour: str = MUTED) -> None:
+        """A thin line with a head."""
+        head = 3 if to_y >= y else -3
+        self.parts.append(
+            f'<path d="M{x} {y}L{to_x} {to_y}m-3 {-head}l3 {head}l3 {-head}" stroke="{colour}" '
+            f'stroke-width="1" stroke-opacity="0.4" fill="none" pointer-events="none"/>'
         )
 
     def bracket(self, x: int, top: int, bottom: int, label: str) -> None:

@@ -192,7 +192,9 @@ def _async(dtype: DType, name: str, axis: int) -> Case:
                 for j in pk.range(cols):
                     with ring.drain() as s:
                         pk.store_async(part[i, j], s.t)
+                        pk.store_wait()  # one of the tiles has the same row
                         pk.store_async(part[0, j], s.v)
+                        pk.store_wait()
 
     def reference(x: Array, start: int, stop: int) -> tuple[Array]:
         y = unwritten(x.shape, dtype)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from pykittens.emulate.barriers import Barrier, Copy, Ring, shared_memory
-from pykittens.emulate.memory import POISON_INT
+from pykittens.emulate.memory import POISON_INT, GlobalTile
 from pykittens.errors import KernelError
-from pykittens.ir.nodes import Pipeline
+from pykittens.ir.nodes import Call, Pipeline
 from pykittens.lang.pipeline import st
+from pykittens.ops.core import OPS
 from pykittens.types.dtypes import f32, int32
 
 
@@ -75,7 +76,9 @@ def test_a_copy_shows_only_when_it_lands():
     made = ring()
     tile = made.tiles(0)["a"]
     made.full[0].bytes += 1024
-    copy = Copy(lambda: tile.write(np.ones((16, 16))), made.full[0], 1024)
+    call = Call(OPS["load_async"], {}, [])
+    copy = Copy(call, tile, GlobalTile("x", np.ones((16, 16), np.float32), (0, 0)), made.full[0])
+    assert copy.bytes == 1024
     made.full[0].arrive()
     assert not made.ready("drain", 0)
     assert np.isnan(tile.read()).all()

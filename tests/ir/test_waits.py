@@ -232,3 +232,33 @@ def test_a_product_of_shared_memory_by_hand_is_complete_before_that_is_written_a
     kernel(A, B, C)
     exact = A.astype(np.float64) @ B.astype(np.float64).T
     assert np.abs(C - exact).max() < 1e-3
+
+
+@pk.kernel
+def taken_over(A, B, C):
+    inputs = pk.pipeline(2, a=pk.st(bf16, 64, 64), b=pk.st(bf16, 256, 64))
+    outputs = pk.pipeline(1, pk.st(f32, 64, 256), reuse=inputs)
+    pk.grid(1)
+    with pk.producer():
+        for k in pk.range(2):
+            with inputs.fill() as s:
+                pk.load_async(s.a, A[0, k])
+                pk.load_async(s.b, B[0, k])
+    with pk.consumers(1):
+        acc = pk.zeros(f32, 64, 256)
+        for _ in pk.range(2):
+            with inputs.drain() as s:
+                acc = pk.mma_ABt(s.a, s.b, acc)
+        with outputs.fill() as t:
+            pk.store(t, acc)
+    with pk.storer(), outputs.drain() as t:
+        pk.store_async(C[0, 0], t)
+
+
+def test_products_are_complete_before_memory_is_taken_over_that_they_read():
+    A, B = (np.ones((rows, 128), bf16.numpy) for rows in (64, 256))
+    C = np.full((64, 256), np.nan, np.float32)
+    nodes = list(walk(recorded(taken_over, A, B, C).roles[1].body))
+    take = next(i for i, n in enumerate(nodes) if isinstance(n, Acquire) and n.side == "fill")
+    assert any(isinstance(n, WaitProducts) and n.pending == 0 for n in nodes[:take])
+    assert not pk.check(taken_over, A, B, C, costs=False).findings

@@ -105,7 +105,15 @@ def test_a_picture_of_the_pages_is_as_the_layout_is_now(name: str) -> None:
     assert kept == picture(parse(text), warps), "if it should be another, `make pictures`"
 
 
-def test_the_page_shows_every_picture_and_no_other_is_kept() -> None:
-    shown = re.findall(r"\]\(pictures/(\S+)\)", PAGE.read_text(encoding="utf-8"))
-    assert sorted(shown) == sorted(DRAWN.PICTURES)
-    assert {p.name for p in DRAWN.FOLDER.iterdir()} == set(DRAWN.PICTURES)
+def shown_on(page: Path) -> list[str]:
+    """The pictures that a page of docs/ shows."""
+    return re.findall(r"\]\(pictures/(\S+)\)", page.read_text(encoding="utf-8"))
+
+
+def test_the_page_shows_every_picture_of_a_layout() -> None:
+    assert sorted(shown_on(PAGE)) == sorted(DRAWN.PICTURES)
+
+
+def test_no_picture_is_kept_that_no_page_shows() -> None:
+    shown = {name for page in PAGE.parent.glob("*.md") for name in shown_on(page)}
+    assert {p.name for p in DRAWN.FOLDER.iterdir()} == shown

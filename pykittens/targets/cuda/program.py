@@ -269,7 +269,7 @@ def _roles(e: CudaEmitter, placed: list[Team]) -> None:
     service = [t for t in placed if t.role.is_service]
     working = [t for t in placed if not t.role.is_service]
     if len(placed) == 1 and not service:
-        _role(e, working[0], numbered=0)
+        _role(e, working[0])
     elif service and e.target.warpgroups:
         _warpgroup(e, service, closed=not working)
         _chain(e, working, "} else ")
@@ -289,7 +289,7 @@ def _warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> None:
     for team in service:
         only = " && lane == 0" if team.lanes == 1 else ""
         with e.braces(f"if (warp_of_block == {team.first_warp}{only}) {{  // {team.role.kind}"):
-            _role(e, team, numbered=0)
+            _role(e, team)
     e.depth -= 1
     if closed:
         e.line("}")
@@ -297,7 +297,6 @@ def _warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> None:
 
 def _chain(e: CudaEmitter, placed: list[Team], word: str) -> None:
     """One branch a role; `word` closes what stands before the first."""
-    number = 0
     for team in placed:
         last = team is placed[-1]
         condition = f"if (warp_of_block < {team.first_warp + team.warps}) " if not last else ""
@@ -305,15 +304,14 @@ def _chain(e: CudaEmitter, placed: list[Team], word: str) -> None:
         e.depth += 1
         if team.budget is not None:
             e.line(f"registers_up<{team.budget}>();")
-        _role(e, team, number)
-        number += 0 if team.role.is_service else team.role.groups
+        _role(e, team)
         e.depth -= 1
         word = "} else "
     if placed:
         e.line("}")
 
 
-def _role(e: CudaEmitter, team: Team, numbered: int) -> None:
+def _role(e: CudaEmitter, team: Team) -> None:
     """The body of a role, with the names its operations use: warp and thread in the group, group index."""
     role, start, group = team.role, len(e.lines), "0"
     e.begin_team(team)
@@ -330,8 +328,8 @@ def _role(e: CudaEmitter, team: Team, numbered: int) -> None:
         if role.index is not None and (role.groups > 1 or role.index.name):
             e.line(f"const int {e.names(role.index)} = {group};")
             group = e.names(role.index)
-        e.group_number = f"({numbered} + {group})"
-        e.group_barrier = f"{numbered} + 1 + {group}"
+        e.group_number = f"({team.number} + {group})"
+        e.group_barrier = f"{team.number} + 1 + {group}"
     elif team.lanes > 1:
         e.line("const int warp = 0;")
         e.line("const int thread = lane;")

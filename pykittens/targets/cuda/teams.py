@@ -19,16 +19,22 @@ class Team:
     """A role and the threads that run it: its first warp in the block, its register budget if it has one.
 
     lanes: lanes of a warp that run the body: one where all it does is to start copies that an engine carries on.
+    number: that of its first group among the groups that work, producers and storers not counted.
     """
 
     role: Role
     first_warp: int
     budget: int | None
     lanes: int
+    number: int = 0
 
     @property
     def warps(self) -> int:
         return self.role.groups * self.role.warps
+
+    def group_barrier(self, group: int) -> int | None:
+        """The hardware barrier at which the warps of a group meet; one warp needs none, and 0 is the whole block's."""
+        return self.number + 1 + group if self.role.warps > 1 else None
 
 
 def teams(kernel: Kernel, target: Target) -> list[Team]:
@@ -43,10 +49,11 @@ def teams(kernel: Kernel, target: Target) -> list[Team]:
     placed = [
         Team(role, i, budgets.get(role), _lanes(role, target)) for i, role in enumerate(service)
     ]
-    warp = service_warps(service, target)
+    warp, number = service_warps(service, target), 0
     for role in working:
-        placed.append(Team(role, warp, budgets.get(role), _lanes(role, target)))
+        placed.append(Team(role, warp, budgets.get(role), _lanes(role, target), number))
         warp += role.groups * role.warps
+        number += role.groups
     return placed
 
 

@@ -1,0 +1,27 @@
+"""The calls of kernels that a program makes, each checked before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pykittens.runtime.kernel import KernelFunction
+
+Examine = Callable[[KernelFunction, tuple[Any, ...], Mapping[str, Any]], None]
+
+
+@contextmanager
+def checked_calls(examine: Examine) -> Iterator[None]:
+    """While this is open, `examine` gets every call of a kernel with its arguments; then the call runs as ever."""
+    original = KernelFunction.__call__
+
+    def checked(kernel: KernelFunction, *args: Any, **constants: Any) -> None:
+        examine(kernel, args, constants)
+        original(kernel, *args, **constants)
+
+    KernelFunction.__call__ = checked  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        KernelFunction.__call__ = original  # type: ignore[method-assign]

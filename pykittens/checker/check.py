@@ -1,0 +1,280 @@
+"""`pk.check`: a call of a kernel looked at from all sides, with nothing of the user's changed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykittens.checker.costs import cost_tables
+from pykittens.checker.faults import caught_in
+from pykittens.checker.launches import prove_aliasing
+from pykittens.checker.recorded import look_at
+from pykittens.checker.report import Report, Source, Table
+from pykittens.checker.runs import is_determined, run_schedules, scalars
+from pykittens.emulate.finding import Finding, Kind, Scope
+from pykittens.emulate.recorder import Recorder
+from pykittens.emulate.timeline import Timeline
+from pykittens.errors import ArgumentError, Loc
+from pykittens.ir.nodes import Kernel
+from pykittens.runtime import nvrtc
+from pykittens.runtime.arguments import (
+    Arguments,
+    check_requirements,
+    known_values,
+    place,
+    scalar_dtype,
+)
+from pykittens.runtime.arguments import check as check_arguments
+from pykittens.runtime.arrays import Array
+from pykittens.runtime.compiled import Compiled
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.types.devices import DEVICES
+from pykittens.types.dtypes import DType
+
+SCHEDULES = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a check looks, and what the report says of itself.
+
+    schedules: how many are tried, those of the seeds 0, 1, …; seed: this one alone. ignore: kinds to leave out.
+    undefined: tensors that hold nothing before the launch. device: the GPU to reckon for, and arch: an architecture
+    other than its own. costs: whether to compile, and to say what the kernel takes and costs. command: the command
+    line that asked. caller: a line that is none of the user's, where it called.
+    """
+
+    schedules: int = SCHEDULES
+    seed: int | None = None
+    ignore: Collection[str] = ()
+    undefined: Collection[str] = ()
+    device: str = "H200"
+    costs: bool = True
+    command: str = ""
+    caller: Loc | None = None
+
+    def __post_init__(self) -> None:
+        kinds = [k.value for k in Kind]
+        for name in self.ignore:
+            if name not in kinds:
+                raise ArgumentError(
+                    f"check: there is no kind of finding `{name}` to ignore",
+                    help=f"the kinds are {', '.join(kinds)}",
+                )
+        if self.device not in DEVICES:
+            raise ArgumentError(
+                f"check: there is no device `{self.device}`",
+                help=f"the devices are {', '.join(DEVICES)}",
+            )
+        if self.schedules < 1:
+            raise ArgumentError(f"check: `schedules` must be 1 or more, not {self.schedules}")
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The schedules to try."""
+        return tuple(range(self.schedules)) if self.seed is None else (self.seed,)
+
+
+def check(
+    kernel: KernelFunction,
+    *args: Any,
+    schedules: int = SCHEDULES,
+    seed: int | None = None,
+    ignore: Collection[str] = (),
+    undefined: Collection[str] = (),
+    device: str = "H200",
+    costs: bool = True,
+    **constants: Any,
+) -> Report:
+    """What is wrong with a call of a kernel, and what it costs; found on copies of its arguments.
+
+    Faults of the kernel and of its arguments are findings; none is raised. It runs in so many schedules, or in that of
+    `seed` alone. `ignore` names kinds of findings to leave out; `undefined`, tensors that hold nothing before the
+    launch, as one of NaN does; `device` is the GPU to reckon for. Without `costs` it says what is wrong only.
+    """
+    options = Options(schedules, seed, ignore, undefined, device, costs=costs)
+    return examine(kernel, args, constants, options)
+
+
+def examine(
+    kernel: KernelFunction, args: tuple[Any, ...], constants: Mapping[str, Any], options: Options
+) -> Report:
+    """The report on one call."""
+    if not isinstance(kernel, KernelFunction):
+        raise ArgumentError(
+            f"check: `kernel` must be a kernel, not {type(kernel).__name__}",
+            help="a kernel is a function marked @pk.kernel",
+        )
+    found: list[Finding] = []
+    known = _Known()
+    arguments: Arguments | None = None
+    with caught_in(found, options.caller):
+        arguments = check_arguments(kernel.parameters, args, constants)
+        _check_device(kernel, arguments)
+        recorded = kernel.record(arguments)
+        found += _refusals(recorded, arguments, options.caller)
+        if not found:
+            known = _look(kernel, recorded, arguments, options)
+            found += known.findings
+    kept = [f for f in found if f.kind.value not in options.ignore]
+    return Report(
+        kernel.parameters.name,
+        Source.of(kernel.function),
+        _tensors_and_numbers(arguments) if arguments is not None else {},
+        _constants(arguments) if arguments is not None else {},
+        findings=tuple(kept),
+        seeds=known.seeds,
+        proved=known.proved,
+        holds=_holds(known, bool(kept)),
+        tables=known.tables,
+        timeline=known.timeline,
+        ignored=_counts(f for f in found if f.kind.value in options.ignore),
+        command=options.command,
+    )
+
+
+@dataclass
+class _Known:
+    """What has been found out of a call that is not refused. every_schedule: what is said holds for all of them."""
+
+    findings: list[Finding] = field(default_factory=list)
+    proved: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    every_schedule: bool = False
+    tables: tuple[Table, ...] = ()
+    timeline: Timeline | None = None
+
+
+def _look(
+    kernel: KernelFunction, recorded: Kernel, arguments: Arguments, options: Options
+) -> _Known:
+    """Prove what can be proved, run the schedules, count what it costs."""
+    device = DEVICES[options.device]
+    before = look_at(
+        recorded, arguments, device, _compiled(kernel, arguments, options), options.caller
+    )
+    known = _Known(list(before.findings), before.proved, tables=before.tables)
+    if before.launches:
+        _run(kernel, recorded, arguments, options, known)
+    if options.costs:
+        numbers = scalars(arguments)
+        known.tables += cost_tables(recorded, arguments, numbers, device, before.blocks_per_sm)
+    else:
+        known.tables = ()
+    return known
+
+
+def _compiled(kernel: KernelFunction, arguments: Arguments, options: Options) -> Compiled | None:
+    """The compiled kernel, where costs are asked for and there is a compiler; what it refuses is told elsewhere."""
+    if not options.costs or nvrtc.available() is not None:
+        return None
+    given = (
+        arguments.tensors[name].numpy() if name in arguments.tensors else arguments.scalars[name]
+        for name in arguments.order
+    )
+    with caught_in([]):
+        return kernel.compile(*given, arch=DEVICES[options.device].arch, **arguments.constants)
+    return None
+
+
+def _run(
+    kernel: KernelFunction, recorded: Kernel, arguments: Arguments, options: Options, known: _Known
+) -> None:
+    """Run the schedules."""
+    recorder = Recorder(recorded.name) if options.costs else None
+    # What a kernel prints, it would print once a schedule.
+    with contextlib.redirect_stdout(io.StringIO()):
+        ran = run_schedules(
+            kernel, arguments, options.seeds, undefined=options.undefined, watch=recorder
+        )
+    known.seeds = options.seeds
+    known.every_schedule = is_determined(recorded) and not any(f.scope is Scope.TRIED for f in ran)
+    known.findings += [f for f in ran if not _is_proved(f, known.findings)]
+    known.timeline = recorder.timeline() if recorder is not None else None
+
+
+def _is_proved(finding: Finding, proofs: Sequence[Finding]) -> bool:
+    """Whether a proof tells the same of a line, for all arguments."""
+    lines = {str(s.loc) for s in finding.steps}
+    return any(
+        p.kind is finding.kind and not lines.isdisjoint(str(s.loc) for s in p.steps) for p in proofs
+    )
+
+
+def _check_device(kernel: KernelFunction, arguments: Arguments) -> None:
+    if arguments.device != "cpu":
+        raise ArgumentError(
+            f"{kernel.parameters.name}: the arrays are on {place(arguments.device)}, a check runs on the CPU",
+            help="pass copies of them on the CPU",
+        )
+
+
+def _refusals(recorded: Kernel, arguments: Arguments, caller: Loc | None) -> list[Finding]:
+    """Why a call like this is refused before it runs, if it is."""
+    found = prove_aliasing(recorded, arguments, caller)
+    if not found:
+        with caught_in(found, caller):
+            check_requirements(recorded, arguments, known_values(recorded, arguments))
+    return found
+
+
+# -- what the report says of the call --------------------------------------------------------------
+
+
+def _tensors_and_numbers(arguments: Arguments) -> dict[str, str]:
+    return {
+        name: _array(arguments.tensors[name])
+        if name in arguments.tensors
+        else f"{scalar_dtype(arguments.scalars[name])} {arguments.scalars[name]}"
+        for name in arguments.order
+    }
+
+
+def _array(array: Array) -> str:
+    """Dtype and shape; strides where it is no plain array, and how it lies where the copy engine would mind."""
+    told = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+    packed = 1
+    for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if extent > 1 and stride != packed:
+            told += f", strides {array.strides}"
+            break
+        packed *= extent
+    if array.address % 16:
+        told += f", {array.address % 16} bytes behind a multiple of 16"
+    return told
+
+
+def _constants(arguments: Arguments) -> dict[str, str]:
+    return {
+        name: str(value) if isinstance(value, DType) else getattr(value, "__name__", repr(value))
+        for name, value in arguments.constants.items()
+    }
+
+
+def _holds(known: _Known, has_findings: bool) -> str:
+    """One sentence that says for what the answer holds."""
+    seeds = known.seeds
+    if not seeds:
+        return "no schedule was tried, since the call is refused"
+    nothing = "nothing else" if has_findings else "nothing"
+    tried = (
+        f"the one schedule tried, that of seed {seeds[0]}"
+        if len(seeds) == 1
+        else f"the {len(seeds)} schedules tried, seeds {seeds[0]} to {seeds[-1]}"
+    )
+    if known.every_schedule:
+        return (
+            f"{nothing} was found in {tried}; the order of accesses is the same in every schedule with these "
+            "arguments, as what each group waits for does not depend on who comes first"
+        )
+    return f"{nothing} was found in {tried}, with these arguments; other schedules may differ"
+
+
+def _counts(findings: Iterator[Finding]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for finding in findings:
+        counts[finding.kind.value] = counts.get(finding.kind.value, 0) + 1
+    return counts

@@ -1,0 +1,88 @@
+"""Copies of the arguments of a call, so that a check changes nothing of the user's."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pykittens.runtime.arguments import Arguments, span
+from pykittens.runtime.arrays import Array, numpy_dtype
+
+# A copy lies at the same place within units of so many bytes: the copy engine's 16, sectors, lines of the caches.
+UNIT = 256
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class _Region:
+    """Memory that one argument, or several that share some, lie in."""
+
+    start: int
+    content: Bytes
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.content)
+
+    def copy(self) -> Bytes:
+        """The same bytes elsewhere, as far from the last multiple of UNIT."""
+        memory = np.empty(len(self.content) + UNIT, np.uint8)
+        shift = (self.start - memory.ctypes.data) % UNIT
+        made = memory[shift : shift + len(self.content)]
+        made[:] = self.content
+        return made
+
+
+class Copies:
+    """What arguments hold now, to be copied as often as asked, with their strides.
+
+    What shares memory in the call shares it in a copy, too.
+    """
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._arguments = arguments
+        self._regions = _regions([a for a in arguments.tensors.values() if 0 not in a.shape])
+
+    def make(self) -> tuple[Any, ...]:
+        """The arguments in the order of the signature, arrays as NumPy's."""
+        memory = [(region, region.copy()) for region in self._regions]
+        given, tensors = self._arguments, self._arguments.tensors
+        return tuple(
+            _in_copy(tensors[name], memory) if name in tensors else given.scalars[name]
+            for name in given.order
+        )
+
+
+def _regions(arrays: list[Array]) -> list[_Region]:
+    """The memory of the arrays; ranges that overlap are one region."""
+    ranges: list[tuple[int, int]] = []
+    for start, stop in sorted((a.address, a.address + span(a)) for a in arrays):
+        if ranges and start < ranges[-1][1]:
+            ranges[-1] = ranges[-1][0], max(stop, ranges[-1][1])
+        else:
+            ranges.append((start, stop))
+    return [_Region(start, _content(start, stop - start)) for start, stop in ranges]
+
+
+def _content(start: int, length: int) -> Bytes:
+    return np.frombuffer(ctypes.string_at(start, length), np.uint8)
+
+
+def _in_copy(array: Array, memory: list[tuple[_Region, Bytes]]) -> np.ndarray[Any, Any]:
+    dtype = numpy_dtype(array.dtype)
+    if 0 in array.shape:
+        return np.empty(array.shape, dtype)
+    region, copied = next((r, c) for r, c in memory if r.start <= array.address < r.stop)
+    made: np.ndarray[Any, Any] = np.ndarray(
+        array.shape,
+        dtype,
+        buffer=copied,
+        offset=array.address - region.start,
+        strides=tuple(s * dtype.itemsize for s in array.strides),
+    )
+    made.flags.writeable = array.writable
+    return made

@@ -1,0 +1,154 @@
+"""What a kernel costs in shared memory, in global memory and in the caches, line by line, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pykittens.checker.report import Row, Table
+from pykittens.emulate.banks import SharedCost, shared_costs
+from pykittens.emulate.cache import Moved, Traffic, traffic
+from pykittens.emulate.sectors import SECTOR, GlobalCost, global_costs
+from pykittens.ir.nodes import Kernel
+from pykittens.runtime.arguments import Arguments
+from pykittens.runtime.arrays import Array
+from pykittens.types.devices import Device
+
+_ASSUMED = "*: the order of the accesses is not published and taken as the best one"
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True)
+class _OnGpu:
+    """A tensor as it would lie on a GPU, where allocations start at multiples of 256 bytes."""
+
+    strides: tuple[int, ...]
+    address: int
+    itemsize: int
+
+    @staticmethod
+    def of(array: Array) -> _OnGpu:
+        """An array of the CPU, whose allocations start at multiples of 16."""
+        return _OnGpu(tuple(array.strides), array.address % 16, array.itemsize)
+
+
+def cost_tables(
+    kernel: Kernel,
+    arguments: Arguments,
+    scalars: Mapping[str, object],
+    device: Device,
+    blocks_per_sm: int,
+) -> tuple[Table, ...]:
+    """Bank conflicts, sectors, and the traffic of the launch; a table without rows is left out."""
+    tables = (
+        bank_table(shared_costs(kernel)),
+        sector_table(global_costs(kernel, {n: _OnGpu.of(a) for n, a in arguments.tensors.items()})),
+        traffic_table(_traffic(kernel, arguments, scalars, device, blocks_per_sm)),
+    )
+    return tuple(t for t in tables if t.rows)
+
+
+def bank_table(costs: Iterable[SharedCost]) -> Table:
+    """Cycles of shared memory a line, and how many of them conflicts add."""
+    rows = [
+        Row(
+            (c.what, c.tile, str(c.cycles), _ideal(c.ideal, c.assumed), _more(c.cycles, c.ideal)),
+            c.loc,
+        )
+        for c in costs
+    ]
+    note = "cycles of one group for one run of the line on sm_90a"
+    return Table(
+        "Bank conflicts",
+        ("operation", "shared", "cycles", "ideal", "conflicts"),
+        tuple(rows),
+        _noted(note, any(row.cells[3].endswith("*") for row in rows)),
+    )
+
+
+def sector_table(costs: Iterable[GlobalCost]) -> Table:
+    """Sectors of global memory a line, and how many of them hold nothing that is asked for."""
+    rows = [
+        Row(
+            (
+                c.what,
+                c.tensor,
+                str(c.sectors),
+                _ideal(c.ideal, c.assumed),
+                _more(c.sectors, c.ideal),
+            ),
+            c.loc,
+        )
+        for c in costs
+    ]
+    note = f"sectors of {SECTOR} bytes of one group for one run of the line, inside the tensor"
+    return Table(
+        "Global accesses",
+        ("operation", "tensor", "sectors", "ideal", "more"),
+        tuple(rows),
+        _noted(note, any(row.cells[3].endswith("*") for row in rows)),
+    )
+
+
+def traffic_table(found: Traffic) -> Table:
+    """What a launch asks of L2, and what comes from and goes to memory, by tensor and altogether."""
+    rows = [Row((name, *_moved(moved))) for name, moved in found.tensors.items()]
+    rows.append(Row(("all", *_moved(found.total))))
+    note = (
+        f"{found.device}: {found.blocks} blocks at once, L2 of {_bytes(found.device.l2_bytes)} in one piece, least "
+        f"recently used out first; memory needs at least {found.hbm_seconds * 1e6:.1f} us"
+    )
+    if found.guesses:
+        note += "; it rests on values in memory: " + ", ".join(
+            dict.fromkeys(f"{g.what} at {g.loc}" for g in found.guesses)
+        )
+    columns = ("tensor", "asked of L2", "L2 hits", "read from memory", "written", "least possible")
+    return Table(
+        "Traffic of the launch", columns, tuple(rows) if found.total.asked_bytes else (), note
+    )
+
+
+def _traffic(
+    kernel: Kernel,
+    arguments: Arguments,
+    scalars: Mapping[str, object],
+    device: Device,
+    blocks_per_sm: int,
+) -> Traffic:
+    shapes = {name: tuple(a.shape) for name, a in arguments.tensors.items()}
+    contents = {name: a.numpy() for name, a in arguments.tensors.items() if _is_index(a)}
+    return traffic(kernel, shapes, scalars, device, max(blocks_per_sm, 1), contents)
+
+
+def _is_index(array: Array) -> bool:
+    return array.device == "cpu" and array.dtype in ("int32", "int64")
+
+
+def _moved(moved: Moved) -> tuple[str, ...]:
+    return (
+        _bytes(moved.asked_bytes),
+        f"{100 * moved.hit_rate:.0f}%",
+        _bytes(moved.hbm_read),
+        _bytes(moved.hbm_written),
+        _bytes(moved.least_bytes),
+    )
+
+
+def _bytes(count: float) -> str:
+    """A number of bytes in the unit in which it has up to four digits."""
+    power = 0
+    while count >= 10_000 and power < len(_UNITS) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:.4g} {_UNITS[power]}"
+
+
+def _ideal(count: int, assumed: bool) -> str:
+    return f"{count}*" if assumed else str(count)
+
+
+def _more(count: int, ideal: int) -> str:
+    return f"{count / ideal:.3g}x" if count > ideal > 0 else "none"
+
+
+def _noted(note: str, assumed: bool) -> str:
+    return f"{note}; {_ASSUMED}" if assumed else note

@@ -1,0 +1,54 @@
+"""The pytest fixture `check_kernel`, which pytest finds wherever the package is installed.
+
+def test_add(check_kernel):
+    check_kernel(add, a, b, out)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+import pykittens as pk
+
+if TYPE_CHECKING:
+    from pykittens.checker.report import Report
+    from pykittens.runtime.kernel import KernelFunction
+
+
+class CheckKernel(Protocol):
+    """Checks a call of a kernel; the test fails with the report where that has an error."""
+
+    def __call__(self, kernel: KernelFunction, *args: Any, **options: Any) -> Report: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --kernel-schedules."""
+    parser.getgroup("pykittens").addoption(
+        "--kernel-schedules",
+        type=int,
+        metavar="N",
+        help="schedules that the fixture check_kernel tries where a test does not say how many",
+    )
+
+
+@pytest.fixture
+def check_kernel(request: pytest.FixtureRequest) -> CheckKernel:
+    """`check_kernel(kernel, *args, **constants)` fails the test if pk.check finds an error; it gives the report.
+
+    It takes what pk.check takes: schedules, seed, ignore, undefined, device, costs, of which the last is False here.
+    """
+    schedules: int | None = request.config.getoption("--kernel-schedules")
+
+    def checked(kernel: KernelFunction, *args: Any, **options: Any) -> Report:
+        __tracebackhide__ = True
+        if schedules is not None:
+            options.setdefault("schedules", schedules)
+        options.setdefault("costs", False)
+        report = pk.check(kernel, *args, **options)
+        if report.fails():
+            pytest.fail(str(report))
+        return report
+
+    return checked

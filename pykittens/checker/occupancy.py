@@ -1,0 +1,73 @@
+"""How many blocks of a kernel a multiprocessor holds at once, and what keeps it from holding more.
+
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": registers are given to warps, 256
+at a time, and shared memory to blocks, 128 bytes at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pykittens.types.devices import Device
+
+WARP = 32
+REGISTER_UNIT = 256  # of a warp
+WARP_UNIT = 4  # a warp's registers lie in one of four parts of the multiprocessor
+SHARED_UNIT = 128
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a block takes; registers are those of a thread at entry, None where the kernel is not compiled."""
+
+    threads: int
+    shared_bytes: int
+    registers: int | None = None
+
+    @property
+    def warps(self) -> int:
+        return -(-self.threads // WARP)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """The most blocks that each resource of a multiprocessor allows."""
+
+    device: Device
+    load: Load
+    limits: Mapping[str, int]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks at once on a multiprocessor."""
+        return min(self.limits.values())
+
+    @property
+    def limiting(self) -> tuple[str, ...]:
+        """The resources that allow no block more."""
+        return tuple(name for name, most in self.limits.items() if most == self.blocks)
+
+    @property
+    def warps(self) -> int:
+        """Warps at once on a multiprocessor."""
+        return self.blocks * self.load.warps
+
+
+def occupancy(load: Load, device: Device) -> Occupancy:
+    """How many blocks of this load a multiprocessor of a device holds."""
+    shared = -(-load.shared_bytes // SHARED_UNIT) * SHARED_UNIT + device.reserved_shared_bytes
+    fits = load.shared_bytes <= device.shared_bytes_per_block
+    limits = {
+        "shared memory": device.shared_bytes_per_sm // shared if fits else 0,
+        "threads": device.threads_per_sm // (load.warps * WARP),
+        "blocks": device.max_blocks_per_sm,
+    }
+    if load.registers is not None:
+        limits["registers"] = _by_registers(load.registers, load.warps, device)
+    return Occupancy(device, load, limits)
+
+
+def _by_registers(registers: int, warps: int, device: Device) -> int:
+    a_warp = max(-(-registers * WARP // REGISTER_UNIT), 1) * REGISTER_UNIT
+    return device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT // warps

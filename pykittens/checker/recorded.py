@@ -1,0 +1,62 @@
+"""All that is known of a call before it runs: what is proved, what is refused, and what the kernel takes of a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykittens import settings
+from pykittens.checker.faults import caught_in, first_of_each
+from pykittens.checker.launches import prove_launch, try_emit
+from pykittens.checker.named_barriers import prove_named_barriers
+from pykittens.checker.occupancy import Load, occupancy
+from pykittens.checker.proofs import prove
+from pykittens.checker.report import Table
+from pykittens.checker.resources import resource_tables
+from pykittens.emulate.finding import Finding
+from pykittens.errors import Loc
+from pykittens.ir.nodes import Kernel
+from pykittens.runtime.arguments import Arguments, known_values
+from pykittens.runtime.compiled import Compiled
+from pykittens.targets.target import target_for
+from pykittens.types.devices import Device
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Findings, sentences that hold for all arguments, and tables of what the kernel takes.
+
+    blocks_per_sm: blocks that a multiprocessor holds at once. launches: whether the device can run the launch.
+    """
+
+    findings: tuple[Finding, ...]
+    proved: tuple[str, ...]
+    tables: tuple[Table, ...]
+    blocks_per_sm: int = 1
+    launches: bool = True
+
+
+def look_at(
+    kernel: Kernel,
+    arguments: Arguments,
+    device: Device,
+    compiled: Compiled | None = None,
+    caller: Loc | None = None,
+) -> Recorded:
+    """What the recorded kernel shows for a device; registers are known where it is compiled."""
+    proofs = prove(kernel)
+    source, found = try_emit(kernel, device.arch)
+    found = [*proofs.findings, *found]
+    tables: tuple[Table, ...] = ()
+    with caught_in([]):  # what cannot be emitted has been told
+        target = target_for(device.arch, settings.target())
+        tables = resource_tables(kernel, device.arch, device, source, compiled)
+        found += prove_named_barriers(kernel, target)
+    if source is None:
+        return Recorded(tuple(first_of_each(found)), proofs.proved, tables)
+    registers = compiled.resources.registers if compiled is not None else None
+    held = occupancy(Load(source.threads, source.shared_bytes, registers), device)
+    refused: list[Finding] = []
+    with caught_in(refused, caller):
+        refused += prove_launch(kernel, known_values(kernel, arguments), held)
+    findings = tuple(first_of_each([*found, *refused]))
+    return Recorded(findings, proofs.proved, tables, max(held.blocks, 1), not refused)

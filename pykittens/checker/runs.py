@@ -1,0 +1,138 @@
+"""A kernel run in many schedules, with the race detector looking on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from pykittens.checker.copies import Copies
+from pykittens.checker.faults import caught_in, merged
+from pykittens.emulate import machine
+from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
+from pykittens.emulate.memory import Array
+from pykittens.emulate.races import Races
+from pykittens.emulate.watch import Watcher, Watchers
+from pykittens.ir.nodes import Call, Kernel, Node, waits_for_flags, walk, written
+from pykittens.ir.values import Global, TileRef
+from pykittens.runtime.arguments import Arguments
+from pykittens.runtime.arguments import check as check_arguments
+from pykittens.runtime.kernel import KernelFunction
+
+
+def run_schedules(
+    kernel: KernelFunction,
+    arguments: Arguments,
+    seeds: Collection[int],
+    *,
+    undefined: Collection[str] = (),
+    watch: Watcher | None = None,
+    without: tuple[Node, str] | None = None,
+) -> list[Finding]:
+    """What goes wrong in the schedules of these seeds, each on fresh copies of the arguments.
+
+    undefined: tensors that hold nothing before the launch. watch: who looks on at the first run, too.
+    """
+    recorded, copies = kernel.record(arguments), Copies(arguments)
+    found: list[Finding] = []
+    first: tuple[int, Mapping[str, Array]] | None = None
+    for seed in seeds:
+        call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
+        tensors = {name: array.numpy() for name, array in call.tensors.items()}
+        races = Races(recorded, tensors, tuple(undefined))
+        watcher = races if watch is None else Watchers((races, watch))
+        watch = None
+        faults: list[Finding] = []
+        with caught_in(faults, seed=seed):
+            machine.run(recorded, tensors, scalars(call), seed, watcher, without)
+            races.finish()
+        if faults:
+            races.stuck()
+        mine = [dataclasses.replace(f, seed=seed) for f in races.found.values()] + faults
+        if not any(f.level is Level.ERROR for f in mine):
+            if first is None:
+                first = seed, tensors
+            else:
+                mine += _differences(recorded, first, (seed, tensors))
+        found += mine
+    counted = not any(f.kind is Kind.BARRIER_COUNT for f in found)
+    scope = Scope.EVERY_SCHEDULE if counted and is_determined(recorded) else Scope.TRIED
+    return [dataclasses.replace(f, scope=scope) for f in _without_doubles(merged(found))]
+
+
+def scalars(arguments: Arguments) -> dict[str, int | bool | np.float32]:
+    """The numbers among the arguments as kernels see them."""
+    return {n: np.float32(v) if isinstance(v, float) else v for n, v in arguments.scalars.items()}
+
+
+def is_determined(kernel: Kernel) -> bool:
+    """Whether what the groups wait for does not depend on the schedule: stages, semaphores and turns, no flags.
+
+    Then one schedule shows the order of all accesses, as long as no arrival may count for a phase that it is not
+    meant for, which is a finding of its own.
+    """
+    return not waits_for_flags(kernel)
+
+
+def _differences(
+    kernel: Kernel, first: tuple[int, Mapping[str, Array]], other: tuple[int, Mapping[str, Array]]
+) -> list[Finding]:
+    """Outputs whose bits differ between two schedules."""
+    found = []
+    for name in written(kernel):
+        a, b = first[1][name], other[1][name]
+        if a.tobytes() == b.tobytes():
+            continue
+        differ = (a != b) & ~((a != a) & (b != b))
+        seeds = f"the schedules of seeds {first[0]} and {other[0]}"
+        found.append(
+            Finding(
+                Kind.SCHEDULE_DEPENDENT,
+                f"`{name}` differs between {seeds} in {int(differ.sum())} of {a.size} elements",
+                tuple(Step("this line", f"writes `{name}`", c.loc) for c in _writers(kernel, name)),
+                help="give the stores an order, or the blocks parts of their own that are added in a fixed order",
+                level=Level.WARNING if _sums(kernel, name) else Level.ERROR,
+                seed=other[0],
+            )
+        )
+    return found
+
+
+def _writers(kernel: Kernel, name: str) -> list[Call]:
+    """The operations that write a tensor."""
+    return [
+        node
+        for node in walk(kernel.body)
+        if isinstance(node, Call)
+        and any(_names(node.args[operand], name) for operand in node.op.effects.writes)
+    ]
+
+
+def _names(ref: object, name: str) -> bool:
+    match ref:
+        case TileRef():
+            return ref.tensor.name == name
+        case Global():
+            return ref.owner.name == name
+        case _:
+            return False
+
+
+def _sums(kernel: Kernel, name: str) -> bool:
+    """Whether stores to a tensor are combined with it, so that their order shows in the last places."""
+    return any(call.args.get("op") is not None for call in _writers(kernel, name))
+
+
+def _without_doubles(findings: list[Finding]) -> list[Finding]:
+    """A sum whose terms come in any order is told at its stores; that its results differ says no more."""
+    sums = {
+        s.loc for f in findings if f.kind is Kind.SCHEDULE_DEPENDENT and f.missing for s in f.steps
+    }
+    return [
+        f
+        for f in findings
+        if f.kind is not Kind.SCHEDULE_DEPENDENT
+        or f.missing
+        or not any(s.loc in sums for s in f.steps)
+    ]

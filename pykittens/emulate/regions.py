@@ -1,0 +1,87 @@
+"""Shared tiles in one block: where each lies, and the parts of them that operations touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pykittens.emulate.memory import Array, Region
+from pykittens.emulate.watch import NOBODY, Access, Watcher
+from pykittens.errors import AccessError
+from pykittens.types.tiles import ST
+
+
+@dataclass(eq=False)
+class SharedMemory:
+    """A tile or vector of shared memory of one block; `start` is its first byte in its `arena`.
+
+    Tiles of one arena may lie over one another, where a pipeline takes over the memory of another.
+    """
+
+    name: str
+    type: ST
+    block: int = 0
+    arena: object = None
+    start: int = 0
+    overlapping: list[SharedMemory] = field(default_factory=list)
+
+    @property
+    def whole(self) -> Region:
+        return Region(0, self.type.rows, 0, self.type.cols)
+
+
+class SharedRegion:
+    """A shared tile or a view of one; `top` and `left` are where it starts in its tile."""
+
+    def __init__(
+        self,
+        array: Array,
+        memory: SharedMemory | None = None,
+        top: int = 0,
+        left: int = 0,
+        watch: Watcher = NOBODY,
+    ) -> None:
+        self.array, self.memory, self.top, self.left = array, memory, top, left
+        self.watch = watch
+
+    @property
+    def rows(self) -> int:
+        return int(self.array.shape[0])
+
+    @property
+    def cols(self) -> int:
+        return int(self.array.shape[1])
+
+    @property
+    def region(self) -> Region:
+        """The rows and columns of its tile that it is."""
+        return Region(self.top, self.top + self.rows, self.left, self.left + self.cols)
+
+    def cut(self, top: int, rows: int, left: int, cols: int) -> SharedRegion:
+        """Some rows and columns, counted from its own first."""
+        array = self.array[top : top + rows, left : left + cols]
+        return SharedRegion(array, self.memory, self.top + top, self.left + left, self.watch)
+
+    def part(self, i: int, j: int, rows: int, cols: int) -> SharedRegion:
+        """The (i, j)-th rows x cols part."""
+        if not (
+            0 <= (i + 1) * rows <= self.rows
+            and 0 <= (j + 1) * cols <= self.cols
+            and i >= 0
+            and j >= 0
+        ):
+            raise AccessError(
+                f"part ({i}, {j}) of {rows}x{cols} is outside a shared tile of {self.rows}x{self.cols}"
+            )
+        return self.cut(i * rows, rows, j * cols, cols)
+
+    def snapshot(self) -> SharedRegion:
+        """What it holds now, kept apart."""
+        return SharedRegion(self.array.copy())
+
+    def read(self) -> Array:
+        self.watch.touches(self, self.region, Access.READ)
+        return self.array
+
+    def write(self, value: Array) -> None:
+        self.watch.touches(self, self.region, Access.WRITE)
+        self.array[:] = value.reshape(self.array.shape)

@@ -1,0 +1,115 @@
+"""Scalars of a kernel in many tasks and passes at once: a lane is one pass of the innermost loop that is open.
+
+A value is a number where it is the same in all lanes, an array where it is not, and None where only a running kernel
+knows it. Values are computed when somebody asks for them, so what only steers registers and barriers never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import KernelError
+from pykittens.ir.nodes import Call
+from pykittens.ir.values import Scalar, Value
+from pykittens.types.dtypes import DType
+
+Column = Any  # a number, an array of a number a lane, or None
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_WIDE: dict[str, Any] = {"int": np.int64, "bool": np.bool_, "float": np.float32}
+
+
+class Later:
+    """A value that is computed when it is asked for."""
+
+    def __init__(self, compute: Callable[[], Column]) -> None:
+        self.compute = compute
+
+
+class Lanes:
+    """`count` lanes that run one block; lane i goes on from lane `rows[i]` of the parent, without rows from lane i."""
+
+    def __init__(
+        self,
+        count: int,
+        known: Mapping[Value, Column],
+        parent: Lanes | None = None,
+        rows: Any = None,
+    ) -> None:
+        self.count, self.parent, self.rows = count, parent, rows
+        self.known: dict[Value, Column] = dict(known)
+        # The number that a call reads in memory, None where it is not known.
+        self.reads: Callable[[Call, Lanes], Column] = parent.reads if parent else _unread
+
+    def part(self, rows: IntArray) -> Lanes:
+        """Some of these lanes, or some of them several times."""
+        return Lanes(len(rows), {}, self, rows)
+
+    def value(self, thing: Any) -> Column:
+        """What a value holds, a lane or in all of them; a tuple of values gives a tuple."""
+        if isinstance(thing, tuple):
+            return tuple(map(self.value, thing))
+        if not isinstance(thing, Value):
+            return thing
+        if thing not in self.known:
+            self.known[thing] = self._found(thing)
+        found = self.known[thing]
+        if isinstance(found, Later):
+            found = self.known[thing] = found.compute()
+        return found
+
+    def _found(self, value: Value) -> Column:
+        if isinstance(value.source, Call):
+            return self._computed(value.source, value)
+        if self.parent is None:
+            return None
+        return taken(self.parent.value(value), self.rows)
+
+    def _computed(self, call: Call, value: Value) -> Column:
+        if not isinstance(value, Scalar):
+            return None
+        if not call.op.effects.pure:
+            return self.reads(call, self)
+        args = {name: self.value(a) for name, a in call.args.items()}
+        if any(a is None for a in args.values()):
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                result = call.op.evaluate(args)
+        except KernelError as fault:
+            fault.loc = call.loc
+            raise
+        if call.op.scalar is not None and call.op.scalar.wraps:
+            least = int(value.dtype.least)
+            result = (result - least) % 2**value.dtype.bits + least
+        return as_column(result, value.dtype)
+
+
+def _unread(call: Call, lanes: Lanes) -> Column:
+    return None
+
+
+def as_column(value: Any, dtype: DType) -> Column:
+    """A result as lanes hold it: whole numbers in 64 bits, so that none overflows."""
+    if np.ndim(value):
+        return np.asarray(value).astype(_WIDE[dtype.kind], copy=False)
+    return {"int": int, "bool": bool, "float": np.float32}[dtype.kind](value)
+
+
+def taken(value: Column, rows: IntArray | None) -> Column:
+    """A value in other lanes: lane i has what lane rows[i] had."""
+    return value[rows] if rows is not None and np.ndim(value) else value
+
+
+def put(old: Column, rows: IntArray, new: Column, count: int, dtype: DType) -> Column:
+    """A value of `count` lanes, changed in those of `rows`."""
+    if len(rows) == count:
+        return new
+    if old is None or new is None:
+        return None
+    whole = np.array(np.broadcast_to(old, count), _WIDE[dtype.kind])
+    whole[rows] = new
+    return whole

@@ -1,0 +1,182 @@
+"""The picture of a timeline: a line a track, a bar a span, waits paler than work, arrows where a wait ended."""
+
+from __future__ import annotations
+
+from pykittens.emulate.timeline import Activity, Span, Timeline, Track
+from pykittens.errors import ArgumentError
+from pykittens.pictures.svg import BLANK, MARGIN, RULE, Drawing, hue, mixed_with_white
+
+COLOURS = {
+    Activity.WORK: hue(5),
+    Activity.WAIT: mixed_with_white(hue(5), 0.65),
+    Activity.COPY: hue(1),
+    Activity.PRODUCT: hue(4),
+    Activity.FILLING: hue(2),
+    Activity.FULL: mixed_with_white(hue(3), 0.65),
+    Activity.DRAINING: hue(3),
+}
+
+_WIDTH = 1080  # of the time that is shown
+_LINE, _BAR = 30, 22  # of a track, and of a bar in it
+_HEADING = 28  # of a block
+_LETTER, _SIDE_LETTER = 8, 7  # pixels of a letter in a bar, and in the name of a track
+_TICKS = 10  # at most
+_PROCESSES = 4  # blocks, where the caller does not say which
+
+
+def draw(
+    timeline: Timeline,
+    start: int | None = None,
+    end: int | None = None,
+    blocks: tuple[str, ...] | None = None,
+) -> Drawing:
+    """The picture of a window of time of some blocks: all of it, and the first few, where not said otherwise."""
+    first = timeline.start if start is None else start
+    last = timeline.end if end is None else end
+    shown = timeline.between(first, last) if first < last else None
+    if shown is None or not shown.spans:
+        raise ArgumentError(
+            f"{timeline.title} has nothing to show from {first:,} to {last:,} {timeline.unit}",
+            help=f"it goes from {timeline.start:,} to {timeline.end:,} {timeline.unit}",
+        )
+    chosen = _chosen(timeline, blocks)
+    about = f"{_blocks(chosen, timeline)}, {first:,} to {last:,} {timeline.unit}. {timeline.note}"
+    return _Picture(shown, chosen, first, last, Drawing(timeline.title, about)).drawn()
+
+
+def _chosen(timeline: Timeline, blocks: tuple[str, ...] | None) -> tuple[str, ...]:
+    known = timeline.processes
+    if blocks is None:
+        return known[:_PROCESSES]
+    for block in blocks:
+        if block not in known:
+            raise ArgumentError(
+                f"{timeline.title} has no {block}", help=f"it has {', '.join(known)}"
+            )
+    return tuple(b for b in known if b in blocks)
+
+
+def _blocks(chosen: tuple[str, ...], timeline: Timeline) -> str:
+    count = len(timeline.processes)
+    named = ", ".join(chosen)
+    return named if len(chosen) == count else f"{named} of {count} blocks"
+
+
+class _Picture:
+    """Times and tracks put to places."""
+
+    def __init__(
+        self, timeline: Timeline, blocks: tuple[str, ...], first: int, last: int, drawing: Drawing
+    ) -> None:
+        self.timeline, self.drawing = timeline, drawing
+        self.first, self.last = first, last
+        self.tracks = [t for t in timeline.tracks if t.process in blocks]
+        self.left = MARGIN + max(len(t.name) for t in self.tracks) * _SIDE_LETTER + 20
+        self.tops: dict[Track, int] = {}
+        y = drawing.top
+        self.headings: list[tuple[int, str]] = []
+        for block in blocks:
+            self.headings.append((y, block))
+            y += _HEADING
+            for track in self.tracks:
+                if track.process == block:
+                    self.tops[track] = y
+                    y += _LINE
+        self.bottom = y
+
+    def drawn(self) -> Drawing:
+        self.axis()
+        for y, block in self.headings:
+            self.drawing.text(MARGIN, y + 14, block, "head")
+        hidden = sum(self.line(track) for track in self.tracks)
+        for arrow in self.timeline.arrows:
+            self.arrow(arrow.source, arrow.target)
+        self.legend(hidden)
+        return self.drawing
+
+    def x(self, time: int) -> int:
+        """Where a time stands."""
+        return self.left + (time - self.first) * _WIDTH // (self.last - self.first)
+
+    def axis(self) -> None:
+        """Round times above, each with a line down through all tracks."""
+        y = self.drawing.top - 14
+        step = _step(self.last - self.first)
+        for time in range(-(-self.first // step) * step, self.last + 1, step):
+            x = self.x(time)
+            self.drawing.line(x, y + 5, x, self.bottom, BLANK)
+            self.drawing.text(x, y, f"{time:,}", "axis")
+        self.drawing.text(MARGIN, y, self.timeline.unit, "small")
+        self.drawing.line(self.left, y + 5, self.left + _WIDTH, y + 5, RULE)
+
+    def line(self, track: Track) -> int:
+        """The bars of a track; returns how many are too thin to have a pixel of their own."""
+        y, hidden = self.tops[track], 0
+        self.drawing.text(self.left - 10, y + _BAR // 2 + 4, track.name, "side")
+        self.drawing.line(self.left, y + _BAR + 3, self.left + _WIDTH, y + _BAR + 3, BLANK)
+        taken = self.left
+        for span in self.timeline.spans:
+            if span.track != track:
+                continue
+            left = max(taken, self.x(span.start))
+            right = min(max(self.x(span.end), self.x(span.start) + 1), self.left + _WIDTH)
+            if right <= left:
+                hidden += 1
+                continue
+            fits = len(span.name) * _LETTER + 6 <= right - left
+            text = span.name if fits else ""
+            # A gap of a pixel tells bars apart that follow one another.
+            width = right - left - (right - left > 2)
+            colour = COLOURS[span.activity]
+            self.drawing.bar(left, y, width, _BAR, colour, text, self.told(span))
+            taken = right
+        return hidden
+
+    def told(self, span: Span) -> str:
+        """What is shown of a span under the mouse."""
+        unit, cycles = self.timeline.unit, span.end - span.start
+        lines = [
+            f"{span.track.name}: {span.name}",
+            f"{span.start:,} to {span.end:,}, {cycles:,} {unit}; {span.activity.value}",
+            *(f"{name}: {value}" for name, value in span.args.items()),
+        ]
+        if span.loc is not None:
+            lines += [str(span.loc), span.loc.text.strip()]
+        return "\n".join(lines)
+
+    def arrow(self, source: Span, target: Span) -> None:
+        """From the end of what a group waited for to the end of its wait."""
+        if source.track not in self.tops or target.track not in self.tops:
+            return
+        start, end = self.tops[source.track], self.tops[target.track]
+        if start == end:
+            return
+        down = start < end
+        y, to_y = (start + _BAR, end) if down else (start, end + _BAR)
+        self.drawing.arrow(self.x(source.end), y, self.x(target.end), to_y)
+
+    def legend(self, hidden: int) -> None:
+        """What the colours say, and what is not to be seen."""
+        x, y = MARGIN, self.bottom + 22
+        found = {s.activity for s in self.timeline.spans if s.track in self.tops}
+        for activity in (a for a in Activity if a in found):
+            room = 22 + len(activity.value) * 74 // 10 + 20
+            if x + room > self.left + _WIDTH:
+                x, y = MARGIN, y + 22
+            self.drawing.rect(x, y - 11, 14, 14, COLOURS[activity])
+            self.drawing.text(x + 22, y, activity.value, "note")
+            x += room
+        lines = ["An arrow leads from what ended a wait to the end of the wait."]
+        if hidden:
+            lines.append(f"{hidden} spans are thinner than a pixel and stand beside others.")
+        self.drawing.notes(MARGIN, y + 24, lines)
+
+
+def _step(length: int) -> int:
+    """The least of 1, 2, 5, 10, 20, … of which few enough make up the length."""
+    step = 1
+    while True:
+        for factor in (1, 2, 5):
+            if length <= step * factor * _TICKS:
+                return step * factor
+        step *= 10

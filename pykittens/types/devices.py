@@ -1,0 +1,45 @@
+"""Devices as their makers describe them: what an analysis needs to know of a GPU that is not there.
+
+A launch asks the GPU it runs on and reads nothing here. Sources: multiprocessors and bandwidth, NVIDIA's data sheets of
+H200, H100 SXM, A100 80 GB SXM, L40S and RTX 4090 with the architecture white papers (Ampere, Hopper, Ada). L2: the same
+papers; of the H200 what its driver reports, 60 MiB, where an H100 has 50. Limits of a multiprocessor: CUDA C++
+Programming Guide, "Technical Specifications per Compute Capability"; 1 KiB of shared memory a block is the system's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB, MIB = 2**10, 2**20
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU: `sms` multiprocessors, a cache before its memory, and what each multiprocessor holds.
+
+    shared_bytes_per_block: the most one block can ask for. reserved_shared_bytes: what each block takes beside that.
+    """
+
+    name: str
+    arch: str
+    sms: int
+    l2_bytes: int
+    hbm_bytes_per_second: float
+    shared_bytes_per_sm: int
+    shared_bytes_per_block: int
+    threads_per_sm: int
+    max_blocks_per_sm: int
+    registers_per_sm: int = 65536
+    reserved_shared_bytes: int = KIB
+
+    def __str__(self) -> str:
+        return self.name
+
+
+H200 = Device("H200", "sm_90a", 132, 60 * MIB, 4.8e12, 228 * KIB, 227 * KIB, 2048, 32)
+H100 = Device("H100 SXM", "sm_90a", 132, 50 * MIB, 3.35e12, 228 * KIB, 227 * KIB, 2048, 32)
+A100 = Device("A100 SXM", "sm_80", 108, 40 * MIB, 2.039e12, 164 * KIB, 163 * KIB, 2048, 32)
+L40S = Device("L40S", "sm_89", 142, 96 * MIB, 0.864e12, 100 * KIB, 99 * KIB, 1536, 24)
+RTX_4090 = Device("RTX 4090", "sm_89", 128, 72 * MIB, 1.008e12, 100 * KIB, 99 * KIB, 1536, 24)
+
+DEVICES = {d.name: d for d in (H200, H100, A100, L40S, RTX_4090)}

@@ -1,0 +1,214 @@
+"""`pk.check` tells what is wrong with a call, raises nothing for it, and changes nothing of the caller's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens.checker.calls import checked_calls
+from pykittens.emulate.finding import Kind, Scope
+from pykittens.errors import ArgumentError
+
+
+@pk.kernel
+def copied(x, y):
+    pk.require(x.shape == y.shape, "x and y must have one shape")
+    row, col = pk.grid(pk.cdiv(x.rows, 64), pk.cdiv(x.cols, 64))
+    pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64))
+
+
+@pk.kernel(inplace=True)
+def doubled(x, y, *, by: int = 2):
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    pk.store(y[row, 0], pk.load(x[row, 0], rows=64, cols=64) * float(by))
+
+
+@pk.kernel
+def stuck(x):
+    full = pk.semaphore(1)
+    pk.grid(1)
+    with pk.producer():
+        full.arrive()
+    with pk.warpgroups(1):
+        full.wait(0)
+        full.wait(1)
+        pk.store(x[0, 0], pk.zeros(pk.f32, 64, 64))
+
+
+@pk.kernel
+def beyond(x):
+    (block,) = pk.grid(1)
+    pk.store(x[block + 5, 0, 0], pk.zeros(pk.f32, 64, 64))
+
+
+@pk.kernel
+def misspelt(x):
+    (block,) = pk.grid(1)
+    pk.store(x[block, 0], undefined_name)  # noqa: F821
+
+
+@pk.kernel
+def wide(x):
+    (block,) = pk.grid(1)
+    pk.store(x[block, 0], pk.zeros(pk.bf16, 64, 64))
+
+
+@pk.kernel
+def talking(x):
+    (block,) = pk.grid(1)
+    pk.print("block {}", block)
+    pk.store(x[block, 0], pk.zeros(pk.f32, 64, 64))
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def test_a_call_without_faults_is_told_with_its_arguments_and_schedules() -> None:
+    report = pk.check(doubled, ones(64, 64), np.full((64, 64), np.nan, np.float32), by=3)
+    assert report.ok
+    assert report.findings == ()
+    assert report.seeds == tuple(range(20))
+    assert report.arguments == {"x": "f32[64, 64]", "y": "f32[64, 64]"}
+    assert report.constants == {"by": "3"}
+    assert report.holds == (
+        "nothing was found in the 20 schedules tried, seeds 0 to 19; the order of accesses is the same in every "
+        "schedule with these arguments, as what each group waits for does not depend on who comes first"
+    )
+    assert report.replay(3) == "pk.check(doubled, x, y, by=3, seed=3)"
+
+
+def test_nothing_of_the_callers_is_written() -> None:
+    x, y = ones(64, 64), np.zeros((64, 64), np.float32)
+    assert pk.check(copied, x, y, schedules=3).ok
+    assert not y.any()
+    assert pk.check(doubled, x, x, schedules=3).ok
+    assert (x == 1).all()
+
+
+def test_strides_numbers_and_places_that_matter_are_told() -> None:
+    whole = np.zeros(64 * 80 + 1, np.float32)
+    first = -whole.ctypes.data // 4 % 4 + 1  # an element 4 bytes behind a multiple of 16
+    view = whole[first : first + 64 * 70].reshape(64, 70)[:, :64]
+    report = pk.check(copied, view, ones(64, 64), schedules=1)
+    assert report.ok
+    assert report.arguments["x"] == "f32[64, 64], strides (70, 1), 4 bytes behind a multiple of 16"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "kind", "is_found_running", "text"),
+    [
+        (stuck, (ones(64, 64),), Kind.DEADLOCK, True, "full.wait(1)"),
+        (beyond, (ones(2, 64, 64),), Kind.OUT_OF_RANGE, True, "x[block + 5, 0, 0]"),
+        (misspelt, (ones(64, 64),), Kind.FAULT, False, "undefined_name"),
+        (wide, (ones(64, 64),), Kind.FAULT, False, "pk.store(x[block, 0]"),
+        (copied, (ones(64, 64), ones(64, 65)), Kind.FAULT, False, "pk.require("),
+        (copied, (ones(64, 64),), Kind.FAULT, False, ""),
+        (copied, (ones(64, 64), "a"), Kind.FAULT, False, ""),
+    ],
+    ids=["deadlock", "index", "name", "dtype", "require", "missing", "no array"],
+)
+def test_a_fault_is_a_finding_with_its_line(kernel, args, kind, is_found_running, text) -> None:
+    report = pk.check(kernel, *args, schedules=4)
+    (finding,) = report.errors
+    assert finding.kind is kind
+    assert finding.help
+    (step,) = finding.steps
+    assert step.loc is not None
+    assert text in step.loc.text
+    if is_found_running:
+        assert (finding.seed, finding.schedules, report.seeds) == (0, 4, (0, 1, 2, 3))
+    else:
+        assert (finding.seed, report.seeds) == (None, ())
+        assert finding.scope is Scope.EVERY_SCHEDULE
+        assert report.holds == "no schedule was tried, since the call is refused"
+
+
+def test_an_output_that_shares_memory_is_a_finding_of_that_kind() -> None:
+    whole = ones(100, 64)
+    for args in ((whole[:64], whole[:64]), (whole[:64], whole[36:])):
+        (finding,) = pk.check(copied, *args).errors
+        assert finding.kind is Kind.ALIASING
+        assert finding.message == "copied: the output `y` shares memory with `x`"
+    assert not pk.check(doubled, whole[:64], whole[36:]).ok
+
+
+def test_a_read_only_output_is_a_finding() -> None:
+    y = ones(64, 64)
+    y.flags.writeable = False
+    (finding,) = pk.check(copied, ones(64, 64), y).errors
+    assert finding.message == "copied: `y` is written and is read-only"
+
+
+def test_a_seed_is_the_one_schedule_that_is_tried() -> None:
+    report = pk.check(stuck, ones(64, 64), seed=17)
+    assert report.seeds == (17,)
+    assert report.errors[0].seed == 17
+    assert report.holds.startswith(
+        "nothing else was found in the one schedule tried, that of seed 17"
+    )
+    assert "replay: pk.check(stuck, x, seed=17)" in str(report)
+
+
+def test_the_schedules_are_those_of_their_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def tried(kernel, arguments, seeds, **others):
+        seen.extend(seeds)
+        return []
+
+    monkeypatch.setattr("pykittens.checker.check.run_schedules", tried)
+    pk.check(copied, ones(64, 64), ones(64, 64), schedules=3)
+    pk.check(copied, ones(64, 64), ones(64, 64), schedules=3, seed=9)
+    assert seen == [0, 1, 2, 9]
+
+
+def test_a_kind_that_is_ignored_is_counted() -> None:
+    report = pk.check(stuck, ones(64, 64), ignore={"deadlock"}, schedules=2)
+    assert report.ok
+    assert report.ignored == {"deadlock": 1}
+    assert "ignored: 1 of deadlock" in str(report)
+
+
+def test_a_wrong_use_of_check_itself_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="no kind of finding `races`"):
+        pk.check(stuck, ones(64, 64), ignore=["races"])
+    with pytest.raises(ArgumentError, match="`schedules` must be 1 or more, not 0"):
+        pk.check(stuck, ones(64, 64), schedules=0)
+    with pytest.raises(ArgumentError, match="must be a kernel, not function"):
+        pk.check(ones, ones(64, 64))  # type: ignore[arg-type]
+
+
+def test_a_check_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pk.check(talking, ones(64, 64)).ok
+    assert capsys.readouterr().out == ""
+
+
+def test_every_call_of_a_program_is_seen_and_runs() -> None:
+    seen = []
+    x, y = ones(64, 64), np.zeros((64, 64), np.float32)
+    with checked_calls(lambda kernel, args, constants: seen.append((kernel, args, constants))):
+        doubled(x, y, by=5)
+        copied(x, y=y)
+    assert [(k.parameters.name, len(a), c.keys()) for k, a, c in seen] == [
+        ("doubled", 2, {"by"}),
+        ("copied", 1, {"y"}),
+    ]
+    doubled(x, y)
+    assert len(seen) == 2
+    assert (y == 2).all()
+
+
+def test_the_checker_is_loaded_when_it_is_first_asked_for() -> None:
+    program = (
+        "import sys, pykittens as pk; assert not [m for m in sys.modules if 'checker' in m]; "
+        "pk.check; assert 'pykittens.checker.check' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], timeout=60, check=False)
+    assert done.returncode == 0
+    with pytest.raises(AttributeError, match="has no attribute 'chekc'"):
+        pk.chekc  # type: ignore[attr-defined]  # noqa: B018

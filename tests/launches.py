@@ -1,0 +1,235 @@
+"""Launches of kernels that have no fault, at sizes the emulator runs in a moment; for tests/test_false_alarms.py.
+
+Sizes are ragged, every block has several tasks, and more of them than its rings have stages.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pykittens.cli.examples import EXAMPLES, Example, arrays, module
+from pykittens.kernels import attention, gemm, rms_norm
+from pykittens.runtime.arguments import Arguments
+from pykittens.runtime.arguments import check as check_arguments
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.types.dtypes import DType, bf16, f16, f32, int32
+from tests import kernels_flight, kernels_pipeline
+from tests.conftest import EXAMPLES as FOLDER
+from tests.kernels_cluster import cluster_matmul
+from tests.kernels_matmul import VARIANTS, tiled_matmul
+from tests.templates import by_hand
+from tests.templates import kernels as templates
+
+Shape = tuple[int, ...]
+# Blocks that share the tasks: fewer than the emulator has if not told otherwise, so each has several.
+BLOCKS = 2
+# Sizes of examples that would take long at those they run themselves.
+SHORTER = {
+    "softmax": (20, 1000),
+    "matmul_tile": (100, 200, 150),
+    "matmul_pipeline": (100, 200, 330),
+    "attention": (1, 2, 300, 32),
+    "norm_rotary": (2, 100, 96),
+    "prune": (70, 100),
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A call of a kernel: `make` makes its arguments, always the same."""
+
+    name: str
+    source: KernelFunction | Example
+    make: Callable[[], tuple[Any, ...]]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kernel(self) -> KernelFunction:
+        """The kernel, of an example loaded when first asked for: its file may make operations."""
+        if isinstance(self.source, Example):
+            return _loaded(self.source.file.removesuffix(".py"), self.source.name)
+        return self.source
+
+    def arguments(self) -> Arguments:
+        """The arguments, checked against the kernel's signature."""
+        return check_arguments(self.kernel.parameters, self.make(), self.constants)
+
+
+@functools.cache
+def launches(blocks: int = BLOCKS) -> dict[str, Launch]:
+    """All of them by name, where so many blocks share the tasks."""
+    made = (*library(blocks), *examples(), *of_templates(blocks), *of_tests(blocks))
+    return {launch.name: launch for launch in made}
+
+
+@functools.cache
+def larger(blocks: int = BLOCKS) -> dict[str, Launch]:
+    """More launches of the library, of more steps a task."""
+    made = [
+        *(product(config, True, blocks, 5, "-larger") for config in gemm.CONFIGS),
+        attend(attention.CONFIGS[1], True, 2 * blocks, 500, 80, "-larger"),
+        attend(attention.CONFIGS[3], False, 3 * blocks, 250, 48, "-larger"),
+    ]
+    return {launch.name: launch for launch in made}
+
+
+@functools.cache
+def _loaded(stem: str, name: str) -> KernelFunction:
+    found: KernelFunction = getattr(module(FOLDER, stem), name)
+    return found
+
+
+def normal(*shape: int, dtype: DType = bf16, seed: int = 0) -> Any:
+    """Random normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype.numpy)
+
+
+def nothing(*shape: int, dtype: DType = bf16) -> Any:
+    """What an output holds before the launch."""
+    return np.full(shape, np.nan, dtype.numpy)
+
+
+def moved(*shapes: Shape, dtype: DType = bf16) -> Callable[[], tuple[Any, ...]]:
+    """Random inputs, and an output of the last shape."""
+    *inputs, output = shapes
+    return lambda: (
+        *(normal(*s, dtype=dtype, seed=i) for i, s in enumerate(inputs)),
+        nothing(*output, dtype=dtype),
+    )
+
+
+# -- the library -------------------------------------------------------------------------------
+
+
+def library(blocks: int, steps: int = 2) -> Iterator[Launch]:
+    """Every configuration of every kernel of the library."""
+    for config in gemm.CONFIGS:
+        for transpose_b in (True, False):
+            yield product(config, transpose_b, blocks, steps)
+    for config in attention.CONFIGS:
+        for causal in (False, True):
+            length = steps * config.keys - 20
+            heads = -(-blocks * (config.stages + 1) // -(-length // config.rows))
+            yield attend(config, causal, heads, length)
+    for rows, cols in ((9, 200), (3, 4200)):
+        x, weight = (rows, cols), (cols,)
+        yield Launch(
+            f"rms_norm-{cols}",
+            rms_norm.rms_norm_rows,
+            moved(x, weight, x, dtype=f32),
+            {"eps": 1e-6},
+        )
+
+
+def product(
+    config: gemm.Config, transpose_b: bool, blocks: int, steps: int, ending: str = ""
+) -> Launch:
+    """A matrix product with a row of tiles a block."""
+    m, n = config.rows * blocks - 28, config.cols * (config.stages + 1) - 24
+    k = config.depth * steps - 8
+    name = f"gemm-{config.rows}x{config.cols}-{config.stages}-{'ABt' if transpose_b else 'AB'}"
+    shapes = (m, k), (n, k) if transpose_b else (k, n), (m, n)
+    constants = {"config": config, "transpose_b": transpose_b}
+    return Launch(name + ending, gemm.gemm_tiles, moved(*shapes), constants)
+
+
+def attend(
+    config: attention.Config,
+    causal: bool,
+    heads: int,
+    length: int,
+    d: int = 32,
+    ending: str = "",
+) -> Launch:
+    """Attention over so many heads."""
+    shape = (1, heads, length, d)
+    name = (
+        f"attention-{config.rows}x{config.keys}-{config.widest}-{config.stages}{'-causal' * causal}"
+    )
+    constants = {"causal": causal, "config": config}
+    return Launch(name + ending, attention.attention_blocks, moved(*(shape,) * 4), constants)
+
+
+# -- examples and templates --------------------------------------------------------------------
+
+
+def examples() -> Iterator[Launch]:
+    """What the files of examples/ run."""
+    for example in EXAMPLES:
+        sizes = SHORTER.get(example.name, example.small)
+        make = functools.partial(_of_example, example, sizes)
+        name = f"example-{example.title.replace(', ', '-').replace(' ', '-')}"
+        yield Launch(name, example, make, example.constants)
+
+
+def _of_example(example: Example, sizes: Shape) -> tuple[Any, ...]:
+    return tuple(arrays(example, sizes))
+
+
+def of_templates(blocks: int) -> Iterator[Launch]:
+    """The kernels on the template, and one of them by hand."""
+    rows = 128 * blocks * 3 - 50
+
+    def products() -> tuple[Any, ...]:
+        outputs = nothing(rows, 192, dtype=f32), nothing(rows, 64, dtype=f32)
+        return (normal(rows, 130), normal(130, 64, seed=1), *outputs)
+
+    yield Launch("lcsf-products", templates.products, products)
+    yield Launch("lcsf-rms_norm", templates.rms_norm, moved((rows, 100), (rows, 100)))
+    yield Launch(
+        "lcsf-straight",
+        templates.straight,
+        lambda: (normal(rows, 64), nothing(rows, 64, dtype=f32)),
+    )
+    yield Launch("rms_norm-by-hand", by_hand.rms_norm, moved((rows, 100), (rows, 100)))
+
+
+# -- the kernels of the tests ------------------------------------------------------------------
+
+
+def of_tests(blocks: int) -> Iterator[Launch]:
+    """The kernels of tests/kernels_*.py."""
+    yield Launch(
+        "cluster",
+        cluster_matmul,
+        moved((500, 120), (256 * blocks + 8, 120), (500, 256 * blocks + 8)),
+    )
+    for way in kernels_flight.WAYS:
+        yield Launch(f"flight-{way}", kernels_flight.carried_products, _carried, {"way": way})
+    for name, tiles in VARIANTS.items():
+        m, n = tiles.groups * tiles.rows * blocks - 28, tiles.cols * 2 - 8
+        k = tiles.depth * max(2, tiles.stages // 2 + 1) - 8
+        b = (n, k) if tiles.transposed else (k, n)
+        make = moved((m, k), b, (m, n), dtype=f16 if tiles.half else bf16)
+        yield Launch(f"tiles-{name}", tiled_matmul, make, {"tiles": tiles})
+    yield from of_pipelines(blocks)
+
+
+def _carried() -> tuple[Any, ...]:
+    return normal(190, 200), normal(190, 200, seed=1), nothing(190, 190, dtype=f32)
+
+
+def of_pipelines(blocks: int) -> Iterator[Launch]:
+    """Kernels that move tiles in every way a pipeline allows."""
+    n = 64 * 4 * blocks - 14
+
+    def batched() -> tuple[Any, ...]:
+        x = np.arange(2 * blocks * 70 * 40, dtype=int32.numpy).reshape(2, 1, blocks, 70, 40)
+        return x, np.zeros_like(x)
+
+    pipelines = kernels_pipeline
+    for kernel, make in (
+        (pipelines.interleaved, moved((n, 60), (n, 60), (n, 60), dtype=f32)),
+        (pipelines.by_parts, moved((n, 120), (n, 120))),
+        (pipelines.two_fillers, moved((n, 64), (n, 128), dtype=f32)),
+        (pipelines.mixed_fill, moved((n, 16), (n, 32))),
+        (pipelines.taken_over, moved((120, 250), (120, 120))),
+    ):
+        yield Launch(f"pipeline-{kernel.parameters.name}", kernel, make)
+    for name, order in pipelines.ORDERS.items():
+        yield Launch(f"pipeline-batched-{name}", pipelines.batched, batched, {"order": order})

@@ -1,0 +1,258 @@
+"""Kernels with one thing left out that the compiler placed: what the checker says of each; docs/mutants.md.
+
+One block does all tasks of a launch, since what is placed orders what goes on within a block, or a cluster. A wait for
+a stage is needed where no other wait has seen the stage given back: which that is depends on how many steps a task
+has, so a kernel has several launches, all of them with more tasks than its rings have stages.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pykittens.checker.copies import Copies
+from pykittens.checker.runs import run_schedules, scalars
+from pykittens.cli.examples import module
+from pykittens.emulate import machine
+from pykittens.emulate.finding import Finding, Level
+from pykittens.emulate.placed import Placed, placed
+from pykittens.emulate.watch import Watcher
+from pykittens.ir.nodes import Node, written
+from pykittens.kernels import attention, gemm
+from pykittens.runtime.arguments import Arguments
+from pykittens.runtime.arguments import check as check_arguments
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.types.dtypes import f32
+from tests import kernels_pipeline
+from tests.conftest import EXAMPLES
+from tests.kernels_cluster import cluster_matmul
+from tests.launches import moved
+
+SEEDS = range(4)
+MORE_SEEDS = range(10)  # for what is said to be redundant
+BLOCKS = 1
+BY_THE_NEXT = "the first product of the next task finds two stages held, and gives this one back"
+# Left out, these change nothing, for the reason given.
+REDUNDANT = {
+    "until all stores of the role have been written": (
+        "a wait before has seen that their tiles are read, and a launch is over when all is written"
+    ),
+    "up to a stage of `inputs` given back": BY_THE_NEXT,
+    "up to a stage of `ring` given back": "a block has one task: nobody fills the stage again",
+}
+
+Make = Callable[[], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel to leave things out of, and its launches."""
+
+    name: str
+    kernel: KernelFunction
+    makes: tuple[Make, ...]
+    constants: Mapping[str, Any]
+
+    def launches(self) -> list[Arguments]:
+        """The arguments of the launches, which one recorded kernel serves."""
+        made = [
+            check_arguments(self.kernel.parameters, make(), self.constants) for make in self.makes
+        ]
+        assert len({id(self.kernel.record(arguments)) for arguments in made}) == 1
+        return made
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What became of leaving one thing out: the kinds of what is found, none where nothing is."""
+
+    kernel: str
+    placed: Placed
+    kinds: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """What was left out, and where."""
+        p = self.placed
+        return f"{p.what} of {p.role.kind} at {p.loc}: {p.description}"
+
+
+# -- the kernels -------------------------------------------------------------------------------
+
+
+@functools.cache
+def subjects() -> dict[str, Subject]:
+    """Every configuration of the library, the examples with pipelines, and kernels with other things placed."""
+    return {s.name: s for s in (*_products(), *_attentions(), *_examples(), *_others())}
+
+
+def _products() -> Iterator[Subject]:
+    for config in gemm.CONFIGS:
+        for transpose_b in (True, False):
+            m, n, k = config.rows, config.cols * (config.stages + 2), config.depth * 2
+            make = moved((m, k), (n, k) if transpose_b else (k, n), (m, n))
+            way = "ABt" if transpose_b else "AB"
+            name = f"gemm-{config.rows}x{config.cols}-{config.stages}-{way}"
+            constants = {"config": config, "transpose_b": transpose_b}
+            yield Subject(name, gemm.gemm_tiles, (make,), constants)
+
+
+def _attentions() -> Iterator[Subject]:
+    for config in attention.CONFIGS:
+        d = min(config.widest, 2 * config.out_cols)
+        for causal in (False, True):
+            ending = f"{config.stages}{'-causal' * causal}"
+            yield Subject(
+                f"attention-{config.rows}x{config.keys}-{config.widest}-{ending}",
+                attention.attention_blocks,
+                _heads(config.rows, config.keys, config.stages, d),
+                {"causal": causal, "config": config},
+            )
+
+
+def _heads(rows: int, keys: int, stages: int, d: int) -> tuple[Make, ...]:
+    """Attention over one block of keys, as many as stages, and more."""
+    makes = []
+    for blocks, tasks in ((1, stages + 2), (stages, stages + 2), (stages + 2, 2 * stages + 2)):
+        length = blocks * keys
+        heads = -(-tasks // -(-length // rows))
+        makes.append(moved(*((1, heads, length, d),) * 4))
+    return tuple(makes)
+
+
+def _examples() -> Iterator[Subject]:
+    matrices = moved((128, 128), (1280, 128), (128, 1280))
+    for stem, name, makes in (
+        ("05_matmul_pipeline", "matmul_pipeline", (moved((64, 384), (128, 384), (64, 128)),)),
+        ("06_matmul", "matmul", (matrices,)),
+        ("08_lcsf", "lcsf_matmul", (matrices,)),
+    ):
+        yield Subject(name, getattr(module(EXAMPLES, stem), name), makes, {})
+    kernel = module(EXAMPLES, "07_attention").attention
+    for causal in (False, True):
+        name = f"attention{'-causal' * causal}"
+        yield Subject(name, kernel, _heads(128, 128, 2, 32), {"causal": causal})
+
+
+def _others() -> Iterator[Subject]:
+    multicast = moved((256, 128), (1280, 128), (256, 1280))
+    yield Subject("cluster", cluster_matmul, (multicast,), {})
+    stored = moved((256, 64), (256, 128), dtype=f32)
+    yield Subject("two_fillers", kernels_pipeline.two_fillers, (stored,), {})
+    mixed = moved((256, 16), (256, 32))
+    yield Subject("mixed_fill", kernels_pipeline.mixed_fill, (mixed,), {})
+
+
+# -- leaving things out ------------------------------------------------------------------------
+
+
+@functools.cache
+def mutants(name: str) -> list[Mutant]:
+    """What is found in each mutant of a kernel, in the first launch and schedule that shows something."""
+    assert machine.BLOCKS == BLOCKS, "the launches are made for so many blocks"
+    subject = subjects()[name]
+    launches = subject.launches()
+    recorded = subject.kernel.record(launches[0])
+    found = []
+    for p in placed(recorded):
+        faults = _first_faults(subject.kernel, launches, (p.node, p.what))
+        kinds = tuple(sorted({f.kind.value for f in faults}))
+        found.append(Mutant(recorded.name, p, kinds))
+    return found
+
+
+def _first_faults(
+    kernel: KernelFunction, launches: list[Arguments], without: tuple[Node, str]
+) -> list[Finding]:
+    for seed in SEEDS:
+        for arguments in launches:
+            if faults := faults_in(run_schedules(kernel, arguments, [seed], without=without)):
+                return faults
+    return []
+
+
+def faults_in(found: list[Finding]) -> list[Finding]:
+    """Errors and warnings."""
+    return [f for f in found if f.level is not Level.NOTE]
+
+
+class _Quiet(Watcher):
+    """Has what a mutant leaves unfinished go on to the end of the launch."""
+
+    tells = True
+
+
+def output(
+    subject: Subject, arguments: Arguments, without: tuple[Node, str] | None = None
+) -> list[bytes]:
+    """What a launch writes, in the first schedule."""
+    kernel = subject.kernel.record(arguments)
+    copied = check_arguments(
+        subject.kernel.parameters, Copies(arguments).make(), arguments.constants
+    )
+    tensors = {name: array.numpy() for name, array in copied.tensors.items()}
+    machine.run(kernel, tensors, scalars(copied), SEEDS[0], _Quiet(), without)
+    return [tensors[name].tobytes() for name in written(kernel)]
+
+
+# -- the page ----------------------------------------------------------------------------------
+
+HEAD = """# What the compiler places, and what the checker says without it
+
+A kernel names copies, products and stages; the compiler places the waits, arrivals, fences and releases between them.
+Here each of them is left out in turn, in the emulator, and the checker looks at what is left: {count} mutants of
+{kernels} kernels, every configuration of the library among them. A test writes this page (`make golden`) and holds it
+to what is found.
+
+A row is a line of the kernel and what stands there, with the kinds of findings of `pk.check` in one of the schedules of
+seeds {first} to {last}, for each configuration the first that shows something. What is not needed says why: without it
+there is no finding, and the bits are the same, in {schedules} schedules of each launch.
+"""
+
+
+def page() -> str:
+    """The text of docs/mutants.md."""
+    every = [m for name in subjects() for m in mutants(name)]
+    head = HEAD.format(
+        kernels=len(subjects()),
+        count=len(every),
+        first=SEEDS[0],
+        last=SEEDS[-1],
+        schedules=len(MORE_SEEDS),
+    )
+    files: dict[tuple[str, str], list[Mutant]] = {}
+    for m in every:
+        files.setdefault((m.kernel, _file(m.placed)), []).append(m)
+    return "\n".join([head, *(_section(kernel, file, ms) for (kernel, file), ms in files.items())])
+
+
+def _file(p: Placed) -> str:
+    assert p.loc is not None
+    return str(p.loc).rpartition(":")[0]
+
+
+def _section(kernel: str, file: str, found: list[Mutant]) -> str:
+    lines = [f"## {kernel}", "", f"`{file}`", "", "| line | role | placed | found without it |"]
+    lines += ["|---|---|---|---|"]
+    rows: dict[tuple[int, str, str, str], list[Mutant]] = {}
+    for m in found:
+        assert m.placed.loc is not None
+        p = m.placed
+        key = (p.loc.line, p.role.kind, p.what, p.description)
+        rows.setdefault(key, []).append(m)
+    for (line, role, what, description), same in sorted(rows.items()):
+        lines.append(f"| {line} | {role} | {what}: {description} | {_verdict(same)} |")
+    return "\n".join([*lines, ""])
+
+
+def _verdict(same: list[Mutant]) -> str:
+    """The kinds of what is found in some configuration, and why nothing is."""
+    kinds = sorted({k for m in same for k in m.kinds})
+    missed = [m for m in same if not m.kinds]
+    if not missed:
+        return ", ".join(kinds)
+    reason = REDUNDANT.get(missed[0].placed.description, "")
+    share = f"{len(missed)} of {len(same)} " if kinds else ""
+    return ", ".join([*kinds, f"{share}not needed: {reason}"])

@@ -1,0 +1,220 @@
+"""Blocks that write the same elements, or read what another block writes, in no order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pykittens as pk
+from pykittens import bf16, f32, int32
+from pykittens.emulate.finding import Kind
+from tests.planted.core import Array, empty, planted, product, whole
+
+
+def flags(count: int) -> Array:
+    """Flags that nobody has signalled."""
+    return np.zeros(count, np.int32)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(C[row, 0], acc)",
+    arguments=lambda rng: (
+        whole(rng, (128, 64), bf16),
+        whole(rng, (128, 64), bf16),
+        empty((128, 128), f32),
+    ),
+    expected=lambda A, B, C: {"C": product(A, B.T)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def tile_by_its_row_only(A, B, C, *, broken: bool):
+    """Broken: the blocks of a row of tiles all store to its first tile."""
+    a, b, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
+    row, col = pk.grid(*C.tiles(64, 64))
+    full.expect(a, b)
+    pk.load_async(a, A[row], signal=full)
+    pk.load_async(b, B[col], signal=full)
+    full.wait(0)
+    acc = pk.mma_ABt(a, b)
+    if broken:
+        pk.store(C[row, 0], acc)
+    else:
+        pk.store(C[row, col], acc)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(y[first + i], pk.exp2(t))",
+    arguments=lambda rng: (whole(rng, (256, 64), f32), empty((256, 64), f32)),
+    expected=lambda x, y: {"y": np.exp2(x)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def two_tiles_a_block(x, y, *, broken: bool):
+    """Broken: each block takes two tiles, and begins one tile, not two, behind the block before it."""
+    (block,) = pk.grid(pk.cdiv(x.rows, 128))
+    first = block if broken else 2 * block
+    for i in range(2):
+        t = pk.load(x[first + i], rows=64, cols=64)
+        pk.store(y[first + i], pk.exp2(t))
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(sums[part], pk.row_sum(t))",
+    arguments=lambda rng: (whole(rng, (64, 256), f32), empty((4, 64), f32)),
+    expected=lambda x, sums: {"sums": x.reshape(64, 4, 64).sum(axis=2).T},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def more_parts_than_rows_for_them(x, sums, *, broken: bool):
+    """Broken: the grid has twice as many parts as the sums have rows, and two parts share one."""
+    (block,) = pk.grid(pk.cdiv(x.cols, 64))
+    part = block // 2 if broken else block
+    t = pk.load(x[0, block], rows=64, cols=64)
+    pk.store(sums[part], pk.row_sum(t))
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(y[block], t)",
+    "t = t + pk.load(y[block - 1], rows=64, cols=64)",
+    arguments=lambda rng: (whole(rng, (256, 64), f32), empty((256, 64), f32), flags(4)),
+    expected=lambda x, y, done: {"y": np.cumsum(x.reshape(4, 64, 64), axis=0).reshape(256, 64)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def sum_of_the_block_before(x, y, done, *, broken: bool):
+    """Broken: each block adds its rows to those of the block before, without waiting for its flag."""
+    (block,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[block], rows=64, cols=64)
+    if block > 0:
+        if not broken:
+            pk.wait(done[block - 1], 1)
+        t = t + pk.load(y[block - 1], rows=64, cols=64)
+    pk.store(y[block], t)
+    pk.signal(done[block], 1)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "t = t + pk.load(x[block + 1], rows=64, cols=64)",
+    "pk.store(target[block], t)",
+    arguments=lambda rng: (whole(rng, (256, 64), f32), np.zeros((256, 64), np.float32)),
+    expected=lambda x, y: {"y": x + np.concatenate([x[64:], np.zeros_like(x[:64])])},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def neighbours_summed_in_place(x, y, *, broken: bool):
+    """Broken: each block adds the tile below to its own in place, which the block below does as well."""
+    (block,) = pk.grid(pk.cdiv(x.rows, 64))
+    target = x if broken else y
+    t = pk.load(x[block], rows=64, cols=64)
+    if block + 1 < pk.cdiv(x.rows, 64):
+        t = t + pk.load(x[block + 1], rows=64, cols=64)
+    pk.store(target[block], t)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "before = pk.load(C[0], rows=64, cols=64)",
+    "pk.store(C[0], before + acc)",
+    arguments=lambda rng: (
+        whole(rng, (64, 256), bf16),
+        whole(rng, (64, 256), bf16),
+        np.zeros((64, 64), np.float32),
+        flags(1),
+    ),
+    expected=lambda A, B, C, turn: {"C": product(A, B.T)},
+)
+@pk.kernel
+def split_k_that_reads_and_writes(A, B, C, turn, *, broken: bool):
+    """Broken: the blocks of a split sum load the result, add their part and store it, in no order."""
+    a, b, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
+    (part,) = pk.grid(pk.cdiv(A.cols, 64))
+    full.expect(a, b)
+    pk.load_async(a, A[0, part], signal=full)
+    pk.load_async(b, B[0, part], signal=full)
+    full.wait(0)
+    acc = pk.mma_ABt(a, b)
+    if not broken:
+        pk.wait(turn[0], part)
+    before = pk.load(C[0], rows=64, cols=64)
+    pk.store(C[0], before + acc)
+    pk.signal(turn[0], part + 1)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store_async(y[block], tile)",
+    "before = pk.load(y[block - 1], rows=64, cols=64)",
+    arguments=lambda rng: (whole(rng, (192, 64), f32), empty((192, 64), f32), flags(3)),
+    expected=lambda x, y, done: {"y": np.cumsum(x.reshape(3, 64, 64), axis=0).reshape(192, 64)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def signal_before_the_store_is_done(x, y, done, *, broken: bool):
+    """Broken: a block signals when its asynchronous store is started, not when it has written."""
+    tile = pk.shared(pk.st(f32, 64, 64))
+    (block,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[block], rows=64, cols=64)
+    if block > 0:
+        pk.wait(done[block - 1], 1)
+        before = pk.load(y[block - 1], rows=64, cols=64)
+        t = t + before
+    pk.store(tile, t)
+    pk.fence_async()
+    pk.sync()
+    pk.store_async(y[block], tile)
+    pk.store_wait(read=broken)
+    pk.signal(done[block], 1)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(y[block, i], t)",
+    "t = t + pk.load(y[block - 1, i], rows=64, cols=64)",
+    arguments=lambda rng: (whole(rng, (192, 192), f32), empty((192, 192), f32), flags(3)),
+    expected=lambda x, y, done: {"y": np.cumsum(x.reshape(3, 64, 192), axis=0).reshape(192, 192)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def flag_one_step_behind(x, y, done, *, broken: bool):
+    """Broken: a block waits until the block before has done i steps, and reads its step i, the next one."""
+    (block,) = pk.grid(pk.cdiv(x.rows, 64))
+    for i in pk.range(pk.cdiv(x.cols, 64)):
+        t = pk.load(x[block, i], rows=64, cols=64)
+        if block > 0:
+            pk.wait(done[block - 1], i if broken else i + 1)
+            t = t + pk.load(y[block - 1, i], rows=64, cols=64)
+        pk.store(y[block, i], t)
+        pk.signal(done[block], i + 1)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(parts[block], t)",
+    "total = total + pk.load(parts[i], cols=64)",
+    arguments=lambda rng: (
+        whole(rng, (4, 64), int32),
+        empty((4, 64), int32),
+        empty((64,), int32),
+        flags(1),
+    ),
+    expected=lambda x, parts, y, count: {"y": (x * x).sum(axis=0)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def own_part_counted_among_the_others(x, parts, y, count, *, broken: bool):
+    """Broken: block 0 waits for as many parts as there are other blocks, and its own is one of those counted."""
+    (block,) = pk.grid(x.rows)
+    t = pk.load(x[block], cols=64)
+    t = t * t
+    pk.store(parts[block], t)
+    pk.signal(count[0], 1, op="add")
+    if block == 0:
+        pk.wait(count[0], x.rows - 1 if broken else x.rows)
+        total = pk.zeros(int32, 64)
+        for i in pk.range(x.rows):
+            total = total + pk.load(parts[i], cols=64)
+        pk.store(y, total)

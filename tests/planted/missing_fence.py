@@ -1,0 +1,155 @@
+"""Stores of lanes to shared memory that the copy or matrix engine reads with no fence between."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pykittens as pk
+from pykittens import bf16, f32
+from pykittens.emulate.finding import Kind
+from tests.planted.core import Array, empty, planted, product, signs, whole
+
+
+def _operands(rng: np.random.Generator) -> tuple[Array, ...]:
+    """A of three steps, B of as many in f32, and the output of their product."""
+    return whole(rng, (64, 192), bf16), whole(rng, (64, 192), f32), empty((64, 64), f32)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(b, pk.load(B[col, k], rows=64, cols=64).to(bf16))",
+    "acc = pk.mma_ABt(a, b, acc, managed=False)",
+    arguments=_operands,
+    expected=lambda A, B, C: {"C": product(A, B.T)},
+)
+@pk.kernel
+def operand_converted_without_a_fence(A, B, C, *, broken: bool):
+    """Broken: an operand of a product is converted and stored, and the warps meet without a fence."""
+    a, b, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
+    row, col = pk.grid(*C.tiles(64, 64))
+    acc = pk.zeros(f32, 64, 64)
+    for k in pk.range(pk.cdiv(A.cols, 64)):
+        full.expect(a)
+        pk.load_async(a, A[row, k], signal=full)
+        pk.store(b, pk.load(B[col, k], rows=64, cols=64).to(bf16))
+        if not broken:
+            pk.fence_async()
+        pk.sync()
+        full.wait(k)
+        acc = pk.mma_ABt(a, b, acc, managed=False)
+        pk.mma_wait()
+        pk.sync()
+    pk.store(C[row, col], acc)
+
+
+def _column(rng: np.random.Generator) -> tuple[Array, Array]:
+    """A column of tiles and an output of its shape."""
+    return whole(rng, (192, 64), f32), empty((192, 64), f32)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(tile, t + t)",
+    "pk.store_async(y[row], tile)",
+    arguments=_column,
+    expected=lambda x, y: {"y": 2 * x},
+)
+@pk.kernel
+def result_stored_without_a_fence(x, y, *, broken: bool):
+    """Broken: a result goes through shared memory to the copy engine with a sync, but no fence, between."""
+    tile = pk.shared(pk.st(f32, 64, 64))
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[row], rows=64, cols=64)
+    pk.store(tile, t + t)
+    if not broken:
+        pk.fence_async()
+    pk.sync()
+    pk.store_async(y[row], tile)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(tile, pk.abs(t))",
+    "pk.store_async(y[row], tile)",
+    arguments=_column,
+    expected=lambda x, y: {"y": np.abs(x)},
+)
+@pk.kernel
+def fence_behind_the_sync(x, y, *, broken: bool):
+    """Broken: the fence stands behind the sync, so the warp that stores may be ahead of the fences of the others."""
+    tile = pk.shared(pk.st(f32, 64, 64))
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[row], rows=64, cols=64)
+    pk.store(tile, pk.abs(t))
+    if not broken:
+        pk.fence_async()
+    pk.sync()
+    if broken:
+        pk.fence_async()
+    pk.store_async(y[row], tile)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(out, 1 - t)",
+    "pk.store_async(y[i], out)",
+    arguments=_column,
+    expected=lambda x, y: {"y": 1 - x},
+)
+@pk.kernel
+def fence_of_the_storer(x, y, *, broken: bool):
+    """Broken: the storer fences what it did not write; the consumers, who wrote it, do not."""
+    out, full, free = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(1)
+    pk.grid(1)
+    steps = pk.cdiv(x.rows, 64)
+    with pk.consumers(1):
+        for i in pk.range(steps):
+            t = pk.load(x[i], rows=64, cols=64)
+            free.wait(i + 1)
+            pk.store(out, 1 - t)
+            if not broken:
+                pk.fence_async()
+            full.arrive()
+    with pk.storer():
+        for i in pk.range(steps):
+            full.wait(i)
+            if broken:
+                pk.fence_async()
+            pk.store_async(y[i], out)
+            pk.store_wait(read=True)
+            free.arrive()
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(p, weights)",
+    "o = pk.mma_AB(p, v, o, managed=False)",
+    arguments=lambda rng: (
+        signs(rng, (64, 192), bf16),
+        signs(rng, (192, 64), bf16),
+        empty((64, 64), f32),
+    ),
+    expected=lambda S, V, O: {"O": product(S.astype(np.float64) ** 2, V)},
+)
+@pk.kernel
+def fence_before_the_weights(S, V, O, *, broken: bool):
+    """Broken: the fence stands before the store of the weights, not between it and the product."""
+    p, v, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
+    pk.grid(1)
+    o = pk.zeros(f32, 64, 64)
+    for j in pk.range(pk.cdiv(S.cols, 64)):
+        full.expect(v)
+        pk.load_async(v, V[j], signal=full)
+        weights = pk.load(S[0, j], rows=64, cols=64)
+        weights = weights * weights
+        if broken:
+            pk.fence_async()
+        pk.store(p, weights)
+        if not broken:
+            pk.fence_async()
+        pk.sync()
+        full.wait(j)
+        o = pk.mma_AB(p, v, o, managed=False)
+        pk.mma_wait()
+        pk.sync()
+    pk.store(O[0], o)

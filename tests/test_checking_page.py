@@ -1,0 +1,167 @@
+"""docs/checking.md and the report in README.md: their programs run, and the outputs are what the commands print."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pykittens.runtime import nvrtc
+from tests.test_readme import is_program
+from tests.test_tour import changed
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "checking.md"
+PICTURES = ROOT / "docs" / "pictures"
+GAP = "…\n"  # stands for lines that are left out
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of the page, and what gram.py holds where it stands."""
+
+    line: int
+    language: str
+    text: str
+    program: str
+
+    def __str__(self) -> str:
+        return f"line-{self.line}"
+
+
+def blocks() -> list[Block]:
+    """Every block in turn; programs and changes say what gram.py holds from there."""
+    text, program, found = PAGE.read_text(encoding="utf-8"), "", []
+    for block in _BLOCK.finditer(text):
+        language, inside = block.groups()
+        if language == "python" and is_program(inside):
+            program = inside
+        elif language == "diff":
+            program = changed(program, inside)
+        found.append(Block(text.count("\n", 0, block.start()) + 1, language, inside, program))
+    return found
+
+
+BLOCKS = blocks()
+COMMANDS = [b for b in BLOCKS if b.language == "console"]
+TABLES = [b for b in BLOCKS if b.language == ""]
+FRAGMENTS = [b for b in BLOCKS if b.language == "python" and not is_program(b.text)]
+PROGRAMS = list(dict.fromkeys(b.program for b in BLOCKS))
+DRAWN = dict(zip(["race.svg", "no_race.svg"], PROGRAMS, strict=False))
+CHECK = ["-m", "pykittens.cli", "check", "gram.py"]
+
+
+def run(folder: Path, program: str, *words: str) -> tuple[int, str]:
+    """The exit code and the output of Python with these words, in a folder with gram.py."""
+    (folder / "gram.py").write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYKITTENS_SEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def hold(output: str, shown: str) -> None:
+    """Fail unless an output is as shown, but for gaps and for what follows from the compiler's registers."""
+    if "registers" in shown:
+        if nvrtc.available() is not None:
+            pytest.skip(f"{nvrtc.available()}")
+        output, shown = without_numbers(output), without_numbers(shown)
+    first, *rest = shown.split(GAP)
+    assert output.startswith(first)
+    if not rest:
+        assert output == shown
+        return
+    *between, last = rest
+    left = output[len(first) :]
+    for part in between:
+        assert part in left
+        left = left.partition(part)[2]
+    assert left.endswith(last)
+
+
+def without_numbers(text: str) -> str:
+    """A text with its numbers, and the room they take in a table, left open."""
+    return re.sub(r" +", " ", re.sub(r"-{2,}", "--", re.sub(r"\d+", "N", text)))
+
+
+def test_every_block_of_the_page_is_of_a_kind_that_is_checked() -> None:
+    assert {b.language for b in BLOCKS} == {"python", "diff", "console", ""}
+    assert BLOCKS[0].program == BLOCKS[0].text
+    assert len(PROGRAMS) == 3
+    assert COMMANDS
+    assert TABLES
+    assert FRAGMENTS
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=str)
+def test_a_command_of_the_page_prints_what_it_shows(block: Block, tmp_path: Path) -> None:
+    command, _, shown = block.text.partition("\n")
+    prompt, program, *words = shlex.split(command)
+    assert prompt == "$"
+    if program == "python":
+        assert words == ["gram.py"]
+    else:
+        assert (program, words[0]) == ("pykittens", "check")
+        words = ["-m", "pykittens.cli", *words]
+    code, output = run(tmp_path, block.program, *words)
+    hold(output, shown)
+    assert code == (1 if "error[" in output else 0)
+
+
+@pytest.mark.parametrize("block", TABLES, ids=str)
+def test_a_table_of_the_page_stands_in_the_report(block: Block, tmp_path: Path) -> None:
+    code, output = run(tmp_path, block.program, *CHECK)
+    assert code == 0
+    hold(output, f"{GAP}\n{block.text}\n{GAP}")
+
+
+@pytest.mark.parametrize("block", FRAGMENTS, ids=str)
+def test_a_fragment_of_the_page_runs_behind_its_program(block: Block, tmp_path: Path) -> None:
+    words = ["gram.py"]
+    if "def test_" in block.text:
+        # The plugin as pytest finds it, whether the package is installed here or not.
+        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:pykittens"]
+        words += ["-p", "pykittens.checker.fixture", "gram.py"]
+    code, output = run(tmp_path, f"{block.program}\n\n{block.text}", *words)
+    assert code == 0, output
+    assert "-q" not in words or "1 passed" in output
+
+
+@pytest.mark.parametrize(("name", "program"), [*DRAWN.items()])
+def test_a_picture_of_the_page_is_as_the_command_draws_it(
+    name: str, program: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    run(tmp_path, program, *CHECK, "-o", "gram.svg")
+    drawn = (tmp_path / "gram.svg").read_text(encoding="utf-8")
+    if request.config.getoption("--update-golden"):
+        (PICTURES / name).write_text(drawn, encoding="utf-8", newline="\n")
+    assert (PICTURES / name).read_text(encoding="utf-8") == drawn, "`make golden` draws it anew"
+    assert f"](pictures/{name})" in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_report_in_the_readme_is_that_of_the_page() -> None:
+    found = [text for _, text in _BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))]
+    (report,) = (text for text in found if text.startswith("error["))
+    assert any(report in block.text for block in COMMANDS)
+
+
+def test_the_links_and_pictures_of_the_page_are_there() -> None:
+    found = _LINK.findall(PAGE.read_text(encoding="utf-8"))
+    assert found
+    assert [link for link in found if not (PAGE.parent / link).exists()] == []

@@ -1,0 +1,103 @@
+"""Check kernels without a fault in many schedules: what the checker finds in one is a false alarm.
+
+The launches are those of tests/test_false_alarms.py and larger ones; `make soak` calls it. Writes
+checker-soak-<date>.json with what was found and how long it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+PROCESSES = 2
+
+
+def begin() -> None:
+    """In each process: as many blocks as the launches are made for."""
+    from pykittens.emulate import machine
+    from tests.launches import BLOCKS
+
+    machine.BLOCKS = BLOCKS
+
+
+def soak(job: tuple[str, int]) -> dict[str, Any]:
+    """What is found in one launch under so many schedules; notes are counted only."""
+    from pykittens.checker.runs import run_schedules
+    from pykittens.emulate.finding import Level
+    from tests.launches import larger, launches
+
+    name, schedules = job
+    launch = (launches() | larger())[name]
+    start = time.process_time()
+    found = run_schedules(launch.kernel, launch.arguments(), range(schedules))
+    levels = collections.Counter(f.level for f in found)
+    return {
+        "kernel": name,
+        "schedules": schedules,
+        "seconds": round(time.process_time() - start, 1),
+        "errors": levels[Level.ERROR],
+        "warnings": levels[Level.WARNING],
+        "notes": levels[Level.NOTE],
+        "findings": [
+            {"kind": f.kind.value, "level": f.level.value, "message": f.message, "seed": f.seed}
+            for f in found
+            if f.level is not Level.NOTE
+        ],
+    }
+
+
+def main() -> int:
+    """Exit code 1 if anything but notes is found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schedules", type=int, default=1000)
+    parser.add_argument("--only", default="", help="launches whose name contains this")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    options = parser.parse_args()
+    # The products are small: threads of their own would only wait for one another.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import numpy
+
+    import pykittens as pk
+    from tests.launches import larger, launches
+
+    names = [n for n in launches() | larger() if options.only in n]
+    context = multiprocessing.get_context("spawn")
+    rows = []
+    with context.Pool(PROCESSES, begin) as pool:
+        jobs = [(n, options.schedules) for n in names]
+        for row in pool.imap(soak, jobs):
+            rows.append(row)
+            told = f"{row['errors']} errors, {row['warnings']} warnings"
+            print(
+                f"{len(rows)}/{len(names)} {row['kernel']}: {told}, {row['seconds']} s", flush=True
+            )
+    about = {
+        "date": datetime.date.today().isoformat(),
+        "pykittens": pk.__version__,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "processes": PROCESSES,
+        "schedules": sum(r["schedules"] for r in rows),
+        "seconds": round(sum(r["seconds"] for r in rows), 1),
+        "errors": sum(r["errors"] for r in rows),
+        "warnings": sum(r["warnings"] for r in rows),
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / f"checker-soak-{about['date']}.json"
+    path.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    print(about)
+    return int(bool(about["errors"] or about["warnings"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
