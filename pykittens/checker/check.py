@@ -10,13 +10,13 @@ from typing import Any
 
 from pykittens.checker.costs import cost_tables
 from pykittens.checker.faults import caught_in
-from pykittens.checker.launches import prove_aliasing
+from pykittens.checker.proofs.launches import prove_aliasing
 from pykittens.checker.recorded import look_at
-from pykittens.checker.report import Report, Source, Table
+from pykittens.checker.report.report import Report, Source, Table
 from pykittens.checker.runs import is_determined, run_schedules, scalars
 from pykittens.emulate.finding import Finding, Kind, Scope
-from pykittens.emulate.recorder import Recorder
-from pykittens.emulate.timeline import Timeline
+from pykittens.emulate.timeline.recorder import Recorder
+from pykittens.emulate.timeline.spans import Timeline
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime import nvrtc

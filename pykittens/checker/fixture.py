@@ -13,7 +13,7 @@ import pytest
 import pykittens as pk
 
 if TYPE_CHECKING:
-    from pykittens.checker.report import Report
+    from pykittens.checker.report.report import Report
     from pykittens.runtime.kernel import KernelFunction
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from pykittens import settings
 from pykittens.checker.faults import caught_in, first_of_each
-from pykittens.checker.launches import prove_launch, try_emit
-from pykittens.checker.named_barriers import prove_named_barriers
-from pykittens.checker.occupancy import Load, occupancy
-from pykittens.checker.proofs import prove
-from pykittens.checker.report import Table
-from pykittens.checker.resources import resource_tables
+from pykittens.checker.proofs.balance import prove
+from pykittens.checker.proofs.launches import prove_launch, try_emit
+from pykittens.checker.proofs.named_barriers import prove_named_barriers
+from pykittens.checker.proofs.occupancy import Load, occupancy
+from pykittens.checker.proofs.resources import resource_tables
+from pykittens.checker.report.report import Table
 from pykittens.emulate.finding import Finding
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel

@@ -12,7 +12,7 @@ from pykittens.checker.faults import caught_in, merged
 from pykittens.emulate import machine
 from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
 from pykittens.emulate.memory import Array
-from pykittens.emulate.races import Races
+from pykittens.emulate.races.detector import Races
 from pykittens.emulate.watch import Watcher, Watchers
 from pykittens.ir.nodes import Call, Kernel, Node, waits_for_flags, walk, written
 from pykittens.ir.values import Global, TileRef

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pykittens.checker import data, page, terminal
 from pykittens.checker.calls import checked_calls
 from pykittens.checker.check import SCHEDULES, Options, examine
-from pykittens.checker.report import FORMATS, Report
+from pykittens.checker.report import data, page, terminal
+from pykittens.checker.report.report import FORMATS, Report
 from pykittens.cli import arguments, screen
 from pykittens.emulate.finding import Kind, Level
 from pykittens.errors import ArgumentError, KernelError, Loc

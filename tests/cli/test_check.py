@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.checker.report import Report
+from pykittens.checker.report.report import Report
 from pykittens.cli import arguments, main
 from pykittens.cli.examples import EXAMPLES
 from pykittens.runtime.kernel import KernelFunction

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.checker.report import Report
+from pykittens.checker.report.report import Report
 from tests.planted.core import Planted, every
 
 PLANTED = every()

@@ -1,0 +1,160 @@
+"""Reports as one HTML page that stands alone: findings, the kernel with its lines marked, tables, the timeline.
+
+It loads nothing, runs no script, and follows the reader's choice of light or dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from pykittens.checker.report.listing import Line, Mark, listings
+from pykittens.checker.report.page_style import STYLE
+from pykittens.checker.report.text import numeric_columns, scope, with_places
+from pykittens.emulate.finding import Finding, Step
+from pykittens.pictures.timeline import draw
+
+if TYPE_CHECKING:
+    from pykittens.checker.report.report import Report, Table
+
+
+def page(reports: Sequence[Report]) -> str:
+    """One page for one or several reports."""
+    title = ", ".join(dict.fromkeys(r.kernel for r in reports)) or "no kernel"
+    body = "\n".join(part for i, r in enumerate(reports, 1) for part in _report(r, f"r{i}"))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>pykittens check: {escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _report(report: Report, name: str) -> Iterator[str]:
+    level = report.findings[0].level.value if report.findings else "fine"
+    yield f'<section class="report" id="{name}">'
+    yield f"<h1>{escape(report.kernel)} <small>{escape(report.source.place)}</small></h1>"
+    yield f'<p class="verdict is-{level}">{escape(report.verdict)}</p>'
+    yield from _named({**report.arguments, **report.constants})
+    for number, finding in enumerate(report.findings, 1):
+        yield from _finding(report, finding, f"{name}-{number}")
+    yield from _listings(report, name)
+    for table in report.tables:
+        yield from _table(table)
+    if report.timeline is not None and report.timeline.spans:
+        drawn = draw(report.timeline).svg()
+        # A picture inside a page has no XML head.
+        yield f"<h2>Timeline</h2>\n<figure>\n{drawn[drawn.find('<svg') :]}</figure>"
+    yield from _foot(report)
+    yield "</section>"
+
+
+def _named(values: Mapping[str, object]) -> Iterator[str]:
+    if values:
+        rows = "".join(f"<dt>{escape(n)}</dt><dd>{escape(str(v))}</dd>" for n, v in values.items())
+        yield f"<dl>{rows}</dl>"
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+def _finding(report: Report, finding: Finding, name: str) -> Iterator[str]:
+    level, kind = finding.level.value, finding.kind
+    yield f'<article class="finding is-{level}" id="{name}">'
+    yield (
+        f'<h2><span class="badge">{level}</span> {escape(finding.message)} '
+        f'<small title="{escape(kind.meaning)}">{escape(kind.value)}</small></h2>'
+    )
+    yield from _named(finding.operands)
+    for step in finding.steps:
+        yield from _step(step)
+    if finding.missing:
+        yield f'<p class="missing"><b>missing</b> {escape(finding.missing)}</p>'
+    yield f'<p class="help"><b>help</b> {escape(finding.help)}</p>'
+    yield f'<p class="scope"><b>holds</b> {escape(scope(report, finding))}</p>'
+    if finding.seed is not None:
+        replay = escape(report.replay(finding.seed))
+        yield f'<p class="scope"><b>replay</b> <code>{replay}</code></p>'
+    yield "</article>"
+
+
+def _step(step: Step) -> Iterator[str]:
+    if caption := str(step).strip():
+        yield f'<p class="step">{escape(caption)}</p>'
+    if step.loc is not None:
+        where, *excerpt = step.loc.excerpt().splitlines()
+        lines = "\n".join(line.removeprefix("    ") for line in excerpt)
+        yield f'<p class="where">{escape(where.strip())}</p>'
+        if lines:
+            yield f"<pre>{escape(lines)}</pre>"
+
+
+# -- the kernel, line by line ----------------------------------------------------------------------
+
+
+def _listings(report: Report, name: str) -> Iterator[str]:
+    for listing in listings(report):
+        yield f"<h2>{escape(listing.title)}</h2>"
+        yield '<table class="listing"><tbody>'
+        before = None
+        for line in listing.lines:
+            if before is not None and line.number != before + 1:
+                yield '<tr class="gap"><td>⋮</td><td></td><td></td></tr>'
+            yield _line(line, name)
+            before = line.number
+        yield "</tbody></table>"
+
+
+def _line(line: Line, name: str) -> str:
+    level = f' class="is-{line.marks[0].level.value}"' if line.marks else ""
+    marks = "".join(_mark(mark, name) for mark in line.marks)
+    costs = "".join(
+        f'<span title="{escape(cost.title)}">{escape(cost.text)}</span>' for cost in line.costs
+    )
+    return (
+        f"<tr{level}><td>{line.number}</td><td><pre>{escape(line.text) or ' '}</pre>{marks}</td>"
+        f"<td>{costs}</td></tr>"
+    )
+
+
+def _mark(mark: Mark, name: str) -> str:
+    return (
+        f'<a class="mark is-{mark.level.value}" href="#{name}-{mark.number}">'
+        f"{mark.level.value} {mark.number}: {escape(mark.text)}</a>"
+    )
+
+
+# -- tables and the foot ---------------------------------------------------------------------------
+
+
+def _table(table: Table) -> Iterator[str]:
+    columns, rows = with_places(table)
+    right = numeric_columns(rows, len(columns))
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        made = (
+            f'<{tag} class="number">{escape(cell)}</{tag}>'
+            if r
+            else f"<{tag}>{escape(cell)}</{tag}>"
+            for cell, r in zip(row, right, strict=True)
+        )
+        return f"<tr>{''.join(made)}</tr>"
+
+    yield f"<h2>{escape(table.title)}</h2>"
+    yield f'<table class="numbers"><thead>{cells("th", columns)}</thead><tbody>'
+    yield from (cells("td", row) for row in rows)
+    yield "</tbody></table>"
+    if table.note:
+        yield f'<p class="hint">{escape(table.note)}</p>'
+
+
+def _foot(report: Report) -> Iterator[str]:
+    if report.proved:
+        sentences = "".join(f"<li>{escape(s)}</li>" for s in report.proved)
+        yield f"<h2>Proved for all arguments</h2>\n<ul>{sentences}</ul>"
+    if report.ignored:
+        left_out = ", ".join(f"{count} of {kind}" for kind, count in report.ignored.items())
+        yield f'<p class="scope"><b>ignored</b> {escape(left_out)}</p>'
+    yield f'<p class="scope"><b>holds</b> {escape(report.holds)}</p>'

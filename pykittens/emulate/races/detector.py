@@ -1,0 +1,384 @@
+"""The race detector: vector clocks for groups and engines, held against what memory remembers.
+
+What it says of accesses it says of every schedule in which the groups wait for the same phases, not only of the one
+that ran: whether a copy happened to land in time plays no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykittens.emulate.barriers import Barrier, Copy
+from pykittens.emulate.block import BlockRun
+from pykittens.emulate.finding import Finding
+from pykittens.emulate.group import Group
+from pykittens.emulate.memory import Array, Box, GlobalTile, Region
+from pykittens.emulate.races.clocks import (
+    FENCE,
+    OF_A_GROUP,
+    PRODUCTS,
+    STORES_READ,
+    STORES_WRITTEN,
+    TIME,
+    BarrierClock,
+    Clock,
+    FlagClock,
+    GroupClock,
+    new_clock,
+)
+from pykittens.emulate.races.conflicts import conflict, who
+from pykittens.emulate.races.protocol import Protocol
+from pykittens.emulate.races.shadow import Lanes, Record, SharedShadow, TensorShadow
+from pykittens.emulate.races.written import Written
+from pykittens.emulate.regions import SharedMemory, SharedRegion
+from pykittens.emulate.shared import Several, Turn
+from pykittens.emulate.watch import Access, Watcher
+from pykittens.ir.nodes import Acquire, Call, Kernel, Node, operands, written
+from pykittens.ir.op import Engine
+from pykittens.ir.values import Value
+from pykittens.types.tiles import RT, RV, Spread
+
+FRAGMENT_COLS = 8  # after so many columns of a tile the same lanes follow
+
+
+class Races(Watcher):
+    """Finds accesses that nothing orders, and barriers that are misused, in one run of a kernel."""
+
+    tells = True
+
+    def __init__(
+        self, kernel: Kernel, tensors: Mapping[str, Array], undefined: Sequence[str] = ()
+    ) -> None:
+        self.kernel, self.found = kernel, dict[object, Finding]()
+        self.names = _one_name_each(tensors)
+        # What no one writes may be read in any order.
+        self.changed = {self.names[name] for name in written(kernel)}
+        self.tensors = {name: TensorShadow() for name in self.changed}
+        self.written = Written(kernel, tensors, self.names, undefined, self.report)
+        self.protocol = Protocol(self.report)
+        self.types: dict[Call, RT | RV | None] = {}
+        self.running: tuple[Group, Call] | None = None
+        self.begin(0)
+
+    def begin(self, size: int) -> None:
+        """Forget what blocks that have ended did among themselves; tensors remember it."""
+        self.size, self.epoch = size, object()
+        self.groups: dict[Group, GroupClock] = {}
+        self.barriers: dict[Barrier, BarrierClock] = {}
+        self.others: dict[object, FlagClock] = {}
+        self.copies: dict[Copy, tuple[int, Clock]] = {}
+        self.shared = SharedShadow()
+
+    def report(self, finding: Finding | None) -> None:
+        """Keep a finding, once for each pair of lines."""
+        if finding is not None:
+            self.found.setdefault(finding.key, finding)
+
+    # -- the blocks that run at once -----------------------------------------------------------
+
+    def together(self, blocks: Sequence[BlockRun], groups: Sequence[Group]) -> None:
+        barriers = [b for block in blocks for b in _barriers(block)]
+        self.begin(OF_A_GROUP * len(groups) + len(barriers))
+        first = OF_A_GROUP * len(groups)
+        self.groups = {g: GroupClock(OF_A_GROUP * i, self.size) for i, g in enumerate(groups)}
+        self.barriers = {
+            b: BarrierClock(first + i, new_clock(self.size)) for i, b in enumerate(barriers)
+        }
+        self.written.forget_shared()
+
+    def ended(self, group: Group) -> None:
+        self.protocol.left_unfinished(group)
+
+    def over(self, blocks: Sequence[BlockRun]) -> None:
+        for block in blocks:
+            groups = [g for g in self.groups if g.block is block]
+            self.protocol.uneven(groups, self.kernel.pipelines)
+            self.protocol.left_under_way(block)
+        for barrier, clock in self.barriers.items():
+            self.protocol.left_over(barrier, clock)
+
+    def finish(self) -> None:
+        """The launch is over."""
+        self.written.finish()
+
+    def stuck(self) -> None:
+        """The groups wait for ever: what their barriers count says why."""
+        for barrier, clock in self.barriers.items():
+            self.protocol.wrong_bytes(barrier, clock)
+
+    # -- accesses ------------------------------------------------------------------------------
+
+    def runs(self, group: Group, call: Call) -> None:
+        self.running = (group, call) if group in self.groups else None
+
+    def ran(self, group: Group, call: Call) -> None:
+        self.running = None
+
+    def touches(self, where: GlobalTile | SharedRegion, box: Box | Region, access: Access) -> None:
+        if self.running is None:
+            return
+        group, call = self.running
+        if isinstance(where, SharedRegion):
+            if where.memory is not None:
+                region = where.region
+                lanes = self.lanes(group, call, region.top, region.left)
+                self.shares(self.of_lanes(group, call, access, region, lanes), where.memory)
+            return
+        assert isinstance(box, Box)
+        lanes = self.lanes(group, call, box.row - (where.moved or 0), box.col)
+        record = self.of_lanes(group, call, access, box.inside, lanes)
+        record.by_row = where.moved is not None
+        self.moves(record, where, box, self.groups[group].known)
+
+    def of_lanes(
+        self, group: Group, call: Call, access: Access, region: Region, lanes: Lanes
+    ) -> Record:
+        """An access of the lanes of a group, over when they signal."""
+        clock = self.groups[group]
+        return Record(
+            group,
+            call,
+            access,
+            None,
+            region,
+            self.epoch,
+            clock.first + TIME,
+            clock.now,
+            clock.first + FENCE,
+            lanes,
+        )
+
+    def lanes(self, group: Group, call: Call, row: int, col: int) -> Lanes:
+        """Which lane moves what of a tile or vector whose first element lies there."""
+        if call not in self.types:
+            self.types[call] = _type_moved(call)
+        type_, warps = self.types[call], group.role.warps
+        # What every warp has is stored by one of them.
+        warp = warps > 1 and bool(call.op.effects.writes)
+        match type_:
+            case RT(rows=rows):
+                return Lanes(("rows", rows), row, col % FRAGMENT_COLS)
+            case RV(length=length, spread=spread):
+                by_one = warp and spread is Spread.PER_COLUMN
+                return Lanes((length, spread, by_one), row, col)
+            case None:
+                return Lanes(("scalar", warp))
+
+    def shares(self, record: Record, memory: SharedMemory) -> None:
+        """Shared memory is accessed."""
+        known = self.groups[record.group].known
+
+        def meet(old: Record, new: Record, ordered: bool) -> None:
+            self.report(conflict(memory.name, False, old, new, ordered))
+
+        self.shared.add(memory, record, known, meet)
+        self.written.shared(memory, record)
+
+    def moves(self, record: Record, tile: GlobalTile, box: Box, known: Clock) -> None:
+        """A tensor is accessed."""
+        name = self.names[tile.name]
+        self.written.tensor(tile, box, record)
+        if name not in self.changed or box.inside.is_empty:
+            return
+
+        def meet(old: Record, new: Record, ordered: bool) -> None:
+            self.report(conflict(f"`{tile.name}`", True, old, new, ordered))
+
+        self.tensors[name].add(box.leading, record, known, meet)
+
+    # -- engines -------------------------------------------------------------------------------
+
+    def starts_copy(self, group: Group, call: Call, copy: Copy) -> None:
+        if group not in self.groups:
+            return
+        known, barrier = self.groups[group].known, self.barriers[copy.barrier]
+        barrier.copies += 1
+        barrier.under_way.add(barrier.copies)
+        barrier.steps.setdefault((call, "starts a copy"), who(group))
+        self.copies[copy] = (barrier.copies, known.copy())
+        end = (self.epoch, barrier.component, barrier.copies, -1, None, False, copy.barrier)
+        record = Record(group, call, Access.WRITE, Engine.COPY_IN, copy.dst.region, *end)
+        if copy.dst.memory is not None:
+            self.shares(record, copy.dst.memory)
+        if self.names[copy.src.name] in self.changed:
+            box = copy.src.box(copy.rows, copy.dst.cols)
+            source = Record(group, call, Access.READ, Engine.COPY_IN, box.inside, *end)
+            self.moves(source, copy.src, box, known)
+        else:
+            self.written.outside(copy.src, copy.rows, copy.dst.cols, call)
+
+    def lands(self, copy: Copy) -> None:
+        self.running = None
+        if copy in self.copies:
+            number, told = self.copies.pop(copy)
+            barrier = self.barriers[copy.barrier]
+            barrier.under_way.discard(number)
+            barrier.brought += copy.bytes
+            barrier.told(told)
+
+    def starts_product(self, group: Group, call: Call, args: dict[str, Any]) -> None:
+        clock = self.groups[group]
+        clock.products += 1
+        for operand in args.values():
+            if isinstance(operand, SharedRegion) and operand.memory is not None:
+                record = Record(
+                    group,
+                    call,
+                    Access.READ,
+                    Engine.PRODUCT,
+                    operand.region,
+                    self.epoch,
+                    clock.first + PRODUCTS,
+                    clock.products,
+                )
+                self.shares(record, operand.memory)
+
+    def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
+        clock = self.groups[group]
+        clock.stores += 1
+        src, dst = args["src"], args["dst"]
+        first = clock.first
+        if src.memory is not None:
+            record = Record(
+                group,
+                call,
+                Access.READ,
+                Engine.COPY_OUT,
+                src.region,
+                self.epoch,
+                first + STORES_READ,
+                clock.stores,
+            )
+            self.shares(record, src.memory)
+        box = dst.box(src.rows, src.cols)
+        access = Access.WRITE if args["op"] is None else Access.COMBINE
+        record = Record(
+            group,
+            call,
+            access,
+            Engine.COPY_OUT,
+            box.inside,
+            self.epoch,
+            first + STORES_WRITTEN,
+            clock.stores,
+        )
+        self.moves(record, dst, box, clock.known)
+
+    def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
+        clock = self.groups[group]
+        if engine is Engine.PRODUCT:
+            clock.finish(PRODUCTS, clock.products - left)
+            return
+        clock.finish(STORES_READ, clock.stores - left)
+        if not read:
+            clock.finish(STORES_WRITTEN, clock.stores - left)
+
+    def unwaited(self, group: Group, node: Node, product: Call) -> None:
+        self.protocol.unwaited(group, node, product)
+
+    def overwrites(self, group: Group, node: Node, value: Value, product: Call) -> None:
+        self.protocol.overwrites(group, node, value, product)
+
+    # -- synchronisation -----------------------------------------------------------------------
+
+    def meets(self, group: Group) -> None:
+        if group in self.groups:
+            self.groups[group].meet()
+
+    def fences(self, group: Group) -> None:
+        if group in self.groups:
+            self.groups[group].fence()
+
+    def takes(self, group: Group, node: Acquire, barrier: Barrier, phase: int) -> None:
+        if phase >= 0:
+            self.groups[group].learn(self.barriers[barrier].phases[phase])
+
+    def passes(self, group: Group, call: Call, what: Barrier | Turn | GlobalTile) -> None:
+        clock = self.groups[group]
+        if isinstance(what, Barrier):
+            barrier = self.barriers[what]
+            self.protocol.passes(group, call, what, barrier, clock)
+            if barrier.phases:
+                clock.learn(barrier.phases[-1])
+            barrier.passed[group] = (len(barrier.phases) - 1, clock.now, call)
+            return
+        least = call_value(group, call) if isinstance(what, GlobalTile) else 0
+        told = self.other(what).seen(least)
+        if told is not None:
+            clock.learn(told)
+
+    def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
+        if group not in self.groups:
+            return
+        told = self.groups[group].tell()
+        if isinstance(what, Barrier):
+            barrier = self.barriers[what]
+            self.protocol.arrives(group, node, what, barrier, told)
+            if isinstance(node, Call) and "bytes" in node.args:
+                barrier.steps.setdefault((node, "expects bytes"), who(group))
+            barrier.told(told)
+            return
+        other = self.other(what)
+        if isinstance(what, Turn):
+            other.values = [(0, told)]
+            return
+        self.written.flag(what)
+        assert isinstance(node, Call)
+        adds, value = node.args["op"] == "add", call_value(group, node)
+        other.signal(int(what.element()) + value if adds else value, told, adds)
+
+    def completes(self, barrier: Barrier) -> None:
+        if barrier in self.barriers:
+            clock = self.barriers[barrier]
+            told = clock.complete()
+            self.protocol.completes(barrier, clock, told, self.groups)
+
+    def empties(self, regions: Sequence[SharedRegion]) -> None:
+        self.written.empties(regions)
+
+    def other(self, what: Turn | GlobalTile) -> FlagClock:
+        """The clock of a turn or of a flag."""
+        if isinstance(what, Turn):
+            return self.others.setdefault(what, FlagClock())
+        box = what.box(1, 1)
+        key = (self.names[what.name], box.leading, box.inside)
+        if key not in self.others:
+            self.others[key] = FlagClock(int(what.element()))
+        return self.others[key]
+
+
+def call_value(group: Group, call: Call) -> int:
+    """The value of a flag that a call names."""
+    return int(group.value(call.args["value"]))
+
+
+def _one_name_each(tensors: Mapping[str, Array]) -> dict[str, str]:
+    """For each tensor the name of the first that is the same memory."""
+    first: dict[object, str] = {}
+    return {
+        name: first.setdefault((a.ctypes.data, a.shape, a.strides), name) if a.size else name
+        for name, a in tensors.items()
+    }
+
+
+def _barriers(block: BlockRun) -> list[Barrier]:
+    """The barriers of a block: those of its stages and those made by hand."""
+    found = [b for ring in block.rings.values() for b in (*ring.full, *ring.empty)]
+    for thing in block.shared.values():
+        found += [
+            t
+            for t in (thing.things if isinstance(thing, Several) else [thing])
+            if isinstance(t, Barrier)
+        ]
+    return found
+
+
+def _type_moved(call: Call) -> RT | RV | None:
+    """The type of what the lanes move, None of a scalar; what names rows is no part of it."""
+    values = [v.type for v in (*call.results, *operands(call.args)) if isinstance(v, Value)]
+    for kind in (RT, RV):
+        for type_ in reversed(values):
+            if isinstance(type_, kind):
+                return type_
+    return None

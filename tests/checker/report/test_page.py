@@ -1,0 +1,147 @@
+"""A report as one page: it stands alone, marks the lines of the kernel, and shows texts as they are."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from pykittens.checker.report.listing import listings
+from pykittens.checker.report.page import page
+from pykittens.checker.report.report import Row, Table
+from pykittens.emulate.finding import Finding, Kind, Step
+from pykittens.emulate.timeline.spans import Timeline
+from pykittens.errors import Loc
+from tests.checker.report.sample import (
+    COPY,
+    READ,
+    full_report,
+    many_threads,
+    place,
+    report,
+    unlanded,
+)
+from tests.timelines import two_blocks
+
+VOID = {"meta", "br"}
+
+
+class Parsed(HTMLParser):
+    """The elements of a page: their attributes and texts; fails where one is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+    def attributes(self, name: str) -> list[str]:
+        return [a[name] or "" for _, a in self.found if name in a]
+
+
+def test_a_page_is_whole_and_loads_and_runs_nothing() -> None:
+    text = full_report().html()
+    parsed = Parsed(text)
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in parsed.found}
+    # The name of the language of pictures is no address that is loaded.
+    addresses = re.sub(r"http://www\.w3\.org/2000/svg", "", text)
+    assert not re.search(r"https?:|url\(|@import| on\w+=", addresses)
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_a_page_says_all_that_the_text_says() -> None:
+    made = full_report()
+    shown = " ".join(Parsed(made.html()).text.split())
+    for finding in made.findings:
+        for told in (finding.message, finding.help, finding.missing, finding.kind.value):
+            assert told in shown
+        assert all(str(step).strip() in shown for step in finding.steps)
+    for part in (made.replay(17), made.holds, *made.proved, "2 of race", "1,024", "f32[64, 64]"):
+        assert part in shown
+    assert Parsed(report().html()).text.count("no fault found") == 1
+
+
+def test_links_from_marked_lines_lead_to_their_findings() -> None:
+    parsed = Parsed(page([full_report(), full_report()]))
+    names = parsed.attributes("id")
+    assert len(names) == len(set(names))
+    links = [h.removeprefix("#") for h in parsed.attributes("href")]
+    assert len(links) == 6
+    assert set(links) <= set(names)
+
+
+def test_texts_are_no_markup() -> None:
+    evil = "<script>alert('&amp;')</script>"
+    step = Step(evil, evil, Loc(evil, 3, evil))
+    finding = Finding(
+        Kind.RACE, evil, (step,), missing=evil, help=evil, seed=1, operands={evil: evil}
+    )
+    table = Table(evil, (evil,), (Row((evil,), step.loc),), note=evil)
+    made = report(
+        finding, arguments={evil: evil}, proved=(evil,), holds=evil, ignored={evil: 1},
+        tables=(table,), command=evil,
+    )  # fmt: skip
+    text = made.html()
+    assert "<script" not in text
+    assert Parsed(text).text.count(evil) >= 15
+
+
+def test_the_lines_of_the_kernel_are_all_there_with_marks_and_costs() -> None:
+    made = full_report()
+    (listing,) = listings(made)
+    assert [line.text for line in listing.lines] == [*made.source.lines]
+    assert listing.lines[0].number == made.source.first
+    marked = {line.number: line for line in listing.lines if line.marks}
+    assert marked.keys() == {place(COPY).line, place(READ).line}
+    read = marked[place(READ).line]
+    assert [(m.number, m.text) for m in read.marks] == [
+        (1, f"warpgroups reads `tile`: {unlanded().message}"),
+        (2, made.findings[1].message),
+    ]
+    assert [(c.text, c.title) for c in read.costs] == [
+        (
+            "load tile · 1,024 · 512",
+            "Bank conflicts: operation: load tile; wavefronts: 1,024; least: 512",
+        )
+    ]
+
+
+def test_a_marked_line_outside_the_kernel_is_shown_with_those_around_it() -> None:
+    made = report()
+    here = Loc(made.source.file, 3, "<module>")
+    (own, other) = listings(report(Finding(Kind.FAULT, "wrong", (Step("", "", here),))))
+    assert len(own.lines) == len(made.source.lines)
+    assert other.title.startswith("elsewhere in ")
+    assert [line.number for line in other.lines] == [1, 2, 3, 4, 5, 6]
+    assert [line.number for line in other.lines if line.marks] == [3]
+
+
+def test_excerpts_repeat_no_line_of_the_kernel() -> None:
+    source = report().source
+    above = Loc(source.file, source.first - 1, "<module>")
+    (_, other) = listings(report(Finding(Kind.FAULT, "wrong", (Step("", "", above),))))
+    numbers = [line.number for line in other.lines]
+    assert numbers == [source.first - n for n in (4, 3, 2, 1)]
+
+
+@pytest.mark.parametrize("timeline", [None, two_blocks(), Timeline("nothing", "", "ns", (), ())])
+def test_a_timeline_stands_in_the_page_where_there_is_one(timeline: Timeline | None) -> None:
+    text = report(many_threads(), timeline=timeline).html()
+    assert ("<figure>" in text) == bool(timeline is not None and timeline.spans)
+    assert "<?xml" not in full_report().html()
