@@ -35,7 +35,7 @@ demo: ## run matmul, softmax and attention, check them, compile them for Hopper,
 	fi
 
 test: venv ## the tests that need no GPU
-	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow and not units"
+	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow and not units and not soak"
 
 speed: venv ## how fast the emulator and the compiler are, alone on the machine
 	$(BIN)/python -m pytest -m slow
@@ -46,8 +46,9 @@ gpu-test: ## the tests that need a GPU, with the python3 that has PyTorch
 bench: ## measure the kernels beside the vendor's libraries, with the python3 that has PyTorch
 	PYTHONPATH=. $(PYTHON) benchmarks/run.py
 
-soak: venv ## check kernels without a fault in 1000 schedules each, which takes some minutes
+soak: venv ## 1000 schedules of every kernel without a fault, and many random programs, which takes many minutes
 	PYTHONPATH=. $(BIN)/python tools/soak.py
+	$(BIN)/python -m pytest -n 2 -m soak
 
 lint: venv ## ruff: rules and format
 	$(BIN)/ruff check
@@ -69,7 +70,7 @@ compile: venv ## compile every case, example and kernel for every target, withou
 check: lint types test compile size ## all of the above, as before a commit
 
 golden: venv ## write the golden files anew; read the diff before committing
-	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu"
+	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak"
 
 pictures: venv ## draw the pictures of docs/layouts.md anew
 	PYTHONPATH=. $(BIN)/python tools/pictures.py

@@ -49,7 +49,7 @@ def test_a_random_pipeline_program_is_right_under_every_schedule(program):
     assert_right(program)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(max_examples=1500, deadline=None, derandomize=True)
 @given(programs())
 def test_many_random_pipeline_programs_are_right_under_every_schedule(program):
@@ -64,7 +64,7 @@ def test_the_checker_finds_no_fault_in_a_random_pipeline_program(program):
     assert faults(program) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("number", range(300))
 def test_the_checker_finds_no_fault_in_many_pipeline_programs(number):
     program = seeded(number)
