@@ -18,7 +18,7 @@ from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DType, bf16, f16, f32, int32
-from tests import kernels_flight, kernels_pipeline
+from tests import kernels_by_hand, kernels_flight, kernels_in_order, kernels_pipeline
 from tests.conftest import EXAMPLES as FOLDER
 from tests.kernels_cluster import cluster_matmul
 from tests.kernels_matmul import VARIANTS, tiled_matmul
@@ -208,6 +208,8 @@ def of_tests(blocks: int) -> Iterator[Launch]:
         make = moved((m, k), b, (m, n), dtype=f16 if tiles.half else bf16)
         yield Launch(f"tiles-{name}", tiled_matmul, make, {"tiles": tiles})
     yield from of_pipelines(blocks)
+    yield from of_products_by_hand(blocks)
+    yield from in_order(blocks)
 
 
 def _carried() -> tuple[Any, ...]:
@@ -233,3 +235,52 @@ def of_pipelines(blocks: int) -> Iterator[Launch]:
         yield Launch(f"pipeline-{kernel.parameters.name}", kernel, make)
     for name, order in pipelines.ORDERS.items():
         yield Launch(f"pipeline-batched-{name}", pipelines.batched, batched, {"order": order})
+
+
+def of_products_by_hand(blocks: int) -> Iterator[Launch]:
+    """The kernels of tests/kernels_by_hand.py: rings that wrap, of which not all stages are used alike."""
+    kernels, f = kernels_by_hand, functools.partial(nothing, dtype=f32)
+
+    def product(m: int, n: int, k: int) -> Callable[[], tuple[Any, ...]]:
+        return lambda: (normal(m, k), normal(n, k, seed=1), f(m, n))
+
+    for stages in (2, 3, 4):
+        yield Launch(f"hand-ring-{stages}", kernels.ring, product(70, 40, 570), {"stages": stages})
+    x = 64 * 7 - 14, 64
+    yield Launch("hand-ring_to_ring", kernels.ring_to_ring, moved(x, x, dtype=f32))
+    for kernel, make in (
+        (kernels.ping_pong, product(128 * blocks + 70, 60, 100)),
+        (kernels.stored_in_slices, product(64 * blocks + 6, 60, 130)),
+        (kernels.depth_split_in_a_block, product(64 * blocks + 6, 60, 330)),
+    ):
+        yield Launch(f"hand-{kernel.parameters.name}", kernel, make)
+
+
+def in_order(blocks: int) -> Iterator[Launch]:
+    """The kernels of tests/kernels_in_order.py."""
+    kernels, f = kernels_in_order, functools.partial(nothing, dtype=f32)
+
+    def flags(count: int) -> Any:
+        return np.zeros(count, np.int32)
+
+    def split() -> tuple[Any, ...]:
+        return normal(70, 400), normal(60, 400, seed=1), f(70, 60), flags(2)
+
+    def neighbours() -> tuple[Any, ...]:
+        return normal(300, 60, dtype=f32), f(300, 60), flags(5 + 2), 3
+
+    def layers() -> tuple[Any, ...]:
+        rows = 64 * 2 * blocks - 14
+        weights = normal(64, 64, seed=1), normal(64, 64, seed=2)
+        return (normal(rows, 64), *weights, nothing(rows, 64), f(rows, 64), flags(2 * blocks))
+
+    def attention() -> tuple[Any, ...]:
+        return normal(70, 64), normal(300, 64, seed=1), normal(300, 64, seed=2), f(70, 64)
+
+    yield Launch("hand-split_depth", kernels.split_depth, split, {"parts": 2})
+    yield Launch("hand-sums_with_neighbours", kernels.sums_with_neighbours, neighbours)
+    yield Launch("hand-two_layers", kernels.two_layers, layers)
+    yield Launch("hand-scores_ahead", kernels.scores_ahead, attention)
+    yield Launch(
+        "hand-one_query", kernels.one_query, moved((64,), (37, 64), (37, 64), (64,), dtype=f32)
+    )

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pykittens.checker.costs import cost_tables
 from pykittens.checker.faults import caught_in
+from pykittens.checker.options import SCHEDULES, Options, check_kernel, check_options, words_of
 from pykittens.checker.proofs.launches import prove_aliasing
 from pykittens.checker.recorded import look_at
 from pykittens.checker.report.report import Report, Source, Table
 from pykittens.checker.runs import is_determined, run_schedules, scalars
-from pykittens.emulate.finding import Finding, Kind, Scope
+from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.emulate.timeline.recorder import Recorder
 from pykittens.emulate.timeline.spans import Timeline
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.nodes import Kernel
+from pykittens.ops.debug import shows
 from pykittens.runtime import nvrtc
 from pykittens.runtime.arguments import (
     Arguments,
@@ -34,52 +34,10 @@ from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
 from pykittens.types.dtypes import DType
 
-SCHEDULES = 20
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a check looks, and what the report says of itself.
-
-    schedules: how many are tried, those of the seeds 0, 1, …; seed: this one alone. ignore: kinds to leave out.
-    undefined: tensors that hold nothing before the launch. device: the GPU to reckon for, and arch: an architecture
-    other than its own. costs: whether to compile, and to say what the kernel takes and costs. command: the command
-    line that asked. caller: a line that is none of the user's, where it called.
-    """
-
-    schedules: int = SCHEDULES
-    seed: int | None = None
-    ignore: Collection[str] = ()
-    undefined: Collection[str] = ()
-    device: str = "H200"
-    costs: bool = True
-    command: str = ""
-    caller: Loc | None = None
-
-    def __post_init__(self) -> None:
-        kinds = [k.value for k in Kind]
-        for name in self.ignore:
-            if name not in kinds:
-                raise ArgumentError(
-                    f"check: there is no kind of finding `{name}` to ignore",
-                    help=f"the kinds are {', '.join(kinds)}",
-                )
-        if self.device not in DEVICES:
-            raise ArgumentError(
-                f"check: there is no device `{self.device}`",
-                help=f"the devices are {', '.join(DEVICES)}",
-            )
-        if self.schedules < 1:
-            raise ArgumentError(f"check: `schedules` must be 1 or more, not {self.schedules}")
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The schedules to try."""
-        return tuple(range(self.schedules)) if self.seed is None else (self.seed,)
-
 
 def check(
     kernel: KernelFunction,
+    /,
     *args: Any,
     schedules: int = SCHEDULES,
     seed: int | None = None,
@@ -87,27 +45,28 @@ def check(
     undefined: Collection[str] = (),
     device: str = "H200",
     costs: bool = True,
-    **constants: Any,
+    constants: Mapping[str, Any] | None = None,
+    **named: Any,
 ) -> Report:
     """What is wrong with a call of a kernel, and what it costs; found on copies of its arguments.
 
     Faults of the kernel and of its arguments are findings; none is raised. It runs in so many schedules, or in that of
     `seed` alone. `ignore` names kinds of findings to leave out; `undefined`, tensors that hold nothing before the
-    launch, as one of NaN does; `device` is the GPU to reckon for. Without `costs` it says what is wrong only.
+    launch, as one of NaN does; `device` is the GPU to reckon for. Without `costs` it says what is wrong only. What the
+    kernel takes by a name that is one of these words is given in `constants`: `constants={"seed": 3}`.
     """
-    options = Options(schedules, seed, ignore, undefined, device, costs=costs)
-    return examine(kernel, args, constants, options)
+    options = Options(schedules, seed, words_of(ignore), words_of(undefined), device, costs=costs)
+    if twice := [name for name in constants or {} if name in named]:
+        raise ArgumentError(f"check: `{twice[0]}` is given twice, once of them in `constants`")
+    check_options(kernel, options)
+    return examine(kernel, args, {**named, **(constants or {})}, options)
 
 
 def examine(
     kernel: KernelFunction, args: tuple[Any, ...], constants: Mapping[str, Any], options: Options
 ) -> Report:
     """The report on one call."""
-    if not isinstance(kernel, KernelFunction):
-        raise ArgumentError(
-            f"check: `kernel` must be a kernel, not {type(kernel).__name__}",
-            help="a kernel is a function marked @pk.kernel",
-        )
+    check_kernel(kernel)
     found: list[Finding] = []
     known = _Known()
     arguments: Arguments | None = None
@@ -138,12 +97,16 @@ def examine(
 
 @dataclass
 class _Known:
-    """What has been found out of a call that is not refused. every_schedule: what is said holds for all of them."""
+    """What has been found out of a call that is not refused.
+
+    every_schedule: what is said holds for all of them. stopped: in each a fault ended the run.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     proved: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     every_schedule: bool = False
+    stopped: bool = False
     tables: tuple[Table, ...] = ()
     timeline: Timeline | None = None
 
@@ -185,13 +148,17 @@ def _run(
 ) -> None:
     """Run the schedules."""
     recorder = Recorder(recorded.name) if options.costs else None
-    # What a kernel prints, it would print once a schedule.
-    with contextlib.redirect_stdout(io.StringIO()):
+    # What a kernel prints, it would print once a schedule. Other threads go on printing.
+    before = shows.set(False)
+    try:
         ran = run_schedules(
             kernel, arguments, options.seeds, undefined=options.undefined, watch=recorder
         )
+    finally:
+        shows.reset(before)
     known.seeds = options.seeds
     known.every_schedule = is_determined(recorded) and not any(f.scope is Scope.TRIED for f in ran)
+    known.stopped = any(_stops(f) and f.schedules == len(options.seeds) for f in ran)
     known.findings += [f for f in ran if not _is_proved(f, known.findings)]
     known.timeline = recorder.timeline() if recorder is not None else None
 
@@ -238,12 +205,12 @@ def _array(array: Array) -> str:
     told = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
     packed = 1
     for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
-        if extent > 1 and stride != packed:
+        if extent > 1 and stride != packed and 0 not in array.shape:
             told += f", strides {array.strides}"
             break
         packed *= extent
-    if array.address % 16:
-        told += f", {array.address % 16} bytes behind a multiple of 16"
+    if past := array.address % 16:
+        told += f", {past} byte{'s' * (past > 1)} behind a multiple of 16"
     return told
 
 
@@ -252,6 +219,12 @@ def _constants(arguments: Arguments) -> dict[str, str]:
         name: str(value) if isinstance(value, DType) else getattr(value, "__name__", repr(value))
         for name, value in arguments.constants.items()
     }
+
+
+def _stops(finding: Finding) -> bool:
+    """Whether a run ends at a fault."""
+    wild = finding.kind is Kind.OUT_OF_RANGE and finding.level is Level.ERROR
+    return wild or finding.kind in (Kind.DEADLOCK, Kind.FAULT)
 
 
 def _holds(known: _Known, has_findings: bool) -> str:
@@ -265,6 +238,9 @@ def _holds(known: _Known, has_findings: bool) -> str:
         if len(seeds) == 1
         else f"the {len(seeds)} schedules tried, seeds {seeds[0]} to {seeds[-1]}"
     )
+    if known.stopped:
+        each = "" if len(seeds) == 1 else "each of "
+        return f"{each}{tried}, ended at a fault; what would come behind it has not been seen"
     if known.every_schedule:
         return (
             f"{nothing} was found in {tried}; the order of accesses is the same in every schedule with these "

@@ -94,9 +94,10 @@ def traffic_table(found: Traffic) -> Table:
     """What a launch asks of L2, and what comes from and goes to memory, by tensor and altogether."""
     rows = [Row((name, *_moved(moved))) for name, moved in found.tensors.items()]
     rows.append(Row(("all", *_moved(found.total))))
+    blocks = f"{found.blocks} block{'s' * (found.blocks != 1)}"
     note = (
-        f"{found.device}: {found.blocks} blocks at once, L2 of {_bytes(found.device.l2_bytes)} in one piece, least "
-        f"recently used out first; memory needs at least {found.hbm_seconds * 1e6:.1f} us"
+        f"{found.device}: {blocks} at once, L2 of {_bytes(found.device.l2_bytes)} in one piece, least "
+        f"recently used out first; memory needs at least {_time(found.hbm_seconds)}"
     )
     if found.guesses:
         note += "; it rests on values in memory: " + ", ".join(
@@ -127,7 +128,7 @@ def _is_index(array: Array) -> bool:
 def _moved(moved: Moved) -> tuple[str, ...]:
     return (
         _bytes(moved.asked_bytes),
-        f"{100 * moved.hit_rate:.0f}%",
+        f"{100 * moved.hit_rate:.0f}%" if moved.asked_read else "",
         _bytes(moved.hbm_read),
         _bytes(moved.hbm_written),
         _bytes(moved.least_bytes),
@@ -140,6 +141,11 @@ def _bytes(count: float) -> str:
     while count >= 10_000 and power < len(_UNITS) - 1:
         count, power = count / 1000, power + 1
     return f"{count:.4g} {_UNITS[power]}"
+
+
+def _time(seconds: float) -> str:
+    """A time in the unit in which it has up to four digits before the point."""
+    return f"{seconds * 1e6:.1f} us" if seconds >= 1e-6 else f"{seconds * 1e9:.0f} ns"
 
 
 def _ideal(count: int, assumed: bool) -> str:

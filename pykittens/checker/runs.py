@@ -14,7 +14,7 @@ from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
 from pykittens.emulate.memory import Array
 from pykittens.emulate.races.detector import Races
 from pykittens.emulate.watch import Watcher, Watchers
-from pykittens.ir.nodes import Call, Kernel, Node, waits_for_flags, walk, written
+from pykittens.ir.nodes import Call, Kernel, Node, While, waits_for_flags, walk, written
 from pykittens.ir.values import Global, TileRef
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
@@ -50,7 +50,8 @@ def run_schedules(
         if faults:
             races.stuck()
         mine = [dataclasses.replace(f, seed=seed) for f in races.found.values()] + faults
-        if not any(f.level is Level.ERROR for f in mine):
+        # Beside other faults a difference is a consequence; of what depends on the schedule it shows the extent.
+        if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
             if first is None:
                 first = seed, tensors
             else:
@@ -67,12 +68,21 @@ def scalars(arguments: Arguments) -> dict[str, int | bool | np.float32]:
 
 
 def is_determined(kernel: Kernel) -> bool:
-    """Whether what the groups wait for does not depend on the schedule: stages, semaphores and turns, no flags.
+    """Whether what the groups wait for does not depend on the schedule: stages, semaphores and turns.
 
-    Then one schedule shows the order of all accesses, as long as no arrival may count for a phase that it is not
-    meant for, which is a finding of its own.
+    Flags do, and so do `while` loops where a tensor that is read is written, too. Else one schedule shows the order of
+    all accesses, as long as no arrival may count for a phase that it is not meant for, which is a finding of its own.
     """
-    return not waits_for_flags(kernel)
+    nodes = list(walk(kernel.body))
+    changing = any(
+        _names(node.args[operand], name)
+        for name in written(kernel)
+        for node in nodes
+        if isinstance(node, Call)
+        for operand in node.op.effects.reads
+    )
+    spins = changing and any(isinstance(node, While) for node in nodes)
+    return not spins and not waits_for_flags(kernel)
 
 
 def _differences(
@@ -124,15 +134,30 @@ def _sums(kernel: Kernel, name: str) -> bool:
     return any(call.args.get("op") is not None for call in _writers(kernel, name))
 
 
+# Where nothing orders an access, it may also find memory unwritten.
+_UNORDERED = (
+    Kind.UNLANDED_COPY,
+    Kind.OVERWRITTEN_IN_USE,
+    Kind.RACE,
+    Kind.BLOCK_CONFLICT,
+)
+
+
 def _without_doubles(findings: list[Finding]) -> list[Finding]:
-    """A sum whose terms come in any order is told at its stores; that its results differ says no more."""
+    """The findings without those that only follow from another on the same line.
+
+    A sum whose terms come in any order is told at its stores; that its results differ says no more. A line that reads
+    what nothing has ordered before it is told so; that it may come before the first write says no more.
+    """
     sums = {
         s.loc for f in findings if f.kind is Kind.SCHEDULE_DEPENDENT and f.missing for s in f.steps
     }
-    return [
-        f
-        for f in findings
-        if f.kind is not Kind.SCHEDULE_DEPENDENT
-        or f.missing
-        or not any(s.loc in sums for s in f.steps)
-    ]
+    unordered = {s.loc for f in findings if f.kind in _UNORDERED for s in f.steps}
+
+    def follows(f: Finding) -> bool:
+        if f.kind is Kind.SCHEDULE_DEPENDENT:
+            return not f.missing and any(s.loc in sums for s in f.steps)
+        reads = f.kind is Kind.UNWRITTEN_MEMORY and bool(f.missing)
+        return reads and any(s.loc in unordered for s in f.steps)
+
+    return [f for f in findings if not follows(f)]

@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(fault, file=sys.stderr)
         # `check` keeps 1 for what it finds in a kernel.
         return int(getattr(parsed, "code_of_faults", 1))
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130  # as shells have it
     except BrokenPipeError:  # `pykittens show sass … | head`: the reader has what it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

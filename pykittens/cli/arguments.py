@@ -161,8 +161,8 @@ def argument(name: str, text: str, fill: Fill = zeros) -> Any:
             raise ArgumentError(
                 f"--arg {name}: there is no dtype `{dtype}`", help=f"there are {', '.join(DTYPES)}"
             )
-        shape = tuple(int(e) for e in extents)
         try:
+            shape = tuple(int(e) for e in extents)
             if match[3] is None:
                 return fill(name, shape, DTYPES[dtype])
             return np.full(shape, _number(name, match[3]), DTYPES[dtype].numpy)

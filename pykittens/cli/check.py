@@ -7,12 +7,13 @@ import contextlib
 import runpy
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pykittens.checker.calls import checked_calls
-from pykittens.checker.check import SCHEDULES, Options, examine
+from pykittens.checker.check import examine
+from pykittens.checker.options import SCHEDULES, Options
 from pykittens.checker.report import data, page, terminal
 from pykittens.checker.report.report import FORMATS, Report
 from pykittens.cli import arguments, screen
@@ -91,6 +92,7 @@ def run(parsed: argparse.Namespace) -> int:
             stopped = _own_calls(parsed, reports)
     if not reports:
         raise stopped or _no_call(parsed)
+    _check_undefined(parsed.undefined, reports)
     _put_out(reports, form, parsed.output)
     fail_on = None if parsed.fail_on == "never" else Level(parsed.fail_on)
     if any(r.fails(fail_on) for r in reports):
@@ -102,10 +104,9 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number of 1 or more")
+    return int(text)
 
 
 # -- what is checked -------------------------------------------------------------------------------
@@ -158,6 +159,17 @@ def _as_a_script(path: Path) -> Iterator[None]:
         sys.argv, sys.path[:] = words, folders
 
 
+def _check_undefined(names: Sequence[str], reports: Sequence[Report]) -> None:
+    """Refuse a tensor that no call has; a call that is refused may have any."""
+    for name in names:
+        if all(r.arguments and name not in r.arguments for r in reports):
+            raise ArgumentError(
+                f"--undefined {name}: no kernel that was checked takes such an argument",
+                loc=None,
+                help=f"there are {', '.join(dict.fromkeys(n for r in reports for n in r.arguments))}",
+            )
+
+
 def _no_call(parsed: argparse.Namespace) -> ArgumentError:
     file, name = arguments.file_and_kernel(parsed.file, parsed.kernel)
     return ArgumentError(
@@ -174,7 +186,7 @@ def _clear_flags(request: arguments.Request) -> None:
         recorded = kernel.record(
             check_arguments(kernel.parameters, request.args, request.constants)
         )
-    except KernelError:
+    except Exception:
         return  # which the check tells
     by_name = dict(zip(kernel.parameters.positional, request.args, strict=True))
     for node in walk(recorded.body):
@@ -211,7 +223,14 @@ def _format(parsed: argparse.Namespace) -> str:
     if parsed.format is not None:
         return str(parsed.format)
     name = parsed.output or ""
-    return next((form for form, ending in FORMATS.items() if name.endswith(ending)), "text")
+    form = next((form for form, ending in FORMATS.items() if name.endswith(ending)), None)
+    if form is None and Path(name).suffix:
+        raise ArgumentError(
+            f"no format of a report ends as {name} does",
+            loc=None,
+            help=f"let the name end in {', '.join(FORMATS.values())}, or say --format",
+        )
+    return form or "text"
 
 
 def _put_out(reports: list[Report], form: str, output: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +86,7 @@ class Ring:
         watch: Watcher = NOBODY,
     ) -> None:
         self.pipeline, self.memory, self.watch, self.block = pipeline, memory, watch, block
+        self.taken_over = False
         stages, name = range(pipeline.stages), pipeline.name
         self.stages = [self._tiles(stage) for stage in stages]
         self.full = [
@@ -137,6 +138,12 @@ class Ring:
         """The tiles of the stage of the `turn`-th fill or drain."""
         return self.stages[turn % self.pipeline.stages]
 
+    def take_over(self, rings: Iterable[Ring]) -> None:
+        """It is filled: what it holds is its own, and no longer that of those whose memory it has, too."""
+        for ring in rings:
+            if ring.memory is self.memory:
+                ring.taken_over = ring is not self
+
     def release(self, turn: int) -> None:
         """One drainer gives the stage of the `turn`-th drain back; after the last it holds poison."""
         index = turn % self.pipeline.stages
@@ -145,6 +152,8 @@ class Ring:
         if self.empty[index].phases > laps:
             tiles = list(self.stages[index].values())
             self.watch.empties(tiles)
+            if self.taken_over:
+                return
             for tile, type_ in zip(tiles, self.pipeline.tiles.values(), strict=True):
                 tile.array.fill(poison(type_.dtype))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from pykittens.errors import Loc
+
+_QUOTED, _INDEX = re.compile(r"`([^`]*)`"), re.compile(r"\[[^\]]*\]")
 
 
 class Kind(Enum):
@@ -52,6 +55,19 @@ MEANINGS = {
     Kind.RESOURCES: "more shared memory, registers, threads or blocks than the hardware has",
     Kind.ALIASING: "an output shares memory with another argument in a way the kernel does not allow",
     Kind.FAULT: "the kernel or the call is refused for another reason",
+}
+
+
+# Those that a line may show of several tensors or tiles, each of which is told.
+_OF_MEMORY = {
+    Kind.UNLANDED_COPY,
+    Kind.OVERWRITTEN_IN_USE,
+    Kind.RACE,
+    Kind.MISSING_FENCE,
+    Kind.UNWRITTEN_MEMORY,
+    Kind.OUT_OF_RANGE,
+    Kind.BLOCK_CONFLICT,
+    Kind.SCHEDULE_DEPENDENT,
 }
 
 
@@ -105,4 +121,11 @@ class Finding:
     def key(self) -> tuple[object, ...]:
         """Equal for what is one finding in several schedules, blocks or groups."""
         places = tuple(str(s.loc) for s in self.steps)
-        return (self.kind, self.level, places or self.message)
+        about = self._memory if self.kind in _OF_MEMORY else ""
+        return (self.kind, self.level, places, about if places else self.message)
+
+    @property
+    def _memory(self) -> str:
+        """What the message is about, the name that it quotes first, without an index."""
+        quoted = _QUOTED.search(self.message)
+        return _INDEX.sub("", quoted[1]) if quoted else ""

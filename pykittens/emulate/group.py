@@ -13,6 +13,7 @@ from pykittens.emulate.memory import GlobalTile, poison
 from pykittens.emulate.waiting import (
     Engines,
     InFlight,
+    Passes,
     Wait,
     faults_at,
     wait_for_engines,
@@ -155,10 +156,14 @@ class Group:
 
     def loop_while(self, node: While) -> Iterator[Wait]:
         self._carry(node.carried, [c.init for c in node.carried], head=True)
+        asked = [r for n in node.test.nodes if isinstance(n, Call) for r in n.results]
+        passes = Passes(node.loc)
         while True:
             yield from self.run(node.test)
             if not self.value(node.condition):
                 break
+            if passes.are_alike([self.raw(v) for v in (*asked, *(c.param for c in node.carried))]):
+                yield wait_for_engines(node.loc)
             yield from self.run(node.body)
             self._carry(node.carried, [c.next for c in node.carried], head=True)
         self._carry(node.carried, [c.param for c in node.carried], head=False)
@@ -194,6 +199,7 @@ class Group:
         self.turns[node.pipeline, node.side] = turn + 1
         if node.side == "fill":
             self.filling[node] = turn
+            ring.take_over(self.block.rings.values())
             if node.pipeline.reuse is not None:
                 self.watch.meets(self)  # other warps may still read what was here
         regions = ring.tiles(turn)

@@ -24,7 +24,7 @@ from pykittens.ir.nodes import Block, Kernel, Node, Pipeline, Role, Tasks, waits
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 
-# Blocks that share the tasks of a persistent kernel here; a GPU has one or more a multiprocessor.
+# Blocks that usually share the tasks of a persistent kernel here; a GPU has one or more a multiprocessor.
 BLOCKS = 4
 
 
@@ -46,14 +46,14 @@ def run(
             known.update(zip(param.extents, tensors[param.name].shape, strict=True))
         else:
             known[param] = scalars[param.name]
+    schedule = Schedule(seed)
     dims = tuple(int(host_value(d, known)) for d in kernel.launch.dims) if kernel.launch else ()
     if isinstance(kernel.launch, Tasks):
         extents = task_extents(kernel.launch, dims, kernel.cluster)
-        clusters = min(prod(extents), BLOCKS)
+        clusters = schedule.block_count(prod(extents), BLOCKS)
     else:
         extents = dims
         clusters = prod(dims) // kernel.cluster
-    schedule = Schedule(seed)
     launch = Launch(kernel, tensors, extents, clusters, schedule, watch, without)
     order = schedule.block_order(clusters)
     # Blocks that wait for one another run at once, others a cluster at a time.

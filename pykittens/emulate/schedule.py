@@ -35,6 +35,15 @@ class Schedule:
             self.random.shuffle(order)
         return order
 
+    def block_count(self, tasks: int, usual: int) -> int:
+        """How many blocks share the tasks of a persistent kernel.
+
+        Tasks of one block are in order, so two that conflict show only where they are in different blocks.
+        """
+        if self.seed > 1:
+            usual = self.random.choice((1, usual, usual + 1, 2 * usual + 1, 4 * usual))
+        return min(tasks, usual)
+
     def at_once(self) -> bool:
         """Whether an engine does at once what it is asked for."""
         return self.landing == "early" or (

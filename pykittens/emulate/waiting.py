@@ -12,9 +12,11 @@ import numpy as np
 from pykittens.emulate.memory import Array, poison
 from pykittens.emulate.regions import SharedRegion
 from pykittens.emulate.schedule import Schedule
-from pykittens.errors import KernelError, LanguageError, Loc
+from pykittens.errors import DeadlockError, KernelError, LanguageError, Loc
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, Value
+
+MOST_ALIKE = 1000  # passes of a loop, all others having gone as far as they can
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,31 @@ def wait_of_call(call: Call, args: dict[str, Any]) -> Wait:
             return missing(**args)
 
     return Wait(lambda: ask() is None, lambda: f"at {call.loc} for {ask()}", call.loc)
+
+
+class Passes:
+    """The passes of a `while` loop of a group, whose condition may be one that only others can end."""
+
+    def __init__(self, loc: Loc | None) -> None:
+        self.loc = loc
+        self.before: list[bytes] | None = None
+        self.alike = 0
+
+    def are_alike(self, values: list[Any]) -> bool:
+        """Whether this pass finds the values of the one before; raise after so many that no one can change them."""
+        if any(isinstance(v, InFlight) for v in values):
+            return False
+        found = [np.asarray(v).tobytes() for v in values]
+        self.alike = self.alike + 1 if found == self.before else 0
+        self.before = found
+        if self.alike > MOST_ALIKE:
+            raise DeadlockError(
+                f"deadlock: a loop goes round for ever, as {MOST_ALIKE} passes found the same values",
+                loc=self.loc,
+                help="an ordinary load need not see what others store, and they need not run at the same time: wait "
+                "for a flag with pk.wait, for a semaphore with its .wait",
+            )
+        return self.alike > 0
 
 
 class InFlight:

@@ -7,6 +7,7 @@ has them, truths as 0 and 1.
 from __future__ import annotations
 
 import string
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from pykittens.ir.values import RegTile, RegVector, Scalar, describe
 from pykittens.ops.core import op
 from pykittens.ops.map import check_registers, together
 from pykittens.types.dtypes import bool_
+
+# Whether pk.print shows lines here: who runs a kernel many times over has them shown at most once.
+shows: ContextVar[bool] = ContextVar("shows", default=True)
 
 
 @op(effects=Effects(shows=True))
@@ -69,6 +73,8 @@ def spread_values(values: Any) -> dict[str, Any]:
 
 @print_.numpy
 def _print_numpy(format: str, values: Any) -> None:
+    if not shows.get():
+        return
     texts = pieces(format)
     shape = np.broadcast_shapes(*(np.shape(v) for v in values))
     spread = [np.broadcast_to(np.asarray(v), shape) for v in values]

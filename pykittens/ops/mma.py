@@ -19,6 +19,7 @@ Source: PTX ISA, "wgmma.mma_async" and "mma".
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -168,13 +169,23 @@ def _result_type(rows: int, cols: int, dtype: DType, acc: Any) -> RT:
 
 def _product_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
     a, b = (_operand(args[name]) for name in ("a", "b"))
-    product = (a.T if a_is_transposed(op) else a) @ (b.T if b_is_transposed(op) else b)
+    product = _times(a.T if a_is_transposed(op) else a, b.T if b_is_transposed(op) else b)
     if a.dtype == np.float64:  # integers, exact in it; sums wrap as those of the hardware
         product = product.astype(np.int64).astype(np.int32)
     acc = args["acc"]
     if acc is None:
         return product
     return converted(acc.astype(product.dtype, copy=False) + product, OF_NUMPY[acc.dtype])
+
+
+ON_ONE_THREAD = 2**18  # products of so many multiplications OpenBLAS does without its threads
+
+
+def _times(a: Any, b: Any) -> Any:
+    """a @ b, in so many slices of a that threads, which cost more than a tile where cores are busy, are not called."""
+    (m, k), n = a.shape, b.shape[1]
+    rows = math.gcd(m, 1 << max(0, (ON_ONE_THREAD // (n * k)).bit_length() - 1))
+    return a @ b if rows == m else (a.reshape(m // rows, rows, k) @ b).reshape(m, n)
 
 
 def _operand(given: Any) -> Any:

@@ -134,7 +134,10 @@ class _Picture:
 
     def told(self, span: Span) -> str:
         """What is shown of a span under the mouse."""
-        unit, cycles = self.timeline.unit, span.end - span.start
+        cycles = span.end - span.start
+        unit: str = self.timeline.unit
+        if cycles == 1 and unit == "cycles":
+            unit = "cycle"
         lines = [
             f"{span.track.name}: {span.name}",
             f"{span.start:,} to {span.end:,}, {cycles:,} {unit}; {span.activity.value}",
@@ -168,7 +171,11 @@ class _Picture:
             x += room
         lines = ["An arrow leads from what ended a wait to the end of the wait."]
         if hidden:
-            lines.append(f"{hidden} spans are thinner than a pixel and stand beside others.")
+            lines.append(
+                f"{hidden} spans are thinner than a pixel and stand beside others."
+                if hidden > 1
+                else "1 span is thinner than a pixel and stands beside others."
+            )
         self.drawing.notes(MARGIN, y + 24, lines)
 
 

@@ -244,7 +244,11 @@ def test_a_terminal_gets_colours_and_drawn_tables(
         (["{file}:right", "--arg", "x=f32[64,64]"], "`y` is missing"),
         (["{calm}:chained"], "calls no kernel `chained` when it is run"),
         (["{file}", "--constant", "phases=2"], "--constant stands beside --arg"),
-        (["{file}", "--schedules", "0"], "0 is not 1 or more"),
+        (["{file}", "--schedules", "0"], "0 is no whole number of 1 or more"),
+        (["{file}", "--schedules", "many"], "many is no whole number of 1 or more"),
+        (["{file}:stuck", "--arg", "x=f32[6 4,64]"], "invalid literal"),
+        (["{file}:stuck", "--arg", "x=f32[64,64]", "--undefined", "z"], "takes such an argument"),
+        (["{file}:stuck", "--arg", "x=f32[64,64]", "-o", "r.pdf"], "no format of a report ends as"),
         (["{file}", "--fail-on", "often"], "invalid choice"),
         (["{file}:stuck", "--arg", "x=f32[64,64]", "-o", "/nowhere/r.html"], "cannot be written"),
     ],
@@ -256,6 +260,30 @@ def test_a_wrong_command_is_a_sentence_and_exit_code_2(
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{}['none']", "error[fault]: KeyError: 'none'"),
+        ("1 / 0", "error[fault]: ZeroDivisionError"),
+    ],
+)
+def test_an_exception_of_the_kernels_own_is_a_finding(
+    check, tmp_path: Path, line: str, told: str
+) -> None:
+    text = f"import pykittens as pk\n\n@pk.kernel\ndef odd(x):\n    pk.grid(1)\n    {line}\n"
+    (tmp_path / "odd.py").write_text(text)
+    code, out, err = check(str(tmp_path / "odd.py"), "--arg", "x=f32[64,64]")
+    assert code == 1
+    assert told in out
+    assert "Traceback" not in err
+
+
+def test_a_check_that_is_interrupted_says_so(check, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("raise KeyboardInterrupt\n")
+    code, out, err = check(str(tmp_path / "slow.py"))
+    assert (code, out, err) == (130, "", "stopped\n")
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,38 @@ def test_a_stage_that_nobody_drains_is_told():
     x = np.zeros((48, 16), ml_dtypes.bfloat16)
     with pytest.raises(pk.KernelError, match="`ring` was filled 3 times and drained 1 times"):
         wasteful(x, np.zeros_like(x))
+
+
+@pk.kernel
+def polls(y, flag):
+    (block,) = pk.grid(2)
+    if block == 0:
+        found = pk.load(flag[0])
+        while found < 1:
+            found = pk.load(flag[0])
+        pk.store(y[0], found)
+    else:
+        pk.signal(flag[0], 1)
+
+
+@pk.kernel
+def halves(y):
+    pk.grid(1)
+    pk.store(y[0], 2**20)
+    while pk.load(y[0]) > 1:
+        pk.sync()
+        half = pk.load(y[0]) // 2
+        pk.sync()
+        pk.store(y[0], half)
+        pk.sync()
+
+
+def test_a_loop_that_only_another_block_can_end_is_a_deadlock():
+    with pytest.raises(DeadlockError, match="goes round for ever"):
+        polls(np.zeros(1, np.int32), np.zeros(1, np.int32))
+
+
+def test_a_loop_that_changes_what_it_reads_ends():
+    y = np.zeros(1, np.int32)
+    halves(y)
+    assert y[0] == 1

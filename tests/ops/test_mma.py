@@ -7,6 +7,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f16, f32
+from pykittens.ops import mma
 from tests import tolerance
 from tests.ops.kernels import BF16, F16, F32, normal, poisoned
 from tests.refusals import refused
@@ -94,3 +95,12 @@ def test_operands_that_do_not_fit_are_refused(make, message):
 
     with refused(message):
         kernel(np.ones((64, 64), BF16), np.ones((64, 64), F16))
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(64, 64, 64), (192, 64, 256), (64, 512, 128), (48, 200, 80)]
+)
+def test_a_product_in_slices_is_the_product(m, k, n):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 10, (m, k)), rng.integers(-9, 10, (k, n))
+    assert np.array_equal(mma._times(a.astype(np.float32), b.astype(np.float32)), a @ b)

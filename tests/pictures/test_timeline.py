@@ -64,9 +64,10 @@ def test_a_run_of_twelve_tracks_and_three_hundred_spans_shows_all_that_is_wider_
     shown = {tuple(text.splitlines()[:2]) for _, text in bars(draw(timeline).svg())}
     for span in timeline.spans:
         length = span.end - span.start
+        unit = "cycle" if length == 1 else "cycles"
         lines = (
             f"{span.track.name}: {span.name}",
-            f"{span.start:,} to {span.end:,}, {length:,} cycles; {span.activity.value}",
+            f"{span.start:,} to {span.end:,}, {length:,} {unit}; {span.activity.value}",
         )
         assert lines in shown or length * 1080 < timeline.end, lines
 
@@ -162,6 +163,15 @@ def test_spans_too_thin_to_see_are_counted():
     hidden = len(spans) - len(bars(svg))
     assert hidden > 0
     assert f"{hidden} spans are thinner than a pixel and stand beside others." in svg
+
+
+def test_one_span_and_one_cycle_are_told_as_one():
+    track = Track("block 0", "block", TrackKind.GROUP)
+    spans = Span(track, "first", 0, 1), Span(track, "second", 1, 2), Span(track, "last", 2, 100_000)
+    svg = draw(Timeline("ticks", "by hand", "cycles", (track,), spans)).svg()
+    assert "1 span is thinner than a pixel and stands beside others." in svg
+    assert "0 to 1, 1 cycle; " in svg
+    assert "2 to 100,000, 99,998 cycles; " in svg
 
 
 @pytest.mark.parametrize(

@@ -218,3 +218,30 @@ def own_part_counted_among_the_others(x, parts, y, count, *, broken: bool):
         for i in pk.range(x.rows):
             total = total + pk.load(parts[i], cols=64)
         pk.store(y, total)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(ready[0], 1)",
+    "pk.wait(ready[0], 1)",
+    arguments=lambda rng: (
+        whole(rng, (64, 64), f32),
+        empty((64, 64), f32),
+        empty((64, 64), f32),
+        np.zeros(1, np.int32),
+    ),
+    expected=lambda x, between, y, ready: {"y": 2 * x},
+)
+@pk.kernel
+def flag_stored_like_data(x, between, y, ready, *, broken: bool):
+    """Broken: a flag is set by an ordinary store, which may be seen before what was stored ahead of it."""
+    (block,) = pk.grid(2)
+    if block == 0:
+        pk.wait(ready[0], 1)
+        pk.store(y[0], pk.load(between[0], rows=64, cols=64))
+    else:
+        pk.store(between[0], pk.load(x[0], rows=64, cols=64) * 2)
+        if broken:
+            pk.store(ready[0], 1)
+        else:
+            pk.signal(ready[0], 1)

@@ -162,3 +162,33 @@ def expected_under_a_condition(x, bias, y, *, broken):
             full[i % 2].wait(i // 2)
             pk.store(y[row, i], pk.load(tiles[i % 2]) + pk.load(added))
             empty[i % 2].arrive()
+
+
+@planted(
+    Kind.BYTE_COUNT,
+    "full.expect(64 * 4 * pk.minimum(128, x.cols - 128 * i))",
+    "pk.load_async(tile, x[0, i], signal=full)",
+    arguments=lambda rng: (whole(rng, (64, 320), f32), empty((64, 320), f32)),
+    expected=lambda x, y: {"y": 2 * x},
+    also=(Kind.DEADLOCK,),
+)
+@pk.kernel
+def bytes_inside_the_tensor(x, y, *, broken: bool):
+    """Broken: of the last tile the bytes inside the tensor are expected, and the copy fills up all of it."""
+    tile, full, free = pk.shared(pk.st(f32, 64, 128)), pk.semaphore(1), pk.semaphore(1)
+    pk.grid(1)
+    steps = pk.cdiv(x.cols, 128)
+    with pk.producer():
+        for i in pk.range(steps):
+            free.wait(i + 1)
+            if broken:
+                full.expect(64 * 4 * pk.minimum(128, x.cols - 128 * i))
+            else:
+                full.expect(tile)
+            pk.load_async(tile, x[0, i], signal=full)
+    with pk.warpgroups(1):
+        for i in pk.range(steps):
+            full.wait(i)
+            t = pk.load(tile)
+            free.arrive()
+            pk.store(y[0, i], t + t)

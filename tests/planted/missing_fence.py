@@ -153,3 +153,31 @@ def fence_before_the_weights(S, V, O, *, broken: bool):
         pk.mma_wait()
         pk.sync()
     pk.store(O[0], o)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(between[0], pk.load(x[i], rows=64, cols=64) + 1)",
+    "pk.load_async(tile, between[0], signal=full)",
+    arguments=lambda rng: (
+        whole(rng, (192, 64), f32),
+        empty((64, 64), f32),
+        empty((192, 64), f32),
+    ),
+    expected=lambda x, between, y: {"y": x + 1},
+)
+@pk.kernel
+def tensor_brought_back_without_a_fence(x, between, y, *, broken: bool):
+    """Broken: what lanes stored to a tensor is brought back by the copy engine, with a sync alone between."""
+    tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
+    pk.grid(1)
+    for i in pk.range(pk.cdiv(x.rows, 64)):
+        pk.store(between[0], pk.load(x[i], rows=64, cols=64) + 1)
+        if not broken:
+            pk.fence_async()
+        pk.sync()
+        full.expect(tile)
+        pk.load_async(tile, between[0], signal=full)
+        full.wait(i)
+        pk.store(y[i], pk.load(tile))
+        pk.sync()

@@ -307,3 +307,33 @@ def weights_over_those_in_use(S, V, O, *, broken: bool):
         o = pk.mma_AB(p, v, o, managed=False)
     pk.mma_wait()
     pk.store(O[0], o)
+
+
+@planted(
+    Kind.OVERWRITTEN_IN_USE,
+    "acc = pk.mma_ABt(s.a.tiles(64, 64)[group], s.b)",
+    "pk.store(t.tiles(64, 64)[group], acc)",
+    arguments=lambda rng: (
+        whole(rng, (128, 64), bf16),
+        whole(rng, (64, 64), bf16),
+        empty((128, 64), f32),
+    ),
+    expected=lambda A, B, C: {"C": product(A, B.T)},
+    also=(Kind.RACE,),
+)
+@pk.kernel
+def output_over_the_operand_of_both(A, B, C, *, broken: bool):
+    """Broken: the output takes over the operands when one group has its product, and B is still read by the other."""
+    inputs = pk.pipeline(1, a=pk.st(bf16, 128, 64), b=pk.st(bf16, 64, 64))
+    outputs = pk.pipeline(1, pk.st(f32, 128, 64), reuse=inputs if broken else None)
+    pk.grid(1)
+    with pk.producer(), inputs.fill() as s:
+        pk.load_async(s.a, A)
+        pk.load_async(s.b, B)
+    with pk.consumers(2) as group:
+        with inputs.drain() as s:
+            acc = pk.mma_ABt(s.a.tiles(64, 64)[group], s.b)
+        with outputs.fill() as t:
+            pk.store(t.tiles(64, 64)[group], acc)
+    with pk.storer(), outputs.drain() as t:
+        pk.store_async(C, t)

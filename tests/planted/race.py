@@ -261,3 +261,32 @@ def output_over_the_next_inputs(x, y, *, broken: bool):
         for (row,) in tasks:
             with outputs.drain() as t:
                 pk.store_async(y[row], t)
+
+
+@planted(
+    Kind.RACE,
+    "seen = pk.load(total)",
+    "pk.store(total, seen + pk.load(x[group], rows=64, cols=64))",
+    arguments=lambda rng: (whole(rng, (128, 64), f32), empty((64, 64), f32)),
+    expected=lambda x, y: {"y": x[:64] + x[64:]},
+)
+@pk.kernel
+def turns_for_the_read_alone(x, y, *, broken: bool):
+    """Broken: the groups read the sum in turns, and store it when they have handed the turn on."""
+    total, zero, done = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(2)
+    pk.grid(1)
+    with pk.consumers(2) as group:
+        zero.wait(0)
+        if broken:
+            with pk.in_turn():
+                seen = pk.load(total)
+            pk.store(total, seen + pk.load(x[group], rows=64, cols=64))
+        else:
+            with pk.in_turn():
+                pk.store(total, pk.load(total) + pk.load(x[group], rows=64, cols=64))
+        done.arrive()
+    with pk.warpgroups(1):
+        pk.store(total, pk.zeros(f32, 64, 64))
+        zero.arrive()
+        done.wait(0)
+        pk.store(y, pk.load(total))

@@ -10,7 +10,7 @@ import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.emulate.finding import Kind, Level
 from tests import tolerance
-from tests.planted.core import Array, empty, planted, product
+from tests.planted.core import Array, empty, planted, product, whole
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -126,3 +126,24 @@ def query_gradient_of_all_keys(dS, K, dQ, turn, *, broken: bool):
         pk.store_async(dQ[i], tile, op="add")
         pk.store_wait()
         pk.signal(turn[i], block + 1)
+
+
+@planted(
+    Kind.SCHEDULE_DEPENDENT,
+    'pk.signal(done[0], 1, op="add")',
+    "count = pk.load(done[0])",
+    arguments=lambda rng: (
+        whole(rng, (256, 64), f32),
+        empty((256, 64), f32),
+        np.zeros(1, np.int32),
+    ),
+    expected=lambda x, y, done: {"y": 4 * x},
+)
+@pk.kernel
+def count_read_while_it_grows(x, y, done, *, broken: bool):
+    """Broken: each block scales its rows by how many blocks have come, of which it awaits one only."""
+    (row,) = pk.grid(4)
+    pk.signal(done[0], 1, op="add")
+    pk.wait(done[0], 1 if broken else 4)
+    count = pk.load(done[0])
+    pk.store(y[row], pk.load(x[row], rows=64, cols=64) * count.to(f32))

@@ -52,7 +52,9 @@ def resource_tables(
         tables.append(occupancy_table(held))
     if compiled is not None:
         tables.append(register_table(compiled.resources))
-    return (*tables, placed_table(kernel))
+    if (by_compiler := placed_table(kernel)).rows:
+        tables.append(by_compiler)
+    return tuple(tables)
 
 
 # -- shared memory ---------------------------------------------------------------------------------

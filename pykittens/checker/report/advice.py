@@ -20,5 +20,5 @@ ADVICE = {
     Kind.NAMED_BARRIER: "leave the hardware's barriers to the compiler, or take a number that it does not use",
     Kind.RESOURCES: "take smaller tiles, fewer stages or more groups",
     Kind.ALIASING: "pass a copy of one of the two arguments",
-    Kind.FAULT: "change the call or the line that is shown so that the first sentence no longer holds",
+    Kind.FAULT: "mend the line that is shown, or the call: the first sentence says what is wrong with it",
 }  # fmt: skip

@@ -74,7 +74,6 @@ def json_text(values: dict[str, Any]) -> str:
 
 
 def _finding(report: Report, finding: Finding) -> dict[str, Any]:
-    seed = finding.seed
     return {
         "kind": finding.kind.value,
         "level": finding.level.value,
@@ -85,8 +84,8 @@ def _finding(report: Report, finding: Finding) -> dict[str, Any]:
         "help": finding.help,
         "scope": finding.scope.name.lower(),
         "holds": scope(report, finding),
-        "seed": seed,
-        "replay": None if seed is None else report.replay(seed),
+        "seed": finding.seed,
+        "replay": report.replay(finding) or None,
         "seen_in": finding.schedules,
     }
 

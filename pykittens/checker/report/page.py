@@ -74,9 +74,8 @@ def _finding(report: Report, finding: Finding, name: str) -> Iterator[str]:
         yield f'<p class="missing"><b>missing</b> {escape(finding.missing)}</p>'
     yield f'<p class="help"><b>help</b> {escape(finding.help)}</p>'
     yield f'<p class="scope"><b>holds</b> {escape(scope(report, finding))}</p>'
-    if finding.seed is not None:
-        replay = escape(report.replay(finding.seed))
-        yield f'<p class="scope"><b>replay</b> <code>{replay}</code></p>'
+    if again := report.replay(finding):
+        yield f'<p class="scope"><b>replay</b> <code>{escape(again)}</code></p>'
     yield "</article>"
 
 
@@ -143,9 +142,10 @@ def _table(table: Table) -> Iterator[str]:
         return f"<tr>{''.join(made)}</tr>"
 
     yield f"<h2>{escape(table.title)}</h2>"
-    yield f'<table class="numbers"><thead>{cells("th", columns)}</thead><tbody>'
-    yield from (cells("td", row) for row in rows)
-    yield "</tbody></table>"
+    if rows:
+        yield f'<table class="numbers"><thead>{cells("th", columns)}</thead><tbody>'
+        yield from (cells("td", row) for row in rows)
+        yield "</tbody></table>"
     if table.note:
         yield f'<p class="hint">{escape(table.note)}</p>'
 

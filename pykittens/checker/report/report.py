@@ -27,6 +27,8 @@ FORMATS = {
     "svg": ".svg",
     "text": ".txt",
 }
+# What pk.check takes by name for itself: a kernel's constants of these names stand in the last.
+OPTIONS = ("schedules", "seed", "ignore", "undefined", "device", "costs", "constants")
 _WORST_FIRST = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
@@ -143,12 +145,21 @@ class Report:
         ]
         return ", ".join(counts) or "no fault found"
 
-    def replay(self, seed: int) -> str:
-        """What to write or type to see one schedule again."""
+    def replay(self, finding: Finding) -> str:
+        """What to write or type to see a finding again; empty where it needs no schedule."""
+        if finding.seed is None:
+            return ""
+        # That results differ is seen of two, the first of which is that of an earlier seed.
+        differs = finding.kind is Kind.SCHEDULE_DEPENDENT and not finding.missing
+        compares = differs and finding.seed > 0 and len(self.seeds) > 1
+        option, number = ("schedules", finding.seed + 1) if compares else ("seed", finding.seed)
         if self.command:
-            return f"{self.command} --seed {seed}"
-        constants = (f"{name}={value}" for name, value in self.constants.items())
-        return f"pk.check({', '.join((self.kernel, *self.arguments, *constants))}, seed={seed})"
+            return f"{self.command} --{option} {number}"
+        named = [f"{n}={v}" for n, v in self.constants.items() if n not in OPTIONS]
+        if apart := [f'"{n}": {v}' for n, v in self.constants.items() if n in OPTIONS]:
+            named.append(f"constants={{{', '.join(apart)}}}")
+        words = (self.kernel, *self.arguments, *named, f"{option}={number}")
+        return f"pk.check({', '.join(words)})"
 
     def __str__(self) -> str:
         return text(self)
@@ -174,11 +185,16 @@ class Report:
         return json_text(chrome(self._timed()))
 
     def _timed(self) -> Timeline:
-        if self.timeline is None or not self.timeline.spans:
-            raise ArgumentError(
-                f"the report on {self.kernel} has no timeline, as no schedule was run"
-            )
-        return self.timeline
+        if self.timeline is not None and self.timeline.spans:
+            return self.timeline
+        why = (
+            "no schedule was run"
+            if not self.seeds
+            else "it was made with costs=False"
+            if self.timeline is None
+            else "no block did anything"
+        )
+        raise ArgumentError(f"the report on {self.kernel} has no timeline, as {why}")
 
     def save(self, path: str | Path) -> None:
         """Write what the end of the name says: .txt, .json, .html, .svg or .trace.json, the last two the timeline."""

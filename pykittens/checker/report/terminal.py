@@ -8,7 +8,15 @@ from rich.console import Console
 from rich.table import Table as Drawn
 from rich.text import Text
 
-from pykittens.checker.report.text import Line, findings, foot, head, numeric_columns, with_places
+from pykittens.checker.report.text import (
+    Line,
+    aligned,
+    findings,
+    foot,
+    head,
+    numeric_columns,
+    with_places,
+)
 
 if TYPE_CHECKING:
     from pykittens.checker.report.report import Report, Table
@@ -20,7 +28,11 @@ def show(report: Report, console: Console) -> None:
         _print(console, line)
     for table in report.tables:
         console.print()
-        console.print(_drawn(table))
+        if table.rows:
+            console.print(_drawn(table))
+        else:
+            for line in aligned(table):
+                _print(console, line)
     for line in foot(report):
         _print(console, line)
 

@@ -61,8 +61,8 @@ def told(report: Report, finding: Finding) -> Iterator[Line]:
         yield Line(f"missing: {finding.missing}")
     yield Line(f"help: {finding.help}", "cyan")
     yield Line(f"holds: {scope(report, finding)}", "dim")
-    if finding.seed is not None:
-        yield Line(f"replay: {report.replay(finding.seed)}", "dim")
+    if again := report.replay(finding):
+        yield Line(f"replay: {again}", "dim")
 
 
 def scope(report: Report, finding: Finding) -> str:
@@ -79,7 +79,7 @@ def aligned(table: Table) -> Iterator[Line]:
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     right = numeric_columns(rows, len(columns))
     yield Line(table.title, "bold")
-    for number, row in enumerate(cells):
+    for number, row in enumerate(cells if rows else ()):
         padded = (
             c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
         )

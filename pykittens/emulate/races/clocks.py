@@ -70,7 +70,7 @@ class BarrierClock:
 
     component: that of the copies which complete it; `under_way` are the numbers of those that have not landed.
     steps: who asks for bytes and who brings some.
-    passed: which phase each group saw complete last, its time then, and where it waited.
+    passed: which phase each group saw complete last, its time then, and where it waited. last: who arrived last, where.
     """
 
     component: int
@@ -81,6 +81,7 @@ class BarrierClock:
     brought: int = 0
     steps: dict[Any, str] = field(default_factory=dict)
     passed: dict[Any, tuple[int, int, Call]] = field(default_factory=dict)
+    last: tuple[Any, Any] | None = None
 
     def told(self, clock: Clock) -> None:
         """An arrival, or a copy that has landed."""

@@ -31,6 +31,8 @@ def who(group: Group, several: bool = False) -> str:
 
 def does(record: Record) -> str:
     """What an access does, in words."""
+    if record.of_a_flag:
+        return "waits for it" if record.access.reads else "signals it"
     return _DOES[record.engine, record.access]
 
 
@@ -42,13 +44,15 @@ def conflict(
     names = who(old.group, apart), who(new.group, apart)
     steps = (Step(names[0], does(old), old.call.loc), Step(names[1], does(new), new.call.loc))
     if ordered:
-        return _unfenced(memory, names, steps)
+        return _unfenced(memory, new, names, steps)
+    if old.is_atomic and new.is_atomic and (old.of_a_flag or new.of_a_flag):
+        return None
     if old.access is new.access is Access.COMBINE:
         return _sums(memory, old, steps)
     if _is_one_scatter(old, new):
         return _rows_of_one_index(memory, steps)
     if is_tensor and apart:
-        return _between_blocks(memory, new, names, steps)
+        return _between_blocks(memory, old, new, names, steps)
     if old.engine is Engine.COPY_IN and not old.access.reads and new.access.reads:
         return _unlanded(memory, old, names, steps)
     if old.engine in (Engine.PRODUCT, Engine.COPY_OUT) and old.access.reads:
@@ -62,10 +66,12 @@ Names = tuple[str, str]
 Steps = tuple[Step, ...]
 
 
-def _unfenced(memory: str, names: Names, steps: Steps) -> Finding:
+def _unfenced(memory: str, new: Record, names: Names, steps: Steps) -> Finding:
     return Finding(
         Kind.MISSING_FENCE,
-        f"{memory} is stored by lanes and used by an engine, which need not see what they stored",
+        f"{memory} is stored by lanes and used by an engine, which need not see what they stored"
+        if new.access.reads
+        else f"{memory} is stored by lanes and then written by an engine, and either may come last",
         steps,
         f"pk.fence_async() of {names[0]} behind the store and before the sync or arrival that {names[1]} starts behind",
         "call pk.fence_async() after the store, before the pk.sync() or .arrive() behind which the engine starts",
@@ -106,7 +112,9 @@ def _rows_of_one_index(memory: str, steps: Steps) -> Finding:
     )
 
 
-def _between_blocks(memory: str, new: Record, names: Names, steps: Steps) -> Finding:
+def _between_blocks(memory: str, old: Record, new: Record, names: Names, steps: Steps) -> Finding:
+    if old.of_a_flag or new.of_a_flag:
+        return _beside_a_flag(memory, old, new, steps)
     both = all(s.what.startswith(("writes", "starts a store")) for s in steps)
     return Finding(
         Kind.BLOCK_CONFLICT,
@@ -117,6 +125,23 @@ def _between_blocks(memory: str, new: Record, names: Names, steps: Steps) -> Fin
         f"{names[1]} does not wait for a flag that {names[0]} signals when it is done",
         "give every block tiles of its own, or pk.signal a flag after the one and pk.wait for it before the other "
         "(an asynchronous store is done after pk.store_wait)",
+    )
+
+
+def _beside_a_flag(memory: str, old: Record, new: Record, steps: Steps) -> Finding:
+    """Ordinary accesses to a flag: a read finds any of its values, a write is no signal."""
+    reads = (old if new.of_a_flag else new).access.reads
+    flag, ordinary = steps if old.of_a_flag else reversed(steps)
+    return Finding(
+        Kind.SCHEDULE_DEPENDENT if reads else Kind.BLOCK_CONFLICT,
+        f"{memory} is read while blocks still signal it, so its value depends on who comes first"
+        if reads
+        else f"{memory} is a flag, and a block writes it as if it were data",
+        (flag, ordinary),  # one finding, whichever of them happened to come first
+        f"an order between the two, as {'pk.load' if reads else 'pk.store'} takes no part in that of flags",
+        "read a flag only behind a pk.wait for the last value that it gets"
+        if reads
+        else "set flags with pk.signal, which makes what was written before it seen",
     )
 
 

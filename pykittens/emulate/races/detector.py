@@ -177,13 +177,18 @@ class Races(Watcher):
 
     def moves(self, record: Record, tile: GlobalTile, box: Box, known: Clock) -> None:
         """A tensor is accessed."""
-        name = self.names[tile.name]
         self.written.tensor(tile, box, record)
-        if name not in self.changed or box.inside.is_empty:
+        if not box.inside.is_empty:
+            self.meets_others(record, tile.name, box, known)
+
+    def meets_others(self, record: Record, tensor: str, box: Box, known: Clock) -> None:
+        """Hold an access to a tensor against earlier ones; what no one writes may be read in any order."""
+        name = self.names[tensor]
+        if name not in self.changed:
             return
 
         def meet(old: Record, new: Record, ordered: bool) -> None:
-            self.report(conflict(f"`{tile.name}`", True, old, new, ordered))
+            self.report(conflict(f"`{tensor}`", True, old, new, ordered))
 
         self.tensors[name].add(box.leading, record, known, meet)
 
@@ -307,6 +312,8 @@ class Races(Watcher):
         told = self.other(what).seen(least)
         if told is not None:
             clock.learn(told)
+        if isinstance(what, GlobalTile):
+            self.flag(group, call, what, Access.READ, clock.now)
 
     def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
         if group not in self.groups:
@@ -315,6 +322,7 @@ class Races(Watcher):
         if isinstance(what, Barrier):
             barrier = self.barriers[what]
             self.protocol.arrives(group, node, what, barrier, told)
+            barrier.last = group, node
             if isinstance(node, Call) and "bytes" in node.args:
                 barrier.steps.setdefault((node, "expects bytes"), who(group))
             barrier.told(told)
@@ -325,8 +333,17 @@ class Races(Watcher):
             return
         self.written.flag(what)
         assert isinstance(node, Call)
+        # Who finds what it stored knows that it is over.
+        self.flag(group, node, what, Access.COMBINE, self.groups[group].now - 1)
         adds, value = node.args["op"] == "add", call_value(group, node)
         other.signal(int(what.element()) + value if adds else value, told, adds)
+
+    def flag(self, group: Group, call: Call, tile: GlobalTile, access: Access, time: int) -> None:
+        """A flag is signalled or waited for, which orders nothing against ordinary accesses to it."""
+        clock, box = self.groups[group], tile.box(1, 1)
+        place = (self.epoch, clock.first + TIME, time)
+        record = Record(group, call, access, None, box.inside, *place, of_a_flag=True)
+        self.meets_others(record, tile.name, box, clock.known)
 
     def completes(self, barrier: Barrier) -> None:
         if barrier in self.barriers:

@@ -174,12 +174,13 @@ class Protocol:
         for group, (phase, time, call) in clock.passed.items():
             if phase == number - 1 and told[groups[group].first + TIME] < time:
                 name = who(group)
+                arrival = () if clock.last is None else (_arrival(*clock.last),)
                 self.report(
                     Finding(
                         Kind.BARRIER_COUNT,
                         f"{barrier_name(barrier)} may complete a second phase while {name} still waits for the one "
                         "before, which it then misses",
-                        (Step(name, "waits", call.loc),),
+                        (Step(name, "waits", call.loc), *arrival),
                         f"an arrival of {name} behind this wait, at something that the next phase waits for",
                         "a phase may begin to complete only when everyone who waits for the one before has gone on: "
                         "let the waiting group arrive at a semaphore that the other waits for",
@@ -214,6 +215,14 @@ class Protocol:
                 clock.steps.items(), key=lambda s: s[0][1], reverse=True
             )
         ]
+        shares = [
+            Step(name, what, call.loc)
+            for (call, what), name in clock.steps.items()
+            if call.args.get("multicast")
+        ]
+        if shares:
+            self.lacks_a_share(barrier, shares)
+            return True
         lacking = "copied" if barrier.bytes > 0 else "expected"
         self.report(
             Finding(
@@ -226,6 +235,25 @@ class Protocol:
             )
         )
         return True
+
+    def lacks_a_share(self, barrier: Barrier, shares: Sequence[Step]) -> None:
+        """The compiler counts the bytes of a stage, so it is a block of the cluster that has brought none."""
+        stage = barrier.name.removesuffix(" to be full")
+        self.report(
+            Finding(
+                Kind.BYTE_COUNT,
+                f"{stage} gets shares of a tile from some blocks of the cluster only",
+                tuple(shares),
+                "as many of these loads by one block of the cluster as by another",
+                "let every block of a cluster make the same passes and take the same branches: a load with "
+                "multicast=True is said by all of them",
+                operands={"made at": barrier.loc},
+            )
+        )
+
+
+def _arrival(group: Group, node: Node) -> Step:
+    return Step(who(group), "arrives", _loc(node))
 
 
 def barrier_name(barrier: Barrier) -> str:

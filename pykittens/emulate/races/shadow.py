@@ -44,7 +44,7 @@ class Record:
 
     together: the blocks that ran at once, whose clocks can be compared. fence: the component of the writer's fences,
     for what lanes wrote. lanes: who of the group does what of it, None where an engine does the work; by_row: whether
-    the rows of a tile are moved one by one, to rows that an index names.
+    the rows of a tile are moved one by one, to rows that an index names. of_a_flag: it signals, or waits for, a flag.
     """
 
     group: Group
@@ -59,10 +59,16 @@ class Record:
     lanes: Lanes | None = None
     by_row: bool = False
     barrier: object = None
+    of_a_flag: bool = False
 
     def ended(self, other: Record, known: Clock) -> bool:
         """Whether this access is over before the other starts, whose starter knows so much."""
         return self.together is other.together and known[self.component] >= self.value
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether it is done in one step, so that it may meet others that are."""
+        return self.of_a_flag or self.access is Access.COMBINE
 
     def fenced(self, known: Clock) -> bool:
         """Whether an engine sees what was written, where lanes wrote it."""

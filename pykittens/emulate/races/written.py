@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,22 @@ from pykittens.emulate.races.conflicts import does, past, who
 from pykittens.emulate.races.shadow import Record
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.watch import Access
-from pykittens.ir.nodes import Block, Call, If, Kernel, While, blocks, walk, written
-from pykittens.ir.values import Global, TileRef
+from pykittens.ir.nodes import (
+    Block,
+    Call,
+    ForTasks,
+    Grid,
+    If,
+    Kernel,
+    While,
+    blocks,
+    coordinates,
+    inputs,
+    leaving,
+    walk,
+    written,
+)
+from pykittens.ir.values import Global, Scalar, TileRef, Value
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -132,7 +146,7 @@ class Written:
     def finish(self) -> None:
         """The launch is over: tell of outputs that are left out, and of work for nothing."""
         for name, mask in self.masks.items():
-            if mask.size and not mask.all():
+            if mask.size and not mask.all() and not self._is_of_flags(name):
                 self._left_out(name, mask)
         for (call, name), count in self.wholly.items():
             every = self.all[call, name]
@@ -144,7 +158,10 @@ class Written:
                     f"{count} of {every} tiles of `{name}` that are moved here lie wholly outside it: work for nothing",
                     (Step("this line", "moves tiles that are not there", call.loc),),
                     "",
-                    "let grid and loops end with the tensor: pk.cdiv(extent, tile), tensor.tiles(rows, cols)",
+                    "a cluster works on neighbours together, the last on what is not there: where that is much, take a "
+                    "smaller cluster or smaller tiles"
+                    if self.kernel.cluster > 1
+                    else "let grid and loops end with the tensor: pk.cdiv(extent, tile), tensor.tiles(rows, cols)",
                     Level.NOTE,
                     Scope.EVERY_SCHEDULE,
                 )
@@ -157,14 +174,18 @@ class Written:
             if self._tensor(call) == name
         ]
         steps = tuple(Step("this line", f"writes `{name}`", call.loc) for call, _ in writes[:2])
+        meant = self._is_input(name)
+        numbers = {p for p in self.kernel.params if isinstance(p, Scalar)}
+        by_data = any(_goes_by_data(call, numbers) for call, _ in writes)
+        if meant and by_data and name not in self.undefined:
+            return  # a cache, or a table of sums: what it holds counts, and data say what changes
         if not mask.any():
-            message, level = f"`{name}` is an output, and no element of it is written", Level.ERROR
+            message = f"`{name}` is an output, and no element of it is written"
         else:
             message = f"{_share(mask)} of `{name}` is never written: {_where(~mask)}"
-            meant = self._is_input(name) or any(
-                conditional or call.op.name == "scatter" for call, conditional in writes
-            )
-            level = Level.WARNING if meant else Level.ERROR
+            kept = name not in self.undefined and any(conditional for _, conditional in writes)
+            meant = meant or by_data or kept
+        level = Level.WARNING if meant else Level.ERROR
         self.report(
             Finding(
                 Kind.UNWRITTEN_MEMORY,
@@ -180,6 +201,14 @@ class Written:
     def _tensor(self, call: Call) -> str:
         (operand,) = call.op.effects.writes
         return self.names[_named(call.args[operand])]
+
+    def _is_of_flags(self, name: str) -> bool:
+        """Whether a tensor holds nothing but flags, of which some may be nobody's."""
+        return all(
+            call.op.effects.signals
+            for call, _ in _writes(self.kernel.body)
+            if self._tensor(call) == name
+        )
 
     def _is_input(self, name: str) -> bool:
         """Whether a tensor is read, too, or combined with, so that its contents before the launch mean something."""
@@ -206,6 +235,33 @@ def _writes(block: Block, conditional: bool = False) -> Iterator[tuple[Call, boo
             yield from _writes(inner, conditional or isinstance(node, If | While))
 
 
+def _goes_by_data(call: Call, arguments: Container[Value]) -> bool:
+    """Whether the place that is written follows from data: from numbers that were loaded or given to the kernel."""
+    refs = [call.args[o] for o in call.op.effects.writes]
+    places = [c for r in refs if isinstance(r, TileRef | Global) for c in coordinates(r)]
+    return call.op.name == "scatter" or _are_of(places, arguments, set())
+
+
+def _are_of(values: Iterable[Any], arguments: Container[Value], seen: set[Value]) -> bool:
+    """Whether one of these values follows from an element of a tensor or from one of these arguments."""
+    for value in values:
+        if not isinstance(value, Value) or value in seen:
+            continue
+        seen.add(value)
+        node = value.source
+        if value in arguments or (isinstance(node, Call) and node.op.effects.reads):
+            return True
+        # How many tasks there are is no place, though a number may say it.
+        of_a_grid = isinstance(node, Grid) or (
+            isinstance(node, ForTasks) and any(value is i for i in node.index)
+        )
+        if node is None or of_a_grid:
+            continue
+        if _are_of([*inputs(node), *leaving(node)], arguments, seen):
+            return True
+    return False
+
+
 def _named(ref: TileRef | Global) -> str:
     return ref.tensor.name if isinstance(ref, TileRef) else ref.owner.name
 
@@ -221,6 +277,8 @@ def _is_nothing(array: Array) -> bool:
 def _share(mask: Mask) -> str:
     """How much of a tensor is not written."""
     share = 100 * (1 - float(mask.mean()))
+    if share > 99:
+        return "more than 99%"
     return f"{share:.0f}%" if share >= 1 else "less than 1%"
 
 

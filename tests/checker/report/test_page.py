@@ -72,7 +72,14 @@ def test_a_page_says_all_that_the_text_says() -> None:
         for told in (finding.message, finding.help, finding.missing, finding.kind.value):
             assert told in shown
         assert all(str(step).strip() in shown for step in finding.steps)
-    for part in (made.replay(17), made.holds, *made.proved, "2 of race", "1,024", "f32[64, 64]"):
+    for part in (
+        made.replay(unlanded()),
+        made.holds,
+        *made.proved,
+        "2 of race",
+        "1,024",
+        "f32[64, 64]",
+    ):
         assert part in shown
     assert Parsed(report().html()).text.count("no fault found") == 1
 

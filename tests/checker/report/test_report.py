@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 
+import pykittens as pk
 from pykittens.checker.report.advice import ADVICE
-from pykittens.checker.report.report import Source
+from pykittens.checker.report.report import OPTIONS, Source
 from pykittens.emulate.finding import Finding, Kind, Level
 from pykittens.errors import ArgumentError
 from tests.checker.report.sample import (
@@ -65,9 +67,25 @@ def test_every_finding_says_what_to_change() -> None:
 
 
 def test_a_schedule_is_seen_again_by_the_call_or_by_the_command() -> None:
-    assert report().replay(17) == "pk.check(early, x, y, to=bf16, seed=17)"
-    told = report(command="pykittens check early.py").replay(17)
+    assert report().replay(unlanded()) == "pk.check(early, x, y, to=bf16, seed=17)"
+    told = report(command="pykittens check early.py").replay(unlanded())
     assert told == "pykittens check early.py --seed 17"
+    assert report().replay(many_threads()) == ""
+
+
+def test_results_that_differ_are_seen_again_in_several_schedules() -> None:
+    differs = Finding(Kind.SCHEDULE_DEPENDENT, "`y` differs", seed=2)
+    assert report().replay(differs) == "pk.check(early, x, y, to=bf16, schedules=3)"
+    told = report(command="pykittens check early.py").replay(differs)
+    assert told == "pykittens check early.py --schedules 3"
+
+
+def test_a_constant_named_as_an_option_is_shown_apart() -> None:
+    made = report(constants={"to": "bf16", "seed": "7"})
+    call = 'pk.check(early, x, y, to=bf16, constants={"seed": 7}, seed=17)'
+    assert made.replay(unlanded()) == call
+    words = inspect.signature(pk.check).parameters.values()
+    assert [w.name for w in words if w.kind is w.KEYWORD_ONLY] == [*OPTIONS]
 
 
 def test_the_source_of_a_kernel_is_its_lines_as_the_file_has_them() -> None:
@@ -96,4 +114,6 @@ def test_a_report_is_saved_as_the_name_ends(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="let the name end in .trace.json, .json, .html"):
         made.save(tmp_path / "a.pdf")
     with pytest.raises(ArgumentError, match="has no timeline, as no schedule was run"):
+        dataclasses.replace(made, timeline=None, seeds=()).save(tmp_path / "a.svg")
+    with pytest.raises(ArgumentError, match="has no timeline, as it was made with costs=False"):
         dataclasses.replace(made, timeline=None).save(tmp_path / "a.svg")

@@ -48,6 +48,19 @@ def test_both_places_have_carets_below_the_expression() -> None:
         assert below in ("pk.load_async(tile, x[0, 0], signal=full)", "pk.load(tile)")
 
 
+def test_a_table_without_rows_is_its_title_and_note() -> None:
+    table = Table("Registers", ("role", "used"), (), note="no spills")
+    assert [line.text for line in aligned(table)] == ["Registers", "  no spills"]
+    console = Console(file=io.StringIO(), width=60)
+    terminal.show(report(tables=(table,)), console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Registers\n  no spills\n" in shown
+    assert "role" not in shown
+    page = report(tables=(table,)).html()
+    assert "<h2>Registers</h2>" in page
+    assert "<th>role" not in page
+
+
 def test_columns_of_numbers_end_below_each_other() -> None:
     table = Table("T", ("name", "n"), (Row(("a", "5")), Row(("long name", "1,024"))))
     assert [line.text for line in aligned(table)] == [

@@ -350,3 +350,28 @@ def side_by_side(x, y, *, second: int):
 def test_views_that_only_touch_share_nothing(second, kinds):
     args = tile(dtype=bf16), tile(dtype=bf16)
     assert faults(side_by_side, *args, second=second) == kinds
+
+
+@pk.kernel
+def output_over_inputs(x, y, *, dtype: Any):
+    inputs = pk.pipeline(1, a=pk.st(bf16, 128, 64), b=pk.st(bf16, 64, 64))
+    outputs = pk.pipeline(1, pk.st(dtype, 128, 64), reuse=inputs)
+    pk.grid(1)
+    with pk.producer(), inputs.fill() as s:
+        pk.load_async(s.a, x)
+        pk.load_async(s.b, x)
+    with pk.consumers(2) as group:
+        with inputs.drain() as s:
+            acc = pk.mma_ABt(s.a.tiles(64, 64)[group], s.b)
+        with outputs.fill() as t:
+            pk.store(t.tiles(64, 64)[group], acc.to(dtype))
+    with pk.storer(), outputs.drain() as t:
+        pk.store_async(y, t)
+
+
+def test_a_group_may_take_over_what_no_other_reads():
+    """In bf16 each group stores over the rows of A that it alone has read, in f32 over those of all, and over B."""
+    x = tile(128, 64, dtype=bf16)
+    assert faults(output_over_inputs, x, tile(128, 64, dtype=bf16), dtype=bf16) == set()
+    found = faults(output_over_inputs, x, tile(128, 64), dtype=f32)
+    assert Kind.OVERWRITTEN_IN_USE in found

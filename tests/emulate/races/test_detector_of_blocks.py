@@ -11,7 +11,7 @@ from pykittens.checker.runs import run_schedules
 from pykittens.emulate.finding import Kind, Level
 from pykittens.emulate.placed import placed
 from pykittens.runtime.arguments import check as check_arguments
-from tests.races import faults, tile, told_of
+from tests.races import faults, findings, tile, told_of
 
 
 @pk.kernel
@@ -71,6 +71,40 @@ def test_a_flag_that_all_have_added_to_orders_them_all():
 )
 def test_a_flag_orders_only_what_was_done_before_the_values_that_are_enough(told, why):
     assert flag_faults(**told) == {Kind.BLOCK_CONFLICT}, why
+
+
+@pk.kernel
+def flag_as_data(y, flags, *, how: str, awaited: int):
+    (block,) = pk.grid(3)
+    if block < 2:
+        if how == "store" and block == 0:
+            pk.store(flags[0], 1)
+        elif how == "add":
+            pk.store(flags[0], 1, op="add")
+        else:
+            pk.signal(flags[0], 1, op="add")
+    else:
+        pk.wait(flags[0], awaited)
+        if how == "load":
+            pk.store(y[0], pk.load(flags[0]))
+        else:
+            pk.store(y[0], awaited)
+
+
+@pytest.mark.parametrize(
+    ("how", "awaited", "kinds"),
+    [
+        ("signal", 1, set()),
+        ("add", 1, set()),
+        ("load", 2, set()),
+        ("load", 1, {Kind.SCHEDULE_DEPENDENT}),
+        ("store", 1, {Kind.BLOCK_CONFLICT}),
+    ],
+)
+def test_only_signals_and_sums_may_meet_at_a_flag(how, awaited, kinds):
+    flags = np.zeros(1, np.int32)
+    y = tile(1, dtype=int32)
+    assert faults(flag_as_data, y, flags, how=how, awaited=awaited, seeds=range(8)) == kinds
 
 
 @pk.kernel
@@ -192,6 +226,34 @@ def multicast(x, y):
 def test_a_multicast_is_ordered_by_the_barriers_of_every_block():
     args = tile(64, 192, dtype=bf16), tile(256, 64, dtype=bf16)
     assert faults(multicast, *args, seeds=range(6)) == set()
+
+
+@pk.kernel(cluster=2)
+def shares(x, y, *, missing: bool):
+    ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+    tasks = pk.persistent((2,), cluster_axis=0)
+    with pk.producer():
+        for (row,) in tasks:
+            for k in pk.range(3 - row if missing else 3):
+                with ring.fill() as t:
+                    pk.load_async(t, x[0, k], multicast=True)
+    with pk.consumers(1):
+        for (row,) in tasks:
+            total = pk.zeros(f32, 64, 64)
+            for _ in pk.range(3 - row if missing else 3):
+                with ring.drain() as t:
+                    total = total + pk.load(t).to(f32)
+            pk.store(y[row], total.to(bf16))
+
+
+def test_a_block_of_a_cluster_that_leaves_out_its_share_is_told_of():
+    args = tile(64, 192, dtype=bf16), tile(128, 64, dtype=bf16)
+    assert faults(shares, *args, missing=False) == set()
+    found = findings(shares, *args, missing=True)
+    assert Kind.DEADLOCK in {f.kind for f in found}
+    (told,) = (f for f in found if f.kind is Kind.BYTE_COUNT)
+    assert "some blocks of the cluster only" in told.message
+    assert "expect" not in told.help
 
 
 def test_a_multicast_that_does_not_wait_for_a_free_stage_overwrites_it():

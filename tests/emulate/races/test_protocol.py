@@ -87,6 +87,12 @@ def test_a_phase_that_ends_before_all_have_seen_the_one_before_is_told():
     assert kinds == {Kind.BARRIER_COUNT, Kind.DEADLOCK}
 
 
+def test_a_phase_that_ends_too_early_is_told_with_who_waits_and_who_ends_it():
+    told = the_one(Kind.BARRIER_COUNT, missed, tile(), answers=False, seeds=range(20))
+    assert lines(told) == ["full.wait(0)", "full.arrive()"]
+    assert [s.who for s in told.steps] == ["warpgroups", "warps"]
+
+
 @pk.kernel
 def two_phases_early(y, *, waits: bool):
     full = pk.semaphore(1)

@@ -72,7 +72,7 @@ def of_a_scalar(x, y, *, how: str):
                 pk.store(y[1], t)
                 i = i - 1.0
         case "scatter":
-            pk.scatter(y[..., 0], pk.row_index(64), t, op="max")
+            pk.scatter(y[..., 0], pk.row_index(64), t)
         case "always":
             pk.store(y, t, op="max")
         case "never":
@@ -119,16 +119,22 @@ def test_the_axes_in_front_are_told_by_their_numbers():
 
 
 @pk.kernel
-def signalled(y, flags, *, column: int):
+def signalled(y, flags, *, column: int, beside: bool):
     (block,) = pk.grid(2)
     pk.store(y[block], pk.zeros(f32, 64, 64))
     pk.signal(flags[block, column], 1)
+    if beside:
+        pk.store(flags[block, 2], y.rows)
 
 
 def test_a_signal_writes_one_flag():
     args = tile(128, 64), np.zeros((2, 3), np.int32)
-    (found,) = told(signalled, *args, column=1)
-    assert found.message == "67% of `flags` is never written: spread over all of it"
+    (found,) = told(signalled, *args, column=1, beside=True)
+    assert found.message == "33% of `flags` is never written: columns 0 to 0"
+
+
+def test_a_tensor_of_flags_may_have_some_that_nobody_signals():
+    assert told(signalled, tile(128, 64), np.zeros((2, 3), np.int32), column=1, beside=False) == []
 
 
 # -- reads of what nothing has written -----------------------------------------------------------------

@@ -1,0 +1,82 @@
+"""How a check looks: its options, and the refusal of those that mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+
+from pykittens.emulate.finding import Kind
+from pykittens.errors import ArgumentError, Loc
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.types.devices import DEVICES
+
+SCHEDULES = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a check looks, and what the report says of itself.
+
+    schedules: how many are tried, those of the seeds 0, 1, …; seed: this one alone. ignore: kinds to leave out.
+    undefined: tensors that hold nothing before the launch. device: the GPU to reckon for. costs: whether to compile,
+    and to say what the kernel takes and costs. command: the command line that asked. caller: a line that is none of
+    the user's, where it called.
+    """
+
+    schedules: int = SCHEDULES
+    seed: int | None = None
+    ignore: Collection[str] = ()
+    undefined: Collection[str] = ()
+    device: str = "H200"
+    costs: bool = True
+    command: str = ""
+    caller: Loc | None = None
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The schedules to try."""
+        return tuple(range(self.schedules)) if self.seed is None else (self.seed,)
+
+
+def words_of(words: Collection[str]) -> Collection[str]:
+    """Several words; one that stands alone is one of them, and not its letters."""
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
+def check_options(kernel: KernelFunction, options: Options) -> None:
+    """Refuse options that mean nothing, which would make a check find less than was asked for."""
+    check_kernel(kernel)
+    tried, seed = options.schedules, options.seed
+    if not _is_whole(tried) or tried < 1:
+        raise ArgumentError(
+            f"check: `schedules` must be a whole number of 1 or more, not {tried!r}"
+        )
+    if seed is not None and not _is_whole(seed):
+        raise ArgumentError(f"check: `seed` must be a whole number, not {seed!r}")
+    _check_words("kind of finding", options.ignore, [k.value for k in Kind])
+    _check_words("device", [options.device], list(DEVICES))
+    _check_words(
+        f"argument of {kernel.parameters.name}", options.undefined, kernel.parameters.positional
+    )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _check_words(what: str, given: Collection[str], known: Sequence[str]) -> None:
+    for word in given:
+        if word not in known:
+            raise ArgumentError(
+                f"check: there is no {what} `{word}`", help=f"there are {', '.join(known)}"
+            )
+
+
+def check_kernel(kernel: object) -> None:
+    """Refuse what is no kernel."""
+    if not isinstance(kernel, KernelFunction):
+        raise ArgumentError(
+            f"check: `kernel` must be a kernel, not {type(kernel).__name__}",
+            help="a kernel is a function marked @pk.kernel",
+        )
