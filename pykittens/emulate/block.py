@@ -74,6 +74,12 @@ class BlockRun:
                 if tile.memory is not None
             )
 
+    def end(self) -> None:
+        """Give its memory back, which whoever remembers what the block did would keep."""
+        self.rings.clear()
+        self.shared.clear()
+        self.copies.clear()
+
 
 def _find_overlaps(tiles: Iterable[SharedMemory]) -> None:
     """Tell tiles which others have bytes of theirs."""

@@ -77,6 +77,10 @@ def _run_together(launch: Launch, blocks: list[BlockRun], known: Mapping[Value, 
     if not launch.watch.tells:
         for mine in groups.values():
             _check_drained(mine, launch.kernel.pipelines)
+    for group in all_groups:
+        group.env.clear()
+    for block in blocks:
+        block.end()
 
 
 def _cluster(launch: Launch, index: int) -> list[BlockRun]:

@@ -8,7 +8,10 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
+from pykittens.emulate import machine
+from pykittens.emulate.watch import Watcher
 from pykittens.errors import DeadlockError
+from tests.running import recorded
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ONES = np.ones((64, 64), BF16)
@@ -202,3 +205,26 @@ def test_a_loop_that_changes_what_it_reads_ends():
     y = np.zeros(1, np.int32)
     halves(y)
     assert y[0] == 1
+
+
+def test_blocks_that_have_ended_keep_no_memory_for_who_remembers_them():
+    kept = []
+
+    class Keeper(Watcher):
+        def together(self, blocks, groups):
+            kept.extend(blocks)
+
+    @pk.kernel
+    def kernel(x, y):
+        tile = pk.shared(pk.st(f32, 64, 64))
+        (row,) = pk.grid(y.rows // 64)
+        pk.store(tile, pk.load(x[row], rows=64, cols=64))
+        pk.sync()
+        pk.store(y[row], pk.load(tile))
+
+    x, y = np.ones((256, 64), np.float32), nan(256, 64)
+    made = recorded(kernel, x, y)
+    machine.run(made, {"x": x, "y": y}, {}, watch=Keeper())
+    assert len(kept) == 4
+    assert not any(block.rings or block.shared or block.copies for block in kept)
+    assert np.array_equal(x, y)
