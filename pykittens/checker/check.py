@@ -12,7 +12,7 @@ from pykittens.checker.options import SCHEDULES, Options, check_kernel, check_op
 from pykittens.checker.proofs.launches import prove_aliasing
 from pykittens.checker.recorded import look_at
 from pykittens.checker.report.report import Report, Source, Table
-from pykittens.checker.runs import is_determined, run_schedules, scalars
+from pykittens.checker.runs import is_determined, run_schedules
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.emulate.timeline.recorder import Recorder
 from pykittens.emulate.timeline.spans import Timeline
@@ -26,6 +26,7 @@ from pykittens.runtime.arguments import (
     known_values,
     place,
     scalar_dtype,
+    scalars,
 )
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.arrays import Array

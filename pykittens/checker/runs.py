@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
-import numpy as np
-
 from pykittens.checker.copies import Copies
 from pykittens.checker.faults import caught_in, merged
 from pykittens.emulate import machine
@@ -14,9 +12,8 @@ from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
 from pykittens.emulate.memory import Array
 from pykittens.emulate.races.detector import Races
 from pykittens.emulate.watch import Watcher, Watchers
-from pykittens.ir.nodes import Call, Kernel, Node, While, waits_for_flags, walk, written
-from pykittens.ir.values import Global, TileRef
-from pykittens.runtime.arguments import Arguments
+from pykittens.ir.nodes import Call, Kernel, Node, While, tensors, waits_for_flags, walk, written
+from pykittens.runtime.arguments import Arguments, scalars
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 
@@ -62,11 +59,6 @@ def run_schedules(
     return [dataclasses.replace(f, scope=scope) for f in _without_doubles(merged(found))]
 
 
-def scalars(arguments: Arguments) -> dict[str, int | bool | np.float32]:
-    """The numbers among the arguments as kernels see them."""
-    return {n: np.float32(v) if isinstance(v, float) else v for n, v in arguments.scalars.items()}
-
-
 def is_determined(kernel: Kernel) -> bool:
     """Whether what the groups wait for does not depend on the schedule: stages, semaphores and turns.
 
@@ -74,13 +66,8 @@ def is_determined(kernel: Kernel) -> bool:
     all accesses, as long as no arrival may count for a phase that it is not meant for, which is a finding of its own.
     """
     nodes = list(walk(kernel.body))
-    changing = any(
-        _names(node.args[operand], name)
-        for name in written(kernel)
-        for node in nodes
-        if isinstance(node, Call)
-        for operand in node.op.effects.reads
-    )
+    read = {t for n in nodes if isinstance(n, Call) for t in tensors(n, n.op.effects.reads)}
+    changing = not read.isdisjoint(written(kernel))
     spins = changing and any(isinstance(node, While) for node in nodes)
     return not spins and not waits_for_flags(kernel)
 
@@ -114,19 +101,8 @@ def _writers(kernel: Kernel, name: str) -> list[Call]:
     return [
         node
         for node in walk(kernel.body)
-        if isinstance(node, Call)
-        and any(_names(node.args[operand], name) for operand in node.op.effects.writes)
+        if isinstance(node, Call) and name in tensors(node, node.op.effects.writes)
     ]
-
-
-def _names(ref: object, name: str) -> bool:
-    match ref:
-        case TileRef():
-            return ref.tensor.name == name
-        case Global():
-            return ref.owner.name == name
-        case _:
-            return False
 
 
 def _sums(kernel: Kernel, name: str) -> bool:

@@ -19,8 +19,7 @@ from pykittens.checker.report.report import FORMATS, Report
 from pykittens.cli import arguments, screen
 from pykittens.emulate.finding import Kind, Level
 from pykittens.errors import ArgumentError, KernelError, Loc
-from pykittens.ir.nodes import Call, walk
-from pykittens.ir.values import Global, TileRef
+from pykittens.ir.nodes import Call, tensors, walk
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
@@ -191,11 +190,8 @@ def _clear_flags(request: arguments.Request) -> None:
     by_name = dict(zip(kernel.parameters.positional, request.args, strict=True))
     for node in walk(recorded.body):
         if isinstance(node, Call):
-            for operand in (*node.op.effects.waits, *node.op.effects.signals):
-                target = node.args[operand]
-                if isinstance(target, TileRef | Global):
-                    tensor = target.tensor if isinstance(target, TileRef) else target.owner
-                    by_name[tensor.name][...] = 0
+            for name in tensors(node, (*node.op.effects.waits, *node.op.effects.signals)):
+                by_name[name][...] = 0
 
 
 def _options(parsed: argparse.Namespace, caller: Loc | None) -> Options:

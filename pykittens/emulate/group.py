@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -366,6 +366,22 @@ class Group:
             assert not managed, "a tile in flight is read before its wait: the wait pass is wrong"
             self.watch.unwaited(self, self.node, found.call)
         return found.read()
+
+
+def name_in_launch(group: Group) -> str:
+    """What a group is called where there are several blocks."""
+    return f"block {group.block.number}" + ("" if group.name == "block" else f", {group.name}")
+
+
+def uneven(
+    groups: Sequence[Group], pipelines: Sequence[Pipeline]
+) -> Iterator[tuple[Pipeline, int, int]]:
+    """The pipelines that the groups of a block have filled and drained unequally often, and how often."""
+    for pipeline in pipelines:
+        filled = max(g.turns[pipeline, "fill"] for g in groups)
+        drained = max(g.turns[pipeline, "drain"] for g in groups)
+        if filled != drained:
+            yield pipeline, filled, drained
 
 
 def _typed(value: Value, result: Any, node: Call | None = None) -> Any:

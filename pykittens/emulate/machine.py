@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.emulate.block import BlockRun, Launch
-from pykittens.emulate.group import Group
+from pykittens.emulate.group import Group, name_in_launch, uneven
 from pykittens.emulate.memory import Array
 from pykittens.emulate.schedule import Schedule
 from pykittens.emulate.watch import NOBODY, Watcher
@@ -130,16 +130,13 @@ def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: Schedule)
 
 def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
     """Raise if blocks have ended with stages filled that nobody drained: copies may still be landing in them."""
-    for pipeline in pipelines:
-        filled = max(g.turns[pipeline, "fill"] for g in groups)
-        drained = max(g.turns[pipeline, "drain"] for g in groups)
-        if filled != drained:
-            raise BarrierError(
-                f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times",
-                operands={"made at": pipeline.loc},
-                loc=pipeline.loc,
-                help="every stage that is filled must be drained before the block ends",
-            )
+    for pipeline, filled, drained in uneven(groups, pipelines):
+        raise BarrierError(
+            f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times",
+            operands={"made at": pipeline.loc},
+            loc=pipeline.loc,
+            help="every stage that is filled must be drained before the block ends",
+        )
 
 
 def _deadlock(waiting: list[Group]) -> DeadlockError:
@@ -147,10 +144,7 @@ def _deadlock(waiting: list[Group]) -> DeadlockError:
     waits = []
     for group in waiting:
         assert group.waits_for is not None
-        name = group.name
-        if several:
-            role = "" if name == "block" else f", {name}"
-            name = f"block {group.block.number}{role}"
+        name = name_in_launch(group) if several else group.name
         waits.append((name, group.waits_for.told(), group.waits_for.loc))
     fault = DeadlockError(
         "deadlock: every role that is left waits",

@@ -9,7 +9,7 @@ Node     = Call | Require | Grid | Role | For | ForTasks | While | If
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -439,21 +439,19 @@ def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
 def waits_for_flags(kernel: Kernel) -> bool:
     """Whether blocks wait for others of the launch, so that all of them must run at once."""
     return any(
-        isinstance(n, Call)
-        and any(isinstance(n.args[name], TileRef | Global) for name in n.op.effects.waits)
-        for n in walk(kernel.body)
+        isinstance(n, Call) and any(tensors(n, n.op.effects.waits)) for n in walk(kernel.body)
     )
+
+
+def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
+    """Names of the tensors among these operands of a call."""
+    for operand in operands:
+        target = call.args[operand]
+        if isinstance(target, TileRef | Global):
+            yield target.first.tensor.name
 
 
 def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
-    found: dict[str, None] = {}
-    for node in walk(kernel.body):
-        if isinstance(node, Call):
-            for operand in node.op.effects.writes:
-                target = node.args[operand]
-                if isinstance(target, TileRef | Global):
-                    found.setdefault(
-                        (target.tensor if isinstance(target, TileRef) else target.owner).name
-                    )
-    return list(found)
+    calls = (n for n in walk(kernel.body) if isinstance(n, Call))
+    return list(dict.fromkeys(t for c in calls for t in tensors(c, c.op.effects.writes)))

@@ -112,6 +112,11 @@ class Arguments:
         return TensorArg(GL(DTYPES[a.dtype], len(a.shape), reachable(a), whole), tuple(a.shape))
 
 
+def scalars(arguments: Arguments) -> dict[str, int | bool | np.float32]:
+    """The numbers among the arguments as kernels see them."""
+    return {n: np.float32(v) if isinstance(v, float) else v for n, v in arguments.scalars.items()}
+
+
 def scalar_dtype(value: int | float | bool) -> DType:
     """The dtype with which a Python number is passed."""
     return bool_ if isinstance(value, bool) else int32 if isinstance(value, int) else f32

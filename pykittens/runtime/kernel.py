@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
-
 from pykittens import settings
 from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
@@ -27,6 +25,7 @@ from pykittens.runtime.arguments import (
     check,
     check_requirements,
     known_values,
+    scalars,
 )
 from pykittens.runtime.compiled import Compiled, Resources, compile_kernel
 from pykittens.runtime.launch import Loaded, Plan, current_stream, make_plan
@@ -137,11 +136,8 @@ class KernelFunction:
         """Run in the emulator; `seed` picks the schedule, the setting PYKITTENS_SEED where None."""
         kernel = self.record(arguments)
         check_requirements(kernel, arguments, known_values(kernel, arguments))
-        scalars = {
-            n: np.float32(v) if isinstance(v, float) else v for n, v in arguments.scalars.items()
-        }
         tensors = {n: a.numpy() for n, a in arguments.tensors.items()}
-        machine.run(kernel, tensors, scalars, settings.seed() if seed is None else seed)
+        machine.run(kernel, tensors, scalars(arguments), settings.seed() if seed is None else seed)
 
     def debug(self, *args: Any, **constants: Any) -> None:
         """Run like a call; on a GPU waits, accesses and assertions are checked, and it returns when the kernel ended.

@@ -10,11 +10,11 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32, int32
-from pykittens.checker.runs import is_determined, run_schedules, scalars
+from pykittens.checker.runs import is_determined, run_schedules
 from pykittens.cli.examples import module
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.emulate.watch import Watcher
-from pykittens.runtime.arguments import Arguments
+from pykittens.runtime.arguments import Arguments, scalars
 from pykittens.runtime.arguments import check as check_arguments
 from tests import kernels_flight, kernels_pipeline
 from tests.cases import CASES

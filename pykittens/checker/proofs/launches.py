@@ -15,7 +15,7 @@ from pykittens.checker.proofs.occupancy import Occupancy
 from pykittens.emulate.finding import Finding, Kind, Scope, Step
 from pykittens.errors import Loc
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Call, Grid, Kernel, Tasks, waits_for_flags, walk, written
+from pykittens.ir.nodes import Call, Grid, Kernel, Tasks, tensors, waits_for_flags, walk, written
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, TileRef, Value
 from pykittens.runtime.arguments import INT32, Arguments, check_aliasing, span
@@ -177,11 +177,8 @@ def _touching(kernel: Kernel, names: tuple[str, ...]) -> tuple[Step, ...]:
         for node in walk(kernel.body):
             if not isinstance(node, Call):
                 continue
-            for operand in getattr(node.op.effects, operands):
-                ref = node.args[operand]
-                if isinstance(ref, TileRef | Global):
-                    name = (ref.tensor if isinstance(ref, TileRef) else ref.owner).name
-                    steps.setdefault(name, Step(f"`{name}`", what, node.loc))
+            for name in tensors(node, getattr(node.op.effects, operands)):
+                steps.setdefault(name, Step(f"`{name}`", what, node.loc))
     return tuple(steps[n] for n in names if n in steps)
 
 

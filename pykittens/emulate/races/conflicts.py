@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykittens.emulate.barriers import Barrier
 from pykittens.emulate.finding import Finding, Kind, Level, Step
-from pykittens.emulate.group import Group
+from pykittens.emulate.group import Group, name_in_launch
 from pykittens.emulate.races.shadow import Record
 from pykittens.emulate.watch import Access
 from pykittens.ir.op import Engine
@@ -26,7 +26,7 @@ def who(group: Group, several: bool = False) -> str:
     """What a report calls a group, with the number of its block where there are several."""
     if not several:
         return "the block" if group.name == "block" else group.name
-    return f"block {group.block.number}" + ("" if group.name == "block" else f", {group.name}")
+    return name_in_launch(group)
 
 
 def does(record: Record) -> str:

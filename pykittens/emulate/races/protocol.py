@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pykittens.emulate.barriers import Barrier
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.finding import Finding, Kind, Step
-from pykittens.emulate.group import Group
+from pykittens.emulate.group import Group, uneven
 from pykittens.emulate.races.clocks import TIME, BarrierClock, Clock, GroupClock
 from pykittens.emulate.races.conflicts import who
 from pykittens.errors import Loc
@@ -96,30 +96,26 @@ class Protocol:
 
     def uneven(self, groups: Sequence[Group], pipelines: Sequence[Pipeline]) -> None:
         """A block has ended: of every pipeline as many stages must have been drained as filled."""
-        for pipeline in pipelines:
-            sides: dict[Side, int] = {
-                "fill": max(g.turns[pipeline, "fill"] for g in groups),
-                "drain": max(g.turns[pipeline, "drain"] for g in groups),
-            }
-            if sides["fill"] != sides["drain"]:
-                steps = [
-                    Step(who(g), f"{side}s it {g.turns[pipeline, side]} times", node.loc)
-                    for side in sides
-                    for g in groups
-                    for node in walk(g.role.body)
-                    if isinstance(node, Acquire) and (node.pipeline, node.side) == (pipeline, side)
-                ]
-                self.report(
-                    Finding(
-                        Kind.BARRIER_COUNT,
-                        f"the pipeline `{pipeline.name}` was filled {sides['fill']} times and drained "
-                        f"{sides['drain']} times when its block ended",
-                        tuple(steps),
-                        f"{abs(sides['fill'] - sides['drain'])} drains or fills",
-                        "let both sides take a stage in the same loops, under the same conditions",
-                        operands={"made at": pipeline.loc},
-                    )
+        for pipeline, filled, drained in uneven(groups, pipelines):
+            sides: tuple[Side, Side] = ("fill", "drain")
+            steps = [
+                Step(who(g), f"{side}s it {g.turns[pipeline, side]} times", node.loc)
+                for side in sides
+                for g in groups
+                for node in walk(g.role.body)
+                if isinstance(node, Acquire) and (node.pipeline, node.side) == (pipeline, side)
+            ]
+            self.report(
+                Finding(
+                    Kind.BARRIER_COUNT,
+                    f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times when its "
+                    "block ended",
+                    tuple(steps),
+                    f"{abs(filled - drained)} drains or fills",
+                    "let both sides take a stage in the same loops, under the same conditions",
+                    operands={"made at": pipeline.loc},
                 )
+            )
 
     # -- barriers ------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from pykittens.ir.nodes import (
     coordinates,
     inputs,
     leaving,
+    tensors,
     walk,
     written,
 )
@@ -199,8 +200,8 @@ class Written:
         )
 
     def _tensor(self, call: Call) -> str:
-        (operand,) = call.op.effects.writes
-        return self.names[_named(call.args[operand])]
+        (name,) = tensors(call, call.op.effects.writes)
+        return self.names[name]
 
     def _is_of_flags(self, name: str) -> bool:
         """Whether a tensor holds nothing but flags, of which some may be nobody's."""
@@ -214,12 +215,9 @@ class Written:
         """Whether a tensor is read, too, or combined with, so that its contents before the launch mean something."""
         for node in walk(self.kernel.body):
             if isinstance(node, Call):
-                refs = [node.args[o] for o in node.op.effects.reads]
-                if node.args.get("op") is not None:
-                    refs += [node.args[o] for o in node.op.effects.writes]
-                if any(
-                    isinstance(r, TileRef | Global) and self.names[_named(r)] == name for r in refs
-                ):
+                effects = node.op.effects
+                combined = effects.writes if node.args.get("op") is not None else ()
+                if any(self.names[t] == name for t in tensors(node, (*effects.reads, *combined))):
                     return True
         return False
 
@@ -227,9 +225,7 @@ class Written:
 def _writes(block: Block, conditional: bool = False) -> Iterator[tuple[Call, bool]]:
     """The operations that write tensors, and whether they stand under a run-time `if` or `while`."""
     for node in block.nodes:
-        if isinstance(node, Call) and any(
-            isinstance(node.args[o], TileRef | Global) for o in node.op.effects.writes
-        ):
+        if isinstance(node, Call) and any(tensors(node, node.op.effects.writes)):
             yield node, conditional
         for inner in blocks(node):
             yield from _writes(inner, conditional or isinstance(node, If | While))
@@ -260,10 +256,6 @@ def _are_of(values: Iterable[Any], arguments: Container[Value], seen: set[Value]
         if _are_of([*inputs(node), *leaving(node)], arguments, seen):
             return True
     return False
-
-
-def _named(ref: TileRef | Global) -> str:
-    return ref.tensor.name if isinstance(ref, TileRef) else ref.owner.name
 
 
 def _is_nothing(array: Array) -> bool:

@@ -85,7 +85,7 @@ def is_split(call: Call) -> bool:
 def moves_pieces(call: Call, target: Target) -> bool:
     """Whether the lanes move a copy in pieces of 16 bytes; else, or where only an engine's rests are left, elements."""
     tile, ref = ends(call)
-    tensor = ref.tensor if isinstance(ref, TileRef) else ref.owner
+    tensor = ref.first.tensor
     whole = tile.cols * tile.dtype.bytes % 16 == 0
     window = ref.windows.get(len(tensor.extents) - 1)
     starts = (window.low, window.origin) if window is not None else ()
