@@ -1,5 +1,5 @@
-# `make` or `make help` says what each target does. Everything but gpu-test and bench runs in an environment
-# of its own, .venv, which is made when first needed. Those two, and demo on a machine with a GPU, take the
+# `make` or `make help` says what each target does. Everything but gpu-test and the benchmarks runs in an
+# environment of its own, .venv, which is made when first needed. Those, and demo on a machine with a GPU, take the
 # `python3` that has PyTorch for it (or PYTHON=...), install nothing and run from the source tree.
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test speed gpu-test bench soak lint format types size compile check golden pictures diff clean
+.PHONY: help venv demo test speed gpu-test bench gemm-bench soak lint format types size compile check golden pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ gpu-test: ## the tests that need a GPU, with the python3 that has PyTorch
 
 bench: ## measure the kernels beside the vendor's libraries, with the python3 that has PyTorch
 	PYTHONPATH=. $(PYTHON) benchmarks/run.py
+
+gemm-bench: ## measure products of many shapes beside cuBLAS, with the python3 that has PyTorch
+	PYTHONPATH=. $(PYTHON) benchmarks/gemm.py
 
 soak: venv ## 1000 schedules of every kernel without a fault, and many random programs, which takes many minutes
 	PYTHONPATH=. $(BIN)/python tools/soak.py

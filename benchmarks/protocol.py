@@ -1,12 +1,14 @@
 """How times are taken: in turn within one run, so that ratios hold even where the card's clocks drift.
 
-burst: rest 0.4 s, 5 warm-ups, 10 launches between two events, rotating buffers. isolated: one launch after the
-L2 cache was flushed. Each contender is measured in every round; a figure is the median over rounds.
+burst: rest 0.4 s, 5 warm-ups, 10 launches between two events, rotating buffers. graphs: the same with the launches in
+a CUDA graph, so that the host's time is not in it. isolated: one launch after the L2 cache was flushed. Each contender
+is measured in every round; a figure is the median over rounds.
 """
 
 from __future__ import annotations
 
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,9 +33,44 @@ class Figure:
         return statistics.median(self.rounds)
 
 
-def burst(contenders: dict[str, Call], buffers: int, rounds: int = 5) -> list[Figure]:
+def burst(
+    contenders: dict[str, Call], buffers: int, rounds: int = 5, rest: float = REST
+) -> list[Figure]:
     """Ten launches back to back after a rest, for each contender in turn."""
-    return _rounds(contenders, rounds, lambda call: _burst_once(call, buffers))
+    return _rounds(contenders, rounds, lambda call: _burst_once(call, buffers, rest))
+
+
+def graphs(
+    contenders: dict[str, Call], buffers: int, rounds: int = 5, rest: float = REST
+) -> list[Figure]:
+    """Ten launches in a CUDA graph, run once to warm up and once to measure, after a rest, for each in turn."""
+    captured = {name: _captured(call, buffers) for name, call in contenders.items()}
+
+    def once(graph: Call) -> float:
+        torch.cuda.synchronize()
+        time.sleep(rest)
+        graph(0)
+        start, end = _events()
+        start.record()
+        graph(0)
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end)) / LAUNCHES
+
+    return _rounds(captured, rounds, once)
+
+
+def _captured(call: Call, buffers: int) -> Call:
+    for i in range(
+        buffers
+    ):  # what is compiled or worked out once cannot be while a graph is captured
+        call(i)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(LAUNCHES):
+            call(i % buffers)
+    return lambda _: graph.replay()
 
 
 def isolated(contenders: dict[str, Call], buffers: int, rounds: int = 15) -> list[Figure]:
@@ -66,9 +103,9 @@ def _rounds(
     return [Figure(name, tuple(t)) for name, t in times.items()]
 
 
-def _burst_once(call: Call, buffers: int) -> float:
+def _burst_once(call: Call, buffers: int, rest: float) -> float:
     torch.cuda.synchronize()
-    time.sleep(REST)
+    time.sleep(rest)
     for i in range(WARM_UPS):
         call(i % buffers)
     start, end = _events()
@@ -108,3 +145,9 @@ def buffer_count(tensors: Sequence[torch.Tensor]) -> int:
     size = sum(t.numel() * t.element_size() for t in tensors)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
     return max(2, min(8, -(-4 * cache // size)))
+
+
+def driver_version() -> str:
+    """The version of the GPU's driver, as its own tool tells it."""
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()[0]

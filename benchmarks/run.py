@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -18,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from protocol import buffer_count, burst, call_cost, isolated  # noqa: E402
+from protocol import buffer_count, burst, call_cost, driver_version, isolated  # noqa: E402
 
 import pykittens as pk  # noqa: E402
 from pykittens.cli.examples import module  # noqa: E402
-from pykittens.kernels import attention, gemm  # noqa: E402
+from pykittens.kernels import attention, gemm, gemm_config  # noqa: E402
 from pykittens.kernels.core import limits_of  # noqa: E402
 from pykittens.kernels.rms_norm import rms_norm_rows  # noqa: E402
 from tests.templates import by_hand, kernels  # noqa: E402
@@ -175,10 +174,9 @@ def older_rows(protocol: str, rounds: int) -> list[Row]:
     if limits.warpgroups:
         sys.exit("bench: `older` is for PYKITTENS_TARGET=sm_80 or sm_89")
     rows = []
-    for c in gemm.CONFIGS:
-        if not c.warpgroups and c.shared_bytes <= limits.shared_bytes:
-            name = f"gemm {c.rows}x{c.cols}x{c.depth}, {c.stages} stages, {limits.target}"
-            rows += matmul_rows(protocol, rounds, name, partial(gemm.gemm, config=c), (4096, 8192))
+    for c in gemm_config.candidates(gemm_config.Shape(4096, 4096, 4096), limits):
+        name = f"gemm {c.rows}x{c.cols}x{c.depth}, {c.stages} stages, {limits.target}"
+        rows += matmul_rows(protocol, rounds, name, partial(gemm.gemm, config=c), (4096, 8192))
     for a in attention.CONFIGS:
         fits = not a.warpgroups and a.shared_bytes(a.widest) <= limits.shared_bytes
         if fits:
@@ -314,12 +312,6 @@ def call_costs() -> list[Row]:
             ("three tensor maps", "matmul 128", maps),
         )
     ]
-
-
-def driver_version() -> str:
-    """The version of the GPU's driver, as its own tool tells it."""
-    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()[0]
 
 
 def table(rows: list[Row]) -> str:

@@ -23,8 +23,17 @@ class Setting:
         return os.environ.get(self.variable, self.default)
 
 
-CACHE_DIR = Setting("PYKITTENS_CACHE_DIR", "~/.cache/pykittens", "where compiled kernels are kept")
+CACHE_DIR = Setting(
+    "PYKITTENS_CACHE_DIR",
+    "~/.cache/pykittens",
+    "where compiled kernels are kept, and what tuning found",
+)
 NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile anew, read and write no cache")
+OVERLAP = Setting(
+    "PYKITTENS_OVERLAP",
+    "1",
+    "`0`: a launch starts when the one before it has ended, also where the kernel says `pk.overlap()`",
+)
 SEED = Setting("PYKITTENS_SEED", "0", "seed of the emulator's scheduler")
 DEBUG = Setting(
     "PYKITTENS_DEBUG", "", "`1`: launches on a GPU check waits, accesses and assertions"
@@ -34,7 +43,7 @@ TARGET = Setting(
     "PYKITTENS_TARGET", "", "a target whose programs are taken in place of the card's own"
 )
 
-SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, SEED, TARGET)
+SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, OVERLAP, SEED, TARGET)
 
 
 def cache_dir() -> Path:
@@ -64,6 +73,12 @@ def target() -> str:
 def debug() -> bool:
     """Whether every launch is one for debugging."""
     return DEBUG.read() not in ("", "0")
+
+
+@functools.cache
+def overlap() -> bool:
+    """Whether launches may start before those before them have ended."""
+    return OVERLAP.read() != "0"
 
 
 @functools.cache

@@ -19,6 +19,9 @@ HOPPER = (9, 0)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+    parser.addoption(
+        "--first", type=int, default=0, help="the number of the first of the random matrix products"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,7 +23,8 @@ constexpr int MOST_THREADS = 256, MOST_BARRIERS = 16;
 alignas(1024) unsigned char shared[232448];
 
 struct Thread { unsigned x; } threadIdx, blockIdx, gridDim = {1};
-struct Meeting { int come, turn; } warps_meet[MOST_THREADS / 32], groups_meet[MOST_BARRIERS];
+struct Meeting { int come, turn; } block_meets, warps_meet[MOST_THREADS / 32], groups_meet[MOST_BARRIERS];
+int block_threads;
 ucontext_t fibers[MOST_THREADS], scheduler;
 bool done[MOST_THREADS], went_on[MOST_THREADS];
 
@@ -42,6 +43,8 @@ inline void meet(Meeting& here, int threads) {
 }
 inline void meet_warp() { meet(warps_meet[threadIdx.x / 32], 32); }
 inline void __syncwarp() { meet_warp(); }
+inline void __syncthreads() { meet(block_meets, block_threads); }
+inline unsigned __cvta_generic_to_shared(const void* at) { return (const unsigned char*)at - shared; }
 
 // What each lane of a warp puts in and another takes out.
 unsigned char hands[MOST_THREADS][16];
@@ -91,7 +94,7 @@ inline void fiber() {
 inline int run(void (*kernel)(void**), int threads, void** args, unsigned seed) {
     constexpr size_t STACK = 512 * 1024;
     static char* stacks = (char*)std::malloc(MOST_THREADS * STACK);
-    running = kernel, arguments = args;
+    running = kernel, arguments = args, block_threads = threads, block_meets = {};
     std::memset(warps_meet, 0, sizeof warps_meet);
     std::memset(groups_meet, 0, sizeof groups_meet);
     std::memset(shared, 0xff, sizeof shared);

@@ -31,6 +31,14 @@ BODIES = {
     "int to_int32": "return x != x ? 0 : x >= 0x1p31f ? 0x7fffffff : x <= -0x1p31f ? (int)0x80000000 : (int)x;",
     "float exp2_fast": "return std::exp2(x);",
     "void group_sync": "meet(groups_meet[id], threads);",
+    "u32 load_shared": "return *(const u32*)(shared + at);",
+    "unsigned short load_shared_16": "return *(const unsigned short*)(shared + at);",
+    "void fetch": "std::memcpy(&x, shared + at, sizeof(x));",
+    "void load_pair": "std::memcpy(to + i, shared + at, 2 * sizeof(*to));",
+    "void barrier_init_done": "",
+    "void fence_async": "",
+    "void earlier_launches_wait": "",
+    "void next_launch_start": "",
 }
 
 
@@ -127,8 +135,8 @@ class Block:
     def run(self, case: Case, seed: int) -> tuple[list[Array], list[Array]]:
         """The inputs and outputs of a case after a run; `seed` picks who goes on first."""
         inputs, outputs = case.arrays()
-        names = list(case.kernel.parameters.positional)
-        values = dict(zip(names, [*inputs, *outputs, *case.scalars], strict=True))
+        given = [*inputs, *outputs, *case.scalars]
+        values = dict(zip(case.kernel.parameters.names(len(given)), given, strict=True))
         slots = [_argument(slot, values) for slot in self.sources[case.name].slots]
         pointers = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(s) for s in slots))
         stuck = getattr(self.library, f"case_{self.numbers[case.name]}_run")(pointers, seed)

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pykittens.cli.examples import EXAMPLES, Example, arrays, module
-from pykittens.kernels import attention, gemm, rms_norm
+from pykittens.cli.examples import EXAMPLES, LADDER, Example, arrays, module
+from pykittens.emulate.finding import Finding, Kind, Level
+from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k, rms_norm
+from pykittens.kernels.epilogue import Epilogue
+from pykittens.kernels.gemm_config import ALONE, Config
+from pykittens.kernels.gemm_tiling import Form
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
-from pykittens.types.dtypes import DType, bf16, f16, f32, int32
+from pykittens.types.dtypes import DTYPES, DType, bf16, f16, f32, int32
 from tests import kernels_by_hand, kernels_flight, kernels_in_order, kernels_pipeline
 from tests.conftest import EXAMPLES as FOLDER
+from tests.gemm_problems import Layout, Problem, arguments_of, set_up
 from tests.kernels_cluster import cluster_matmul
 from tests.kernels_matmul import VARIANTS, tiled_matmul
 from tests.templates import by_hand
@@ -41,12 +46,16 @@ SHORTER = {
 
 @dataclass(frozen=True)
 class Launch:
-    """A call of a kernel: `make` makes its arguments, always the same."""
+    """A call of a kernel: `make` makes its arguments, always the same.
+
+    has_room: among them is memory that blocks leave sums in, those that have any, so that some of it stays unwritten.
+    """
 
     name: str
     source: KernelFunction | Example
     make: Callable[[], tuple[Any, ...]]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    has_room: bool = False
 
     @property
     def kernel(self) -> KernelFunction:
@@ -59,11 +68,27 @@ class Launch:
         """The arguments, checked against the kernel's signature."""
         return check_arguments(self.kernel.parameters, self.make(), self.constants)
 
+    def faults(self, found: list[Finding]) -> list[Finding]:
+        """Findings that are more than notes."""
+        return [
+            f
+            for f in found
+            if f.level is not Level.NOTE
+            and not (self.has_room and f.kind is Kind.UNWRITTEN_MEMORY and f.level is Level.WARNING)
+        ]
+
 
 @functools.cache
 def launches(blocks: int = BLOCKS) -> dict[str, Launch]:
     """All of them by name, where so many blocks share the tasks."""
-    made = (*library(blocks), *examples(), *of_templates(blocks), *of_tests(blocks))
+    made = (
+        *library(blocks),
+        *grouped(blocks),
+        *examples(),
+        *ladder(),
+        *of_templates(blocks),
+        *of_tests(blocks),
+    )
     return {launch.name: launch for launch in made}
 
 
@@ -71,7 +96,8 @@ def launches(blocks: int = BLOCKS) -> dict[str, Launch]:
 def larger(blocks: int = BLOCKS) -> dict[str, Launch]:
     """More launches of the library, of more steps a task."""
     made = [
-        *(product(config, True, blocks, 5, "-larger") for config in gemm.CONFIGS),
+        *(product(name, blocks, 5, "-larger") for name in ("ABt", "sm_80", "sm_89")),
+        *(product(name, blocks, 2) for name in PRODUCTS if name not in OFTEN),
         attend(attention.CONFIGS[1], True, 2 * blocks, 500, 80, "-larger"),
         attend(attention.CONFIGS[3], False, 3 * blocks, 250, 48, "-larger"),
     ]
@@ -105,12 +131,63 @@ def moved(*shapes: Shape, dtype: DType = bf16) -> Callable[[], tuple[Any, ...]]:
 
 # -- the library -------------------------------------------------------------------------------
 
+SMALL = Config(64, 64, stages=2, consumers=1)
+TWO = Config(128, 32, stages=2, out_cols=32)
+FP8, BLOCKS_OF_FP8 = ("e4m3", "e5m2"), {"row_blocks": "f32", "column_blocks": "f32"}
+EVERY = dict.fromkeys(("row_scale", "column_scale", "bias", "residual"), "bf16")
+
+# Products in every way that the library cuts them, with what may become of them; the extents are those of `product`.
+PRODUCTS = {
+    name: Problem(0, 0, 0, config=config, **about)  # type: ignore[arg-type]
+    for name, config, about in (
+        ("ABt", Config(128, 256, stages=3, out_cols=256), {}),
+        ("AB", Config(128, 256, stages=3, out_cols=128), {"transpose_b": False}),
+        ("AtB", SMALL, {"transpose_b": False, "layouts": {"a": Layout(columns=True)}}),
+        ("AtBt", SMALL, {"layouts": {"a": Layout(columns=True)}}),
+        ("swap", Config(64, 16, stages=3, consumers=1, out_cols=16, swap=True), {"extras": EVERY}),
+        ("turns", replace(TWO, turns=True), {"extras": EVERY, "activation": "gelu"}),
+        ("two-outputs", Config(128, 48, stages=2, out_cols=16, out_stages=2), {}),
+        ("cluster-rows", replace(TWO, cluster=2), {}),
+        ("cluster-cols", replace(TWO, cluster=2, cluster_axis=1), {"transpose_b": False}),
+        ("shares", replace(TWO, shares=True), {"multiprocessors": 4, "activation": "silu"}),
+        (
+            "shares-swap",
+            Config(64, 16, stages=2, consumers=1, out_cols=16, swap=True, shares=True),
+            {"multiprocessors": 5},
+        ),
+        ("shares-turns", replace(TWO, shares=True, turns=True), {"multiprocessors": 4}),
+        ("gate", replace(TWO, out_cols=16), {"extras": EVERY | {"gate": "bf16"}}),
+        ("blocks", replace(TWO, stages=3), {"dtypes": FP8, "extras": BLOCKS_OF_FP8}),
+        (
+            "gated-blocks",
+            SMALL,
+            {
+                "dtypes": FP8,
+                "extras": BLOCKS_OF_FP8 | {"gate": "e5m2", "gate_blocks": "f32"},
+                "activation": "silu",
+            },
+        ),
+        ("sums", TWO, {"row_sums": True, "column_sums": True}),
+        (
+            "shares-beta",
+            replace(SMALL, shares=True),
+            {"multiprocessors": 3, "out": True, "numbers": {"beta": 0.5}},
+        ),
+        ("f16-sums", SMALL, {"dtypes": ("f16", "f16"), "accumulate": "f16", "out_dtype": "f32"}),
+        ("sm_80", ALONE[0], {}),
+        ("sm_89", ALONE[1], {}),
+    )
+}
+
+# Those that are launched hundreds of times; the others are among the larger ones.
+OFTEN = ("ABt", "AB", "swap", "turns", "cluster-rows", "shares", "gated-blocks", "sums")
+OFTEN += ("sm_80", "sm_89")
+
 
 def library(blocks: int, steps: int = 2) -> Iterator[Launch]:
     """Every configuration of every kernel of the library."""
-    for config in gemm.CONFIGS:
-        for transpose_b in (True, False):
-            yield product(config, transpose_b, blocks, steps)
+    for name in OFTEN:
+        yield product(name, blocks, steps)
     for config in attention.CONFIGS:
         for causal in (False, True):
             length = steps * config.keys - 20
@@ -126,16 +203,28 @@ def library(blocks: int, steps: int = 2) -> Iterator[Launch]:
         )
 
 
-def product(
-    config: gemm.Config, transpose_b: bool, blocks: int, steps: int, ending: str = ""
-) -> Launch:
-    """A matrix product with a row of tiles a block."""
-    m, n = config.rows * blocks - 28, config.cols * (config.stages + 1) - 24
-    k = config.depth * steps - 8
-    name = f"gemm-{config.rows}x{config.cols}-{config.stages}-{'ABt' if transpose_b else 'AB'}"
-    shapes = (m, k), (n, k) if transpose_b else (k, n), (m, n)
-    constants = {"config": config, "transpose_b": transpose_b}
-    return Launch(name + ending, gemm.gemm_tiles, moved(*shapes), constants)
+def product(name: str, blocks: int, steps: int, ending: str = "") -> Launch:
+    """A matrix product with more steps in all than a block has stages for, and with several tiles a block."""
+    problem = PRODUCTS[name]
+    c = problem.config
+    assert c is not None
+    own = DTYPES[problem.dtypes[0]].bytes
+    m, n, k = c.rows * blocks - 28, c.cols * (c.stages + 1) - 9, c.depth // own * steps - 8
+    if c.shares:  # of which some blocks have whole ones, some parts, and one of them nothing else
+        m, n, k = c.rows * 2 - 28, c.cols * 3 - 9, c.depth // own * (c.stages + 1) - 8
+    m, n = (n, m) if c.swap else (m, n)
+    problem = replace(problem, m=m, n=n, k=k)
+    with set_up(problem):
+        constants = arguments_of(problem.call(), c)[1]
+    make = functools.partial(_of, problem)
+    return Launch(f"gemm-{name}{ending}", gemm.gemm_tiles, make, constants, has_room=c.shares)
+
+
+def _of(problem: Problem) -> tuple[Any, ...]:
+    """What the kernel of a product takes."""
+    assert problem.config is not None
+    with set_up(problem):
+        return arguments_of(problem.call(), problem.config)[0]
 
 
 def attend(
@@ -155,6 +244,40 @@ def attend(
     return Launch(name + ending, attention.attention_blocks, moved(*(shape,) * 4), constants)
 
 
+def grouped(blocks: int) -> Iterator[Launch]:
+    """Grouped products: an empty group, ones that end inside a tile and at its end, and with a gate."""
+    for config in (
+        Config(128, 128, stages=3),
+        Config(64, 64, stages=2, consumers=1, out_cols=32, band=2),
+        Config(64, 64, depth=64, stages=3, consumers=1, out_cols=32, warpgroups=False),
+    ):
+        ends = [0, config.rows - 30, 2 * config.rows - 30, (2 + blocks) * config.rows - 7]
+        rows, k, n = ends[-1], 2 * config.depth // 2 + 9, config.cols * 2 - 24
+        size = f"{config.rows}x{config.cols}-{config.stages}"
+        for way, names, transposed in (
+            ("ABt", (), True),
+            ("AB", ("bias",), False),
+            ("gate", ("gate",), True),
+        ):
+            b = (4, n, k) if transposed else (4, k, n)
+            operands = [b if name == "gate" else (4, n) for name in names]
+            make = functools.partial(_grouped, ends, [(rows, k), b, (rows, n), *operands])
+            form = Form(b_is_transposed=transposed, epilogue=Epilogue(names, "silu"))
+            constants = {"form": form, "config": config}
+            name = f"grouped_gemm-{size}-{way}"
+            yield Launch(name, grouped_gemm.grouped_tiles, make, constants)
+        make = functools.partial(_grouped, ends, [(rows, n), (rows, 40), (4, n, 40)])
+        constants = {"form": Form(True, False), "config": config}
+        yield Launch(f"grouped_gemm_k-{size}", grouped_gemm_k.grouped_k_tiles, make, constants)
+
+
+def _grouped(ends: list[int], shapes: list[Shape]) -> tuple[Any, ...]:
+    a, b, out, *operands = shapes
+    others = (normal(*s, seed=i + 2) for i, s in enumerate(operands))
+    offsets = np.array(ends, np.int32)
+    return normal(*a), normal(*b, seed=1), nothing(*out), offsets, *others
+
+
 # -- examples and templates --------------------------------------------------------------------
 
 
@@ -165,6 +288,14 @@ def examples() -> Iterator[Launch]:
         make = functools.partial(_of_example, example, sizes)
         name = f"example-{example.title.replace(', ', '-').replace(' ', '-')}"
         yield Launch(name, example, make, example.constants)
+
+
+def ladder() -> Iterator[Launch]:
+    """The steps of examples/matmul_ladder/: small tiles, a large one a block, and several that blocks share out."""
+    small, middle, shared_out = (60, 100, 150), (130, 140, 330), (130, 520, 150)
+    for step, sizes in zip(LADDER, [small] * 2 + [middle] * 4 + [shared_out] * 2, strict=True):
+        make = functools.partial(_of_example, step, sizes)
+        yield Launch(step.title.replace(" ", "-"), step, make)
 
 
 def _of_example(example: Example, sizes: Shape) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from pykittens.emulate.finding import Finding, Level
 from pykittens.emulate.placed import Placed, placed
 from pykittens.emulate.watch import Watcher
 from pykittens.ir.nodes import Node, written
-from pykittens.kernels import attention, gemm
+from pykittens.kernels import attention
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
@@ -28,7 +28,7 @@ from pykittens.types.dtypes import f32
 from tests import kernels_pipeline
 from tests.conftest import EXAMPLES
 from tests.kernels_cluster import cluster_matmul
-from tests.launches import moved
+from tests.launches import moved, product
 
 SEEDS = range(4)
 MORE_SEEDS = range(10)  # for what is said to be redundant
@@ -89,14 +89,9 @@ def subjects() -> dict[str, Subject]:
 
 
 def _products() -> Iterator[Subject]:
-    for config in gemm.CONFIGS:
-        for transpose_b in (True, False):
-            m, n, k = config.rows, config.cols * (config.stages + 2), config.depth * 2
-            make = moved((m, k), (n, k) if transpose_b else (k, n), (m, n))
-            way = "ABt" if transpose_b else "AB"
-            name = f"gemm-{config.rows}x{config.cols}-{config.stages}-{way}"
-            constants = {"config": config, "transpose_b": transpose_b}
-            yield Subject(name, gemm.gemm_tiles, (make,), constants)
+    for name in ("ABt", "AB", "swap", "turns", "sm_80", "sm_89"):
+        launch = product(name, BLOCKS, steps=2)
+        yield Subject(launch.name, launch.kernel, (launch.make,), launch.constants)
 
 
 def _attentions() -> Iterator[Subject]:

@@ -14,10 +14,11 @@ from pykittens.errors import ArgumentError
 PROGRAM = """
 import os
 from pykittens import settings
-before = settings.debug(), settings.debug_seconds(), settings.target()
+before = settings.debug(), settings.debug_seconds(), settings.overlap(), settings.target()
 for setting in (settings.DEBUG, settings.DEBUG_SECONDS, settings.TARGET):
     os.environ[setting.variable] = "7"
-assert before == (settings.debug(), settings.debug_seconds(), settings.target())
+os.environ[settings.OVERLAP.variable] = "0" if settings.overlap() else "1"
+assert before == (settings.debug(), settings.debug_seconds(), settings.overlap(), settings.target())
 print(*before)
 """
 
@@ -25,9 +26,11 @@ print(*before)
 @pytest.mark.parametrize(
     ("given", "read"),
     [
-        ({}, "False 5.0 "),
-        ({"PYKITTENS_DEBUG": "0", "PYKITTENS_TARGET": "sm_80"}, "False 5.0 sm_80"),
-        ({"PYKITTENS_DEBUG": "1", "PYKITTENS_DEBUG_SECONDS": "0.5"}, "True 0.5 "),
+        ({}, "False 5.0 True "),
+        ({"PYKITTENS_DEBUG": "0", "PYKITTENS_TARGET": "sm_80"}, "False 5.0 True sm_80"),
+        ({"PYKITTENS_DEBUG": "1", "PYKITTENS_DEBUG_SECONDS": "0.5"}, "True 0.5 True "),
+        ({"PYKITTENS_OVERLAP": "1"}, "False 5.0 True "),
+        ({"PYKITTENS_OVERLAP": "0"}, "False 5.0 False "),
     ],
 )
 def test_a_launch_depends_on_the_environment_as_it_was_first(given, read):

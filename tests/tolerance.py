@@ -22,12 +22,22 @@ def unit(dtype: Any) -> float:
 def rounding(dtype: Any, exact: Array, roundings: int = 1) -> Array:
     """The error of so many roundings of a result, subnormal ones included."""
     tiny = float(ml_dtypes.finfo(np.dtype(dtype)).smallest_subnormal)
-    return roundings * (unit(dtype) * np.abs(exact) + tiny)
+    return roundings * (unit(dtype) * abs(exact) + tiny)
 
 
 def product(dtype: Any, exact: Array, magnitude: Array, inner: int) -> Array:
     """A product of inner length `inner` summed in f32; `magnitude` is |a| @ |b|."""
     return rounding(dtype, exact) + 2 * (inner + 1) * unit(F32) * magnitude
+
+
+def fp8_sum(inner: int) -> float:
+    """Relative to |a| @ |b|: sums of fp8 on the tensor cores keep about 14 bits, and are added up every 32 of inner."""
+    return float(2.0**-13 * (inner / 32 + 1))
+
+
+def f16_sum(inner: int) -> float:
+    """Relative to |a| @ |b|: sums rounded to f16 at every 8 of inner."""
+    return float(2.0**-11 * (inner / 8 + 2))
 
 
 def softmax(dtype: Any, exact: Array, spread: float) -> Array:

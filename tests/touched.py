@@ -27,8 +27,6 @@ Instruction = tuple[str, bool, int, tuple[int, ...]]
 DECLARED = """
 void touch(const void* at, int bytes, bool writes);
 inline void touch(unsigned at, int bytes, bool writes) { touch(shared + at, bytes, writes); }
-inline unsigned __cvta_generic_to_shared(const void* at) { return (const unsigned char*)at - shared; }
-inline void __syncthreads() {}
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned) { return a | b; }
 inline float __int_as_float(int x) { return same_bits<float>(x); }
 inline int __float_as_int(float x) { return same_bits<int>(x); }
@@ -114,7 +112,7 @@ def touched(folder: Path, kernel: Any, *args: Any, **constants: Any) -> Counter[
     with _hopper():
         functions = lanes.needed(source.functions, program)
     library = _compiled(folder, "\n".join([header, DECLARED, functions, program]))
-    values = dict(zip(kernel.parameters.positional, args, strict=True))
+    values = dict(zip(kernel.parameters.names(len(args)), args, strict=True))
     slots = [lanes._argument(slot, values) for slot in source.slots]
     pointers = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(s) for s in slots))
     assert not library.block(pointers), "threads wait for others that do not come"

@@ -40,18 +40,18 @@ def soak(job: tuple[str, int]) -> dict[str, Any]:
     launch = (launches() | larger())[name]
     start = time.process_time()
     found = run_schedules(launch.kernel, launch.arguments(), range(schedules))
-    levels = collections.Counter(f.level for f in found)
+    faults = launch.faults(found)
+    levels = collections.Counter(f.level for f in faults)
     return {
         "kernel": name,
         "schedules": schedules,
         "seconds": round(time.process_time() - start, 1),
         "errors": levels[Level.ERROR],
         "warnings": levels[Level.WARNING],
-        "notes": levels[Level.NOTE],
+        "notes": sum(f.level is Level.NOTE for f in found),
         "findings": [
             {"kind": f.kind.value, "level": f.level.value, "message": f.message, "seed": f.seed}
-            for f in found
-            if f.level is not Level.NOTE
+            for f in faults
         ],
     }
 

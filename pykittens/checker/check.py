@@ -59,7 +59,7 @@ def check(
     options = Options(schedules, seed, words_of(ignore), words_of(undefined), device, costs=costs)
     if twice := [name for name in constants or {} if name in named]:
         raise ArgumentError(f"check: `{twice[0]}` is given twice, once of them in `constants`")
-    check_options(kernel, options)
+    check_options(kernel, len(args), options)
     return examine(kernel, args, {**named, **(constants or {})}, options)
 
 

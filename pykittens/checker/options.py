@@ -44,8 +44,8 @@ def words_of(words: Collection[str]) -> Collection[str]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def check_options(kernel: KernelFunction, options: Options) -> None:
-    """Refuse options that mean nothing, which would make a check find less than was asked for."""
+def check_options(kernel: KernelFunction, passed: int, options: Options) -> None:
+    """Refuse options that mean nothing to a call that passes so many arguments: a check would find less than asked."""
     check_kernel(kernel)
     tried, seed = options.schedules, options.seed
     if not _is_whole(tried) or tried < 1:
@@ -56,9 +56,8 @@ def check_options(kernel: KernelFunction, options: Options) -> None:
         raise ArgumentError(f"check: `seed` must be a whole number, not {seed!r}")
     _check_words("kind of finding", options.ignore, [k.value for k in Kind])
     _check_words("device", [options.device], list(DEVICES))
-    _check_words(
-        f"argument of {kernel.parameters.name}", options.undefined, kernel.parameters.positional
-    )
+    takes = kernel.parameters
+    _check_words(f"argument of {takes.name}", options.undefined, takes.names(passed))
 
 
 def _is_whole(value: object) -> bool:

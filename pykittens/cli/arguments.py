@@ -82,16 +82,17 @@ def request(parsed: argparse.Namespace, fill: Fill = zeros) -> Request:
     kernel = find_kernel(load(file), name)
     values = {n: argument(n, text, fill) for n, text in _pairs("--arg", parsed.arg).items()}
     constants = {n: constant(n, text) for n, text in _pairs("--constant", parsed.constant).items()}
-    _check_names("--arg", kernel, values, kernel.parameters.positional)
+    names = kernel.parameters.names(len(values))
+    _check_names("--arg", kernel, values, names)
     _check_names("--constant", kernel, constants, tuple(kernel.parameters.constants))
-    if missing := [n for n in kernel.parameters.positional if n not in values]:
+    if missing := [n for n in names if n not in values]:
         raise ArgumentError(
             f"{kernel.parameters.name}: `{missing[0]}` is missing",
             loc=kernel.parameters.loc,
             help=" ".join(f"--arg {n}=DTYPE[SHAPE]" for n in missing)
             + ", or a number where it is one",
         )
-    return Request(kernel, tuple(values[n] for n in kernel.parameters.positional), constants)
+    return Request(kernel, tuple(values[n] for n in names), constants)
 
 
 def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:

@@ -187,7 +187,8 @@ def _clear_flags(request: arguments.Request) -> None:
         )
     except Exception:
         return  # which the check tells
-    by_name = dict(zip(kernel.parameters.positional, request.args, strict=True))
+    names = kernel.parameters.names(len(request.args))
+    by_name = dict(zip(names, request.args, strict=True))
     for node in walk(recorded.body):
         if isinstance(node, Call):
             for name in tensors(node, (*node.op.effects.waits, *node.op.effects.signals)):

@@ -154,6 +154,22 @@ EXAMPLES = (
 )
 
 
+# One product in steps, each of which is faster than the one before.
+LADDER = tuple(
+    _product(f"matmul ladder {stem}", f"matmul_ladder/{stem}.py", "matmul")
+    for stem in (
+        "01_warp",
+        "02_tile",
+        "03_warpgroup",
+        "04_copies",
+        "05_pipeline",
+        "06_consumers",
+        "07_persistent",
+        "08_neighbours",
+    )
+)
+
+
 def folder() -> Path | None:
     """The examples of the source tree; None where the package was installed without it."""
     beside = Path(__file__).resolve().parents[2] / "examples"

@@ -74,6 +74,12 @@ class SharedRegion:
             )
         return self.cut(i * rows, rows, j * cols, cols)
 
+    def part_of_vector(self, i: int, length: int) -> SharedRegion:
+        """The i-th part of so many elements of a vector."""
+        if not 0 <= i < self.cols // length:
+            raise AccessError(f"part {i} of {length} is outside a shared vector of {self.cols}")
+        return self.cut(0, 1, i * length, length)
+
     def snapshot(self) -> SharedRegion:
         """What it holds now, kept apart."""
         return SharedRegion(self.array.copy())

@@ -290,7 +290,10 @@ class Shared:
 
 @dataclass(eq=False)
 class Kernel:
-    """A recorded kernel: for one set of dtypes, ranks, constants and static extents."""
+    """A recorded kernel: for one set of dtypes, ranks, constants and static extents.
+
+    overlaps: a launch may start while the one before it on its stream still ends.
+    """
 
     name: str
     params: list[Global | Scalar]
@@ -301,6 +304,7 @@ class Kernel:
     warps: int = 4
     cluster: int = 1
     inplace: bool = False
+    overlaps: bool = False
     doc: str = ""
     loc: Loc | None = None
     launch: Grid | Tasks | None = None

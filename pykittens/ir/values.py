@@ -16,6 +16,7 @@ from pykittens.errors import LanguageError, Loc, TypeMismatch
 from pykittens.ir.op import called
 from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
 from pykittens.ir.undefined import Undefined
+from pykittens.ir.views import SharedTiles, VectorParts
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, ST, SV, TURNS, Spread, Type
 
@@ -130,58 +131,58 @@ class SharedTile(_Tile):
 
 
 class SharedVector(SharedTile):
-    """A vector in shared memory: a row of as many elements as it is long."""
+    """A vector in shared memory, or a part of one: a row of as many elements as it is long."""
 
     type: SV
+
+    def __init__(self, type: SV, name: str = "", loc: Loc | None = None) -> None:
+        super().__init__(type, name, loc)
+        self.whole: SharedVector = self  # the vector it is a part of
 
     @property
     def length(self) -> int:
         return self.type.cols
 
+    @called("parts")
+    def parts(self, length: int) -> VectorParts:
+        """This vector cut into parts of `length` elements; `.parts(n)[i]` is a view, no copy."""
+        _check_side("parts", "length", length, self)
+        if self.length % length:
+            raise TypeMismatch(
+                f"parts: `length` must divide the {self.length} of the vector exactly, not {describe(length)}",
+                operands={"vector": self.type},
+            )
+        return VectorParts(self, length)
+
     @called("tiles")
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """Refused: a vector has no tiles."""
-        raise TypeMismatch("tiles: a shared vector has none", operands={"vector": self.type})
+        raise TypeMismatch(
+            "tiles: a shared vector has none",
+            operands={"vector": self.type},
+            help="vector.parts(length)[i] is a part of it",
+        )
 
 
 def _check_sides(tensor: SharedTile | Global, rows: Any, cols: Any) -> None:
     """Raise unless tiles can have these sides; a tensor may be counted in tiles of a run-time size."""
     for name, side in (("rows", rows), ("cols", cols)):
-        if isinstance(side, Undefined):
-            side.fail()
-        fixed = isinstance(side, int) and not isinstance(side, bool) and side > 0
-        fixed = fixed and int32.represents(side)
-        counted = isinstance(tensor, Global) and isinstance(side, Scalar) and side.dtype == int32
-        if not fixed and not counted:
-            raise TypeMismatch(
-                f"tiles: `{name}` must be a positive compile-time int, not {describe(side)}",
-                operands={tensor.name or "tile": tensor.type},
-            )
+        _check_side("tiles", name, side, tensor)
 
 
-@dataclass(frozen=True, eq=False)
-class SharedTiles(Arithmetic):
-    """A shared tile seen as a grid of smaller ones."""
-
-    tile: SharedTile
-    rows: int
-    cols: int
-
-    @property
-    def description(self) -> str:
-        return f"the {self.rows}x{self.cols} tiles of {self.tile.type}"
-
-    def __getitem__(self, index: Any) -> SharedTile:
-        given = index if isinstance(index, tuple) else (index, 0)
-        if len(given) != 2:
-            raise TypeMismatch(
-                f"tiles: `[...]` must have a row and a column, not {len(given)} indices",
-                operands={"tile": self.tile.type},
-            )
-        i, j = given
-        view: SharedTile = OPERATORS["view"](self.tile, i, j, rows=self.rows, cols=self.cols)
-        view.stage = self.tile.stage
-        return view
+def _check_side(word: str, name: str, side: Any, of: SharedTile | Global) -> None:
+    """Raise unless a side of the parts that a word makes is a positive number that it may be."""
+    if isinstance(side, Undefined):
+        side.fail()
+    fixed = isinstance(side, int) and not isinstance(side, bool) and side > 0
+    fixed = fixed and int32.represents(side)
+    counted = isinstance(of, Global) and isinstance(side, Scalar) and side.dtype == int32
+    if not fixed and not counted:
+        kind = "vector" if isinstance(of, SharedVector) else "tile"
+        raise TypeMismatch(
+            f"{word}: `{name}` must be a positive compile-time int, not {describe(side)}",
+            operands={of.name or kind: of.type},
+        )
 
 
 class Semaphore(Value):

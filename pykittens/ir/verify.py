@@ -98,13 +98,7 @@ def _only_scalars_outside_roles(kernel: Kernel) -> None:
             continue
         for inner in (node, *(n for b in blocks(node) for n in walk(b))):
             outside = isinstance(inner, Acquire) or (
-                isinstance(inner, Call)
-                and (
-                    not replace(inner.op.effects, reads=()).pure
-                    or not all(
-                        isinstance(r, Scalar | SharedTile | Semaphore) for r in inner.results
-                    )
-                )
+                isinstance(inner, Call) and _belongs_in_a_role(inner)
             )
             if outside:
                 what = inner.op.shown if isinstance(inner, Call) else "a stage"
@@ -113,6 +107,16 @@ def _only_scalars_outside_roles(kernel: Kernel) -> None:
                     loc=getattr(inner, "loc", None),
                     help="outside roles there are scalars only; move it into the role that needs it",
                 )
+
+
+def _belongs_in_a_role(call: Call) -> bool:
+    """Whether an operation does more than make a scalar or name shared memory, in which nothing stands yet."""
+    effects = call.op.effects
+    return (
+        not replace(effects, reads=()).pure
+        or any(isinstance(call.args[name], SharedTile) for name in effects.reads)
+        or not all(isinstance(r, Scalar | SharedTile | Semaphore) for r in call.results)
+    )
 
 
 def _both_ends(kernel: Kernel, pipeline: Pipeline) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 from pykittens import settings
 from pykittens.errors import ArgumentError, ResourceError
 from pykittens.runtime import driver
-from pykittens.runtime.arrays import describe
+from pykittens.runtime.arrays import describe, numpy_dtype, torch_dtype
 from pykittens.runtime.kernel import DEFAULT_ARCH, KernelFunction
 from pykittens.targets.target import target_for
+from pykittens.types.devices import H200
 
 C = TypeVar("C")
 
@@ -84,9 +85,25 @@ def check_floats(name: str, *, rank: int, **arrays: Any) -> None:
             )
 
 
-def empty(like: Any, shape: tuple[int, ...]) -> Any:
-    """An array of this shape, with the library, the dtype and the device of another."""
-    return np.empty(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_empty(shape)
+def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+    """An array of this shape, with the library, the device and, if none is said, the dtype of another."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, like.dtype if dtype is None else numpy_dtype(dtype))
+    return (
+        like.new_empty(shape) if dtype is None else like.new_empty(shape, dtype=torch_dtype(dtype))
+    )
+
+
+def contiguous(array: Any) -> Any:
+    """The array, copied unless its elements lie one behind the other."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
+
+
+def spread_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """A view of this shape in which axes of extent 1 repeat."""
+    if tuple(array.shape) == shape:
+        return array
+    return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.expand(shape)
 
 
 # -- the GPU ---------------------------------------------------------------------------------------
@@ -96,12 +113,14 @@ def empty(like: Any, shape: tuple[int, ...]) -> Any:
 class Limits:
     """What a GPU gives the programs of its target.
 
-    shared_bytes: most shared memory of a block. warpgroups: whether four warps multiply together.
+    shared_bytes: most shared memory of a block. warpgroups: whether four warps multiply together. multiprocessors:
+    how many there are; those of an H200 where no GPU is asked.
     """
 
     target: str
     shared_bytes: int
     warpgroups: bool
+    multiprocessors: int = H200.sms
 
 
 def limits_of(array: Any) -> Limits:
@@ -119,7 +138,7 @@ def _limits(ordinal: int, chosen: str) -> Limits:
     device = driver.device(ordinal)
     target = target_for(device.arch, chosen)
     shared_bytes = min(target.shared_bytes, device.shared_bytes_per_block_optin)
-    return Limits(target.name, shared_bytes, target.warpgroups)
+    return Limits(target.name, shared_bytes, target.warpgroups, device.multiprocessors)
 
 
 def first_that_fits(name: str, configs: Sequence[tuple[C, int]], limits: Limits) -> C:

@@ -1,103 +1,121 @@
-"""Matrix products: C = A @ B.T or A @ B, summed in f32.
+"""Matrix products: C = A @ B, and what is made of it before it is stored.
 
-    C[i, j] = sum over k of A[i, k] B[j, k] where B is n x k, as the weights of a linear layer lie,
-    C[i, j] = sum over k of A[i, k] B[k, j] where B is k x n
+    C[i, j] = epilogue(sum over k of A[i, k] B[k, j])
 
-C is cut into tiles, a block works on one at a time, and along k parts of A and B pass through a ring of stages.
+C is cut into tiles, a block works on one at a time, and along k parts of A and B pass through a ring of stages. Where
+the tiles do not come out even, blocks get equal shares of the steps: those that have the later steps of a tile leave
+their sums in memory, and the one that has the first adds them in order, so that results do not depend on timing.
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import Limits, check_floats, empty, entry, first_that_fits, limits_of
-
-
-def reference(a: Any, b: Any, transpose_b: bool = True) -> Any:
-    """The same in float64."""
-    right = b.astype(np.float64)
-    return a.astype(np.float64) @ (right.T if transpose_b else right)
-
-
-@dataclass(frozen=True)
-class Config:
-    """The work of a block.
-
-    rows, cols: of its tile of C. depth: of a stage, `stages` of which are in flight. consumers: warpgroups that share
-    the rows. out_cols: columns of the output's one stage. warpgroups: for targets whose warpgroups multiply together,
-    else for those whose warps multiply alone.
-    """
-
-    rows: int
-    cols: int
-    depth: int
-    stages: int
-    consumers: int
-    out_cols: int
-    warpgroups: bool
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block: the stages, the output, and two barriers for each of them."""
-        inputs = self.stages * (self.rows + self.cols) * self.depth
-        return 2 * (inputs + self.rows * self.out_cols) + 16 * (self.stages + 1)
-
-
-# The best first. Warps that multiply alone read all columns of B for their own rows of A: with 16 rows each, shared
-# memory would be slower than their products, so there a warpgroup has 128 rows, 32 a warp.
-CONFIGS = (
-    # sm_90a: 227 KiB, a whole output tile.
-    Config(128, 256, depth=64, stages=3, consumers=2, out_cols=256, warpgroups=True),
-    # sm_80, and cards of more memory that have no target of their own: 163 KiB, a whole output tile.
-    Config(256, 128, depth=32, stages=4, consumers=2, out_cols=128, warpgroups=False),
-    # sm_89 and sm_86: 99 KiB, the output in quarters.
-    Config(256, 128, depth=32, stages=3, consumers=2, out_cols=32, warpgroups=False),
-)
+from pykittens.kernels.core import entry, limits_of
+from pykittens.kernels.gemm_config import Config, pick
+from pykittens.kernels.gemm_launch import GIVEN, Again, Call, Options
+from pykittens.kernels.gemm_reference import reference
+from pykittens.kernels.gemm_tiling import Task, Tiling, of_batch
+from pykittens.kernels.gemm_tune import found_before, tuned
+from pykittens.runtime.bound import PreparedCalls
+from pykittens.types.dtypes import DType
 
 
 @pk.kernel
-def gemm_tiles(A, B, C, *, config, transpose_b):  # type: ignore[no-untyped-def]
-    """C = A @ B.T, or A @ B unless transpose_b; persistent blocks, a ring of stages."""
-    rows, cols, depth, out_cols = config.rows, config.cols, config.depth, config.out_cols
-    n, inner = (B.rows, B.cols) if transpose_b else (B.cols, B.rows)
-    pk.require(A.cols == inner, "the inner extents of a and b must be equal")
-    pk.require(C.shape == (A.rows, n), "out must have the rows of a and the columns of the product")
-    b_tile = pk.st(B.dtype, cols, depth) if transpose_b else pk.st(B.dtype, depth, cols)
-    inputs = pk.pipeline(config.stages, a=pk.st(A.dtype, rows, depth), b=b_tile)
-    outputs = pk.pipeline(1, pk.st(C.dtype, rows, out_cols))
-    tasks: Any = pk.persistent(C.tiles(rows, cols), order=pk.supergroup(8))
-    steps, parts, own = pk.cdiv(inner, depth), cols // out_cols, rows // config.consumers
+def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def]
+    """C = epilogue(A @ B); persistent blocks, a ring of stages, sums in registers."""
+    given = dict(zip(form.epilogue.names, operands, strict=True))
+    if config.overlap:
+        pk.overlap()
+    tiles = Tiling(A, B, C, given, form, config)
+    inputs = pk.pipeline(config.stages, **tiles.stage())
+    sides = (config.out_cols, tiles.own) if config.swap else (tiles.own, config.out_cols)
+    outputs = pk.shared(pk.st(C.dtype, *sides), count=config.consumers * config.out_stages)
 
     with pk.producer():
-        for row, col in tasks:
-            for k in pk.range(steps):
+        for turn in tiles.turns:
+            task = tiles.task(turn)
+            for k in pk.range(task.first, task.stop):
                 with inputs.fill() as s:
-                    pk.load_async(s.a, A[row, k])
-                    pk.load_async(s.b, B[col, k] if transpose_b else B[k, col])
+                    tiles.load(s, task, k)
+            if not config.shares or task.first == 0:
+                for part in range(tiles.parts):
+                    for tensor in tiles.streamed:
+                        with inputs.fill() as s:
+                            tiles.stream(s, tensor, task, part)
 
     with pk.consumers(config.consumers) as w:
-        for row, col in tasks:
-            acc = pk.zeros(pk.f32, own, cols)
-            for k in pk.range(steps):
+        for turn in tiles.turns:
+            task = tiles.task(turn)
+            sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
+            for k in pk.range(task.first, task.stop):
                 with inputs.drain() as s:
-                    a = s.a.tiles(own, depth)[w]
-                    acc = pk.mma_ABt(a, s.b, acc) if transpose_b else pk.mma_AB(a, s.b, acc)
-            for part in range(parts):
-                with outputs.fill() as t:
-                    piece = acc[:, part * out_cols : (part + 1) * out_cols]
-                    pk.store(t.tiles(own, out_cols)[w], piece.to(C.dtype))
+                    products = tiles.multiply(s, w, sums)
+                    staged = tiles.staged_scales(s, w, k)
+                ahead = tiles.scales(task, w, k + 1)
+                sums, scales = tiles.added(sums, products, staged or scales), ahead
+            with pk.in_turn() if config.turns else nullcontext():
+                if config.shares and task.first > 0:
+                    leave(tiles, w, sums)
+                else:
+                    finish(tiles, inputs, outputs, task, w, sums)
 
-    with pk.storer():
-        for row, col in tasks:
-            for part in range(parts):
-                with outputs.drain() as t:
-                    pk.store_async(C[row, col * parts + part], t)
+
+@pk.function
+def leave(tiles: Tiling, w: Any, sums: list[Any]) -> None:
+    """Leave the sums of a tile that another block finishes in memory, and say so."""
+    for i in range(tiles.products):
+        for part in range(tiles.parts):
+            pk.store(tiles.left(tiles.block, w, i, part), tiles.summed(sums, i, part))
+    pk.signal(tiles.flag(tiles.block, w), 1)
+
+
+@pk.function
+def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: list[Any]) -> None:
+    """Add what other blocks have left, do the epilogue and store, a part of the columns at a time."""
+    own, width, given = tiles.own, tiles.config.out_cols, tiles.given
+    swap, epilogue, buffers = tiles.config.swap, tiles.form.epilogue, tiles.config.out_stages
+    if tiles.config.shares:
+        for block in pk.range(tiles.block + 1, task.last + 1):
+            pk.wait(tiles.flag(block, w), 1)
+    row_sums = None
+    for part in range(tiles.parts):
+        products = [tiles.summed(sums, i, part) for i in range(tiles.products)]
+        if tiles.config.shares:
+            for block in pk.range(tiles.block + 1, task.last + 1):
+                for i in range(tiles.products):
+                    others = pk.load(tiles.left(block, w, i, part), rows=own, cols=width)
+                    products[i] = products[i] + others
+        arrived = []
+        for _ in tiles.streamed:
+            with inputs.drain() as s:
+                arrived.append(tiles.arrived(s, w))
+        at = tiles.place(task, w, part, arrived)
+        x = epilogue(products, at, given, tiles.c)
+        if "column_sums" in given:
+            pk.store(given["column_sums"][(*at.lead, at.row, at.col)], pk.col_sum(at.inside(x)))
+        if "row_sums" in given:
+            total = pk.row_sum(at.inside(x))
+            row_sums = total if row_sums is None else row_sums + total
+        buffer = outputs[w * buffers + part % buffers]
+        pk.store_wait(tiles.stores_behind(part), read=True)
+        pk.sync()
+        pk.store(buffer, x.to(tiles.c.dtype), transposed=swap)
+        pk.fence_async()
+        pk.sync()
+        i, j = (at.col, at.row) if swap else (at.row, at.col)
+        pk.store_async(of_batch(tiles.c, at.lead)[i, j], buffer)
+    if row_sums is not None:
+        pk.store(given["row_sums"][(*at.lead, task.col, at.row)], row_sums)
+    if tiles.config.shares:
+        for block in pk.range(tiles.block + 1, task.last + 1):
+            pk.signal(tiles.flag(block, w), 0)
 
 
 CASES = (
@@ -107,6 +125,7 @@ CASES = (
     {"m": 1111, "n": 2222, "k": 3333, "transpose_b": True},
     {"m": 70, "n": 40, "k": 33, "transpose_b": True},
     {"m": 33, "n": 70, "k": 40, "transpose_b": False},
+    {"m": 5, "n": 150, "k": 70, "transpose_b": False},
 )
 
 
@@ -119,25 +138,79 @@ def inputs(rng: np.random.Generator, m: int, n: int, k: int, transpose_b: bool) 
     }
 
 
-@functools.cache
-def config_for(limits: Limits) -> Config:
-    """The configuration for a GPU of these limits."""
-    made_for = [(c, c.shared_bytes) for c in CONFIGS if c.warpgroups == limits.warpgroups]
-    return first_that_fits("gemm", made_for, limits)
+# -- the host --------------------------------------------------------------------------------------
+
+CALLS: PreparedCalls[Again] = PreparedCalls()
 
 
 @entry(kernel=gemm_tiles, reference=reference, cases=CASES, inputs=inputs)
 def gemm(
-    a: Any, b: Any, out: Any = None, *, transpose_b: bool = True, config: Config | None = None
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    transpose_b: bool = True,
+    out_dtype: DType | None = None,
+    accumulate: DType = pk.f32,
+    alpha: Any = 1.0,
+    beta: float = 0.0,
+    bias: Any = None,
+    activation: str = "",
+    residual: Any = None,
+    gate: Any = None,
+    gate_alpha: Any = 1.0,
+    gate_bias: Any = None,
+    row_scale: Any = None,
+    column_scale: Any = None,
+    gate_column_scale: Any = None,
+    row_blocks: Any = None,
+    column_blocks: Any = None,
+    gate_blocks: Any = None,
+    row_sums: bool = False,
+    column_sums: bool = False,
+    epilogue: Callable[..., Any] | None = None,
+    operands: tuple[Any, ...] = (),
+    config: Config | None = None,
+    tune: bool = False,
 ) -> Any:
-    """a @ b.T, or a @ b with transpose_b=False.
+    """a @ b.T, or a @ b with transpose_b=False, and what is made of it before it is stored.
 
-    a: (m, k), b: (n, k) or (k, n), both bf16 or both f16, NumPy or PyTorch. The result (m, n) has their dtype, rounded
-    once from a sum in f32; it is written to `out` where given. `config` is one of CONFIGS; if None, the one for the
-    GPU of `a`.
+        x = activation(alpha * row_scale * column_scale * (a @ b.T) + bias + beta * out)
+        x = x * (the same of `gate` in place of b, without activation and beta) + residual
+        out = epilogue(x, place, *operands)
+
+    a: (..., m, k), b: (..., n, k) or (..., k, n), in any strides; both bf16 or both f16, or fp8. The result
+    (..., m, n) has their dtype, that of fp8 is bf16, or it has `out_dtype`; it is rounded once from sums in f32, or in
+    f16 where `accumulate` says so, and written to `out` where given. bias, column_scale: (n,). row_scale: (m,).
+    residual: (m, n). alpha: a number or an array of one. row_blocks (m, k/128) and column_blocks (n/128, k/128),
+    rounded up, scale blocks of fp8. activation: "relu", "gelu" or "silu". `epilogue` is a function as in
+    pykittens.kernels.epilogue. With row_sums or column_sums the result is (out, sums), sums of what is stored in f32.
+
+    config: how the work is cut; if None, one is picked for the shape and the GPU. tune: measure configurations once,
+    and remember the fastest.
     """
-    check_floats("gemm", rank=2, **({"a": a, "b": b} | ({} if out is None else {"out": out})))
-    if out is None:
-        out = empty(a, (a.shape[0], b.shape[0 if transpose_b else 1]))
-    gemm_tiles(a, b, out, config=config or config_for(limits_of(a)), transpose_b=bool(transpose_b))
-    return out
+    given = (
+        *(a, b, out, gate, alpha, gate_alpha, row_scale, column_scale, gate_column_scale),
+        *(row_blocks, column_blocks, gate_blocks, bias, gate_bias, beta, residual, *operands),
+    )
+    numbers = [float(x) if isinstance(x, float | int) else 1.0 for x in (alpha, gate_alpha, beta)]
+    options = (transpose_b, out_dtype, accumulate, activation, row_sums, column_sums, epilogue)
+    tensors = [None if isinstance(x, float | int) else x for x in given]
+    steps = numbers[0] != 1, numbers[1] != 1, numbers[2] != 0
+    kinds = tuple(map(type, operands))  # numbers are no part of the key, but what they are is
+    again, key, values, stream = CALLS.find(tensors, *options, *steps, config, tune, kinds)
+    if again is None:
+        call = Call(gemm_tiles, given, Options(*options))
+        chosen = config or found_before(call)
+        if chosen is None and tune:
+            chosen = tuned(call)
+            CALLS.forget()  # calls without `tune` use it, too
+        chosen = chosen or pick(call.shape, limits_of(a))
+        again = call.again(chosen) if key is not None else None
+        if again is None:
+            return call.result(chosen)
+        CALLS.keep(key, again)
+    for i, x in enumerate(operands, len(GIVEN)):
+        if isinstance(x, float | int):
+            values[i] = x
+    return again(values, numbers, a, out, stream)

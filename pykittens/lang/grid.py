@@ -14,6 +14,8 @@ from pykittens.ops.arguments import check_int32, check_size
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
+CLUSTERS = (1, 2, 4, 8)  # blocks that a cluster may have
+
 row_major = Order("row_major")
 column_major = Order("column_major")
 
@@ -66,11 +68,18 @@ def grid(*dims: Any) -> tuple[Scalar, ...]:
 
 
 @called("pk.persistent")
-def persistent(dims: tuple[Any, ...], order: Order = row_major, *, cluster_axis: int = 0) -> Tasks:
+def persistent(
+    dims: tuple[Any, ...],
+    order: Order = row_major,
+    *,
+    cluster: int | None = None,
+    cluster_axis: int = 0,
+) -> Tasks:
     """The tasks (i, j, ...) of a grid of these extents; as many blocks as the device holds share them.
 
     Iterating gives this block's tasks: block i takes i, i + blocks, ... in the order. Where the kernel has
     clusters, the blocks of one take neighbours along `cluster_axis`; past its end they have nothing to write.
+    `cluster` is how many blocks one has, in place of what @pk.kernel says.
     """
     if not isinstance(dims, tuple | list):
         raise Mismatch(
@@ -86,6 +95,11 @@ def persistent(dims: tuple[Any, ...], order: Order = row_major, *, cluster_axis:
             f"pk.persistent: the order {order.kind} needs two extents or more, not {len(dims)}"
         )
     kernel = current("persistent").kernel
+    if cluster is not None:
+        known = isinstance(cluster, int) and not isinstance(cluster, bool)
+        if not known or cluster not in CLUSTERS:
+            raise Mismatch(f"`cluster` must be 1, 2, 4 or 8, not {describe(cluster)}")
+        kernel.cluster = cluster
     known = isinstance(cluster_axis, int) and not isinstance(cluster_axis, bool)
     if not known or not 0 <= cluster_axis < len(dims):
         raise Mismatch(
@@ -94,6 +108,19 @@ def persistent(dims: tuple[Any, ...], order: Order = row_major, *, cluster_axis:
     tasks = Tasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
     kernel.launch = tasks
     return tasks
+
+
+@called("pk.overlap")
+def overlap() -> None:
+    """Let a launch start while the one before it on its stream still ends, where the GPU can; stands before the roles.
+
+    Nothing is read or written before that one has ended: the blocks take their places and make ready. A launch of some
+    microseconds gains one. Blocks that share much of what they read lose more, as they lie further apart.
+    """
+    builder = current("overlap")
+    if builder.role is not None or len(builder.stack) > 1:
+        raise LanguageError("pk.overlap: stands before the roles, outside loops and branches")
+    builder.kernel.overlaps = True
 
 
 @called("pk.range")

@@ -15,6 +15,7 @@ from pykittens.ops.arguments import check_truth
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
 from pykittens.ops.memory import from_tensor
+from pykittens.ops.views import check_whole
 
 
 def _same_dtype(tile: SharedTile, tensor: TileRef | Global, tensor_name: str) -> None:
@@ -56,6 +57,7 @@ def _load_async_type(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
         raise Mismatch(
             f"`dst` must be a shared tile, not {describe(dst)}", help=getattr(dst, "way_in", None)
         )
+    check_whole("dst", dst)
     from_tensor(src, "src")
     check_truth("multicast", multicast)
     _same_dtype(dst, src, "src")
@@ -110,6 +112,7 @@ def _store_async_type(dst: Any, src: Any, op: Any) -> None:
             f"`src` must be a shared tile, not {describe(src)}",
             help=getattr(src, "way_in", "pk.store writes registers to a tensor"),
         )
+    check_whole("src", src)
     from_tensor(dst, "dst")
     _same_dtype(src, dst, "dst")
     if src.stage is not None and src.stage.acquire.side != "drain":

@@ -22,7 +22,7 @@ from pykittens.ir.values import (
     TileRef,
     describe,
 )
-from pykittens.ops.arguments import check_index
+from pykittens.ops.arguments import check_truth
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
 from pykittens.ops.making import (
@@ -34,7 +34,7 @@ from pykittens.ops.making import (
 )
 from pykittens.ops.map import loaded
 from pykittens.types.dtypes import DType, int32
-from pykittens.types.tiles import RT, RV, SCALAR, ST, Spread
+from pykittens.types.tiles import RT, RV, SCALAR, Spread
 
 
 @op(effects=Effects(reads=("src",)))
@@ -45,23 +45,37 @@ def load(
     cols: int | None = None,
     fill: float = 0,
     spread: Spread = Spread.PLAIN,
+    transposed: bool = False,
 ) -> Any:
     """A tile of rows x cols of a tensor; without `rows` a vector of `cols` elements of one row, spread as said;
-    without both one element. Or the whole of a shared tile or vector, of a stage taken with `drain`.
+    without both one element. Or the whole of a shared tile or vector, of a stage taken with `drain`; of a part of
+    one element, `vector.parts(1)[i]`, that element.
 
     `src[i, j]` counts in tiles: element (i * rows, j * cols) and on; for a vector (i, j * cols), for one element
     (i, j). Elements outside the tensor read as `fill`. One element is a scalar, known to the whole group.
+    With `transposed` the tile is the transpose of what lies there, of cols x rows, in which `src[i, j]` counts, too.
     """
 
 
 @load.type
-def _load_type(src: Any, rows: Any, cols: Any, fill: Any, spread: Any) -> RT | RV | SCALAR:
+def _load_type(
+    src: Any, rows: Any, cols: Any, fill: Any, spread: Any, transposed: Any
+) -> RT | RV | SCALAR:
+    type_ = _type_as_it_lies(src, rows, cols, fill, spread, transposed)
+    _check_transposed(transposed, isinstance(type_, RT))
+    return type_
+
+
+def _type_as_it_lies(
+    src: Any, rows: Any, cols: Any, fill: Any, spread: Any, transposed: Any
+) -> RT | RV | SCALAR:
+    """The type of what is loaded."""
     if not isinstance(spread, Spread):
         raise Mismatch(
             f"`spread` must be pk.plain, pk.per_row or pk.per_column, not {describe(spread)}"
         )
     if isinstance(src, SharedTile):
-        return _shared_load_type(src, (rows, cols), spread)
+        return _shared_load_type(src, (rows, cols), spread, transposed)
     from_tensor(src, "src")
     check_fill(fill, src.dtype)
     if rows is None and cols is None:
@@ -77,7 +91,9 @@ def _load_type(src: Any, rows: Any, cols: Any, fill: Any, spread: Any) -> RT | R
     return RT(src.dtype, rows, cols)
 
 
-def _shared_load_type(src: SharedTile, sides: tuple[Any, Any], spread: Spread) -> RT | RV:
+def _shared_load_type(
+    src: SharedTile, sides: tuple[Any, Any], spread: Spread, transposed: Any
+) -> RT | RV | SCALAR:
     """The type of a shared tile or vector in registers."""
     if sides != (None, None):
         raise Mismatch(
@@ -90,9 +106,15 @@ def _shared_load_type(src: SharedTile, sides: tuple[Any, Any], spread: Spread) -
             help="what a stage is filled with is there when it is drained",
         )
     if isinstance(src, SharedVector):
+        if src.length == 1 and spread is Spread.PLAIN:
+            return SCALAR(src.dtype)
         check_spread_length("src.length", src.length, spread)
         return RV(src.dtype, src.length, spread)
     _check_no_spread(spread, "a shared vector has one")
+    if transposed is True:
+        check_rows("src.cols", src.cols)
+        check_cols("src.rows", src.rows)
+        return RT(src.dtype, src.cols, src.rows)
     check_rows("src.rows", src.rows)
     check_cols("src.cols", src.cols)
     return RT(src.dtype, src.rows, src.cols)
@@ -101,6 +123,15 @@ def _shared_load_type(src: SharedTile, sides: tuple[Any, Any], spread: Spread) -
 def _check_no_spread(spread: Spread, help: str) -> None:
     if spread is not Spread.PLAIN:
         raise Mismatch(f"`spread` must be left out for a tile, not {spread}", help=help)
+
+
+def _check_transposed(transposed: Any, is_tile: bool) -> None:
+    check_truth("transposed", transposed)
+    if transposed and not is_tile:
+        raise Mismatch(
+            "`transposed` must be left out where no tile is moved, not True",
+            help="it exchanges the rows and columns of a tile",
+        )
 
 
 def from_tensor(src: Any, name: str) -> None:
@@ -144,12 +175,20 @@ def check_spread_length(name: str, length: int, spread: Spread) -> None:
 
 
 @load.numpy
-def _load_numpy(src: Any, rows: int | None, cols: int | None, fill: float, spread: Spread) -> Any:
+def _load_numpy(
+    src: Any, rows: int | None, cols: int | None, fill: float, spread: Spread, transposed: bool
+) -> Any:
     if not hasattr(src, "gather"):  # shared memory
         tile = src.read().copy()  # the stage may be given back
+        if transposed:
+            return tile.T
+        if tile.size == 1 and spread is Spread.PLAIN:
+            return tile[0, 0]
         return spread_array(tile, spread) if len(tile) == 1 else tile
     if cols is None:
         return src.read(None, 1, fill)[0]
+    if transposed:
+        return src.read(cols, rows, fill).T
     tile = src.read(rows, cols, fill)
     return tile if rows is not None else spread_array(tile, spread)
 
@@ -161,18 +200,26 @@ def spread_array(vector: Any, spread: Spread) -> Any:
 
 
 @op(effects=Effects(writes=("dst",)))
-def store(dst: TileRef | Global | SharedTile, value: Any, *, op: str | None = None) -> None:
+def store(
+    dst: TileRef | Global | SharedTile,
+    value: Any,
+    *,
+    op: str | None = None,
+    transposed: bool = False,
+) -> None:
     """Write a register tile, a vector or a number to a tensor, or a tile or a vector to a shared one of its size.
 
     The dtypes are equal. Elements outside the tensor are not written. A number is one element. With `op`, "add",
     "max" or "min", an element of a tensor becomes what it was, combined with what is stored, in one step.
+    With `transposed` the transpose of a tile is written: of a tile of r x c `dst[i, j]` counts in tiles of c x r, and
+    a shared tile is c x r.
     """
 
 
 @store.type
-def _store_type(dst: Any, value: Any, op: Any) -> None:
+def _store_type(dst: Any, value: Any, op: Any, transposed: Any) -> None:
     if isinstance(dst, SharedTile):
-        _check_shared_store(dst, value, op)
+        _check_shared_store(dst, value, op, transposed)
     elif isinstance(dst, TileRef | Global):
         if not isinstance(value, RegTile | RegVector | Scalar | int | float):
             raise Mismatch(
@@ -192,15 +239,17 @@ def _store_type(dst: Any, value: Any, op: Any) -> None:
             help=f"store `value.to({dst.dtype.word})` instead",
         )
     check_combining(op, dst.dtype)
+    _check_transposed(transposed, isinstance(value, RegTile))
 
 
-def _check_shared_store(dst: SharedTile, value: Any, op: Any) -> None:
+def _check_shared_store(dst: SharedTile, value: Any, op: Any, transposed: Any) -> None:
     if isinstance(dst, SharedVector):
         fits = isinstance(value, RegVector) and value.length == dst.length
         wanted = f"register vector of {dst.length}"
     else:
-        fits = isinstance(value, RegTile) and value.shape == dst.shape
-        wanted = f"register tile of {dst.rows}x{dst.cols}"
+        rows, cols = (dst.cols, dst.rows) if transposed is True else (dst.rows, dst.cols)
+        fits = isinstance(value, RegTile) and value.type.shape == (rows, cols)
+        wanted = f"register tile of {rows}x{cols}"
     if not fits:
         raise Mismatch(f"`value` must be a {wanted}, not {describe(value)}")
     if op is not None:
@@ -208,33 +257,9 @@ def _check_shared_store(dst: SharedTile, value: Any, op: Any) -> None:
 
 
 @store.numpy
-def _store_numpy(dst: Any, value: Any, op: str | None) -> None:
+def _store_numpy(dst: Any, value: Any, op: str | None, transposed: bool) -> None:
     if not hasattr(dst, "gather"):  # shared memory
-        dst.write(value)
+        dst.write(value.T if transposed else value)
         return
     array = np.atleast_1d(np.asarray(value, dst.dtype))
-    dst.write(array.T if array.shape[1:] == (1,) else array, combining(op))
-
-
-@op(operator="view", shown="tiles")
-def view(tile: SharedTile, i: Any, j: Any, *, rows: int, cols: int) -> SharedTile:
-    """The (i, j)-th rows x cols part of a shared tile: `tile.tiles(rows, cols)[i, j]`. No copy."""
-
-
-@view.type
-def _view_type(tile: SharedTile, i: Any, j: Any, rows: int, cols: int) -> ST:
-    check_index("i", i, tile.rows // rows, "the rows of parts")
-    check_index("j", j, tile.cols // cols, "the columns of parts")
-    layout = tile.type.layout
-    if rows % 8 and rows != tile.rows:
-        raise Mismatch(f"`rows` must be a multiple of 8, not {rows}")
-    if cols != tile.cols and cols % layout.panel_cols and layout.panel_cols % cols:
-        raise Mismatch(
-            f"`cols` must divide or be a multiple of {layout.panel_cols}, as the tile lies in memory, not {cols}"
-        )
-    return tile.type.view(rows, cols)
-
-
-@view.numpy
-def _view_numpy(tile: Any, i: int, j: int, rows: int, cols: int) -> Any:
-    return tile.part(i, j, rows, cols)
+    dst.write(array.T if transposed or array.shape[1:] == (1,) else array, combining(op))

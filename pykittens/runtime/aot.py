@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from pykittens import settings
 from pykittens.ir.nodes import Call, Kernel, Require, Tasks, waits_for_flags, walk, written
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Scalar, TileRef, Value
@@ -101,6 +102,7 @@ class CLauncher:
             "ARCH": self.arch,
             "THREADS": str(self.source.threads),
             "SHARED": str(self.source.shared_bytes),
+            "OVERLAPS": str(int(self.source.overlaps and settings.overlap())),
         }
         return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
 

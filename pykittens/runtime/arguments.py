@@ -24,16 +24,20 @@ INT32 = range(-(2**31), 2**31)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The signature of a kernel: what it takes by position, and its compile-time constants by keyword."""
+    """The signature of a kernel: what it takes by position, and its compile-time constants by keyword.
+
+    further: the parameter that takes any number of further arguments, as `*operands` does.
+    """
 
     name: str
     positional: tuple[str, ...]
     constants: dict[str, Any]
     loc: Loc
+    further: str | None = None
 
     @staticmethod
     def of(function: Callable[..., Any]) -> Parameters:
-        positional, constants = [], {}
+        positional, constants, further = [], {}, None
         code = function.__code__
         loc = Loc(code.co_filename, code.co_firstlineno, code.co_name)
         for p in inspect.signature(function).parameters.values():
@@ -41,21 +45,33 @@ class Parameters:
                 constants[p.name] = p.default
             elif p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty:
                 positional.append(p.name)
+            elif p.kind is p.VAR_POSITIONAL:
+                further = p.name
             else:
                 raise ArgumentError(
                     f"{function.__name__}: `{p.name}` must be a plain or a keyword-only parameter",
                     loc=loc,
                     help="arguments without a default are tensors and numbers; constants follow a `*`",
                 )
-        return Parameters(function.__name__, tuple(positional), constants, loc)
+        return Parameters(function.__name__, tuple(positional), constants, loc, further)
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """The names of the arguments of a call that passes so many by position, the further ones numbered from 0."""
+        more = count - len(self.positional)
+        if self.further is None or more <= 0:
+            return self.positional
+        taken = {*self.positional, *self.constants}
+        return (*self.positional, *(_free(f"{self.further}{i}", taken) for i in range(more)))
 
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arguments and the constants by name."""
-        values, constants = dict(zip(self.positional, args, strict=False)), {}
-        takes = ", ".join((*self.positional, *(f"{c}=" for c in self.constants)))
-        extra = len(args) - len(self.positional)
+        names = self.names(len(args))
+        values, constants = dict(zip(names, args, strict=False)), {}
+        further = () if self.further is None else (f"*{self.further}",)
+        takes = ", ".join((*self.positional, *further, *(f"{c}=" for c in self.constants)))
+        extra = len(args) - len(names)
         if extra > 0:
             raise ArgumentError(
                 f"{self.name}: {extra} argument{'s' * (extra > 1)} too many",
@@ -67,7 +83,9 @@ class Parameters:
             elif name in self.positional and name not in values:
                 values[name] = value
             else:
-                word = "given twice" if name in values else "not one of its arguments"
+                word = "given twice" if name in self.positional else "not one of its arguments"
+                if name == self.further:
+                    word = "for further arguments, which have no names in a call"
                 raise ArgumentError(f"{self.name}: `{name}` is {word}", help=f"it takes {takes}")
         missing = [n for n in self.positional if n not in values]
         missing += [
@@ -86,7 +104,14 @@ class Parameters:
                     f"{self.name}: `{name}` is a compile-time constant and must be hashable, "
                     f"not a {type(constants[name]).__name__}"
                 ) from None
-        return {n: values[n] for n in self.positional}, constants
+        return {n: values[n] for n in names}, constants
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with as many underscores behind it as make it nobody's."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 @dataclass
@@ -103,6 +128,13 @@ class Arguments:
     def types(self) -> dict[str, TensorArg | ScalarArg]:
         """What recording sees of them, in the order of the signature."""
         return {name: self._type(name) for name in self.order}
+
+    @property
+    def values(self) -> list[int | float | bool]:
+        """The addresses of the tensors and the numbers, in the order of the signature."""
+        return [
+            self.tensors[n].address if n in self.tensors else self.scalars[n] for n in self.order
+        ]
 
     def _type(self, name: str) -> TensorArg | ScalarArg:
         if name in self.scalars:
@@ -162,7 +194,7 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
             f"{parameters.name}: all arrays must be on one device",
             operands={n: f"on {place(a.device)}" for n, a in tensors.items()},
         )
-    return Arguments(parameters.positional, tensors, scalars, constants, devices.pop())
+    return Arguments(tuple(values), tensors, scalars, constants, devices.pop())
 
 
 def place(device: Device) -> str:

@@ -128,6 +128,12 @@ def _torch_dtype(dtype: Any) -> str:
 
 
 @functools.cache
+def torch_dtype(name: str) -> Any:
+    """PyTorch's dtype of a name such as bf16 or int32, where PyTorch is loaded."""
+    return getattr(sys.modules["torch"], _LONG.get(name, name))
+
+
+@functools.cache
 def _torch_device(device: Any) -> Device:
     if device.type == "cpu":
         return "cpu"
@@ -170,7 +176,7 @@ def _view(array: Array) -> np.ndarray[Any, Any]:
     if math.prod(array.shape) == 0:
         return np.empty(array.shape, dtype)
     # The protocol knows no bfloat16 or fp8: view as integers of that size, then as what it is.
-    known = dtype.kind in "biufc"
+    known = dtype.isbuiltin == 1  # e5m2 calls itself a float, but is none of NumPy's
     interface: dict[str, object] = {
         "version": 3,
         "shape": array.shape,

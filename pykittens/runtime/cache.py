@@ -80,12 +80,17 @@ def _read(path: Path) -> Parts | None:
 def _write(path: Path, parts: Parts) -> None:
     payload = _encode(parts)
     header = _HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest())
+    write_whole(path, header + payload)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file in place by renaming: a reader sees what was there before or all of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder: a rename is atomic only within a file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=".tmp")
     try:
         with open(handle, "wb") as file:
-            file.write(header + payload)
+            file.write(data)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -28,6 +28,8 @@ _RESERVED_SECTION, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 _OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
 _BUDGET = re.compile(r"\b(0x[0-9a-f]+|\d+)\s*$")
 _REGISTER = re.compile(r"(?<![\w.])R(\d+)(\.64)?")
+# The second and further tries of a wait, which the compiler puts behind the code of all roles.
+_RETRIES = re.compile(r"^(\.L_x_\d+):\n.*PHASECHK.*\n.*BRA `\(\1\).*\n", re.MULTILINE)
 _OWN_FUNCTION = re.compile(r"^\$__internal_\d+_.*:$", re.MULTILINE)
 _PRODUCT = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)")
 
@@ -112,11 +114,11 @@ def registers_by_region(sass: str) -> list[tuple[int, int]]:
     The budget is what the instruction asks for; the registers used are the highest number named,
     plus one. The first pair is the code before any such instruction, with budget 0: it runs on what
     the launch gave. Regions follow the text, so code that all roles share counts where it stands;
-    functions of the compiler's own behind the kernel, such as the rare cases of a division, count
-    nowhere: they run on what their caller has.
+    functions of the compiler's own behind the kernel, such as the rare cases of a division, and
+    further tries of waits count nowhere: they run on what their caller has.
     """
     regions = [(0, 0)]
-    for match in _OPCODE.finditer(_OWN_FUNCTION.split(sass)[0]):
+    for match in _OPCODE.finditer(_RETRIES.sub("", _OWN_FUNCTION.split(sass)[0])):
         opcode, operands = match[1], match[2].strip()
         if opcode.startswith("USETMAXREG"):
             budget = _BUDGET.search(operands)

@@ -14,6 +14,7 @@ from ctypes import (
     POINTER,
     byref,
     c_char_p,
+    c_float,
     c_int,
     c_size_t,
     c_uint,
@@ -52,6 +53,14 @@ _SIGNATURES = {
     "cuStreamSynchronize": (c_void_p,),
     "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
     "cuMemHostGetDevicePointer_v2": (POINTER(c_uint64), c_void_p, c_uint),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuMemsetD32Async": (c_uint64, c_uint, c_size_t, c_void_p),
+    "cuEventCreate": (POINTER(c_void_p), c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventQuery": (c_void_p,),
+    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+    "cuEventDestroy_v2": (c_void_p,),
     "cuTensorMapEncodeTiled": (
         c_void_p, c_int, c_uint32, c_void_p,
         POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint32), POINTER(c_uint32),
@@ -62,6 +71,7 @@ _SIGNATURES = {
 }  # fmt: skip
 
 INVALID_CONTEXT = 201  # what the driver says to a thread without one
+OUT_OF_MEMORY, NOT_READY = 2, 600
 # Attributes of a device, of a function and of a pointer.
 _MAX_THREADS, _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_OPTIN = 1, 16, 38, 75, 76, 97
 _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 1, 8
@@ -217,10 +227,15 @@ def mapped_memory(ordinal: int, size: int) -> tuple[int, int]:
     return host.value or 0, there.value
 
 
-def stream_is_capturing(stream: int) -> bool:
-    """Whether launches on a stream are recorded into a graph instead of run."""
+def stream_is_capturing(stream: int, ordinal: int) -> bool:
+    """Whether launches on a stream of a GPU are recorded into a graph instead of run."""
     status = c_int()
-    check(library().cuStreamIsCapturing(stream, byref(status)), "asking a stream for its capture")
+    code = library().cuStreamIsCapturing(stream, byref(status))
+    if code == INVALID_CONTEXT:
+        # A thread that has used no GPU yet, as one that works out gradients.
+        with device(ordinal).current():
+            code = library().cuStreamIsCapturing(stream, byref(status))
+    check(code, "asking a stream for its capture")
     return status.value != 0
 
 

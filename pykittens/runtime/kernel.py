@@ -16,6 +16,7 @@ from pykittens.ir.nodes import Kernel
 from pykittens.ir.passes import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.control import rewrite
+from pykittens.lang.grid import CLUSTERS
 from pykittens.lang.outside import Outside
 from pykittens.lang.trace import Options, trace
 from pykittens.runtime import driver
@@ -27,6 +28,7 @@ from pykittens.runtime.arguments import (
     known_values,
     scalars,
 )
+from pykittens.runtime.bound import BoundLaunch
 from pykittens.runtime.compiled import Compiled, Resources, compile_kernel
 from pykittens.runtime.launch import Loaded, Plan, current_stream, make_plan
 from pykittens.targets.emit import emit
@@ -59,7 +61,7 @@ class KernelFunction:
 
     def __call__(self, *args: Any, **constants: Any) -> None:
         torch = sys.modules.get("torch")
-        if torch is not None and len(args) == len(self.parameters.positional):
+        if torch is not None and len(args) >= len(self.parameters.positional):
             key, values, ordinal = _key(torch.Tensor, args)
             if ordinal >= 0:
                 if not self._outside.is_empty:
@@ -150,6 +152,16 @@ class KernelFunction:
         else:
             self._launch(args, constants, None, debug=True)
 
+    def bind(self, *args: Any, **constants: Any) -> BoundLaunch:
+        """A launch for arguments like these on their GPU, to be made again with other memory of the same form."""
+        arguments = check(self.parameters, args, constants)
+        if arguments.device == "cpu":
+            raise ArgumentError(
+                f"{self.parameters.name}: launches are bound to a GPU, and these arrays are on the CPU",
+                help="a call runs it in the emulator",
+            )
+        return BoundLaunch(arguments, self._plan, self._outside)
+
     def _launch(
         self,
         args: tuple[Any, ...],
@@ -159,6 +171,18 @@ class KernelFunction:
     ) -> None:
         """Check everything, make the plan, keep it under `key`, launch."""
         arguments = check(self.parameters, args, constants)
+        plan = self._plan(arguments, debug)
+        values = arguments.values
+        if key is not None:
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.clear()
+            self._plans[tuple(key)] = plan
+            if plan.by_value:
+                self._plans[(*key, *_scalars(values, args))] = plan
+        plan.launch(values, current_stream(plan.loaded.function.device.ordinal))
+
+    def _plan(self, arguments: Arguments, debug: bool = False) -> Plan:
+        """Check what the kernel asks of arguments on a GPU, compile it, and make the plan."""
         assert not isinstance(arguments.device, str)
         ordinal = arguments.device[1]
         if (missing := driver.available()) is not None:
@@ -166,26 +190,13 @@ class KernelFunction:
         kernel = self.record(arguments)
         known = known_values(kernel, arguments)
         check_requirements(kernel, arguments, known)
-        stream = current_stream(ordinal)
-        loaded = self._load(kernel, ordinal, stream, debug or settings.debug())
-        plan = make_plan(loaded, arguments, known)
-        order = self.parameters.positional
-        values = [
-            arguments.tensors[n].address if n in arguments.tensors else arguments.scalars[n]
-            for n in order
-        ]
-        if key is not None:
-            if len(self._plans) >= MAX_PLANS:
-                self._plans.clear()
-            self._plans[tuple(key)] = plan
-            if plan.by_value:
-                self._plans[(*key, *_scalars(values, args))] = plan
-        plan.launch(values, stream)
+        loaded = self._load(kernel, ordinal, current_stream(ordinal), debug or settings.debug())
+        return make_plan(loaded, arguments, known)
 
     def _load(self, kernel: Kernel, ordinal: int, stream: int, debug: bool) -> Loaded:
         key = (kernel, ordinal, settings.target(), debug)
         if key not in self._loaded:
-            if driver.stream_is_capturing(stream):
+            if driver.stream_is_capturing(stream, ordinal):
                 raise BackendError(
                     f"{self.parameters.name} would be compiled while a CUDA graph is captured",
                     help="call it once with these arguments before the capture, to warm up",
@@ -241,7 +252,7 @@ def kernel(
     """
     if not isinstance(warps, int) or not 1 <= warps <= 32:
         raise ArgumentError(f"kernel: `warps` must be 1 to 32, not {warps}")
-    if cluster not in (1, 2, 4, 8):
+    if cluster not in CLUSTERS:
         raise ArgumentError(f"kernel: `cluster` must be 1, 2, 4 or 8, not {cluster}")
     options = Options(warps, cluster, inplace)
     if function is None:

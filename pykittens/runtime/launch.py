@@ -33,6 +33,7 @@ class Loaded:
         self.function = driver.load(
             compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
         )
+        self.overlaps = self.source.overlaps and settings.overlap()
         self.slots: list[Kind] = ["tensor_map"] * len(self.source.maps)
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
         if self.source.sites is not None:
@@ -74,7 +75,8 @@ class Plan:
     last: list[Any] = field(init=False, default_factory=list)  # the arguments of the last launch
 
     def __post_init__(self) -> None:
-        self.launcher = Launcher(self.loaded.function, self.loaded.slots)
+        loaded = self.loaded
+        self.launcher = Launcher(loaded.function, loaded.slots, loaded.overlaps)
         for slot, encoded, _ in self.maps:
             self.launcher.set_tensor_map(slot, encoded)
 
@@ -120,7 +122,7 @@ class DebugPlan(Plan):
         """Launch, wait until the kernel has ended, and raise the error that it reports."""
         name = self.loaded.kernel.name
         with self.loaded.function.device.current():
-            captures = driver.stream_is_capturing(stream)
+            captures = driver.stream_is_capturing(stream, self.ordinal)
         if captures:
             raise BackendError(
                 f"{name}: a launch for debugging waits for its end, and a CUDA graph is captured",

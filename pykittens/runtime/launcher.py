@@ -7,7 +7,7 @@ import functools
 import struct
 import threading
 from collections.abc import Sequence
-from ctypes import c_uint, c_void_p
+from ctypes import c_uint, c_uint64, c_void_p
 from typing import Literal
 
 from pykittens.errors import ArgumentError
@@ -19,6 +19,10 @@ Slot = Literal["tensor_map", "pointer", "int32", "int64", "float32", "bool"]
 
 # Formats of `struct`, which also refuse what is out of range.
 _CODE = {"pointer": "Q", "int32": "i", "int64": "q", "float32": "f", "bool": "?"}
+
+# What lets a launch start before the one before it has ended; its program waits for that itself.
+# Source: CUDA Driver API, CUlaunchAttributeID.
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
 # What the driver says to a launch where another device's context is current.
 _INVALID_HANDLE = 400
@@ -35,11 +39,16 @@ class _LaunchConfig(ctypes.Structure):
     )  # fmt: skip
 
 
+class _LaunchAttribute(ctypes.Structure):
+    _fields_ = (("id", c_uint), ("value", c_uint64 * 8))
+
+
 class Launcher:
     """The parameters of one kernel, packed once and changed in place, and its launch.
 
     Slots are the kernel's parameters in order. Threads share a launcher: hold `lock` from the first
-    value that is set to the launch, which copies the parameters.
+    value that is set to the launch, which copies the parameters. overlaps: the launch may start before the one before
+    it on the stream has ended, since the program waits for that itself.
 
         with launcher.lock:
             launcher.set_tensor_map(0, encoded)
@@ -48,7 +57,7 @@ class Launcher:
             launcher.launch(grid, block, shared, stream)
     """
 
-    def __init__(self, function: Function, slots: Sequence[Slot]) -> None:
+    def __init__(self, function: Function, slots: Sequence[Slot], overlaps: bool = False) -> None:
         self.function = function
         self.slots = tuple(slots)
         self.lock = threading.Lock()
@@ -71,6 +80,10 @@ class Launcher:
         self._memory = memoryview(storage)[self._start - address_of(storage) :]
         self._parameters = (c_void_p * len(slots))(*[self._start + at for at in self._offsets])
         self._config = _LaunchConfig(1, 1, 1, 1, 1, 1, 0, None, None, 0)
+        if overlaps:
+            self._attribute = _LaunchAttribute(_PROGRAMMATIC_STREAM_SERIALIZATION, (1,))
+            self._config.attributes = ctypes.addressof(self._attribute)
+            self._config.attribute_count = 1
         self._shape = (1, 1, 0)
         # cuLaunchKernelEx takes 4 arguments where cuLaunchKernel takes 11: half the time.
         self._launch = functools.partial(

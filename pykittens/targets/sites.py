@@ -121,6 +121,15 @@ def check_view(e: Emitter, tile: Any, i: Any, j: Any, rows: int, cols: int) -> N
         stop_unless(e, " && ".join(tests), "access", text, e.scalar(i), e.scalar(j))
 
 
+def check_part(e: Emitter, vector: Any, i: Any, length: int) -> None:
+    """A part of so many elements lies inside its shared vector."""
+    count = vector.length // length
+    if e.debug and isinstance(i, Scalar) and not (i is e.role.index and e.role.groups <= count):
+        at = e.scalar(i)
+        text = f"part {{0}} of {length} is outside a shared vector of {vector.length}"
+        stop_unless(e, f"{at} >= 0 && {at} < {count}", "access", text, at)
+
+
 def check_item(e: Emitter, name: str, index: Any, count: int) -> None:
     """One of several shared tiles or semaphores is named by an index below their number."""
     if e.debug and isinstance(index, Scalar):

@@ -114,7 +114,8 @@ class Source:
 
     title: a comment; functions: the device functions of the target; program: the kernel and the instructions made
     for it. shared_bytes: dynamic shared memory. sites, groups: of a program for debugging, else `sites` is None; its
-    last two parameters are the report and the nanoseconds that a wait may take.
+    last two parameters are the report and the nanoseconds that a wait may take. overlaps: it may start before the
+    launch before it has ended, since it waits for that itself.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Source:
     budgets: Sequence[tuple[str, int | None]] = ()
     sites: tuple[Site, ...] | None = None
     groups: tuple[GroupPlace, ...] = ()
+    overlaps: bool = False
 
     @property
     def text(self) -> str:

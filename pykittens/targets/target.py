@@ -23,11 +23,12 @@ class Target:
     """How operations become CUDA C++ for one generation of GPUs.
 
     A lowering is looked up by operation, then by family, then in the parent; one may decline a call. arch: what is
-    compiled for. shared_bytes: most shared memory a block can have. registers: registers of a multiprocessor.
-    headers: files of device functions, in order. max_cluster: most blocks of a cluster. warpgroups: whether four warps
-    multiply together and trade registers. engines: for each engine, whether it carries a call of a role on after the
-    instruction, reading and writing shared memory by itself; without an entry the lanes do the work. cards: other
-    architectures that run this target's programs, and their shared memory a block.
+    compiled for. shared_bytes: most shared memory a block can have. registers: registers of a multiprocessor. overlaps:
+    whether a program may start before the launch before it has ended, and waits for that itself. headers: files of
+    device functions, in order. max_cluster: most blocks of a cluster. warpgroups: whether four warps multiply together
+    and trade registers. engines: for each engine, whether it carries a call of a role on after the instruction, reading
+    and writing shared memory by itself; without an entry the lanes do the work. cards: other architectures that run
+    this target's programs, and their shared memory a block.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Target:
     parent: Target | None = None
     shared_bytes: int = 0
     registers: int = 65536
+    overlaps: bool = False
     headers: tuple[str, ...] = ()
     max_cluster: int = 1
     warpgroups: bool = False

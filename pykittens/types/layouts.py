@@ -95,6 +95,11 @@ def plain_element(thread: Index, register: Index, length: int, warps: int) -> In
     return (register // chunk * warps * LANES + thread) * chunk + register % chunk
 
 
+def part_is_aligned(length: int, warps: int) -> bool:
+    """Whether each part of so many elements of an aligned row starts at a multiple of a chunk of a plain vector."""
+    return length % plain_chunk(length, warps) == 0
+
+
 # -- shared memory ---------------------------------------------------------------------------------
 
 

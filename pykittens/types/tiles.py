@@ -76,6 +76,10 @@ class SV(ST):
     def __str__(self) -> str:
         return f"sv<{self.dtype}, {self.cols}>"
 
+    def part(self, length: int) -> SV:
+        """The type of a part of this vector."""
+        return SV(self.dtype, 1, length, self.layout)
+
 
 @dataclass(frozen=True)
 class RT:

@@ -65,6 +65,15 @@ def seeded(x, *, seed: int = 1, device: int = 2):
 
 
 @pk.kernel
+def summed(y, *terms, by):
+    row, col = pk.grid(1, 2)
+    total = pk.zeros(pk.f32, 64, 64)
+    for term in terms:
+        total = total + pk.load(term[row, col], rows=64, cols=64)
+    pk.store(y[row, col * by], total)
+
+
+@pk.kernel
 def of_a_kernel(kernel):
     pk.grid(1)
     pk.store(kernel[0, 0], pk.zeros(pk.f32, 64, 64))
@@ -248,6 +257,22 @@ def test_what_a_kernel_takes_by_the_name_of_an_option_is_given_apart() -> None:
 
 def test_an_argument_may_be_called_kernel() -> None:
     assert pk.check(of_a_kernel, kernel=ones(64, 64), schedules=1, costs=False).ok
+
+
+def test_further_arguments_are_told_by_their_names() -> None:
+    args = ones(64, 128), ones(64, 128), ones(64, 100)
+    report = pk.check(summed, *args, by=1, schedules=2)
+    assert report.ok
+    assert report.arguments == {
+        "y": "f32[64, 128]",
+        "terms0": "f32[64, 128]",
+        "terms1": "f32[64, 100]",
+    }
+    found = pk.check(summed, *args, by=0, schedules=2, costs=False).findings
+    assert "`y` is written by two blocks" in [f.message for f in found]
+    assert pk.check(summed, *args, by=1, undefined="terms1", schedules=1, costs=False).ok
+    with pytest.raises(ArgumentError, match="no argument of summed `terms2`"):
+        pk.check(summed, *args, by=1, undefined="terms2", costs=False)
 
 
 def test_one_word_stands_for_itself_and_not_for_its_letters() -> None:

@@ -30,6 +30,18 @@ def scaled(x, y, factor, *, dtype=pk.f32, causal: bool = False, word="a"):
     pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64) * factor)
 '''
 
+FURTHER = '''"""A file with a kernel that takes any number of tensors."""
+import pykittens as pk
+
+
+@pk.kernel
+def summed(y, *terms):
+    total = pk.zeros(pk.f32, 64, 64)
+    for term in terms:
+        total = total + pk.load(term[0, 0], rows=64, cols=64)
+    pk.store(y[0, 0], total)
+'''
+
 TWO = '''"""A file with two kernels, and a third from elsewhere."""
 import pykittens as pk
 from one import scaled
@@ -51,6 +63,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "one.py").write_text(ONE)
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "two.py").write_text(TWO)
+    (tmp_path / "further.py").write_text(FURTHER)
     return tmp_path
 
 
@@ -111,6 +124,14 @@ def test_a_constant_is_a_literal_or_a_dtype(text: str, value: object) -> None:
     found = arguments.constant("c", text)
     assert found == value
     assert type(found) is type(value)
+
+
+def test_further_arguments_are_named_with_their_numbers(folder: Path) -> None:
+    file = str(folder / "further.py")
+    asked = request(file, *Y, "--arg", "terms1=f32[3, 4]", "--arg", "terms0=f32[5, 6]")
+    assert [a.shape for a in asked.args] == [(100, 130), (5, 6), (3, 4)]
+    assert len(request(file, *Y).args) == 1
+    assert "it takes y, terms0" in refused(file, *Y, "--arg", "terms1=f32[3, 4]")
 
 
 def test_constants_reach_the_kernel(folder: Path) -> None:

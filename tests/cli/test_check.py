@@ -324,7 +324,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, check):
         found: list[tuple] = []
 
         def examine(kernel: KernelFunction, args, constants, options) -> Report:
-            found.append((kernel.parameters.positional, args))
+            found.append((kernel.parameters.names(len(args)), args))
             return pk.check(kernel, *args, schedules=1, **constants)
 
         monkeypatch.setattr("pykittens.cli.check.examine", examine)

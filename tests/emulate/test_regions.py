@@ -9,7 +9,7 @@ from pykittens.emulate.memory import Region
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.watch import Access, Watcher
 from pykittens.errors import AccessError
-from pykittens.lang.pipeline import st
+from pykittens.lang.pipeline import st, sv
 from pykittens.types.dtypes import f32
 
 
@@ -57,6 +57,19 @@ def test_a_cut_is_a_view_that_writes_through(tile):
 def test_a_part_outside_its_tile_is_refused(tile, i, j):
     with pytest.raises(AccessError, match=rf"part \({i}, {j}\) of 32x16 is outside .* 64x32"):
         tile.part(i, j, 32, 16)
+
+
+def test_a_part_of_a_vector_is_its_own_elements_and_no_others(listener):
+    memory = SharedMemory("`v`", sv(f32, 48))
+    vector = SharedRegion(np.arange(48, dtype=np.float32)[np.newaxis], memory, watch=listener)
+    part = vector.part_of_vector(2, 12).part_of_vector(11, 1)
+    assert part.region == Region(0, 1, 35, 36)
+    part.write(np.float32([-1]))
+    assert vector.array[0, 35] == -1
+    assert listener.touched == [(memory, Region(0, 1, 35, 36), Access.WRITE)]
+    for i in (4, -1):
+        with pytest.raises(AccessError, match=f"part {i} of 12 is outside a shared vector of 48"):
+            vector.part_of_vector(i, 12)
 
 
 def test_reads_and_writes_are_told_with_their_elements_before_they_happen(tile, listener):

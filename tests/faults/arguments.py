@@ -29,6 +29,13 @@ def index(out, i):
     put(out, i * 2, 1)
 
 
+@pk.kernel
+def total(out, *terms, first):
+    pk.grid(1)
+    tiles = [pk.load(t[0, 0], rows=64, cols=64) for t in terms]
+    pk.store(out[0, 0], sum(tiles, pk.full(out.dtype, first, 64, 64)))
+
+
 def ones(*shape):
     return np.ones(shape, np.float32)
 
@@ -144,3 +151,30 @@ def keyword_default(out):
 
 def constants_of_a_call_with_roles(out):
     copy(ones(1, 8), out((1, 8)), scale=2)
+
+
+def further_argument_by_name(out):
+    total(out((4, 4)), ones(4, 4), terms1=ones(4, 4), first=0.0)
+
+
+def further_arguments_by_name(out):
+    total(out((4, 4)), terms=[ones(4, 4)], first=0.0)
+
+
+def further_argument_that_is_none(out):
+    total(out((4, 4)), ones(4, 4), None, first=0.0)
+
+
+def further_argument_overlaps(out):
+    y = out((5, 8))
+    total(y[1:], ones(4, 8), y[:4], first=0.0)
+
+
+def constant_missing_behind_further_arguments(out):
+    total(out((4, 4)), ones(4, 4), ones(4, 4))
+
+
+def keywords_of_any_name(out):
+    @pk.kernel
+    def named(y, *terms, **more):
+        pk.grid(1)

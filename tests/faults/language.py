@@ -53,6 +53,28 @@ def index_outside_its_loop(out):
     kernel(out((8, 8), np.int32), 1)
 
 
+def overlap_in_a_loop(out):
+    @pk.kernel
+    def kernel(y, n):
+        pk.grid(1)
+        for i in pk.range(n):
+            pk.overlap()
+            put(y, i, 1)
+
+    kernel(out((8, 8), np.int32), 1)
+
+
+def overlap_in_a_role(out):
+    @pk.kernel
+    def kernel(y):
+        pk.grid(1)
+        with pk.warps(1):
+            pk.overlap()
+            put(y, 0, 1)
+
+    kernel(out((8, 8), np.int32))
+
+
 def stage_behind_its_with(out):
     @pk.kernel
     def kernel(A, y):

@@ -154,3 +154,87 @@ def tiles_of_a_shared_vector(out):
             pk.store_async(y, s)
 
     kernel(ones(64), out((64,)))
+
+
+def parts_that_leave_a_rest(out):
+    moving(lambda x, y: pk.load(pk.shared(pk.sv(f32, 64)).parts(48)[0]))(ones(64), out((64,)))
+
+
+def copy_to_a_part_of_a_shared_vector(out):
+    @pk.kernel
+    def kernel(x, y):
+        ring = pk.pipeline(1, pk.sv(f32, 64))
+        pk.grid(1)
+        with ring.fill() as s:
+            pk.load_async(s.parts(32)[0], x)
+        with ring.drain() as s:
+            pk.store_async(y, s)
+
+    kernel(ones(64), out((64,)))
+
+
+def load_of_all_parts_of_a_shared_vector(out):
+    @pk.kernel
+    def kernel(x, y):
+        vector = pk.shared(pk.sv(f32, 64))
+        pk.grid(1)
+        pk.store(y, pk.load(vector.parts(32)))
+
+    kernel(ones(64), out((64,)))
+
+
+def part_outside_a_shared_vector(out):
+    @pk.kernel
+    def kernel(x, y, i):
+        vector = pk.shared(pk.sv(f32, 64))
+        pk.grid(1)
+        pk.store(vector, pk.load(x, cols=64))
+        pk.store(y, pk.load(vector.parts(32)[i]))
+
+    kernel(ones(64), out((64,)), 2)
+
+
+def transposed_vector(out):
+    moving(lambda x, y: pk.store(y[0], pk.load(x[0], cols=16, transposed=True)))(
+        ones(2, 16), out((2, 16))
+    )
+
+
+def transposed_number(out):
+    moving(lambda x, y: pk.store(y[0, 0], 1.0, transposed=True))(ones(2, 16), out((2, 16)))
+
+
+def transposed_by_a_word(out):
+    moving(lambda x, y: pk.store(y, pk.load(x, rows=64, cols=16), transposed="yes"))(
+        ones(64, 16), out((16, 64))
+    )
+
+
+def transposed_to_a_shared_tile_of_its_own_sides(out):
+    @pk.kernel
+    def kernel(x, y):
+        tile = pk.shared(pk.st(f32, 64, 32))
+        pk.grid(1)
+        pk.store(tile, pk.load(x, rows=64, cols=32), transposed=True)
+
+    kernel(ones(64, 32), out((64, 32)))
+
+
+def transposed_from_a_shared_tile_too_narrow(out):
+    @pk.kernel
+    def kernel(x, y):
+        tile = pk.shared(pk.st(f32, 64, 32))
+        pk.grid(1)
+        pk.store(y, pk.load(tile, transposed=True))
+
+    kernel(ones(64, 32), out((64, 32)))
+
+
+def transposed_shared_vector(out):
+    @pk.kernel
+    def kernel(x, y):
+        vector = pk.shared(pk.sv(f32, 64))
+        pk.grid(1)
+        pk.store(y, pk.load(vector, transposed=True))
+
+    kernel(ones(64), out((64,)))

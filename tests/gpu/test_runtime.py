@@ -146,3 +146,24 @@ def test_a_second_process_finds_the_compiled_kernel(tmp_path, monkeypatch):
     monkeypatch.setattr(nvrtc, "compile", lambda *a, **k: pytest.fail("compiled again"))
     type(scaled)(scaled.function, scaled.options)(x, y, 5.0)
     assert torch.equal(y, x * 5)
+
+
+def test_a_call_with_further_arguments_takes_the_fast_way_and_plans_of_its_own():
+    @pk.kernel
+    def total(y, *terms, scale):
+        row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, 64))
+        acc = pk.zeros(y.dtype, 64, 64)
+        for term in terms:
+            tensor = hasattr(term, "shape")
+            acc = acc + (pk.load(term[row, col], rows=64, cols=64) if tensor else term)
+        pk.store(y[row, col], acc * scale)
+
+    x, y = torch.randn(100, 100, device="cuda"), torch.empty(100, 100, device="cuda")
+    for terms in ((), (x,), (x, 3.0), (x, x, x), (2.0, x, 5.0)):
+        for _ in range(2):
+            y.fill_(torch.nan)
+            total(y, *terms, scale=2.0)
+            assert torch.allclose(y, 2 * sum(terms, torch.zeros_like(y)))
+    assert len(total._plans) == 5
+    with pytest.raises(pk.KernelError, match="shares memory"):
+        total(y, x, y, scale=2.0)

@@ -123,3 +123,30 @@ def test_trip_counts_that_are_the_same_expression_are_equal(extra):
     else:
         kernel(A, out, 4)
         assert (out == 0).all()
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("written", [False, True])
+def test_trip_counts_read_from_a_tensor_are_equal_unless_the_kernel_may_write_it(written, inplace):
+    @pk.kernel(inplace=inplace)
+    def kernel(A, C, counts):
+        ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+        tasks = pk.persistent((counts.shape[0],))
+        with pk.producer():
+            for (task,) in tasks:
+                for i in pk.range(pk.load(counts.window(0, 1, 9)[task])):
+                    with ring.fill() as t:
+                        pk.load_async(t, A[i])
+        with pk.consumers(1):
+            for (task,) in tasks:
+                c = pk.zeros(f32, 64, 64)
+                for _ in pk.range(pk.load(counts.window(0, 1, 9)[task])):
+                    with ring.drain() as t:
+                        c = pk.mma_ABt(t, t, c)
+                pk.store(C[task], c)
+                if written:
+                    pk.store(counts[0], 0)
+
+    made = recorded(kernel, A, C, np.ones(9, np.int32))
+    kept = {n.keep for n in walk(made.roles[1].body) if isinstance(n, GiveBack)}
+    assert (1 in kept) is not (written or inplace)

@@ -1,112 +1,230 @@
-"""Matrix products of the library in the emulator, in every configuration, against float64."""
+"""Matrix products of the library in the emulator, in every way of cutting them, against float64."""
 
 from __future__ import annotations
 
-import ml_dtypes
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pykittens.errors import ArgumentError, ResourceError
 from pykittens.kernels.core import Limits
-from pykittens.kernels.gemm import CONFIGS, config_for, gemm, gemm_tiles, inputs, reference
+from pykittens.kernels.gemm import gemm, gemm_tiles
+from pykittens.kernels.gemm_config import ALONE, Config, candidates
 from pykittens.runtime.arguments import check
 from pykittens.targets.target import TARGETS
-from tests import tolerance
+from tests.gemm_problems import Layout, Problem, arguments_of, results, set_up
+from tests.gemm_random import fault_of
 
-BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
-SIZES = [(1, 1, 1), (300, 290, 100), (257, 129, 65)]
-IDS = [f"{c.rows}x{c.cols}x{c.depth}x{c.stages}" for c in CONFIGS]
+HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
+SMALL = Config(64, 64, stages=3, consumers=1)
+GATE, BLOCKS = {"gate": "bf16"}, {"row_blocks": "f32", "column_blocks": "f32"}
+FP8 = ("e4m3", "e4m3")
+
+# A configuration of each kind; those of one kind differ in numbers only.
+CONFIGS = {
+    "large": Config(128, 256, stages=4),
+    "tall": Config(256, 128, stages=4),
+    "narrow": Config(64, 16, stages=4, consumers=1, out_cols=16),
+    "odd-parts": Config(128, 48, stages=2, out_cols=16),
+    "two-outputs": Config(128, 128, stages=2, out_stages=2),
+    "two-outputs-odd-parts": Config(128, 48, stages=2, out_cols=16, out_stages=2),
+    "two-outputs-one-part": Config(64, 32, stages=2, consumers=1, out_cols=32, out_stages=2),
+    "turns": Config(128, 64, stages=3, turns=True),
+    "cluster-rows": Config(128, 64, stages=3, cluster=2),
+    "cluster-cols": Config(128, 64, stages=3, cluster=2, cluster_axis=1),
+    "swap": Config(64, 32, stages=3, consumers=1, out_cols=32, swap=True),
+    "swap-tall": Config(256, 64, stages=3, swap=True),
+    "swap-turns": Config(128, 48, stages=3, out_cols=48, swap=True, turns=True),
+    "swap-cluster": Config(128, 32, stages=3, out_cols=32, swap=True, cluster=2),
+    "shares": Config(128, 64, stages=3, shares=True),
+    "shares-swap": Config(128, 32, stages=3, out_cols=32, shares=True, swap=True),
+    "shares-turns": Config(128, 64, stages=3, shares=True, turns=True),
+    "shares-two-outputs": Config(128, 48, stages=2, out_cols=16, shares=True, out_stages=2),
+    "sm_80": ALONE[0],
+    "sm_89": ALONE[1],
+}
+SHARES = [name for name, config in CONFIGS.items() if config.shares]
 
 
-def assert_product(found, a, b, transpose_b=True):
-    """Every element is a product rounded once."""
-    wide_a, wide_b = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
-    magnitude = wide_a @ (wide_b.T if transpose_b else wide_b)
-    exact = reference(a, b, transpose_b)
-    tolerance.assert_within(
-        found, exact, tolerance.product(found.dtype, exact, magnitude, a.shape[1])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_configuration_multiplies_at_any_size(name):
+    for m, n, k in ((1, 1, 1), (300, 290, 100), (257, 129, 65)):
+        assert fault_of(Problem(m, n, k, config=CONFIGS[name], multiprocessors=5)) == ""
+
+
+@pytest.mark.parametrize("transpose_b", [True, False])
+@pytest.mark.parametrize("m", [1, 5, 16, 33, 128])
+def test_few_rows_are_multiplied_as_picked_and_as_columns(m, transpose_b):
+    cols = -(-m // 16) * 16
+    swap = Config(64, cols, stages=3, consumers=1, out_cols=16, swap=True)
+    for config in (None, swap, replace(swap, shares=True)):
+        problem = Problem(m, 200, 330, transpose_b=transpose_b, config=config, multiprocessors=7)
+        assert fault_of(problem) == ""
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(64, 64, 64), (128, 256, 128), (129, 257, 65), (500, 20, 33), (20, 500, 33), (700, 300, 70)],
+)
+def test_what_is_picked_multiplies(m, n, k):
+    assert fault_of(Problem(m, n, k)) == ""
+
+
+@pytest.mark.parametrize("name", ["large", "narrow", "swap", "shares", "shares-swap", "sm_80"])
+def test_extents_of_nothing_and_of_one(name):
+    for extents in ((130, 70, 0), (0, 70, 64), (70, 0, 64), (0, 0, 0), (1, 70, 1), (70, 1, 70)):
+        problem = Problem(*extents, config=CONFIGS[name], multiprocessors=3)
+        assert fault_of(replace(problem, out=True, extras={"bias": "f32"})) == ""
+
+
+@pytest.mark.parametrize("layouts", [{}, {"a": Layout(columns=True)}], ids=["a", "at"])
+@pytest.mark.parametrize("transpose_b", [True, False])
+@pytest.mark.parametrize(
+    "dtypes", [("bf16",) * 2, ("f16",) * 2, ("e4m3",) * 2, ("e5m2",) * 2, ("e4m3", "e5m2")]
+)
+def test_dtypes_go_with_every_layout(dtypes, transpose_b, layouts):
+    problem = Problem(140, 70, 200, dtypes=dtypes, transpose_b=transpose_b, layouts=layouts)
+    for config in (SMALL, CONFIGS["swap"]):
+        assert fault_of(replace(problem, config=config)) == ""
+
+
+@pytest.mark.parametrize("out_dtype", ["bf16", "f16", "f32", "e4m3", "e5m2"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "e4m3"])
+def test_a_result_has_the_dtype_that_is_asked_for_or_that_of_out(dtype, out_dtype):
+    problem = Problem(70, 90, 80, dtypes=(dtype,) * 2, out_dtype=out_dtype)
+    assert fault_of(problem) == ""
+    assert fault_of(replace(problem, out=True, config=CONFIGS["swap"])) == ""
+
+
+@pytest.mark.parametrize("name", ["large", "swap", "shares"])
+def test_sums_in_f16(name):
+    problem = Problem(140, 70, 330, dtypes=("f16", "f16"), accumulate="f16", config=CONFIGS[name])
+    assert fault_of(replace(problem, multiprocessors=3)) == ""
+    assert fault_of(replace(problem, multiprocessors=3, out_dtype="f32")) == ""
+
+
+SCALED = {
+    "one-piece": Config(128, 64, stages=2),
+    "three-pieces": Config(64, 96, stages=2, consumers=1, out_cols=16),
+    "two-pieces": Config(128, 192, stages=2, out_cols=64),
+    "swap": Config(128, 48, stages=2, out_cols=48, swap=True),
+    "shares": Config(64, 96, stages=2, consumers=1, out_cols=32, shares=True),
+    "cluster": Config(128, 64, stages=2, cluster=2, cluster_axis=1),
+}
+
+
+@pytest.mark.parametrize("k", [1, 300, 512, 640])
+@pytest.mark.parametrize("name", SCALED)
+def test_scales_of_blocks(name, k):
+    """With and without scales that the copy engine reaches: those of 512 lie in 16 bytes."""
+    problem = Problem(200, 410, k, dtypes=FP8, extras=BLOCKS, multiprocessors=5)
+    problem = replace(problem, config=SCALED[name])
+    assert fault_of(problem) == ""
+    padded = dict.fromkeys(BLOCKS, Layout(lines="padded"))
+    columns = {"row_blocks": Layout(columns=True, lines="padded")}
+    assert fault_of(replace(problem, layouts=padded | columns, schedule=1)) == ""
+    gate = {"gate": "e4m3", "gate_blocks": "f32", "bias": "f32"}
+    if name != "two-pieces":
+        assert fault_of(replace(problem, extras=BLOCKS | gate, layouts=padded | columns)) == ""
+
+
+# -- shares and schedules --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2, 3, 5, 7, 132])
+@pytest.mark.parametrize("name", SHARES)
+def test_shares_of_few_and_of_many_blocks(name, multiprocessors):
+    for extents in ((129, 130, 600), (300, 100, 200)):
+        problem = Problem(*extents, config=CONFIGS[name], multiprocessors=multiprocessors)
+        assert fault_of(replace(problem, schedule=multiprocessors)) == ""
+
+
+def test_shares_of_a_batch_with_a_gate():
+    problem = Problem(70, 130, 300, leads=((3,), (3,)), extras={"gate": "bf16", "residual": "f32"})
+    config = Config(128, 32, stages=3, out_cols=16, shares=True)
+    for multiprocessors in (4, 11):
+        given = {"config": config, "multiprocessors": multiprocessors, "activation": "silu"}
+        assert fault_of(replace(problem, **given)) == ""
+
+
+def bits(problem):
+    arrays = {name: x.view() for name, x in problem.stored().items()}
+    return [x.tobytes() for x in results(problem, arrays)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
+    problem = Problem(
+        *(140, 150, 330),
+        config=CONFIGS[name],
+        multiprocessors=5,
+        extras={"bias": "bf16"},
+        row_sums=not CONFIGS[name].swap,
+        column_sums=not CONFIGS[name].swap,
     )
+    first = bits(problem)
+    for seed in (1, 2, 3):
+        assert bits(replace(problem, schedule=seed)) == first
+    assert fault_of(replace(problem, schedule=4)) == ""
 
 
-def normal(*shape, dtype=BF16, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+# -- configurations --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transpose_b", [True, False])
-@pytest.mark.parametrize("sizes", SIZES, ids=lambda s: "x".join(map(str, s)))
-@pytest.mark.parametrize("config", CONFIGS, ids=IDS)
-def test_a_configuration_multiplies_at_any_size(config, sizes, transpose_b):
-    given = inputs(np.random.default_rng(sum(sizes)), *sizes, transpose_b)
-    assert_product(gemm(**given, config=config), given["a"], given["b"], transpose_b)
+@pytest.mark.parametrize(
+    ("config", "about"),
+    [
+        *((config, {}) for config in CONFIGS.values()),
+        (Config(128, 128, stages=3), {"extras": GATE}),
+        (Config(64, 32, stages=3, consumers=1, out_cols=32, swap=True), {"extras": GATE}),
+        (Config(128, 128, stages=3), {"out_dtype": "f32"}),
+        (Config(128, 128, stages=3), {"dtypes": FP8, "extras": BLOCKS}),
+        (Config(128, 96, stages=3, out_cols=32), {"dtypes": FP8, "extras": BLOCKS}),
+        (
+            Config(64, 48, stages=3, out_cols=48, consumers=1, swap=True),
+            {"dtypes": FP8, "extras": BLOCKS},
+        ),
+        (
+            Config(64, 64, stages=3, consumers=1),
+            {"dtypes": FP8, "extras": BLOCKS | {"gate": "e4m3", "gate_blocks": "f32"}},
+        ),
+    ],
+    ids=str,
+)
+def test_a_configuration_knows_its_shared_memory(config, about):
+    problem = Problem(256, 256, 512, config=config, multiprocessors=4, **about)
+    with set_up(problem):
+        call = problem.call()
+        arguments, constants = arguments_of(call, config)
+    emitted = gemm_tiles.emitted(*arguments, **constants)
+    shape = call.shape
+    assert emitted.shared_bytes == config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("config", CONFIGS, ids=IDS)
-def test_the_order_in_which_roles_run_does_not_matter(config, seed, monkeypatch):
-    monkeypatch.setenv("PYKITTENS_SEED", str(seed))
-    a, b = normal(270, 150), normal(270, 150, seed=1)
-    assert_product(gemm(a, b, config=config), a, b)
-
-
-def test_f16_gives_f16():
-    a, b = normal(100, 70, dtype=F16), normal(50, 70, dtype=F16, seed=1)
-    found = gemm(a, b)
-    assert found.dtype == F16
-    assert_product(found, a, b)
-
-
-@pytest.mark.parametrize("transpose_b", [True, False])
-def test_views_out_of_the_copy_engines_reach(transpose_b):
-    a, b = normal(90, 101)[:, 1:], normal(100, 101, seed=1)[:, 1:]
-    whole = np.full((92, 130), np.nan, BF16)
-    out = whole[1:91, 3:103]
-    assert gemm(a, b, out, transpose_b=transpose_b) is out
-    assert_product(out, a, b, transpose_b)
-    out[:] = np.nan
-    assert np.isnan(whole.astype(np.float32)).all()
-
-
-def test_a_product_over_nothing_is_zero_and_one_of_no_rows_is_empty():
-    assert (gemm(normal(130, 0), normal(70, 0)) == np.zeros((130, 70))).all()
-    assert gemm(normal(0, 64), normal(70, 64)).shape == (0, 70)
-
-
-@pytest.mark.parametrize(("target", "place"), [("sm_90a", 0), ("sm_80", 1), ("sm_89", 2)])
-def test_each_target_has_its_configuration(target, place):
-    t = TARGETS[target]
-    assert config_for(Limits(target, t.shared_bytes, t.warpgroups)) == CONFIGS[place]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=IDS)
-def test_a_configuration_knows_its_shared_memory(config):
-    a = normal(16, 16)
-    emitted = gemm_tiles.emitted(a, a.copy(), a.copy(), config=config, transpose_b=True)
-    assert emitted.shared_bytes == config.shared_bytes
-
-
-def test_a_gpu_with_too_little_shared_memory_is_told():
-    with pytest.raises(
-        ResourceError, match="no configuration fits sm_75: the smallest takes 90176"
-    ):
-        config_for(Limits("sm_75", 64 * 1024, warpgroups=False))
+@pytest.mark.parametrize("out_dtype", ["bf16", "f32"])
+def test_the_warps_of_a_group_have_room_to_join_sums_of_columns(out_dtype):
+    problem = Problem(64, 64, 64, column_sums=True, out_dtype=out_dtype, multiprocessors=4)
+    with set_up(problem):
+        call = problem.call()
+        for config in candidates(replace(call.shape, m=4096, n=4096, k=4096), HOPPER)[:20]:
+            arguments, constants = arguments_of(call, config)
+            emitted = gemm_tiles.emitted(*arguments, **constants)
+            assert emitted.shared_bytes <= HOPPER.shared_bytes
 
 
 def test_a_configuration_is_part_of_the_specialisation():
-    a = normal(16, 16)
+    call = Problem(16, 16, 16).call()
 
     def recorded(config):
-        constants = {"config": config, "transpose_b": True}
-        return gemm_tiles.record(check(gemm_tiles.parameters, (a, a.copy(), a.copy()), constants))
+        arguments, constants = arguments_of(call, config)
+        return gemm_tiles.record(check(gemm_tiles.parameters, arguments, constants))
 
-    again = type(CONFIGS[0])(**vars(CONFIGS[0]))
-    assert recorded(CONFIGS[0]) is recorded(again)
-    assert recorded(CONFIGS[0]) is not recorded(CONFIGS[1])
+    assert recorded(SMALL) is recorded(replace(SMALL))
+    assert recorded(SMALL) is not recorded(replace(SMALL, band=1))
 
 
-def test_extents_that_do_not_fit_are_refused():
-    with pytest.raises(ArgumentError, match="the inner extents of a and b must be equal"):
-        gemm(normal(16, 32), normal(32, 16))
-    with pytest.raises(ArgumentError, match="out must have the rows of a"):
-        gemm(normal(16, 32), normal(48, 32), normal(16, 40))
-    with pytest.raises(ArgumentError, match="gemm: `out` must have the dtype of `a`"):
-        gemm(normal(16, 32), normal(48, 32), normal(16, 48, dtype=F16))
+def test_gemm_gives_what_a_call_of_its_own_makes():
+    a, b = (np.random.default_rng(i).standard_normal((40, 50)).astype(np.float16) for i in (0, 1))
+    out = np.empty((40, 40), np.float16)
+    assert gemm(a, b, out) is out
+    assert (out == gemm(a, b)).all()

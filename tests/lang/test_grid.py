@@ -14,7 +14,7 @@ from pykittens import int32
 from pykittens.ir.nodes import Order, Tasks
 from pykittens.ir.orders import decode, task_extents
 from tests.refusals import refused
-from tests.running import first, put, stored
+from tests.running import first, put, recorded, stored
 
 ORDERS = [pk.row_major, pk.column_major, pk.supergroup(3), pk.longest_first, pk.longest_first(2)]
 DIMS = st.lists(st.integers(1, 7), min_size=2, max_size=4)
@@ -94,6 +94,23 @@ def test_one_axis_of_tasks_is_unpacked_as_one():
     assert stored(kernel, 0) == [None] * 8
 
 
+@pytest.mark.parametrize("where", ["in front of the grid", "behind it", "nowhere"])
+def test_launches_overlap_where_the_kernel_says_so(where):
+    @pk.kernel
+    def kernel(out):
+        if where == "in front of the grid":
+            pk.overlap()
+        (i,) = pk.grid(8)
+        if where == "behind it":
+            pk.overlap()
+        put(out, i, i)
+
+    out = np.zeros((8, 8), np.int32)
+    for lowered in (False, True):
+        assert recorded(kernel, out, lowered=lowered).overlaps == (where != "nowhere")
+    assert stored(kernel) == list(range(8))
+
+
 def grids(out, n):
     pk.grid(1)
     pk.grid(n)
@@ -137,6 +154,21 @@ def wrong_names(out, n):
         put(out, i, j + k)
 
 
+def overlap_in_a_role(out, n):
+    with pk.warps(1):
+        pk.overlap()
+
+
+def overlap_in_a_loop(out, n):
+    for _ in pk.range(n):
+        pk.overlap()
+
+
+def overlap_in_a_branch(out, n):
+    if n > 1:
+        pk.overlap()
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -150,6 +182,9 @@ def wrong_names(out, n):
         (no_order, "`order` must be an order"),
         (axis, "`cluster_axis` must be a compile-time int from 0 to 0, not 1"),
         (wrong_names, "not enough values to unpack"),
+        (overlap_in_a_role, "pk.overlap: stands before the roles, outside loops and branches"),
+        (overlap_in_a_loop, "pk.overlap: stands before the roles, outside loops and branches"),
+        (overlap_in_a_branch, "pk.overlap: stands before the roles, outside loops and branches"),
     ],
     ids=lambda p: getattr(p, "__name__", None),
 )

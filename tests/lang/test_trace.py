@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -118,7 +120,7 @@ def test_a_call_that_an_operation_does_not_take_names_its_signature():
         pk.KernelError, match="store: missing a required argument: 'value'"
     ) as caught:
         first(kernel)
-    assert "help: it is store(dst, value, *, op=None)" in str(caught.value)
+    assert "help: it is store(dst, value, *, op=None, transposed=False)" in str(caught.value)
 
 
 def test_an_error_of_python_s_own_stays_as_it_is():
@@ -186,3 +188,39 @@ def test_a_dead_operation_is_not_kept():
         if hasattr(node, "op")
     ]
     assert names == ["zeros", "add", "store"]
+
+
+def test_further_arguments_are_a_tuple_of_handles_and_their_number_a_variant():
+    seen = []
+
+    @pk.kernel
+    def kernel(out, *terms, sign):
+        pk.grid(1)
+        assert type(terms) is tuple
+        seen.append(len(terms))
+        total = 0
+        for term in terms:
+            total = total + (term.rows if hasattr(term, "rows") else term)
+        for _ in pk.range(2):  # rewritten code sees them, too
+            total = total + sign * (terms[-1] if terms else 0)
+        put(out, 0, total)
+
+    wide = np.zeros((5, 8), np.int32)
+    assert first(kernel, sign=1) == 0
+    assert first(kernel, 3, sign=1) == 3 + 2 * 3
+    assert first(kernel, wide, 4, sign=-1) == 5 + 4 - 2 * 4
+    assert first(kernel, wide, 7, sign=-1) == 5 + 7 - 2 * 7
+    assert first(kernel, 1, 2, 3, 4, sign=1) == 10 + 2 * 4
+    assert seen == [0, 1, 2, 4]
+
+
+def test_further_arguments_stand_in_the_program_by_their_places():
+    @pk.kernel
+    def kernel(out, *terms, terms0=2):
+        pk.grid(1)
+        put(out, 0, sum(terms) * terms0)
+
+    args = (np.zeros((8, 8), np.int32), 1, 2)
+    assert [p.name for p in recorded(kernel, *args).params] == ["out", "terms0_", "terms1"]
+    assert {s.argument for s in kernel.emitted(*args).slots} == {"out", "terms0_", "terms1"}
+    assert re.search(r"\bint terms0_,\s+int terms1\b", kernel.source(*args))

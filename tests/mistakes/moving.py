@@ -85,14 +85,15 @@ row(
 
 row_of_rows(
     "load",
-    "pk.load({src}, rows={rows}, cols={cols}, fill={fill}, spread={spread})",
+    "pk.load({src}, rows={rows}, cols={cols}, fill={fill}, spread={spread}, transposed={transposed})",
     src=("A[0, 0]", tensor(2)), rows=("64", any_of(size(64), nothing)), cols=("64", size(16)),
-    fill=("0", all_of(number, fits(pk.f32))), spread=("pk.plain", one_of()),
+    fill=("0", all_of(number, fits(pk.f32))), spread=("pk.plain", one_of()), transposed=("False", boolean),
 )  # fmt: skip
 row_with(
     "store",
-    "pk.store({dst}, {value}, op={op})",
+    "pk.store({dst}, {value}, op={op}, transposed={transposed})",
     dict(dst=("A[0, 0]", any_of(tensor(2, pk.f32), one_of("shared_tile", "filled", "drained"))), op=("None", combining),
+    transposed=("False", boolean),
     value=("tile", any_of(all_of(in_registers("float"), lambda t: t.dtype == pk.f32), all_of(number, fits(pk.f32))))),
     blames={"dst": "value"},
 )  # fmt: skip
@@ -106,6 +107,13 @@ row_with(
         "j": ("0", index(4)),
     },
     shown="tiles",
+    scalars=True,
+)
+row_with(
+    "vector_part",
+    "shared_vector.parts({length})[{i}]",
+    {"length": ("16", one_of("16", "64")), "i": ("0", index(4))},
+    shown="parts",
     scalars=True,
 )
 row_with(

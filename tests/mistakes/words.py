@@ -72,17 +72,19 @@ row_with(
 )
 row_with(
     "persistent",
-    "pk.persistent(({m}, {n}), order={order}, cluster_axis={cluster_axis})",
+    "pk.persistent(({m}, {n}), order={order}, cluster={cluster}, cluster_axis={cluster_axis})",
     {
         "m": ("3", _EXTENT),
         "n": ("3", _EXTENT),
         "order": ("pk.row_major", one_of("pk.row_major")),
+        "cluster": ("2", one_of("None")),
         "cluster_axis": ("0", compile_time_int(0, 1)),
     },
     shown="pk.persistent",
     blames={"m": "dims", "n": "dims"},
     word=True,
 )
+row_with("overlap", "pk.overlap()", {}, shown="pk.overlap", scalars=True, word=True)
 row_with(
     "range",
     "pk.range({start}, {stop}, {step})",

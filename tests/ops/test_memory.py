@@ -108,3 +108,35 @@ def test_a_vector_fills_the_registers_of_its_group_and_no_more(warps, most):
     assert np.array_equal(x, y)
     with pytest.raises(pk.KernelError, match=f"must be at most {most}, what"):
         kernel(normal(0, (1, most + 1)), poisoned((1, most + 1), np.float32))
+
+
+@pk.kernel
+def move_transposed(x, y, i, j, k, l, *, fill):
+    pk.grid(1)
+    t = pk.load(x[i, j], rows=64, cols=32, fill=fill, transposed=True)
+    pk.store(y[k, l], t, transposed=True)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(i=TILE, j=TILE, k=TILE, l=TILE, rows=st.integers(1, 80), cols=st.integers(1, 150))
+def test_a_transposed_tile_has_the_edges_of_the_tile_that_lies_there(i, j, k, l, rows, cols):
+    x, y = normal(0, (rows, cols)), poisoned((50, 100), np.float32)
+    move_transposed(x, y, i, j, k, l, fill=2.5)
+    expected = poisoned((100, 50), np.float32)
+    move(np.ascontiguousarray(x.T), expected, j, i, l, k, fill=2.5)
+    assert np.array_equal(y, expected.T, equal_nan=True)
+
+
+def test_a_transpose_that_is_stored_is_the_tile_turned_in_registers():
+    @pk.kernel
+    def kernel(x, y, z):
+        pk.grid(1)
+        t = pk.load(x, rows=64, cols=64)
+        pk.store(y, t, transposed=True)
+        pk.store(z, pk.transpose(t))
+
+    x = normal(0, (64, 64))
+    y, z = poisoned((64, 64), np.float32), poisoned((64, 64), np.float32)
+    kernel(x, y, z)
+    assert np.array_equal(y, x.T)
+    assert np.array_equal(z, y)

@@ -51,7 +51,8 @@ def scaled(x, y, factor, count, flag):
 
 @pk.kernel
 def planes(x, y):
-    """y = x, a 64x64 tile of a tensor of five axes a block, through shared memory."""
+    """y = x, a 64x64 tile of a tensor of five axes a block, through shared memory; launches overlap."""
+    pk.overlap()
     a, b, c, n, m = x.shape
     i, j, k, row, col = pk.grid(a, b, c, pk.cdiv(n, 64), pk.cdiv(m, 64))
     ring = pk.pipeline(1, pk.st(pk.bf16, 64, 64))
@@ -91,6 +92,20 @@ def class_(new, λ, kernel, double):
     row, col = pk.grid(pk.cdiv(λ.rows, 64), pk.cdiv(λ.cols, 64))
     pk.require(kernel >= double, "start(refuse, larger(λ))")
     pk.store(λ[row, col], pk.load(new[row, col], rows=64, cols=64))
+
+
+@pk.kernel
+def gathered(out, *parts, weight):
+    """out = the sum of any number of tensors and numbers."""
+    row, col = pk.grid(pk.cdiv(out.rows, 64), pk.cdiv(out.cols, 64))
+    acc = pk.zeros(out.dtype, 64, 64)
+    for part in parts:
+        if hasattr(part, "shape"):
+            pk.require(part.shape == out.shape, "all parts must have the shape of out")
+            acc = acc + pk.load(part[row, col], rows=64, cols=64)
+        else:
+            acc = acc + part * weight
+    pk.store(out[row, col], acc)
 
 
 @dataclass(frozen=True)
@@ -180,6 +195,21 @@ CASES = {
             (zeros(rows, 8, dtype=F32), zeros(rows, 8, dtype=F32), n, d)
             for rows, n, d in ((50, 3, 2), (51, 5, 7), (52, 4, 30), (1, 17, -3))
         ),
+    ),
+    "gathered": Case(
+        gathered,
+        (*(zeros(64, 64, dtype=F32) for _ in range(3)), 0.5, zeros(64, 64, dtype=F32), 2.0),
+        (
+            (
+                zeros(100, 68, dtype=F32),
+                zeros(100, 68, dtype=F32),
+                padded(100, 68, dtype=F32),
+                0.25,
+                zeros(100, 68, dtype=F32),
+                -3.0,
+            ),
+        ),
+        {"weight": 2.0},
     ),
     "class": Case(
         class_,

@@ -135,7 +135,7 @@ def python_launch(
     plan = make_plan(loaded, arguments, known_values(made.kernel, arguments))
     values = [
         arguments.tensors[n].address if n in arguments.tensors else arguments.scalars[n]
-        for n in kernel.parameters.positional
+        for n in arguments.order
     ]
     plan.launch(values, stream)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from pykittens.runtime import driver
+from pykittens.runtime import driver, tune, tuned
 from pykittens.runtime.driver import Device
-from tests.runtime.c_programs import CLauncher, Log, compiled, fake_library
+from tests.runtime.c_programs import CLauncher, Log, compiled, fake_driver, fake_library
+from tests.runtime.tuning import Work
 
 
 @pytest.fixture
@@ -43,3 +44,16 @@ def launchers(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
     monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
     return Log(tmp_path / "log")
+
+
+@pytest.fixture
+def work(
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Work]]:
+    """`work({64: 0.5, 128: 0.3})` is a kernel to tune on the stand-in for libcuda, with a memory of its own."""
+    monkeypatch.setenv("PYKITTENS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
+    monkeypatch.setattr(tuned, "_found", {})
+    monkeypatch.setattr(tune, "_told", set())
+    with fake_driver(monkeypatch, fake):
+        yield lambda times: Work(fake, times)

@@ -27,15 +27,20 @@ int cuGetErrorName(int code, const char **name) {
     return 0;
 }
 int cuGetErrorString(int code, const char **text) { *text = code == 1 ? "invalid argument" : NULL; return 0; }
-int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuDriverGetVersion(int *version) { *version = asked("FAKE_CUDA_VERSION", 13000); return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
-int cuDeviceGetName(char *name, int size, int device) { (void)device; snprintf(name, (size_t)size, "a GPU"); return 0; }
+int cuDeviceGetName(char *name, int size, int device) {
+    const char *given = getenv("FAKE_CUDA_NAME");
+    (void)device;
+    snprintf(name, (size_t)size, "%s", given ? given : "a GPU");
+    return 0;
+}
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = (size_t)141 << 30; return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
     switch (attribute) {
     case 1: *value = 1024; break;
-    case 16: *value = 132; break;
+    case 16: *value = asked("FAKE_CUDA_MULTIPROCESSORS", 132); break;
     case 38: *value = 50 << 20; break;
     case 75: *value = 9; break;
     case 76: *value = 0; break;
@@ -82,7 +87,11 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
     return 0;
 }
 int cuPointerGetAttribute(void *value, int attribute, uint64_t address) { (void)attribute; (void)address; *(int *)value = 0; return 0; }
-int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return 0; }
+int cuStreamIsCapturing(void *stream, int *status) {
+    (void)stream;
+    *status = asked("FAKE_CUDA_CAPTURING", 0);
+    return 0;
+}
 int cuStreamSynchronize(void *stream) { (void)stream; return 0; }
 int cuMemHostAlloc(void **host, size_t size, unsigned flags) {
     (void)flags;
@@ -94,6 +103,40 @@ int cuMemHostGetDevicePointer_v2(uint64_t *there, void *host, unsigned flags) {
     *there = (uint64_t)(uintptr_t)host;
     return 0;
 }
+
+// The GPU's clock: a launch takes as long as the test says, the filling of memory a microsecond.
+static double clock_now;
+
+typedef struct { double at; } event;
+
+void fake_pass(double milliseconds) { clock_now += milliseconds; }
+
+int cuMemAlloc_v2(uint64_t *address, size_t size) {
+    const int most = asked("FAKE_CUDA_MEMORY", 1 << 30);
+    LOG("alloc %zu\n", size);
+    if (size > (size_t)most) return 2;
+    *address = 0xB000;
+    return 0;
+}
+int cuMemFree_v2(uint64_t address) { LOG("free %llx\n", (unsigned long long)address); return 0; }
+int cuMemsetD32Async(uint64_t address, unsigned value, size_t count, void *stream) {
+    LOG("memset %llx %u %zu stream %p\n", (unsigned long long)address, value, count, stream);
+    fake_pass(1e-3);
+    return 0;
+}
+int cuEventCreate(void **made, unsigned flags) {
+    (void)flags;
+    *made = calloc(1, sizeof(event));
+    LOG("event\n");
+    return *made ? 0 : 2;
+}
+int cuEventRecord(void *e, void *stream) { (void)stream; ((event *)e)->at = clock_now; return 0; }
+int cuEventQuery(void *e) { (void)e; return asked("FAKE_CUDA_EVENT", 0); }
+int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+    *milliseconds = (float)(((event *)end)->at - ((event *)start)->at);
+    return 0;
+}
+int cuEventDestroy_v2(void *e) { free(e); LOG("event destroyed\n"); return 0; }
 
 // A map holds its arguments, the address first.
 int cuTensorMapEncodeTiled(void *map, int dtype, uint32_t rank, void *address, const uint64_t *extents,
@@ -114,12 +157,12 @@ int cuTensorMapEncodeTiled(void *map, int dtype, uint32_t rank, void *address, c
 int cuTensorMapReplaceAddress(void *map, void *address) { memcpy(map, &address, 8); return 0; }
 
 static int launched(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
-                    void **parameters) {
+                    void **parameters, const char *how) {
     FILE *f = log_file();
     const char *sizes = getenv("FAKE_CUDA_SIZES");
     if (f) {
-        fprintf(f, "launch %p in %p: grid %u %u %u block %u %u %u shared %u stream %p", function, current, grid[0],
-                grid[1], grid[2], block[0], block[1], block[2], shared, stream);
+        fprintf(f, "launch %p in %p: grid %u %u %u block %u %u %u shared %u stream %p%s", function, current, grid[0],
+                grid[1], grid[2], block[0], block[1], block[2], shared, stream, how);
         for (int i = 0; sizes && *sizes; ++i) {
             char *end;
             const long size = strtol(sizes, &end, 10);
@@ -135,18 +178,21 @@ static int launched(void *function, const unsigned *grid, const unsigned *block,
     return asked("FAKE_CUDA_LAUNCH", 0);
 }
 
-int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
-    const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
-    return extra ? 1 : launched(function, grid, block, shared, stream, parameters);
-}
+typedef struct {
+    unsigned id;
+    uint64_t value[8];
+} launch_attribute;
 
 typedef struct {
     unsigned grid[3], block[3], shared;
-    void *stream, *attributes;
+    void *stream;
+    const launch_attribute *attributes;
     unsigned count;
 } launch_config;
 
+// The one attribute there may be: the launch may start before the one before it has ended.
 int cuLaunchKernelEx(const launch_config *c, void *function, void **parameters, void **extra) {
-    return extra || c->count ? 1 : launched(function, c->grid, c->block, c->shared, c->stream, parameters);
+    if (extra || c->count > 1) return 1;
+    if (c->count && (c->attributes->id != 6 || (int)c->attributes->value[0] != 1)) return 1;
+    return launched(function, c->grid, c->block, c->shared, c->stream, parameters, c->count ? " overlapping" : "");
 }

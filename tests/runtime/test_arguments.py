@@ -2,7 +2,7 @@
 
 import pytest
 
-from pykittens.runtime.arguments import overlap, reachable
+from pykittens.runtime.arguments import Parameters, overlap, reachable
 from pykittens.runtime.arrays import Array
 
 
@@ -35,3 +35,18 @@ def test_views_that_interleave_do_not_overlap():
     assert not overlap(left, bf16((10, 8), (16, 1), 4096 + 10 * 32))
     assert overlap(left, bf16((1, 1), (1, 1), 4096 + 32))
     assert not overlap(left, bf16((0, 8), (8, 1)))
+
+
+def of_further(a, b, *more, more1=0, scale):
+    """The signature of a kernel."""
+
+
+def test_further_arguments_are_named_in_their_order_and_like_no_other_parameter():
+    parameters = Parameters.of(of_further)
+    assert parameters.names(0) == parameters.names(2) == ("a", "b")
+    assert parameters.names(5) == ("a", "b", "more0", "more1_", "more2")
+    values, constants = parameters.bind((1, 2, 3, 4), {"scale": 5})
+    assert list(values.items()) == [("a", 1), ("b", 2), ("more0", 3), ("more1_", 4)]
+    assert constants == {"more1": 0, "scale": 5}
+    values, _ = parameters.bind((1,), {"b": 2, "scale": 5})
+    assert values == {"a": 1, "b": 2}

@@ -194,6 +194,20 @@ $__internal_0_$__cuda_sm20_rcp_rn_f32_slowpath:
     assert cubin.registers_by_region(sass) == [(0, 8)]
 
 
+def test_further_tries_of_a_wait_count_nowhere() -> None:
+    sass = """
+        /*00c0*/                   IADD3 R7, R2, UR9, RZ ;
+        /*00d0*/                   EXIT ;
+.L_x_6:
+        /*00e0*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR9+0x34010], R152 ;
+        /*00f0*/              @!P0 BRA `(.L_x_6) ;
+        /*0100*/                   BRA `(.L_x_63) ;
+.L_x_7:
+        /*0110*/                   IADD3 R9, R2, UR9, RZ ;
+"""
+    assert cubin.registers_by_region(sass) == [(0, 10)]
+
+
 def test_a_missing_disassembler_is_told_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

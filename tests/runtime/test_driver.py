@@ -91,9 +91,9 @@ def test_more_shared_memory_than_there_is_is_refused(gpu: Device) -> None:
 def test_a_capturing_stream_is_known(gpu: Device) -> None:
     stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
     assert raw("cuStreamCreate", ctypes.byref(stream), 1) == 0
-    assert not driver.stream_is_capturing(stream.value or 0)
+    assert not driver.stream_is_capturing(stream.value or 0, 0)
     assert raw("cuStreamBeginCapture_v2", stream, 2) == 0
-    assert driver.stream_is_capturing(stream.value or 0)
+    assert driver.stream_is_capturing(stream.value or 0, 0)
     assert raw("cuStreamEndCapture", stream, ctypes.byref(graph)) == 0
-    assert not driver.stream_is_capturing(stream.value or 0)
+    assert not driver.stream_is_capturing(stream.value or 0, 0)
     assert raw("cuStreamDestroy_v2", stream) == 0

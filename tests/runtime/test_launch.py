@@ -1,17 +1,24 @@
-"""What a launch is refused for before it starts."""
+"""What a launch is refused for before it starts, and whether it may start before others have ended."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens import settings
 from pykittens.errors import ArgumentError
+from pykittens.runtime.aot import c_files
 from pykittens.runtime.arguments import check, known_values
+from pykittens.runtime.compiled import Compiled, compile_kernel
 from pykittens.runtime.launch import grid_size
+from tests.kernels_cluster import cluster_matmul
 from tests.running import recorded
+from tests.runtime.c_programs import Log, fake_driver, needs_compiler, python_launch
 
 
 @pk.kernel
@@ -27,6 +34,25 @@ def alone(y, flags):
     (block,) = pk.grid(y.rows)
     pk.signal(flags[block], 1)
     pk.store(y[block], pk.zeros(y.dtype, 8))
+
+
+@pk.kernel
+def early(y, flags):
+    pk.overlap()
+    (block,) = pk.grid(y.rows)
+    pk.signal(flags[block], 1)
+    pk.store(y[block], pk.zeros(y.dtype, 8))
+
+
+@pk.kernel
+def early_of_a_producer(x, y):
+    pk.overlap()
+    (block,) = pk.grid(y.rows // 64)
+    ring = pk.pipeline(1, pk.st(y.dtype, 64, 64))
+    with pk.producer(), ring.fill() as t:
+        pk.load_async(t, x[block, 0])
+    with pk.storer(), ring.drain() as t:
+        pk.store_async(y[block, 0], t)
 
 
 @pk.kernel
@@ -54,3 +80,61 @@ def test_blocks_that_wait_for_one_another_are_refused_where_they_cannot_run_at_o
 def test_blocks_that_wait_for_nobody_may_be_any_number():
     assert size(alone, 1000, 264) == 1000
     assert size(shared_out, 1000, 264) == 264
+
+
+def launched(
+    kernel, args, fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch, debug: bool = False
+) -> str:
+    """The launch that reaches the driver."""
+    made: Compiled = compile_kernel(recorded(kernel, *args), "sm_90a", debug)
+    log.take()
+    with fake_driver(monkeypatch, fake):
+        python_launch(kernel, made, *args)
+    (line,) = log.take("launch")
+    return line
+
+
+ROWS = np.zeros((8, 8), np.float32), np.zeros(8, np.int32)
+
+
+@needs_compiler
+def test_a_launch_may_overlap_those_before_where_its_kernel_asks_for_it(
+    fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiles = tuple(np.zeros((128, 64), np.float32) for _ in range(2))
+    for kernel, args in ((early, ROWS), (early_of_a_producer, tiles)):
+        for debug in (False, True):
+            line = launched(kernel, args, fake, log, monkeypatch, debug)
+            assert line.endswith(" overlapping")
+
+
+@needs_compiler
+def test_no_launch_overlaps_others_where_its_kernel_does_not_ask_for_it(
+    fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = tuple(np.zeros((256, 256), ml_dtypes.bfloat16) for _ in range(3))
+    for kernel, args in ((alone, ROWS), (cluster_matmul, clusters)):
+        assert "overlapping" not in launched(kernel, args, fake, log, monkeypatch)
+
+
+@needs_compiler
+@pytest.mark.parametrize("setting", ["overlap", "target"])
+def test_no_launch_overlaps_others_where_that_is_off_or_its_program_does_not_wait(
+    fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    value = {"overlap": False, "target": "sm_80"}[setting]
+    monkeypatch.setattr(settings, setting, lambda: value)
+    assert "overlapping" not in launched(early, ROWS, fake, log, monkeypatch)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("kernel", "overlap", "expected"), [(early, True, 1), (early, False, 0), (alone, True, 0)]
+)
+def test_a_launcher_in_c_overlaps_as_its_kernel_and_the_setting_say(
+    monkeypatch: pytest.MonkeyPatch, kernel, overlap: bool, expected: int
+) -> None:
+    monkeypatch.setattr(settings, "overlap", lambda: overlap)
+    made = compile_kernel(recorded(kernel, *ROWS), "sm_90a")
+    program = c_files(made.kernel, made.source, made.arch, made.cubin)[f"{made.kernel.name}.c"]
+    assert f"0, stream, &overlap, {expected}}};" in program

@@ -26,6 +26,7 @@ class FakeDriver:
         self.codes: list[int] = []  # of the next launches
         self.launches: list[tuple[int, ...]] = []
         self.parameters: list[int] = []
+        self.attributes = b""  # of the last launch
         self.current = 0
         self.replaced: list[tuple[int, int]] = []
 
@@ -33,6 +34,7 @@ class FakeDriver:
         if self.codes:
             return self.codes.pop(0)
         words = struct.unpack("@7IQQI", ctypes.string_at(config.value, 52))
+        self.attributes = ctypes.string_at(words[8], 72 * words[9]) if words[8] else b""
         self.launches.append((handle.value, self.current, *words))
         self.parameters = [
             ctypes.c_uint64.from_address(parameters.value + 8 * i).value for i in range(8)
@@ -71,9 +73,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return stand_in
 
 
-def launcher(*slots: Slot) -> Launcher:
+def launcher(*slots: Slot, overlaps: bool = False) -> Launcher:
     gpu = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024)
-    return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots)
+    return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, overlaps)
 
 
 def read(fake: FakeDriver, i: int, code: str) -> Any:
@@ -167,6 +169,17 @@ def test_a_tensor_map_is_copied_and_pointed_elsewhere_only_when_it_changes(
     it.set_tensor_map_address(0, 0x200)
     assert len(fake.replaced) == 3
     assert fake.replaced[0][0] % 64 == 0
+
+
+def test_a_launch_that_overlaps_has_the_attribute_for_it_every_time(fake: FakeDriver) -> None:
+    it = launcher("int32", overlaps=True)
+    for grid in (1, 2):
+        fake.attributes = b""
+        it.launch(grid, 32, 0, 0)
+        # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, and 1 at the start of a union of 64 bytes
+        assert struct.unpack("@i4xi60x", fake.attributes) == (6, 1)
+    launcher("int32").launch(1, 32, 0, 0)
+    assert fake.attributes == b""
 
 
 def test_no_blocks_are_no_launch(fake: FakeDriver) -> None:

@@ -83,6 +83,7 @@ def plan(kernel: Any, *args: Any) -> tuple[Any, Any]:
         function=Function(0xF00D, source.name, driver.device(0)),
         slots=[*(kinds[slot.kind] for slot in source.slots), "pointer", "int64"],
         blocks_at_once=132,
+        overlaps=source.overlaps,
     )
     return make_plan(loaded, arguments, known_values(made, arguments)), source
 

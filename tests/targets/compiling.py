@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from pykittens.cli.examples import EXAMPLES, arrays, folder, load
-from pykittens.kernels import attention, gemm
-from pykittens.kernels.core import KERNELS
+from pykittens.kernels import attention, gemm, gemm_config, grouped_gemm, grouped_gemm_k
+from pykittens.kernels.core import KERNELS, Limits
+from pykittens.kernels.epilogue import Epilogue
+from pykittens.kernels.gemm_config import Shape
+from pykittens.kernels.gemm_tiling import Form
+from pykittens.kernels.grouped_config import pick, pick_k
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.target import TARGETS, Target
+from tests.gemm_problems import Layout, Problem, arguments_of, set_up
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 DTYPES = {"bf16": BF16, "f16": F16, "f32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
 
 
@@ -97,23 +103,37 @@ def is_for(target: Target, warpgroups: bool, shared_bytes: int) -> bool:
     return warpgroups == target.warpgroups and shared_bytes <= target.shared_bytes
 
 
+PLAIN = Problem(256, 256, 256, multiprocessors=4)
+# Products by name: what is asked for, and extents for which a configuration is picked.
+PRODUCTS = {
+    "ABt": (PLAIN, (4096, 4096, 4096)),
+    "AB": (replace(PLAIN, transpose_b=False), (4096, 4096, 4096)),
+    "AtB": (replace(PLAIN, layouts={"a": Layout(columns=True)}), (4096, 4096, 4096)),
+    "f16": (replace(PLAIN, dtypes=("f16", "f16")), (4096, 4096, 4096)),
+    "unaligned": (
+        replace(PLAIN, layouts=dict.fromkeys("ab", Layout(lines="odd"))),
+        (4096, 4096, 4096),
+    ),
+    "skinny": (PLAIN, (16, 4096, 4096)),
+    "fp8": (replace(PLAIN, dtypes=("e4m3", "e5m2")), (4096, 4096, 4096)),
+    "small": (PLAIN, (512, 512, 512)),
+}
+OFTEN = ("ABt", "skinny")
+
+
 def gemm_cases() -> Iterator[Case]:
-    """Every configuration for its targets: b both ways round, both dtypes, beyond the reach of the copy engine."""
-    for config in gemm.CONFIGS:
-        able = [t for t, x in TARGETS.items() if is_for(x, config.warpgroups, config.shared_bytes)]
-        size = f"{config.rows}x{config.cols}x{config.depth}x{config.stages}"
-        for transpose_b, dtype, aligned in (
-            (True, BF16, True),
-            (False, BF16, True),
-            (True, F16, True),
-            (False, BF16, False),
-        ):
-            args = tuple(matrix(256, 256, dtype=dtype, aligned=aligned) for _ in range(3))
-            word = f"{'ABt' if transpose_b else 'AB'}-{dtype.name}{'' if aligned else '-unaligned'}"
-            constants = {"config": config, "transpose_b": transpose_b}
-            name = f"library_gemm-{size}-{word}"
-            rare = not (transpose_b and dtype == BF16)
-            yield Case(name, gemm.gemm_tiles, args, constants, targets=tuple(able), rare=rare)
+    """What is picked for each target: b both ways round, dtypes, beyond the reach of the copy engine, few rows."""
+    for arch in TARGETS:
+        for word, (problem, (m, n, k)) in PRODUCTS.items():
+            if word == "fp8" and arch == "sm_80":
+                continue  # its tensor cores have none
+            with set_up(problem):
+                call = problem.call()
+                shape = replace(call.shape, m=m, n=n, k=k)
+                config = gemm_config.pick(shape, limits(arch))
+                args, constants = arguments_of(call, config)
+            name, rare = f"library_gemm-{word}-{arch}", word not in OFTEN
+            yield Case(name, gemm.gemm_tiles, args, constants, targets=(arch,), rare=rare)
 
 
 def attention_cases() -> Iterator[Case]:
@@ -132,6 +152,75 @@ def attention_cases() -> Iterator[Case]:
                 yield Case(name, kernel, args, constants, targets=tuple(able), rare=rare)
 
 
-LIBRARY = {"gemm": gemm_cases, "attention": attention_cases}
+# Grouped products: the dtype, whether b lies n x k, the operands of the epilogue, the activation.
+GROUPED = {
+    "ABt": (BF16, True, (), ""),
+    "AB": (BF16, False, (), ""),
+    "f16": (F16, True, (), ""),
+    "gate": (BF16, True, ("gate",), "silu"),
+    "bias": (BF16, True, ("bias",), "relu"),
+    "fp8": (E4M3, True, ("row_scale", "column_scale"), ""),
+    "blocks": (E4M3, True, ("row_blocks", "column_blocks"), ""),
+    "gate-blocks": (E4M3, True, ("gate", "row_blocks", "column_blocks", "gate_blocks"), "silu"),
+}
+
+
+def grouped_cases() -> Iterator[Case]:
+    """For each target the configurations for groups of many rows and of few, with every kind of operands."""
+    f32, m, n, k = DTYPES["f32"], 512, 256, 256
+    for way, (dtype, transposed, names, activation) in GROUPED.items():
+        b = (4, n, k) if transposed else (4, k, n)
+        shapes = {
+            "gate": b,
+            "bias": (4, n),
+            "row_scale": (m,),
+            "column_scale": (4, n),
+            "row_blocks": (k // 128, m),
+            "column_blocks": (4, n // 128, k // 128),
+            "gate_blocks": (4, n // 128, k // 128),
+        }
+        operands = [matrix(*shapes[x], dtype=dtype if x == "gate" else f32) for x in names]
+        offsets, out = np.zeros(4, np.int32), matrix(m, n)
+        args = matrix(m, k, dtype=dtype), matrix(*b, dtype=dtype), out, offsets, *operands
+        form = Form(b_is_transposed=transposed, epilogue=Epilogue(names, activation))
+        for target in TARGETS:
+            if dtype == E4M3 and target == "sm_80":
+                continue
+            for size, rows in (("many", 1 << 14), ("few", 64)):
+                blocks = "row_blocks" in names
+                shape = Shape(rows, 4096, 4096, 1, dtype.itemsize, 2, "gate" in names, blocks)
+                constants = {"form": form, "config": pick(shape, 4, limits(target))}
+                name, rare = f"library_grouped-{way}-{size}-{target}", way not in ("ABt", "gate")
+                kernel = grouped_gemm.grouped_tiles
+                yield Case(name, kernel, args, constants, targets=(target,), rare=rare)
+
+
+def grouped_k_cases() -> Iterator[Case]:
+    """For each target the configurations for wide and for narrow products, in bf16 and in f32."""
+    form = Form(a_is_transposed=True, b_is_transposed=False)
+    for target in TARGETS:
+        for sides in ((4096, 4096), (2048, 40), (40, 40)):
+            for out in ("bf16", "f32"):
+                shape = Shape(*sides, 1024, 1, 2, DTYPES[out].itemsize)
+                constants = {"form": form, "config": pick_k(shape, 4, limits(target))}
+                arrays = matrix(256, 256), matrix(256, 256), matrix(4, 256, 256, dtype=DTYPES[out])
+                args = *arrays, np.zeros(4, np.int32)
+                name = f"library_grouped_k-{'x'.join(map(str, sides))}-{out}-{target}"
+                kernel = grouped_gemm_k.grouped_k_tiles
+                yield Case(name, kernel, args, constants, targets=(target,), rare=out == "f32")
+
+
+def limits(target: str) -> Limits:
+    """What a target gives a configuration."""
+    found = TARGETS[target]
+    return Limits(target, found.shared_bytes, found.warpgroups)
+
+
+LIBRARY = {
+    "gemm": gemm_cases,
+    "attention": attention_cases,
+    "grouped_gemm": grouped_cases,
+    "grouped_gemm_k": grouped_k_cases,
+}
 assert KERNELS.keys() == {"rms_norm", *LIBRARY}, "a kernel of the library is not compiled here"
 CASES = {case.name: case for made in (cases, *LIBRARY.values()) for case in made()}

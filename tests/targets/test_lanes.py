@@ -9,7 +9,18 @@ from tests.cases import CASES
 
 pytestmark = pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
 
-FAMILIES = ("making", "mask", "random", "reduce", "scan", "shape")
+FAMILIES = (
+    "making",
+    "mask",
+    "random",
+    "reduce",
+    "scan",
+    "shape",
+    "transposed-tensor",
+    "views-reversed",
+    "views-elements",
+    "views-largest",
+)
 TOGETHER = 40
 # One dtype of each width stands for the others.
 SOME = [

@@ -6,6 +6,7 @@ What CUDA's functions and instructions may be off by is added where they are use
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
@@ -22,6 +23,9 @@ Array = np.ndarray[Any, Any]
 TEXT = files("pykittens.targets.cuda").joinpath("math.cuh").read_text()
 F, U, W = np.float32, np.uint32, np.uint64
 BELOW_INFINITY = np.float32(3.4028235e38)
+
+
+GELU = re.findall(r"p = __fmaf_rn\(p, t, (\S+f)\);", TEXT)  # coefficients, the highest power first
 
 
 def constant(literal: str) -> Any:
@@ -193,9 +197,13 @@ def silu(x: Array, way: int) -> Array:
 
 def gelu_erf(x: Array, way: int) -> Array:
     bounded = np.maximum(x, constant("-16.0f"))
-    argument = -constant("0.70710678f") * bounded
-    erfc = off(np.vectorize(math.erfc, otypes=[float])(argument), 4 * way)
-    return F(0.5) * bounded * erfc
+    z = np.abs(bounded)
+    t = off(1 / double(fused(constant("0.35355339f"), z, F(1))), way)
+    p = np.full_like(t, constant("0.24651730f"))
+    for c in GELU:
+        p = fused(p, t, constant(c))
+    tail = F(0.5) * t * off(np.exp2(double(fused(-constant("0.72134752f") * z, z, p))), 2 * way)
+    return bounded * np.where(bounded < 0, tail, F(1) - tail)
 
 
 def gelu_tanh(x: Array, way: int) -> Array:

@@ -7,13 +7,17 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.runtime import nvrtc
+from pykittens.runtime import cubin, nvrtc
+from pykittens.runtime.compiled import Compiled, compile_kernel
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.targets.target import TARGETS
-from tests.targets.compiling import matrix
+from tests.kernels_cluster import cluster_matmul
+from tests.running import recorded
+from tests.targets.compiling import CASES, matrix
 
 F32 = np.dtype(np.float32)
 needs_compiler = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+needs_nvdisasm = pytest.mark.skipif(cubin.disassembler() is None, reason="nvdisasm was not found")
 
 
 def told(kernel, *args, **constants) -> str:
@@ -74,3 +78,186 @@ def test_a_product_with_more_accumulators_than_registers():
         r"wide_products: one instruction takes \d+ registers a thread, and a block of this size starts with 128\n",
         message,
     )
+
+
+# -- launches that overlap -------------------------------------------------------------------------
+
+
+@pk.kernel
+def read_before_the_roles(x, factors, y):
+    """Rows of x times a factor that all threads read before the roles."""
+    pk.overlap()
+    (block,) = pk.grid(pk.cdiv(x.rows, 4))
+    factor = pk.load(factors[block])
+    with pk.warps(4) as w:
+        pk.store(y[block * 4 + w], pk.load(x[block * 4 + w], cols=64) * factor)
+
+
+@pk.kernel
+def nothing_but_a_signal(flags):
+    """A flag a block."""
+    (block,) = pk.grid(flags.cols)
+    pk.overlap()
+    pk.signal(flags[block], 1)
+
+
+@pk.kernel
+def two_producers(x, y):
+    """y = 2 x, whose left and right halves come by producers of their own."""
+    pk.overlap()
+    left, right = (pk.pipeline(2, pk.st(f32, 64, 32)) for _ in range(2))
+    tasks = pk.persistent((x.rows // 64,))
+    for half, ring in enumerate((left, right)):
+        with pk.producer():
+            for (i,) in tasks:
+                with ring.fill() as t:
+                    pk.load_async(t, x[i, half])
+    with pk.consumers(1):
+        for (i,) in tasks:
+            for half, ring in enumerate((left, right)):
+                with ring.drain() as t:
+                    pk.store(y[i, half], pk.load(t) * 2)
+
+
+F32_TILES = matrix(64, 64, dtype=F32)
+OF_HEAD = ("add-f32", "softmax-1000-unaligned", "rms_norm-2048", "element", "signal")
+OF_PRODUCER = ("matmul-aaa", "matmul-uuu", "attention-128-causal", "cluster", "two")
+ALL = (*OF_HEAD, *OF_PRODUCER)
+KERNELS = {
+    **{name: (c.kernel, c.args, c.constants) for name, c in CASES.items() if name in ALL},
+    "element": (read_before_the_roles, (F32_TILES, matrix(16, dtype=F32), F32_TILES.copy()), {}),
+    "signal": (nothing_but_a_signal, (np.zeros(8, np.int32),), {}),
+    "cluster": (cluster_matmul, tuple(matrix(256, 256) for _ in range(3)), {}),
+    "two": (two_producers, (F32_TILES, F32_TILES.copy()), {}),
+}
+# Global memory and tensors, read, written or combined, by lanes or by the copy engine; a flag.
+ACCESS = re.compile(r"(LD|LDG|ST|STG|ATOM|ATOMG|RED|REDG|LDGSTS|UBLK\w*|UTMA(?!CCTL)\w*)\b")
+LOAD = re.compile(r"(LD|LDG|LDGSTS|UTMALDG)\b")
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+ )?([A-Z][A-Z0-9_]*)(.*)")
+LABEL = re.compile(r"`\((\.L_x_\d+)\)")
+
+
+def compiled(
+    name: str, arch: str = "sm_90a", debug: bool = False, overlaps: bool = True
+) -> Compiled:
+    """A kernel of the table, as with `pk.overlap()` at its head or without."""
+    kernel, args, constants = KERNELS[name]
+    made = recorded(kernel, *args, **constants)
+    made.overlaps = overlaps
+    return compile_kernel(made, arch, debug)
+
+
+def instructions(made: Compiled) -> tuple[list[tuple[str, str, str]], dict[str, int]]:
+    """Predicate, name and operands of each instruction, and before which one each label stands."""
+    found: list[tuple[str, str, str]] = []
+    labels: dict[str, int] = {}
+    for line in made.sass.splitlines():
+        if (label := re.match(r"(\.L_x_\d+):", line)) is not None:
+            labels[label[1]] = len(found)
+        elif (match := INSTRUCTION.search(line)) is not None:
+            found.append((match[1] or "", match[2], match[3]))
+    return found, labels
+
+
+def targets(i: int, found: list[tuple[str, str, str]], labels: dict[str, int]) -> list[int]:
+    """Where an instruction may lead other than to the next. What is called comes back."""
+    _, op, operands = found[i]
+    assert op not in ("BRX", "JMP"), "it may lead anywhere"
+    assert op != "BSYNC" or i + 1 in labels.values(), "threads meet elsewhere"
+    return [labels[label[1]]] if op == "BRA" and (label := LABEL.search(operands)) else []
+
+
+def reached(start: int, found: list[tuple[str, str, str]], labels: dict[str, int]) -> set[int]:
+    """The instructions that a thread may come to behind one."""
+    seen: set[int] = set()
+    left = [start + 1]
+    while left:
+        if (i := left.pop()) in seen or i == len(found):
+            continue
+        seen.add(i)
+        left += targets(i, found, labels)
+        predicate, op, operands = found[i]
+        conditional = predicate or re.match(r"(\.\w+)*\s+(!?U?P\d|~?U?R\d)", operands)
+        if op not in ("BRA", "EXIT", "RET") or conditional:
+            left.append(i + 1)
+    return seen
+
+
+@needs_compiler
+@needs_nvdisasm
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("name", ALL)
+def test_every_thread_waits_for_the_launches_before_ahead_of_any_access(name, debug):
+    found, labels = instructions(compiled(name, debug=debug))
+    waits = [i for i, (_, op, _) in enumerate(found) if op == "ACQBULK"]
+    assert len(waits) == 1
+    assert any(ACCESS.match(op) for _, op, _ in found[waits[0] :])
+    assert found[waits[0]][0] == ""
+    for i, (_, op, _) in enumerate(found[: waits[0]]):
+        assert not ACCESS.match(op), op
+        assert op not in ("EXIT", "CALL", "RET"), "a way round the wait"
+        assert all(t <= waits[0] for t in targets(i, found, labels)), "a branch round the wait"
+
+
+def place_of_start(name: str) -> tuple[int, list[tuple[str, str, str]], dict[str, int]]:
+    """Where the next launch may start: once, without a condition, behind the wait."""
+    found, labels = instructions(compiled(name))
+    named = [op for _, op, _ in found if op in ("ACQBULK", "PREEXIT")]
+    assert named == ["ACQBULK", "PREEXIT"]
+    at = next(i for i, (_, op, _) in enumerate(found) if op == "PREEXIT")
+    assert found[at][0] == ""
+    return at, found, labels
+
+
+@needs_compiler
+@needs_nvdisasm
+@pytest.mark.parametrize("name", OF_HEAD)
+def test_without_a_producer_the_next_launch_may_start_once_a_block_has_waited(name):
+    at, found, _ = place_of_start(name)
+    assert not any(ACCESS.match(op) for _, op, _ in found[:at])
+
+
+@needs_compiler
+@needs_nvdisasm
+@pytest.mark.parametrize("name", OF_PRODUCER)
+def test_with_a_producer_the_next_launch_may_start_at_its_end(name):
+    at, found, labels = place_of_start(name)
+    loads = {i for i, (_, op, _) in enumerate(found) if LOAD.match(op)}
+    assert loads
+    assert all(at in reached(i, found, labels) for i in loads)
+    assert not loads & reached(at, found, labels)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ALL)
+def test_no_load_is_one_that_the_compiler_may_move_ahead_of_the_wait(name):
+    made = compiled(name)
+    assert "__restrict__" not in made.source.program
+    assert "griddepcontrol.wait" in made.ptx
+    assert "ld.global.nc" not in made.ptx
+
+
+# Whether a kernel asks for it, and whether the target can.
+WITHOUT = [("sm_90a", False), ("sm_80", True), ("sm_89", True)]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("target", "overlaps"), WITHOUT)
+@pytest.mark.parametrize("name", ["add-f32", "softmax-1000-unaligned"])
+def test_programs_that_do_not_overlap_neither_wait_nor_start_the_next(name, target, overlaps):
+    made = compiled(name, target, overlaps=overlaps)
+    assert not made.source.overlaps
+    assert "griddepcontrol" not in made.ptx
+    assert re.search(r"const \w+( short)?\* __restrict__ [ax],", made.source.program)
+    assert "ld.global.nc" in made.ptx
+
+
+@needs_compiler
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_kernel_overlaps_where_it_asks_for_it(debug):
+    kernel, args, _ = KERNELS["element"]
+    asks = compile_kernel(recorded(kernel, *args), "sm_90a", debug)
+    assert asks.source.overlaps
+    assert asks.source.program == compiled("element", debug=debug).source.program
+    kernel, args, _ = KERNELS["add-f32"]
+    assert not compile_kernel(recorded(kernel, *args), "sm_90a", debug).source.overlaps

@@ -87,6 +87,22 @@ def test_an_index_that_is_a_group_s_own_number_is_not_checked():
     assert [s.text.split()[0] for s in found] == ["part"]
 
 
+def test_a_part_of_a_vector_is_checked_where_its_index_may_be_outside():
+    @pk.kernel
+    def own(y, i):
+        vector = pk.shared(pk.sv(pk.f32, 64))
+        pk.grid(1)
+        with pk.warps(2) as w:
+            pk.store(vector.parts(32)[w], pk.zeros(pk.f32, 32))
+            pk.store(vector.parts(32)[1], pk.zeros(pk.f32, 32))
+            pk.store(vector.parts(64)[w], pk.zeros(pk.f32, 64))
+            pk.store(vector.parts(32)[i], pk.zeros(pk.f32, 32))
+
+    found = program(own, matrix(64, 64, dtype=F32), 0).sites
+    texts = [s.text for s in found if s.text.startswith("part")]
+    assert texts == [f"part {{0}} of {n} is outside a shared vector of 64" for n in (64, 32)]
+
+
 def test_names_of_a_kernel_do_not_clash_with_those_of_debugging():
     @pk.kernel
     def clash(report, patience, stopped):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pykittens.types import layouts
 from pykittens.types.dtypes import bf16, f32, int8
-from pykittens.types.tiles import shared_tile
+from pykittens.types.tiles import shared_tile, shared_vector
 
 WARPS = st.sampled_from([1, 2, 4, 8])
 UNITS = st.integers(1, 12)
@@ -118,3 +118,18 @@ def test_eight_rows_of_a_swizzled_column_touch_all_banks(swizzle):
 )
 def test_the_swizzle_is_the_widest_that_divides_a_row(dtype, cols, expected):
     assert layouts.swizzle_for(cols, dtype.bytes) == expected
+
+
+@given(warps=WARPS, length=st.integers(1, 300))
+def test_parts_are_aligned_where_each_starts_at_a_multiple_of_its_chunks(warps, length):
+    chunk = layouts.plain_chunk(length, warps)
+    starts = np.arange(9) * length + layouts.plain_element(5, 0, length, warps)
+    assert layouts.part_is_aligned(length, warps) == (starts % chunk == 0).all()
+
+
+def test_a_part_of_a_vector_lies_as_the_vector_does():
+    whole = shared_vector(bf16, 64)
+    part = whole.part(4)
+    assert str(part) == "sv<bf16, 4>"
+    assert part.layout == whole.layout
+    assert part.bytes == 8

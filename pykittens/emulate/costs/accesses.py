@@ -3,7 +3,7 @@
 All follows from types/layouts.py and types/fragments.py. Which move has which pattern:
 
 - shared tile and registers: of 16-bit elements four 8x8 matrices, ldmatrix and stmatrix (`matrices`), of others two
-  neighbours (`pairs`);
+  neighbours (`pairs`), one where it is moved transposed (`elements`);
 - tensor and registers, shared vector and registers: chunks of neighbours, up to 16 bytes (`chunk_moves`);
 - shared operands of single warps' products: 16 rows of 32 bytes, ldmatrix, or elements where no load of matrices
   brings them to their lanes (`left_fragments`, `right_fragments`);
@@ -92,8 +92,24 @@ def pairs(tile: ST, warps: int) -> Requests:
     return Requests.of(tile.layout.offset(row, col), 2 * tile.dtype.bytes)
 
 
-def matrices(tile: ST, warps: int) -> Requests:
+def elements(tile: ST, warps: int) -> Requests:
+    """One element at once, of the transpose of a tile."""
+    warp, register, lane = np.ogrid[:warps, : tile_registers(tile.cols, tile.rows, warps), :LANES]
+    row, col = tile_element(lane, register, warp, tile.rows, warps)
+    return Requests.of(tile.layout.offset(col, row), tile.dtype.bytes)
+
+
+def matrices(tile: ST, warps: int, transposed: bool = False) -> Requests:
     """Four 8x8 matrices of 16-bit elements at once, 16 rows by 16 columns: a row of 16 bytes a lane."""
+    if transposed:
+        deep = tile.rows // 16
+        count = tile.cols // (BLOCK_ROWS * warps) * deep
+        warp, turn, lane = np.ogrid[:warps, :count, :LANES]
+        row, piece = matrix_row(lane, 1)
+        block = turn // deep * warps + warp
+        return Requests.of(
+            tile.layout.offset(row + 16 * (turn % deep), 8 * piece + BLOCK_ROWS * block), PIECE
+        )
     across = tile.cols // 16
     count = tile.rows // (BLOCK_ROWS * warps) * across
     warp, turn, lane = np.ogrid[:warps, :count, :LANES]
@@ -173,10 +189,14 @@ class Held:
     owner: Any
 
 
-def held(type_: RT | RV, warps: int) -> Held:
-    """The chunks of a tile or vector."""
+def held(type_: RT | RV, warps: int, transposed: bool = False) -> Held:
+    """The chunks of a tile or vector; of a tile that lies transposed in memory, its single elements."""
     warp, _, lane = np.ogrid[:warps, :1, :LANES]
     match type_:
+        case RT(rows=rows, cols=cols) if transposed:
+            register = np.arange(tile_registers(rows, cols, warps))[:, None]
+            row, col = tile_element(lane, register, warp, cols, warps)
+            return Held(col, row, 1, 1, True)
         case RT(rows=rows, cols=cols):
             register = np.arange(0, tile_registers(rows, cols, warps), 2)[:, None]
             row, col = tile_element(lane, register, warp, cols, warps)

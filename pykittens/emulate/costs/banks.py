@@ -9,8 +9,8 @@ rows of 16 bytes a matrix. The phases are no promise of the vendor's; profilers 
 Modelled, address by address: what lanes load, store, copy and exchange, operands of single warps' products. Assumed:
 a product of a warpgroup reads its operands as matrices of 8 rows of 16 bytes, `b` once for each 64 rows and `a` once,
 and the copy engine moves 128 bytes a cycle, as lines that its swizzle turns in themselves. Barriers are not counted.
-A tile starts at a multiple of 1024 bytes, a view at a multiple of 8 rows and of its own width: what it costs does not
-depend on which view or stage it is.
+A tile starts at a multiple of 1024 bytes, a view at a multiple of 8 rows and of its own width, a part of a vector at a
+multiple of its length: what it costs does not depend on which view or stage it is.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pykittens.emulate.costs.accesses import (
     by_elements,
     chunk_moves,
     core_matrices,
+    elements,
     held,
     in_order,
     left_fragments,
@@ -43,8 +44,8 @@ from pykittens.ir.nodes import Block, Call, Kernel, Role, blocks
 from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile, SharedVector
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
-from pykittens.types.layouts import LANES
-from pykittens.types.tiles import RT, RV
+from pykittens.types.layouts import LANES, part_is_aligned
+from pykittens.types.tiles import RT, RV, SCALAR
 
 BANKS, WORD = 32, 4
 LINE = BANKS * WORD  # bytes that shared memory moves in a cycle
@@ -153,17 +154,26 @@ def shared_moves(call: Call, warps: int) -> Iterator[SharedMove]:
             if isinstance(tile := call.args[name], SharedTile):
                 stores = name in effects.writes
                 value: Any = call.args["value"] if stores else call.results[0]
-                yield SharedMove(what, tile, _of_value(tile, value.type, warps, stores))
+                transposed = bool(call.args.get("transposed"))
+                requests_ = _of_value(tile, value.type, warps, stores, transposed)
+                yield SharedMove(what, tile, requests_)
         if scratch := list(exchanges(call, warps)):
             yield SharedMove(what, None, scratch)
 
 
-def _of_value(tile: SharedTile, value: RT | RV, warps: int, stores: bool) -> list[Requests]:
+def _of_value(
+    tile: SharedTile, value: RT | RV | SCALAR, warps: int, stores: bool, transposed: bool
+) -> list[Requests]:
     """A load or store between a shared tile or vector and registers."""
+    if isinstance(value, SCALAR):
+        return [Requests.of(np.zeros((warps, LANES)), tile.dtype.bytes)]
     if isinstance(tile, SharedVector):
         offset = tile.type.layout.offset
-        return list(chunk_moves(held(value, warps), tile.dtype, offset, True, stores))
-    return [(matrices if tile.dtype.bits == 16 else pairs)(tile.type, warps)]
+        aligned = tile.whole is tile or part_is_aligned(tile.length, warps)
+        return list(chunk_moves(held(value, warps), tile.dtype, offset, aligned, stores))
+    if tile.dtype.bits == 16:
+        return [matrices(tile.type, warps, transposed)]
+    return [(elements if transposed else pairs)(tile.type, warps)]
 
 
 def _of_product(call: Call, warps: int) -> Iterator[SharedMove]:

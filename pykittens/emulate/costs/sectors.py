@@ -170,8 +170,11 @@ def _of_value(
         return
     type_ = value.type
     rows, cols = (type_.rows, type_.cols) if isinstance(type_, RT) else (1, type_.length)
+    transposed = bool(call.args.get("transposed"))
+    if transposed:
+        rows, cols = cols, rows
     at = place(ref, tensor, 1 if "index" in call.args else rows, cols)
-    chunks = held(type_, warps)
+    chunks = held(type_, warps, transposed)
     aligned = at.aligned and (cols % chunks.size == 0 or at.at_start)
     yield from chunk_moves(chunks, ref.dtype, at.of, aligned, stores, call.args.get("op"))
 

@@ -157,6 +157,8 @@ class Races(Watcher):
         # What every warp has is stored by one of them.
         warp = warps > 1 and bool(call.op.effects.writes)
         match type_:
+            case RT(rows=rows) if call.args.get("transposed"):
+                return Lanes(("columns", rows), row % FRAGMENT_COLS, col)
             case RT(rows=rows):
                 return Lanes(("rows", rows), row, col % FRAGMENT_COLS)
             case RV(length=length, spread=spread):

@@ -168,18 +168,27 @@ class SharedShadow:
 
 def _share_bytes(a: SharedMemory, part: Region, b: SharedMemory, other: Region) -> bool:
     """Whether parts of two tiles of one arena have a byte in common."""
-    first, second = _chunks(a.type, part), _chunks(b.type, other)
-    distance = (b.start - a.start) // CHUNK
+    unit = CHUNK if _is_of_chunks(a.type, part) and _is_of_chunks(b.type, other) else 1
+    first, second = _units(a.type, part, unit), _units(b.type, other, unit)
+    distance = (b.start - a.start) // unit
     return not first.isdisjoint(c + distance for c in second)
 
 
 CHUNK = 16  # bytes that no swizzle parts
 
 
+def _is_of_chunks(type_: ST, part: Region) -> bool:
+    """Whether the rows of a part are whole chunks."""
+    size = type_.dtype.bytes
+    return part.left * size % CHUNK == 0 and part.right * size % CHUNK == 0
+
+
 @lru_cache(maxsize=4096)
-def _chunks(type_: ST, part: Region) -> frozenset[int]:
-    """The chunks of a tile in which a part of it lies."""
+def _units(type_: ST, part: Region, unit: int) -> frozenset[int]:
+    """The chunks of a tile in which a part of it lies, or its bytes."""
     rows = np.arange(part.top, part.bottom)[:, np.newaxis]
     cols: Iterable[int] = range(part.left, part.right)
     offsets = type_.layout.offset(rows, np.fromiter(cols, np.int64)[np.newaxis])
-    return frozenset(np.unique(offsets // CHUNK).tolist())
+    if unit == 1:
+        offsets = offsets[..., np.newaxis] + np.arange(type_.dtype.bytes)
+    return frozenset(np.unique(offsets // unit).tolist())

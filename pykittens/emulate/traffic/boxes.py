@@ -126,7 +126,8 @@ def _moved(call: Call) -> tuple[int, int]:
     values = [v for v in (*call.args.values(), *call.results) if isinstance(v, Value)]
     for value in values:
         if isinstance(value, SharedTile | RegTile):
-            return value.rows, value.cols
+            sides = value.rows, value.cols
+            return (sides[1], sides[0]) if call.args.get("transposed") else sides
     for value in values:
         if isinstance(value, RegVector):
             return 1, value.length

@@ -2,7 +2,8 @@
 
 Roles that meet in pipelines only are a deterministic network: whether it stalls does not depend on the schedule.
 So one run of the barriers alone, for small trip counts, shows it. Loops of two roles have equal trip counts
-where their bounds are the same expression of arguments and tasks; others are varied on their own.
+where their bounds are the same expression of arguments, tasks and what tensors hold that the kernel does not write;
+others are varied on their own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pykittens.ir.nodes import (
@@ -26,9 +28,11 @@ from pykittens.ir.nodes import (
     Role,
     While,
     takes,
+    tensors,
+    written,
 )
 from pykittens.ir.operators import OPERATORS
-from pykittens.ir.values import Value
+from pykittens.ir.values import Global, TileRef, Value
 
 TASKS = 3  # tasks a block walks in a trial
 RANDOM_TRIALS = 12
@@ -71,8 +75,8 @@ class Trial:
 class _Walker:
     """One role of the network."""
 
-    def __init__(self, role: Role, trial: Trial) -> None:
-        self.trial = trial
+    def __init__(self, role: Role, trial: Trial, written: frozenset[str]) -> None:
+        self.trial, self.written = trial, written
         self.names: dict[Value, object] = {}  # the coordinates of the task it walks
         self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)
         self.given: dict[Pipeline, int] = defaultdict(int)
@@ -118,17 +122,28 @@ class _Walker:
         return self.trial.trips((span, abs(node.step)), path)
 
     def key(self, value: Any) -> object:
-        """Equal for values that are the same expression of arguments and tasks."""
+        """Equal for values that are the same expression of arguments, tasks and what is not written."""
+        if isinstance(value, TileRef | Global):
+            ref = value.first
+            parts = [(axis, *map(self.key, w.bounds)) for axis, w in ref.windows.items()]
+            return (ref.tensor.name, tuple(map(self.key, ref.index)), tuple(parts))
         if not isinstance(value, Value):
             return value
         if value in self.names:
             return self.names[value]
-        if isinstance(value.source, Call) and value.source.op.effects.pure:
+        if isinstance(value.source, Call) and self.is_settled(value.source):
             args = tuple(self.key(a) for a in value.source.args.values())
             if value.source.op is OPERATORS["-"]:
                 return _minus(*args)
             return (value.source.op.name, args)
         return self.trial.ordinal(value)
+
+    def is_settled(self, call: Call) -> bool:
+        """Whether its result follows from its operands: it reads at most tensors that the kernel does not write."""
+        effects = call.op.effects
+        read = list(tensors(call, effects.reads))
+        known = len(read) == len(effects.reads) and self.written.isdisjoint(read)
+        return known and replace(effects, reads=()).pure
 
     def holds(self) -> bool:
         """Whether it has drained stages that it has not given back."""
@@ -142,7 +157,9 @@ def _minus(a: object, b: object) -> object:
 
 
 def _run(kernel: Kernel, trial: Trial) -> set[Acquire]:
-    walkers = [_Walker(role, trial) for role in kernel.roles]
+    # In place, what is written under one name may be read under another.
+    changing = frozenset(p.name for p in kernel.params) if kernel.inplace else written(kernel)
+    walkers = [_Walker(role, trial, frozenset(changing)) for role in kernel.roles]
     sides = {
         (p, side): [w for w, r in zip(walkers, kernel.roles, strict=True) if takes(r.body, p, side)]
         for p in kernel.pipelines

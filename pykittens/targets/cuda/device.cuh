@@ -350,6 +350,11 @@ DEVICE void fetch(u32 at, int& x) { x = (int)load_shared(at); }
 DEVICE void fetch(u32 at, i64& x) { u64 word; fetch(at, word); x = (i64)word; }
 DEVICE void fetch(u32 at, F16& x) { x.bits = load_shared_16(at); }
 DEVICE void fetch(u32 at, BF16& x) { x.bits = load_shared_16(at); }
+template <class T> DEVICE T fetched(u32 at) {
+    T x;
+    fetch(at, x);
+    return x;
+}
 // The place of element (row, col) in a tensor, null outside it.
 template <class T> DEVICE T* place_of(T* matrix, i64 stride, int row, int col, int rows, int cols) {
     return row >= 0 && row < rows && col >= 0 && col < cols ? matrix + row * stride + col : nullptr;

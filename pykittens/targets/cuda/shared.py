@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykittens.ir.nodes import Call, Role
-from pykittens.ir.values import SharedTile, SharedVector
+from pykittens.ir.values import Scalar, SharedTile, SharedVector, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.cuda.sm_90 import SM_90
 from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import (
     MEMORY_TYPES,
+    define_element,
     fill_bits,
     load_chunks,
     store_chunks,
 )
 from pykittens.targets.simt.memory import lower_load as lower_load_global
 from pykittens.targets.simt.memory import lower_store as lower_store_global
-from pykittens.targets.sites import check_view
-from pykittens.types.tiles import ST
+from pykittens.targets.sites import check_part, check_view
+from pykittens.types.layouts import part_is_aligned
+from pykittens.types.tiles import ST, Spread
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,10 @@ class SharedPlace:
 
 
 def shared_place(e: CudaEmitter, tile: SharedTile) -> SharedPlace:
-    """The place of a tile that has a name, or of a view of one."""
+    """The place of a tile or vector that has a name, or of a view of one."""
     source = tile.source
+    if isinstance(source, Call) and "vector" in source.args:
+        return _part_place(e, source)
     if not isinstance(source, Call) or "tile" not in source.args:
         return SharedPlace(e.names(tile))
     owner = shared_place(e, source.args["tile"])
@@ -60,6 +64,14 @@ def shared_place(e: CudaEmitter, tile: SharedTile) -> SharedPlace:
     return SharedPlace(row, byte if owner.byte == "0" else f"{owner.byte} + {byte}")
 
 
+def _part_place(e: CudaEmitter, part: Call) -> SharedPlace:
+    """The place of a part of a vector."""
+    vector: SharedVector = part.args["vector"]
+    owner = shared_place(e, vector)
+    along = times(e, part.args["i"], part.args["length"] * vector.dtype.bytes)
+    return owner if along == "0" else SharedPlace(f"{owner.row} + {along}")
+
+
 def times(e: CudaEmitter, index: Any, unit: int) -> str:
     """An index times a number of bytes."""
     return str(index * unit) if isinstance(index, int) else f"{e.scalar(index)} * {unit}"
@@ -73,6 +85,12 @@ def lower_view(e: CudaEmitter, call: Call) -> None:
     check_view(e, tile, call.args["i"], call.args["j"], view.rows, view.cols)
 
 
+@SM_80.lower("vector_part")
+def lower_vector_part(e: CudaEmitter, call: Call) -> None:
+    """A view, too."""
+    check_part(e, call.args["vector"], call.args["i"], call.args["length"])
+
+
 @SM_80.lower("load")
 def lower_load(e: CudaEmitter, call: Call) -> None:
     tile = call.args["src"]
@@ -81,11 +99,13 @@ def lower_load(e: CudaEmitter, call: Call) -> None:
         return
     (result,) = call.results
     if isinstance(tile, SharedVector):
-        load_chunks(e, result, _vector_place(e, tile), fill_bits(tile.dtype, 0))
+        _load_vector(e, tile, result, call)
         return
     e.declare(result)
     name, count = e.array(result), e.registers(result)
-    if tile.dtype.bits == 16:
+    if call.args["transposed"]:
+        _load_transposed(e, tile, name, count)
+    elif tile.dtype.bits == 16:
         regs = ", ".join(f"{name}[4 * i + {k}]" for k in range(4))
         e.line(
             f"UNROLL for (int i = 0; i < {count // 8}; ++i) load_matrix({_matrix_address(e, tile)}, {regs});"
@@ -96,6 +116,50 @@ def lower_load(e: CudaEmitter, call: Call) -> None:
         )
 
 
+def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call) -> None:
+    if isinstance(result, Scalar):
+        e.at(call.loc)
+        word = MEMORY_TYPES[vector.dtype.name]
+        define_element(e, result, f"fetched<{word}>({shared_place(e, vector).address})")
+    elif vector.whole is vector or call.args["spread"] is Spread.PLAIN:
+        load_chunks(e, result, _vector_place(e, vector), fill_bits(vector.dtype, 0))
+    else:
+        _load_spread(e, vector, result, call.args["spread"])
+
+
+def _load_spread(e: CudaEmitter, vector: SharedVector, result: Value, spread: Spread) -> None:
+    """A part to a vector whose lanes hold all of its elements and no other: nothing is checked."""
+    e.declare(result)
+    name, count, size = e.array(result), e.registers(result), vector.dtype.bytes
+    address = shared_place(e, vector).address
+    with e.braces("{"):
+        if spread is Spread.PER_ROW:
+            place, word = f"row_position<{e.role.warps}>", MEMORY_TYPES[vector.dtype.name]
+            e.line(f"const u32 at = {address} + {place}(0, warp, lane) * {size};")
+            one = f"fetched<{word}>(at + {place}(i, 0, 0) * {size})"
+            e.line(f"UNROLL for (int i = 0; i < {count}; ++i) put({name}, i, {one});")
+            return
+        e.line(f"const u32 at = {address} + column_position(0, lane) * {size};")
+        pair = f"at + column_position(i, 0) * {size}"
+        move = f"load_pair({pair}, {name}, i)"
+        if size == 2:
+            move = f"{name}[i / 2] = load_shared({pair})"
+        e.line(f"UNROLL for (int i = 0; i < {count}; i += 2) {move};")
+
+
+def _load_transposed(e: CudaEmitter, tile: SharedTile, name: str, count: int) -> None:
+    if tile.dtype.bits == 16:
+        at = _matrix_address(e, tile, transposed=True)
+        e.line(
+            f"UNROLL for (int i = 0; i < {count // 8}; ++i) load_matrices_transposed((u32(&)[4]){name}[4 * i], {at});"
+        )
+        return
+    with e.braces(f"UNROLL for (int i = 0; i < {count}; ++i) {{"):
+        e.line(f"{MEMORY_TYPES[tile.dtype.name]} moved;")
+        e.line(f"fetch({_transposed_address(e, tile)}, moved);")
+        e.line(f"put({name}, i, moved);")
+
+
 @SM_80.lower("store")
 def lower_store(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
@@ -104,6 +168,13 @@ def lower_store(e: CudaEmitter, call: Call) -> None:
         return
     if isinstance(tile, SharedVector):
         store_chunks(e, value, _vector_place(e, tile))
+        return
+    if call.args["transposed"]:
+        one = _ELEMENTS[tile.dtype.bits if tile.dtype.bits < 32 else tile.dtype.name]
+        e.line(
+            f"UNROLL for (int i = 0; i < {e.registers(value)}; ++i) "
+            f"store_shared({_transposed_address(e, tile)}, {one.format(e.array(value))});"
+        )
         return
     pair = _PAIRS[tile.dtype.bits if tile.dtype.bits < 32 else tile.dtype.name].format(
         e.array(value)
@@ -132,6 +203,16 @@ _PAIRS: dict[int | str, str] = {
 }
 
 
+# One element, register i, as it goes to shared memory.
+_ELEMENTS: dict[int | str, str] = {
+    8: "pick({0}, i, (const unsigned char*)0)",
+    16: "pick({0}, i, (const unsigned short*)0)",
+    "f32": "__float_as_uint({0}[i])",
+    "int32": "(u32){0}[i]",
+    "int64": "(u64){0}[i]",
+}
+
+
 def is_no_matrix_store(role: Role, call: Call) -> str | None:
     """Why four 8x8 matrices of 16-bit elements cannot go to shared memory at once."""
     tile = call.args["dst"]
@@ -146,9 +227,11 @@ def is_no_matrix_store(role: Role, call: Call) -> str | None:
 def lower_store_matrices(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
     regs = ", ".join(f"{e.array(value)}[4 * i + {k}]" for k in range(4))
+    transposed = call.args["transposed"]
+    function = "store_matrix_transposed" if transposed else "store_matrix"
     e.line(
         f"UNROLL for (int i = 0; i < {e.registers(value) // 8}; ++i) "
-        f"store_matrix({_matrix_address(e, tile)}, {regs});"
+        f"{function}({_matrix_address(e, tile, transposed)}, {regs});"
     )
 
 
@@ -158,8 +241,22 @@ def _pair_address(e: CudaEmitter, tile: SharedTile) -> str:
     return _address(e, tile, row, f"tile_col<{tile.cols}>(i, lane) * {tile.dtype.bytes}")
 
 
-def _matrix_address(e: CudaEmitter, tile: SharedTile) -> str:
-    """The address that a lane gives to the i-th move of four 8x8 matrices of 16 bits: 16 rows by 16 columns."""
+def _transposed_address(e: CudaEmitter, tile: SharedTile) -> str:
+    """Where the element lies that a lane holds in register i of the tile's transpose."""
+    byte = f"tile_row<{tile.rows}, {e.role.warps}>(i, warp, lane) * {tile.dtype.bytes}"
+    return _address(e, tile, f"tile_col<{tile.rows}>(i, lane)", byte)
+
+
+def _matrix_address(e: CudaEmitter, tile: SharedTile, transposed: bool = False) -> str:
+    """The address that a lane gives to the i-th move of four 8x8 matrices of 16 bits: 16 rows by 16 columns.
+
+    Those of a transpose come in the order of its registers, down its rows first.
+    """
+    if transposed:
+        pieces = tile.rows // 16
+        row = f"i % {pieces} * 16 + lane / 16 * 8 + lane % 8"
+        byte = f"(i / {pieces} * {e.role.warps} + warp) * 32 + lane / 8 % 2 * 16"
+        return _address(e, tile, row, byte)
     pieces = tile.cols // 16
     row = f"(i / {pieces} * {e.role.warps} + warp) * 16 + lane % 16"
     return _address(e, tile, row, f"i % {pieces} * 32 + lane / 16 * 16")
@@ -173,7 +270,8 @@ def _address(e: CudaEmitter, tile: SharedTile, row: str, byte: str) -> str:
 
 
 def _vector_place(e: CudaEmitter, vector: SharedVector) -> Place:
-    """A shared vector as a row of memory."""
+    """A shared vector as a row of memory; a part starts at a multiple of its length."""
     word = MEMORY_TYPES[vector.dtype.name]
     matrix = f"({word}*)(shared + ({shared_place(e, vector).address} - smem))"
-    return Place(matrix, "0", "0", "0", "1", str(vector.length))
+    aligned = vector.whole is vector or part_is_aligned(vector.length, e.role.warps)
+    return Place(matrix, "0", "0", "0", "1", str(vector.length), aligned)

@@ -10,6 +10,7 @@ DEVICE void barrier_arrive_at(u32 bar, u32 block) { asm volatile("{ .reg .b32 at
 // Orders ordinary writes to shared memory before the copy engine's and the tensor cores' reads.
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void store_matrix(u32 at, u32 a, u32 b, u32 c, u32 d) { asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); }
+DEVICE void store_matrix_transposed(u32 at, u32 a, u32 b, u32 c, u32 d) { asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); }
 
 // -- bulk tensor copies -------------------------------------------------------
 
@@ -46,6 +47,13 @@ DEVICE u64 matrix(u32 at, u32 leading, u32 stride, u64 mode) { return (u64)((at 
 DEVICE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING> DEVICE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory"); }
+
+// -- launches -----------------------------------------------------------------
+
+// Until the launches before this one have ended and what they wrote can be seen.
+DEVICE void earlier_launches_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// The blocks of the next launch may take the room that is left, once all blocks of this one have come here.
+DEVICE void next_launch_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // -- registers and clusters ---------------------------------------------------
 

@@ -10,6 +10,7 @@ SM_90 = TARGETS["sm_90a"] = Target(
     arch="sm_90a",
     parent=SM_89,
     shared_bytes=227 * 1024,
+    overlaps=True,
     headers=(*SM_89.headers, "sm_90.cuh"),
     max_cluster=8,
     warpgroups=True,

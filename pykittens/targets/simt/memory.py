@@ -142,6 +142,37 @@ def each_chunk(e: Emitter, value: Value, at: Place, move: str, parts: Chunks | N
         )
 
 
+def each_transposed(e: Emitter, tile: Value, at: Place, move: str) -> None:
+    """A loop over the elements of a tile that lies transposed at a place; `move` is a call as of `each_chunk`.
+
+    `first` goes along with the columns of the tile: a product of a stride for each would cost more than the move.
+    """
+    assert isinstance(tile.type, RT), "only tiles have a transpose"
+    cols, warps, word = tile.type.cols, e.role.warps, MEMORY_TYPES[tile.dtype.name]
+    stride = f"({at.stride} * {tile.dtype.bytes})"
+    down, right = f"tile_col<{cols}>(i, 0)", f"tile_row<{cols}, {warps}>(i, 0, 0)"
+    with e.braces("{"):
+        row = plus(at.row, f"tile_col<{cols}>(0, lane)")
+        col = plus(at.col, f"tile_row<{cols}, {warps}>(0, warp, lane)")
+        e.line(f"const int at_row = {row}, at = {col};")
+        e.line(f"auto first = (char*)({at.matrix} + at_row * (i64){at.stride} + at);")
+        with e.braces(f"UNROLL for (int i = 0; i < {e.registers(tile)}; ++i) {{"):
+            e.line(f"const bool inside = at_row + {down} >= 0 && at_row + {down} < {at.rows}")
+            e.line(f"    && at + {right} >= 0 && at + {right} < {at.cols};")
+            e.line(
+                move.format(
+                    template="1, false",
+                    registers=e.array(tile),
+                    row=f"({word}*)(i % 2 ? first + {stride} : first)",
+                    col=right,
+                    cols=f"inside ? {right} + 1 : 0",
+                )
+            )
+            # Behind the last column of 16 rows come the first ones of the next.
+            step = f"((i + 1) % {cols // 2} ? 8 : {8 - cols})"
+            e.line(f"if (i % 4 == 3) first += {step} * {stride};")
+
+
 def fill_bits(dtype: DType, value: float) -> str:
     """A number as it lies in memory."""
     if dtype.packing > 1:
@@ -149,25 +180,33 @@ def fill_bits(dtype: DType, value: float) -> str:
     return number(value, dtype)
 
 
+def loading(fill: str) -> str:
+    """The call that loads a chunk, with holes."""
+    return f"load_chunk<{{template}}>({{registers}}, i, {{row}}, {{col}}, {{cols}}, {fill});"
+
+
 def load_chunks(
     e: Emitter, value: Value, at: Place, fill: str, parts: Chunks | None = None
 ) -> None:
     """Memory to registers."""
     e.declare(value)
-    call = f"load_chunk<{{template}}>({{registers}}, i, {{row}}, {{col}}, {{cols}}, {fill});"
-    each_chunk(e, value, at, call, parts)
+    each_chunk(e, value, at, loading(fill), parts)
+
+
+def storing(value: Value, op: str | None) -> str:
+    """The call that stores a chunk, or combines memory with it, with holes."""
+    function = (
+        f"combine_chunk<{op.capitalize()}, {{template}}>" if op else "store_chunk<{template}>"
+    )
+    row = f"({COMBINED_TYPES[value.dtype.name]}*)({{row}})" if op else "{row}"
+    return f"{function}({{registers}}, i, {row}, {{col}}, {{cols}});"
 
 
 def store_chunks(
     e: Emitter, value: Value, at: Place, op: str | None = None, parts: Chunks | None = None
 ) -> None:
     """Registers to memory, combined with what is there where `op` says so."""
-    parts = parts or chunks(e, value, at)
-    function = (
-        f"combine_chunk<{op.capitalize()}, {{template}}>" if op else "store_chunk<{template}>"
-    )
-    row = f"({COMBINED_TYPES[value.dtype.name]}*)({{row}})" if op else "{row}"
-    call = f"{function}({{registers}}, i, {row}, {{col}}, {{cols}});"
+    parts, call = parts or chunks(e, value, at), storing(value, op)
     if parts.owner:
         with e.braces(f"if ({parts.owner}) {{"):
             each_chunk(e, value, at, call, parts)
@@ -183,13 +222,22 @@ def lower_load(e: Emitter, call: Call) -> None:
         _load_scalar(e, result, place(e, src, 1, 1), fill)
         return
     rows, cols = result.type.shape if isinstance(result.type, RT) else (1, result.type.length)  # type: ignore[union-attr]
+    if call.args["transposed"]:
+        at = place(e, src, cols, rows)
+        e.declare(result)
+        each_transposed(e, result, at, loading(fill))
+        return
     load_chunks(e, result, place(e, src, rows, cols), fill)
 
 
 def _load_scalar(e: Emitter, result: Scalar, at: Place, fill: str) -> None:
     """One element in a variable, read here: what the expression names may change."""
     edges = f"{at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
-    value = f"load_element({at.matrix}, {edges}, {fill})"
+    define_element(e, result, f"load_element({at.matrix}, {edges}, {fill})")
+
+
+def define_element(e: Emitter, result: Scalar, value: str) -> None:
+    """A variable of what an expression reads in memory."""
     if result.dtype.packing > 1:
         value = f"from_{result.dtype}({value}, 0)"
     name = e.array(result)
@@ -208,6 +256,9 @@ def lower_store(e: Emitter, call: Call) -> None:
         _store_scalar(e, value, dst.dtype, place(e, dst, 1, 1), op)
         return
     rows, cols = value.type.shape if isinstance(value.type, RT) else (1, value.length)
+    if call.args["transposed"]:
+        each_transposed(e, value, place(e, dst, cols, rows), storing(value, op))
+        return
     store_chunks(e, value, place(e, dst, rows, cols), op)
 
 

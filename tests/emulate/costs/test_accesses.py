@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.emulate.costs.accesses import NOWHERE
+from pykittens.emulate.costs.accesses import NOWHERE, matrices
 from pykittens.emulate.costs.banks import calls, shared_moves
 from pykittens.emulate.costs.sectors import global_moves
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import bf16, bool_, e4m3, f32, int8, int32, int64
+from pykittens.types.layouts import tile_element
+from pykittens.types.tiles import shared_tile
 from tests import lanes
 from tests.running import recorded
 from tests.touched import touched
@@ -30,7 +32,7 @@ SPREADS = (pk.plain, pk.per_row, pk.per_column)
 def same(folder, kernel, *arrays, memory=("shared",), **constants):
     """Raise unless what the model says of each memory is what the lanes of the emitted code touch there."""
     made = recorded(kernel, *arrays, **constants)
-    names = list(kernel.parameters.positional)
+    names = kernel.parameters.names(len(arrays))
     tensors = {n: describe(a) for n, a in zip(names, arrays, strict=True)}
     starts, end = {}, 0
     for shared in made.shared:
@@ -40,7 +42,10 @@ def same(folder, kernel, *arrays, memory=("shared",), **constants):
         )
     told = Counter()
     for role, call in calls(made):
-        moves = [("shared", -starts[m.tile], m.requests) for m in shared_moves(call, role.warps)]
+        moves = [
+            ("shared", -starts[getattr(m.tile, "whole", m.tile)], m.requests)
+            for m in shared_moves(call, role.warps)
+        ]
         moves += [
             (m.tensor, tensors[m.tensor].address, m.requests)
             for m in global_moves(call, role.warps, tensors)
@@ -76,6 +81,38 @@ def test_loads_and_stores_of_a_shared_tile_touch_what_is_counted(tmp_path, dtype
     same(tmp_path, through_a_tile, x, x.copy(), memory=("shared", "x", "y"), rows=rows, cols=cols)
 
 
+@pk.kernel(warps=2)
+def through_a_transposed_tile(x, y, *, rows: int, cols: int):
+    s = pk.shared(pk.st(x.dtype, cols, rows))
+    pk.grid(1)
+    pk.store(s, pk.load(x[0], rows=rows, cols=cols, transposed=True), transposed=True)
+    pk.sync()
+    pk.store(y[0], pk.load(s, transposed=True), transposed=True)
+
+
+@pytest.mark.parametrize("dtype", [bf16, f32, e4m3, *slow(int64)], ids=str)
+@pytest.mark.parametrize(("rows", "cols"), [(64, 64), (32, 16), (32, 48)])
+def test_what_is_moved_transposed_touches_what_is_counted(tmp_path, dtype, rows, cols):
+    x = np.zeros((cols, rows), dtype.numpy)
+    memory, sides = ("shared", "x", "y"), {"rows": rows, "cols": cols}
+    same(tmp_path, through_a_transposed_tile, x, x.copy(), memory=memory, **sides)
+
+
+@pytest.mark.parametrize(("rows", "cols", "warps"), [(64, 48, 4), (64, 64, 2), (16, 128, 1)])
+def test_matrices_of_a_transpose_bring_every_element_to_its_place(rows, cols, warps):
+    """PTX ISA, "stmatrix": with .trans a lane holds two neighbours of a column, and each address is that of a row."""
+    tile = shared_tile(bf16, cols, rows)
+    requests = matrices(tile, warps, transposed=True).addresses.reshape(warps, -1, 32)
+    found = {}
+    for warp, turn, lane, matrix, half in np.ndindex(*requests.shape, 4, 2):
+        register = 8 * turn + 2 * matrix + half
+        row, place = 2 * (lane % 4) + half, lane // 4
+        address = requests[warp, turn, 8 * matrix + row] + 2 * place
+        found[int(address)] = tile_element(lane, register, warp, cols, warps)
+    places = ((r, c, int(tile.layout.offset(c, r))) for r, c in np.ndindex(rows, cols))
+    assert found == {at: (r, c) for r, c, at in places}
+
+
 @pk.kernel(warps=1)
 def through_a_vector(x, y, *, length: int, spread):
     s = pk.shared(pk.sv(x.dtype, length))
@@ -98,6 +135,25 @@ def test_loads_and_stores_of_a_shared_vector_touch_what_is_counted(tmp_path, dty
         length=208,
         spread=spread,
     )
+
+
+@pk.kernel(warps=2)
+def through_parts(x, y, *, part: int, spread):
+    s = pk.shared(pk.sv(x.dtype, 192))
+    pk.grid(1)
+    pk.store(s.parts(part)[0], pk.load(x, cols=part, spread=spread))
+    pk.sync()
+    pk.store(y, pk.load(s.parts(part)[0], spread=spread))
+    pk.store(y[0], pk.load(s.parts(1)[0]))
+
+
+@pytest.mark.parametrize("dtype", [bf16, f32, int8, *slow(int64)], ids=str)
+@pytest.mark.parametrize(
+    ("part", "spread"), [(96, s) for s in SPREADS] + [(6, pk.plain), (3, pk.plain)], ids=str
+)
+def test_loads_and_stores_of_parts_of_a_vector_touch_what_is_counted(tmp_path, dtype, part, spread):
+    x = np.zeros(192, dtype.numpy)
+    same(tmp_path, through_parts, x, x.copy(), part=part, spread=spread)
 
 
 @pk.kernel(warps=2)
@@ -210,6 +266,18 @@ def added(x, y):
 def test_what_is_combined_with_memory_touches_what_is_counted(tmp_path, dtype, width):
     x = np.zeros((32, width), dtype.numpy)
     same(tmp_path, added, x, x.copy(), memory=("x", "y"))
+
+
+@pk.kernel(warps=2)
+def added_transposed(x, y):
+    pk.grid(1)
+    pk.store(y[0], pk.load(x[0], rows=32, cols=32), op="add", transposed=True)
+
+
+@pytest.mark.parametrize("dtype", [f32, int32], ids=str)
+def test_what_is_combined_transposed_touches_what_is_counted(tmp_path, dtype):
+    x = np.zeros((32, 32), dtype.numpy)
+    same(tmp_path, added_transposed, x, x.copy(), memory=("x", "y"))
 
 
 @pk.kernel(warps=2)

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pykittens as pk
-from pykittens.emulate.costs.accesses import NOWHERE, Requests, core_matrices, matrices, pairs
+from pykittens.emulate.costs.accesses import (
+    NOWHERE,
+    Requests,
+    core_matrices,
+    elements,
+    matrices,
+    pairs,
+)
 from pykittens.emulate.costs.banks import cycles, fewest, shared_costs
 from pykittens.emulate.costs.sectors import global_costs
 from pykittens.runtime.arrays import describe
@@ -126,6 +133,26 @@ def test_pairs_of_neighbours_have_the_conflicts_that_their_rows_have(dtype, cols
     assert conflicts(pairs(shared_tile(dtype, 64, cols), 4)) == ways
 
 
+@pytest.mark.parametrize("sides", [(16, 64), (32, 64), (64, 64), (64, 128), (128, 64)])
+def test_matrices_of_a_transpose_have_no_conflicts(sides):
+    assert conflicts(matrices(shared_tile(bf16, *sides), 4, transposed=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ways"),
+    [
+        # 32 bytes of every other of eight rows: two pieces of 16, which the swizzle brings to places of their own.
+        (f32, 1),
+        (int64, 1),
+        # A word and a half or two of every other row, and no other lane asks for the rest of their pieces.
+        (bf16, 1),
+        (e4m3, 1),
+    ],
+)
+def test_elements_of_a_transpose_have_no_conflicts_where_rows_fill_a_panel(dtype, ways):
+    assert conflicts(elements(shared_tile(dtype, 64, 256), 4)) == ways
+
+
 # -- kernels ---------------------------------------------------------------------------------------
 
 
@@ -220,7 +247,7 @@ def test_no_case_costs_less_than_its_requests_must():
         inputs, outputs = case.arrays()
         values = [*inputs, *outputs, *case.scalars]
         made = recorded(case.kernel, *values, **case.constants)
-        named = zip(case.kernel.parameters.positional, values, strict=True)
+        named = zip(case.kernel.parameters.names(len(values)), values, strict=True)
         tensors = {n: describe(v) for n, v in named if isinstance(v, np.ndarray)}
         costs = shared_costs(made)
         assert all(0 < cost.ideal <= cost.cycles for cost in costs), case.name

@@ -13,7 +13,7 @@ import pykittens as pk
 from pykittens.emulate.costs.accesses import NOWHERE, Requests
 from pykittens.emulate.costs.sectors import fewest, global_costs, sectors
 from pykittens.runtime.arrays import describe
-from pykittens.types.dtypes import bf16, e4m3, f32
+from pykittens.types.dtypes import bf16, e4m3, f32, int8
 from tests.running import recorded
 
 
@@ -28,7 +28,7 @@ class Given:
 
 def costs(kernel, *arrays, given=None, **constants):
     made = recorded(kernel, *arrays, **constants)
-    names = kernel.parameters.positional
+    names = kernel.parameters.names(len(arrays))
     tensors = {n: describe(a) for n, a in zip(names, arrays, strict=True)}
     return global_costs(made, tensors | (given or {}))
 
@@ -87,6 +87,22 @@ def test_rows_that_no_vector_fits_go_element_by_element():
     load, _ = costs(tiles, x, np.zeros((128, 128), np.float32), given={"x": Given((136, 1), 4)})
     requests = 64 * 64 // 32
     assert (load.sectors, load.ideal) == (8 * requests, 4 * requests)
+
+
+@pk.kernel
+def transposed_tiles(x, y):
+    (i,) = pk.grid(2)
+    pk.store(y[0, i], pk.load(x[0, i], rows=64, cols=32, transposed=True), transposed=True)
+
+
+@pytest.mark.parametrize(("dtype", "ideal"), [(f32, 4), (bf16, 2), (int8, 1)])
+def test_a_request_of_a_transposed_tile_touches_four_rows(dtype, ideal):
+    """Of each row eight neighbours: a whole sector where an element has 4 bytes."""
+    x = np.zeros((128, 128), dtype.numpy)
+    load, store = costs(transposed_tiles, x, x.copy(), given=aligned("xy", 128, dtype))
+    requests = 64 * 32 // 32
+    assert (load.sectors, load.ideal) == (4 * requests, ideal * requests)
+    assert (store.sectors, store.ideal) == (load.sectors, load.ideal)
 
 
 @pk.kernel(warps=4)

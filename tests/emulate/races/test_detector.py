@@ -103,6 +103,41 @@ def test_a_lane_reads_what_it_has_stored_without_a_sync(columns, part):
     assert found == set()
 
 
+@pk.kernel
+def turned_in_shared_memory(x, y, *, back: bool, meets: bool, part: int):
+    made = pk.shared(pk.st(f32, 64, 64))
+    pk.grid(1)
+    pk.store(made, pk.load(x, rows=64, cols=64), transposed=True)
+    if meets:
+        pk.sync()
+    pk.store(y, pk.load(made.tiles(32, 64)[part, 0] if back else made, transposed=back))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_lane_reads_what_it_has_stored_transposed_without_a_sync(part):
+    found = faults(turned_in_shared_memory, tile(), tile(), back=True, meets=False, part=part)
+    assert found == set()
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_a_tile_that_is_stored_transposed_and_read_as_it_lies_needs_a_sync(meets):
+    found = faults(turned_in_shared_memory, tile(), tile(), back=False, meets=meets, part=0)
+    assert found == (set() if meets else {Kind.RACE})
+
+
+@pk.kernel
+def turned_by_two_blocks(x, y, *, alone: bool):
+    (i,) = pk.grid(2)
+    pk.store(x[i if alone else 0, 0], pk.load(y[i], rows=64, cols=32), transposed=True)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_blocks_that_store_transposed_meet_where_their_tiles_lie(alone):
+    x, y = np.zeros((64, 64), np.float32), np.ones((128, 32), np.float32)
+    found = faults(turned_by_two_blocks, x, y, alone=alone)
+    assert found == (set() if alone else {Kind.BLOCK_CONFLICT})
+
+
 @pk.kernel(warps=1)
 def per_row(x, y, *, meets: bool):
     made = pk.shared(pk.sv(f32, 64))
@@ -116,6 +151,41 @@ def per_row(x, y, *, meets: bool):
 @pytest.mark.parametrize("meets", [True, False])
 def test_a_vector_that_is_read_by_other_lanes_needs_a_sync(meets):
     found = faults(per_row, tile(), tile(), meets=meets)
+    assert found == (set() if meets else {Kind.RACE})
+
+
+@pk.kernel
+def parts_of_a_vector(x, y, *, apart: bool, length: int):
+    """Two groups write parts of one vector, and each reads what it has written."""
+    made = pk.shared(pk.sv(f32, 64))
+    pk.grid(1)
+    with pk.warps(2) as w:
+        part = made.parts(length)[w if apart else 1]
+        pk.store(part, pk.full(f32, 1, length))
+        pk.sync()
+        pk.store(y[w, 0], pk.load(part.parts(1)[0]))
+
+
+@pytest.mark.parametrize("length", [1, 4, 32])
+@pytest.mark.parametrize("apart", [True, False])
+def test_groups_meet_in_the_same_part_of_a_vector_only(apart, length):
+    found = faults(parts_of_a_vector, tile(), tile(2, 1), apart=apart, length=length)
+    assert found == (set() if apart else {Kind.RACE})
+
+
+@pk.kernel(warps=1)
+def element_by_element(x, y, *, meets: bool):
+    made = pk.shared(pk.sv(f32, 64))
+    pk.grid(1)
+    pk.store(made, pk.load(x[0], cols=64))
+    if meets:
+        pk.sync()
+    pk.store(y[0, 0], pk.load(made.parts(1)[5]))
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_an_element_that_all_lanes_read_is_behind_the_sync_of_who_wrote_it(meets):
+    found = faults(element_by_element, tile(), tile(1, 1), meets=meets)
     assert found == (set() if meets else {Kind.RACE})
 
 

@@ -24,6 +24,7 @@ from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.watch import Access
 from pykittens.ir.op import Engine
 from pykittens.lang.pipeline import st as shared_tile
+from pykittens.lang.pipeline import sv as shared_vector
 from pykittens.types.dtypes import bf16, f32, int8
 
 GROUPS = 3
@@ -262,6 +263,16 @@ def tiles(draw: Any) -> tuple[SharedMemory, Region]:
     return memory, Region(top, top + height, left, left + width)
 
 
+@st.composite
+def vectors(draw: Any) -> tuple[SharedMemory, Region]:
+    """A vector somewhere in an arena and a part of it, down to one element."""
+    type_ = shared_vector(draw(st.sampled_from([bf16, f32, int8])), 48)
+    memory = SharedMemory("v", type_, arena=0, start=1024 * draw(st.integers(0, 2)))
+    length = draw(st.sampled_from([n for n in range(1, 49) if 48 % n == 0]))
+    left = length * draw(st.integers(0, 48 // length - 1))
+    return memory, Region(0, 1, left, left + length)
+
+
 def bytes_of(memory: SharedMemory, part: Region) -> set[int]:
     """The bytes of the arena in which a part of a tile lies, element by element."""
     rows, cols = np.mgrid[part.top : part.bottom, part.left : part.right]
@@ -282,8 +293,8 @@ def meetings(
     return len(met)
 
 
-@given(tiles(), tiles())
-@settings(max_examples=300, deadline=None)
+@given(tiles() | vectors(), tiles() | vectors())
+@settings(max_examples=400, deadline=None)
 def test_parts_of_tiles_over_one_another_conflict_where_they_share_a_byte(one, other):
     expected = bool(bytes_of(*one) & bytes_of(*other))
     assert meetings(one, other, Lanes("tile"), same=False) == expected

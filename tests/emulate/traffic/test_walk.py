@@ -158,7 +158,7 @@ def test_the_bytes_of_every_operation_are_those_of_the_emulator(name, monkeypatc
     case = CASES[name]
     inputs, outputs = case.arrays()
     args = (*inputs, *outputs, *case.scalars)
-    names = dict(zip(case.kernel.parameters.positional, args, strict=True))
+    names = dict(zip(case.kernel.parameters.names(len(args)), args, strict=True))
     numbers = [n for n, a in names.items() if isinstance(a, np.ndarray) and a.dtype.kind == "i"]
     walk, table = walked(case.kernel, *args, contents=numbers, **case.constants)
     # Rows that an index in registers names, and a place that the kernel itself has written.

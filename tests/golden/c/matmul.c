@@ -37,6 +37,18 @@ typedef struct {
 } tensor_map;
 
 typedef struct {
+    unsigned id;
+    uint64_t value[8];
+} launch_attribute;
+
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    const launch_attribute *attributes;
+    unsigned attribute_count;
+} launch_config;
+
+typedef struct {
     int (*cuInit)(unsigned flags);
     int (*cuGetErrorName)(int code, const char **name);
     int (*cuGetErrorString)(int code, const char **text);
@@ -54,16 +66,15 @@ typedef struct {
     int (*cuTensorMapEncodeTiled)(tensor_map *map, int dtype, uint32_t rank, void *address, const uint64_t *extents,
                                   const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
                                   int swizzle, int promotion, int fill);
-    int (*cuLaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                          unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters,
-                          void **extra);
+    int (*cuLaunchKernelEx)(const launch_config *config, void *function, void **parameters, void **extra);
 } driver;
 
 enum {
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
     CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
-    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 };
 
 // What the driver says of a code it returned.
@@ -91,7 +102,7 @@ static int open_driver(driver *cuda) {
         FIND(cuCtxGetDevice) && FIND(cuCtxPushCurrent_v2) && FIND(cuCtxPopCurrent_v2) && FIND(cuDeviceGetAttribute) &&
         FIND(cuModuleLoadData) && FIND(cuModuleUnload) && FIND(cuModuleGetFunction) && FIND(cuFuncGetAttribute) &&
         FIND(cuFuncSetAttribute) && FIND(cuOccupancyMaxActiveBlocksPerMultiprocessor) &&
-        FIND(cuTensorMapEncodeTiled) && FIND(cuLaunchKernel);
+        FIND(cuTensorMapEncodeTiled) && FIND(cuLaunchKernelEx);
 #undef FIND
     if (!complete) return refuse(PK_NO_DRIVER, "matmul: the CUDA driver is older than CUDA 12");
     const int code = cuda->cuInit(0);
@@ -333,13 +344,16 @@ static int encode(const driver *cuda, tensor_map *map, const char *name, const p
     return failed(cuda, code, what);
 }
 
-// Launches in the kernel's context, whatever the calling thread's is.
+// Launches in the kernel's context, whatever the calling thread's is. With the attribute it may start before the launch
+// before it on the stream has ended: the kernel waits for that itself.
 static int start(const matmul_kernel *kernel, struct CUstream_st *stream, unsigned blocks, void **parameters) {
     const driver *cuda = &kernel->cuda;
+    const launch_attribute overlap = {CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, {1}};
+    const launch_config config = {{blocks, 1, 1}, {384, 1, 1}, 213056, stream, &overlap, 0};
     void *context;
     int code = cuda->cuCtxPushCurrent_v2(kernel->context);
     if (code) return failed(cuda, code, "choosing its context");
-    code = cuda->cuLaunchKernel(kernel->function, blocks, 1, 1, 384, 1, 1, 213056, stream, parameters, NULL);
+    code = cuda->cuLaunchKernelEx(&config, kernel->function, parameters, NULL);
     cuda->cuCtxPopCurrent_v2(&context);
     if (code == 0) return PK_OK;
     char what[128];

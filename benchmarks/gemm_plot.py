@@ -1,0 +1,93 @@
+"""Draws the results of benchmarks/gemm.py: a panel a layer or epilogue, the ratio to the library over its shapes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from gemm_report import geometric_mean, groups, ratios_of
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator  # noqa: E402
+
+matplotlib.rcParams["svg.hashsalt"] = "pykittens"  # the same file for the same figures
+matplotlib.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.linewidth": 0.6})
+
+LAYOUTS = {"A @ B.T": ("#1f4e9c", "o", "-"), "A @ B": ("#d9822b", "s", "--")}
+COLUMNS = 4
+PANEL = 2.5, 2.1  # inches
+TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0, 2.5, 3.0)
+NARROWEST = 0.9, 1.12  # what the axis shows at least
+
+
+def limits_of(rows: list[dict[str, Any]]) -> tuple[float, float]:
+    """What the axis of ratios has to show; all panels of a section have the same."""
+    ratios = [ratio for row in rows for ratio in ratios_of(row)]
+    return min(NARROWEST[0], min(ratios) * 0.97), max(NARROWEST[1], max(ratios) * 1.03)
+
+
+def plot(results: Path) -> Path:
+    """Write the picture of a results file beside it; returns the SVG."""
+    data = json.loads(results.read_text("utf-8"))
+    panels = groups(data["rows"], "panel")
+    columns = min(COLUMNS, len(panels))
+    lines = -(-len(panels) // columns)
+    size = PANEL[0] * columns + 0.4, PANEL[1] * lines + 0.9
+    figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False)
+    limits = {name: limits_of(rows) for (name,), rows in groups(data["rows"], "section").items()}
+    for axis, ((title,), rows) in zip(axes.flat, panels.items(), strict=False):
+        draw(axis, title, rows)
+        low, high = limits[rows[0]["section"]]
+        axis.set_yscale("log")
+        axis.set_ylim(low, high)
+        axis.yaxis.set_major_locator(FixedLocator([t for t in TICKS if low <= t <= high]))
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    about, mean = data["about"], geometric_mean(row["ratio"] for row in data["rows"])
+    figure.suptitle(
+        f"gemm, speed in units of the vendor's library: {about['card']}, {about['date']}, "
+        f"{about['protocol']}; geometric mean of {len(data['rows'])} products {mean:.3f}",
+        fontsize=9,
+    )
+    handles, labels = _legend(axes)
+    if len(handles) > 1:
+        figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
+    figure.tight_layout(rect=(0, 0.25 / size[1], 1, 1 - 0.1 / size[1]))
+    target = results.with_suffix(".svg")
+    figure.savefig(target, metadata={"Date": None})
+    plt.close(figure)
+    return target
+
+
+def draw(axis: Any, title: str, rows: list[dict[str, Any]]) -> None:
+    """A panel: a line a layout, a bar from the lowest to the highest of several runs."""
+    places = {at: i for i, at in enumerate(dict.fromkeys(row["at"] for row in rows))}
+    is_joined = "\n" not in "".join(places)  # what is no extent has no order
+    axis.axhline(1.0, color="black", linewidth=0.8, zorder=1)
+    for (layout, _), found in groups(rows, "layout", "protocol").items():
+        colour, mark, line = LAYOUTS[layout]
+        x, y = [places[row["at"]] for row in found], [row["ratio"] for row in found]
+        ranges = [(min(ratios_of(row)), max(ratios_of(row))) for row in found]
+        axis.vlines(x, *zip(*ranges, strict=True), color=colour, linewidth=3, alpha=0.4)
+        style = {"linestyle": line if is_joined else "none", "linewidth": 1, "markersize": 4}
+        axis.plot(x, y, color=colour, marker=mark, label=layout, zorder=3, **style)
+    axis.set_title(title)
+    axis.set_xticks(range(len(places)), list(places), fontsize=7 if is_joined else 5)
+    axis.set_xlim(-0.5, len(places) - 0.5)
+    axis.grid(axis="y", color="#dddddd", linewidth=0.5)
+    axis.set_axisbelow(True)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+
+
+def _legend(axes: Any) -> tuple[list[Any], list[str]]:
+    found: dict[str, Any] = {}
+    for axis in axes.flat:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)

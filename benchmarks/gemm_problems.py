@@ -1,0 +1,258 @@
+"""The products that benchmarks/gemm.py measures: their shapes, their data, and what they should be."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import pykittens as pk
+from pykittens.kernels.gemm import gemm, gemm_tiles
+from pykittens.kernels.gemm_config import Config
+from pykittens.kernels.gemm_launch import GIVEN, NOTHING, Call, Options
+from pykittens.kernels.gemm_reference import reference
+
+BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
+BLOCK = 128  # elements along a side of a block of fp8 that has one scale
+CHECKED_ROWS = 256
+# Of an element's size and the root mean square of its row together: one rounding to bf16, and what is lost of sums of
+# fp8, of which the tensor cores keep 14 bits: 3.5e-3 as a mean at k = 16384, so 1.9e-2 for the worst of millions.
+ROUNDING, FP8_ROUNDING = 2.0**-8, 2.0**-5
+
+SIZES = (1024, 2048, 4096, 8192, 16384)
+DEPTHS = (64, 128, 256, 512, 1024)
+ROWS = (1, 16, 64, 256, 1024, 4096)
+LAYERS = {  # n, k
+    "8B qkv": (6144, 4096),
+    "8B o": (4096, 4096),
+    "8B gate + up": (28672, 4096),
+    "8B down": (4096, 14336),
+    "70B qkv": (10240, 8192),
+    "70B o": (8192, 8192),
+    "70B gate + up": (57344, 8192),
+    "70B down": (8192, 28672),
+}
+FP8_SIZES = SIZES[1:]
+# The operands of an epilogue and its activation.
+FUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "bias + gelu": (("bias",), "gelu"),
+    "bias + relu": (("bias",), "relu"),
+    "residual": (("residual",), ""),
+    "bias + gelu + residual": (("bias", "residual"), "gelu"),
+    "silu + gate": (("gate",), "silu"),
+}
+FUSED_SHAPES = (  # m, n, k
+    (4096, 1024, 1024),
+    (4096, 4096, 1024),
+    (8192, 4096, 1024),
+    (2048, 8192, 2048),
+    (4096, 4096, 4096),
+    (4096, 16384, 4096),
+    (4096, 4096, 8192),
+    (64, 4096, 4096),
+)
+SECTIONS = ("bf16", "fp8", "blocks", "epilogues")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product (m x k) @ (k x n).
+
+    section: of the tables. kind: what means are taken of. panel, at: where it stands in the picture. fused: the name of
+    its epilogue.
+    """
+
+    section: str
+    kind: str
+    panel: str
+    at: str
+    m: int
+    n: int
+    k: int
+    transpose_b: bool = True
+    fused: str = ""
+
+    @property
+    def layout(self) -> str:
+        return "A @ B.T" if self.transpose_b else "A @ B"
+
+    @property
+    def shape(self) -> str:
+        return f"{self.m} x {self.n} x {self.k}"
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages, and what is searched for names."""
+        what = self.fused or self.layout
+        return f"{self.section}, {self.kind}, {self.panel}, {self.shape}, {what}"
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return FUSED[self.fused][0] if self.fused else ()
+
+    @property
+    def activation(self) -> str:
+        return FUSED[self.fused][1] if self.fused else ""
+
+    @property
+    def is_gated(self) -> bool:
+        return "gate" in self.operands
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return FP8 if self.section in ("fp8", "blocks") else BF16
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations of its products."""
+        return 2.0 * self.m * self.n * self.k * (1 + self.is_gated)
+
+
+def problems() -> tuple[Problem, ...]:
+    """All of them, in the order of the tables."""
+    return (*_bf16(), *_fp8(), *_fused())
+
+
+def _bf16() -> Iterator[Problem]:
+    add = functools.partial(Problem, "bf16")
+    for n in SIZES:
+        for turned in (True, False):
+            yield add("squares", "m = n = k", f"{n}", n, n, n, turned)
+    for k in DEPTHS:
+        for turned in (True, False):
+            yield add("small k", "m = n = 4096, k", f"{k}", 4096, 4096, k, turned)
+    for layer, (n, k) in LAYERS.items():
+        for m in ROWS:
+            for turned in (True, False):
+                yield add(f"Llama m = {m}", f"{layer}, {n} x {k}, m", f"{m}", m, n, k, turned)
+
+
+def _fp8() -> Iterator[Problem]:
+    for section, kind in (("fp8", "fast accumulation"), ("blocks", "scales of blocks")):
+        for n in FP8_SIZES:
+            yield Problem(section, kind, f"fp8, {kind}", f"{n}", n, n, n)
+
+
+def _fused() -> Iterator[Problem]:
+    for name in FUSED:
+        for m, n, k in FUSED_SHAPES:
+            panel = f"{name}: m, n, k"
+            yield Problem("epilogues", name, panel, f"{m}\n{n}\n{k}", m, n, k, fused=name)
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Data:
+    """The arrays of one call. extras: by the names of gemm. weights: b, with what gates it below."""
+
+    a: Tensor
+    b: Tensor
+    out: Tensor
+    extras: dict[str, Tensor]
+    weights: Tensor
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Each piece of memory once."""
+        extras = [x for name, x in self.extras.items() if name != "gate"]
+        return [self.a, self.weights, self.out, *extras]
+
+
+def made(problem: Problem, device: str) -> Data:
+    """Random normal data, and an output of NaN. What an activation sees has a deviation of 1."""
+    p = problem
+
+    def normal(*shape: int, deviation: float = 1.0) -> Tensor:
+        x = torch.randn(shape, device=device, dtype=BF16)
+        return (x if deviation == 1 else x.mul_(deviation)).to(p.dtype)
+
+    def scales(*shape: int) -> Tensor:
+        return torch.rand(shape, device=device) + 0.5
+
+    weights = normal(
+        *((p.n * (1 + p.is_gated), p.k) if p.transpose_b else (p.k, p.n)),
+        deviation=p.k**-0.5 if p.fused else 1.0,
+    )
+    extras: dict[str, Tensor] = {}
+    if p.section == "fp8":
+        extras["alpha"] = torch.full((1,), 0.5, device=device)
+    if (
+        p.section == "blocks"
+    ):  # scales of rows lie as the library wants them, those of a step in a row
+        steps = -(-p.k // BLOCK)
+        extras["row_blocks"] = scales(steps, p.m).t()
+        extras["column_blocks"] = scales(-(-p.n // BLOCK), steps)
+    if "bias" in p.operands:
+        extras["bias"] = normal(p.n)
+    if "residual" in p.operands:
+        extras["residual"] = normal(p.m, p.n)
+    if p.is_gated:
+        extras["gate"] = weights[p.n :]
+    out = torch.full((p.m, p.n), torch.nan, device=device, dtype=BF16)
+    return Data(normal(p.m, p.k), weights[: p.n] if p.is_gated else weights, out, extras, weights)
+
+
+def call_of(problem: Problem, data: Data) -> Call:
+    """The call of gemm, of which nothing is launched."""
+    given = {**dict.fromkeys(GIVEN), **NOTHING, **data.extras}
+    given |= {"a": data.a, "b": data.b, "out": data.out}
+    options = Options(
+        transpose_b=problem.transpose_b,
+        out_dtype=None,
+        accumulate=pk.f32,
+        activation=problem.activation,
+        row_sums=False,
+        column_sums=False,
+        epilogue=None,
+    )
+    return Call(gemm_tiles, tuple(given[name] for name in GIVEN), options)
+
+
+def calls(problem: Problem, sets: Sequence[Data], config: Config | None) -> Callable[[int], Tensor]:
+    """The product by pykittens, as benchmarks/protocol.py calls a contender: the number picks the buffers."""
+    p = problem
+    words = {"transpose_b": p.transpose_b, "activation": p.activation, "config": config}
+    given = [((d.a, d.b, d.out), {**d.extras, **words}) for d in sets]
+
+    def call(i: int) -> Tensor:
+        arrays, named = given[i]
+        gemm(*arrays, **named)
+        return arrays[2]
+
+    return call
+
+
+# -- what it should be -----------------------------------------------------------------------------
+
+
+class Expected:
+    """Some rows of a product in float64, all over its height."""
+
+    def __init__(self, problem: Problem, data: Data) -> None:
+        p, count = problem, min(CHECKED_ROWS, problem.m)
+        self.rows = torch.linspace(0, p.m - 1, count, device=data.a.device).long()
+        extras = {
+            name: x[self.rows] if name in ("residual", "row_blocks") else x
+            for name, x in data.extras.items()
+        }
+        # By their bytes, since not all of PyTorch's devices can take rows of fp8.
+        size = torch.uint8 if p.dtype == FP8 else p.dtype
+        a = data.a.view(size)[self.rows].view(p.dtype)
+        self.values = reference(a, data.b, p.transpose_b, activation=p.activation, **extras)
+        self.scale = self.values.abs() + self.values.square().mean(-1, keepdim=True).sqrt()
+
+    def error(self, found: Tensor) -> float:
+        """The largest error over the element's size plus the root mean square of its row; infinite with any NaN."""
+        if bool(found.isnan().any()):
+            return float("inf")
+        return float(((found[self.rows].double() - self.values).abs() / self.scale).max())
+
+
+def allowed(problem: Problem) -> float:
+    """How large the error may be where sums are rounded once."""
+    return FP8_ROUNDING if problem.dtype == FP8 else ROUNDING

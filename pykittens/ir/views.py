@@ -1,0 +1,58 @@
+"""Shared tiles and vectors seen as several smaller ones: an index names one, and it is a view, no copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pykittens.errors import TypeMismatch
+from pykittens.ir.operators import OPERATORS, Arithmetic
+
+if TYPE_CHECKING:
+    from pykittens.ir.values import SharedTile, SharedVector
+
+
+@dataclass(frozen=True, eq=False)
+class SharedTiles(Arithmetic):
+    """A shared tile seen as a grid of smaller ones."""
+
+    tile: SharedTile
+    rows: int
+    cols: int
+
+    @property
+    def description(self) -> str:
+        return f"the {self.rows}x{self.cols} tiles of {self.tile.type}"
+
+    def __getitem__(self, index: Any) -> SharedTile:
+        given = index if isinstance(index, tuple) else (index, 0)
+        if len(given) != 2:
+            raise TypeMismatch(
+                f"tiles: `[...]` must have a row and a column, not {len(given)} indices",
+                operands={"tile": self.tile.type},
+            )
+        i, j = given
+        view: SharedTile = OPERATORS["view"](self.tile, i, j, rows=self.rows, cols=self.cols)
+        view.stage = self.tile.stage
+        return view
+
+
+@dataclass(frozen=True, eq=False)
+class VectorParts(Arithmetic):
+    """A shared vector seen as a row of shorter ones."""
+
+    vector: SharedVector
+    length: int
+
+    @property
+    def description(self) -> str:
+        return f"the parts of {self.length} of {self.vector.type}"
+
+    @property
+    def way_in(self) -> str:
+        return f"one of them is named by its index, as in `.parts({self.length})[i]`"
+
+    def __getitem__(self, index: Any) -> SharedVector:
+        part: SharedVector = OPERATORS["vector_part"](self.vector, index, length=self.length)
+        part.stage, part.whole = self.vector.stage, self.vector.whole
+        return part

@@ -1,0 +1,119 @@
+"""What is done to a product before it is stored: an epilogue is a function of a part of the product and its place.
+
+    @pk.function
+    def biased_gelu(x, at, bias):
+        return pk.gelu(x + at.per_column(bias))
+
+`x` is a part of the product in f32, `at` brings the same part of other tensors. The epilogues that have names of
+their own, bias, scales, activations and so on, are here; they come before a function of the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pykittens as pk
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the part of a product lies that an epilogue is given.
+
+    lead: the coordinates of the product in its batch. row, col: of the part, counted in parts of rows x cols.
+    swapped: the part is one of the transposed product. height, width: extents of the product. arrived: tensors of
+    which the part is here already, each with it.
+    """
+
+    lead: tuple[Any, ...]
+    row: Any
+    col: Any
+    rows: int
+    cols: int
+    swapped: bool
+    height: Any
+    width: Any
+    arrived: tuple[tuple[Any, Any], ...] = ()
+
+    def tile(self, tensor: Any) -> Any:
+        """The same part of a tensor of the product's shape, in f32."""
+        for other, part in self.arrived:
+            if other is tensor:
+                return part
+        i, j = (self.col, self.row) if self.swapped else (self.row, self.col)
+        at = tensor[_index(tensor, (*self.lead, i, j))]
+        return pk.load(at, rows=self.rows, cols=self.cols, transposed=self.swapped).to(pk.f32)
+
+    def per_row(self, vector: Any) -> Any:
+        """The numbers of the part's rows, of a vector as long as the product has rows, in f32."""
+        return self._vector(vector, along_rows=not self.swapped)
+
+    def per_column(self, vector: Any) -> Any:
+        """The numbers of the part's columns, of a vector as long as the product has columns, in f32."""
+        return self._vector(vector, along_rows=self.swapped)
+
+    def _vector(self, vector: Any, along_rows: bool) -> Any:
+        part = self.row if along_rows else self.col
+        at = vector[_index(vector, (*self.lead, part))]
+        length, spread = (self.rows, pk.per_row) if along_rows else (self.cols, pk.per_column)
+        return pk.load(at, cols=length, spread=spread).to(pk.f32)
+
+    def inside(self, x: Any) -> Any:
+        """The part with 0 where it lies outside the product, whose sums must not count that."""
+        height, width = (self.width, self.height) if self.swapped else (self.height, self.width)
+        x = pk.right_fill(x, width - self.col * self.cols, 0.0)
+        return pk.lower_fill(x, height - self.row * self.rows, 0.0)
+
+
+def _index(tensor: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The last coordinates of an index, as many as the tensor has axes; one that is short has 0 in front."""
+    rank: int = tensor.rank
+    return ((0,) * rank + index)[-rank:]
+
+
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "": lambda x: x,
+    "relu": pk.relu,
+    "gelu": pk.gelu,
+    "silu": pk.silu,
+}
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The named steps of an epilogue, in the order in which they are done; `names` are the operands there are.
+
+    x = alpha * row_scale * column_scale * product + beta * out + bias; with a gate, x = activation(x) * gate, where
+    gate is the second product with scales and a bias of its own; else x = activation(x); then x = x + residual; then
+    what the user's function makes of it. row_sums and column_sums are of the last.
+    """
+
+    names: tuple[str, ...] = ()
+    activation: str = ""
+    then: Callable[..., Any] | None = None
+
+    def __call__(self, products: list[Any], at: Place, given: Mapping[str, Any], out: Any) -> Any:
+        """The f32 tile that is stored: of one product, or of two of which the second is the gate."""
+        x, *gates = (self._linear(p, at, given, "gate_" * i) for i, p in enumerate(products))
+        if "beta" in given:
+            x = x + at.tile(out) * given["beta"]
+        x = ACTIVATIONS[self.activation](x)
+        for gate in gates:
+            x = x * gate
+        if "residual" in given:
+            x = x + at.tile(given["residual"])
+        if self.then is not None:
+            x = self.then(x, at, *(given[n] for n in self.names if n.startswith("operand")))
+        return x
+
+    def _linear(self, x: Any, at: Place, given: Mapping[str, Any], of: str) -> Any:
+        if (alpha := given.get(of + "alpha")) is not None:
+            x = x * (pk.load(alpha).to(pk.f32) if hasattr(alpha, "rank") else alpha)
+        if (scale := given.get("row_scale")) is not None:
+            x = x * at.per_row(scale)
+        if (scale := given.get(of + "column_scale")) is not None:
+            x = x * at.per_column(scale)
+        if (bias := given.get(of + "bias")) is not None:
+            x = x + at.per_column(bias)
+        return x

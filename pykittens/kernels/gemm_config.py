@@ -1,0 +1,252 @@
+"""How the work of a product is cut: tiles, stages, clusters, splits; and which way is taken for a shape and a GPU."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pykittens.kernels.core import Limits, first_that_fits
+
+LINE = 128  # bytes of a row of a stage: what the copy engine swizzles at once
+MOST_STAGES = 24
+MOST_SWAPPED = 128  # rows of a product up to which the transposed one may be made
+SCALED = 128  # elements along k, and along n, that have one scale where there are scales of blocks
+
+
+@dataclass(frozen=True)
+class Config:
+    """The work of a block.
+
+    rows, cols: of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
+    consumers: warpgroups that share the rows. out_cols: columns of a part of the output, of which each warpgroup has
+    out_stages on their way. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows
+    of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
+    meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. shares: tiles are
+    cut along k, so that all blocks have equal shares of the work. overlap: a launch may start while the one before it
+    still ends. warpgroups: for targets whose warpgroups multiply
+    together, else for those whose warps multiply alone.
+    """
+
+    rows: int
+    cols: int
+    depth: int = LINE
+    stages: int = MOST_STAGES
+    consumers: int = 2
+    out_cols: int = 64
+    out_stages: int = 1
+    cluster: int = 1
+    cluster_axis: int = 0
+    band: int = 8
+    turns: bool = False
+    swap: bool = False
+    shares: bool = False
+    overlap: bool = False
+    warpgroups: bool = True
+
+    def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
+        """Shared memory of a block: the stages, the output, and the barriers."""
+        a, b = self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
+        scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
+        stage = (a + b) * self.depth + 1024 * scales + 16
+        outputs = self.out_stages * self.rows * self.out_cols * out_bytes
+        return self.stages * stage + outputs + 8 * self.consumers * self.turns
+
+    @property
+    def pieces(self) -> int:
+        """Parts of the columns of a tile that have one scale each, where blocks of 128 have."""
+        return 1 if self.swap else self.cols // math.gcd(self.cols, SCALED)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the choice of a configuration depends on.
+
+    bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales of
+    their own. may_swap: whether the transposed product will do. b_by_rows: whether b lies n x k. operands: how many
+    operands the epilogue loads. activation: whether it has one.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    bytes: int = 2
+    out_bytes: int = 2
+    gated: bool = False
+    blocks: bool = False
+    may_swap: bool = True
+    b_by_rows: bool = True
+    operands: int = 0
+    activation: bool = False
+
+
+# Warps that multiply alone read all columns of B for their own rows of A: with 16 rows each, shared memory would be
+# slower than their products, so there a warpgroup has 128 rows, 32 a warp.
+ALONE = (
+    # sm_80, and cards of more memory that have no target of their own: 163 KiB, a whole output tile.
+    Config(256, 128, depth=64, stages=4, out_cols=128, warpgroups=False),
+    # sm_89 and sm_86: 99 KiB, the output in quarters.
+    Config(256, 128, depth=64, stages=3, out_cols=32, warpgroups=False),
+)
+
+
+def joining(config: Config, shape: Shape) -> int:
+    """Bytes besides, in which the warps of each group join what they have of sums of columns."""
+    if shape.may_swap:
+        return 0
+    each = 4 * 4 * config.out_cols  # warps, and bytes of f32
+    return (config.consumers + 1) * -(-each // 128) * 128  # the producer's warpgroup has some, too
+
+
+def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
+    """The configuration with as many stages as shared memory holds; None if that is less than two."""
+    out, room = shape.out_bytes, limits.shared_bytes - joining(config, shape)
+    bare = replace(config, stages=0).shared_bytes(out, shape.gated, shape.blocks)
+    each = replace(config, stages=1).shared_bytes(out, shape.gated, shape.blocks) - bare
+    stages = min((room - bare) // each, config.stages)
+    return replace(config, stages=stages) if stages >= 2 else None
+
+
+def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
+    """The configurations worth trying for a shape, the one that should be fastest first."""
+    if not limits.warpgroups:
+        return (_alone(shape, limits),)
+    found = [c for c in map(lambda c: fitted(c, shape, limits), _all(shape)) if c is not None]
+    return tuple(sorted(dict.fromkeys(found), key=lambda c: estimate(c, shape, limits)))
+
+
+def _alone(shape: Shape, limits: Limits) -> Config:
+    tried = (*ALONE, replace(ALONE[1], stages=2, out_cols=16))
+    out, gated = shape.out_bytes, shape.gated
+    made = [(c, c.shared_bytes(out, gated, shape.blocks) + joining(c, shape)) for c in tried]
+    return first_that_fits("gemm", made, limits)
+
+
+@functools.lru_cache(4096)
+def pick(shape: Shape, limits: Limits) -> Config:
+    """The configuration for a shape and a GPU."""
+    return candidates(shape, limits)[0]
+
+
+def _all(shape: Shape) -> Iterator[Config]:
+    """Tiles of all sides that a warpgroup's registers hold."""
+    few = (
+        _is_better_swapped(shape) and shape.m <= 32
+    )  # of most boxes most would lie outside, which is slow
+    for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
+        for cols in range(16, 257, 16):
+            if _fits_registers(rows // consumers, cols, consumers, shape) and _is_even(cols, shape):
+                yield from _ways(Config(rows, cols, consumers=consumers), shape)
+    if _is_better_swapped(shape):
+        cols = max(-(-shape.m // 16) * 16, 16)
+        for rows, consumers in ((64, 1), (128, 2), (256, 2)):
+            if _fits_registers(rows // consumers, cols, consumers, shape):
+                # Longer rows of the weights are read at once where there is room for enough stages.
+                depth = 2 * LINE if rows < 256 and cols <= 64 else LINE
+                c = Config(rows, cols, depth, consumers=consumers, swap=True)
+                yield from _ways(c, shape)
+
+
+def _is_better_swapped(shape: Shape) -> bool:
+    """Whether the transposed product is worth a try: few rows, or some and tiles of b that are wide anyway."""
+    most = 32 if shape.b_by_rows else MOST_SWAPPED
+    return shape.may_swap and shape.m <= most and not shape.blocks
+
+
+def _fits_registers(rows: int, cols: int, consumers: int, shape: Shape) -> bool:
+    """Whether a warpgroup's sums, and the products that wait for their scales, leave registers to work with."""
+    sums = rows * cols * (1 + shape.gated)
+    if shape.blocks:
+        return sums <= (64 * 96 if shape.gated else 64 * 192 if consumers < 3 else 64 * 128)
+    # What the epilogue loads takes registers, too; three warpgroups have 160 each.
+    return sums <= (64 * 128 if consumers == 3 else 64 * 256)
+
+
+def _is_even(cols: int, shape: Shape) -> bool:
+    """Whether boxes of b are as wide as the swizzle, where its rows run along n; and scales of blocks fit pieces."""
+    wide = shape.b_by_rows or cols * shape.bytes % LINE == 0
+    return wide and (not shape.blocks or cols % 32 == 0)
+
+
+def _ways(c: Config, shape: Shape) -> Iterator[Config]:
+    """The ways to work with tiles of some sides."""
+    piece = math.gcd(c.cols, SCALED) if shape.blocks else c.cols  # a part of the output lies in one
+    parts = [w for w in (64, 48, 32, 16) if piece % w == 0]
+    loads = shape.operands > 0 or shape.activation
+    c = replace(c, out_cols=parts[0])
+    if c.rows * c.cols <= 64 * 64 and not loads and c.cols <= 64:
+        c = replace(c, out_cols=c.cols)  # at once
+    c = replace(c, overlap=_is_short(c, shape))
+    if c.rows == 128 and c.cols >= 128 and not loads and parts[0] == 64:
+        yield replace(c, out_stages=2, turns=True)
+    yield c
+    # Sums that others have left take registers beside what the epilogue loads.
+    narrow = parts[-1] if loads and parts[-1] >= 32 else next(w for w in parts if w <= 32)
+    yield replace(c, shares=True, out_cols=narrow)
+
+
+def _is_short(c: Config, shape: Shape) -> bool:
+    """Whether a launch takes some microseconds only, in which blocks share little of what they read."""
+    moved = shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes
+    if c.swap:
+        return moved < 45 * 2**20 and shape.m <= 64
+    return shape.k * shape.bytes <= 1024
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the work is shared out evenly: `blocks` have `whole` tiles each, then `share` steps of what is left."""
+
+    blocks: int
+    whole: int
+    share: int
+
+    @staticmethod
+    def of(config: Config, shape: Shape, multiprocessors: int) -> Shares:
+        """Equal shares of the last one to two tiles a block; those before are done whole."""
+        m, n = (shape.n, shape.m) if config.swap else (shape.m, shape.n)
+        tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
+        steps = max(-(-shape.k * shape.bytes // config.depth), 1)
+        blocks = min(multiprocessors, tiles * steps)
+        whole = max(tiles // max(blocks, 1) - 1, 0)
+        return Shares(blocks, whole, max(-(-(tiles - whole * blocks) * steps // max(blocks, 1)), 1))
+
+
+def estimate(config: Config, shape: Shape, limits: Limits) -> float:
+    """Microseconds that a product should take: the longer of computing and reading memory, and what comes besides.
+
+    The constants were fitted to products of 1 to 16384 rows on an H200 (docs/tuning/gemm.md).
+    """
+    c, s, blocks = config, shape, limits.multiprocessors
+    m, n = (s.n, s.m) if c.swap else (s.m, s.n)
+    tiles = s.batch * -(-m // c.rows) * -(-n // c.cols)
+    if not tiles:
+        return 0.0
+    steps = max(-(-s.k * s.bytes // c.depth), 1)
+    a, b = c.rows * (1 + (s.gated and c.swap)), c.cols * (1 + (s.gated and not c.swap))
+    multiply = max(a * b, a * 48) * c.depth / 4096 + 19 * c.depth / LINE
+    if s.blocks:
+        multiply += 300 / c.consumers
+    load = (a + b) * c.depth / 111
+    tile = steps * max(multiply, load) + 550 + c.rows * c.cols * (0.054 - 0.012 * c.turns)
+    if s.activation or s.operands:
+        tile += c.rows * c.cols * 0.03
+    waves: float = -(-tiles // blocks)
+    busy = min(tiles, blocks)
+    if c.shares:
+        # Every block has the same, and some hand over what they have of a tile.
+        waves, busy = max(tiles / blocks, 1 / steps), blocks
+    compute = waves * tile / 1840
+    flops = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (706e6 * (3 - s.bytes))
+    moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
+    idle = 1 + 0.27 * (waves * busy / tiles - 1)  # where some blocks have a tile more than others
+    # Two multiprocessors share a way to memory: where some of them have it alone, the others are late.
+    alone = max(blocks - busy, 0) / blocks if busy > blocks / 2 else 0.0
+    memory = moved / 4.25e6 * max(1, 39 / busy) * idle * (1 + 0.3 * alone)
+    cache = tiles * steps * (a + b) * c.depth / blocks / 111 / 1840
+    longest = float((compute**9 + flops**9 + memory**9) ** (1 / 9))
+    wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
+    besides = 3.3 + (4 + c.rows * c.cols / 6000) * c.shares - 1.0 * c.overlap
+    return besides + (longest + 0.096 * cache) * wasted * (1.02 if c.shares else 1)

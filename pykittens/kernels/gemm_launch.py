@@ -1,0 +1,286 @@
+"""Launches of products: what is worked out once for calls that are alike, and the memory that launches need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+import pykittens as pk
+from pykittens.errors import ArgumentError
+from pykittens.kernels.core import empty, limits_of
+from pykittens.kernels.epilogue import Epilogue
+from pykittens.kernels.flags import flags, stream_of
+from pykittens.kernels.gemm_config import Config, Shape, Shares
+from pykittens.kernels.gemm_operands import OPERANDS, Product, has_lines, product
+from pykittens.kernels.gemm_options import Options as Options
+from pykittens.kernels.gemm_options import dtype_of
+from pykittens.kernels.gemm_tiling import Form
+from pykittens.runtime.bound import BoundLaunch
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.types.dtypes import DTYPES
+
+# What a call passes, in this order and before operands of the user's own, and what a launch adds behind them.
+GIVEN = ("a", "b", "out", *OPERANDS)
+NOTHING = {"alpha": 1.0, "gate_alpha": 1.0, "beta": 0.0}  # numbers that change nothing
+NUMBERS = tuple(NOTHING)
+SHARES = ("blocks", "whole", "share")
+ADDED = (*NUMBERS, *SHARES, "partials", "flags", "row_sums", "column_sums")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory that a launch needs for itself: shapes of f32 arrays, and how many flags of blocks there are."""
+
+    partials: tuple[int, ...] | None
+    flags: int
+    row_sums: tuple[int, ...] | None
+    column_sums: tuple[int, ...] | None
+
+    @staticmethod
+    def of(
+        p: Product, config: Config, shares: Shares | None, row_sums: bool, column_sums: bool
+    ) -> Room:
+        """What a product in a configuration needs."""
+        rows, cols = -(-p.m // config.rows), -(-p.n // config.cols)
+        groups = max(shares.blocks, 1) * config.consumers if shares else 0
+        height = groups * config.rows // config.consumers * (2 if "gate" in p.extras else 1)
+        return Room(
+            (height, config.cols) if shares else None,
+            groups,
+            (*p.lead, cols, p.m) if row_sums else None,
+            (*p.lead, rows * config.consumers, p.n) if column_sums else None,
+        )
+
+    def made(self, like: Any, stream: int) -> dict[str, Any]:
+        """The arrays, by the names of the operands that they are."""
+        kept = {"flags": flags(like, self.flags, stream)} if self.flags else {}
+        return self.numbers(like) | kept
+
+    def numbers(self, like: Any) -> dict[str, Any]:
+        """The arrays that hold numbers, all but the flags."""
+        shapes = {"partials": self.partials, "row_sums": self.row_sums}
+        shapes["column_sums"] = self.column_sums
+        return {n: empty(like, s, "f32") for n, s in shapes.items() if s is not None}
+
+
+NONE = Room(None, 0, None, None)
+
+
+@dataclass(frozen=True)
+class Again:
+    """What holds for every call like one that was made before, so that it is launched with little ado.
+
+    places: which of the addresses and numbers of a call, and of what is added to them, the arguments of the kernel
+    are. adding: the launches that add up the parts of sums, and the shapes of these. shape, dtype: of the result.
+    """
+
+    launch: BoundLaunch
+    places: tuple[int, ...]
+    shares: tuple[int, ...]
+    room: Room
+    adding: tuple[tuple[str, BoundLaunch, tuple[int, ...]], ...]
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __call__(
+        self, values: list[Any], numbers: Sequence[float], a: Any, out: Any, stream: int
+    ) -> Any:
+        """Launch with these addresses and numbers; the result, and the sums that were asked for."""
+        if out is None:
+            out = empty(a, self.shape, self.dtype)
+            values[2] = out.data_ptr()
+        if self.room is NONE:
+            every = [*values, *numbers]
+            self.launch([every[i] for i in self.places], stream)
+            return out
+        room = self.room.made(a, stream)
+        added = [room[n].data_ptr() if n in room else None for n in ADDED[6:]]
+        every = [*values, *numbers, *self.shares, *added]
+        self.launch([every[i] for i in self.places], stream)
+        if not self.adding:
+            return out
+        return out, *(self._add(step, room, stream) for step in self.adding)
+
+    def _add(
+        self, step: tuple[str, BoundLaunch, tuple[int, ...]], room: dict[str, Any], stream: int
+    ) -> Any:
+        name, launch, shape = step
+        total = empty(room[name], shape)
+        launch([room[name].data_ptr(), total.data_ptr()], stream)
+        return total
+
+
+def names_of(p: Product, config: Config, row_sums: bool, column_sums: bool) -> tuple[str, ...]:
+    """The operands behind the three matrices, in the order of the kernel."""
+    own = [name for name in p.extras if name not in OPERANDS]
+    sums = [n for n, asked in (("row_sums", row_sums), ("column_sums", column_sums)) if asked]
+    shares = [*SHARES, "partials", "flags"] if config.shares else []
+    return (*(n for n in OPERANDS if n in p.extras), *own, *sums, *shares)
+
+
+def places_of(
+    names: Sequence[str], extras: dict[str, Any], swap: bool, operands: int
+) -> tuple[int, ...]:
+    """Where the arguments of the kernel stand among what a call passed and what a launch adds."""
+    given = {name: i for i, name in enumerate(GIVEN)}
+    given |= {f"operand{i}": len(GIVEN) + i for i in range(operands)}
+    added = {name: len(given) + i for i, name in enumerate(ADDED)}
+    numbers = [n for n in NUMBERS if isinstance(extras.get(n), int | float)]
+    place = given | {n: added[n] for n in (*numbers, *ADDED[3:])}
+    matrices = ("b", "a", "out") if swap else ("a", "b", "out")
+    return tuple(place[name] for name in (*matrices, *names))
+
+
+@pk.kernel(warps=1)
+def add_up(parts, out):  # type: ignore[no-untyped-def]
+    """out[..., i] = sum over p of parts[..., p, i], one after another."""
+    *lead, col = pk.grid(*parts.shape[:-2], pk.cdiv(parts.cols, 128))
+    total = pk.zeros(pk.f32, 128)
+    for p in pk.range(parts.rows):
+        total = total + pk.load(parts[(*lead, p, col)], cols=128)
+    pk.store(out[(*lead, col)], total)
+
+
+class Call:
+    """A call of which nothing is known yet, launched in a configuration; `like` is an array of its GPU."""
+
+    def __init__(self, kernel: KernelFunction, given: tuple[Any, ...], options: Options) -> None:
+        """`given` are the arrays and numbers of the call, as GIVEN names them."""
+        self.kernel, self.given, self.options = kernel, given, options
+        self.own = len(given) - len(GIVEN)
+        names = (*GIVEN, *(f"operand{i}" for i in range(self.own)))
+        extras = {
+            name: float(x) if name in NOTHING and isinstance(x, int) else x
+            for name, x in zip(names[3:], given[3:], strict=True)
+            if x is not None and not (isinstance(x, int | float) and x == NOTHING.get(name))
+        }
+        a, b, self.out, *_ = given
+        options.check(extras, self.out)
+        self.p = product(a, b, self.out, extras, options.transpose_b, fold=not options.is_whole)
+        options.check_dtypes(self.p)
+        self.like = self.p.a
+        self.dtype = options.result_dtype(self.p)
+
+    @property
+    def shape(self) -> Shape:
+        """What the choice of a configuration depends on."""
+        p = self.p
+        return Shape(
+            *(p.m, p.n, p.k, p.batch),
+            bytes=dtype_of(p.a).bytes,
+            out_bytes=DTYPES[self.dtype].bytes,
+            gated="gate" in p.extras,
+            blocks="row_blocks" in p.extras,
+            may_swap=not self.options.is_whole,
+            b_by_rows=p.b_is_transposed,
+            operands=len(
+                set(p.extras)
+                - {"gate", "alpha", "gate_alpha", "row_blocks", "column_blocks", "gate_blocks"}
+            ),
+            activation=bool(self.options.activation) or self.options.epilogue is not None,
+        )
+
+    def form(self, config: Config) -> Form:
+        """The constants of the kernel in a configuration."""
+        p, options = self.p, self.options
+        if config.cols % config.out_cols:
+            raise ArgumentError(
+                f"gemm: tiles of {config.cols} columns cannot be stored in parts of {config.out_cols}",
+                help="pass a configuration whose `out_cols` divides `cols`",
+            )
+        if config.swap and options.is_whole:
+            raise ArgumentError(
+                "gemm: a configuration with `swap` makes the transposed product, which has no `row_sums` and "
+                "`column_sums` and takes no `epilogue`",
+                help="pass another configuration, or none",
+            )
+        names = names_of(p, config, options.row_sums, options.column_sums)
+        epilogue = Epilogue(names, options.activation, options.epilogue)
+        turned = p.a_is_transposed, p.b_is_transposed
+        if config.swap:
+            turned = not p.b_is_transposed, not p.a_is_transposed
+        return Form(*turned, options.accumulate, epilogue)
+
+    def shares(self, config: Config) -> Shares | None:
+        """How the work is shared out, where tiles are cut for that."""
+        if not config.shares:
+            return None
+        return Shares.of(config, self.shape, limits_of(self.like).multiprocessors)
+
+    def room(self, config: Config) -> Room:
+        """The memory that a launch needs besides."""
+        asked = self.options.row_sums, self.options.column_sums
+        return Room.of(self.p, config, self.shares(config), *asked)
+
+    def arguments(self, config: Config, out: Any, made: dict[str, Any]) -> tuple[Any, ...]:
+        """What the kernel takes by position."""
+        p, shares = self.p, self.shares(config)
+        matrices = (p.b, p.a, out) if config.swap else (p.a, p.b, out)
+        given = p.extras | made | (asdict(shares) if shares else {})
+        return (*matrices, *(given[name] for name in self.form(config).epilogue.names))
+
+    def constants(self, config: Config) -> dict[str, Any]:
+        """What the kernel takes by keyword."""
+        return {"form": self.form(config), "config": config}
+
+    def whole(self) -> Any:
+        """The array of the result, made if the caller passed none."""
+        return self.out if self.out is not None else empty(self.like, self.p.shape, self.dtype)
+
+    def flat(self, out: Any) -> Any:
+        """The result with the axes that the kernel knows."""
+        if out is self.out and self.p.out is not None:
+            return self.p.out
+        return out.reshape((*self.p.lead, self.p.m, self.p.n))
+
+    def result(self, config: Config, made: dict[str, Any] | None = None) -> Any:
+        """Launch, with the room of this configuration if it was made before; what gemm returns."""
+        whole = self.whole()
+        flat = self.flat(whole)
+        lines = flat if has_lines(flat) else empty(flat, tuple(flat.shape))
+        if lines is not flat and "beta" in self.p.extras:
+            lines[...] = flat
+        if made is None:
+            made = self.room(config).made(self.like, stream_of(self.like))
+        self.kernel(*self.arguments(config, lines, made), **self.constants(config))
+        if lines is not flat:
+            flat[...] = lines
+        sums = []
+        for name, shape in self.sums():
+            total = empty(made[name], shape)
+            add_up(made[name], total.reshape((*self.p.lead, shape[-1])))
+            sums.append(total)
+        return (whole, *sums) if sums else whole
+
+    def sums(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The sums that were asked for, with their shapes."""
+        lead, options = self.p.shape[:-2], self.options
+        asked = (
+            ("row_sums", options.row_sums, self.p.m),
+            ("column_sums", options.column_sums, self.p.n),
+        )
+        return [(name, (*lead, count)) for name, wanted, count in asked if wanted]
+
+    def again(self, config: Config) -> Again | None:
+        """How a call like this one is launched, unless arrays are copied for it."""
+        p, whole = self.p, self.whole()
+        if p.copied or not has_lines(self.flat(whole)):
+            return None
+        room = self.room(config)
+        made = room.made(self.like, stream_of(self.like))
+        arguments = self.arguments(config, self.flat(whole), made)
+        names = self.form(config).epilogue.names
+        adding = []
+        for name, shape in self.sums():
+            total = empty(made[name], (*p.lead, shape[-1]))
+            adding.append((name, add_up.bind(made[name], total), shape))
+        return Again(
+            launch=self.kernel.bind(*arguments, **self.constants(config)),
+            places=places_of(names, p.extras, config.swap, self.own),
+            shares=astuple(self.shares(config) or Shares(0, 0, 0)),
+            room=NONE if room == NONE else room,
+            adding=tuple(adding),
+            shape=p.shape,
+            dtype=self.dtype,
+        )

@@ -1,0 +1,307 @@
+"""How a product is cut into tiles, and what a kernel does with a stage of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.epilogue import Epilogue, Place
+from pykittens.kernels.gemm_config import SCALED, Config
+
+MULTIPLY = {
+    (False, False): pk.mma_AB,
+    (False, True): pk.mma_ABt,
+    (True, False): pk.mma_AtB,
+    (True, True): pk.mma_AtBt,
+}
+
+
+AT_ONCE = 16  # scales of blocks that are copied together
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is multiplied and what becomes of it, apart from its size: a constant of the kernel.
+
+    a_is_transposed: a lies k x m in memory. b_is_transposed: b lies n x k, as the weights of a linear layer.
+    accumulate: the dtype of sums. The epilogue names the operands behind the three matrices.
+    """
+
+    a_is_transposed: bool = False
+    b_is_transposed: bool = True
+    accumulate: Any = pk.f32
+    epilogue: Epilogue = Epilogue()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A tile of the product, and the steps along k that a block does for it: from `first` to before `stop`.
+
+    last: the block that does the last of all steps of the tile.
+    """
+
+    lead: tuple[Any, ...]
+    row: Any
+    col: Any
+    first: Any
+    stop: Any
+    last: Any = None
+
+
+class Tiling:
+    """The tiles of one kernel: their sides, how stages are loaded and multiplied, and which steps a task has."""
+
+    def __init__(
+        self, a: Any, b: Any, c: Any, given: dict[str, Any], form: Form, config: Config
+    ) -> None:
+        self.a, self.b, self.c, self.given, self.form, self.config = a, b, c, given, form, config
+        self.depth = config.depth // a.dtype.bytes
+        self.own = config.rows // config.consumers
+        self.parts = config.cols // config.out_cols
+        gate = [given["gate"]] if "gate" in given else []
+        self.lefts = [a, *(gate if config.swap else [])]
+        self.rights = [b, *([] if config.swap else gate)]
+        self.products = 1 + len(gate)
+        rows, inner = a.shape[-2:] if not form.a_is_transposed else a.shape[:-3:-1]
+        cols, again = b.shape[-2:] if form.b_is_transposed else b.shape[:-3:-1]
+        pk.require(inner == again, "the inner extents of a and b must be equal")
+        pk.require(
+            c.shape[-2:] == ((cols, rows) if config.swap else (rows, cols)), "c does not fit"
+        )
+        self.rows, self.cols = rows, cols
+        # A product over nothing has one step, which reads zeros.
+        self.steps = pk.maximum(pk.cdiv(inner, self.depth), 1)
+        self.blocks_of = [given[n] for n in ("column_blocks", "gate_blocks") if n in given]
+        self.row_blocks = given.get("row_blocks")
+        # The copy engine brings the scales where it reaches them.
+        self.stages_scales = all(
+            x.type.aligned for x in (self.row_blocks, *self.blocks_of) if x is not None
+        )
+        tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
+        self.tiles, self.lead = tiles, c.shape[:-2]
+        self.turns: Any
+        if config.shares:
+            self._share_out()
+        else:
+            self._deal_out()
+
+    def _deal_out(self) -> None:
+        """Hand out whole tiles, in bands of rows."""
+        self.turns = pk.persistent(
+            (*self.lead, *self.tiles),
+            order=pk.supergroup(self.config.band),
+            cluster=self.config.cluster,
+            cluster_axis=len(self.lead) + self.config.cluster_axis,
+        )
+
+    def _share_out(self) -> None:
+        """Cut the work in equal shares: each block has some whole tiles, then as many steps of the rest as any other.
+
+        Source: Osama et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on
+        the GPU", 2023. A tile that is cut is finished by the block that has its first step: it comes there at its end,
+        when the blocks behind, which have the other steps, have done these at their beginning.
+        """
+        self.blocks, self.whole, self.share = (self.given[n] for n in ("blocks", "whole", "share"))
+        (self.block,) = pk.grid(self.blocks)
+        count = self.tiles[0] * self.tiles[1]
+        for extent in self.lead:
+            count = count * extent
+        self.cut = self.whole * self.blocks  # the first tile that may be cut
+        end = (count - self.cut) * self.steps
+        self.begin = pk.minimum(self.block * self.share, end)
+        self.end = pk.minimum(self.begin + self.share, end)
+        touched = pk.cdiv(self.end, self.steps) - self.begin // self.steps
+        self.turns = pk.range(self.whole + pk.where(self.end > self.begin, touched, 0))
+
+    def task(self, turn: Any) -> Task:
+        """The tile of a turn, and which of its steps this block does."""
+        if not self.config.shares:
+            return Task(turn[:-2], turn[-2], turn[-1], 0, self.steps)
+        place = self.begin // self.steps + turn - self.whole  # among the tiles that may be cut
+        is_whole = turn < self.whole
+        first = pk.maximum(self.begin - place * self.steps, 0)
+        stop = pk.minimum(self.end - place * self.steps, self.steps)
+        last = (place * self.steps + self.steps - 1) // self.share
+        number = pk.where(is_whole, turn * self.blocks + self.block, self.cut + place)
+        return Task(
+            *self._coordinates(number),
+            first=pk.where(is_whole, 0, first),
+            stop=pk.where(is_whole, self.steps, stop),
+            last=pk.where(is_whole, self.block, last),
+        )
+
+    def _coordinates(self, number: Any) -> tuple[tuple[Any, ...], Any, Any]:
+        """Where the tile of a number lies: in bands of rows, as pk.supergroup has them."""
+        (rows, cols), band = self.tiles, self.config.band
+        inner = number % (rows * cols)
+        first = inner // (band * cols) * band
+        height, place = pk.minimum(band, rows - first), inner - first * cols
+        lead: list[Any] = []
+        number = number // (rows * cols)
+        for extent in reversed(self.lead):
+            lead.insert(0, number % extent)
+            number = number // extent
+        return tuple(lead), first + place % height, place // height
+
+    def stage(self) -> dict[str, Any]:
+        """The shared tiles of a stage, by name."""
+        rows, cols, depth = self.config.rows, self.config.cols, self.depth
+        a = (depth, rows) if self.form.a_is_transposed else (rows, depth)
+        b = (cols, depth) if self.form.b_is_transposed else (depth, cols)
+        tiles = {f"a{i or ''}": pk.st(x.dtype, *a) for i, x in enumerate(self.lefts)}
+        tiles |= {f"b{i or ''}": pk.st(x.dtype, *b) for i, x in enumerate(self.rights)}
+        if self.row_blocks is not None and self.stages_scales:
+            tiles["scales"] = pk.sv(pk.f32, cols if self.config.swap else rows)
+            for i, j in itertools.product(range(len(self.blocks_of)), range(self.config.pieces)):
+                tiles[f"block{i}{j}"] = pk.sv(pk.f32, AT_ONCE)
+        return tiles
+
+    def load(self, s: Any, task: Task, k: Any) -> None:
+        """Fill a stage. Blocks of a cluster that work on one row, or one column, share its copies."""
+        lead, row, col, form = task.lead, task.row, task.col, self.form
+        lefts = (k, row) if form.a_is_transposed else (row, k)
+        rights = (col, k) if form.b_is_transposed else (k, col)
+        for name, tensors, at, axis in (("a", self.lefts, lefts, 1), ("b", self.rights, rights, 0)):
+            shared = self.config.cluster > 1 and self.config.cluster_axis == axis
+            for i, tensor in enumerate(tensors):
+                tile = getattr(s, f"{name}{i or ''}")
+                pk.load_async(tile, of_batch(tensor, lead)[at], multicast=shared)
+        if self.row_blocks is not None and self.stages_scales:
+            pk.load_async(s.scales, self.row_blocks[k, col if self.config.swap else row])
+            for (i, blocks), j in itertools.product(
+                enumerate(self.blocks_of), range(self.config.pieces)
+            ):
+                at = self._block(task, j), k // AT_ONCE
+                pk.load_async(getattr(s, f"block{i}{j}"), blocks[at])
+
+    @property
+    def streamed(self) -> list[Any]:
+        """Tensors of which the epilogue needs the tile of a task and which fit the stages: they come through these."""
+        config = self.config
+        fits = not (config.swap or self.form.a_is_transposed) and config.out_cols == self.depth
+        given = [self.c] if "beta" in self.given else []
+        given += [self.given["residual"]] if "residual" in self.given else []
+        given = [x for x in given if fits and x.dtype == self.a.dtype]
+        # A group that stores keeps its stages until the other one has had its turn.
+        return [] if config.turns and len(given) * self.parts >= config.stages else given
+
+    def stream(self, s: Any, tensor: Any, task: Task, part: int) -> None:
+        """Fill a stage with a part of a tensor that the epilogue needs."""
+        at = task.row, task.col * self.parts + part
+        pk.load_async(s.a, of_batch(tensor, task.lead)[at])
+
+    def arrived(self, s: Any, w: Any) -> Any:
+        """What a group needs of such a stage."""
+        return pk.load(s.a.tiles(self.own, self.depth)[w]).to(pk.f32)
+
+    def zeros(self) -> list[Any]:
+        """The sums of a task before its first step; in pieces where these have scales."""
+        pieces = self.config.pieces if self.row_blocks is not None else 1
+        sides = self.own, self.config.cols // pieces
+        return [pk.zeros(self.form.accumulate, *sides) for _ in range(self.products * pieces)]
+
+    def summed(self, sums: list[Any], product: int, part: int) -> Any:
+        """A part of the columns of a product, in f32, as the output takes it."""
+        each = len(sums) // self.products
+        width, at = self.config.out_cols, part * self.config.out_cols
+        piece = self.config.cols // each
+        x = sums[product * each + at // piece][:, at % piece : at % piece + width]
+        return x if x.dtype == pk.f32 else x.to(pk.f32)
+
+    def multiply(self, s: Any, w: Any, sums: list[Any]) -> list[Any]:
+        """The products of a stage, added to the sums unless they have scales of their own."""
+        form = self.form
+        lefts = [getattr(s, f"a{i or ''}") for i in range(len(self.lefts))]
+        if form.a_is_transposed:
+            lefts = [x.tiles(self.depth, self.own)[0, w] for x in lefts]
+        else:
+            lefts = [x.tiles(self.own, self.depth)[w] for x in lefts]
+        rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
+        product = MULTIPLY[form.a_is_transposed, form.b_is_transposed]
+        pairs = zip(lefts * len(rights), rights * len(lefts), strict=True)
+        if self.row_blocks is not None:
+            return [product(a, b) for a, b in pairs]
+        return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)]
+
+    def _block(self, task: Task, piece: int) -> Any:
+        """Which block along n of the scales of b a piece lies in."""
+        if self.config.swap:
+            return task.row * self.config.rows // SCALED
+        return (task.col * self.config.cols + piece * math.gcd(self.config.cols, SCALED)) // SCALED
+
+    def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
+        """What the products of a step are multiplied by: numbers of the rows, and one of each piece of the columns."""
+        if self.row_blocks is None or self.stages_scales:
+            return []
+        at, length, spread = self._scaled_rows(task, w)
+        by_row = pk.load(self.row_blocks[k, at], cols=length, spread=spread)
+        pieces = [self._block(task, j) for j in range(self.config.pieces)]
+        return [by_row, *(pk.load(x[i, k]) for x in self.blocks_of for i in pieces)]
+
+    def staged_scales(self, s: Any, w: Any, k: Any) -> list[Any]:
+        """The same, out of a stage."""
+        if self.row_blocks is None or not self.stages_scales:
+            return []
+        if self.config.swap:
+            by_row = pk.load(s.scales, spread=pk.per_column)
+        else:
+            by_row = pk.load(s.scales.parts(self.own)[w], spread=pk.per_row)
+        names = itertools.product(range(len(self.blocks_of)), range(self.config.pieces))
+        blocks = [getattr(s, f"block{i}{j}") for i, j in names]
+        return [by_row, *(pk.load(x.parts(1)[k % AT_ONCE]) for x in blocks)]
+
+    def _scaled_rows(self, task: Task, w: Any) -> tuple[Any, int, Any]:
+        if self.config.swap:
+            return task.col, self.config.cols, pk.per_column
+        return task.row * self.config.consumers + w, self.own, pk.per_row
+
+    def added(self, sums: list[Any], products: list[Any], scales: list[Any]) -> list[Any]:
+        """The sums with the products of a step, a piece of the columns at a time."""
+        if not scales:
+            return products
+        by_row, *by_block = scales
+        width = self.config.cols // self.config.pieces
+        pieces = [
+            x[:, j * width : (j + 1) * width] for x in products for j in range(self.config.pieces)
+        ]
+        terms = zip(sums, pieces, by_block, strict=True)
+        return [x + piece * (by_row * block) for x, piece, block in terms]
+
+    def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Place:
+        """Where a part of a group's rows lies in the product; `arrived` are parts of other tensors that are here."""
+        return Place(
+            arrived=tuple(zip(self.streamed, arrived, strict=True)) if arrived else (),
+            lead=task.lead,
+            row=task.row * self.config.consumers + w,
+            col=task.col * self.parts + part,
+            rows=self.own,
+            cols=self.config.out_cols,
+            swapped=self.config.swap,
+            height=self.rows,
+            width=self.cols,
+        )
+
+    def stores_behind(self, part: int) -> int:
+        """How many stores of a group come after the last one out of the buffer that a part goes to."""
+        buffers = self.config.out_stages
+        if part >= buffers:
+            return buffers - 1
+        last = part + (self.parts - 1 - part) // buffers * buffers  # of the task before
+        return self.parts - 1 - last + part
+
+    def flag(self, block: Any, w: Any) -> Any:
+        """Whether a group of a block has left the sums of a tile that another one finishes."""
+        return self.given["flags"][block * self.config.consumers + w]
+
+    def left(self, block: Any, w: Any, of: int, part: int = 0) -> Any:
+        """Where it has left them; `of` counts the products of a task."""
+        place = (block * self.config.consumers + w) * self.products + of
+        return self.given["partials"][place, part]
+
+
+def of_batch(tensor: Any, lead: tuple[Any, ...]) -> Any:
+    """The matrix of a task; one of rank 2 is that of all."""
+    return tensor if tensor.rank == 2 else tensor.at(*lead)

@@ -1,0 +1,199 @@
+"""Matrix products of groups of rows, each with a matrix of its own: the experts of a mixture, in one launch.
+
+    C[i, j] = epilogue(sum over k of A[i, k] B[g, k, j]), where row i is of group g
+
+The rows of a group lie one behind the other, and only the device knows where each group ends. The host counts tiles
+for the worst case: every group may end inside one. Each role of a block walks the groups along with its tasks, which
+are in the order of the groups, so a walk is made once a block; tasks behind the last tile are left out by all roles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import pykittens as pk
+from pykittens.kernels.core import entry, limits_of
+from pykittens.kernels.epilogue import Epilogue
+from pykittens.kernels.gemm_config import Config, Shape
+from pykittens.kernels.gemm_tiling import Form
+from pykittens.kernels.grouped_config import check, pick
+from pykittens.kernels.grouped_operands import OPERANDS, Grouped, Repeated, by_rows
+from pykittens.kernels.grouped_tiling import Groups, advance, send
+from pykittens.runtime.arrays import describe
+from pykittens.runtime.bound import PreparedCalls
+from pykittens.types.dtypes import DTYPES, DType
+
+
+def reference(a: Any, b: Any, offsets: Any, transpose_b: bool = True) -> Any:
+    """The same in float64; NaN behind the last group."""
+    right = b.astype(np.float64)
+    right = right.swapaxes(-1, -2) if transpose_b else right
+    out, start = np.full((a.shape[0], right.shape[-1]), np.nan), 0
+    for matrix, stop in zip(right, offsets, strict=True):
+        out[start:stop] = a[start:stop].astype(np.float64) @ matrix
+        start = stop
+    return out
+
+
+@pk.kernel
+def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no-untyped-def]
+    """C = epilogue(A @ B of a row's group); persistent blocks, a ring of stages, sums in registers."""
+    given = dict(zip(form.epilogue.names, operands, strict=True))
+    groups = Groups(offsets, A, B, C, given, form, config)
+    inputs = pk.pipeline(config.stages, **groups.stage())
+    tile = pk.st(C.dtype, groups.own, config.out_cols)
+    outputs = pk.shared(tile, count=config.consumers * config.out_stages)
+
+    with pk.producer():
+        at = groups.outset()
+        for (number,) in groups.turns:
+            at = advance(groups, at, number)
+            if number < groups.total:
+                task = groups.part(at, number)
+                for k in pk.range(task.stop):
+                    with inputs.fill() as s:
+                        groups.load(s, task, k)
+
+    with pk.consumers(config.consumers) as w:
+        at = groups.outset()
+        for (number,) in groups.turns:
+            at = advance(groups, at, number)
+            if number < groups.total:
+                task = groups.part(at, number)
+                sums, scales = groups.zeros(), groups.scales(task, w, 0)
+                for k in pk.range(task.stop):
+                    with inputs.drain() as s:
+                        products = groups.multiply(s, w, sums)
+                    ahead = groups.scales(task, w, k + 1)
+                    sums, scales = groups.added(sums, products, scales), ahead
+                finish(groups, outputs, task, w, sums)
+
+
+@pk.function
+def finish(groups: Groups, outputs: Any, task: Any, w: Any, sums: list[Any]) -> None:
+    """Do the epilogue and store: by the copy engine, but where the group ends inside the tile."""
+    width, given = groups.config.out_cols, groups.operands(task)
+    row = task.row * groups.config.consumers + w
+    whole = (row + 1) * groups.own <= task.end - task.begin
+    for part in range(groups.parts):
+        products = [x[:, part * width : (part + 1) * width] for x in sums]
+        at = groups.place(task, w, part)
+        x = groups.form.epilogue(products, at, given, groups.c).to(groups.c.dtype)
+        if whole:
+            # Of a window that goes on to the end of the tensor the copy engine need not know the end.
+            c = groups.c.window(0, task.begin, groups.c.rows)
+            send(groups, outputs, w, part, x, c[at.row, at.col])
+        else:
+            pk.store(groups.c.window(0, task.begin, task.end)[at.row, at.col], x)
+
+
+CASES = (
+    {"groups": 8, "rows": 16384, "n": 4096, "k": 4096, "transpose_b": True},
+    {"groups": 64, "rows": 16384, "n": 2048, "k": 4096, "transpose_b": True},
+    {"groups": 64, "rows": 4096, "n": 2048, "k": 4096, "transpose_b": False},
+    {"groups": 3, "rows": 50, "n": 24, "k": 20, "transpose_b": True},
+    {"groups": 5, "rows": 40, "n": 21, "k": 19, "transpose_b": False},
+)
+
+
+def ends(rng: np.random.Generator, groups: int, rows: int) -> Any:
+    """Where random groups end that share all the rows; some may be empty."""
+    return np.sort(np.append(rng.integers(0, rows + 1, groups - 1), rows)).astype(np.int32)
+
+
+def inputs(
+    rng: np.random.Generator, groups: int, rows: int, n: int, k: int, transpose_b: bool
+) -> dict[str, Any]:
+    """Random normal a and b in bf16, and groups of random sizes."""
+    b = rng.standard_normal((groups, n, k) if transpose_b else (groups, k, n))
+    return {
+        "a": rng.standard_normal((rows, k)).astype(ml_dtypes.bfloat16),
+        "b": b.astype(ml_dtypes.bfloat16),
+        "offsets": ends(rng, groups, rows),
+        "transpose_b": transpose_b,
+    }
+
+
+# -- the host --------------------------------------------------------------------------------------
+
+GIVEN = ("a", "b", "out", "offsets", *OPERANDS)
+CALLS: PreparedCalls[Repeated] = PreparedCalls()
+
+
+@entry(kernel=grouped_tiles, reference=reference, cases=CASES, inputs=inputs)
+def grouped_gemm(
+    a: Any,
+    b: Any,
+    offsets: Any,
+    out: Any = None,
+    *,
+    transpose_b: bool = True,
+    out_dtype: DType | None = None,
+    activation: str = "",
+    bias: Any = None,
+    gate: Any = None,
+    gate_bias: Any = None,
+    row_scale: Any = None,
+    column_scale: Any = None,
+    gate_column_scale: Any = None,
+    row_blocks: Any = None,
+    column_blocks: Any = None,
+    gate_blocks: Any = None,
+    config: Config | None = None,
+) -> Any:
+    """a @ b[g].T for the rows of each group g, or a @ b[g] with transpose_b=False, and what is made of it.
+
+        x = activation(row_scale * column_scale[g] * (a @ b[g].T) + bias[g])
+        x = x * (row_scale * gate_column_scale[g] * (a @ gate[g].T) + gate_bias[g])
+
+    a: (m, k). b, gate: (groups, n, k) or (groups, k, n). All bf16 or all f16, or fp8. offsets: int32 (groups,), on the
+    device: group g has the rows from offsets[g - 1], or 0, to before offsets[g]. Rows behind the last are not written.
+    The result (m, n) has the dtype of a, that of fp8 is bf16, or it has `out_dtype`; it is rounded once from sums in
+    f32, and written to `out` where given. bias, gate_bias, column_scale, gate_column_scale: (groups, n). row_scale:
+    (m,). row_blocks (m, k/128) and column_blocks, gate_blocks (groups, n/128, k/128), rounded up, scale blocks of fp8.
+    activation: "relu", "gelu" or "silu". An `a` whose rows do not lie in one piece each is copied first.
+
+    config: how the work is cut; if None, one is picked for the rows a group has on average, and for the GPU.
+    """
+    tensors = (
+        *(a, b, out, offsets, gate, row_scale, column_scale, gate_column_scale),
+        *(row_blocks, column_blocks, gate_blocks, bias, gate_bias),
+    )
+    again, key, values, stream = CALLS.find(tensors, transpose_b, out_dtype, activation, config)
+    if again is None:
+        extras = dict(zip(GIVEN[4:], tensors[4:], strict=True))
+        p = by_rows(a, b, offsets, out, extras, transpose_b, out_dtype)
+        chosen = check(config) or pick(shape_of(p), max(p.groups, 1), limits_of(a))
+        return launched(p, chosen, activation, key)
+    return again(values, a, out, stream)
+
+
+def shape_of(p: Grouped) -> Shape:
+    """What the choice of a configuration depends on."""
+    found, out = describe(p.a), describe(p.out)
+    assert found is not None
+    assert out is not None
+    bytes, out_bytes = DTYPES[found.dtype].bytes, DTYPES[out.dtype].bytes
+    gated, blocks = "gate" in p.extras, "row_blocks" in p.extras
+    return Shape(p.m, p.n, p.k, 1, bytes, out_bytes, gated, blocks, may_swap=False)
+
+
+def launched(p: Grouped, config: Config, activation: str, key: Any) -> Any:
+    """The result of a call of which nothing is known yet; what it does is kept for those like it."""
+    if not p.groups:
+        return p.out
+    lines, names = p.lines, p.names
+    form = Form(b_is_transposed=p.b_is_transposed, epilogue=Epilogue(names, activation))
+    arguments = (p.a, p.b, lines, p.offsets, *(p.extras[name] for name in names))
+    grouped_tiles(*arguments, form=form, config=config)
+    if lines is not p.out:
+        p.out[...] = lines
+    elif key is not None and not p.copied:
+        places = tuple(GIVEN.index(name) for name in (*GIVEN[:4], *names))
+        launch = grouped_tiles.bind(*arguments, form=form, config=config)
+        dtype = describe(p.out).dtype  # type: ignore[union-attr]
+        CALLS.keep(key, Repeated(launch, places, tuple(p.out.shape), dtype))
+    return p.out

@@ -1,0 +1,199 @@
+"""Matrix products of groups that share out the axis of the sum: the gradients of the experts' matrices, in one launch.
+
+    C[g, i, j] = sum over k of group g of A[k, i] B[k, j]
+
+The parts of a group lie one behind the other, and only the device knows where each ends. A step along k that a group
+ends in brings elements of the next group, too; they are set to zero in the stage before they are multiplied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import pykittens as pk
+from pykittens.kernels.core import entry, limits_of
+from pykittens.kernels.gemm_config import Config
+from pykittens.kernels.gemm_tiling import Form, Task, Tiling
+from pykittens.kernels.grouped_config import check, pick_k
+from pykittens.kernels.grouped_gemm import ends, shape_of
+from pykittens.kernels.grouped_operands import Repeated, by_depth
+from pykittens.kernels.grouped_tiling import send
+from pykittens.runtime.arrays import describe
+from pykittens.runtime.bound import PreparedCalls
+from pykittens.types.dtypes import DType
+
+
+def reference(
+    a: Any, b: Any, offsets: Any, transpose_a: bool = False, transpose_b: bool = False
+) -> Any:
+    """The same in float64."""
+    left = (a.T if transpose_a else a).astype(np.float64)
+    right = (b.T if transpose_b else b).astype(np.float64)
+    begins = (0, *offsets[:-1])
+    parts = [slice(begin, end) for begin, end in zip(begins, offsets, strict=True)]
+    return np.stack([left[:, part] @ right[part] for part in parts])
+
+
+PART = 64  # columns of a stage that a warpgroup clears at once: as many rows as its register tiles have at least
+
+
+@dataclass(frozen=True)
+class Part(Task):
+    """A tile of the product of a group, whose elements along k start at `begin`.
+
+    whole: steps that do not go beyond the group. cut: 1 if there is one that does, else 0; `rest` is what it has of
+    the group.
+    """
+
+    begin: Any = None
+    whole: Any = None
+    cut: Any = None
+    rest: Any = None
+
+
+class Groups(Tiling):
+    """The tiles of the products of all groups; each has as many steps as its group needs."""
+
+    def __init__(self, offsets: Any, a: Any, b: Any, c: Any, form: Form, config: Config) -> None:
+        super().__init__(a, b, c, {}, form, config)
+        self.offsets, self.inner = offsets, self.a.rows
+        pk.require(offsets.shape[0] == self.c.shape[0], "there must be an offset for each matrix")
+
+    def part(self, turn: Any) -> Part:
+        """The tile of a turn."""
+        group = turn[0]
+        before = pk.load(self.offsets[pk.maximum(group - 1, 0)])
+        begin = pk.minimum(pk.maximum(pk.where(group > 0, before, 0), 0), self.inner)
+        end = pk.minimum(pk.maximum(pk.load(self.offsets[group]), begin), self.inner)
+        whole, rest = (end - begin) // self.depth, (end - begin) % self.depth
+        cut = pk.cdiv(rest, self.depth)
+        at = turn[:-2], turn[-2], turn[-1], 0, whole + cut
+        return Part(*at, begin=begin, whole=whole, cut=cut, rest=rest)
+
+    def load(self, s: Any, task: Any, k: Any) -> None:
+        """Fill a stage; the last one goes on into the next group, so the copy engine need not know the end."""
+        a, b = (x.window(0, task.begin, self.inner) for x in (self.a, self.b))
+        pk.load_async(s.a, a[k, task.row])
+        pk.load_async(s.b, b[k, task.col])
+
+
+@pk.kernel
+def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyped-def]
+    """C = A.T @ B of each group; persistent blocks, a ring of stages, sums in registers."""
+    groups = Groups(offsets, A, B, C, form, config)
+    inputs = pk.pipeline(config.stages, **groups.stage())
+    tile = pk.st(C.dtype, groups.own, config.out_cols)
+    outputs = pk.shared(tile, count=config.consumers * config.out_stages)
+    cleared = pk.semaphore(config.consumers)
+
+    with pk.producer():
+        for turn in groups.turns:
+            task = groups.part(turn)
+            for k in pk.range(task.whole):
+                with inputs.fill() as s:
+                    groups.load(s, task, k)
+            for _ in pk.range(task.cut):
+                with inputs.fill() as s:
+                    groups.load(s, task, task.whole)
+
+    with pk.consumers(config.consumers) as w:
+        phase = 0
+        for turn in groups.turns:
+            task, sums = groups.part(turn), groups.zeros()
+            for _ in pk.range(task.whole):
+                with inputs.drain() as s:
+                    sums = groups.multiply(s, w, sums)
+            for _ in pk.range(task.cut):
+                with inputs.drain() as s:
+                    clear(groups, s, w, task.rest)
+                    cleared.arrive()
+                    cleared.wait(phase)
+                    sums = groups.multiply(s, w, sums)
+                phase = phase + 1
+            for part in range(groups.parts):
+                at, width = groups.place(task, w, part), config.out_cols
+                x = sums[0][:, part * width : (part + 1) * width].to(C.dtype)
+                send(groups, outputs, w, part, x, C.at(*at.lead)[at.row, at.col])
+
+
+@pk.function
+def clear(groups: Groups, s: Any, w: Any, rest: Any) -> None:
+    """Set what a stage holds behind its first elements along k to zero; the warpgroups share out the columns.
+
+    Of both tiles: zero times the infinity or NaN that another group may have would be NaN.
+    """
+    for tile in (s.a, s.b):
+        parts = tile.tiles(groups.depth, PART)
+        for i in pk.range(w, tile.cols // PART, groups.config.consumers):
+            x = pk.load(parts[0, i], transposed=True)
+            pk.store(parts[0, i], pk.right_fill(x, rest, 0.0), transposed=True)
+    pk.fence_async()
+
+
+CASES = (
+    {"groups": 8, "k": 16384, "m": 4096, "n": 4096, "transpose_a": True},
+    {"groups": 64, "k": 16384, "m": 2048, "n": 4096, "transpose_a": True},
+    {"groups": 3, "k": 60, "m": 24, "n": 20, "transpose_a": True},
+    {"groups": 5, "k": 40, "m": 21, "n": 19, "transpose_a": False},
+)
+
+
+def inputs(
+    rng: np.random.Generator, groups: int, k: int, m: int, n: int, transpose_a: bool
+) -> dict[str, Any]:
+    """Random normal a and b in bf16, and groups of random sizes."""
+    return {
+        "a": rng.standard_normal((k, m) if transpose_a else (m, k)).astype(ml_dtypes.bfloat16),
+        "b": rng.standard_normal((k, n)).astype(ml_dtypes.bfloat16),
+        "offsets": ends(rng, groups, k),
+        "transpose_a": transpose_a,
+    }
+
+
+# -- the host --------------------------------------------------------------------------------------
+
+CALLS: PreparedCalls[Repeated] = PreparedCalls()
+
+
+@entry(kernel=grouped_k_tiles, reference=reference, cases=CASES, inputs=inputs)
+def grouped_gemm_k(
+    a: Any,
+    b: Any,
+    offsets: Any,
+    out: Any = None,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    out_dtype: DType | None = None,
+    config: Config | None = None,
+) -> Any:
+    """a[:, part] @ b[part] for the part of k of each group: for tokens x and gradients y, x.T @ y of each expert.
+
+    a: (m, k), or (k, m) with transpose_a. b: (k, n), or (n, k) with transpose_b. Both bf16 or both f16. offsets: int32
+    (groups,), on the device: group g has the elements along k from offsets[g - 1], or 0, to before offsets[g]. The
+    result (groups, m, n) has the dtype of a, or `out_dtype`; it is rounded once from sums in f32, is zero where a group
+    is empty, and is written to `out` where given. An operand in whose memory k runs fastest is copied first.
+
+    config: how the work is cut; if None, one is picked for the shape and the GPU.
+    """
+    tensors = a, b, out, offsets
+    again, key, values, stream = CALLS.find(tensors, transpose_a, transpose_b, out_dtype, config)
+    if again is not None:
+        return again(values, a, out, stream)
+    p = by_depth(a, b, offsets, out, (transpose_a, transpose_b), out_dtype)
+    if not p.groups:
+        return p.out
+    chosen = check(config) or pick_k(shape_of(p), p.groups, limits_of(a))
+    lines, form = p.lines, Form(a_is_transposed=True, b_is_transposed=False)
+    grouped_k_tiles(p.a, p.b, lines, p.offsets, form=form, config=chosen)
+    if lines is not p.out:
+        p.out[...] = lines
+    elif key is not None and not p.copied:
+        launch = grouped_k_tiles.bind(p.a, p.b, lines, p.offsets, form=form, config=chosen)
+        dtype = describe(p.out).dtype  # type: ignore[union-attr]
+        CALLS.keep(key, Repeated(launch, (0, 1, 2, 3), tuple(p.out.shape), dtype))
+    return p.out

@@ -1,0 +1,229 @@
+"""A contest of candidates: few launches of all, more of the best third, and the best three that are right in turn."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from pykittens.errors import BackendError, KernelError
+from pykittens.runtime import tuned
+from pykittens.runtime.progress import Progress, Stage, Step
+from pykittens.runtime.timing import LaunchFault, Timer
+
+C = TypeVar("C")
+
+# Launches of a candidate in the first stage, in the second, and in the last, where the finalists take turns.
+FEW, MORE, ROUNDS = 3, 7, 15
+FINALISTS = 3
+# About what all launches of one candidate in one stage may take; slow kernels are launched less often.
+STAGE_MILLISECONDS = 40.0
+# Nearer medians are noise: there the candidate that was named first wins.
+NOISE = 0.01
+# A compilation takes some hundred megabytes of memory.
+MAX_COMPILERS = 16
+
+
+@dataclass(eq=False)
+class Runner(Generic[C]):
+    """One candidate in a contest. times: milliseconds of the launches in its last stage."""
+
+    candidate: C
+    times: list[float] = field(default_factory=list)
+    stage: int = 0
+    checked: bool = False
+    fault: str | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.times)
+
+    def outcome(self) -> tuned.Outcome:
+        median = round(self.median, 6) if self.times else None
+        return tuned.Outcome(
+            repr(self.candidate), median, len(self.times), self.checked, self.fault
+        )
+
+
+class Contest(Generic[C]):
+    """The candidates for one problem, from the first launch to the choice."""
+
+    def __init__(
+        self,
+        name: str,
+        key: Mapping[str, Any],
+        candidates: Sequence[C],
+        ordinal: int,
+        show: Progress,
+    ) -> None:
+        self.name, self.show = name, show
+        self.begin = time.monotonic()
+        self.place = tuned.place(name, key, candidates, ordinal)
+        self.runners = [Runner(c) for c in candidates]
+        for runner in self.runners:
+            if self.place is not None:
+                runner.fault = self.place.wrong(repr(runner.candidate))
+
+    @property
+    def left(self) -> list[Runner[C]]:
+        """Those without a fault, the fastest of the last stage first."""
+        fit = [r for r in self.runners if r.fault is None]
+        return sorted(fit, key=lambda r: (-r.stage, r.median if r.times else 0.0))
+
+    def compile(self, compile: Callable[[C], object]) -> None:
+        """Compile all candidates, side by side: the compiler lets go of the interpreter while it works."""
+        runners = self.left
+
+        def compiled(runner: Runner[C]) -> None:
+            try:
+                compile(runner.candidate)
+            except KernelError as error:
+                runner.fault = error.message
+
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_COMPILERS)) as pool:
+            done = pool.map(compiled, runners)
+            for i, runner in enumerate(runners):
+                next(done)
+                self._step("compiled", i + 1, len(runners), runner)
+
+    def decide(
+        self, run: Callable[[C], object], check: Callable[[C], str | None], timer: Timer
+    ) -> C:
+        """Measure, check and compare; the choice is kept."""
+        timer.settle(patient=True)  # what was launched before is none of a candidate's doing
+        for i, runner in enumerate(everyone := self.left):
+            self._measure(runner, run, timer, FEW)
+            self._step("measured", i + 1, len(everyone), runner)
+        best = self.left[: max(FINALISTS, -(-len(self.left) // 3))]
+        for i, runner in enumerate(best):
+            self._measure(runner, run, timer, MORE)
+            self._step("measured again", i + 1, len(best), runner)
+        finalists = self._finalists(check, timer)
+        self._compare(finalists, run, timer)
+        return self._chosen(finalists)
+
+    def _measure(
+        self, runner: Runner[C], run: Callable[[C], object], timer: Timer, most: int
+    ) -> None:
+        with self._blamed(runner, timer):
+            launch = partial(run, runner.candidate)
+            (warm_up,) = timer.times(launch, 1)
+            count = _count(most, warm_up)
+            runner.times = timer.times(launch, count)
+            runner.stage += 1
+
+    def _finalists(self, check: Callable[[C], str | None], timer: Timer) -> list[Runner[C]]:
+        """The fastest whose results are right; whoever is wrong makes room for the next."""
+        finalists: list[Runner[C]] = []
+        for runner in self.left:
+            if len(finalists) == FINALISTS:
+                break
+            reason = None
+            with self._blamed(runner, timer):
+                reason = check(runner.candidate)
+                runner.checked = reason is None
+            if runner.checked:
+                finalists.append(runner)
+            if reason is not None:
+                self._wrong(runner, reason)
+            self._step("checked", len(finalists), FINALISTS, runner)
+        return finalists
+
+    def _compare(
+        self, finalists: list[Runner[C]], run: Callable[[C], object], timer: Timer
+    ) -> None:
+        """Launch the finalists in turn, to and fro, so that clocks that drift favour none."""
+        if len(finalists) < 2:
+            return
+        rounds = max(FEW, _count(ROUNDS, sum(r.median for r in finalists) / len(finalists)))
+        for runner in finalists:
+            runner.times = []
+        for turn in range(rounds):
+            for runner in finalists if turn % 2 == 0 else reversed(finalists):
+                if runner.fault is None:
+                    with self._blamed(runner, timer):
+                        runner.times += timer.times(partial(run, runner.candidate), 1)
+            self._step("compared", turn + 1, rounds)
+
+    def _chosen(self, finalists: list[Runner[C]]) -> C:
+        """The fastest finalist, the one named first among those as fast; it is kept."""
+        right = [r for r in finalists if r.fault is None]
+        if not right:
+            raise KernelError(
+                f"{self.name}: of {len(self.runners)} configurations none can be used",
+                operands={repr(r.candidate): r.fault for r in self.runners},
+            )
+        least = min(r.median for r in right)
+        chosen = next(r for r in self.runners if r in right and r.median <= (1 + NOISE) * least)
+        if self.place is not None:
+            record = tuned.Record(
+                self.name,
+                self.place.key,
+                self.place.conditions,
+                repr(chosen.candidate),
+                datetime.datetime.now().isoformat(timespec="seconds"),
+                round(time.monotonic() - self.begin, 2),
+                tuple(r.outcome() for r in self.runners),
+            )
+            self.place.write(record)
+        self.show(Step(self.name, "done", best=chosen.median, note=repr(chosen.candidate)))
+        return chosen.candidate
+
+    # -- faults --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _blamed(self, runner: Runner[C], timer: Timer) -> Iterator[None]:
+        """A KernelError is the candidate's fault; one that takes the GPU with it is never tried again."""
+        try:
+            yield
+        except Exception as error:
+            fault = error if isinstance(error, LaunchFault) else _fault(timer)
+            if fault is not None:
+                if self.place is not None:
+                    self.place.write_wrong(repr(runner.candidate), fault.message)
+                raise BackendError(
+                    f"{self.name}: tuning ends with {runner.candidate!r}: {fault.message}",
+                    help="start the program again: this configuration will be left out",
+                ) from error
+            if not isinstance(error, KernelError):
+                raise
+            runner.fault = error.message
+
+    def _wrong(self, runner: Runner[C], reason: str) -> None:
+        runner.fault = reason
+        if self.place is not None:
+            self.place.write_wrong(repr(runner.candidate), reason)
+        warnings.warn(
+            f"{self.name}: {runner.candidate!r} computes something wrong and is not used: {reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _step(self, stage: Stage, done: int, total: int, runner: Runner[C] | None = None) -> None:
+        medians = [r.median for r in self.runners if r.fault is None and r.times]
+        note = ""
+        if runner is not None and runner.fault is not None:
+            note = f"without {runner.candidate!r}: {runner.fault}"
+        self.show(Step(self.name, stage, done, total, min(medians, default=None), note))
+
+
+def _fault(timer: Timer) -> LaunchFault | None:
+    """What has become of the GPU after an error, None where it goes on."""
+    try:
+        timer.settle()
+    except LaunchFault as fault:
+        return fault
+    return None
+
+
+def _count(most: int, milliseconds: float) -> int:
+    """How many launches of a kernel that takes so long."""
+    return max(1, min(most, int(STAGE_MILLISECONDS / max(milliseconds, 1e-3))))

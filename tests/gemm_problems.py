@@ -1,0 +1,294 @@
+"""Matrix products to be tried: what is multiplied, how it lies in memory, what becomes of it, and how it is cut.
+
+A problem is plain data. Its arrays are made as NumPy arrays and go to a GPU with their strides, so that one list of
+problems serves the emulator and the GPU; what the result should be is in tests/gemm_bounds.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+import pykittens as pk
+from pykittens.kernels import gemm as gemm_file
+from pykittens.kernels import gemm_launch
+from pykittens.kernels.core import limits_of
+from pykittens.kernels.gemm import gemm, gemm_tiles
+from pykittens.kernels.gemm_config import Config, pick
+from pykittens.kernels.gemm_launch import GIVEN, NOTHING, Call, Options
+from pykittens.kernels.gemm_operands import OPERANDS
+from pykittens.types.dtypes import DTYPES
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the elements of an array lie.
+
+    columns: the last two axes are exchanged in memory. lines: "tight", one behind the other; "padded", at multiples of
+    16 bytes with a gap; "odd", with a gap that is none and one element behind the start. step: the last stride.
+    turned: the leading axes are exchanged in memory. repeated: all rows are one. backwards: rows come last to first.
+    """
+
+    columns: bool = False
+    lines: str = "tight"
+    step: int = 1
+    turned: bool = False
+    repeated: bool = False
+    backwards: bool = False
+
+
+class Stored:
+    """A view of a shape into memory that holds more than it."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, layout: Layout) -> None:
+        self.shape, self.dtype = shape, DTYPES[dtype].numpy
+        order = list(range(len(shape)))
+        if layout.turned:
+            order[:-2] = order[:-2][::-1]
+        if layout.columns and len(shape) > 1:
+            order[-2:] = order[:-3:-1]
+        per_line = 16 // self.dtype.itemsize
+        strides, reach = [0] * len(shape), layout.step
+        for place, axis in enumerate(reversed(order)):
+            strides[axis] = reach
+            reach *= max(shape[axis], 1)
+            if place == 0 and layout.lines == "padded":
+                reach = -(-reach // per_line) * per_line + per_line
+            if place == 0 and layout.lines == "odd":
+                reach += 1 + reach % 2  # an even number of elements would be aligned now and then
+        self.offset = 1 if layout.lines == "odd" else 0
+        if layout.repeated and len(shape) > 1:
+            strides[-2] = 0
+        if layout.backwards and len(shape) > 1 and shape[-2]:
+            self.offset += strides[-2] * (shape[-2] - 1)
+            strides[-2] = -strides[-2]
+        self.strides = tuple(strides)
+        self.memory: Any = np.zeros(self.offset + max(reach, 1) + per_line, self.dtype)
+
+    def view(self, memory: Any = None) -> Any:
+        """The array; of other memory, which may be a tensor, if that is given."""
+        memory = self.memory if memory is None else memory
+        if not isinstance(memory, np.ndarray):
+            return memory.as_strided(self.shape, self.strides, self.offset)
+        size = memory.itemsize
+        strides = tuple(s * size for s in self.strides)
+        return np.ndarray(self.shape, memory.dtype, memory, self.offset * size, strides)
+
+    def fill(self, numbers: Array) -> None:
+        """Put numbers into the array, rounded to its dtype, and NaN round about it."""
+        bits = np.full(self.memory.shape, np.nan, np.float32)
+        self.memory[:] = bits.astype(self.dtype)
+        self.view()[...] = numbers.astype(np.float32).astype(self.dtype)
+
+    def outside(self, memory: Array) -> Array:
+        """The bits of memory outside the array."""
+        is_outside = np.ones(memory.shape, bool)
+        place = self.view(np.arange(memory.size))
+        is_outside[place.reshape(-1)] = False
+        return memory.view(f"u{self.dtype.itemsize}")[is_outside]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A call of gemm.
+
+    leads: of a and of b. dtypes: of a and b. out_dtype: None if not asked for. out: whether one is passed. extras: the
+    arrays of the epilogue by name, each with its dtype; numbers: alpha, gate_alpha and beta, of which those in `arrays`
+    are passed as arrays. wide: whether vectors of columns have the axes of the batch. function: of FUNCTIONS.
+    schedule: a seed of the emulator's. multiprocessors: how many the shares of the work are made for; 0 for those of
+    the GPU.
+    """
+
+    m: int
+    n: int
+    k: int
+    leads: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    dtypes: tuple[str, str] = ("bf16", "bf16")
+    out_dtype: str | None = None
+    out: bool = False
+    transpose_b: bool = True
+    accumulate: str = "f32"
+    extras: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+    arrays: tuple[str, ...] = ()
+    wide: bool = False
+    activation: str = ""
+    row_sums: bool = False
+    column_sums: bool = False
+    function: str = ""
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    config: Config | None = None
+    schedule: int = 0
+    multiprocessors: int = 0
+    seed: int = 0
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The axes of the batch."""
+        return tuple(np.broadcast_shapes(*self.leads))
+
+    @property
+    def result(self) -> str:
+        """The dtype of the result."""
+        own = self.dtypes[0] if self.dtypes[0] in ("bf16", "f16") else "bf16"
+        return self.out_dtype or own
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of an argument."""
+        m, n, k, lead = self.m, self.n, self.k, self.lead
+        b = (*self.leads[1], *((n, k) if self.transpose_b else (k, n)))
+        kinds = {
+            "b": b,
+            "one": (1,),
+            "rows": (*lead, m),
+            "columns": (*(lead if self.wide else ()), n),
+            "product": (*lead, m, n),
+            "row blocks": (m, -(-k // 128)),
+            "column blocks": (-(-n // 128), -(-k // 128)),
+        }
+        operands = {"row": "rows", "column": "columns", "tile": "product"}
+        shapes = {"a": (*self.leads[0], m, k), "b": b, "out": (*lead, m, n)}
+        kind = OPERANDS.get(name) or operands.get(name, "one")
+        return shapes.get(name) or kinds[kind]
+
+    def stored(self) -> dict[str, Stored]:
+        """All arrays by name, filled with random numbers of a size that keeps products near 1."""
+        rng = np.random.default_rng(self.seed)
+        dtypes = {"a": self.dtypes[0], "b": self.dtypes[1], "out": self.result}
+        dtypes |= {n: "f32" for n in self.arrays} | self.extras
+        if "gate" in self.extras:
+            dtypes["gate"] = self.dtypes[1]
+        if not self.out:
+            del dtypes["out"]
+        small = {name: max(self.k, 1) ** -0.25 for name in ("a", "b", "gate")}
+        made = {}
+        for name, dtype in dtypes.items():
+            made[name] = Stored(self.shape_of(name), dtype, self.layouts.get(name, Layout()))
+            numbers = rng.standard_normal(made[name].shape) * small.get(name, 1.0)
+            if name in self.numbers:
+                numbers = np.full(made[name].shape, self.numbers[name])
+            if "blocks" in name:
+                numbers = rng.uniform(0.5, 2.0, made[name].shape)
+            made[name].fill(numbers)
+        return made
+
+    def given(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of gemm by name, for arrays by name."""
+        then = FUNCTIONS[self.function] if self.function else None
+        own = OPERANDS_OF.get(self.function, ())
+        given = self.numbers | {n: x for n, x in arrays.items() if n not in own}
+        return given | {
+            "transpose_b": self.transpose_b,
+            "out_dtype": DTYPES[self.out_dtype] if self.out_dtype and not self.out else None,
+            "accumulate": DTYPES[self.accumulate],
+            "activation": self.activation,
+            "row_sums": self.row_sums,
+            "column_sums": self.column_sums,
+            "epilogue": then,
+            "operands": tuple(arrays[name] for name in own),
+            "config": self.config,
+        }
+
+    def call(self) -> Call:
+        """The call as gemm sees it, to be compiled and not to be made."""
+        given = self.given({name: x.view() for name, x in self.stored().items()})
+        options = ("transpose_b", "out_dtype", "accumulate", "activation", "row_sums")
+        options += ("column_sums", "epilogue")
+        values = [given.get(name, NOTHING.get(name)) for name in GIVEN]
+        return Call(gemm_tiles, (*values, *given["operands"]), Options(*map(given.get, options)))
+
+
+def arguments_of(call: Call, config: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the kernel of a call takes in a configuration, by position and by keyword, on the CPU.
+
+    What it has to write before it reads it holds NaN.
+    """
+    made = call.room(config).made(call.like, 0)
+    out = call.flat(call.whole())
+    for x in (*made.values(), *([out] if call.out is None else [])):
+        if x.dtype.kind != "i":
+            x[...] = np.nan
+    return call.arguments(config, out, made), call.constants(config)
+
+
+def compiled(problem: Problem, arch: str) -> str:
+    """Compile the program of a problem into the cache; the text of the program."""
+    with set_up(problem):
+        call = problem.call()
+        config = problem.config or pick(call.shape, limits_of(call.like))
+        arguments, constants = arguments_of(call, config)
+        return str(gemm_tiles.compile(*arguments, arch=arch, **constants).source.program)
+
+
+# -- functions of a user ---------------------------------------------------------------------------
+
+
+@pk.function
+def shifted(x: Any, at: Any, row: Any, column: Any, tile: Any) -> Any:
+    """x * row + column * tile: all that a place brings."""
+    return x * at.per_row(row) + at.per_column(column) * at.tile(tile)
+
+
+@pk.function
+def upper(x: Any, at: Any) -> Any:
+    """x, negated in the parts that begin in the second 64 rows of 128, by a branch when the kernel runs."""
+    first = at.row * at.rows
+    if first % 128 >= 64:
+        x = -x
+    return x
+
+
+@pk.function
+def centred(x: Any, at: Any) -> Any:
+    """x less the mean of its row in the part, of `at.cols` columns."""
+    x = at.inside(x)
+    return x - pk.row_sum(x) * (1.0 / at.cols)
+
+
+FUNCTIONS = {"shifted": shifted, "upper": upper, "centred": centred}
+OPERANDS_OF = {"shifted": ("row", "column", "tile")}
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def set_up(problem: Problem) -> Iterator[None]:
+    """The schedule of the emulator and the number of multiprocessors that a problem says."""
+    files, before = (gemm_file, gemm_launch), os.environ.get("PYKITTENS_SEED")
+    asked = gemm_launch.limits_of
+
+    def limits_of(array: Any) -> Any:
+        limits = asked(array)
+        fewer = problem.multiprocessors or limits.multiprocessors
+        return replace(limits, multiprocessors=fewer)
+
+    os.environ["PYKITTENS_SEED"] = str(problem.schedule)
+    for file in files:
+        file.limits_of = limits_of  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for file in files:
+            file.limits_of = asked  # type: ignore[attr-defined]
+        os.environ.pop("PYKITTENS_SEED")
+        if before is not None:
+            os.environ["PYKITTENS_SEED"] = before
+
+
+def results(problem: Problem, arrays: dict[str, Any]) -> list[Any]:
+    """What gemm returns for arrays by name: the result and the sums that were asked for."""
+    with set_up(problem):
+        found = gemm(**problem.given(arrays))
+    wanted = problem.row_sums + problem.column_sums
+    assert isinstance(found, tuple) == bool(wanted)
+    if problem.out:
+        assert (found[0] if wanted else found) is arrays["out"], "the result is not `out`"
+    return list(found) if wanted else [found]

@@ -1,0 +1,70 @@
+"""The checker finds nothing in any configuration that may be picked for a product."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from pykittens.checker.runs import run_schedules
+from pykittens.emulate import machine
+from pykittens.kernels.core import Limits
+from pykittens.kernels.gemm import gemm_tiles
+from pykittens.kernels.gemm_config import candidates
+from pykittens.targets.target import TARGETS
+from tests.gemm_problems import Layout, Problem, arguments_of, set_up
+from tests.launches import BLOCKS, Launch
+
+HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
+FP8 = ("e4m3", "e4m3")
+BLOCKS_OF_FP8 = {"row_blocks": "f32", "column_blocks": "f32"}
+
+PROBLEMS = {
+    "square": Problem(200, 210, 200),
+    "skinny": Problem(20, 300, 330, transpose_b=False, extras={"bias": "bf16"}),
+    "wide-out": Problem(140, 70, 130, out=True, numbers={"beta": 0.5}, out_dtype="f32"),
+    "gated": Problem(70, 150, 130, extras={"gate": "bf16", "residual": "bf16"}, activation="silu"),
+    "blocks": Problem(70, 150, 400, dtypes=FP8, extras=BLOCKS_OF_FP8),
+    "sums": Problem(70, 150, 130, leads=((2,), (2,)), row_sums=True, column_sums=True),
+    "unaligned": Problem(70, 150, 130, layouts=dict.fromkeys(("a", "b"), Layout(lines="odd"))),
+}
+
+
+@pytest.fixture(autouse=True)
+def few_blocks(monkeypatch):
+    monkeypatch.setattr(machine, "BLOCKS", BLOCKS)
+
+
+def configs_of(name):
+    return candidates(PROBLEMS[name].call().shape, HOPPER)
+
+
+def told(problem, schedules):
+    """What the checker says of a problem, the rows of sums that no block leaves aside."""
+
+    def make():
+        with set_up(problem):
+            return arguments_of(problem.call(), problem.config)
+
+    constants = make()[1]
+    launch = Launch("", gemm_tiles, lambda: make()[0], constants, has_room=problem.config.shares)
+    found = run_schedules(launch.kernel, launch.arguments(), schedules)
+    return [f.message for f in launch.faults(found)]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_nothing_is_found_in_some_of_the_candidates(name):
+    configs = configs_of(name)
+    for config in (configs[0], *random.Random(name).sample(configs, 3)):
+        problem = replace(PROBLEMS[name], config=config, multiprocessors=3)
+        assert told(problem, range(3)) == [], config
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_nothing_is_found_in_any_candidate(name):
+    for config in configs_of(name):
+        for multiprocessors in (3, 7) if config.shares else (3,):
+            problem = replace(PROBLEMS[name], config=config, multiprocessors=multiprocessors)
+            assert told(problem, range(10)) == [], config

@@ -1,0 +1,239 @@
+"""How the arrays of a product may lie, what a batch is, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens.errors import ArgumentError
+from pykittens.kernels.gemm import gemm
+from pykittens.kernels.gemm_config import Config
+from tests.gemm_problems import Layout, Problem, centred
+from tests.gemm_random import fault_of
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+SMALL = Config(64, 32, stages=2, consumers=1, out_cols=32)
+SWAP = replace(SMALL, swap=True)
+GATED = {"gate": "bf16", "residual": "bf16", "bias": "f32", "row_scale": "f32"}
+
+LAYOUTS = {
+    "columns": Layout(columns=True),
+    "padded": Layout(lines="padded"),
+    "padded-columns": Layout(columns=True, lines="padded"),
+    "unaligned": Layout(lines="odd"),
+    "unaligned-columns": Layout(columns=True, lines="odd"),
+    "every-second": Layout(step=2),
+    "backwards": Layout(backwards=True),
+    "repeated": Layout(repeated=True),
+    "columns-backwards": Layout(columns=True, backwards=True),
+}
+
+
+def normal(*shape, dtype=BF16, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+# -- strides ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [SMALL, SWAP], ids=["plain", "swap"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("array", ["a", "b", "gate", "residual", "bias"])
+def test_an_input_may_lie_in_any_way(array, layout, config):
+    problem = Problem(70, 90, 75, layouts={array: LAYOUTS[layout]}, extras=GATED, config=config)
+    assert fault_of(problem) == ""
+
+
+@pytest.mark.parametrize("config", [SMALL, SWAP], ids=["plain", "swap"])
+@pytest.mark.parametrize("layout", [x for x in LAYOUTS if x != "repeated"])
+def test_an_output_may_lie_in_any_way_and_nothing_round_it_is_written(layout, config):
+    problem = Problem(70, 90, 75, out=True, layouts={"out": LAYOUTS[layout]}, config=config)
+    assert fault_of(problem) == ""
+    assert fault_of(replace(problem, numbers={"beta": 0.5}, out_dtype="f32")) == ""
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
+def test_all_arrays_out_of_the_copy_engines_reach(dtype):
+    odd = dict.fromkeys(("a", "b", "out"), LAYOUTS["unaligned"])
+    problem = Problem(90, 100, 101, dtypes=(dtype, dtype), out=True, layouts=odd)
+    assert fault_of(problem) == ""
+    assert fault_of(replace(problem, transpose_b=False)) == ""
+
+
+@pytest.mark.parametrize("layout", ["columns", "padded", "every-second", "unaligned"])
+def test_scales_of_blocks_may_lie_in_any_way(layout):
+    layouts = dict.fromkeys(("row_blocks", "column_blocks"), LAYOUTS[layout])
+    extras = {"row_blocks": "f32", "column_blocks": "f32"}
+    problem = Problem(70, 200, 300, dtypes=("e4m3", "e4m3"), extras=extras, layouts=layouts)
+    assert fault_of(problem) == ""
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+LEADS = {
+    "alike": ((3,), (3,)),
+    "one-b": ((3,), ()),
+    "one-a": ((), (3,)),
+    "one-a-of-three-axes": ((1,), (3,)),
+    "two-axes": ((2, 3), (2, 3)),
+    "two-axes-one-b": ((2, 3), ()),
+    "broadcast": ((2, 1), (1, 3)),
+    "three-axes": ((2, 1, 2), (1, 3, 1)),
+    "empty": ((0,), (0,)),
+}
+
+
+@pytest.mark.parametrize("config", [SMALL, SWAP, replace(SMALL, shares=True)], ids=lambda c: c.swap)
+@pytest.mark.parametrize("leads", LEADS)
+def test_a_batch_is_so_many_products(leads, config):
+    problem = Problem(40, 50, 70, leads=LEADS[leads], config=config, multiprocessors=5)
+    assert fault_of(problem) == ""
+    given = {"extras": GATED, "out": True, "numbers": {"beta": 2.0, "alpha": 0.5}, "wide": True}
+    assert fault_of(replace(problem, transpose_b=False, **given)) == ""
+
+
+@pytest.mark.parametrize("array", ["a", "b", "out", "residual"])
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(columns=True), Layout(turned=True), Layout(turned=True, lines="padded", columns=True)],
+    ids=["transposed", "turned", "all"],
+)
+def test_a_batch_of_views(array, layout):
+    problem = Problem(40, 50, 70, leads=((2, 3), (2, 3)), out=True, layouts={array: layout})
+    assert fault_of(replace(problem, extras={"residual": "bf16"})) == ""
+
+
+def test_rows_of_a_batch_that_one_b_serves_become_rows_of_one_product():
+    shared = Problem(3, 40, 50, leads=((7,), ()), extras={"bias": "f32", "row_scale": "f32"})
+    assert (shared.call().p.m, shared.call().p.lead) == (21, ())
+    for own in (
+        replace(shared, wide=True),
+        replace(shared, row_sums=True),
+        replace(shared, function="centred", config=SMALL),
+        replace(shared, layouts={"a": Layout(columns=True)}),
+        replace(shared, leads=((7,), (7,))),
+    ):
+        assert (own.call().p.m, own.call().p.lead) == (3, (7,))
+        assert fault_of(own) == ""
+
+
+def test_scales_of_blocks_are_those_of_every_product_of_a_batch():
+    extras = {"row_blocks": "f32", "column_blocks": "f32"}
+    problem = Problem(70, 40, 300, leads=((3,), ()), dtypes=("e4m3", "e4m3"), extras=extras)
+    assert fault_of(problem) == ""
+
+
+def test_a_vector_is_no_matrix_and_out_comes_back_as_it_was_passed():
+    a, b, out = normal(2, 3, 40, 50), normal(60, 50, seed=1), normal(2, 3, 40, 60)
+    assert gemm(a, b, out) is out
+    with pytest.raises(ArgumentError, match="`a` must have rank 2 or more, not 1"):
+        gemm(a[0, 0, 0], b)
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+A, B, ONE = normal(16, 32), normal(48, 32), np.ones(1, np.float32)
+FP8_A, FP8_B = (x.astype(ml_dtypes.float8_e4m3fn) for x in (A, B))
+SCALES = {"row_blocks": np.ones((16, 1), np.float32), "column_blocks": ONE.reshape(1, 1)}
+EXTRA = {
+    "row_scale": r"\(16,\)",
+    "bias": r"\(48,\)",
+    "column_scale": r"\(48,\)",
+    "residual": r"\(16, 48\)",
+    "gate": r"\(48, 32\)",
+}
+
+
+@pytest.mark.parametrize(
+    ("message", "a", "b", "given"),
+    [
+        ("`a` must be an array, not list", [[1.0]], B, {}),
+        ("`a` must be bf16, f16, e4m3 or e5m2, not f32", A.astype(np.float32), B, {}),
+        ("`b` must have the dtype of `a`", A, B.astype(np.float16), {}),
+        ("`b` must have the dtype of `a`", A, FP8_B, {}),
+        ("`a` has 32 columns and `b.T` 16 rows", A, normal(32, 16), {}),
+        ("`a` has 32 columns and `b` 48 rows", A, B, {"transpose_b": False}),
+        ("the batches of `a` and `b` do not fit", normal(2, 16, 32), normal(3, 48, 32), {}),
+        (r"`out` must have the shape \(16, 48\)", A, B, {"out": normal(16, 40)}),
+        (
+            r"`out` must have the shape \(2, 16, 48\)",
+            normal(2, 16, 32),
+            B,
+            {"out": normal(32, 48)},
+        ),
+        (
+            "`out` is bf16, and `out_dtype` says f32",
+            A,
+            B,
+            {"out": normal(16, 48), "out_dtype": pk.f32},
+        ),
+        ("e4m3 or e5m2, not float64", A, B, {"out": np.zeros((16, 48))}),
+        ("`out` must be an array, not list", A, B, {"out": [[1.0]]}),
+        ("can be bf16, f16, f32, e4m3 or e5m2, not int32", A, B, {"out_dtype": pk.int32}),
+        ("`out_dtype` must be a dtype such as pk.f32", A, B, {"out_dtype": "f32"}),
+        ("bf16 is summed in f32, f16 also in f16, not in f16", A, B, {"accumulate": pk.f16}),
+        ("`accumulate` must be a dtype such as pk.f32", A, B, {"accumulate": np.float32}),
+        ("`activation` must be one of '', 'relu', 'gelu'", A, B, {"activation": "tanh"}),
+        ("`beta` scales what `out` holds", A, B, {"beta": 1.0}),
+        ("`beta` must be a number, not ndarray", A, B, {"out": normal(16, 48), "beta": ONE}),
+        (
+            r"`alpha` must have the shape \(\) or \(1,\)",
+            A,
+            B,
+            {"alpha": np.ones(2, np.float32)},
+        ),
+        ("`bias` must be an array, not list", A, B, {"bias": [1.0]}),
+        ("`row_blocks` without `column_blocks`", FP8_A, FP8_B, {"row_blocks": ONE}),
+        ("`column_blocks` without `row_blocks`", FP8_A, FP8_B, {"column_blocks": ONE}),
+        ("`row_blocks` scale blocks of fp8, and `a` is bf16", A, B, SCALES),
+        ("there must be `gate_blocks`", FP8_A, FP8_B, {"gate": FP8_B, **SCALES}),
+        ("`gate_bias` without `gate`", A, B, {"gate_bias": normal(48)}),
+        ("`gate_alpha` without `gate`", A, B, {"gate_alpha": 2.0}),
+        ("`gate` must have the dtype of `b`", A, B, {"gate": B.astype(np.float16)}),
+        ("has no `row_sums`", A, B, {"row_sums": True, "config": SWAP}),
+        ("has no `row_sums` and `column_sums`", A, B, {"column_sums": True, "config": SWAP}),
+        (
+            "tiles of 48 columns cannot be stored in parts of 32",
+            A,
+            B,
+            {"config": replace(SMALL, cols=48)},
+        ),
+        ("takes no `epilogue`", A, B, {"epilogue": centred, "config": SWAP}),
+    ],
+    ids=lambda x: x.replace("`", "") if isinstance(x, str) else "",
+)
+def test_what_does_not_fit_is_refused(message, a, b, given):
+    with pytest.raises(ArgumentError, match=message):
+        gemm(a, b, **given)
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_an_operand_of_another_shape_is_refused(name):
+    with pytest.raises(ArgumentError, match=f"`{name}` must have the shape {EXTRA[name]}"):
+        gemm(A, B, **{name: normal(17, 5)})
+
+
+def test_an_output_whose_batch_cannot_be_one_axis_is_refused():
+    a, b = normal(2, 3, 4, 16, 32), normal(48, 32)
+    out = normal(3, 2, 4, 16, 48).swapaxes(0, 1)
+    with pytest.raises(ArgumentError, match="a batch of one or two axes, or lie in one piece"):
+        gemm(a, np.stack([np.stack([np.stack([b] * 4)] * 3)] * 2), out)
+
+
+def test_an_output_that_shares_memory_with_an_input_is_refused():
+    whole = normal(64, 64)
+    with pytest.raises(ArgumentError, match="shares memory"):
+        gemm(whole[:32], whole[32:], whole[:32, :32])
+
+
+def test_an_output_that_cannot_be_written_is_refused():
+    out = normal(16, 48)
+    out.flags.writeable = False
+    for view in (out, normal(1, 48)[[0] * 16].T.copy().T):
+        view.flags.writeable = False
+        with pytest.raises(ArgumentError, match="read-only"):
+            gemm(A, B, view)

@@ -1,0 +1,370 @@
+"""Products are tuned once, what is wrong is never chosen, and what was found serves calls that do not tune, too.
+
+Tensors say they were on a GPU, whose driver is a stand-in with a clock; checks run in the emulator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections import Counter
+
+import pytest
+
+import pykittens as pk
+from pykittens.errors import BackendError, KernelError
+from pykittens.kernels import gemm_tune
+from pykittens.kernels.core import limits_of
+from pykittens.kernels.gemm import CALLS, gemm
+from pykittens.kernels.gemm_check import Trial
+from pykittens.kernels.gemm_config import Config, Shape, candidates
+from pykittens.kernels.gemm_launch import Call
+from pykittens.kernels.gemm_tune import MOST, contenders, found_before, function_name, key_of
+from pykittens.runtime import nvrtc, tuned
+from tests.kernels.test_gemm_check import bf16, biased, call, counted_in_tiles, e4m3
+from tests.runtime.c_programs import Log, fake_driver, fake_library
+
+torch = pytest.importorskip("torch")
+
+needs_fake = pytest.mark.skipif(
+    shutil.which("gcc") is None or nvrtc.available() is not None, reason="needs gcc and NVRTC"
+)
+M, N, K = 130, 144, 200
+TILE = {"stages": 3, "consumers": 1, "out_cols": 48}
+FIRST, SECOND = Config(64, 48, **TILE), Config(64, 96, **TILE)
+SHARES = Config(64, 144, shares=True, **TILE)
+CONFIGS = (FIRST, SECOND, SHARES)
+
+
+class Gpu:
+    """A GPU on which configurations take the milliseconds of a table.
+
+    used: the configurations of calls, in their order. measured: how often each was launched to be measured.
+    """
+
+    def __init__(self, monkeypatch, fake):
+        self.times = {FIRST: 3.0, SECOND: 2.0, SHARES: 1.0}
+        self.is_on = True
+        self.used, self.measured, self.compiled = [], Counter(), Counter()
+        self._pass = ctypes.CDLL(str(fake)).fake_pass
+        self._pass.argtypes, self._pass.restype = (ctypes.c_double,), None
+        self._watch(monkeypatch)
+        device, get_device = torch.Tensor.device, torch.Tensor.get_device
+        cuda = torch.device("cuda", 0)
+        on = property(lambda x: cuda if self.is_on else device.__get__(x))
+        monkeypatch.setattr(torch.Tensor, "device", on)
+        monkeypatch.setattr(
+            torch.Tensor, "get_device", lambda x: 0 if self.is_on else get_device(x)
+        )
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 7, raising=False)
+
+    def _watch(self, monkeypatch):
+        launch_of, compile_for = gemm_tune.launch_of, gemm_tune.compile_for
+        again, fault = Call.again, Trial.fault
+
+        def timed(made, config):
+            launch = launch_of(made, config)
+
+            def run():
+                launch()
+                self.measured[config] += 1
+                self._pass(self.times[config])
+
+            return run
+
+        def compiled(made, config, arch):
+            self.compiled[config, arch] += 1
+            compile_for(made, config, arch)
+
+        def watched(made, config):
+            self.used.append(config)
+            return again(made, config)
+
+        def emulated(trial, config):
+            self.is_on = False
+            try:
+                return fault(trial, config)
+            finally:
+                self.is_on = True
+
+        monkeypatch.setattr(gemm_tune, "launch_of", timed)
+        monkeypatch.setattr(gemm_tune, "compile_for", compiled)
+        monkeypatch.setattr(Call, "again", watched)
+        monkeypatch.setattr(Trial, "fault", emulated)
+
+    @staticmethod
+    def forget():
+        """As a new process, which has what is on disk."""
+        tuned._found.clear()
+        CALLS.forget()
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory):
+    return fake_library(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """What tuning found is kept here; compiled kernels stay where they are."""
+    monkeypatch.setattr(tuned, "folder", lambda: tmp_path / "tuning")
+    monkeypatch.setattr(tuned, "_found", {})
+    monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
+    CALLS.forget()
+    yield tmp_path / "tuning"
+    CALLS.forget()
+
+
+@pytest.fixture
+def gpu(fake, memory, monkeypatch):
+    monkeypatch.setattr(gemm_tune, "candidates", lambda shape, limits: CONFIGS)
+    contenders.cache_clear()
+    with fake_driver(monkeypatch, fake):
+        yield Gpu(monkeypatch, fake)
+    contenders.cache_clear()
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    return Log(tmp_path / "log")
+
+
+# -- measuring -------------------------------------------------------------------------------------
+
+
+@needs_fake
+def test_the_fastest_is_used_from_then_on_with_and_without_tune(gpu):
+    a, b = bf16(M, K), bf16(N, K)
+    gemm(a, b)
+    assert gpu.used[0] not in CONFIGS  # picked, not measured
+    gemm(a, b, tune=True)
+    gemm(a, b)
+    gpu.forget()
+    gpu.measured.clear()
+    gemm(bf16(M, K), bf16(N, K))
+    gemm(a, b, tune=True)
+    assert gpu.used[1:] == [SHARES] * 4
+    assert not gpu.measured
+    gemm(bf16(M, K), bf16(N + 16, K))  # another problem
+    assert gpu.used[-1] not in CONFIGS
+
+
+@needs_fake
+def test_a_configuration_that_is_passed_is_taken_whatever_was_found(gpu):
+    a, b = bf16(M, K), bf16(N, K)
+    gemm(a, b, tune=True)
+    gemm(a, b, config=FIRST)
+    gemm(a, b, config=FIRST, tune=True)
+    assert gpu.used == [SHARES, FIRST, FIRST]
+
+
+@needs_fake
+def test_every_candidate_is_compiled_and_measured_as_a_kernel_alone(gpu, log):
+    gemm(bf16(M, K), bf16(N, K), tune=True)
+    assert gpu.compiled == Counter({(config, "sm_90a"): 1 for config in CONFIGS})
+    # The last is the call itself; a launch of the check would be one of the emulator.
+    assert len(log.take("launch")) == sum(gpu.measured.values()) + 1
+
+
+@needs_fake
+def test_sums_are_measured_with_the_product(gpu, log):
+    gemm(bf16(M, K), bf16(N, K), row_sums=True, column_sums=True, tune=True)
+    assert len(log.take("launch")) == 3 * (sum(gpu.measured.values()) + 1)
+
+
+@needs_fake
+@pytest.mark.parametrize("wrong", [0.0, float("nan")])
+def test_a_candidate_with_a_wrong_result_is_never_returned(gpu, monkeypatch, wrong):
+    result = Call.result
+
+    def damaged(self, config, made=None):
+        whole = result(self, config, made)
+        if config == SHARES:
+            whole[64:, 96:] = wrong
+        return whole
+
+    monkeypatch.setattr(Call, "result", damaged)
+    with pytest.warns(RuntimeWarning, match="computes something wrong and is not used"):
+        gemm(bf16(M, K), bf16(N, K), tune=True)
+    (record,) = tuned.records()
+    assert gpu.used == [SECOND]
+    assert record.best == repr(SECOND)
+    checked = {o.candidate: o.checked for o in record.outcomes}
+    assert checked == {repr(SHARES): False, repr(SECOND): True, repr(FIRST): True}
+    gpu.measured.clear()
+    gemm(bf16(M, 2 * K), bf16(N, 2 * K), tune=True)
+    assert SHARES not in gpu.measured
+    assert gpu.used == [SECOND, SECOND]
+
+
+@needs_fake
+def test_where_all_are_wrong_the_call_ends_with_what_is_wrong(gpu, monkeypatch):
+    result = Call.result
+    monkeypatch.setattr(Call, "result", lambda self, *rest: result(self, *rest).zero_())
+    with (
+        pytest.warns(RuntimeWarning, match="computes something wrong"),
+        pytest.raises(KernelError, match="of 3 configurations none can be used"),
+    ):
+        gemm(bf16(M, K), bf16(N, K), tune=True)
+    assert gpu.used == []
+
+
+@needs_fake
+def test_a_function_of_the_users_that_depends_on_tiles_leaves_one_and_blames_none(gpu):
+    gemm(bf16(M, K), bf16(N, K), epilogue=counted_in_tiles, tune=True)
+    gpu.times[SHARES] = 9.0
+    gemm(bf16(M, K), bf16(N, K), tune=True)
+    assert gpu.used == [SHARES, SECOND]
+
+
+@needs_fake
+def test_the_callers_arrays_stay_what_they_are_while_others_are_measured(gpu):
+    given = bf16(M, K), bf16(N, K), bf16(M, N), torch.randn(N)
+    before = [x.clone() for x in given]
+    *arrays, bias = given
+    gemm(*arrays, beta=0.5, epilogue=biased, operands=(bias,), tune=True)
+    assert gpu.used == [SHARES]
+    gpu.is_on = False
+    assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True))
+
+
+@needs_fake
+def test_nothing_is_measured_while_a_graph_is_captured(gpu, monkeypatch):
+    a, b = bf16(M, K), bf16(N, K)
+    monkeypatch.setenv("FAKE_CUDA_CAPTURING", "1")
+    with pytest.raises(BackendError, match="gemm would be tuned while a CUDA graph is captured"):
+        gemm(a, b, tune=True)
+    assert not gpu.measured
+    monkeypatch.setenv("FAKE_CUDA_CAPTURING", "0")
+    gemm(a, b, tune=True)
+    monkeypatch.setenv("FAKE_CUDA_CAPTURING", "1")
+    gpu.forget()
+    assert found_before(call(a, b)) == SHARES
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+@needs_fake
+def test_where_nothing_was_ever_tuned_one_look_is_all(gpu, monkeypatch):
+    monkeypatch.setattr(gemm_tune, "key_of", lambda made: pytest.fail("looked further"))
+    gemm(bf16(M, K), bf16(N, K))
+    assert len(gpu.used) == 1
+
+
+def test_arrays_of_the_cpu_take_the_first_and_nothing_is_looked_up_or_kept(memory, monkeypatch):
+    a, b = bf16(M, K), bf16(N, K)
+    monkeypatch.setattr(tuned, "has_any", lambda kernel: pytest.fail("looked"))
+    monkeypatch.setattr(gemm_tune, "launch_of", lambda *given: pytest.fail("measured"))
+    made = call(a, b)
+    assert gemm_tune.tuned(made) == candidates(made.shape, limits_of(a))[0]
+    assert torch.equal(gemm(a, b, tune=True), gemm(a, b))
+    assert not memory.exists()
+
+
+def test_something_is_kept_for_a_kernel_where_its_folder_is_or_this_process_knows(memory):
+    assert not tuned.has_any("gemm")
+    tuned._found[memory / "other" / "x.json"] = ""
+    (memory / "other").mkdir(parents=True)
+    assert not tuned.has_any("gemm")
+    tuned._found[memory / "gemm" / "x.json"] = ""
+    assert tuned.has_any("gemm")
+    tuned._found.clear()
+    (memory / "gemm").mkdir()
+    assert tuned.has_any("gemm")
+
+
+# -- what a choice depends on ----------------------------------------------------------------------
+
+
+def test_the_key_is_the_same_for_other_numbers_and_memory():
+    key = key_of(call(bf16(M, K), bf16(N, K), alpha=2.0))
+    assert key == key_of(call(bf16(M, K), bf16(N, K), alpha=3.0))
+    assert key == key_of(call(bf16(M, K), bf16(N, K), bf16(M, N), alpha=3.0))
+    assert key == key_of(call(bf16(M, K + 8)[:, 8:], bf16(N, K), bf16(N, M).T, alpha=3.0))
+    other = key_of(call(bf16(M, K), bf16(K, N).T, alpha=3.0))
+    assert key == other | {"transposed": [False, True], "b_by_rows": True}
+
+
+DIFFERENT = {
+    "plain": lambda: call(bf16(M, K), bf16(N, K)),
+    "m": lambda: call(bf16(M + 1, K), bf16(N, K)),
+    "n": lambda: call(bf16(M, K), bf16(N + 8, K)),
+    "k": lambda: call(bf16(M, K + 8), bf16(N, K + 8)),
+    "batch": lambda: call(bf16(2, M, K), bf16(2, N, K)),
+    "batch of one b": lambda: call(bf16(2, M, K), bf16(N, K), row_sums=True),
+    "sums of a batch": lambda: call(bf16(2, M, K), bf16(2, N, K), row_sums=True),
+    "two axes of batches": lambda: call(bf16(1, 2, M, K), bf16(1, 2, N, K)),
+    "f16": lambda: call(bf16(M, K).half(), bf16(N, K).half()),
+    "sums in f16": lambda: call(bf16(M, K).half(), bf16(N, K).half(), accumulate=pk.f16),
+    "fp8": lambda: call(e4m3(M, K), e4m3(N, K)),
+    "two kinds of fp8": lambda: call(e4m3(M, K), e4m3(N, K).to(torch.float8_e5m2)),
+    "out_dtype": lambda: call(bf16(M, K), bf16(N, K), out_dtype=pk.f32),
+    "b": lambda: call(bf16(M, K), bf16(K, N), transpose_b=False),
+    "a": lambda: call(bf16(K, M).T, bf16(N, K)),
+    "both": lambda: call(bf16(K, M).T, bf16(K, N), transpose_b=False),
+    "a that is not aligned": lambda: call(bf16(M, K + 1)[:, 1:], bf16(N, K)),
+    "b that is not aligned": lambda: call(bf16(M, K), bf16(N, K + 1)[:, 1:]),
+    "out that is not aligned": lambda: call(bf16(M, K), bf16(N, K), bf16(M, N + 1)[:, 1:]),
+    "alpha": lambda: call(bf16(M, K), bf16(N, K), alpha=2.0),
+    "alpha of an array": lambda: call(bf16(M, K), bf16(N, K), alpha=torch.tensor(2.0)),
+    "beta": lambda: call(bf16(M, K), bf16(N, K), bf16(M, N), beta=0.5),
+    "bias": lambda: call(bf16(M, K), bf16(N, K), bias=torch.randn(N)),
+    "bias in bf16": lambda: call(bf16(M, K), bf16(N, K), bias=bf16(N)),
+    "activation": lambda: call(bf16(M, K), bf16(N, K), activation="gelu"),
+    "residual": lambda: call(bf16(M, K), bf16(N, K), residual=bf16(M, N)),
+    "gate": lambda: call(bf16(M, K), bf16(N, K), gate=bf16(N, K)),
+    "row_scale": lambda: call(e4m3(M, K), e4m3(N, K), row_scale=torch.rand(M)),
+    "column_scale": lambda: call(e4m3(M, K), e4m3(N, K), column_scale=torch.rand(N)),
+    "blocks": lambda: call(
+        e4m3(M, K), e4m3(N, K), row_blocks=torch.rand(M, 2), column_blocks=torch.rand(2, 2)
+    ),
+    "row_sums": lambda: call(bf16(M, K), bf16(N, K), row_sums=True),
+    "column_sums": lambda: call(bf16(M, K), bf16(N, K), column_sums=True),
+    "epilogue": lambda: call(bf16(M, K), bf16(N, K), epilogue=counted_in_tiles),
+    "operands": lambda: call(bf16(M, K), bf16(N, K), epilogue=biased, operands=(torch.randn(N),)),
+}
+
+
+def test_the_key_is_another_for_all_that_matters():
+    keys = {name: key_of(make()) for name, make in DIFFERENT.items()}
+    for name, key in keys.items():
+        assert [other for other, found in keys.items() if found == key] == [name]
+        assert tuned._plain("gemm", key) == tuned._plain("gemm", key_of(DIFFERENT[name]()))
+
+
+def test_functions_of_one_name_are_told_apart_by_their_code():
+    def scaled(factor):
+        def then(x, at):
+            return x * factor
+
+        return pk.function(then)
+
+    def shifted(number):
+        def then(x, at):
+            return x + number
+
+        then.__qualname__ = scaled(1.0).__qualname__
+        return pk.function(then)
+
+    names = [function_name(f) for f in (scaled(2.0), scaled(2.0), scaled(3.0), shifted(2.0))]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    assert function_name(None) == ""
+
+
+# -- candidates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shape", [Shape(4096, 4096, 4096), Shape(1, 8192, 8192), Shape(64, 4096, 16384, gated=True)]
+)
+def test_few_are_measured_the_best_of_each_kind_among_them(shape):
+    limits = limits_of(None)
+    every, chosen = candidates(shape, limits), contenders(shape, limits)
+    assert len(chosen) == len(set(chosen)) <= MOST
+    assert chosen[0] == every[0]
+    assert list(chosen) == [c for c in every if c in chosen]
+    assert {(c.swap, c.shares) for c in chosen} == {(c.swap, c.shares) for c in every}
+    assert set(every[: MOST // 2]) <= set(chosen)

@@ -1,0 +1,105 @@
+"""What is picked for products of every size compiles without a spill, local memory or a serialised product."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pykittens.kernels.core import Limits
+from pykittens.kernels.gemm import gemm_tiles
+from pykittens.kernels.gemm_config import pick
+from pykittens.runtime import nvrtc
+from pykittens.targets.target import TARGETS
+from tests.gemm_problems import Layout, Problem, arguments_of, set_up
+from tests.targets.units import PER_UNIT, faults
+
+pytestmark = [
+    pytest.mark.units,
+    pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available())),
+]
+
+HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
+ROWS = [2**i for i in range(15)]
+ROWS += [3, 5, 7, 17, 24, 33, 48, 65, 80, 100, 129, 200, 300, 333, 777, 1111, 3000, 5000, 12345]
+COLUMNS = (1, 100, 128, 512, 1000, 2048, 4096, 11008, 16384)
+DEPTHS = (16, 128, 1000, 4096, 16384)
+
+PLAIN = Problem(256, 256, 256, multiprocessors=4)
+FP8 = replace(PLAIN, dtypes=("e4m3", "e4m3"))
+BLOCKS = {"row_blocks": "f32", "column_blocks": "f32"}
+SCALES = {"row_scale": "f32", "column_scale": "f32"}
+EVERY = SCALES | {"bias": "bf16", "residual": "bf16"}
+GATE = {"gate": "bf16"}
+ODD = Layout(lines="odd")
+VARIANTS = {
+    "bf16": PLAIN,
+    "f16": replace(PLAIN, dtypes=("f16", "f16")),
+    "f16-sums": replace(PLAIN, dtypes=("f16", "f16"), accumulate="f16"),
+    "f32-out": replace(PLAIN, out_dtype="f32"),
+    "AB": replace(PLAIN, transpose_b=False),
+    "AtB": replace(PLAIN, transpose_b=False, layouts={"a": Layout(columns=True)}),
+    "unaligned": replace(PLAIN, out=True, layouts=dict.fromkeys(("a", "b", "out"), ODD)),
+    "batch": replace(PLAIN, m=64, leads=((2, 2), (2, 2))),
+    "fp8": FP8,
+    "fp8-mixed": replace(FP8, dtypes=("e4m3", "e5m2")),
+    "fp8-AB": replace(FP8, transpose_b=False),
+    "fp8-scales": replace(FP8, extras=SCALES),
+    "fp8-out": replace(FP8, extras=SCALES, out_dtype="e4m3"),
+    "blocks": replace(FP8, extras=BLOCKS),
+    "bias": replace(PLAIN, extras={"bias": "bf16"}),
+    "bias-relu": replace(PLAIN, extras={"bias": "bf16"}, activation="relu"),
+    "bias-gelu": replace(PLAIN, extras={"bias": "bf16"}, activation="gelu"),
+    "silu": replace(PLAIN, activation="silu"),
+    "residual": replace(PLAIN, extras={"residual": "bf16"}),
+    "beta": replace(PLAIN, out=True, numbers={"beta": 1.0}),
+    "beta-f32": replace(PLAIN, out=True, numbers={"beta": 1.0}, out_dtype="f32"),
+    "alpha-array": replace(PLAIN, numbers={"alpha": 2.0}, arrays=("alpha",)),
+    "every": replace(
+        PLAIN, out=True, numbers={"alpha": 2.0, "beta": 1.0}, extras=EVERY, activation="gelu"
+    ),
+    "row-sums": replace(PLAIN, row_sums=True),
+    "column-sums": replace(PLAIN, column_sums=True),
+    "function": replace(
+        PLAIN, function="shifted", extras=dict.fromkeys(("row", "column", "tile"), "bf16")
+    ),
+    "gate": replace(PLAIN, extras=GATE, activation="silu"),
+    "gate-AB": replace(PLAIN, extras=GATE, activation="silu", transpose_b=False),
+    "gate-every": replace(PLAIN, extras=GATE | EVERY, activation="silu"),
+    "gate-fp8": replace(
+        FP8,
+        extras=SCALES | {"gate": "e4m3", "gate_column_scale": "f32"},
+        activation="silu",
+    ),
+    "gate-blocks": replace(
+        FP8, extras=BLOCKS | {"gate": "e4m3", "gate_blocks": "f32"}, activation="silu"
+    ),
+}
+
+
+def picked(problem):
+    """Every configuration that is picked for a size of the grid."""
+    shape = problem.call().shape
+    sizes = ((m, n, k) for m in ROWS for n in COLUMNS for k in DEPTHS)
+    return list(dict.fromkeys(pick(replace(shape, m=m, n=n, k=k), HOPPER) for m, n, k in sizes))
+
+
+def source(problem, config):
+    with set_up(problem):
+        arguments, constants = arguments_of(problem.call(), config)
+    emitted = gemm_tiles.emitted(*arguments, **constants)
+    assert emitted.shared_bytes <= HOPPER.shared_bytes, config
+    return emitted
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_is_picked_compiles_clean(name):
+    configs = picked(VARIANTS[name])
+    sources = [source(VARIANTS[name], config) for config in configs]
+    found = []
+    for start in range(0, len(sources), PER_UNIT):
+        part = slice(start, start + PER_UNIT)
+        if faults(sources[part], "sm_90a"):  # of which of them they are: the names are all the same
+            alone = zip(configs[part], (faults([x], "sm_90a") for x in sources[part]), strict=True)
+            found += [f"{config}: {' '.join(told)}" for config, told in alone if told]
+    assert not found, "\n".join(found)

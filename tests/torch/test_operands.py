@@ -1,0 +1,266 @@
+"""What the operators refuse, and the sentences that say why."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+from pykittens.errors import ArgumentError  # noqa: E402
+from pykittens.torch import gated_mlp, grouped_mm, linear, matmul, scaled_mm  # noqa: E402
+from tests.torch.operators import F16, normal  # noqa: E402
+
+E4M3, F32 = torch.float8_e4m3fn, torch.float32
+
+
+def zeros(*shape, dtype=torch.bfloat16, device="cpu"):
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def ends(*numbers, dtype=torch.int32):
+    return torch.tensor(numbers, dtype=dtype)
+
+
+# A call, and what is said of it.
+REFUSED = {
+    "matmul columns": (
+        lambda: matmul(zeros(3, 4), zeros(5, 6)),
+        "matmul: `a` has 4 columns and `b` 5 rows",
+    ),
+    "matmul vector": (
+        lambda: matmul(zeros(4), zeros(5)),
+        "matmul: `a` has 4 columns and `b` 5 rows",
+    ),
+    "matmul dtype": (
+        lambda: matmul(zeros(3, 4, dtype=F32), zeros(4, 5)),
+        "matmul: `a` must be bf16 or f16, not f32",
+    ),
+    "matmul fp8": (
+        lambda: matmul(zeros(3, 4, dtype=E4M3), zeros(4, 5, dtype=E4M3)),
+        "matmul: `a` must be bf16 or f16, not e4m3",
+    ),
+    "matmul integers": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5, dtype=torch.int64)),
+        "matmul: `b` must be bf16 or f16, not int64",
+    ),
+    "matmul two dtypes": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5, dtype=F16)),
+        "matmul: `b` must have the dtype of `a`",
+    ),
+    "matmul number": (
+        lambda: matmul(zeros(), zeros(4)),
+        "matmul: `a` must have rank 1 or more, not 0",
+    ),
+    "matmul no tensor": (
+        lambda: matmul(zeros(3, 4), [1.0]),
+        "matmul: `b` must be a tensor, not list",
+    ),
+    "matmul nothing": (
+        lambda: matmul(None, zeros(3, 4)),
+        "matmul: `a` must be a tensor, not NoneType",
+    ),
+    "matmul sparse": (
+        lambda: matmul(zeros(3, 4).to_sparse(), zeros(4, 5)),
+        "matmul: `a` must be dense, not sparse_coo",
+    ),
+    "matmul devices": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5, device="meta")),
+        "matmul: `a` is on cpu and `b` on meta",
+    ),
+    "matmul batches": (
+        lambda: matmul(zeros(2, 3, 4), zeros(3, 4, 5)),
+        "matmul: the batches of `a` and `b` do not fit each other",
+    ),
+    "matmul out": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5), out=zeros(3, 4)),
+        "matmul: `out` must have the shape (3, 5)",
+    ),
+    "linear columns": (
+        lambda: linear(zeros(3, 4), zeros(4, 5)),
+        "linear: `x` has 4 columns and `weight` 5",
+    ),
+    "linear rank": (
+        lambda: linear(zeros(3, 4), zeros(3, 5, 4)),
+        "linear: `weight` must have rank 2, not 3",
+    ),
+    "linear number": (
+        lambda: linear(zeros(), zeros(5, 4)),
+        "linear: `x` must have rank 1 or more, not 0",
+    ),
+    "linear nothing": (
+        lambda: linear(zeros(3, 4), None),
+        "linear: `weight` must be a tensor, not NoneType",
+    ),
+    "linear bias": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), zeros(4)),
+        "linear: `bias` must have the shape (5,)",
+    ),
+    "linear wide bias": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), zeros(3, 5)),
+        "linear: `bias` must have the shape (5,)",
+    ),
+    "linear bias dtype": (
+        lambda: linear(zeros(3, 4), zeros(5, 4).requires_grad_(), zeros(5, dtype=torch.int32)),
+        "linear: `bias` must be bf16 or f16 or f32, not int32",
+    ),
+    "linear residual": (
+        lambda: linear(zeros(2, 3, 4), zeros(5, 4), residual=zeros(3, 5)),
+        "linear: `residual` must have the shape (2, 3, 5)",
+    ),
+    "linear activation": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), activation="swish"),
+        'linear: `activation` must be one of "", "relu", "gelu", "silu", not \'swish\'',
+    ),
+    "gated_mlp w3": (
+        lambda: gated_mlp(zeros(3, 4), zeros(5, 4), zeros(6, 4), zeros(4, 5)),
+        "gated_mlp: `w3` must have the shape of `w1`",
+    ),
+    "gated_mlp w2": (
+        lambda: gated_mlp(zeros(3, 4), zeros(5, 4), zeros(5, 4), zeros(4, 6)),
+        "gated_mlp: `w2` has 6 columns and `w1` 5 rows",
+    ),
+    "gated_mlp columns": (
+        lambda: gated_mlp(zeros(3, 4), zeros(5, 6), zeros(5, 6), zeros(4, 5)),
+        "gated_mlp: `x` has 4 columns and `w1` 6",
+    ),
+    "gated_mlp dtype": (
+        lambda: gated_mlp(zeros(3, 4), zeros(5, 4), zeros(5, 4), zeros(4, 5, dtype=F32)),
+        "gated_mlp: `w2` must be bf16 or f16, not f32",
+    ),
+    "gated_mlp rank": (
+        lambda: gated_mlp(zeros(3, 4), zeros(4), zeros(4), zeros(4, 5)),
+        "gated_mlp: `w1` must have rank 2, not 1",
+    ),
+    "grouped_mm columns": (
+        lambda: grouped_mm(zeros(3, 4), zeros(2, 5, 4), ends(1, 3)),
+        "grouped_mm: `a` has 4 columns and `b` 5 rows",
+    ),
+    "grouped_mm offs": (
+        lambda: grouped_mm(zeros(3, 4), zeros(2, 4, 5), ends(1, 2, 3)),
+        "grouped_mm: `offs` must have an element for each of the 2 groups",
+    ),
+    "grouped_mm offs dtype": (
+        lambda: grouped_mm(zeros(3, 4), zeros(2, 4, 5), ends(1, 3, dtype=torch.int64)),
+        "grouped_mm: `offs` must be int32, not int64",
+    ),
+    "grouped_mm no offs": (
+        lambda: grouped_mm(zeros(3, 4), zeros(4, 5)),
+        "grouped_mm: `offs` must be a tensor, not NoneType",
+    ),
+    "grouped_mm offs of batches": (
+        lambda: grouped_mm(zeros(2, 3, 4), zeros(2, 4, 5), ends(1, 3)),
+        "grouped_mm: `offs` has no meaning where `a` and `b` have rank 3",
+    ),
+    "grouped_mm batches": (
+        lambda: grouped_mm(zeros(2, 3, 4), zeros(3, 4, 5)),
+        "grouped_mm: `b` must have the groups of `a`",
+    ),
+    "grouped_mm rank": (
+        lambda: grouped_mm(zeros(3, 4), zeros(4), ends(1, 3)),
+        "grouped_mm: `b` must have rank 2 or 3, not 1",
+    ),
+    "scaled_mm dtype": (
+        lambda: scaled_mm(zeros(3, 4), zeros(4, 5), zeros(dtype=F32), zeros(dtype=F32)),
+        "scaled_mm: `a` must be e4m3 or e5m2, not bf16",
+    ),
+    "scaled_mm rank": (
+        lambda: scaled_mm(
+            zeros(2, 3, 4, dtype=E4M3), zeros(4, 5, dtype=E4M3), zeros(dtype=F32), zeros(dtype=F32)
+        ),
+        "scaled_mm: `a` must have rank 2, not 3",
+    ),
+    "scaled_mm nothing": (
+        lambda: scaled_mm(zeros(3, 4, dtype=E4M3), zeros(4, 5, dtype=E4M3), None, None),
+        "scaled_mm: `scale_a` must be a tensor, not NoneType",
+    ),
+    "scaled_mm scale": (
+        lambda: scaled_mm(zeros(3, 4, dtype=E4M3), zeros(4, 5, dtype=E4M3), zeros(), zeros()),
+        "scaled_mm: `scale_a` must be f32, not bf16",
+    ),
+    "scaled_mm out_dtype": (
+        lambda: scaled_mm(
+            zeros(3, 4, dtype=E4M3),
+            zeros(4, 5, dtype=E4M3),
+            zeros(dtype=F32),
+            zeros(dtype=F32),
+            out_dtype=torch.float64,
+        ),
+        "scaled_mm: `out_dtype` must be one of bf16, f16, f32, not float64",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused_in_a_sentence(name):
+    call, text = REFUSED[name]
+    with pytest.raises(ArgumentError) as fault:
+        call()
+    assert fault.value.message == text
+    assert fault.value.loc is not None
+    assert fault.value.loc.file == __file__
+
+
+def test_a_refusal_shows_the_operands_the_line_and_a_way_out():
+    with pytest.raises(ArgumentError) as fault:
+        linear(normal(3, 4), normal(5, 4), torch.zeros(5, dtype=torch.float64))
+    assert str(fault.value).splitlines() == [
+        "linear: `bias` must be bf16 or f16 or f32, not float64",
+        "    x      : bf16 (3, 4) on cpu",
+        "    weight : bf16 (5, 4) on cpu",
+        "    bias   : float64 (5) on cpu",
+        str(fault.value).splitlines()[4],
+        "    linear(normal(3, 4), normal(5, 4), torch.zeros(5, dtype=torch.float64))",
+        "    " + "^" * 71,
+        "help: convert it with .to(torch.bfloat16), or let PyTorch do it with fallback=True",
+    ]
+
+
+def test_the_way_out_names_a_dtype_that_is_taken():
+    with pytest.raises(ArgumentError) as fault:
+        matmul(zeros(3, 4, dtype=F16), zeros(4, 5))
+    assert fault.value.help.startswith("convert it with .to(torch.float16)")
+    with pytest.raises(ArgumentError) as fault:
+        scaled_mm(zeros(3, 4), zeros(4, 5), zeros(dtype=F32), zeros(dtype=F32))
+    assert fault.value.help.startswith("convert it with .to(torch.float8_e4m3fn)")
+
+
+def test_a_fake_call_is_refused_as_a_real_one_is():
+    with FakeTensorMode(), pytest.raises(ArgumentError, match="`a` has 4 columns and `b` 5 rows"):
+        matmul(torch.zeros(3, 4, dtype=F16), torch.zeros(5, 6, dtype=F16))
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "text"),
+    [
+        (matmul, [(3, 4), (5, 6)], "matmul: `a` has 4 columns and `b` 5 rows"),
+        (linear, [(3, 4), (6, 5)], "linear: `x` has 4 columns and `weight` 5"),
+        (
+            gated_mlp,
+            [(3, 4), (5, 4), (6, 4), (4, 5)],
+            "gated_mlp: `w3` must have the shape of `w1`",
+        ),
+        (grouped_mm, [(2, 3, 4), (2, 5, 4)], "matmul: `a` has 4 columns and `b` 5 rows"),
+    ],
+)
+def test_a_compiled_call_is_refused_when_it_is_traced(function, shapes, text):
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    with pytest.raises(RuntimeError) as fault:
+        compiled(*(zeros(*shape) for shape in shapes))
+    assert text in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "text"),
+    [
+        ("matmul", [(4,), (4, 5)], "matmul: the operator takes matrices"),
+        ("linear", [(4,), (5, 4)], "linear: the operator takes matrices"),
+        ("gated_mlp", [(4,), (5, 4), (5, 4), (4, 5)], "gated_mlp: the operator takes matrices"),
+    ],
+)
+def test_an_operator_takes_matrices(operator, shapes, text):
+    for device in ("cpu", "meta"):
+        with pytest.raises(ArgumentError, match=text):
+            getattr(torch.ops.pykittens, operator)(*(zeros(*s, device=device) for s in shapes))
