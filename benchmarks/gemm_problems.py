@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,8 @@ from torch import Tensor
 import pykittens as pk
 from pykittens.kernels.gemm import gemm, gemm_tiles
 from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_launch import GIVEN, NOTHING, Call, Options
+from pykittens.kernels.gemm_launch import Call
+from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options
 from pykittens.kernels.gemm_reference import reference
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
@@ -216,7 +218,9 @@ def call_of(problem: Problem, data: Data) -> Call:
 def calls(problem: Problem, sets: Sequence[Data], config: Config | None) -> Callable[[int], Tensor]:
     """The product by pykittens, as benchmarks/protocol.py calls a contender: the number picks the buffers."""
     p = problem
-    words = {"transpose_b": p.transpose_b, "activation": p.activation, "config": config}
+    words: dict[str, Any] = {"transpose_b": p.transpose_b}
+    words |= {"activation": p.activation} if p.activation else {}
+    words |= {"config": config} if config is not None else {}
     given = [((d.a, d.b, d.out), {**d.extras, **words}) for d in sets]
 
     def call(i: int) -> Tensor:

@@ -95,6 +95,11 @@ def is_user_file(filename: str) -> bool:
     return not path.startswith(_PACKAGE + os.sep) or path.startswith(_WRITTEN_IN_THE_LANGUAGE)
 
 
+def is_of_package(filename: str) -> bool:
+    """Whether a file is part of the package, the library's kernels included."""
+    return os.path.abspath(filename).startswith(_PACKAGE + os.sep)
+
+
 def _shown_path(path: str) -> str:
     if path.startswith("<"):
         return path

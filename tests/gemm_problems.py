@@ -20,8 +20,9 @@ from pykittens.kernels import gemm_launch
 from pykittens.kernels.core import limits_of
 from pykittens.kernels.gemm import gemm, gemm_tiles
 from pykittens.kernels.gemm_config import Config, pick
-from pykittens.kernels.gemm_launch import GIVEN, NOTHING, Call, Options
+from pykittens.kernels.gemm_launch import Call
 from pykittens.kernels.gemm_operands import OPERANDS
+from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options
 from pykittens.types.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import ml_dtypes
 import numpy as np
@@ -19,11 +19,12 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.core import entry, limits_of
 from pykittens.kernels.gemm_config import Config, pick
-from pykittens.kernels.gemm_launch import GIVEN, Again, Call, Options
+from pykittens.kernels.gemm_launch import Again, Call
+from pykittens.kernels.gemm_options import PLAIN, Asked
 from pykittens.kernels.gemm_reference import reference
 from pykittens.kernels.gemm_tiling import Task, Tiling, of_batch
 from pykittens.kernels.gemm_tune import found_before, tuned
-from pykittens.runtime.bound import PreparedCalls
+from pykittens.runtime.bound import PreparedCalls, SameTensors
 from pykittens.types.dtypes import DType
 
 
@@ -141,6 +142,39 @@ def inputs(rng: np.random.Generator, m: int, n: int, k: int, transpose_b: bool) 
 # -- the host --------------------------------------------------------------------------------------
 
 CALLS: PreparedCalls[Again] = PreparedCalls()
+SAME = SameTensors()
+
+
+def forget_calls() -> None:
+    """Work out anew what is kept for calls that are alike."""
+    CALLS.forget()
+    SAME.forget()
+
+
+class Further(TypedDict, total=False):
+    """What a call of gemm may say besides."""
+
+    out_dtype: DType | None
+    accumulate: DType
+    alpha: Any
+    beta: float
+    bias: Any
+    activation: str
+    residual: Any
+    gate: Any
+    gate_alpha: Any
+    gate_bias: Any
+    row_scale: Any
+    column_scale: Any
+    gate_column_scale: Any
+    row_blocks: Any
+    column_blocks: Any
+    gate_blocks: Any
+    row_sums: bool
+    column_sums: bool
+    epilogue: Callable[..., Any] | None
+    operands: tuple[Any, ...]
+    config: Config | None
 
 
 @entry(kernel=gemm_tiles, reference=reference, cases=CASES, inputs=inputs)
@@ -150,28 +184,8 @@ def gemm(
     out: Any = None,
     *,
     transpose_b: bool = True,
-    out_dtype: DType | None = None,
-    accumulate: DType = pk.f32,
-    alpha: Any = 1.0,
-    beta: float = 0.0,
-    bias: Any = None,
-    activation: str = "",
-    residual: Any = None,
-    gate: Any = None,
-    gate_alpha: Any = 1.0,
-    gate_bias: Any = None,
-    row_scale: Any = None,
-    column_scale: Any = None,
-    gate_column_scale: Any = None,
-    row_blocks: Any = None,
-    column_blocks: Any = None,
-    gate_blocks: Any = None,
-    row_sums: bool = False,
-    column_sums: bool = False,
-    epilogue: Callable[..., Any] | None = None,
-    operands: tuple[Any, ...] = (),
-    config: Config | None = None,
     tune: bool = False,
+    **further: Unpack[Further],
 ) -> Any:
     """a @ b.T, or a @ b with transpose_b=False, and what is made of it before it is stored.
 
@@ -189,28 +203,26 @@ def gemm(
     config: how the work is cut; if None, one is picked for the shape and the GPU. tune: measure configurations once,
     and remember the fastest.
     """
-    given = (
-        *(a, b, out, gate, alpha, gate_alpha, row_scale, column_scale, gate_column_scale),
-        *(row_blocks, column_blocks, gate_blocks, bias, gate_bias, beta, residual, *operands),
+    is_plain = out is not None and not further and not tune
+    if is_plain and SAME.launch(a, b, out, transpose_b):
+        return out
+    asked = Asked.of(further) if further else PLAIN
+    again, key, values, stream = CALLS.find(
+        (a, b, out, *asked.tensors), transpose_b, tune, asked.key
     )
-    numbers = [float(x) if isinstance(x, float | int) else 1.0 for x in (alpha, gate_alpha, beta)]
-    options = (transpose_b, out_dtype, accumulate, activation, row_sums, column_sums, epilogue)
-    tensors = [None if isinstance(x, float | int) else x for x in given]
-    steps = numbers[0] != 1, numbers[1] != 1, numbers[2] != 0
-    kinds = tuple(map(type, operands))  # numbers are no part of the key, but what they are is
-    again, key, values, stream = CALLS.find(tensors, *options, *steps, config, tune, kinds)
     if again is None:
-        call = Call(gemm_tiles, given, Options(*options))
-        chosen = config or found_before(call)
+        call = Call(gemm_tiles, (a, b, out, *asked.given), asked.options(transpose_b))
+        chosen = asked.config or found_before(call)
         if chosen is None and tune:
             chosen = tuned(call)
-            CALLS.forget()  # calls without `tune` use it, too
+            forget_calls()  # those without `tune` use it, too
         chosen = chosen or pick(call.shape, limits_of(a))
-        again = call.again(chosen) if key is not None else None
+        again = call.again(chosen, asked.names) if key is not None else None
         if again is None:
             return call.result(chosen)
         CALLS.keep(key, again)
-    for i, x in enumerate(operands, len(GIVEN)):
-        if isinstance(x, float | int):
-            values[i] = x
-    return again(values, numbers, a, out, stream)
+    given = [*values, *asked.numbers]
+    result = again(given, a, out, stream)
+    if is_plain and (fixed := again.fixed(given)) is not None:
+        SAME.keep(a, b, out, transpose_b, fixed)
+    return result

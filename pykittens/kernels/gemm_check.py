@@ -23,8 +23,9 @@ from pykittens.kernels.alike import (
 )
 from pykittens.kernels.core import empty
 from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_launch import GIVEN, Call
+from pykittens.kernels.gemm_launch import Call
 from pykittens.kernels.gemm_operands import FP8, OPERANDS, has_lines
+from pykittens.kernels.gemm_options import GIVEN
 from pykittens.kernels.gemm_reference import reference, wide
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import DTYPES, DType

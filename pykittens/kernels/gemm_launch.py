@@ -13,19 +13,15 @@ from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.flags import flags, stream_of
 from pykittens.kernels.gemm_config import Config, Shape, Shares
 from pykittens.kernels.gemm_operands import OPERANDS, Product, has_lines, product
-from pykittens.kernels.gemm_options import Options as Options
-from pykittens.kernels.gemm_options import dtype_of
+from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options, dtype_of
 from pykittens.kernels.gemm_tiling import Form
-from pykittens.runtime.bound import BoundLaunch
+from pykittens.runtime.bound import BoundLaunch, FixedLaunch
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES
 
-# What a call passes, in this order and before operands of the user's own, and what a launch adds behind them.
-GIVEN = ("a", "b", "out", *OPERANDS)
-NOTHING = {"alpha": 1.0, "gate_alpha": 1.0, "beta": 0.0}  # numbers that change nothing
-NUMBERS = tuple(NOTHING)
+# What a launch adds to what a call passed.
 SHARES = ("blocks", "whole", "share")
-ADDED = (*NUMBERS, *SHARES, "partials", "flags", "row_sums", "column_sums")
+ADDED = (*SHARES, "partials", "flags", "row_sums", "column_sums")
 
 
 @dataclass(frozen=True)
@@ -83,24 +79,25 @@ class Again:
     shape: tuple[int, ...]
     dtype: str
 
-    def __call__(
-        self, values: list[Any], numbers: Sequence[float], a: Any, out: Any, stream: int
-    ) -> Any:
+    def __call__(self, values: list[Any], a: Any, out: Any, stream: int) -> Any:
         """Launch with these addresses and numbers; the result, and the sums that were asked for."""
         if out is None:
             out = empty(a, self.shape, self.dtype)
             values[2] = out.data_ptr()
         if self.room is NONE:
-            every = [*values, *numbers]
-            self.launch([every[i] for i in self.places], stream)
+            self.launch([values[i] for i in self.places], stream)
             return out
         room = self.room.made(a, stream)
-        added = [room[n].data_ptr() if n in room else None for n in ADDED[6:]]
-        every = [*values, *numbers, *self.shares, *added]
-        self.launch([every[i] for i in self.places], stream)
+        values += self.shares
+        values += [room[n].data_ptr() if n in room else None for n in ADDED[len(SHARES) :]]
+        self.launch([values[i] for i in self.places], stream)
         if not self.adding:
             return out
         return out, *(self._add(step, room, stream) for step in self.adding)
+
+    def fixed(self, values: list[Any]) -> FixedLaunch | None:
+        """The launch just made with these addresses and numbers; None where it needs memory of its own."""
+        return self.launch.fixed([values[i] for i in self.places]) if self.room is NONE else None
 
     def _add(
         self, step: tuple[str, BoundLaunch, tuple[int, ...]], room: dict[str, Any], stream: int
@@ -119,15 +116,9 @@ def names_of(p: Product, config: Config, row_sums: bool, column_sums: bool) -> t
     return (*(n for n in OPERANDS if n in p.extras), *own, *sums, *shares)
 
 
-def places_of(
-    names: Sequence[str], extras: dict[str, Any], swap: bool, operands: int
-) -> tuple[int, ...]:
+def places_of(names: Sequence[str], swap: bool, given: Sequence[str]) -> tuple[int, ...]:
     """Where the arguments of the kernel stand among what a call passed and what a launch adds."""
-    given = {name: i for i, name in enumerate(GIVEN)}
-    given |= {f"operand{i}": len(GIVEN) + i for i in range(operands)}
-    added = {name: len(given) + i for i, name in enumerate(ADDED)}
-    numbers = [n for n in NUMBERS if isinstance(extras.get(n), int | float)]
-    place = given | {n: added[n] for n in (*numbers, *ADDED[3:])}
+    place = {name: i for i, name in enumerate(("a", "b", "out", *given, *ADDED))}
     matrices = ("b", "a", "out") if swap else ("a", "b", "out")
     return tuple(place[name] for name in (*matrices, *names))
 
@@ -262,7 +253,7 @@ class Call:
         )
         return [(name, (*lead, count)) for name, wanted, count in asked if wanted]
 
-    def again(self, config: Config) -> Again | None:
+    def again(self, config: Config, given: Sequence[str]) -> Again | None:
         """How a call like this one is launched, unless arrays are copied for it."""
         p, whole = self.p, self.whole()
         if p.copied or not has_lines(self.flat(whole)):
@@ -277,7 +268,7 @@ class Call:
             adding.append((name, add_up.bind(made[name], total), shape))
         return Again(
             launch=self.kernel.bind(*arguments, **self.constants(config)),
-            places=places_of(names, p.extras, config.swap, self.own),
+            places=places_of(names, config.swap, given),
             shares=astuple(self.shares(config) or Shares(0, 0, 0)),
             room=NONE if room == NONE else room,
             adding=tuple(adding),

@@ -2,20 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.epilogue import ACTIVATIONS
-from pykittens.kernels.gemm_operands import NARROW, Product
+from pykittens.kernels.gemm_operands import NARROW, OPERANDS, Product
 from pykittens.runtime.arrays import Array, describe
-from pykittens.types.dtypes import DTYPES, DType
+from pykittens.types.dtypes import DTYPES, DType, f32
 
 # Operands of an epilogue, each with the one that it goes with.
 BESIDE = {"row_blocks": "column_blocks", "column_blocks": "row_blocks"}
 BESIDE |= dict.fromkeys(("gate_alpha", "gate_bias", "gate_column_scale", "gate_blocks"), "gate")
 RESULTS = ("bf16", "f16", "f32", "e4m3", "e5m2")
+
+
+# What a call passes, in this order and before operands of the user's own.
+GIVEN = ("a", "b", "out", *OPERANDS)
+NOTHING = {"alpha": 1.0, "gate_alpha": 1.0, "beta": 0.0}  # numbers that change nothing
+OTHERWISE = {
+    **dict.fromkeys(("out_dtype", "epilogue", "config")),
+    **dict.fromkeys(("row_sums", "column_sums"), False),
+    "accumulate": f32,
+    "activation": "",
+    "operands": (),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call of gemm passed by keyword, sorted.
+
+    tensors, numbers: what the kernel takes besides a, b and out, whose names are in `names`. key: all that the launch
+    depends on but these. words: what is neither.
+    """
+
+    names: tuple[str, ...]
+    tensors: tuple[Any, ...]
+    numbers: tuple[float | int | bool, ...]
+    key: tuple[Any, ...]
+    words: dict[str, Any]
+
+    @staticmethod
+    def of(further: Mapping[str, Any]) -> Asked:
+        """What these keywords and their values ask for."""
+        arrays: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
+        words: dict[str, Any] = {}
+        own = {f"operand{i}": x for i, x in enumerate(further.get("operands", ()))}
+        for name, x in (*further.items(), *own.items()):
+            if name in OTHERWISE:
+                words[name] = x
+            elif name not in OPERANDS and name not in own:
+                raise ArgumentError(f"gemm: `{name}` is not one of its arguments", help=_words())
+            elif not isinstance(x, int | float):
+                if x is not None or name in own:
+                    arrays[name] = x
+            elif name in own:
+                numbers[name] = x
+            elif x != NOTHING.get(name):
+                numbers[name] = float(x)
+        names = (*arrays, *numbers)
+        kinds = tuple(map(type, numbers.values()))
+        said = tuple((name, x) for name, x in words.items() if name != "operands")
+        tensors = tuple(arrays.values())
+        return Asked(names, tensors, tuple(numbers.values()), (names, kinds, said), words)
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """The operands in the order of OPERANDS, and those of the user's own."""
+        values = dict(zip(self.names, (*self.tensors, *self.numbers), strict=True))
+        own = [name for name in values if name not in OPERANDS]
+        return (
+            *(values.get(n, NOTHING.get(n)) for n in OPERANDS),
+            *(values[n] for n in sorted(own, key=_number)),
+        )
+
+    @property
+    def config(self) -> Any:
+        """The configuration that was passed, or None."""
+        return self.words.get("config")
+
+    def options(self, transpose_b: bool) -> Options:
+        """The rest, checked."""
+        words: dict[str, Any] = OTHERWISE | self.words
+        return Options(transpose_b, *(words[f.name] for f in fields(Options)[1:]))
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("operand"))
+
+
+def _words() -> str:
+    return "it takes a, b, out, transpose_b=, tune=, " + ", ".join(
+        f"{n}=" for n in (*OTHERWISE, *OPERANDS)
+    )
 
 
 @dataclass(frozen=True)
@@ -90,3 +172,6 @@ def described(array: Any) -> Array:
     found = describe(array)
     assert found is not None
     return found
+
+
+PLAIN = Asked.of({})

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from pykittens.errors import is_user_file
+from pykittens.errors import is_of_package, is_user_file
 from pykittens.types.dtypes import DType
 
 _CONSTANTS = (bool, int, float, str, DType, type(None))
@@ -30,6 +30,8 @@ class Outside:
         """Globals and closure cells. Found at the first call: a module is then complete."""
         names: list[tuple[dict[str, Any], str]] = []
         cells: list[CellType] = []
+        if is_of_package(self._function.__code__.co_filename):
+            return names, cells  # the constants of the package stay what they are
         for function in _reached(self._function, set()):
             read = {n for code in _codes(function.__code__) for n in code.co_names}
             known = function.__globals__

@@ -81,6 +81,13 @@ class BoundLaunch:
                 self._check_aliasing(plan, values)
         plan.launch(values, stream)
 
+    def fixed(self, values: Sequence[Any]) -> FixedLaunch | None:
+        """The launch that these values were last used for; None where it depends on more than them."""
+        plan = self._planned.plan
+        if self._outside is not None or plan.last != list(values):
+            return None
+        return FixedLaunch(plan, values)
+
     def _made(self, arguments: Arguments) -> _Planned:
         outside = None if self._outside is None else self._outside.values()
         plan = self._make(arguments)
@@ -115,6 +122,63 @@ class BoundLaunch:
             f"{name}: {len(values)} values for a bound launch of {len(order)} arguments",
             help=f"it takes the addresses and numbers of {', '.join(order)}",
         )
+
+
+class FixedLaunch:
+    """A launch with the very arguments of an earlier one: there is nothing left to set but the stream."""
+
+    def __init__(self, plan: Plan, values: Sequence[Any]) -> None:
+        self._plan = replace(plan)  # with parameters of its own
+        self._plan.fix(list(values))
+
+    def __call__(self, stream: int) -> None:
+        self._plan.launch_fixed(stream)
+
+
+class SameTensors:
+    """Launches of a host function of three tensors, found again by where these lie.
+
+    What is kept holds for tensors of one place, type, dtype, shape and strides, whichever objects they are.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int, int, Hashable], tuple[Any, FixedLaunch]] = {}
+
+    def launch(self, a: Any, b: Any, c: Any, word: Hashable) -> bool:
+        """Launch as before with tensors like these and what else was decided on; False where there was no such call."""
+        try:
+            found = self._kept.get((a.data_ptr(), b.data_ptr(), c.data_ptr(), word))
+            if found is None or found[0] != _facts(a, b, c):
+                return False
+        except AttributeError:  # arrays of another library
+            return False
+        found[1](torch_stream(a.get_device()))
+        return True
+
+    def keep(self, a: Any, b: Any, c: Any, word: Hashable, launch: FixedLaunch) -> None:
+        """Keep a launch for tensors like these."""
+        if len(self._kept) >= MAX_CALLS:
+            self._kept.clear()
+        key = a.data_ptr(), b.data_ptr(), c.data_ptr(), word
+        self._kept[key] = _facts(a, b, c), launch
+
+    def forget(self) -> None:
+        """Keep nothing any longer."""
+        self._kept.clear()
+
+
+def _facts(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+    return (
+        *(type(a), a.dtype, a.shape, a.stride(), a.get_device()),
+        *(type(b), b.dtype, b.shape, b.stride()),
+        *(type(c), c.dtype, c.shape, c.stride()),
+    )
+
+
+def torch_stream(ordinal: int) -> int:
+    """PyTorch's current stream of a GPU."""
+    stream: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(ordinal)
+    return stream
 
 
 class PreparedCalls(Generic[T]):

@@ -190,8 +190,9 @@ class KernelFunction:
         kernel = self.record(arguments)
         known = known_values(kernel, arguments)
         check_requirements(kernel, arguments, known)
-        loaded = self._load(kernel, ordinal, current_stream(ordinal), debug or settings.debug())
-        return make_plan(loaded, arguments, known)
+        with driver.device(ordinal).current():  # a thread that works out gradients has none
+            loaded = self._load(kernel, ordinal, current_stream(ordinal), debug or settings.debug())
+            return make_plan(loaded, arguments, known)
 
     def _load(self, kernel: Kernel, ordinal: int, stream: int, debug: bool) -> Loaded:
         key = (kernel, ordinal, settings.target(), debug)

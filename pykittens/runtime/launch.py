@@ -72,11 +72,15 @@ class Plan:
     aliases: list[tuple[int, int, int, int]]  # output and other by position, their spans in bytes
     by_value: bool
     launcher: Launcher = field(init=False)
+    threads: int = field(init=False)
+    shared_bytes: int = field(init=False)
     last: list[Any] = field(init=False, default_factory=list)  # the arguments of the last launch
 
     def __post_init__(self) -> None:
         loaded = self.loaded
         self.launcher = Launcher(loaded.function, loaded.slots, loaded.overlaps)
+        self.values = list(self.values)  # of this plan alone
+        self.threads, self.shared_bytes = loaded.source.threads, loaded.source.shared_bytes
         for slot, encoded, _ in self.maps:
             self.launcher.set_tensor_map(slot, encoded)
 
@@ -87,6 +91,16 @@ class Plan:
             if arguments != self.last:
                 self._set(arguments)
             self.launcher.launch(self.grid, source.threads, source.shared_bytes, stream)
+
+    def fix(self, arguments: list[Any]) -> None:
+        """Set these addresses and scalars, for launches with them and no others."""
+        with self.launcher.lock:
+            self._set(arguments)
+
+    def launch_fixed(self, stream: int) -> None:
+        """Launch with what was set."""
+        with self.launcher.lock:
+            self.launcher.launch(self.grid, self.threads, self.shared_bytes, stream)
 
     def _set(self, arguments: list[Any]) -> None:
         self.last = []  # unknown while the parameters change

@@ -128,6 +128,11 @@ class Launcher:
         """Point the tensor map in slot `i` to another tensor of the same shape and strides."""
         if self._addresses[i] != address:
             code = self._cuda.cuTensorMapReplaceAddress(self._start + self._offsets[i], address)
+            if code == driver.INVALID_CONTEXT:
+                with self.function.device.current():
+                    code = self._cuda.cuTensorMapReplaceAddress(
+                        self._start + self._offsets[i], address
+                    )
             if code != 0:
                 check(code, f"giving a tensor map the address {address:#x}")
             self._addresses[i] = address

@@ -8,7 +8,7 @@ import pytest
 import pykittens as pk
 from pykittens.kernels import gemm_tune
 from pykittens.kernels.core import limits_of
-from pykittens.kernels.gemm import CALLS, gemm
+from pykittens.kernels.gemm import forget_calls, gemm
 from pykittens.kernels.gemm_check import Trial, spare_call
 from pykittens.kernels.gemm_launch import Call
 from pykittens.kernels.gemm_tune import contenders, found_before, launch_of
@@ -26,9 +26,9 @@ def memory(tmp_path, monkeypatch):
     monkeypatch.setattr(tuned, "folder", lambda: tmp_path)
     monkeypatch.setattr(tuned, "_found", {})
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
-    CALLS.forget()
+    forget_calls()
     yield
-    CALLS.forget()
+    forget_calls()
 
 
 def normal(*shape, dtype=torch.bfloat16):

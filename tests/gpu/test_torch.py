@@ -18,6 +18,7 @@ pytestmark = [
     # Of PyTorch's own: its compiler uses what it calls old, and the mode that finds waits calls itself new.
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning"),
 ]
 
 E4M3, F32 = torch.float8_e4m3fn, torch.float32

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,10 +9,11 @@ import pytest
 import pykittens as pk
 from pykittens.errors import KernelError
 from pykittens.kernels import gemm_check
-from pykittens.kernels.gemm import gemm, gemm_tiles
+from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.gemm_check import Trial, deviation, sample, slack
 from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_launch import GIVEN, Call, Options
+from pykittens.kernels.gemm_launch import Call
+from pykittens.kernels.gemm_options import GIVEN, Asked
 from pykittens.runtime.kernel import KernelFunction
 
 torch = pytest.importorskip("torch")
@@ -25,13 +24,10 @@ SHARES = Config(128, 48, stages=3, consumers=2, out_cols=48, shares=True)
 CONFIGS = (ROWS, SHARES)
 
 
-def call(a, b, out=None, kernel=gemm_tiles, **options):
+def call(a, b, out=None, kernel=gemm_tiles, transpose_b=True, **further):
     """What `gemm` makes of these arguments."""
-    defaults = {name: p.default for name, p in inspect.signature(gemm).parameters.items()}
-    given = defaults | options | {"a": a, "b": b, "out": out}
-    words = ("transpose_b", "out_dtype", "accumulate", "activation", "row_sums", "column_sums")
-    said = Options(*(given[w] for w in words), given["epilogue"])
-    return Call(kernel, (*(given[name] for name in GIVEN), *given["operands"]), said)
+    asked = Asked.of(further)
+    return Call(kernel, (a, b, out, *asked.given), asked.options(transpose_b))
 
 
 def bf16(*shape):

@@ -427,3 +427,58 @@ def test_a_host_function_on_both_does_its_checks_once(
         lines = launched(lambda factor=factor, outs=outs: host(x, factor, outs[0]))
         assert lines == launched(lambda factor=factor, outs=outs: kernel(x, outs[0], factor))
     assert len(prepared) == 2
+
+
+# -- the very tensors of an earlier call -----------------------------------------------------------
+
+
+@needs_compiler
+def test_a_fixed_launch_has_the_arguments_of_the_launch_it_comes_from(
+    gpu_tensors: None, log: Log
+) -> None:
+    x, y, z = (torch.zeros(64, 64) for _ in range(3))
+    kernel = fresh(scaled)
+    launch = kernel.bind(x, y, 2.0)
+    values = [x.data_ptr(), y.data_ptr(), 2.0]
+    assert launch.fixed(values) is None  # it has not been made yet
+    launch(values, STREAM)
+    first = log.take()
+    fixed = launch.fixed(values)
+    assert fixed is not None
+    launch([z.data_ptr(), y.data_ptr(), 3.0], STREAM)
+    log.take()
+    fixed(STREAM)
+    again = log.take()
+    assert again
+    assert first[-len(again) :] == again  # what came before was loading it
+
+
+def test_what_reads_constants_from_outside_is_not_fixed(gpu_tensors: None) -> None:
+    x, y = torch.zeros(64, 64), torch.zeros(64, 64)
+    launch = fresh(as_wide_as_outside).bind(x, y)
+    values = [x.data_ptr(), y.data_ptr()]
+    launch(values, STREAM)
+    assert launch.fixed(values) is None
+
+
+def test_the_same_tensors_are_those_of_one_place_form_and_word(gpu_tensors: None) -> None:
+    launches: list[int] = []
+    same, whole = bound.SameTensors(), torch.zeros(128, 64)
+    x, y, z = whole[:64], torch.zeros(64, 64), torch.zeros(64, 64)
+    same.keep(x, y, z, True, launches.append)  # type: ignore[arg-type]
+    assert same.launch(x, y, z, True)
+    assert same.launch(whole[:64], y, z, True)  # another object
+    assert launches == [STREAM, STREAM]
+    others = [
+        (whole, y, z, True),
+        (x.view(32, 128), y, z, True),
+        (x.t(), y, z, True),
+        (x.view(torch.int32), y, z, True),
+        (x, z, y, True),
+        (x, y, z, False),
+        (torch.nn.Parameter(x), y, z, True),
+        (x.numpy(), y, z, True),
+    ]
+    assert not any(same.launch(*other) for other in others)
+    same.forget()
+    assert not same.launch(x, y, z, True)

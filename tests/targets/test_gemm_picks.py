@@ -14,10 +14,7 @@ from pykittens.targets.target import TARGETS
 from tests.gemm_problems import Layout, Problem, arguments_of, set_up
 from tests.targets.units import PER_UNIT, faults
 
-pytestmark = [
-    pytest.mark.units,
-    pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available())),
-]
+pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 
 HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
 ROWS = [2**i for i in range(15)]
@@ -77,6 +74,9 @@ VARIANTS = {
 }
 
 
+OFTEN = ("bf16", "blocks", "bias-gelu", "gate")  # the others with the soak
+
+
 def picked(problem):
     """Every configuration that is picked for a size of the grid."""
     shape = problem.call().shape
@@ -92,7 +92,13 @@ def source(problem, config):
     return emitted
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.units if n in OFTEN else pytest.mark.soak)
+        for n in VARIANTS
+    ],
+)
 def test_what_is_picked_compiles_clean(name):
     configs = picked(VARIANTS[name])
     sources = [source(VARIANTS[name], config) for config in configs]
