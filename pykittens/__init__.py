@@ -12,6 +12,7 @@ from pykittens.lang.grid import (
     longest_first,
     overlap,
     persistent,
+    resident,
     row_major,
     supergroup,
 )
@@ -264,6 +265,7 @@ __all__ = [
     "range",
     "relu",
     "require",
+    "resident",
     "right_fill",
     "rotary",
     "rotate_half",

@@ -292,7 +292,8 @@ class Shared:
 class Kernel:
     """A recorded kernel: for one set of dtypes, ranks, constants and static extents.
 
-    overlaps: a launch may start while the one before it on its stream still ends.
+    overlaps: a launch may start while the one before it on its stream still ends. resident: blocks that share a
+    multiprocessor.
     """
 
     name: str
@@ -305,6 +306,7 @@ class Kernel:
     cluster: int = 1
     inplace: bool = False
     overlaps: bool = False
+    resident: int = 1
     doc: str = ""
     loc: Loc | None = None
     launch: Grid | Tasks | None = None

@@ -32,6 +32,7 @@ from pykittens.types.dtypes import DType
 def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def]
     """C = epilogue(A @ B); persistent blocks, a ring of stages, sums in registers."""
     given = dict(zip(form.epilogue.names, operands, strict=True))
+    pk.resident(config.resident)
     if config.overlap:
         pk.overlap()
     tiles = Tiling(A, B, C, given, form, config)

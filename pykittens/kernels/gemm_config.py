@@ -25,7 +25,7 @@ class Config:
     of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
     meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. shares: tiles are
     cut along k, so that all blocks have equal shares of the work. overlap: a launch may start while the one before it
-    still ends. warpgroups: for targets whose warpgroups multiply
+    still ends. resident: blocks that share a multiprocessor. warpgroups: for targets whose warpgroups multiply
     together, else for those whose warps multiply alone.
     """
 
@@ -43,6 +43,7 @@ class Config:
     swap: bool = False
     shares: bool = False
     overlap: bool = False
+    resident: int = 1
     warpgroups: bool = True
 
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
@@ -64,7 +65,8 @@ class Shape:
     """What the choice of a configuration depends on.
 
     bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales of
-    their own. may_swap: whether the transposed product will do. b_by_rows: whether b lies n x k. operands: how many
+    their own. may_swap: whether the transposed product will do. a_by_columns: whether a lies k x m. b_by_rows: whether
+    b lies n x k. operands: how many
     operands the epilogue loads. activation: whether it has one.
     """
 
@@ -77,6 +79,7 @@ class Shape:
     gated: bool = False
     blocks: bool = False
     may_swap: bool = True
+    a_by_columns: bool = False
     b_by_rows: bool = True
     operands: int = 0
     activation: bool = False
@@ -102,7 +105,9 @@ def joining(config: Config, shape: Shape) -> int:
 
 def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
     """The configuration with as many stages as shared memory holds; None if that is less than two."""
-    out, room = shape.out_bytes, limits.shared_bytes - joining(config, shape)
+    # Blocks that share a multiprocessor have 1 KiB each that is the system's.
+    whole = (limits.shared_bytes + 1024) // config.resident // 16 * 16 - 1024
+    out, room = shape.out_bytes, whole - joining(config, shape)
     bare = replace(config, stages=0).shared_bytes(out, shape.gated, shape.blocks)
     each = replace(config, stages=1).shared_bytes(out, shape.gated, shape.blocks) - bare
     stages = min((room - bare) // each, config.stages)
@@ -118,7 +123,9 @@ def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
 
 
 def _alone(shape: Shape, limits: Limits) -> Config:
-    tried = (*ALONE, replace(ALONE[1], stages=2, out_cols=16))
+    # The lanes turn round what lies along m, which takes registers.
+    small = replace(ALONE[1], cols=96) if shape.a_by_columns else ALONE[1]
+    tried = (ALONE[0], small, replace(small, stages=2, out_cols=16))
     out, gated = shape.out_bytes, shape.gated
     made = [(c, c.shared_bytes(out, gated, shape.blocks) + joining(c, shape)) for c in tried]
     return first_that_fits("gemm", made, limits)
@@ -139,6 +146,9 @@ def _all(shape: Shape) -> Iterator[Config]:
         for cols in range(16, 257, 16):
             if _fits_registers(rows // consumers, cols, consumers, shape) and _is_even(cols, shape):
                 yield from _ways(Config(rows, cols, consumers=consumers), shape)
+    if not few and shape.m > 64 and _fits_registers(128, 128, 1, shape):
+        # Two blocks share a multiprocessor: one multiplies while the other does its epilogue.
+        yield Config(128, 128, consumers=1, resident=2)
     if _is_better_swapped(shape):
         cols = max(-(-shape.m // 16) * 16, 16)
         for rows, consumers in ((64, 1), (128, 2), (256, 2)):
@@ -219,7 +229,7 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
 
     The constants were fitted to products of 1 to 16384 rows on an H200 (docs/tuning/gemm.md).
     """
-    c, s, blocks = config, shape, limits.multiprocessors
+    c, s, blocks = config, shape, limits.multiprocessors * config.resident
     m, n = (s.n, s.m) if c.swap else (s.m, s.n)
     tiles = s.batch * -(-m // c.rows) * -(-n // c.cols)
     if not tiles:
@@ -230,7 +240,9 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     if s.blocks:
         multiply += 300 / c.consumers
     load = (a + b) * c.depth / 111
-    tile = steps * max(multiply, load) + 550 + c.rows * c.cols * (0.054 - 0.012 * c.turns)
+    tile = (
+        steps * max(multiply, load) * c.resident + 550 + c.rows * c.cols * (0.054 - 0.012 * c.turns)
+    )
     if s.activation or s.operands:
         tile += c.rows * c.cols * 0.03
     waves: float = -(-tiles // blocks)
@@ -249,4 +261,6 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     longest = float((compute**9 + flops**9 + memory**9) ** (1 / 9))
     wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
     besides = 3.3 + (4 + c.rows * c.cols / 6000) * c.shares - 1.0 * c.overlap
-    return besides + (longest + 0.096 * cache) * wasted * (1.02 if c.shares else 1)
+    return besides + (longest + 0.096 * cache) * wasted * (
+        1.02 if c.shares else 1.1 if c.resident > 1 else 1
+    )

@@ -164,6 +164,7 @@ class Call:
             gated="gate" in p.extras,
             blocks="row_blocks" in p.extras,
             may_swap=not self.options.is_whole,
+            a_by_columns=p.a_is_transposed,
             b_by_rows=p.b_is_transposed,
             operands=len(
                 set(p.extras)

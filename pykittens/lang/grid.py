@@ -15,6 +15,7 @@ from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
 CLUSTERS = (1, 2, 4, 8)  # blocks that a cluster may have
+MOST_RESIDENT = 16  # blocks of a kernel with roles that a multiprocessor has threads for
 
 row_major = Order("row_major")
 column_major = Order("column_major")
@@ -108,6 +109,23 @@ def persistent(
     tasks = Tasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
     kernel.launch = tasks
     return tasks
+
+
+@called("pk.resident")
+def resident(blocks: int) -> None:
+    """Have `blocks` blocks share a multiprocessor, its registers and its shared memory; stands before the roles.
+
+    What one does then hides what another waits for: an epilogue, say, behind the products of the other.
+    """
+    known = isinstance(blocks, int) and not isinstance(blocks, bool)
+    if not known or not 1 <= blocks <= MOST_RESIDENT:
+        raise Mismatch(
+            f"`blocks` must be a compile-time int from 1 to {MOST_RESIDENT}, not {describe(blocks)}"
+        )
+    builder = current("resident")
+    if builder.role is not None or len(builder.stack) > 1:
+        raise LanguageError("pk.resident: stands before the roles, outside loops and branches")
+    builder.kernel.resident = blocks
 
 
 @called("pk.overlap")

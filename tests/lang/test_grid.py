@@ -169,6 +169,20 @@ def overlap_in_a_branch(out, n):
         pk.overlap()
 
 
+def resident_in_a_role(out, n):
+    with pk.warps(1):
+        pk.resident(2)
+
+
+def resident_in_a_loop(out, n):
+    for _ in pk.range(n):
+        pk.resident(2)
+
+
+def many_resident(out, n):
+    pk.resident(17)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -184,6 +198,9 @@ def overlap_in_a_branch(out, n):
         (wrong_names, "not enough values to unpack"),
         (overlap_in_a_role, "pk.overlap: stands before the roles, outside loops and branches"),
         (overlap_in_a_loop, "pk.overlap: stands before the roles, outside loops and branches"),
+        (resident_in_a_role, "pk.resident: stands before the roles, outside loops and branches"),
+        (resident_in_a_loop, "pk.resident: stands before the roles, outside loops and branches"),
+        (many_resident, "`blocks` must be a compile-time int from 1 to 16, not 17"),
         (overlap_in_a_branch, "pk.overlap: stands before the roles, outside loops and branches"),
     ],
     ids=lambda p: getattr(p, "__name__", None),

@@ -84,6 +84,14 @@ row_with(
     blames={"m": "dims", "n": "dims"},
     word=True,
 )
+row_with(
+    "resident",
+    "pk.resident({blocks})",
+    {"blocks": ("2", compile_time_int(1, 16))},
+    shown="pk.resident",
+    scalars=True,
+    word=True,
+)
 row_with("overlap", "pk.overlap()", {}, shown="pk.overlap", scalars=True, word=True)
 row_with(
     "range",

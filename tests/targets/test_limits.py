@@ -67,6 +67,49 @@ def test_register_budgets_that_can_be_met():
     assert kernel.compile(matrix(64, 64), matrix(64, 64)).resources.spills == ()
 
 
+@pk.kernel
+def shared_by_two(a, out):
+    """Two blocks share a multiprocessor."""
+    pk.resident(2)
+    ring = pk.pipeline(3, pk.st(bf16, 128, 64))
+    tasks = pk.persistent(out.tiles(128, 64))
+    with pk.producer():
+        for row, col in tasks:
+            with ring.fill() as t:
+                pk.load_async(t, a[row, col])
+    with pk.consumers(1):
+        for row, col in tasks:
+            with ring.drain() as t:
+                pk.store(out[row, col], pk.load(t))
+
+
+@pk.kernel
+def too_large_for_two(a, out):
+    """As many bytes as one block may have, and two are to."""
+    pk.resident(2)
+    pk.grid(1)
+    ring = pk.pipeline(4, pk.st(bf16, 128, 128))
+    with pk.producer(), ring.fill() as t:
+        pk.load_async(t, a[0, 0])
+    with pk.consumers(1), ring.drain() as t:
+        pk.store(out[0, 0], pk.load(t))
+
+
+def test_blocks_that_share_a_multiprocessor_have_their_part_of_its_registers():
+    compiled = shared_by_two.compile(matrix(256, 256), matrix(256, 256))
+    assert "__launch_bounds__(256, 2)" in compiled.source.program
+    assert dict(compiled.source.budgets) == {"producer": 40, "consumers": 216}
+    assert compiled.resources.registers <= 65536 // 512
+    assert compiled.resources.spills == ()
+
+
+def test_too_much_shared_memory_for_blocks_that_share_a_multiprocessor(golden):
+    golden(
+        "errors/too_much_shared_memory_for_two.txt",
+        told(too_large_for_two, matrix(256, 256), matrix(256, 256)),
+    )
+
+
 def test_too_many_threads(golden):
     kernel = copying(2, 64, groups=8)
     golden("errors/too_many_threads.txt", told(kernel, matrix(64, 64), matrix(64, 64)))

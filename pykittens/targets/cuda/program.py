@@ -69,7 +69,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     name = e.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
     at = layout_shared(kernel, target, debug)
     groups = sum(r.groups for r in kernel.roles)
-    e.scratch_room = (target.shared_bytes - at.end) // max(groups, 1) // 128 * 128
+    e.scratch_room = (shared_room(kernel, target) - at.end) // max(groups, 1) // 128 * 128
     body = _body(e, at)
     shared_bytes = at.end + e.scratch_bytes * groups
     _check_shared(kernel, target, shared_bytes)
@@ -79,7 +79,8 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     overlaps = starts_early(kernel, target)
     parameters += [_parameter(slot, name, outputs, overlaps) for slot, name in e.slots.items()]
     parameters += ["Report* report", "i64 patience"] if debug else []
-    bounds = f"{threads}, 1" if kernel.has_roles else f"{threads}"
+    blocks = kernel.resident if kernel.has_roles or kernel.resident > 1 else None
+    bounds = f"{threads}, {blocks}" if blocks else f"{threads}"
     cluster = f" __cluster_dims__({kernel.cluster})" if kernel.cluster > 1 else ""
     title = "// " + "\n// ".join([kernel.name, *kernel.doc.splitlines()]).replace("\\\n", "\n")
     program = [
@@ -164,10 +165,19 @@ def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> Shared
     return at
 
 
+RESERVED = 1024  # bytes of shared memory that the system takes for a block
+
+
+def shared_room(kernel: Kernel, target: Target) -> int:
+    """Shared memory of a block, where some share the multiprocessor's."""
+    return (target.shared_bytes + RESERVED) // kernel.resident // 16 * 16 - RESERVED
+
+
 def _check_shared(kernel: Kernel, target: Target, total: int) -> None:
     """Refuse more shared memory than a block can have."""
-    if total > target.shared_bytes:
-        over = total - target.shared_bytes
+    room = shared_room(kernel, target)
+    if total > room:
+        over = total - room
         told: dict[str, object] = {
             p.name: f"{p.stages} x {p.stage_bytes} bytes"
             + (f", in place of {p.reuse.name}" if p.reuse else "")
@@ -178,7 +188,8 @@ def _check_shared(kernel: Kernel, target: Target, total: int) -> None:
         }
         largest = max(kernel.pipelines, key=lambda p: p.stages * p.stage_bytes, default=None)
         raise ResourceError(
-            f"{kernel.name}: {total} bytes of shared memory, {over} more than a block of {target.name} has",
+            f"{kernel.name}: {total} bytes of shared memory, {over} more than a block of {target.name} has"
+            + (f" where {kernel.resident} share a multiprocessor" if kernel.resident > 1 else ""),
             operands=told,
             loc=largest.loc if largest is not None else kernel.loc,
             help="take fewer stages or smaller tiles",

@@ -84,9 +84,9 @@ def thread_count(kernel: Kernel, target: Target) -> int:
     return threads
 
 
-def entry_registers(threads: int, target: Target) -> int:
-    """Registers a thread starts with when one block has the multiprocessor."""
-    return min(255, target.registers // threads // 8 * 8)
+def entry_registers(threads: int, target: Target, resident: int = 1) -> int:
+    """Registers a thread starts with when so many blocks share the multiprocessor."""
+    return min(255, target.registers // (threads * resident) // 8 * 8)
 
 
 def register_budgets(
@@ -102,14 +102,15 @@ def register_budgets(
         return {}
     asked = {r: r.registers for r in kernel.roles if r.registers is not None}
     groups = {r: r.groups for r in working if r.warps == 4}
-    if not asked and (not service or len(groups) < len(working) or threads <= 256):
+    resident = kernel.resident
+    if not asked and (not service or len(groups) < len(working) or threads * resident <= 256):
         return {}
     if len(groups) < len(working):
         raise ResourceError(
             f"{kernel.name}: register budgets are for roles of whole warpgroups",
             loc=next(iter(asked)).loc,
         )
-    total = entry_registers(threads, target) * threads
+    total = entry_registers(threads, target, resident) * threads
     # 40 do for a producer with several pipelines; three warpgroups that compute need what 32 leave.
     usual = 40 if sum(groups.values()) < 3 else 32
     own = max((asked.get(r, usual) for r in service), default=0)
@@ -124,7 +125,7 @@ def register_budgets(
     if left < 0 or (free and share < MIN_REGISTERS):
         raise ResourceError(
             f"{kernel.name}: the register budgets cannot be met: {threads} threads start with "
-            f"{entry_registers(threads, target)} registers each, {total} in all",
+            f"{entry_registers(threads, target, resident)} registers each, {total} in all",
             operands={
                 f"{r.kind} x {r.groups}": f"{budgets[r]} registers a thread" for r in kernel.roles
             },
