@@ -139,9 +139,8 @@ def pick(shape: Shape, limits: Limits) -> Config:
 
 def _all(shape: Shape) -> Iterator[Config]:
     """Tiles of all sides that a warpgroup's registers hold."""
-    few = (
-        _is_better_swapped(shape) and shape.m <= 32
-    )  # of most boxes most would lie outside, which is slow
+    # With few rows most of a box would lie outside the tensor, which is slow.
+    few = _is_better_swapped(shape) and shape.m <= 32
     for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in range(16, 257, 16):
             if _fits_registers(rows // consumers, cols, consumers, shape) and _is_even(cols, shape):
@@ -255,8 +254,11 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
     idle = 1 + 0.27 * (waves * busy / tiles - 1)  # where some blocks have a tile more than others
     # Two multiprocessors share a way to memory: where some of them have it alone, the others are late.
-    alone = max(blocks - busy, 0) / blocks if busy > blocks / 2 else 0.0
+    alone = (blocks - busy) / blocks if 0.65 < busy / blocks < 0.9 else 0.0
     memory = moved / 4.25e6 * max(1, 39 / busy) * idle * (1 + 0.3 * alone)
+    memory *= 1 + (0.02 if c.swap else 0.09) * (1 - busy / blocks)
+    if c.swap and c.rows == 256 and not 0.35 * blocks <= tiles <= blocks / 2:
+        memory *= 1.05  # fewer stages, which pays where each block has a pair to itself
     cache = tiles * steps * (a + b) * c.depth / blocks / 111 / 1840
     longest = float((compute**9 + flops**9 + memory**9) ** (1 / 9))
     wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
