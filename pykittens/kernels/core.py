@@ -1,4 +1,4 @@
-"""What the kernels of the library share: the registry KERNELS, checks of arguments, and the limits of a GPU."""
+"""What the kernels of the library share: the registry KERNELS, arrays, repeated launches, and the limits of a GPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pykittens import settings
 from pykittens.errors import ArgumentError, ResourceError
 from pykittens.runtime import driver
 from pykittens.runtime.arrays import describe, numpy_dtype, torch_dtype
+from pykittens.runtime.bound import BoundLaunch, FixedLaunch
 from pykittens.runtime.kernel import DEFAULT_ARCH, KernelFunction
 from pykittens.targets.target import target_for
 from pykittens.types.devices import H200
@@ -104,6 +105,34 @@ def spread_to(array: Any, shape: tuple[int, ...]) -> Any:
     if tuple(array.shape) == shape:
         return array
     return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.expand(shape)
+
+
+# -- launches ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What holds for every call like one that was made before, so that it is launched with little ado.
+
+    places: which of the addresses and numbers of a call the arguments of the kernel are. shape, dtype: of the result.
+    """
+
+    launch: BoundLaunch
+    places: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __call__(self, values: list[Any], a: Any, out: Any, stream: int) -> Any:
+        """Launch with these addresses and numbers, the third of which is the result's address; the result."""
+        if out is None:
+            out = empty(a, self.shape, self.dtype)
+            values[2] = out.data_ptr()
+        self.launch([values[i] for i in self.places], stream)
+        return out
+
+    def fixed(self, values: list[Any]) -> FixedLaunch | None:
+        """The launch just made with these addresses and numbers; None where it needs memory of its own."""
+        return self.launch.fixed([values[i] for i in self.places])
 
 
 # -- the GPU ---------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import entry, limits_of
+from pykittens.kernels.core import Repeated, entry, limits_of
 from pykittens.kernels.gemm_config import Config, pick
-from pykittens.kernels.gemm_launch import Again, Call
+from pykittens.kernels.gemm_launch import Call
 from pykittens.kernels.gemm_options import PLAIN, Asked
 from pykittens.kernels.gemm_reference import reference
 from pykittens.kernels.gemm_tiling import Task, Tiling, of_batch
@@ -142,7 +142,7 @@ def inputs(rng: np.random.Generator, m: int, n: int, k: int, transpose_b: bool) 
 
 # -- the host --------------------------------------------------------------------------------------
 
-CALLS: PreparedCalls[Again] = PreparedCalls()
+CALLS: PreparedCalls[Repeated] = PreparedCalls()
 SAME = SameTensors()
 
 

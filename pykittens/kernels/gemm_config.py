@@ -1,4 +1,4 @@
-"""How the work of a product is cut: tiles, stages, clusters, splits; and which way is taken for a shape and a GPU."""
+"""How the work of a product is cut: tiles, stages, clusters, shares; and which way is taken for a shape and a GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pykittens.kernels.core import Limits, first_that_fits
+from pykittens.types.devices import shared_room
 
 LINE = 128  # bytes of a row of a stage: what the copy engine swizzles at once
 MOST_STAGES = 24
@@ -66,8 +67,7 @@ class Shape:
 
     bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales of
     their own. may_swap: whether the transposed product will do. a_by_columns: whether a lies k x m. b_by_rows: whether
-    b lies n x k. operands: how many
-    operands the epilogue loads. activation: whether it has one.
+    b lies n x k. operands: how many the epilogue loads. activation: whether it has one.
     """
 
     m: int
@@ -105,8 +105,7 @@ def joining(config: Config, shape: Shape) -> int:
 
 def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
     """The configuration with as many stages as shared memory holds; None if that is less than two."""
-    # Blocks that share a multiprocessor have 1 KiB each that is the system's.
-    whole = (limits.shared_bytes + 1024) // config.resident // 16 * 16 - 1024
+    whole = shared_room(limits.shared_bytes, config.resident)
     out, room = shape.out_bytes, whole - joining(config, shape)
     bare = replace(config, stages=0).shared_bytes(out, shape.gated, shape.blocks)
     each = replace(config, stages=1).shared_bytes(out, shape.gated, shape.blocks) - bare
@@ -204,6 +203,13 @@ def _is_short(c: Config, shape: Shape) -> bool:
     return shape.k * shape.bytes <= 1024
 
 
+def work(config: Config, shape: Shape) -> tuple[int, int]:
+    """How many tiles there are, and how many steps along k each takes."""
+    m, n = (shape.n, shape.m) if config.swap else (shape.m, shape.n)
+    tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
+    return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)
+
+
 @dataclass(frozen=True)
 class Shares:
     """How the work is shared out evenly: `blocks` have `whole` tiles each, then `share` steps of what is left."""
@@ -215,9 +221,7 @@ class Shares:
     @staticmethod
     def of(config: Config, shape: Shape, multiprocessors: int) -> Shares:
         """Equal shares of the last one to two tiles a block; those before are done whole."""
-        m, n = (shape.n, shape.m) if config.swap else (shape.m, shape.n)
-        tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
-        steps = max(-(-shape.k * shape.bytes // config.depth), 1)
+        tiles, steps = work(config, shape)
         blocks = min(multiprocessors, tiles * steps)
         whole = max(tiles // max(blocks, 1) - 1, 0)
         return Shares(blocks, whole, max(-(-(tiles - whole * blocks) * steps // max(blocks, 1)), 1))
@@ -229,11 +233,9 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     The constants were fitted to products of 1 to 16384 rows on an H200 (docs/tuning/gemm.md).
     """
     c, s, blocks = config, shape, limits.multiprocessors * config.resident
-    m, n = (s.n, s.m) if c.swap else (s.m, s.n)
-    tiles = s.batch * -(-m // c.rows) * -(-n // c.cols)
+    tiles, steps = work(c, s)
     if not tiles:
         return 0.0
-    steps = max(-(-s.k * s.bytes // c.depth), 1)
     a, b = c.rows * (1 + (s.gated and c.swap)), c.cols * (1 + (s.gated and not c.swap))
     multiply = max(a * b, a * 48) * c.depth / 4096 + 19 * c.depth / LINE
     if s.blocks:

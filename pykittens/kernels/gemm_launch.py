@@ -8,14 +8,14 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.kernels.core import empty, limits_of
+from pykittens.kernels.core import Repeated, empty, limits_of
 from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.flags import flags, stream_of
 from pykittens.kernels.gemm_config import Config, Shape, Shares
 from pykittens.kernels.gemm_operands import OPERANDS, Product, has_lines, product
 from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options, dtype_of
 from pykittens.kernels.gemm_tiling import Form
-from pykittens.runtime.bound import BoundLaunch, FixedLaunch
+from pykittens.runtime.bound import BoundLaunch
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES
 
@@ -60,44 +60,29 @@ class Room:
         return {n: empty(like, s, "f32") for n, s in shapes.items() if s is not None}
 
 
-NONE = Room(None, 0, None, None)
-
-
 @dataclass(frozen=True)
-class Again:
-    """What holds for every call like one that was made before, so that it is launched with little ado.
+class Roomy(Repeated):
+    """The same of calls whose launches need memory of their own.
 
-    places: which of the addresses and numbers of a call, and of what is added to them, the arguments of the kernel
-    are. adding: the launches that add up the parts of sums, and the shapes of these. shape, dtype: of the result.
+    shares: how the work is shared out. adding: the launches that add up the parts of sums, and the shapes of these.
     """
 
-    launch: BoundLaunch
-    places: tuple[int, ...]
     shares: tuple[int, ...]
     room: Room
     adding: tuple[tuple[str, BoundLaunch, tuple[int, ...]], ...]
-    shape: tuple[int, ...]
-    dtype: str
 
     def __call__(self, values: list[Any], a: Any, out: Any, stream: int) -> Any:
         """Launch with these addresses and numbers; the result, and the sums that were asked for."""
-        if out is None:
-            out = empty(a, self.shape, self.dtype)
-            values[2] = out.data_ptr()
-        if self.room is NONE:
-            self.launch([values[i] for i in self.places], stream)
-            return out
         room = self.room.made(a, stream)
         values += self.shares
         values += [room[n].data_ptr() if n in room else None for n in ADDED[len(SHARES) :]]
-        self.launch([values[i] for i in self.places], stream)
+        out = super().__call__(values, a, out, stream)
         if not self.adding:
             return out
         return out, *(self._add(step, room, stream) for step in self.adding)
 
-    def fixed(self, values: list[Any]) -> FixedLaunch | None:
-        """The launch just made with these addresses and numbers; None where it needs memory of its own."""
-        return self.launch.fixed([values[i] for i in self.places]) if self.room is NONE else None
+    def fixed(self, values: list[Any]) -> None:
+        """None: the memory is another each time."""
 
     def _add(
         self, step: tuple[str, BoundLaunch, tuple[int, ...]], room: dict[str, Any], stream: int
@@ -254,7 +239,7 @@ class Call:
         )
         return [(name, (*lead, count)) for name, wanted, count in asked if wanted]
 
-    def again(self, config: Config, given: Sequence[str]) -> Again | None:
+    def again(self, config: Config, given: Sequence[str]) -> Repeated | None:
         """How a call like this one is launched, unless arrays are copied for it."""
         p, whole = self.p, self.whole()
         if p.copied or not has_lines(self.flat(whole)):
@@ -262,17 +247,14 @@ class Call:
         room = self.room(config)
         made = room.made(self.like, stream_of(self.like))
         arguments = self.arguments(config, self.flat(whole), made)
+        launch = self.kernel.bind(*arguments, **self.constants(config))
         names = self.form(config).epilogue.names
+        common = launch, places_of(names, config.swap, given), p.shape, self.dtype
+        if not made:
+            return Repeated(*common)
         adding = []
         for name, shape in self.sums():
             total = empty(made[name], (*p.lead, shape[-1]))
             adding.append((name, add_up.bind(made[name], total), shape))
-        return Again(
-            launch=self.kernel.bind(*arguments, **self.constants(config)),
-            places=places_of(names, config.swap, given),
-            shares=astuple(self.shares(config) or Shares(0, 0, 0)),
-            room=NONE if room == NONE else room,
-            adding=tuple(adding),
-            shape=p.shape,
-            dtype=self.dtype,
-        )
+        shares = astuple(self.shares(config) or Shares(0, 0, 0))
+        return Roomy(*common, shares, room, tuple(adding))

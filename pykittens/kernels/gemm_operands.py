@@ -13,6 +13,7 @@ import numpy as np
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.core import contiguous, spread_to
+from pykittens.kernels.gemm_config import SCALED
 from pykittens.runtime.arrays import Array, describe
 
 NARROW, FP8 = ("bf16", "f16"), ("e4m3", "e5m2")
@@ -36,12 +37,25 @@ OPERANDS = {
 }
 
 
+@dataclass(kw_only=True)
+class Lined:
+    """Arrays on the way to their kernel. copied: whether one was copied, so that its address is not the caller's."""
+
+    copied: bool = False
+
+    def lined(self, x: Any) -> Any:
+        """The array, copied unless its last stride is 1."""
+        if has_lines(x):
+            return x
+        self.copied = True
+        return contiguous(x)
+
+
 @dataclass
-class Product:
+class Product(Lined):
     """A product as its kernel takes it: every array has a last stride of 1.
 
     extras: the operands of the epilogue by name. shape: of the result. out: None where it is still to be made.
-    copied: whether an array was copied, so that its address is not that of the caller's.
     """
 
     m: int
@@ -55,7 +69,6 @@ class Product:
     shape: tuple[int, ...]
     a_is_transposed: bool = False
     b_is_transposed: bool = False
-    copied: bool = False
 
     @property
     def batch(self) -> int:
@@ -125,7 +138,7 @@ def _operand(name: str, value: Any, of: Product, arrays: dict[str, Any]) -> Any:
     found = describe(value)
     if found is None:
         raise ArgumentError(f"gemm: `{name}` must be an array, not {type(value).__name__}")
-    blocks_n, blocks_k = -(-of.n // 128), -(-of.k // 128)
+    blocks_n, blocks_k = -(-of.n // SCALED), -(-of.k // SCALED)
     legal: dict[str, list[tuple[int, ...]]] = {
         "b": [tuple(arrays["b"].shape)],
         "one": [(), (1,)],
@@ -176,7 +189,7 @@ def _is_stack(x: Array | None) -> bool:
 
 def _gather_leads(p: Product) -> None:
     """Give all arrays of a batch its leading axes; more than two of them become one."""
-    most = 2  # the kernel counts them, the splits, rows and columns of tiles in five axes
+    most = 2  # the kernel counts them beside the rows and columns of tiles
     lead = p.lead if len(p.lead) <= most else (p.batch,)
     names = [name for name, kind in OPERANDS.items() if kind in ("b", "rows", "columns", "product")]
     matrices = {"a": p.a, "b": p.b, **{n: p.extras[n] for n in names if n in p.extras}}
@@ -216,15 +229,11 @@ def _lay_out(p: Product, transpose_b: bool) -> None:
     p.b_is_transposed = transpose_b != turned
     for name, x in p.extras.items():
         if OPERANDS.get(name) == "b":
-            line = x.swapaxes(-1, -2) if turned else x
-            if not has_lines(line):
-                line, p.copied = contiguous(line), True
-            p.extras[name] = line
+            p.extras[name] = p.lined(x.swapaxes(-1, -2) if turned else x)
         elif name == "row_blocks":  # the kernel takes those of a step, of all rows, as a row
-            p.extras[name] = x.T if has_lines(x.T) else contiguous(x.T)
-            p.copied = p.copied or not has_lines(x.T)
-        elif describe(x) is not None and not has_lines(x):
-            p.extras[name], p.copied = contiguous(x), True
+            p.extras[name] = p.lined(x.T)
+        elif describe(x) is not None:
+            p.extras[name] = p.lined(x)
 
 
 def _with_lines(p: Product, x: Any) -> tuple[Any, bool]:
@@ -234,8 +243,7 @@ def _with_lines(p: Product, x: Any) -> tuple[Any, bool]:
     turned = x.swapaxes(-1, -2)
     if has_lines(turned):
         return turned, True
-    p.copied = True
-    return contiguous(x), False
+    return p.lined(x), False
 
 
 def has_lines(x: Any) -> bool:

@@ -15,12 +15,12 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import entry, limits_of
+from pykittens.kernels.core import Repeated, entry, limits_of
 from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.gemm_config import Config, Shape
 from pykittens.kernels.gemm_tiling import Form
 from pykittens.kernels.grouped_config import check, pick
-from pykittens.kernels.grouped_operands import OPERANDS, Grouped, Repeated, by_rows
+from pykittens.kernels.grouped_operands import OPERANDS, Grouped, by_rows
 from pykittens.kernels.grouped_tiling import Groups, advance, send
 from pykittens.runtime.arrays import describe
 from pykittens.runtime.bound import PreparedCalls

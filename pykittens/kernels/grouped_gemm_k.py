@@ -15,12 +15,12 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import entry, limits_of
+from pykittens.kernels.core import Repeated, entry, limits_of
 from pykittens.kernels.gemm_config import Config
 from pykittens.kernels.gemm_tiling import Form, Task, Tiling
 from pykittens.kernels.grouped_config import check, pick_k
 from pykittens.kernels.grouped_gemm import ends, shape_of
-from pykittens.kernels.grouped_operands import Repeated, by_depth
+from pykittens.kernels.grouped_operands import by_depth
 from pykittens.kernels.grouped_tiling import send
 from pykittens.runtime.arrays import describe
 from pykittens.runtime.bound import PreparedCalls

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykittens.errors import ArgumentError
-from pykittens.kernels.core import contiguous, empty
-from pykittens.kernels.gemm_operands import FP8, NARROW, has_lines
+from pykittens.kernels.core import empty
+from pykittens.kernels.gemm_config import SCALED
+from pykittens.kernels.gemm_operands import FP8, NARROW, Lined, has_lines
 from pykittens.runtime.arrays import Array, describe
-from pykittens.runtime.bound import BoundLaunch
 from pykittens.types.dtypes import DTYPES, DType
 
 # The operands of the epilogue in the order in which the kernel takes them, and what each has numbers for.
@@ -37,15 +37,11 @@ NEEDED = {
     "column_blocks": ("row_blocks",),
     "gate_blocks": ("gate", "row_blocks"),
 }
-BLOCK = 128  # elements along k, and along n, that have one scale where there are scales of blocks
 
 
 @dataclass
-class Grouped:
-    """A grouped product as its kernel takes it: the last stride of every array but `out` is 1.
-
-    copied: whether an array was copied, so that its address is not that of the caller's.
-    """
+class Grouped(Lined):
+    """A grouped product as its kernel takes it: the last stride of every array but `out` is 1."""
 
     m: int
     n: int
@@ -57,14 +53,6 @@ class Grouped:
     offsets: Any
     extras: dict[str, Any] = field(default_factory=dict)
     b_is_transposed: bool = False
-    copied: bool = False
-
-    def lined(self, x: Any) -> Any:
-        """The array, copied unless its last stride is 1."""
-        if has_lines(x):
-            return x
-        self.copied = True
-        return contiguous(x)
 
     @property
     def lines(self) -> Any:
@@ -75,27 +63,6 @@ class Grouped:
     def names(self) -> tuple[str, ...]:
         """The operands of the epilogue that there are, in the order of the kernel."""
         return tuple(name for name in OPERANDS if name in self.extras)
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """What holds for every call like one that was made before, so that it is launched with little ado.
-
-    places: which of the addresses of a call the arguments of the kernel are. shape, dtype: of the result.
-    """
-
-    launch: BoundLaunch
-    places: tuple[int, ...]
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __call__(self, values: list[Any], a: Any, out: Any, stream: int) -> Any:
-        """Launch with these addresses, the third of which is that of the result; the result."""
-        if out is None:
-            out = empty(a, self.shape, self.dtype)
-            values[2] = out.data_ptr()
-        self.launch([values[i] for i in self.places], stream)
-        return out
 
 
 class Arrays:
@@ -211,7 +178,7 @@ def by_rows(
 
 def _check_extras(arrays: Arrays, m: int, n: int, k: int, groups: int) -> None:
     """Raise unless every operand of the epilogue has the shape that its name says, and goes with the others."""
-    blocks_n, blocks_k = -(-n // BLOCK), -(-k // BLOCK)
+    blocks_n, blocks_k = -(-n // SCALED), -(-k // SCALED)
     legal = {
         "b": tuple(arrays["b"].shape),
         "rows": (m,),

@@ -11,6 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KIB, MIB = 2**10, 2**20
+RESERVED_SHARED_BYTES = KIB  # of each block
+
+
+def shared_room(most: int, resident: int) -> int:
+    """Bytes of shared memory of a block where `resident` share a multiprocessor; `most` is what one has alone."""
+    return (most + RESERVED_SHARED_BYTES) // resident // 16 * 16 - RESERVED_SHARED_BYTES
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Device:
     threads_per_sm: int
     max_blocks_per_sm: int
     registers_per_sm: int = 65536
-    reserved_shared_bytes: int = KIB
+    reserved_shared_bytes: int = RESERVED_SHARED_BYTES
 
     def __str__(self) -> str:
         return self.name

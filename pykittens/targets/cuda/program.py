@@ -40,6 +40,7 @@ from pykittens.targets.simt import map as simt_map
 from pykittens.targets.simt.memory import MEMORY_TYPES
 from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
 from pykittens.targets.target import Target
+from pykittens.types.devices import shared_room
 
 # Importing them fills the table of lowerings.
 LOWERINGS = (
@@ -69,7 +70,8 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     name = e.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
     at = layout_shared(kernel, target, debug)
     groups = sum(r.groups for r in kernel.roles)
-    e.scratch_room = (shared_room(kernel, target) - at.end) // max(groups, 1) // 128 * 128
+    left = shared_room(target.shared_bytes, kernel.resident) - at.end
+    e.scratch_room = left // max(groups, 1) // 128 * 128
     body = _body(e, at)
     shared_bytes = at.end + e.scratch_bytes * groups
     _check_shared(kernel, target, shared_bytes)
@@ -165,17 +167,9 @@ def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> Shared
     return at
 
 
-RESERVED = 1024  # bytes of shared memory that the system takes for a block
-
-
-def shared_room(kernel: Kernel, target: Target) -> int:
-    """Shared memory of a block, where some share the multiprocessor's."""
-    return (target.shared_bytes + RESERVED) // kernel.resident // 16 * 16 - RESERVED
-
-
 def _check_shared(kernel: Kernel, target: Target, total: int) -> None:
     """Refuse more shared memory than a block can have."""
-    room = shared_room(kernel, target)
+    room = shared_room(target.shared_bytes, kernel.resident)
     if total > room:
         over = total - room
         told: dict[str, object] = {
