@@ -37,7 +37,7 @@ except ModuleNotFoundError:  # matplotlib is optional
     plot = None  # type: ignore[assignment]
 
 PROTOCOLS = ("burst", "graphs", "isolated")
-ROUNDS = {"burst": 3, "graphs": 3, "isolated": 15}
+ROUNDS = {"burst": 5, "graphs": 3, "isolated": 15}
 
 
 def chosen(only: str, match: str, part: str) -> list[tuple[int, Problem]]:

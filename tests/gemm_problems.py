@@ -17,9 +17,8 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels import gemm as gemm_file
 from pykittens.kernels import gemm_launch
-from pykittens.kernels.core import limits_of
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.gemm_config import Config, pick
+from pykittens.kernels.gemm_config import Config
 from pykittens.kernels.gemm_launch import Call
 from pykittens.kernels.gemm_operands import OPERANDS
 from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options
@@ -217,15 +216,6 @@ def arguments_of(call: Call, config: Config) -> tuple[tuple[Any, ...], dict[str,
         if x.dtype.kind != "i":
             x[...] = np.nan
     return call.arguments(config, out, made), call.constants(config)
-
-
-def compiled(problem: Problem, arch: str) -> str:
-    """Compile the program of a problem into the cache; the text of the program."""
-    with set_up(problem):
-        call = problem.call()
-        config = problem.config or pick(call.shape, limits_of(call.like))
-        arguments, constants = arguments_of(call, config)
-        return str(gemm_tiles.compile(*arguments, arch=arch, **constants).source.program)
 
 
 # -- functions of a user ---------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Run random matrix products on the GPU, or with --cpu in the emulator, and hold each against float64.
 
-Programs are compiled first, by as many processes as there are processors; then a process runs the products one after
-another, and where one kills or hangs it, that is noted and another process goes on behind it. A product is known by
-its number: `python tools/gemm_matrix.py --first 1234 --count 1` runs that one again, with the same --forms and
---small. Writes gemm-matrix-<card>.json to --out.
+As many processes as there are processors compile and run them, each those of its own programs; where a product kills
+or hangs its process, that is noted and another one goes on behind it. A product is known by its number:
+`python tools/gemm_matrix.py --first 1234 --count 1` runs that one again, with the same --forms and --small. Writes
+gemm-matrix-<card>.json to --out.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import queue
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SECONDS = 30  # for one product, compilation aside
+SECONDS = 120  # for one product and its compilation
 CONTEXT = multiprocessing.get_context("spawn")
 EVERY = 10  # of how many products one may have extents up to 2000
 
@@ -44,35 +44,16 @@ class Drawing:
         return drawn(number, self.forms, large=large, numpy=not self.on_gpu)
 
 
-# -- compiling -------------------------------------------------------------------------------------
-
-
-def compile_some(drawing: Drawing, numbers: Sequence[int], arch: str) -> int:
-    """Compile the programs of products into the cache; how many there are."""
-    from pykittens.errors import KernelError
-    from tests.gemm_problems import compiled
-
-    programs: set[str] = set()
-    for number in numbers:
-        try:
-            programs.add(compiled(drawing.problem(number), arch))
-        except KernelError:  # told when the product runs
-            continue
-    return len(programs)
-
-
-def compile_all(drawing: Drawing, numbers: Sequence[int], arch: str) -> int:
-    """Compile the programs of all products; products of one program go to one process."""
-    workers = max((os.cpu_count() or 2) - 1, 1)
-    parts = collections.defaultdict(list)
-    for number in numbers:
-        parts[number % (drawing.forms or len(numbers))].append(number)
-    with ProcessPoolExecutor(workers, mp_context=CONTEXT) as pool:
-        jobs = [pool.submit(compile_some, drawing, part, arch) for part in parts.values()]
-        return sum(job.result() for job in jobs)
-
-
 # -- running ---------------------------------------------------------------------------------------
+
+
+def of_workers(drawing: Drawing, numbers: Sequence[int]) -> list[list[int]]:
+    """The products of each process: those of one program go to one."""
+    parts: dict[int, list[int]] = collections.defaultdict(list)
+    workers = os.cpu_count() or 2
+    for number in numbers:
+        parts[number % (drawing.forms or len(numbers)) % workers].append(number)
+    return list(parts.values())
 
 
 def run_some(drawing: Drawing, numbers: Sequence[int], told: Any) -> None:
@@ -85,22 +66,30 @@ def run_some(drawing: Drawing, numbers: Sequence[int], told: Any) -> None:
         told.put((number, fault_of(drawing.problem(number), (on_gpu, on_host))))
 
 
-def run_all(drawing: Drawing, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """The faults of products, empty for those that are right."""
+def run_all(drawing: Drawing, numbers: Sequence[int]) -> dict[int, str]:
+    """The faults of products, empty for those that are right, run by many processes on one GPU."""
+    parts = of_workers(drawing, numbers)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return dict(
+            pair for pairs in pool.map(lambda p: list(watched(drawing, p)), parts) for pair in pairs
+        )
+
+
+def watched(drawing: Drawing, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """The faults of products that run one after another in a process, and in another one where that ends."""
     left = list(numbers)
     while left:
         told = CONTEXT.Queue()
         process = CONTEXT.Process(target=run_some, args=(drawing, left, told))
         process.start()
-        done, current, first = 0, left[0], True
+        done, current = 0, left[0]
         while done < len(left):
-            try:
-                current, fault = told.get(timeout=SECONDS + 60 * first)
-            except queue.Empty:
+            said = next_of(told, process)
+            if said is None:
                 done += 1
                 yield current, "hangs" if process.is_alive() else "killed the process"
                 break
-            first = False
+            current, fault = said
             if fault is not None:
                 done += 1
                 yield current, fault
@@ -111,12 +100,23 @@ def run_all(drawing: Drawing, numbers: Sequence[int]) -> Iterator[tuple[int, str
         left = left[done:]
 
 
+def next_of(told: Any, process: Any) -> Any:
+    """What a process tells next; None where it has ended, or is silent for too long."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        try:
+            return told.get(timeout=1)
+        except queue.Empty:
+            if not process.is_alive():
+                break
+    return None
+
+
 def on_cpu(drawing: Drawing, numbers: Sequence[int]) -> dict[int, str]:
     """The faults of products in the emulator, by as many processes as there are processors."""
-    workers = os.cpu_count() or 2
-    parts = [numbers[i::workers] for i in range(workers)]
-    with ProcessPoolExecutor(workers, mp_context=CONTEXT) as pool:
-        found = pool.map(run_here, [drawing] * workers, parts)
+    parts = of_workers(drawing, numbers)
+    with ProcessPoolExecutor(len(parts), mp_context=CONTEXT) as pool:
+        found = pool.map(run_here, [drawing] * len(parts), parts)
         return {number: fault for part in found for number, fault in part.items()}
 
 
@@ -150,10 +150,8 @@ def main() -> int:
     else:
         from pykittens.runtime import driver
 
-        device = driver.device(0)
-        report |= {"card": device.name, "programs": compile_all(drawing, numbers, device.arch)}
-        report["seconds_to_compile"] = round(time.perf_counter() - start, 1)
-        faults = dict(run_all(drawing, numbers))
+        report["card"] = driver.device(0).name
+        faults = run_all(drawing, numbers)
     wrong = {number: fault for number, fault in faults.items() if fault}
     report |= {
         "products": len(faults),

@@ -20,7 +20,7 @@ import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
 from pykittens.kernels.gemm_config import Config, pick
 from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_options import PLAIN, Asked
+from pykittens.kernels.gemm_options import PLAIN, Asked, parted
 from pykittens.kernels.gemm_reference import reference
 from pykittens.kernels.gemm_tiling import Task, Tiling, of_batch
 from pykittens.kernels.gemm_tune import found_before, tuned
@@ -32,7 +32,6 @@ from pykittens.types.dtypes import DType
 def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def]
     """C = epilogue(A @ B); persistent blocks, a ring of stages, sums in registers."""
     given = dict(zip(form.epilogue.names, operands, strict=True))
-    pk.resident(config.resident)
     if config.overlap:
         pk.overlap()
     tiles = Tiling(A, B, C, given, form, config)
@@ -58,10 +57,10 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
             sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
             for k in pk.range(task.first, task.stop):
                 with inputs.drain() as s:
-                    products = tiles.multiply(s, w, sums)
                     staged = tiles.staged_scales(s, w, k)
+                    sums, left = tiles.multiply(s, w, sums, staged or scales)
                 ahead = tiles.scales(task, w, k + 1)
-                sums, scales = tiles.added(sums, products, staged or scales), ahead
+                sums, scales = tiles.added(sums, left, staged or scales), ahead
             with pk.in_turn() if config.turns else nullcontext():
                 if config.shares and task.first > 0:
                     leave(tiles, w, sums)
@@ -204,9 +203,13 @@ def gemm(
     config: how the work is cut; if None, one is picked for the shape and the GPU. tune: measure configurations once,
     and remember the fastest.
     """
-    is_plain = out is not None and not further and not tune
-    if is_plain and SAME.launch(a, b, out, transpose_b):
-        return out
+    tensors, said = (a, b, out), transpose_b
+    may_recur = out is not None and not tune
+    if may_recur:
+        if further:
+            tensors, said = parted(tensors, transpose_b, further)
+        if SAME.launch(tensors, said):
+            return out
     asked = Asked.of(further) if further else PLAIN
     again, key, values, stream = CALLS.find(
         (a, b, out, *asked.tensors), transpose_b, tune, asked.key
@@ -224,6 +227,6 @@ def gemm(
         CALLS.keep(key, again)
     given = [*values, *asked.numbers]
     result = again(given, a, out, stream)
-    if is_plain and (fixed := again.fixed(given)) is not None:
-        SAME.keep(a, b, out, transpose_b, fixed)
+    if may_recur and SAME.recurs(tensors, said) and (fixed := again.fixed(given)) is not None:
+        SAME.keep(tensors, said, fixed)
     return result

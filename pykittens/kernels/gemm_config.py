@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pykittens.kernels.core import Limits, first_that_fits
-from pykittens.types.devices import shared_room
 
 LINE = 128  # bytes of a row of a stage: what the copy engine swizzles at once
 MOST_STAGES = 24
+MOVING = 9.4e6  # bytes on their way that keep the memory of an H200 busy
 MOST_SWAPPED = 128  # rows of a product up to which the transposed one may be made
 SCALED = 128  # elements along k, and along n, that have one scale where there are scales of blocks
 
@@ -24,10 +24,10 @@ class Config:
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output, of which each warpgroup has
     out_stages on their way. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows
     of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
-    meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. shares: tiles are
-    cut along k, so that all blocks have equal shares of the work. overlap: a launch may start while the one before it
-    still ends. resident: blocks that share a multiprocessor. warpgroups: for targets whose warpgroups multiply
-    together, else for those whose warps multiply alone.
+    meanwhile. in_order: they multiply one after another, so that one scales its products meanwhile. swap: the
+    transposed product is made, so that its rows are the columns of the product. shares: tiles are cut along k, so that
+    all blocks have equal shares of the work. overlap: a launch may start while the one before it still ends.
+    warpgroups: for targets whose warpgroups multiply together, else for those whose warps multiply alone.
     """
 
     rows: int
@@ -41,10 +41,10 @@ class Config:
     cluster_axis: int = 0
     band: int = 8
     turns: bool = False
+    in_order: bool = False
     swap: bool = False
     shares: bool = False
     overlap: bool = False
-    resident: int = 1
     warpgroups: bool = True
 
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
@@ -53,12 +53,17 @@ class Config:
         scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
         stage = (a + b) * self.depth + 1024 * scales + 16
         outputs = self.out_stages * self.rows * self.out_cols * out_bytes
-        return self.stages * stage + outputs + 8 * self.consumers * self.turns
+        return self.stages * stage + outputs + 8 * self.consumers * (self.turns + self.in_order)
 
     @property
     def pieces(self) -> int:
         """Parts of the columns of a tile that have one scale each, where blocks of 128 have."""
         return 1 if self.swap else self.cols // math.gcd(self.cols, SCALED)
+
+    @property
+    def apart(self) -> bool:
+        """Whether such parts are wide enough to be multiplied one after another, so that one at a time is scaled."""
+        return not self.swap and self.cols % SCALED == 0
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,7 @@ def joining(config: Config, shape: Shape) -> int:
 
 def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
     """The configuration with as many stages as shared memory holds; None if that is less than two."""
-    whole = shared_room(limits.shared_bytes, config.resident)
-    out, room = shape.out_bytes, whole - joining(config, shape)
+    out, room = shape.out_bytes, limits.shared_bytes - joining(config, shape)
     bare = replace(config, stages=0).shared_bytes(out, shape.gated, shape.blocks)
     each = replace(config, stages=1).shared_bytes(out, shape.gated, shape.blocks) - bare
     stages = min((room - bare) // each, config.stages)
@@ -117,7 +121,9 @@ def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
     """The configurations worth trying for a shape, the one that should be fastest first."""
     if not limits.warpgroups:
         return (_alone(shape, limits),)
-    found = [c for c in map(lambda c: fitted(c, shape, limits), _all(shape)) if c is not None]
+    found = [
+        c for c in map(lambda c: fitted(c, shape, limits), _all(shape, limits)) if c is not None
+    ]
     return tuple(sorted(dict.fromkeys(found), key=lambda c: estimate(c, shape, limits)))
 
 
@@ -136,7 +142,7 @@ def pick(shape: Shape, limits: Limits) -> Config:
     return candidates(shape, limits)[0]
 
 
-def _all(shape: Shape) -> Iterator[Config]:
+def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
     """Tiles of all sides that a warpgroup's registers hold."""
     # With few rows most of a box would lie outside the tensor, which is slow.
     few = _is_better_swapped(shape) and shape.m <= 32
@@ -144,17 +150,26 @@ def _all(shape: Shape) -> Iterator[Config]:
         for cols in range(16, 257, 16):
             if _fits_registers(rows // consumers, cols, consumers, shape) and _is_even(cols, shape):
                 yield from _ways(Config(rows, cols, consumers=consumers), shape)
-    if not few and shape.m > 64 and _fits_registers(128, 128, 1, shape):
-        # Two blocks share a multiprocessor: one multiplies while the other does its epilogue.
-        yield Config(128, 128, consumers=1, resident=2)
     if _is_better_swapped(shape):
         cols = max(-(-shape.m // 16) * 16, 16)
         for rows, consumers in ((64, 1), (128, 2), (256, 2)):
             if _fits_registers(rows // consumers, cols, consumers, shape):
-                # Longer rows of the weights are read at once where there is room for enough stages.
-                depth = 2 * LINE if rows < 256 and cols <= 64 else LINE
-                c = Config(rows, cols, depth, consumers=consumers, swap=True)
-                yield from _ways(c, shape)
+                c = Config(rows, cols, consumers=consumers, swap=True)
+                yield from _ways(_reading(c, shape, limits), shape)
+
+
+def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
+    """With as much of the weights on its way as keeps memory busy: more is slower where each block has one tile."""
+    if (
+        c.rows < 256 and c.cols <= 64
+    ):  # longer rows are read at once where there is room for enough stages
+        c = replace(c, depth=2 * LINE)
+    tiles, _ = work(c, shape)
+    if c.cols > 32 or not 0 < tiles <= limits.multiprocessors:
+        return c
+    least = 6 if shape.b_by_rows and c.rows == 64 else 2
+    stages = round(MOVING / (tiles * c.rows * c.depth * (1 + shape.gated)))
+    return replace(c, stages=max(stages, least))
 
 
 def _is_better_swapped(shape: Shape) -> bool:
@@ -164,10 +179,13 @@ def _is_better_swapped(shape: Shape) -> bool:
 
 
 def _fits_registers(rows: int, cols: int, consumers: int, shape: Shape) -> bool:
-    """Whether a warpgroup's sums, and the products that wait for their scales, leave registers to work with."""
+    """Whether a warpgroup's sums, and the product that waits for its scales, leave registers to work with."""
     sums = rows * cols * (1 + shape.gated)
     if shape.blocks:
-        return sums <= (64 * 96 if shape.gated else 64 * 192 if consumers < 3 else 64 * 128)
+        waiting = rows * (SCALED if cols % SCALED == 0 else cols)
+        if consumers == 1:
+            waiting *= 1 + shape.gated  # the compiler has two under way where nothing orders them
+        return sums + waiting <= (64 * 256 if consumers == 3 else 64 * 384)
     # What the epilogue loads takes registers, too; three warpgroups have 160 each.
     return sums <= (64 * 128 if consumers == 3 else 64 * 256)
 
@@ -187,9 +205,14 @@ def _ways(c: Config, shape: Shape) -> Iterator[Config]:
     if c.rows * c.cols <= 64 * 64 and not loads and c.cols <= 64:
         c = replace(c, out_cols=c.cols)  # at once
     c = replace(c, overlap=_is_short(c, shape))
-    if c.rows == 128 and c.cols >= 128 and not loads and parts[0] == 64:
+    if shape.blocks:
+        # With two products to scale they would wait for one another, or all scale at once.
+        c = replace(c, in_order=c.consumers * scaled(c, shape) > 2)
+    elif c.rows == 128 and c.cols >= 128 and not loads and parts[0] == 64:
         yield replace(c, out_stages=2, turns=True)
     yield c
+    if shape.blocks and shape.gated:
+        return
     # Sums that others have left take registers beside what the epilogue loads.
     narrow = parts[-1] if loads and parts[-1] >= 32 else next(w for w in parts if w <= 32)
     yield replace(c, shares=True, out_cols=narrow)
@@ -201,6 +224,11 @@ def _is_short(c: Config, shape: Shape) -> bool:
     if c.swap:
         return moved < 45 * 2**20 and shape.m <= 64
     return shape.k * shape.bytes <= 1024
+
+
+def scaled(config: Config, shape: Shape) -> int:
+    """How many products of a step a warpgroup scales one after another."""
+    return (config.pieces if config.apart else 1) * (1 + shape.gated)
 
 
 def work(config: Config, shape: Shape) -> tuple[int, int]:
@@ -232,22 +260,21 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
 
     The constants were fitted to products of 1 to 16384 rows on an H200 (docs/tuning/gemm.md).
     """
-    c, s, blocks = config, shape, limits.multiprocessors * config.resident
+    c, s, blocks = config, shape, limits.multiprocessors
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
     a, b = c.rows * (1 + (s.gated and c.swap)), c.cols * (1 + (s.gated and not c.swap))
     multiply = max(a * b, a * 48) * c.depth / 4096 + 19 * c.depth / LINE
     if s.blocks:
-        multiply += 300 / c.consumers
+        multiply += (216 if c.in_order else 245) * scaled(c, s)
     load = (a + b) * c.depth / 111
-    tile = (
-        steps * max(multiply, load) * c.resident + 550 + c.rows * c.cols * (0.054 - 0.012 * c.turns)
-    )
-    if s.activation or s.operands:
-        tile += c.rows * c.cols * 0.03
     waves: float = -(-tiles // blocks)
     busy = min(tiles, blocks)
+    hidden = 0.012 * c.turns if waves > 1 else -0.002 * c.turns  # of storing, behind the next tile
+    tile = steps * max(multiply, load) + 550 + c.rows * c.cols * (0.054 - hidden)
+    if s.activation or s.operands:
+        tile += c.rows * c.cols * 0.03
     if c.shares:
         # Every block has the same, and some hand over what they have of a tile.
         waves, busy = max(tiles / blocks, 1 / steps), blocks
@@ -256,15 +283,13 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
     idle = 1 + 0.27 * (waves * busy / tiles - 1)  # where some blocks have a tile more than others
     # Two multiprocessors share a way to memory: where some of them have it alone, the others are late.
-    alone = (blocks - busy) / blocks if 0.65 < busy / blocks < 0.9 else 0.0
+    alone = (blocks - busy) / blocks if not c.swap and 0.65 < busy / blocks < 0.9 else 0.0
     memory = moved / 4.25e6 * max(1, 39 / busy) * idle * (1 + 0.3 * alone)
     memory *= 1 + (0.02 if c.swap else 0.09) * (1 - busy / blocks)
-    if c.swap and c.rows == 256 and not 0.35 * blocks <= tiles <= blocks / 2:
-        memory *= 1.05  # fewer stages, which pays where each block has a pair to itself
+    if c.swap and c.rows == 256:  # its boxes are wide where rows of weights are
+        memory *= 1.05 if tiles > blocks or tiles < 0.35 * blocks else 1.06 if s.b_by_rows else 0.99
     cache = tiles * steps * (a + b) * c.depth / blocks / 111 / 1840
     longest = float((compute**9 + flops**9 + memory**9) ** (1 / 9))
     wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
     besides = 3.3 + (4 + c.rows * c.cols / 6000) * c.shares - 1.0 * c.overlap
-    return besides + (longest + 0.096 * cache) * wasted * (
-        1.02 if c.shares else 1.1 if c.resident > 1 else 1
-    )
+    return besides + (longest + 0.096 * cache) * wasted * (1.02 if c.shares else 1)

@@ -50,6 +50,15 @@ class Lined:
         self.copied = True
         return contiguous(x)
 
+    def shaped(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """The array in another shape, copied where it does not lie so."""
+        made = x.reshape(shape)
+        before, after = describe(x), describe(made)
+        assert before is not None
+        assert after is not None
+        self.copied = self.copied or before.address != after.address
+        return made
+
 
 @dataclass
 class Product(Lined):
@@ -173,7 +182,7 @@ def _fold(p: Product, found: dict[str, Array]) -> bool:
     p.out = p.out.reshape(p.m, p.n) if p.out is not None else None
     for name, shape in (("residual", (p.m, p.n)), ("row_scale", (p.m,))):
         if name in p.extras:
-            p.extras[name] = p.extras[name].reshape(shape)
+            p.extras[name] = p.shaped(p.extras[name], shape)
     return True
 
 
@@ -199,8 +208,7 @@ def _gather_leads(p: Product) -> None:
             continue
         whole = spread_to(x, (*p.lead, *x.shape[-inner:]))
         if lead != p.lead:
-            whole = whole.reshape((*lead, *x.shape[-inner:]))
-            p.copied = True  # perhaps
+            whole = p.shaped(whole, (*lead, *x.shape[-inner:]))
         if name in ("a", "b"):
             setattr(p, name, whole)
         else:
@@ -208,7 +216,7 @@ def _gather_leads(p: Product) -> None:
     if lead != p.lead:
         for name, x in p.extras.items():  # of a function of the user's
             if name not in OPERANDS and tuple(getattr(x, "shape", ()))[: len(p.lead)] == p.lead:
-                p.extras[name], p.copied = x.reshape((*lead, *x.shape[len(p.lead) :])), True
+                p.extras[name] = p.shaped(x, (*lead, *x.shape[len(p.lead) :]))
     if p.out is not None and lead != p.lead:
         flat = p.out.reshape((*lead, p.m, p.n))
         if describe(flat).address != describe(p.out).address:  # type: ignore[union-attr]

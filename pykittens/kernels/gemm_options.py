@@ -90,6 +90,22 @@ class Asked:
         return Options(transpose_b, *(words[f.name] for f in fields(Options)[1:]))
 
 
+def parted(
+    tensors: tuple[Any, ...], transpose_b: bool, further: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Any]:
+    """All tensors of a call, and the rest of it, by both of which the same call is found again."""
+    more: list[Any] = []
+    said: list[Any] = [transpose_b]
+    for name, x in further.items():
+        for value in x if name == "operands" else (x,):
+            if hasattr(value, "data_ptr"):
+                more.append(value)
+                said.append(name)
+            else:
+                said.append((name, type(value), value))
+    return (*tensors, *more), tuple(said)
+
+
 def _number(name: str) -> int:
     return int(name.removeprefix("operand"))
 

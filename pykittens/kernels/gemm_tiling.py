@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,20 +212,36 @@ class Tiling:
         x = sums[product * each + at // piece][:, at % piece : at % piece + width]
         return x if x.dtype == pk.f32 else x.to(pk.f32)
 
-    def multiply(self, s: Any, w: Any, sums: list[Any]) -> list[Any]:
-        """The products of a stage, added to the sums unless they have scales of their own."""
-        form = self.form
+    def multiply(self, s: Any, w: Any, sums: list[Any], scales: list[Any]) -> tuple[list[Any], Any]:
+        """The sums with the products of a stage. Of those that have scales the last one is left, not added yet."""
+        product = MULTIPLY[self.form.a_is_transposed, self.form.b_is_transposed]
+        pairs = self._pairs(s, w)
+        if self.row_blocks is None:
+            return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)], None
+        left = None
+        for number, (a, b) in enumerate(pairs):
+            sums = self.added(sums, left, scales)
+            with pk.in_turn() if self.config.in_order else nullcontext():
+                left = number * len(sums) // len(pairs), product(a, b)
+        return sums, left
+
+    def _pairs(self, s: Any, w: Any) -> list[tuple[Any, Any]]:
+        """The tiles of a stage that a group multiplies."""
         lefts = [getattr(s, f"a{i or ''}") for i in range(len(self.lefts))]
-        if form.a_is_transposed:
+        if self.form.a_is_transposed:
             lefts = [x.tiles(self.depth, self.own)[0, w] for x in lefts]
         else:
             lefts = [x.tiles(self.own, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
-        product = MULTIPLY[form.a_is_transposed, form.b_is_transposed]
-        pairs = zip(lefts * len(rights), rights * len(lefts), strict=True)
-        if self.row_blocks is not None:
-            return [product(a, b) for a, b in pairs]
-        return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)]
+        if self.row_blocks is not None and self.config.apart:
+            rights = [self._columns(x, i) for x in rights for i in range(self.config.pieces)]
+        return list(zip(lefts * len(rights), rights * len(lefts), strict=True))
+
+    def _columns(self, tile: Any, piece: int) -> Any:
+        """The part of a tile of b that one scale is for."""
+        if self.form.b_is_transposed:
+            return tile.tiles(SCALED, self.depth)[piece]
+        return tile.tiles(self.depth, SCALED)[0, piece]
 
     def _block(self, task: Task, piece: int) -> Any:
         """Which block along n of the scales of b a piece lies in."""
@@ -258,17 +275,17 @@ class Tiling:
             return task.col, self.config.cols, pk.per_column
         return task.row * self.config.consumers + w, self.own, pk.per_row
 
-    def added(self, sums: list[Any], products: list[Any], scales: list[Any]) -> list[Any]:
-        """The sums with the products of a step, a piece of the columns at a time."""
-        if not scales:
-            return products
+    def added(self, sums: list[Any], left: Any, scales: list[Any]) -> list[Any]:
+        """The sums with a product that was left, a piece of the columns at a time."""
+        if left is None:
+            return sums
+        first, product = left
         by_row, *by_block = scales
-        width = self.config.cols // self.config.pieces
-        pieces = [
-            x[:, j * width : (j + 1) * width] for x in products for j in range(self.config.pieces)
-        ]
-        terms = zip(sums, pieces, by_block, strict=True)
-        return [x + piece * (by_row * block) for x, piece, block in terms]
+        width, sums = self.config.cols // self.config.pieces, list(sums)
+        for i in range(1 if self.config.apart else self.config.pieces):
+            piece = product[:, i * width : (i + 1) * width]
+            sums[first + i] = sums[first + i] + piece * (by_row * by_block[first + i])
+        return sums
 
     def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Place:
         """Where a part of a group's rows lies in the product; `arrived` are parts of other tensors that are here."""

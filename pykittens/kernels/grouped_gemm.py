@@ -66,9 +66,9 @@ def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no
                 sums, scales = groups.zeros(), groups.scales(task, w, 0)
                 for k in pk.range(task.stop):
                     with inputs.drain() as s:
-                        products = groups.multiply(s, w, sums)
+                        sums, left = groups.multiply(s, w, sums, scales)
                     ahead = groups.scales(task, w, k + 1)
-                    sums, scales = groups.added(sums, products, scales), ahead
+                    sums, scales = groups.added(sums, left, scales), ahead
                 finish(groups, outputs, task, w, sums)
 
 

@@ -136,43 +136,63 @@ class FixedLaunch:
 
 
 class SameTensors:
-    """Launches of a host function of three tensors, found again by where these lie.
+    """Launches of a host function, found again by where its tensors lie and what else was said.
+
+        if same.launch((x, y, out), word):
+            return out
+        ...                                     # the slow way, with a bound launch
+        if same.recurs((x, y, out), word):
+            same.keep((x, y, out), word, launch.fixed(values))
 
     What is kept holds for tensors of one place, type, dtype, shape and strides, whichever objects they are.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int, int, Hashable], tuple[Any, FixedLaunch]] = {}
+        self._kept: dict[Hashable, tuple[Any, FixedLaunch]] = {}
+        self._seen: set[Hashable] = set()
 
-    def launch(self, a: Any, b: Any, c: Any, word: Hashable) -> bool:
-        """Launch as before with tensors like these and what else was decided on; False where there was no such call."""
+    def launch(self, tensors: Sequence[Any], said: Hashable) -> bool:
+        """Launch as before with such tensors; False where there was no such call."""
         try:
-            found = self._kept.get((a.data_ptr(), b.data_ptr(), c.data_ptr(), word))
-            if found is None or found[0] != _facts(a, b, c):
+            found = self._kept.get((*[x.data_ptr() for x in tensors], said))
+            if found is None or found[0] != _facts(tensors):
                 return False
-        except AttributeError:  # arrays of another library
+        except (
+            AttributeError,
+            TypeError,
+        ):  # arrays of another library, or a word that is not hashable
             return False
-        found[1](torch_stream(a.get_device()))
+        found[1](torch_stream(tensors[0].get_device()))
         return True
 
-    def keep(self, a: Any, b: Any, c: Any, word: Hashable, launch: FixedLaunch) -> None:
-        """Keep a launch for tensors like these."""
+    def recurs(self, tensors: Sequence[Any], said: Hashable) -> bool:
+        """Whether there was such a call before; to keep one that is made once would cost more than it saves."""
+        if len(self._seen) >= MAX_CALLS:
+            self._seen.clear()
+        try:
+            key = (*[x.data_ptr() for x in tensors], said)
+            known = key in self._seen
+            self._seen.add(key)
+        except (AttributeError, TypeError):
+            return False
+        return known
+
+    def keep(self, tensors: Sequence[Any], said: Hashable, launch: FixedLaunch) -> None:
+        """Keep a launch for such tensors."""
         if len(self._kept) >= MAX_CALLS:
             self._kept.clear()
-        key = a.data_ptr(), b.data_ptr(), c.data_ptr(), word
-        self._kept[key] = _facts(a, b, c), launch
+        self._kept[(*[x.data_ptr() for x in tensors], said)] = _facts(tensors), launch
 
     def forget(self) -> None:
         """Keep nothing any longer."""
         self._kept.clear()
 
 
-def _facts(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    return (
-        *(type(a), a.dtype, a.shape, a.stride(), a.get_device()),
-        *(type(b), b.dtype, b.shape, b.stride()),
-        *(type(c), c.dtype, c.shape, c.stride()),
-    )
+def _facts(tensors: Sequence[Any]) -> list[Any]:
+    facts: list[Any] = [tensors[0].get_device()]
+    for x in tensors:
+        facts += (type(x), x.dtype, x.shape, x.stride())
+    return facts
 
 
 def torch_stream(ordinal: int) -> int:

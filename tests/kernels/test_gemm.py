@@ -110,7 +110,11 @@ SCALED = {
     "swap": Config(128, 48, stages=2, out_cols=48, swap=True),
     "shares": Config(64, 96, stages=2, consumers=1, out_cols=32, shares=True),
     "cluster": Config(128, 64, stages=2, cluster=2, cluster_axis=1),
+    "in-order": Config(192, 64, stages=2, consumers=3, in_order=True),
+    "apart": Config(64, 256, stages=2, consumers=1, out_cols=32),
+    "apart-in-order": Config(128, 256, stages=2, in_order=True),
 }
+TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "apart-in-order")
 
 
 @pytest.mark.parametrize("k", [1, 300, 512, 640])
@@ -120,11 +124,12 @@ def test_scales_of_blocks(name, k):
     problem = Problem(200, 410, k, dtypes=FP8, extras=BLOCKS, multiprocessors=5)
     problem = replace(problem, config=SCALED[name])
     assert fault_of(problem) == ""
+    assert fault_of(replace(problem, transpose_b=False)) == ""
     padded = dict.fromkeys(BLOCKS, Layout(lines="padded"))
     columns = {"row_blocks": Layout(columns=True, lines="padded")}
     assert fault_of(replace(problem, layouts=padded | columns, schedule=1)) == ""
     gate = {"gate": "e4m3", "gate_blocks": "f32", "bias": "f32"}
-    if name != "two-pieces":
+    if name not in TOO_LARGE_WITH_GATE:
         assert fault_of(replace(problem, extras=BLOCKS | gate, layouts=padded | columns)) == ""
 
 
@@ -180,6 +185,7 @@ def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
         (Config(128, 128, stages=3), {"out_dtype": "f32"}),
         (Config(128, 128, stages=3), {"dtypes": FP8, "extras": BLOCKS}),
         (Config(128, 96, stages=3, out_cols=32), {"dtypes": FP8, "extras": BLOCKS}),
+        (Config(128, 128, stages=3, in_order=True), {"dtypes": FP8, "extras": BLOCKS}),
         (
             Config(64, 48, stages=3, out_cols=48, consumers=1, swap=True),
             {"dtypes": FP8, "extras": BLOCKS},

@@ -11,7 +11,7 @@ from pykittens.checker.runs import run_schedules
 from pykittens.emulate import machine
 from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.gemm_config import candidates
+from pykittens.kernels.gemm_config import Config, candidates
 from pykittens.targets.target import TARGETS
 from tests.gemm_problems import Layout, Problem, arguments_of, set_up
 from tests.launches import BLOCKS, Launch
@@ -59,6 +59,20 @@ def test_nothing_is_found_in_some_of_the_candidates(name):
     for config in (configs[0], *random.Random(name).sample(configs, 3)):
         problem = replace(PROBLEMS[name], config=config, multiprocessors=3)
         assert told(problem, range(3)) == [], config
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(192, 64, stages=3, consumers=3, in_order=True),
+        Config(128, 256, stages=2, in_order=True),
+        Config(128, 128, stages=2, in_order=True, shares=True, out_cols=32),
+    ],
+    ids=str,
+)
+def test_nothing_is_found_where_warpgroups_multiply_in_order(config):
+    problem = replace(PROBLEMS["blocks"], config=config, multiprocessors=3)
+    assert told(problem, range(3)) == []
 
 
 @pytest.mark.soak

@@ -12,8 +12,10 @@ import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm import gemm
 from pykittens.kernels.gemm_config import Config
+from pykittens.kernels.gemm_options import GIVEN
+from pykittens.runtime.arrays import describe
 from tests.gemm_problems import Layout, Problem, centred
-from tests.gemm_random import fault_of
+from tests.gemm_random import drawn, fault_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMALL = Config(64, 32, stages=2, consumers=1, out_cols=32)
@@ -237,3 +239,15 @@ def test_an_output_that_cannot_be_written_is_refused():
         view.flags.writeable = False
         with pytest.raises(ArgumentError, match="read-only"):
             gemm(A, B, view)
+
+
+@pytest.mark.parametrize("first", range(0, 1500, 100))
+def test_what_is_not_called_copied_lies_where_the_caller_has_it(first):
+    """Later calls launch with the addresses of what they are given."""
+    for number in range(first, first + 100):
+        call = drawn(number, numpy=False).call()
+        names = (*GIVEN, *(f"operand{i}" for i in range(call.own)))
+        given, p = dict(zip(names, call.given, strict=True)), call.p
+        for name, x in {"a": p.a, "b": p.b, "out": p.out, **p.extras}.items():
+            if isinstance(x, np.ndarray) and x.size and not p.copied:
+                assert describe(x).address == describe(given[name]).address, (number, name)

@@ -465,20 +465,30 @@ def test_the_same_tensors_are_those_of_one_place_form_and_word(gpu_tensors: None
     launches: list[int] = []
     same, whole = bound.SameTensors(), torch.zeros(128, 64)
     x, y, z = whole[:64], torch.zeros(64, 64), torch.zeros(64, 64)
-    same.keep(x, y, z, True, launches.append)  # type: ignore[arg-type]
-    assert same.launch(x, y, z, True)
-    assert same.launch(whole[:64], y, z, True)  # another object
+    same.keep((x, y, z), True, launches.append)  # type: ignore[arg-type]
+    assert same.launch((x, y, z), True)
+    assert same.launch((whole[:64], y, z), True)  # another object
     assert launches == [STREAM, STREAM]
     others = [
-        (whole, y, z, True),
-        (x.view(32, 128), y, z, True),
-        (x.t(), y, z, True),
-        (x.view(torch.int32), y, z, True),
-        (x, z, y, True),
-        (x, y, z, False),
-        (torch.nn.Parameter(x), y, z, True),
-        (x.numpy(), y, z, True),
+        ((whole, y, z), True),
+        ((x.view(32, 128), y, z), True),
+        ((x.t(), y, z), True),
+        ((x.view(torch.int32), y, z), True),
+        ((x, z, y), True),
+        ((x, y), True),
+        ((x, y, z), False),
+        ((x, y, z), [True]),
+        ((torch.nn.Parameter(x), y, z), True),
+        ((x.numpy(), y, z), True),
     ]
     assert not any(same.launch(*other) for other in others)
     same.forget()
-    assert not same.launch(x, y, z, True)
+    assert not same.launch((x, y, z), True)
+
+
+def test_a_call_recurs_from_the_second_time_on(gpu_tensors: None) -> None:
+    same, x, y = bound.SameTensors(), torch.zeros(8), torch.zeros(8)
+    assert [same.recurs((x, y), "word") for _ in range(3)] == [False, True, True]
+    assert not same.recurs((y, x), "word")
+    assert not same.recurs((x, y), "other")
+    assert [same.recurs((x, y), [1]) for _ in range(2)] == [False, False]
