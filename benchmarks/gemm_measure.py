@@ -72,7 +72,7 @@ def measured(problem: Problem, way: Way) -> Row:
     theirs = _libraries(problem, sets, expected)
     del expected
     for call in (*contenders.values(), *theirs.values()):
-        for number in range(len(sets)):  # what is worked out once for tensors is not measured
+        for number in 2 * [*range(len(sets))]:  # what is kept from a second call on is not measured
             call(number)
     figures = {f.name: f for f in way.measure({**contenders, **theirs}, len(sets))}
     return row(problem, way.protocol, figures, chosen, errors[OURS], next(iter(theirs)))

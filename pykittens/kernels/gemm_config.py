@@ -24,10 +24,11 @@ class Config:
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output, of which each warpgroup has
     out_stages on their way. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows
     of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
-    meanwhile. in_order: they multiply one after another, so that one scales its products meanwhile. swap: the
-    transposed product is made, so that its rows are the columns of the product. shares: tiles are cut along k, so that
-    all blocks have equal shares of the work. overlap: a launch may start while the one before it still ends.
-    warpgroups: for targets whose warpgroups multiply together, else for those whose warps multiply alone.
+    meanwhile. in_order: they multiply one after another, so that one scales its products meanwhile. part: columns of
+    products that are scaled one by one while the next is made; 0 for one at a time. swap: the transposed product is
+    made, so that its rows are the columns of the product. shares: tiles are cut along k, so that all blocks have equal
+    shares of the work. overlap: a launch may start while the one before it still ends. warpgroups: for targets whose
+    warpgroups multiply together, else for those whose warps multiply alone.
     """
 
     rows: int
@@ -42,6 +43,7 @@ class Config:
     band: int = 8
     turns: bool = False
     in_order: bool = False
+    part: int = 0
     swap: bool = False
     shares: bool = False
     overlap: bool = False
@@ -61,9 +63,14 @@ class Config:
         return 1 if self.swap else self.cols // math.gcd(self.cols, SCALED)
 
     @property
-    def apart(self) -> bool:
-        """Whether such parts are wide enough to be multiplied one after another, so that one at a time is scaled."""
-        return not self.swap and self.cols % SCALED == 0
+    def scaled_cols(self) -> int:
+        """Columns of a product that is scaled by itself."""
+        return self.part or (SCALED if not self.swap and self.cols % SCALED == 0 else self.cols)
+
+    @property
+    def grain(self) -> int:
+        """Columns of one of the sums that products with scales are added to."""
+        return math.gcd(self.scaled_cols, self.cols // self.pieces)
 
 
 @dataclass(frozen=True)
@@ -182,7 +189,7 @@ def _fits_registers(rows: int, cols: int, consumers: int, shape: Shape) -> bool:
     """Whether a warpgroup's sums, and the product that waits for its scales, leave registers to work with."""
     sums = rows * cols * (1 + shape.gated)
     if shape.blocks:
-        waiting = rows * (SCALED if cols % SCALED == 0 else cols)
+        waiting = rows * Config(rows, cols).scaled_cols
         if consumers == 1:
             waiting *= 1 + shape.gated  # the compiler has two under way where nothing orders them
         return sums + waiting <= (64 * 256 if consumers == 3 else 64 * 384)
@@ -228,7 +235,7 @@ def _is_short(c: Config, shape: Shape) -> bool:
 
 def scaled(config: Config, shape: Shape) -> int:
     """How many products of a step a warpgroup scales one after another."""
-    return (config.pieces if config.apart else 1) * (1 + shape.gated)
+    return config.cols // config.scaled_cols * (1 + shape.gated)
 
 
 def work(config: Config, shape: Shape) -> tuple[int, int]:

@@ -62,6 +62,9 @@ class Tiling:
         self.depth = config.depth // a.dtype.bytes
         self.own = config.rows // config.consumers
         self.parts = config.cols // config.out_cols
+        # Rows of b are cut where their boxes end.
+        whole = not form.b_is_transposed and config.scaled_cols % SCALED != 0
+        self.scaled_cols = config.cols if whole else config.scaled_cols
         gate = [given["gate"]] if "gate" in given else []
         self.lefts = [a, *(gate if config.swap else [])]
         self.rights = [b, *([] if config.swap else gate)]
@@ -199,10 +202,11 @@ class Tiling:
         return pk.load(s.a.tiles(self.own, self.depth)[w]).to(pk.f32)
 
     def zeros(self) -> list[Any]:
-        """The sums of a task before its first step; in pieces where these have scales."""
-        pieces = self.config.pieces if self.row_blocks is not None else 1
-        sides = self.own, self.config.cols // pieces
-        return [pk.zeros(self.form.accumulate, *sides) for _ in range(self.products * pieces)]
+        """The sums of a task before its first step; in grains where the products have scales."""
+        cols = self.config.cols
+        grain = self.config.grain if self.row_blocks is not None else cols
+        count = self.products * (cols // grain)
+        return [pk.zeros(self.form.accumulate, self.own, grain) for _ in range(count)]
 
     def summed(self, sums: list[Any], product: int, part: int) -> Any:
         """A part of the columns of a product, in f32, as the output takes it."""
@@ -220,9 +224,11 @@ class Tiling:
             return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)], None
         left = None
         for number, (a, b) in enumerate(pairs):
-            sums = self.added(sums, left, scales)
+            if not self.config.part:
+                sums, left = self.added(sums, left, scales), None
             with pk.in_turn() if self.config.in_order else nullcontext():
-                left = number * len(sums) // len(pairs), product(a, b)
+                made = number, product(a, b)
+            sums, left = self.added(sums, left, scales), made
         return sums, left
 
     def _pairs(self, s: Any, w: Any) -> list[tuple[Any, Any]]:
@@ -233,15 +239,16 @@ class Tiling:
         else:
             lefts = [x.tiles(self.own, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
-        if self.row_blocks is not None and self.config.apart:
-            rights = [self._columns(x, i) for x in rights for i in range(self.config.pieces)]
+        if self.row_blocks is not None:
+            parts = range(self.config.cols // self.scaled_cols)
+            rights = [self._columns(x, i) for x in rights for i in parts]
         return list(zip(lefts * len(rights), rights * len(lefts), strict=True))
 
-    def _columns(self, tile: Any, piece: int) -> Any:
-        """The part of a tile of b that one scale is for."""
+    def _columns(self, tile: Any, part: int) -> Any:
+        """A part of a tile of b."""
         if self.form.b_is_transposed:
-            return tile.tiles(SCALED, self.depth)[piece]
-        return tile.tiles(self.depth, SCALED)[0, piece]
+            return tile.tiles(self.scaled_cols, self.depth)[part]
+        return tile.tiles(self.depth, self.scaled_cols)[0, part]
 
     def _block(self, task: Task, piece: int) -> Any:
         """Which block along n of the scales of b a piece lies in."""
@@ -276,15 +283,18 @@ class Tiling:
         return task.row * self.config.consumers + w, self.own, pk.per_row
 
     def added(self, sums: list[Any], left: Any, scales: list[Any]) -> list[Any]:
-        """The sums with a product that was left, a piece of the columns at a time."""
+        """The sums with a product that was left, scaled a grain of the columns at a time."""
         if left is None:
             return sums
-        first, product = left
+        number, product = left
         by_row, *by_block = scales
-        width, sums = self.config.cols // self.config.pieces, list(sums)
-        for i in range(1 if self.config.apart else self.config.pieces):
-            piece = product[:, i * width : (i + 1) * width]
-            sums[first + i] = sums[first + i] + piece * (by_row * by_block[first + i])
+        config, sums = self.config, list(sums)
+        each, grain = self.scaled_cols // config.grain, config.grain
+        for i in range(each):
+            of, place = divmod(number * each + i, config.cols // grain)
+            block = by_block[of * config.pieces + place * grain * config.pieces // config.cols]
+            piece = product[:, i * grain : (i + 1) * grain]
+            sums[number * each + i] = sums[number * each + i] + piece * (by_row * block)
         return sums
 
     def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Place:

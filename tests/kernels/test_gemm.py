@@ -113,8 +113,11 @@ SCALED = {
     "in-order": Config(192, 64, stages=2, consumers=3, in_order=True),
     "apart": Config(64, 256, stages=2, consumers=1, out_cols=32),
     "apart-in-order": Config(128, 256, stages=2, in_order=True),
+    "parts": Config(128, 192, stages=2, part=96, out_cols=32),
+    "small-parts": Config(64, 160, stages=2, consumers=1, part=80, out_cols=16),
+    "parts-in-order": Config(128, 128, stages=2, part=64, in_order=True, shares=True, out_cols=32),
 }
-TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "apart-in-order")
+TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "apart-in-order", "parts")
 
 
 @pytest.mark.parametrize("k", [1, 300, 512, 640])

@@ -67,10 +67,11 @@ def test_nothing_is_found_in_some_of_the_candidates(name):
         Config(192, 64, stages=3, consumers=3, in_order=True),
         Config(128, 256, stages=2, in_order=True),
         Config(128, 128, stages=2, in_order=True, shares=True, out_cols=32),
+        Config(128, 192, stages=2, part=64),
     ],
     ids=str,
 )
-def test_nothing_is_found_where_warpgroups_multiply_in_order(config):
+def test_nothing_is_found_where_products_are_scaled_in_order_or_in_parts(config):
     problem = replace(PROBLEMS["blocks"], config=config, multiprocessors=3)
     assert told(problem, range(3)) == []
 
