@@ -35,7 +35,7 @@ demo: ## run matmul, softmax and attention, check them, compile them for Hopper,
 	fi
 
 test: venv ## the tests that need no GPU
-	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow and not units and not soak"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not slow and not units and not soak"
 
 speed: venv ## how fast the emulator and the compiler are, alone on the machine
 	$(BIN)/python -m pytest -m slow
@@ -68,7 +68,7 @@ size: venv ## the five largest files; more than 500 lines in one is an error
 	@$(BIN)/python tools/size.py
 
 compile: venv ## compile every case, example and kernel for every target, without a GPU
-	$(BIN)/python -m pytest -n 2 -m units
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m units
 
 check: lint types test compile size ## all of the above, as before a commit
 

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
+from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -39,12 +40,17 @@ class Loc:
     function: str
     code: CodeType | None = field(default=None, compare=False, repr=False)
     instruction: int = field(default=-1, compare=False, repr=False)
+    # The line and the columns as another process saw them, whose bytecode is not here.
+    seen: tuple[str, tuple[int, int] | None] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
-    def here() -> Loc | None:
-        """The innermost frame on the stack that is not the compiler's own."""
+    def here(beyond: tuple[str, ...] = ()) -> Loc | None:
+        """The innermost frame on the stack that is not the compiler's own, nor in one of these folders."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and not is_user_file(frame.f_code.co_filename):
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if is_user_file(file) and not file.startswith(beyond):
+                break
             frame = frame.f_back
         if frame is None:
             return None
@@ -54,6 +60,8 @@ class Loc:
     @property
     def columns(self) -> tuple[int, int] | None:
         """Start and end column of the expression on its first line, if the bytecode has them."""
+        if self.seen is not None:
+            return self.seen[1]
         if self.code is None or self.instruction < 0:
             return None
         for index, (line, end_line, start, end) in enumerate(self.code.co_positions()):
@@ -66,7 +74,13 @@ class Loc:
     @property
     def text(self) -> str:
         """The source line, without its line end."""
+        if self.seen is not None:
+            return self.seen[0]
         return linecache.getline(self.file, self.line).rstrip()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is pickled: the place with its line and columns, since bytecode is not."""
+        return Loc, (self.file, self.line, self.function, None, -1, (self.text, self.columns))
 
     def __str__(self) -> str:
         return f"{_shown_path(self.file)}:{self.line}"
@@ -123,6 +137,11 @@ class KernelError(Exception):
         self.operands = dict(operands or {})
         self.loc = loc if loc is not None else Loc.here()
         self.help = help
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is pickled: the same text, with operands that are no more than what is shown of them."""
+        shown = {name: f"{value}" for name, value in self.operands.items()}
+        return type(self), (self.message,), {**self.__dict__, "operands": shown}
 
     def __str__(self) -> str:
         parts = [self.message]

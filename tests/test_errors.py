@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.errors import Loc, is_user_file
+from pykittens import errors
+from pykittens.errors import DeadlockError, KernelError, Loc, is_user_file
 from tests.faults import arguments, by_hand, debug, language, memory, operations, running
 from tests.running import UNWRITTEN
 
 ROOT = Path(__file__).parent.parent
+KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, KernelError)]
 
 
 def faults():
@@ -123,3 +128,39 @@ def test_an_error_lists_operands_in_a_column():
     lines = str(error).splitlines()
     assert lines[:3] == ["short", "    a    : 1", "    long : 2"]
     assert lines[-1] == "help: do otherwise"
+
+
+def refused_elsewhere():
+    """A fault with operands that cannot be pickled, at a line of this file."""
+    x = np.zeros((4, 8), np.float32)
+    arguments.copy(x, (lambda: x)())
+
+
+def test_an_error_of_another_process_has_the_same_text():
+    with pytest.raises(pk.KernelError) as here:
+        refused_elsewhere()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        there = pool.submit(refused_elsewhere).exception()
+    assert type(there) is type(here.value)
+    assert str(there) == str(here.value)
+    assert "arguments.copy(x, (lambda: x)())" in str(there)
+    assert "^^^^" in str(there)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_kind_of_error_can_be_pickled(kind):
+    error = kind("what", operands={"a": lambda: 0}, loc=Loc.here(), help="do otherwise")
+    error.add_note("said besides")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(error)
+    assert again.__notes__ == ["said besides"]
+    assert pickle.loads(pickle.dumps(again)).loc == error.loc
+
+
+def test_a_deadlock_keeps_who_waits_when_it_is_pickled():
+    error = DeadlockError("no role can run")
+    error.waits = (("producer", "a barrier", Loc.here()),)
+    again = pickle.loads(pickle.dumps(error))
+    assert again.waits == error.waits
+    assert again.waits[0][2].excerpt() == error.waits[0][2].excerpt()

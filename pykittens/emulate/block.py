@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pykittens.emulate.barriers import Copy, Ring, shared_memory
 from pykittens.emulate.memory import Array
@@ -11,7 +12,7 @@ from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import Schedule
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import Kernel, Node, is_multicast, takes
+from pykittens.ir.nodes import Kernel, Node, Pipeline, is_multicast, takes
 
 
 @dataclass
@@ -34,6 +35,21 @@ class Launch:
         """Whether a part of a node is not left out."""
         return self.without is None or self.without[0] is not node or self.without[1] != part
 
+    @cached_property
+    def takers(self) -> dict[tuple[Pipeline, str], int]:
+        """How many groups take stages of each pipeline on each side."""
+        roles = self.kernel.roles
+        return {
+            (p, side): sum(r.groups for r in roles if takes(r.body, p, side))
+            for p in self.kernel.pipelines
+            for side in ("fill", "drain")
+        }
+
+    @cached_property
+    def shared_rings(self) -> set[Pipeline]:
+        """The pipelines whose stages the other blocks of a cluster write to."""
+        return {p for p in self.kernel.pipelines if is_multicast(self.kernel, p)}
+
 
 class BlockRun:
     """The `rank`-th block of the `index`-th cluster of a launch; `cluster` are the blocks of its own."""
@@ -45,14 +61,9 @@ class BlockRun:
         self.cluster: list[BlockRun] = [self]
         self.copies: list[Copy] = []
         self.shared = shared_values(kernel.shared, self.number, launch.watch)
-        roles = kernel.roles
-        takers = {
-            (p, side): sum(r.groups for r in roles if takes(r.body, p, side))
-            for p in kernel.pipelines
-            for side in ("fill", "drain")
-        }
+        takers = launch.takers
         # A stage that the other blocks of a cluster write to is free when their consumers are done, too.
-        self.shared_rings = {p for p in kernel.pipelines if is_multicast(kernel, p)}
+        self.shared_rings = launch.shared_rings
         memory = shared_memory(kernel.pipelines)
         self.rings = {
             p: Ring(

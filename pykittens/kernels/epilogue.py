@@ -10,11 +10,13 @@ their own, bias, scales, activations and so on, are here; they come before a fun
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
+from pykittens.errors import ArgumentError, LanguageError
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,13 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def check_activation(function: str, activation: Any) -> None:
+    """Raise unless there is such an activation."""
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        known = ", ".join(map(repr, ACTIVATIONS))
+        raise ArgumentError(f"{function}: `activation` must be one of {known}, not {activation!r}")
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """The named steps of an epilogue, in the order in which they are done; `names` are the operands there are.
@@ -104,8 +113,27 @@ class Epilogue:
         if "residual" in given:
             x = x + at.tile(given["residual"])
         if self.then is not None:
-            x = self.then(x, at, *(given[n] for n in self.names if n.startswith("operand")))
+            x = self._then(x, at, [given[n] for n in self.names if n.startswith("operand")])
         return x
+
+    def _then(self, x: Any, at: Place, operands: list[Any]) -> Any:
+        """What the user's function makes of a part."""
+        assert self.then is not None
+        try:
+            inspect.signature(self.then).bind(x, at, *operands)
+        except TypeError as fault:
+            raise LanguageError(
+                f"epilogue: the function takes other arguments than x, the place and {len(operands)} operands: {fault}",
+                help="gemm(..., epilogue=function, operands=(...)) calls function(x, at, *operands)",
+            ) from None
+        made = self.then(x, at, *operands)
+        if getattr(made, "type", None) != x.type:
+            found = getattr(made, "type", type(made).__name__)
+            raise LanguageError(
+                f"epilogue: the function must return {x.type}, as x is, not {found}",
+                help="`return pk.gelu(x)`; .to(pk.f32) for results of another dtype",
+            )
+        return made
 
     def _linear(self, x: Any, at: Place, given: Mapping[str, Any], of: str) -> Any:
         if (alpha := given.get(of + "alpha")) is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
-from pykittens.kernels.gemm_config import Config, pick
+from pykittens.kernels.gemm_config import Config, check, pick
 from pykittens.kernels.gemm_launch import Call
 from pykittens.kernels.gemm_options import PLAIN, Asked, parted
 from pykittens.kernels.gemm_reference import reference
@@ -198,7 +198,8 @@ def gemm(
     f16 where `accumulate` says so, and written to `out` where given. bias, column_scale: (n,). row_scale: (m,).
     residual: (m, n). alpha: a number or an array of one. row_blocks (m, k/128) and column_blocks (n/128, k/128),
     rounded up, scale blocks of fp8. activation: "relu", "gelu" or "silu". `epilogue` is a function as in
-    pykittens.kernels.epilogue. With row_sums or column_sums the result is (out, sums), sums of what is stored in f32.
+    pykittens.kernels.epilogue. With row_sums or column_sums the result is (out, sums): sums in f32 of the result before
+    it is rounded. In a batch operands have its axes in front, which those of columns may lack.
 
     config: how the work is cut; if None, one is picked for the shape and the GPU. tune: measure configurations once,
     and remember the fastest.
@@ -216,7 +217,8 @@ def gemm(
     )
     if again is None:
         call = Call(gemm_tiles, (a, b, out, *asked.given), asked.options(transpose_b))
-        chosen = asked.config or found_before(call)
+        given = None if asked.config is None else check("gemm", asked.config, call.shape)
+        chosen = given or found_before(call)
         if chosen is None and tune:
             chosen = tuned(call)
             forget_calls()  # those without `tune` use it, too
@@ -225,8 +227,8 @@ def gemm(
         if again is None:
             return call.result(chosen)
         CALLS.keep(key, again)
-    given = [*values, *asked.numbers]
-    result = again(given, a, out, stream)
-    if may_recur and SAME.recurs(tensors, said) and (fixed := again.fixed(given)) is not None:
+    passed = [*values, *asked.numbers]
+    result = again(passed, a, out, stream)
+    if may_recur and SAME.recurs(tensors, said) and (fixed := again.fixed(passed)) is not None:
         SAME.keep(tensors, said, fixed)
     return result

@@ -6,7 +6,9 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
+from pykittens.errors import ArgumentError
 from pykittens.kernels.core import Limits, first_that_fits
 
 LINE = 128  # bytes of a row of a stage: what the copy engine swizzles at once
@@ -95,6 +97,39 @@ class Shape:
     b_by_rows: bool = True
     operands: int = 0
     activation: bool = False
+
+
+def check(function: str, config: Any, shape: Shape) -> Config:
+    """The configuration that a caller asked for; an ArgumentError unless it cuts such a product into whole tiles."""
+    if not isinstance(config, Config):
+        raise ArgumentError(f"{function}: `config` must be a Config, not {type(config).__name__}")
+    c = config
+
+    def refuse(message: str, help: str = "pass another configuration, or none") -> ArgumentError:
+        return ArgumentError(f"{function}: {message}", help=help)
+
+    for name in ("rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band"):
+        value = getattr(c, name)
+        if type(value) is not int or value < 1:
+            raise refuse(f"`{name}` of `config` must be an int from 1 on, not {value!r}")
+    piece = c.grain if shape.blocks and c.cols % c.scaled_cols == 0 else c.cols
+    if piece % c.out_cols:
+        raise refuse(
+            f"tiles of {piece} columns cannot be stored in parts of {c.out_cols}",
+            help="pass a configuration whose `out_cols` divides `cols`, and where blocks have scales also 128",
+        )
+    if c.swap and not shape.may_swap:
+        raise refuse(
+            "a configuration with `swap` makes the transposed product, which has no `row_sums` and "
+            "`column_sums` and takes no `epilogue`"
+        )
+    if c.shares and c.cluster != 1:
+        raise refuse("a configuration has `shares` or a `cluster`, not both")
+    if shape.blocks and c.cols % c.scaled_cols:
+        raise refuse(f"parts of {c.scaled_cols} columns do not make up tiles of {c.cols}")
+    if shape.blocks and (c.depth % shape.bytes or SCALED % (c.depth // shape.bytes)):
+        raise refuse(f"a step of {c.depth // shape.bytes} elements has scales of several blocks")
+    return c
 
 
 # Warps that multiply alone read all columns of B for their own rows of A: with 16 rows each, shared memory would be

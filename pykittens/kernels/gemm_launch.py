@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.errors import ArgumentError
+from pykittens.ir.nodes import written
 from pykittens.kernels.core import Repeated, empty, limits_of
 from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.flags import flags, stream_of
@@ -15,6 +15,7 @@ from pykittens.kernels.gemm_config import Config, Shape, Shares
 from pykittens.kernels.gemm_operands import OPERANDS, Product, has_lines, product
 from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options, dtype_of
 from pykittens.kernels.gemm_tiling import Form
+from pykittens.runtime.arguments import check
 from pykittens.runtime.bound import BoundLaunch
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES
@@ -161,17 +162,6 @@ class Call:
     def form(self, config: Config) -> Form:
         """The constants of the kernel in a configuration."""
         p, options = self.p, self.options
-        if config.cols % config.out_cols:
-            raise ArgumentError(
-                f"gemm: tiles of {config.cols} columns cannot be stored in parts of {config.out_cols}",
-                help="pass a configuration whose `out_cols` divides `cols`",
-            )
-        if config.swap and options.is_whole:
-            raise ArgumentError(
-                "gemm: a configuration with `swap` makes the transposed product, which has no `row_sums` and "
-                "`column_sums` and takes no `epilogue`",
-                help="pass another configuration, or none",
-            )
         names = names_of(p, config, options.row_sums, options.column_sums)
         epilogue = Epilogue(names, options.activation, options.epilogue)
         turned = p.a_is_transposed, p.b_is_transposed
@@ -220,15 +210,28 @@ class Call:
             lines[...] = flat
         if made is None:
             made = self.room(config).made(self.like, stream_of(self.like))
-        self.kernel(*self.arguments(config, lines, made), **self.constants(config))
+        arguments, constants = self.arguments(config, lines, made), self.constants(config)
+        self.kernel(*arguments, **constants)
         if lines is not flat:
             flat[...] = lines
+        self._write_back(arguments, constants)
         sums = []
         for name, shape in self.sums():
             total = empty(made[name], shape)
             add_up(made[name], total.reshape((*self.p.lead, shape[-1])))
             sums.append(total)
         return (whole, *sums) if sums else whole
+
+    def _write_back(self, arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        """What the user's function wrote to copies of its operands is theirs."""
+        if not self.own or not self.p.copies:
+            return
+        kernel = self.kernel.record(check(self.kernel.parameters, arguments, constants))
+        names = written(kernel)
+        for param, argument in zip(kernel.params, arguments, strict=True):
+            for array, copy in self.p.copies:
+                if copy is argument and param.name in names:
+                    array[...] = copy.reshape(array.shape)
 
     def sums(self) -> list[tuple[str, tuple[int, ...]]]:
         """The sums that were asked for, with their shapes."""

@@ -6,7 +6,7 @@ NumPy arrays and PyTorch tensors are handled alike, by the methods that both hav
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from pykittens.errors import ArgumentError
 from pykittens.kernels.core import contiguous, spread_to
 from pykittens.kernels.gemm_config import SCALED
+from pykittens.runtime.arguments import overlap
 from pykittens.runtime.arrays import Array, describe
 
 NARROW, FP8 = ("bf16", "f16"), ("e4m3", "e5m2")
@@ -39,16 +40,21 @@ OPERANDS = {
 
 @dataclass(kw_only=True)
 class Lined:
-    """Arrays on the way to their kernel. copied: whether one was copied, so that its address is not the caller's."""
+    """Arrays on the way to their kernel. copies: what was copied for it, each with its copy."""
 
-    copied: bool = False
+    copies: list[tuple[Any, Any]] = field(default_factory=list)
+
+    @property
+    def copied(self) -> bool:
+        """Whether an address that the kernel takes is not the caller's."""
+        return bool(self.copies)
 
     def lined(self, x: Any) -> Any:
         """The array, copied unless its last stride is 1."""
         if has_lines(x):
             return x
-        self.copied = True
-        return contiguous(x)
+        self.copies.append((x, contiguous(x)))
+        return self.copies[-1][1]
 
     def shaped(self, x: Any, shape: tuple[int, ...]) -> Any:
         """The array in another shape, copied where it does not lie so."""
@@ -56,7 +62,8 @@ class Lined:
         before, after = describe(x), describe(made)
         assert before is not None
         assert after is not None
-        self.copied = self.copied or before.address != after.address
+        if before.address != after.address:
+            self.copies.append((x, made))
         return made
 
 
@@ -111,6 +118,7 @@ def product(
         raise _fail("`out` is written and is read-only", arrays)
     made = Product(m, n, k, lead, a, b, out, {}, shape)
     made.extras = {name: _operand(name, x, made, arrays) for name, x in extras.items()}
+    _check_memory(arrays | made.extras)
     if lead and not (fold and _fold(made, found)):
         _gather_leads(made)
     _lay_out(made, transpose_b)
@@ -120,6 +128,14 @@ def product(
 def _fail(message: str, arrays: dict[str, Any], help: str | None = None) -> ArgumentError:
     shown = {n: d for n, x in arrays.items() if (d := describe(x)) is not None}
     return ArgumentError(f"gemm: {message}", operands=shown, help=help)
+
+
+def _check_memory(arrays: dict[str, Any]) -> None:
+    """Raise where an element of `out` is one of another array, too."""
+    found = {name: d for name, x in arrays.items() if (d := describe(x)) is not None}
+    for name, x in found.items():
+        if name != "out" and "out" in found and overlap(found["out"], x):
+            raise _fail(f"`out` shares memory with `{name}`", arrays, "pass a copy of one of them")
 
 
 def _matrix(name: str, value: Any, arrays: dict[str, Any]) -> Array:
@@ -142,11 +158,16 @@ def _check_dtypes(a: Array, b: Array, arrays: dict[str, Any]) -> None:
 def _operand(name: str, value: Any, of: Product, arrays: dict[str, Any]) -> Any:
     """An operand of the epilogue, or an error unless its shape is what its name says."""
     kind = OPERANDS.get(name)
-    if kind is None or (kind == "one" and isinstance(value, int | float)):
+    is_number = isinstance(value, int | float)
+    if is_number and kind in (None, "one"):
         return value
-    found = describe(value)
+    found = None if is_number else describe(value)
     if found is None:
-        raise ArgumentError(f"gemm: `{name}` must be an array, not {type(value).__name__}")
+        what = "a number" if is_number else type(value).__name__
+        or_number = " or a number" if kind in (None, "one") else ""
+        raise ArgumentError(f"gemm: `{name}` must be an array{or_number}, not {what}")
+    if kind is None:
+        return value if found.shape else value.reshape(1)
     blocks_n, blocks_k = -(-of.n // SCALED), -(-of.k // SCALED)
     legal: dict[str, list[tuple[int, ...]]] = {
         "b": [tuple(arrays["b"].shape)],
@@ -162,6 +183,8 @@ def _operand(name: str, value: Any, of: Product, arrays: dict[str, Any]) -> Any:
         raise _fail(f"`{name}` must have the shape {wanted}", arrays | {name: value})
     if kind == "b" and found.dtype != describe(arrays["b"]).dtype:  # type: ignore[union-attr]
         raise _fail(f"`{name}` must have the dtype of `b`", arrays | {name: value})
+    if kind in ("row blocks", "column blocks") and found.dtype != "f32":
+        raise _fail(f"`{name}` must be f32, not {found.dtype}", arrays | {name: value})
     return value.reshape(1) if kind == "one" else value
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
 
 from pykittens.errors import ArgumentError
-from pykittens.kernels.epilogue import ACTIVATIONS
+from pykittens.kernels.epilogue import check_activation
 from pykittens.kernels.gemm_operands import NARROW, OPERANDS, Product
 from pykittens.runtime.arrays import Array, describe
 from pykittens.types.dtypes import DTYPES, DType, f32
 
 # Operands of an epilogue, each with the one that it goes with.
-BESIDE = {"row_blocks": "column_blocks", "column_blocks": "row_blocks"}
-BESIDE |= dict.fromkeys(("gate_alpha", "gate_bias", "gate_column_scale", "gate_blocks"), "gate")
+BESIDE = [
+    ("row_blocks", "column_blocks"),
+    ("column_blocks", "row_blocks"),
+    ("gate_blocks", "row_blocks"),
+]
+BESIDE += [(f"gate_{name}", "gate") for name in ("alpha", "bias", "column_scale", "blocks")]
 RESULTS = ("bf16", "f16", "f32", "e4m3", "e5m2")
 
 
@@ -50,19 +55,27 @@ class Asked:
         arrays: dict[str, Any] = {}
         numbers: dict[str, Any] = {}
         words: dict[str, Any] = {}
-        own = {f"operand{i}": x for i, x in enumerate(further.get("operands", ()))}
+        operands = further.get("operands", ())
+        if not isinstance(operands, tuple | list):
+            raise ArgumentError(
+                f"gemm: `operands` must be a tuple, not {type(operands).__name__}",
+                help="operands=(x,) passes x to the function of `epilogue`",
+            )
+        if any(x is None for x in operands):
+            raise ArgumentError("gemm: `operands` are arrays and numbers, and one of them is None")
+        own = {f"operand{i}": x for i, x in enumerate(operands)}
         for name, x in (*further.items(), *own.items()):
             if name in OTHERWISE:
                 words[name] = x
             elif name not in OPERANDS and name not in own:
                 raise ArgumentError(f"gemm: `{name}` is not one of its arguments", help=_words())
-            elif not isinstance(x, int | float):
-                if x is not None or name in own:
+            elif not isinstance(x, Real):
+                if x is not None:
                     arrays[name] = x
             elif name in own:
-                numbers[name] = x
+                numbers[name] = x if isinstance(x, int | float) else float(x)
             elif x != NOTHING.get(name):
-                numbers[name] = float(x)
+                numbers[name] = _number_of(name, x)
         names = (*arrays, *numbers)
         kinds = tuple(map(type, numbers.values()))
         said = tuple((name, x) for name, x in words.items() if name != "operands")
@@ -97,7 +110,7 @@ def parted(
     more: list[Any] = []
     said: list[Any] = [transpose_b]
     for name, x in further.items():
-        for value in x if name == "operands" else (x,):
+        for value in x if name == "operands" and isinstance(x, tuple | list) else (x,):
             if hasattr(value, "data_ptr"):
                 more.append(value)
                 said.append(name)
@@ -108,6 +121,13 @@ def parted(
 
 def _number(name: str) -> int:
     return int(name.removeprefix("operand"))
+
+
+def _number_of(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"gemm: `{name}` is more than an f32 holds") from None
 
 
 def _words() -> str:
@@ -135,12 +155,19 @@ class Options:
 
     def check(self, extras: dict[str, Any], out: Any) -> None:
         """Raise unless what is asked for makes sense, whatever the arrays are."""
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(map(repr, ACTIVATIONS))
+        if not isinstance(self.transpose_b, bool):
+            kind = type(self.transpose_b).__name__
+            raise ArgumentError(f"gemm: `transpose_b` must be True or False, not {kind}")
+        if self.epilogue is None and any(name not in OPERANDS for name in extras):
             raise ArgumentError(
-                f"gemm: `activation` must be one of {known}, not {self.activation!r}"
+                "gemm: `operands` without `epilogue` have no meaning",
+                help="they are passed to the function of `epilogue`, behind x and the place",
             )
-        for name, other in BESIDE.items():
+        if self.epilogue is not None and not callable(self.epilogue):
+            kind = type(self.epilogue).__name__
+            raise ArgumentError(f"gemm: `epilogue` must be a function, not {kind}")
+        check_activation("gemm", self.activation)
+        for name, other in BESIDE:
             if name in extras and other not in extras:
                 raise ArgumentError(f"gemm: `{name}` without `{other}` has no meaning")
         if "gate" in extras and "row_blocks" in extras and "gate_blocks" not in extras:
@@ -151,7 +178,7 @@ class Options:
         if "beta" in extras and out is None:
             raise ArgumentError("gemm: `beta` scales what `out` holds, and there is no `out`")
         for name, dtype in (("accumulate", self.accumulate), ("out_dtype", self.out_dtype)):
-            if not isinstance(dtype, DType | None):
+            if not isinstance(dtype, DType) and (dtype is not None or name == "accumulate"):
                 raise ArgumentError(f"gemm: `{name}` must be a dtype such as pk.f32, not {dtype!r}")
 
     def check_dtypes(self, p: Product) -> None:

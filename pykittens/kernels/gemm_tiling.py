@@ -174,11 +174,12 @@ class Tiling:
                 tile = getattr(s, f"{name}{i or ''}")
                 pk.load_async(tile, of_batch(tensor, lead)[at], multicast=shared)
         if self.row_blocks is not None and self.stages_scales:
-            pk.load_async(s.scales, self.row_blocks[k, col if self.config.swap else row])
+            step = self._scaled_step(k)
+            pk.load_async(s.scales, self.row_blocks[step, col if self.config.swap else row])
             for (i, blocks), j in itertools.product(
                 enumerate(self.blocks_of), range(self.config.pieces)
             ):
-                at = self._block(task, j), k // AT_ONCE
+                at = self._block(task, j), step // AT_ONCE
                 pk.load_async(getattr(s, f"block{i}{j}"), blocks[at])
 
     @property
@@ -256,14 +257,19 @@ class Tiling:
             return task.row * self.config.rows // SCALED
         return (task.col * self.config.cols + piece * math.gcd(self.config.cols, SCALED)) // SCALED
 
+    def _scaled_step(self, k: Any) -> Any:
+        """Which block along k of the scales a step lies in."""
+        return k if self.depth == SCALED else k * self.depth // SCALED
+
     def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
         """What the products of a step are multiplied by: numbers of the rows, and one of each piece of the columns."""
         if self.row_blocks is None or self.stages_scales:
             return []
         at, length, spread = self._scaled_rows(task, w)
-        by_row = pk.load(self.row_blocks[k, at], cols=length, spread=spread)
+        step = self._scaled_step(k)
+        by_row = pk.load(self.row_blocks[step, at], cols=length, spread=spread)
         pieces = [self._block(task, j) for j in range(self.config.pieces)]
-        return [by_row, *(pk.load(x[i, k]) for x in self.blocks_of for i in pieces)]
+        return [by_row, *(pk.load(x[i, step]) for x in self.blocks_of for i in pieces)]
 
     def staged_scales(self, s: Any, w: Any, k: Any) -> list[Any]:
         """The same, out of a stage."""
@@ -275,7 +281,8 @@ class Tiling:
             by_row = pk.load(s.scales.parts(self.own)[w], spread=pk.per_row)
         names = itertools.product(range(len(self.blocks_of)), range(self.config.pieces))
         blocks = [getattr(s, f"block{i}{j}") for i, j in names]
-        return [by_row, *(pk.load(x.parts(1)[k % AT_ONCE]) for x in blocks)]
+        step = self._scaled_step(k)
+        return [by_row, *(pk.load(x.parts(1)[step % AT_ONCE]) for x in blocks)]
 
     def _scaled_rows(self, task: Task, w: Any) -> tuple[Any, int, Any]:
         if self.config.swap:

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.core import Limits, first_that_fits
-from pykittens.kernels.gemm_config import Config, Shape, fitted
+from pykittens.kernels.gemm_config import Config, Shape, check, fitted
 
 # Rows a group from which on tiles of 128 rows waste less time than tiles of 64 do: a block with one warpgroup
 # multiplies at about three quarters of the speed of one with two, and a group ends half a tile early on average.
 MANY = 96
-MULTIPROCESSORS = 132  # with fewer tiles than these, narrower ones keep more of them busy
 
 
 @functools.lru_cache(4096)
@@ -23,7 +22,8 @@ def pick(shape: Shape, groups: int, limits: Limits) -> Config:
     able = [fit for _, fit in cut if fit is not None]
     if able:
         return able[0]
-    least = [(c, replace(c, stages=2).shared_bytes(shape.out_bytes, shape.gated)) for c, _ in cut]
+    two = [replace(c, stages=2) for c, _ in cut]
+    least = [(c, c.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)) for c in two]
     return first_that_fits("grouped_gemm", least, limits)
 
 
@@ -33,15 +33,23 @@ def pick_k(shape: Shape, groups: int, limits: Limits) -> Config:
     return pick(replace(shape, m=shape.m * groups), groups, limits)
 
 
-def check(config: Config | None) -> Config | None:
+def checked(function: str, config: Config | None, shape: Shape) -> Config | None:
     """The configuration that a caller asked for; raise if it cuts the work in a way that groups do not know."""
     if config is None:
         return None
-    other = {"cluster": config.cluster > 1, "turns": config.turns, "swap": config.swap}
-    other |= {"shares": config.shares}
-    for word, asked in other.items():
-        if asked:
-            raise ArgumentError(f"grouped_gemm: `config` must not have `{word}`")
+    if isinstance(config, Config):
+        other = {"cluster": config.cluster > 1, "turns": config.turns, "swap": config.swap}
+        # Scales are no part of stages here, since the rows of a group begin anywhere.
+        other |= {"shares": config.shares, "part": bool(config.part)}
+        for word, asked in other.items():
+            if asked:
+                raise ArgumentError(f"{function}: `config` must not have `{word}`")
+    config = check(function, config, shape)
+    if shape.blocks and config.pieces > 1:
+        raise ArgumentError(
+            f"{function}: tiles of {config.cols} columns have scales of several blocks",
+            help="with `row_blocks` a tile has 128 columns, or 64, 32 or 16",
+        )
     return config
 
 
@@ -58,8 +66,8 @@ def candidates(shape: Shape, groups: int, limits: Limits) -> Iterator[Config]:
         rows, consumers = (64, 1) if few else (128, 2)
         sharing = max(1, min(groups, shape.m))
         tiles = sharing * -(-shape.m // (sharing * rows)) * -(-shape.n // cols)
-        if cols > 128 and tiles < MULTIPROCESSORS:
-            cols = 128
+        if cols > 128 and tiles < limits.multiprocessors:
+            cols = 128  # narrower ones keep more of the multiprocessors busy
         for out_cols in (64, 32, 16):
             yield Config(rows, cols, consumers=consumers, out_cols=min(out_cols, cols))
         return

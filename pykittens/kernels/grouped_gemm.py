@@ -16,10 +16,10 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
-from pykittens.kernels.epilogue import Epilogue
+from pykittens.kernels.epilogue import Epilogue, check_activation
 from pykittens.kernels.gemm_config import Config, Shape
 from pykittens.kernels.gemm_tiling import Form
-from pykittens.kernels.grouped_config import check, pick
+from pykittens.kernels.grouped_config import checked, pick
 from pykittens.kernels.grouped_operands import OPERANDS, Grouped, by_rows
 from pykittens.kernels.grouped_tiling import Groups, advance, send
 from pykittens.runtime.arrays import describe
@@ -164,9 +164,12 @@ def grouped_gemm(
     )
     again, key, values, stream = CALLS.find(tensors, transpose_b, out_dtype, activation, config)
     if again is None:
+        check_activation("grouped_gemm", activation)
         extras = dict(zip(GIVEN[4:], tensors[4:], strict=True))
         p = by_rows(a, b, offsets, out, extras, transpose_b, out_dtype)
-        chosen = check(config) or pick(shape_of(p), max(p.groups, 1), limits_of(a))
+        shape = shape_of(p)
+        chosen = checked("grouped_gemm", config, shape)
+        chosen = chosen or pick(shape, max(p.groups, 1), limits_of(a))
         return launched(p, chosen, activation, key)
     return again(values, a, out, stream)
 

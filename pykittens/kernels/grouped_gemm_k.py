@@ -18,7 +18,7 @@ import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
 from pykittens.kernels.gemm_config import Config
 from pykittens.kernels.gemm_tiling import Form, Task, Tiling
-from pykittens.kernels.grouped_config import check, pick_k
+from pykittens.kernels.grouped_config import checked, pick_k
 from pykittens.kernels.grouped_gemm import ends, shape_of
 from pykittens.kernels.grouped_operands import by_depth
 from pykittens.kernels.grouped_tiling import send
@@ -187,7 +187,8 @@ def grouped_gemm_k(
     p = by_depth(a, b, offsets, out, (transpose_a, transpose_b), out_dtype)
     if not p.groups:
         return p.out
-    chosen = check(config) or pick_k(shape_of(p), p.groups, limits_of(a))
+    shape = shape_of(p)
+    chosen = checked("grouped_gemm_k", config, shape) or pick_k(shape, p.groups, limits_of(a))
     lines, form = p.lines, Form(a_is_transposed=True, b_is_transposed=False)
     grouped_k_tiles(p.a, p.b, lines, p.offsets, form=form, config=chosen)
     if lines is not p.out:

@@ -124,9 +124,13 @@ class Arrays:
 
     def result(self, shape: tuple[int, ...], out_dtype: DType | None) -> Any:
         """`out`, or an array for the result: of `out_dtype`, or of the dtype of `a`, bf16 for fp8."""
+        if not isinstance(out_dtype, DType | None):
+            raise self.fail(f"`out_dtype` must be a dtype such as pk.f32, not {out_dtype!r}")
         asked = out_dtype.name if out_dtype is not None else None
         if "out" in self.found:
             self.check_shape("out", shape)
+            if not self["out"].writable:
+                raise self.fail("`out` is written and is read-only")
             if asked not in (None, self["out"].dtype):
                 raise self.fail(f"`out` is {self['out'].dtype}, and `out_dtype` says {asked}")
             asked = self["out"].dtype
@@ -197,6 +201,9 @@ def _check_extras(arrays: Arrays, m: int, n: int, k: int, groups: int) -> None:
             raise arrays.fail(f"`{name}` goes with `{missing[0]}`, which is missing")
     if "gate" in given and given["gate"].dtype != given["b"].dtype:
         raise arrays.fail("`gate` must have the dtype of `b`")
+    for name in (name for name in given if name.endswith("_blocks")):
+        if given[name].dtype != "f32":
+            raise arrays.fail(f"`{name}` must be f32, not {given[name].dtype}")
     if "row_blocks" in given and DTYPES[given["a"].dtype].bytes != 1:
         raise arrays.fail("blocks have scales where `a` and `b` are fp8")
 

@@ -5,7 +5,8 @@ Recording bakes their values in, so a kernel whose constants have changed since 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -17,22 +18,21 @@ _CONSTANTS = (bool, int, float, str, DType, type(None))
 
 
 class Outside:
-    """The names that a function, and the user's functions it calls, read from outside, and their values now.
+    """The names that functions, and the user's functions they call, read from outside, and their values now.
 
     Numbers, strings, dtypes and tuples of them are followed; items of lists and attributes of objects are not.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        self._functions = functions
 
     @cached_property
     def _places(self) -> tuple[list[tuple[dict[str, Any], str]], list[CellType]]:
         """Globals and closure cells. Found at the first call: a module is then complete."""
         names: list[tuple[dict[str, Any], str]] = []
         cells: list[CellType] = []
-        if is_of_package(self._function.__code__.co_filename):
-            return names, cells  # the constants of the package stay what they are
-        for function in _reached(self._function, set()):
+        seen: set[Any] = set()
+        for function in (f for first in self._functions for f in _reached(first, seen)):
             read = {n for code in _codes(function.__code__) for n in code.co_names}
             known = function.__globals__
             # What is a dtype when the kernel is first called stays one.
@@ -52,10 +52,23 @@ class Outside:
         return found + [(type(v), v) for v in map(_contents, cells) if _is_constant(v)]
 
 
+def functions_among(values: Iterable[Any]) -> Iterator[FunctionType]:
+    """The functions among the keyword constants of a kernel, also inside of tuples and dataclasses."""
+    for value in values:
+        if isinstance(value, FunctionType):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from functions_among(value)
+        elif is_dataclass(value) and not isinstance(value, type):
+            yield from functions_among(getattr(value, field.name) for field in fields(value))
+
+
 def _reached(function: Any, seen: set[Any]) -> Iterator[FunctionType]:
     """The function and the user's functions that it names, from them on."""
     if not isinstance(function, FunctionType) or function in seen:
         return
+    if is_of_package(function.__code__.co_filename):
+        return  # the constants of the package stay what they are
     seen.add(function)
     yield function
     read = {n for code in _codes(function.__code__) for n in code.co_names}

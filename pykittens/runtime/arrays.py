@@ -107,6 +107,11 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 def _from_torch(value: Any) -> Array:
+    if value.is_neg():  # its memory holds the numbers with the other sign
+        raise ArgumentError(
+            "this tensor is a view that negates its memory, and a kernel would read what lies there",
+            help="pass x.resolve_neg()",
+        )
     try:
         return Array(
             _torch_dtype(value.dtype),

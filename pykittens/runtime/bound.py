@@ -191,7 +191,7 @@ class SameTensors:
 def _facts(tensors: Sequence[Any]) -> list[Any]:
     facts: list[Any] = [tensors[0].get_device()]
     for x in tensors:
-        facts += (type(x), x.dtype, x.shape, x.stride())
+        facts += (type(x), x.dtype, x.shape, x.stride(), x.is_neg())
     return facts
 
 
@@ -237,7 +237,7 @@ class PreparedCalls(Generic[T]):
         ordinal = -2  # the CPU is -1
         for tensor in tensors:
             kind = type(tensor)
-            if kind is plain or kind is weight:
+            if (kind is plain or kind is weight) and not tensor.is_neg():
                 device = tensor.get_device()
                 if device != ordinal:
                     if device < 0 or ordinal >= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,7 +17,7 @@ from pykittens.ir.passes import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.control import rewrite
 from pykittens.lang.grid import CLUSTERS
-from pykittens.lang.outside import Outside
+from pykittens.lang.outside import Outside, functions_among
 from pykittens.lang.trace import Options, trace
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (
@@ -52,7 +52,7 @@ class KernelFunction:
         self._compiled: dict[tuple[Kernel, str, str, bool], Compiled] = {}
         self._loaded: dict[tuple[Kernel, int, str, bool], Loaded] = {}
         self._plans: dict[Any, Plan] = {}
-        self._outside = Outside(function)
+        self._outsides: dict[tuple[Any, ...], Outside] = {}
         functools.update_wrapper(self, function)
 
     @functools.cached_property
@@ -64,8 +64,9 @@ class KernelFunction:
         if torch is not None and len(args) >= len(self.parameters.positional):
             key, values, ordinal = _key(torch.Tensor, args)
             if ordinal >= 0:
-                if not self._outside.is_empty:
-                    key += self._outside.values()
+                outside = self._outside(constants)
+                if not outside.is_empty:
+                    key += outside.values()
                 if constants:
                     key.append(tuple(constants.items()))
                 plan = self._plans.get(tuple(key))
@@ -84,13 +85,21 @@ class KernelFunction:
 
     # -- recording and compiling ---------------------------------------------------------------
 
+    def _outside(self, constants: Mapping[str, Any]) -> Outside:
+        """What the kernel, and the functions that it is passed as constants, read from outside."""
+        passed = tuple(functions_among(constants.values())) if constants else ()
+        found = self._outsides.get(passed)
+        if found is None:
+            found = self._outsides[passed] = Outside(self.function, *passed)
+        return found
+
     def record(self, arguments: Arguments) -> Kernel:
         """The lowered kernel for these arguments, recorded once for each specialisation."""
         types = arguments.types
         key = (
             tuple(getattr(t, "type", None) or t.dtype for t in types.values()),  # type: ignore[union-attr]
             *((name, type(value), value) for name, value in arguments.constants.items()),
-            *self._outside.values(),
+            *self._outside(arguments.constants).values(),
         )
         variants = self._recorded.setdefault(key, [])
         for kernel in variants:
@@ -160,7 +169,7 @@ class KernelFunction:
                 f"{self.parameters.name}: launches are bound to a GPU, and these arrays are on the CPU",
                 help="a call runs it in the emulator",
             )
-        return BoundLaunch(arguments, self._plan, self._outside)
+        return BoundLaunch(arguments, self._plan, self._outside(constants))
 
     def _launch(
         self,

@@ -75,6 +75,7 @@ def remembered(
     name: str, key: Mapping[str, Any], candidates: Sequence[C], device: Device
 ) -> C | None:
     """What an earlier `tune` of this problem chose on such a GPU with these versions; None where there was none."""
+    _check_device(name, device)
     if device == "cpu" or not candidates:
         return None
     place = tuned.place(name, key, candidates, device[1])
@@ -82,6 +83,16 @@ def remembered(
     if place is None or record is None or place.wrong(record.best) is not None:
         return None
     return candidates[place.candidates.index(record.best)]
+
+
+def _check_device(name: str, device: Any) -> None:
+    match device:
+        case "cpu" | ("cuda", int()):
+            return
+    raise ArgumentError(
+        f'tuning {name}: `device` must be "cpu" or ("cuda", ordinal), not {device!r}',
+        help='say where the arguments are: ("cuda", 0) is the first GPU',
+    )
 
 
 def _tell_once(name: str, show: Progress, on_the_cpu: bool) -> None:

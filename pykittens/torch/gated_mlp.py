@@ -11,8 +11,14 @@ from pykittens.errors import KernelError
 from pykittens.kernels.epilogue import ACTIVATIONS
 from pykittens.kernels.gemm import gemm
 from pykittens.torch.linear import activated, linear
-from pykittens.torch.matmul import matmul
-from pykittens.torch.operands import NARROW, Refusal, refused_activation, refused_pair
+from pykittens.torch.matmul import matmul, stacked
+from pykittens.torch.operands import (
+    NARROW,
+    Refusal,
+    check_transforms,
+    refused_activation,
+    refused_pair,
+)
 from pykittens.torch.registration import is_direct, needs_gradient, operator
 
 
@@ -44,8 +50,9 @@ def gated_mlp(
     if refusal is not None:
         if fallback:
             return _of_torch(*given, activation)
-        if not torch.compiler.is_compiling():  # there the operator says it
-            raise refusal.error("gated_mlp", x=x, w1=w1, w3=w3, w2=w2)
+        if torch.compiler.is_compiling():
+            return GATED_MLP(*given, activation, tune)  # the operator says it
+        raise refusal.error("gated_mlp", x=x, w1=w1, w3=w3, w2=w2)
     if x.dim() == 1:
         return gated_mlp(x.unsqueeze(0), w1, w3, w2, activation, tune=tune).squeeze(0)
     if not is_direct(*given):
@@ -56,7 +63,8 @@ def gated_mlp(
 def _is_usual(x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str) -> bool:
     """Whether gemm checks what else there is to check."""
     ranks = x.dim() > 1 and w1.dim() == w2.dim() == 2
-    return ranks and x.dtype in NARROW and activation in ACTIVATIONS
+    known = isinstance(activation, str) and activation in ACTIVATIONS
+    return ranks and known and x.dtype in NARROW
 
 
 def _refused(x: Any, w1: Any, w3: Any, w2: Any, activation: str) -> Refusal | None:
@@ -79,6 +87,9 @@ def _refused(x: Any, w1: Any, w3: Any, w2: Any, activation: str) -> Refusal | No
 
 
 def _of_torch(x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str) -> Tensor:
+    refusal = refused_activation(activation)
+    if refusal is not None:  # PyTorch has none of that name either
+        raise refusal.error("gated_mlp", x=x, w1=w1, w3=w3, w2=w2)
     hidden = activated(torch.nn.functional.linear(x, w1), activation)
     return torch.nn.functional.linear(hidden * torch.nn.functional.linear(x, w3), w2)
 
@@ -118,9 +129,17 @@ def _fake(
     return x.new_empty((*x.shape[:-1], w2.shape[0]))
 
 
+def _recorded(
+    x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str = "silu", tune: bool = False
+) -> Tensor:
+    _check(x, w1, w3, w2, activation)
+    return _differentiable(x, w1, w3, w2, activation, tune)
+
+
 def _differentiable(
     x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str = "silu", tune: bool = False
 ) -> Tensor:
+    check_transforms("gated_mlp", x=x, w1=w1, w3=w3, w2=w2)
     return _GatedMLP.apply(x, w1, w3, w2, activation, tune)
 
 
@@ -170,8 +189,7 @@ def _again(gradient: Tensor, ctx: Any) -> tuple[Tensor | None, ...]:
 
 def _weight_gradient(gradient: Tensor, x: Tensor, tune: bool) -> Tensor:
     """The gradient of weight in x @ weight.T."""
-    rows = gradient.reshape(-1, gradient.shape[-1])
-    return matmul(rows.mT, x.reshape(-1, x.shape[-1]), tune=tune)
+    return matmul(stacked(gradient).mT, stacked(x), tune=tune)
 
 
 def _before_activation(gradient: Tensor, x: Tensor, activation: str) -> Tensor:
@@ -191,6 +209,6 @@ GATED_MLP = operator(
     " -> Tensor",
     run=_run_checked,
     fake=_fake,
-    autograd=_differentiable,
+    autograd=_recorded,
     casts=4,
 )

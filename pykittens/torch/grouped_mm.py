@@ -11,7 +11,13 @@ from pykittens.errors import KernelError
 from pykittens.kernels.grouped_gemm import grouped_gemm
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k
 from pykittens.torch.matmul import matmul
-from pykittens.torch.operands import NARROW, Refusal, refused_pair
+from pykittens.torch.operands import (
+    NARROW,
+    Refusal,
+    check_transforms,
+    refused_layout,
+    refused_pair,
+)
 from pykittens.torch.registration import is_direct, needs_gradient, operator
 
 
@@ -39,8 +45,9 @@ def grouped_mm(
     if refusal is not None:
         if fallback:
             return torch.nn.functional.grouped_mm(a, b, offs=offs)
-        if not torch.compiler.is_compiling():  # there the operator says it
-            raise refusal.error("grouped_mm", a=a, b=b, offs=offs)
+        if torch.compiler.is_compiling():
+            return GROUPED_MM(a, b, offs)  # the operator says it
+        raise refusal.error("grouped_mm", a=a, b=b, offs=offs)
     if a.dim() == 3 and b.dim() == 3:
         return matmul(a, b)
     if a.dim() == 3:
@@ -76,6 +83,8 @@ def _refused_offs(offs: Any, a: Any, b: Any) -> Refusal | None:
             f"`offs` must be a tensor, not {type(offs).__name__}",
             "offs[g] is where group g ends, of int32 and on the device of `a`",
         )
+    if (refusal := refused_layout("offs", offs)) is not None:
+        return refusal
     if offs.dtype is not torch.int32:
         name = str(offs.dtype).removeprefix("torch.")
         return Refusal(f"`offs` must be int32, not {name}", "pass offs.to(torch.int32)")
@@ -108,13 +117,14 @@ def _run(a: Tensor, b: Tensor, offs: Tensor, fill: bool = False) -> Tensor:
     return grouped_gemm(a, b, offs, out, transpose_b=False)
 
 
-def _run_checked(a: Tensor, b: Tensor, offs: Tensor, fill: bool = False) -> Tensor:
-    if not _is_usual(a, offs):
-        _check(a, b, offs)
+def _run_checked(a: Tensor, b: Tensor, offs: Tensor | None = None, fill: bool = False) -> Tensor:
+    if offs is None or not _is_usual(a, offs):
+        offs = _checked(a, b, offs)
     return _run(a, b, offs, fill)
 
 
-def _check(a: Tensor, b: Tensor, offs: Tensor) -> None:
+def _checked(a: Tensor, b: Tensor, offs: Tensor | None) -> Tensor:
+    """The offsets, of operands that the operator takes."""
     refusal = _refused(a, b, offs)
     if refusal is None and a.dim() != 2:
         refusal = Refusal(
@@ -122,15 +132,22 @@ def _check(a: Tensor, b: Tensor, offs: Tensor) -> None:
         )
     if refusal is not None:
         raise refusal.error("grouped_mm", a=a, b=b, offs=offs)
+    assert offs is not None, "operands of rank 2 without offsets are refused"
+    return offs
 
 
-def _fake(a: Tensor, b: Tensor, offs: Tensor, fill: bool = False) -> Tensor:
-    _check(a, b, offs)
+def _fake(a: Tensor, b: Tensor, offs: Tensor | None = None, fill: bool = False) -> Tensor:
+    offs = _checked(a, b, offs)
     lead = offs.shape if b.dim() == 2 else ()
     return a.new_empty((*lead, a.shape[0], b.shape[-1]))
 
 
+def _recorded(a: Tensor, b: Tensor, offs: Tensor | None = None, fill: bool = False) -> Tensor:
+    return _differentiable(a, b, _checked(a, b, offs), fill)
+
+
 def _differentiable(a: Tensor, b: Tensor, offs: Tensor, fill: bool = False) -> Tensor:
+    check_transforms("grouped_mm", a=a, b=b, offs=offs)
     return _GroupedMM.apply(a, b, offs, fill)
 
 
@@ -158,9 +175,10 @@ class _GroupedMM(torch.autograd.Function):
 
 
 GROUPED_MM = operator(
-    "grouped_mm(Tensor a, Tensor b, Tensor offs, bool fill=False) -> Tensor",
+    # Without `offs` it has a refusal of its own for operands of rank 3.
+    "grouped_mm(Tensor a, Tensor b, Tensor? offs=None, bool fill=False) -> Tensor",
     run=_run_checked,
     fake=_fake,
-    autograd=_differentiable,
+    autograd=_recorded,
     casts=2,
 )

@@ -11,10 +11,12 @@ from torch.nn import functional
 from pykittens.errors import KernelError
 from pykittens.kernels.epilogue import ACTIVATIONS
 from pykittens.kernels.gemm import gemm
-from pykittens.torch.matmul import gradient_of_left, matmul
+from pykittens.torch.matmul import gradient_of_left, matmul, stacked
 from pykittens.torch.operands import (
+    FLOATS,
     NARROW,
     Refusal,
+    check_transforms,
     refused_activation,
     refused_beside,
     refused_pair,
@@ -53,8 +55,9 @@ def linear(
     if refusal is not None:
         if fallback:
             return _of_torch(*given, activation)
-        if not torch.compiler.is_compiling():  # there the operator says it
-            raise refusal.error("linear", x=x, weight=weight, bias=bias, residual=residual)
+        if torch.compiler.is_compiling():
+            return LINEAR(*given, activation, tune)  # the operator says it
+        raise refusal.error("linear", x=x, weight=weight, bias=bias, residual=residual)
     if x.dim() == 1:
         row = None if residual is None else residual.unsqueeze(0)
         return linear(x.unsqueeze(0), weight, bias, activation, row, tune=tune).squeeze(0)
@@ -65,8 +68,15 @@ def linear(
 
 def _is_usual(x: Tensor, weight: Tensor, bias: Any, residual: Any, activation: str) -> bool:
     """Whether gemm checks what else there is to check."""
-    usual = x.dtype in NARROW and x.dim() > 1 and weight.dim() == 2 and activation in ACTIVATIONS
-    return usual and (bias is None or bias.dim() == 1)
+    return (
+        x.dtype in NARROW
+        and x.dim() > 1
+        and weight.dim() == 2
+        and isinstance(activation, str)
+        and activation in ACTIVATIONS
+        and (bias is None or (bias.dim() == 1 and bias.dtype in FLOATS))
+        and (residual is None or residual.dtype in FLOATS)
+    )
 
 
 def _refused(x: Any, weight: Any, bias: Any, residual: Any, activation: str) -> Refusal | None:
@@ -92,6 +102,9 @@ def _refused(x: Any, weight: Any, bias: Any, residual: Any, activation: str) -> 
 def _of_torch(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
+    refusal = refused_activation(activation)
+    if refusal is not None:  # PyTorch has none of that name either
+        raise refusal.error("linear", x=x, weight=weight, bias=bias, residual=residual)
     found = activated(functional.linear(x, weight, bias), activation)
     return found if residual is None else found + residual
 
@@ -104,10 +117,7 @@ def activated(x: Tensor, activation: str) -> Tensor:
         return functional.gelu(x)
     if activation == "silu":
         return functional.silu(x)
-    if activation:
-        refusal = refused_activation(activation)
-        assert refusal is not None, f"no PyTorch function for {activation}"
-        raise refusal.error("linear")
+    assert not activation, f"no PyTorch function for {activation}"
     return x
 
 
@@ -160,6 +170,18 @@ def _fake(
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
+def _recorded(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    activation: str = "",
+    tune: bool = False,
+) -> Tensor:
+    _check(x, weight, bias, residual, activation)
+    return _differentiable(x, weight, bias, residual, activation, tune)
+
+
 def _differentiable(
     x: Tensor,
     weight: Tensor,
@@ -168,6 +190,7 @@ def _differentiable(
     activation: str = "",
     tune: bool = False,
 ) -> Tensor:
+    check_transforms("linear", x=x, weight=weight, bias=bias, residual=residual)
     if not activation:
         return _Linear.apply(x, weight, bias, residual, tune)
     found = activated(_Linear.apply(x, weight, bias, None, tune), activation)
@@ -200,11 +223,10 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         for_x, for_weight, for_bias, for_residual, _ = ctx.needs_input_grad
         of_bias, of_residual = ctx.dtypes
-        flat = gradient.reshape(-1, gradient.shape[-1])
         return (
             matmul(gradient, weight, tune=ctx.tune) if for_x else None,
             gradient_of_left(gradient.mT, x.mT, ctx.shape, ctx.tune) if for_weight else None,
-            flat.sum(0, dtype=of_bias) if for_bias else None,
+            stacked(gradient).sum(0, dtype=of_bias) if for_bias else None,
             gradient.to(of_residual) if for_residual else None,
             None,
         )
@@ -215,6 +237,6 @@ LINEAR = operator(
     " bool tune=False) -> Tensor",
     run=_run_checked,
     fake=_fake,
-    autograd=_differentiable,
+    autograd=_recorded,
     casts=3,
 )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _increment_version
 
 from pykittens.errors import KernelError
 from pykittens.kernels.gemm import gemm
-from pykittens.torch.operands import NARROW, Refusal, refused_beside, refused_pair
+from pykittens.torch.operands import (
+    FLOATS,
+    NARROW,
+    Refusal,
+    check_transforms,
+    refused_beside,
+    refused_pair,
+)
 from pykittens.torch.registration import is_direct, needs_gradient, operator
 
 
@@ -21,28 +30,34 @@ def matmul(
     out: where the result is written, in its own dtype. fallback: what has no kernel is left to torch.matmul. tune:
     measure configurations of the kernel once for these shapes.
     """
-    if is_direct(a, b, out, optional=1) and _is_usual(a, b) and not needs_gradient(a, b, out):
+    if is_direct(a, b, out, optional=1) and _is_usual(a, b, out) and not needs_gradient(a, b, out):
         try:
-            return gemm(a, b, out, transpose_b=False, tune=tune)
+            found = gemm(a, b, out, transpose_b=False, tune=tune)
         except KernelError:
             if _refused(a, b, out) is None:
                 raise
+        else:
+            if out is not None:
+                _increment_version((out,))  # autograd asks whether what it keeps was changed
+            return found
     refusal = _refused(a, b, out)
     if refusal is not None:
         if fallback:
             return torch.matmul(a, b, out=out)
-        if not torch.compiler.is_compiling():  # there the operator says it
-            raise refusal.error("matmul", a=a, b=b, out=out)
-    if a.dim() < 2 or b.dim() < 2:
+        if torch.compiler.is_compiling():
+            return _dispatched(a, b, out, tune)  # the operator says it
+        raise refusal.error("matmul", a=a, b=b, out=out)
+    if a.dim() == 1 or b.dim() == 1:
         return _with_vectors(a, b, out, tune)
     if not is_direct(a, b, out, optional=1):
         return _dispatched(a, b, out, tune)
     return _differentiable(a, b, tune) if out is None else _no_gradient(a, b, out)
 
 
-def _is_usual(a: Tensor, b: Tensor) -> bool:
+def _is_usual(a: Tensor, b: Tensor, out: Tensor | None = None) -> bool:
     """Whether gemm checks what else there is to check."""
-    return a.dtype in NARROW and a.dim() > 1 and b.dim() > 1
+    usual = a.dtype in NARROW and a.dim() > 1 and b.dim() > 1
+    return usual and (out is None or out.dtype in FLOATS)
 
 
 def _refused(a: Any, b: Any, out: Any) -> Refusal | None:
@@ -59,6 +74,11 @@ def _refused(a: Any, b: Any, out: Any) -> Refusal | None:
         return Refusal(f"`a` has {columns} columns and `b` {rows} rows")
     if ranks[0] > 2 and ranks[1] > 2 and not _fit(a.shape[:-2], b.shape[:-2]):
         return Refusal("the batches of `a` and `b` do not fit each other")
+    if isinstance(out, Tensor) and not torch.compiler.is_compiling() and out.is_neg():
+        return Refusal(
+            "`out` must not be a view that negates its memory",
+            "write to another tensor, and copy that",
+        )
     return None if out is None else refused_beside("out", out, a, _shape(a, b))
 
 
@@ -109,9 +129,10 @@ def _run(a: Tensor, b: Tensor, tune: bool = False) -> Tensor:
 
 
 def _run_into(a: Tensor, b: Tensor, out: Tensor, tune: bool = False) -> None:
-    if not _is_usual(a, b):
+    if not _is_usual(a, b, out):
         _check(a, b, out)
     gemm(a, b, out, transpose_b=False, tune=tune)
+    _increment_version((out,))
 
 
 def _fake(a: Tensor, b: Tensor, tune: bool = False) -> Tensor:
@@ -121,6 +142,7 @@ def _fake(a: Tensor, b: Tensor, tune: bool = False) -> Tensor:
 
 def _fake_into(a: Tensor, b: Tensor, out: Tensor, tune: bool = False) -> None:
     _check(a, b, out)
+    _increment_version((out,))
 
 
 def _check(a: Tensor, b: Tensor, out: Tensor | None = None) -> None:
@@ -131,7 +153,13 @@ def _check(a: Tensor, b: Tensor, out: Tensor | None = None) -> None:
         raise refusal.error("matmul", a=a, b=b, out=out)
 
 
+def _recorded(a: Tensor, b: Tensor, tune: bool = False) -> Tensor:
+    _check(a, b)
+    return _differentiable(a, b, tune)
+
+
 def _differentiable(a: Tensor, b: Tensor, tune: bool = False) -> Tensor:
+    check_transforms("matmul", a=a, b=b)
     return _Matmul.apply(a, b, tune)
 
 
@@ -176,17 +204,26 @@ def gradient_of_left(gradient: Tensor, b: Tensor, shape: Any, tune: bool) -> Ten
         # One product along all that is summed, so that the sum is rounded once.
         batch = gradient.shape[:-2]
         wide = b.expand(*batch, *b.shape[-2:])
-        rows, inner = gradient.shape[-2], wide.shape[-2]
-        left = gradient.movedim(-2, 0).reshape(rows, -1)
-        return matmul(left, wide.movedim(-2, 0).reshape(inner, -1).mT, tune=tune)
+        return matmul(_side_by_side(gradient), _side_by_side(wide).mT, tune=tune)
     return matmul(gradient, b.mT, tune=tune).sum_to_size(shape)
+
+
+def _side_by_side(x: Tensor) -> Tensor:
+    """The matrices of a batch as one, each beside the one before it."""
+    # Extents are said: where one is 0 another cannot be found from the number of elements.
+    return x.movedim(-2, 0).reshape(x.shape[-2], math.prod(x.shape[:-2]) * x.shape[-1])
+
+
+def stacked(x: Tensor) -> Tensor:
+    """The matrices of a batch as one, each below the one before it."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 MATMUL = operator(
     "matmul(Tensor a, Tensor b, bool tune=False) -> Tensor",
     run=_run,
     fake=_fake,
-    autograd=_differentiable,
+    autograd=_recorded,
     casts=2,
 )
 INTO = operator(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 import pykittens as pk
-from pykittens.errors import ArgumentError
+from pykittens.errors import ArgumentError, Loc
 from pykittens.kernels.epilogue import ACTIVATIONS
-from pykittens.torch.registration import is_castable
+from pykittens.torch.registration import has_tangent, is_castable
 
 DTYPES = {
     torch.bfloat16: pk.bf16,
@@ -22,6 +24,7 @@ NARROW = (torch.bfloat16, torch.float16)
 FLOATS = (*NARROW, torch.float32)
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 OLDEST = 8  # compute capability of the GPUs that the oldest target is for
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _DEVICES = ("cuda", "cpu", "meta")
 
 
@@ -34,7 +37,9 @@ class Refusal(NamedTuple):
     def error(self, function: str, **operands: Any) -> ArgumentError:
         """The error of a function that was called with these tensors."""
         shown = {name: _shown(x) for name, x in operands.items() if x is not None}
-        return ArgumentError(f"{function}: {self.message}", operands=shown, help=self.help)
+        place = Loc.here(beyond=(_TORCH,))  # the dispatcher's frames may lie in between
+        message = f"{function}: {self.message}"
+        return ArgumentError(message, operands=shown, loc=place, help=self.help)
 
 
 def name_of(dtype: Any) -> str:
@@ -49,6 +54,8 @@ def _to(dtype: Any) -> str:
 def _shown(x: Any) -> str:
     if not isinstance(x, torch.Tensor):
         return type(x).__name__
+    if x.is_nested:
+        return f"{name_of(x.dtype)} (nested) on {x.device}"
     extents = ", ".join(map(str, x.shape))
     return f"{name_of(x.dtype)} ({extents}) on {x.device}"
 
@@ -63,9 +70,8 @@ def refused_pair(
     for name, x in zip(names, (a, b), strict=True):
         if not isinstance(x, torch.Tensor):
             return Refusal(f"`{name}` must be a tensor, not {type(x).__name__}")
-        if x.layout is not torch.strided:
-            layout = str(x.layout).removeprefix("torch.")
-            return Refusal(f"`{name}` must be dense, not {layout}", f"pass {name}.to_dense()")
+        if (refusal := refused_layout(name, x)) is not None:
+            return refusal
     if a.device != b.device:
         return Refusal(f"`{names[0]}` is on {a.device} and `{names[1]}` on {b.device}")
     if a.device.type not in _DEVICES:
@@ -91,6 +97,17 @@ def refused_pair(
     return None
 
 
+def refused_layout(name: str, x: Any) -> Refusal | None:
+    """Why the elements of a tensor do not lie as those of an array; None where they do."""
+    if x.is_nested:
+        way = f"pass torch.nested.to_padded_tensor({name}, 0), or its parts one by one"
+        return Refusal(f"`{name}` must be one array, not a nested tensor", way)
+    if x.layout is not torch.strided:
+        layout = str(x.layout).removeprefix("torch.")
+        return Refusal(f"`{name}` must be dense, not {layout}", f"pass {name}.to_dense()")
+    return None
+
+
 def _is_autocast(a: Any, b: Any) -> bool:
     kind = a.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):
@@ -106,6 +123,8 @@ def refused_beside(
         return None
     if not isinstance(x, torch.Tensor):
         return Refusal(f"`{name}` must be a tensor, not {type(x).__name__}")
+    if (refusal := refused_layout(name, x)) is not None:
+        return refusal
     if tuple(x.shape) != tuple(shape):
         extents = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
         return Refusal(f"`{name}` must have the shape ({extents})")
@@ -117,9 +136,23 @@ def refused_beside(
     return None
 
 
-def refused_activation(activation: str) -> Refusal | None:
+def refused_activation(activation: Any) -> Refusal | None:
     """Why there is no such activation; None where there is."""
-    if activation in ACTIVATIONS:
+    if isinstance(activation, str) and activation in ACTIVATIONS:
         return None
     known = ", ".join(f'"{name}"' for name in ACTIVATIONS)
     return Refusal(f"`activation` must be one of {known}, not {activation!r}")
+
+
+def check_transforms(function: str, **operands: Any) -> None:
+    """Raise where a gradient or a tangent is asked for in a way that operators with gradients of their own lack."""
+    if torch._C._are_functorch_transforms_active():
+        raise Refusal(
+            "torch.func.grad, vjp, jvp and what is made of them do not go through this operator",
+            "use torch.autograd.grad or .backward(); torch.vmap works",
+        ).error(function, **operands)
+    if forward_ad._current_level >= 0 and any(map(has_tangent, operands.values())):
+        raise Refusal(
+            "there is no derivative in forward mode, and one of the tensors has a tangent",
+            "use torch.autograd.grad or .backward()",
+        ).error(function, **operands)

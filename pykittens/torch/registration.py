@@ -10,7 +10,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+# Names of this module: to look them up in two others makes a call slower.
+from torch import Tensor, is_grad_enabled, strided
+from torch._C import (
+    _any_requires_grad,
+    _are_functorch_transforms_active,
+    _current_graph_task_id,
+    _is_any_autocast_enabled,
+    _len_torch_dispatch_stack,
+    _len_torch_function_stack,
+)
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+from torch.nn import Parameter
 
 LIBRARY = torch.library.Library("pykittens", "DEF")
 
@@ -73,26 +87,39 @@ def is_castable(x: Any) -> bool:
 def is_direct(*tensors: Any, optional: int = 0) -> bool:
     """Whether a call with these tensors may go past the dispatcher; so many of the last may be None."""
     if (
-        torch.compiler.is_compiling()  # first: what follows is for eager mode
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._is_any_autocast_enabled()
+        is_compiling()  # first: what follows is for eager mode
+        or _len_torch_dispatch_stack()
+        or _len_torch_function_stack()
+        or _are_functorch_transforms_active()
+        or _is_any_autocast_enabled()
     ):
         return False
     needed = len(tensors) - optional
     for i, x in enumerate(tensors):
         kind = type(x)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
-            if x.is_meta or x.layout is not torch.strided:
+        if kind is Tensor or kind is Parameter:
+            if x.is_meta or x.is_nested or x.is_neg() or x.layout is not strided:
                 return False
         elif x is not None or i < needed:
             return False
-    return True
+    return _current_graph_task_id() < 0 or not _are_batched(tensors)
+
+
+def _are_batched(tensors: Any) -> bool:
+    """Whether a backward pass is for many gradients at once, which are then one tensor without memory."""
+    return any(x is not None and is_legacy_batchedtensor(x) for x in tensors)
 
 
 def needs_gradient(*args: Any) -> bool:
     """Whether autograd records a call with these arguments."""
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+    if is_grad_enabled() and _any_requires_grad(*args):
         return True
-    return bool(forward_ad._current_level >= 0)  # the tangents are refused there, not lost
+    if forward_ad._current_level < 0:
+        return False
+    # Tangents are refused by what autograd would call, not lost.
+    return _are_functorch_transforms_active() or any(map(has_tangent, args))
+
+
+def has_tangent(x: Any) -> bool:
+    """Whether forward mode follows an argument; asked inside a level of forward mode."""
+    return isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None

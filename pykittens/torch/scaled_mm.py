@@ -16,6 +16,7 @@ from pykittens.torch.operands import (
     Refusal,
     name_of,
     refused_beside,
+    refused_layout,
     refused_pair,
 )
 from pykittens.torch.registration import is_direct, needs_gradient, operator
@@ -56,8 +57,9 @@ def scaled_mm(
     if refusal is not None:
         if fallback:
             return torch._scaled_mm(a, b, scale_a, scale_b, bias=bias, out_dtype=out_dtype)
-        if not torch.compiler.is_compiling():  # there the operator says it
-            raise refusal.error("scaled_mm", a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
+        if torch.compiler.is_compiling():
+            return SCALED_MM(*given, out_dtype, tune)  # the operator says it
+        raise refusal.error("scaled_mm", a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
     if is_direct(*given, optional=1) and needs_gradient(*given):
         return _no_gradient(*given)
     return SCALED_MM(*given, out_dtype, tune)
@@ -69,7 +71,8 @@ def _is_usual(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, out_dtype: 
     scales = all(
         s.dtype is torch.float32 and (s.dim() == 2 or s.numel() == 1) for s in (scale_a, scale_b)
     )
-    return matrices and scales and out_dtype in FLOATS and (bias is None or bias.dim() == 1)
+    beside = bias is None or (bias.dim() == 1 and bias.dtype in FLOATS)
+    return matrices and scales and beside and out_dtype in FLOATS
 
 
 def _refused(
@@ -84,6 +87,9 @@ def _refused(
             return Refusal(f"`{name}` must have rank 2, not {x.dim()}")
     if a.shape[1] != b.shape[0]:
         return Refusal(f"`a` has {a.shape[1]} columns and `b` {b.shape[0]} rows")
+    if not isinstance(out_dtype, torch.dtype):
+        kind = type(out_dtype).__name__
+        return Refusal(f"`out_dtype` must be a torch dtype such as torch.bfloat16, not {kind}")
     if out_dtype not in FLOATS:
         wanted = ", ".join(map(name_of, FLOATS))
         return Refusal(f"`out_dtype` must be one of {wanted}, not {name_of(out_dtype)}")
@@ -99,6 +105,8 @@ def _refused_scales(scale_a: Any, scale_b: Any, m: Any, n: Any, k: Any) -> Refus
     for name, x in (("scale_a", scale_a), ("scale_b", scale_b)):
         if not isinstance(x, torch.Tensor):
             return Refusal(f"`{name}` must be a tensor, not {type(x).__name__}")
+        if (refusal := refused_layout(name, x)) is not None:
+            return refusal
     lines = _is_one_or(scale_a, (m, 1)) and _is_one_or(scale_b, (1, n))
     if lines or _are_blocks(scale_a, scale_b, m, n, k):
         return None

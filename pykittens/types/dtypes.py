@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import ml_dtypes
@@ -61,12 +62,12 @@ class DType:
         """Distance from 1 to the next number, 0 for exact types."""
         return float(ml_dtypes.finfo(self.numpy).eps) if self.is_float else 0.0  # type: ignore[no-untyped-call]
 
-    @property
+    @cached_property
     def least(self) -> float:
         """The smallest finite number; an int is exact."""
         return -self.largest if self.is_float else int(np.iinfo(self.numpy).min)
 
-    @property
+    @cached_property
     def largest(self) -> float:
         """The largest finite number; an int is exact."""
         if self.is_float:

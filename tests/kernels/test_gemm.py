@@ -116,6 +116,8 @@ SCALED = {
     "parts": Config(128, 192, stages=2, part=96, out_cols=32),
     "small-parts": Config(64, 160, stages=2, consumers=1, part=80, out_cols=16),
     "parts-in-order": Config(128, 128, stages=2, part=64, in_order=True, shares=True, out_cols=32),
+    "half-steps": Config(64, 64, depth=64, stages=3, consumers=1),
+    "sm_89": replace(ALONE[1], stages=2),
 }
 TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "apart-in-order", "parts")
 

@@ -205,12 +205,89 @@ EXTRA = {
             {"config": replace(SMALL, cols=48)},
         ),
         ("takes no `epilogue`", A, B, {"epilogue": centred, "config": SWAP}),
+        ("`config` must be a Config, not str", A, B, {"config": "fast"}),
+        ("`rows` of `config` must be an int from 1 on, not 0", A, B, {"config": Config(0, 64)}),
+        ("not 64.0", A, B, {"config": Config(64, 64.0)}),
+        ("`shares` or a `cluster`", A, B, {"config": replace(SMALL, shares=True, cluster=2)}),
+        (
+            "a step of 256 elements has scales of several blocks",
+            FP8_A,
+            FP8_B,
+            {"config": replace(SMALL, depth=256), **SCALES},
+        ),
+        (
+            "parts of 48 columns do not make up tiles of 32",
+            FP8_A,
+            FP8_B,
+            {"config": replace(SMALL, part=48, out_cols=16), **SCALES},
+        ),
+        ("`row_blocks` must be f32", FP8_A, FP8_B, SCALES | {"row_blocks": normal(16, 1)}),
+        ("`gate_blocks` without `row_blocks`", A, B, {"gate": B, "gate_blocks": ONE}),
+        ("`activation` must be one of", A, B, {"activation": ["relu"]}),
+        ("`accumulate` must be a dtype", A, B, {"accumulate": None}),
+        ("`epilogue` must be a function, not int", A, B, {"epilogue": 3}),
+        ("`operands` must be a tuple, not int", A, B, {"epilogue": centred, "operands": 3}),
+        ("`operands` without `epilogue`", A, B, {"operands": (ONE,)}),
+        ("`alpha` is more than an f32 holds", A, B, {"alpha": 10**400}),
+        ("`bias` must be an array, not a number", A, B, {"bias": 1}),
+        ("`transpose_b` must be True or False, not ndarray", A, B, {"transpose_b": ONE}),
+        ("`out` shares memory with `a`", A, normal(32, 32), {"out": A}),
     ],
     ids=lambda x: x.replace("`", "") if isinstance(x, str) else "",
 )
 def test_what_does_not_fit_is_refused(message, a, b, given):
     with pytest.raises(ArgumentError, match=message):
         gemm(a, b, **given)
+
+
+@pytest.mark.parametrize(
+    ("message", "then", "operands"),
+    [
+        ("must return rt<f32, .*>, as x is, not NoneType", lambda x, at: None, ()),
+        ("not tuple", lambda x, at: (x, x), ()),
+        ("not rt<bf16", lambda x, at: x.to(pk.bf16), ()),
+        ("other arguments than x, the place and 1 operands", lambda x, at: x, (ONE,)),
+        ("`operands` are arrays and numbers, and one", lambda x, at, v: x, (None,)),
+    ],
+    ids=["nothing", "two", "narrow", "too-few", "none"],
+)
+def test_a_function_that_is_no_epilogue_is_refused(message, then, operands):
+    with pytest.raises(pk.KernelError, match=message):
+        gemm(A, B, epilogue=then, operands=operands)
+
+
+def test_numbers_of_numpy_are_numbers():
+    twice = gemm(A, B, alpha=2.0, out_dtype=pk.f32)
+    for number in (np.float32(2), np.float64(2), np.int64(2)):
+        assert (gemm(A, B, alpha=number, out_dtype=pk.f32) == twice).all()
+
+
+def test_an_operand_without_axes_is_one_of_one_element():
+    found = gemm(
+        A, B, epilogue=lambda x, at, v: x * pk.load(v), operands=(np.array(2, np.float32),)
+    )
+    assert (found == gemm(A, B, alpha=2.0)).all()
+
+
+@pk.function
+def noting(x, at, noted):
+    """x, which is left in a tensor of the user's, too."""
+    pk.store(noted[(*at.lead, at.row, at.col)], x)
+    return x
+
+
+@pytest.mark.parametrize("shape", [(16, 32), (2, 2, 3, 16, 32)], ids=["one", "batch"])
+def test_what_an_epilogue_writes_to_an_operand_is_in_it(shape):
+    """However it lies: what the kernel cannot take as it is, is copied, and copied back."""
+    a, b = normal(*shape), np.broadcast_to(B, (*shape[:-2], *B.shape))
+    wanted = gemm(a, b, out_dtype=pk.f32)
+    for noted in (
+        np.zeros((*shape[:-1], 48), np.float32),
+        np.zeros((*shape[:-2], 48, 16), np.float32).swapaxes(-1, -2),
+        np.zeros((16, 48, *shape[:-2]), np.float32).transpose(*range(2, len(shape)), 0, 1),
+    ):
+        gemm(a, b, epilogue=noting, operands=(noted,))
+        assert (noted == wanted).all()
 
 
 @pytest.mark.parametrize("name", EXTRA)

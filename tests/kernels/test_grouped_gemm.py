@@ -413,6 +413,37 @@ def test_a_configuration_that_groups_do_not_know_is_refused(word):
         grouped_gemm(*given, config=replace(CONFIGS["64x64"], **{word: True}))
 
 
+@pytest.mark.parametrize(
+    ("message", "given"),
+    [
+        ("grouped_gemm: `config` must be a Config, not str", {"config": "fast"}),
+        ("cannot be stored in parts of 48", {"config": replace(CONFIGS["64x64"], out_cols=48)}),
+        ("`activation` must be one of '', 'relu', 'gelu'", {"activation": None}),
+        ("`out_dtype` must be a dtype such as pk.f32, not 'f32'", {"out_dtype": "f32"}),
+    ],
+    ids=["word", "parts", "activation", "dtype"],
+)
+def test_what_no_call_can_mean_is_refused(message, given):
+    with pytest.raises(ArgumentError, match=message):
+        grouped_gemm(normal(30, 40), normal(2, 50, 40), offsets_of((20, 10)), **given)
+
+
+def test_tiles_of_several_blocks_are_refused():
+    a, b = (normal(*s).astype(ml_dtypes.float8_e4m3fn) for s in ((30, 40), (2, 50, 40)))
+    scales = {"row_blocks": np.ones((30, 1), np.float32)}
+    scales |= {"column_blocks": np.ones((2, 1, 1), np.float32)}
+    config = replace(CONFIGS["64x64"], cols=192)
+    with pytest.raises(ArgumentError, match="tiles of 192 columns have scales of several blocks"):
+        grouped_gemm(a, b, offsets_of((20, 10)), config=config, **scales)
+
+
+def test_an_output_that_cannot_be_written_is_refused():
+    out = normal(30, 50)
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="`out` is written and is read-only"):
+        grouped_gemm(normal(30, 40), normal(2, 50, 40), offsets_of((20, 10)), out)
+
+
 def test_a_configuration_does_not_change_the_result():
     offsets = offsets_of(SIZES["random"])
     a, b = normal(307, 96), normal(5, 80, 96, seed=1)

@@ -1,5 +1,8 @@
 """A kernel follows the constants it reads from outside."""
 
+import sys
+from dataclasses import dataclass
+
 import numpy as np
 
 import pykittens as pk
@@ -73,3 +76,34 @@ def test_a_number_of_another_type_is_another_constant(monkeypatch):
     assert written(typed) == 1
     monkeypatch.setitem(globals(), "STEP", 1.0)
     assert written(typed) == 2
+
+
+def shifted(x):
+    return x + SHIFT
+
+
+SHIFT = 3
+
+
+@dataclass(frozen=True)
+class Steps:
+    then: object
+
+
+@pk.kernel(warps=1)
+def passed(out, *, steps):
+    """out = what the function that was passed makes of 0."""
+    (row,) = pk.grid(out.rows)
+    then = steps.then if isinstance(steps, Steps) else steps
+    pk.store(out[row], then(pk.zeros(pk.int32, 8)))
+
+
+def test_a_function_that_is_passed_is_followed_also_inside_of_a_dataclass(monkeypatch):
+    for steps in (shifted, Steps(shifted), pk.function(shifted)):
+        monkeypatch.setattr(sys.modules[__name__], "SHIFT", 3)
+        out = np.zeros((2, 8), np.int32)
+        passed(out, steps=steps)
+        assert (out == 3).all()
+        monkeypatch.setattr(sys.modules[__name__], "SHIFT", 5)
+        passed(out, steps=steps)
+        assert (out == 5).all()

@@ -15,6 +15,7 @@ from tests import tolerance
 from tests.ops.kernels import F32, INT32, normal, on_tiles, on_vectors
 from tests.refusals import refused
 from tests.running import first, put, stored
+from tests.targets.clean import frame
 from tests.tolerance import assert_within
 
 COMPILES = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -78,7 +79,7 @@ def test_operands_of_every_two_kinds_go_together(name):
 @pytest.mark.parametrize("name", PAIRS)
 def test_operands_of_every_two_kinds_compile(name, kinds):
     x, out = normal(0, (64, 16)), np.zeros((5, 5, 64, 16), np.float32)
-    assert every_pair(PAIRS[name][0], kinds).compile(x, x, out, S).resources.frame == 0
+    assert frame(every_pair(PAIRS[name][0], kinds).compile(x, x, out, S)) == 0
 
 
 KINDS = [(i, j, k) for i in range(4) for j in range(4) for k in range(4)]
@@ -111,7 +112,7 @@ def test_operands_of_every_three_kinds_go_together():
 @COMPILES
 def test_operands_of_every_three_kinds_compile():
     x, out = normal(0, (64, 16)), np.zeros((64, 64, 16), np.float32)
-    assert every_three.compile(x, x, out, out.copy(), S).resources.frame == 0
+    assert frame(every_three.compile(x, x, out, out.copy(), S)) == 0
 
 
 def test_a_plain_vector_goes_with_a_vector_a_scalar_and_a_number():
@@ -130,7 +131,7 @@ def test_a_plain_vector_goes_with_a_vector_a_scalar_and_a_number():
     wanted = [x - y, x - s, s - x, x - 2, 2 - x, np.where(x < s, y, 0), fused(x, s, y)]
     assert np.array_equal(out, wanted)
     if nvrtc.available() is None:
-        assert kernel.compile(x, y, out, S).resources.frame == 0
+        assert frame(kernel.compile(x, y, out, S)) == 0
 
 
 # -- integers --------------------------------------------------------------------------------------

@@ -300,3 +300,12 @@ def test_a_tensor_on_the_gpu_is_the_same_through_every_protocol(name: str) -> No
             direct.address,
             direct.device,
         )
+
+
+@needs_torch
+def test_a_view_that_negates_its_memory_is_refused() -> None:
+    value = torch.complex(torch.zeros(3), torch.ones(3)).conj().imag
+    with pytest.raises(ArgumentError, match="a view that negates its memory") as error:
+        describe(value)
+    assert error.value.help == "pass x.resolve_neg()"
+    assert described(value.resolve_neg()).numpy().tolist() == [-1.0] * 3

@@ -479,6 +479,7 @@ def test_the_same_tensors_are_those_of_one_place_form_and_word(gpu_tensors: None
         ((x, y, z), False),
         ((x, y, z), [True]),
         ((torch.nn.Parameter(x), y, z), True),
+        ((torch._neg_view(x), y, z), True),
         ((x.numpy(), y, z), True),
     ]
     assert not any(same.launch(*other) for other in others)

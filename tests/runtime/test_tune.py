@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -151,3 +152,26 @@ def test_one_candidate_is_checked_too(work: Makes) -> None:
     it = work({7: 1.0})
     assert it.tune() == 7
     assert it.checks == [7]
+
+
+@pytest.mark.parametrize("device", ["cuda", "gpu", "cuda:0", 0, None, ("cuda",), ("cuda", "0")])
+def test_a_device_that_is_none_is_refused(work: Makes, device: Any) -> None:
+    it = work({1: 1.0})
+    text = f'tuning product: `device` must be "cpu" or ("cuda", ordinal), not {device!r}'
+    asks = (
+        lambda: it.tune(device=device),
+        lambda: remembered("product", KEY, it.candidates, device),
+    )
+    for ask in asks:
+        with pytest.raises(ArgumentError) as error:
+            ask()
+        assert error.value.message == text
+        assert error.value.help == 'say where the arguments are: ("cuda", 0) is the first GPU'
+    assert it.launches == []
+
+
+def test_a_device_of_torch_is_refused(work: Makes) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    for name in ("cpu", "cuda:0"):
+        with pytest.raises(ArgumentError, match="not device"):
+            work({1: 1.0}).tune(device=torch.device(name))

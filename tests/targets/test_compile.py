@@ -9,9 +9,13 @@ import pytest
 import pykittens as pk
 from pykittens import settings
 from pykittens.runtime import cubin, nvrtc
+from pykittens.targets.emit import emit
 from pykittens.targets.target import TARGETS
 from tests.kernels_matmul import VARIANTS, tiled_matmul
+from tests.running import recorded
+from tests.targets.clean import frame, shared_bytes, spills
 from tests.targets.compiling import BF16, CASES, F16, matrix
+from tests.targets.turns import BEFORE_HOPPER, are_one, is_in_turn
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 
@@ -34,15 +38,35 @@ OLDER = [
 ]
 
 
+def waits(name, arch):
+    """Whether a case is another target's to compile, which compiles the same."""
+    able = set(BEFORE_HOPPER) <= set(CASES[name].targets)
+    refused = any(name.startswith(TOO_LARGE[target]) for target in BEFORE_HOPPER)
+    return able and not refused and not is_in_turn(name, arch)
+
+
 def compilations():
-    """Every case for each of its targets; the rare ones, and configurations for a second target, are `units`."""
+    """Every case for each of its targets; the rare ones, and configurations for a second target, are `units`.
+
+    What waits for its turn at another target is for the soak.
+    """
     made = []
     for name, case in CASES.items():
         for arch in case.targets:
             again = name.startswith("library") and arch != case.targets[0]
             marks = [pytest.mark.units] if case.rare or again else []
+            marks = [pytest.mark.soak] if waits(name, arch) else marks
             made.append(pytest.param(name, arch, marks=marks, id=f"{name}-{arch}"))
     return made
+
+
+def test_a_target_that_compiles_in_place_of_another_compiles_the_same():
+    for name in (n for n, case in CASES.items() if any(waits(n, arch) for arch in case.targets)):
+        made = recorded(CASES[name].kernel, *CASES[name].args, **CASES[name].constants)
+        assert are_one([emit(made, arch) for arch in BEFORE_HOPPER]), name
+    for tiles in (replace(VARIANTS[name], stages=2) for name in SMALL):
+        made = recorded(tiled_matmul, *operands(tiles), tiles=tiles)
+        assert are_one([emit(made, arch) for arch in BEFORE_HOPPER]), tiles
 
 
 @pytest.mark.parametrize(("name", "arch"), compilations())
@@ -53,26 +77,41 @@ def test_a_kernel_compiles_clean(name, arch):
             case.kernel.compile(*case.args, arch=arch, **case.constants)
         return
     compiled = case.kernel.compile(*case.args, arch=arch, **case.constants)
-    found = compiled.resources
     allowed = SPILLED_BYTES[arch] if name.startswith(SPILLED) else 0
-    assert found.frame <= allowed
-    assert allowed or found.spills == ()
-    assert found.shared_bytes <= TARGETS[arch].shared_bytes
-    for role in found.roles:
-        assert role.used <= (role.budget or 255), role
+    assert frame(compiled) <= allowed
+    assert allowed or spills(compiled) == []
+    assert shared_bytes(compiled) <= TARGETS[arch].shared_bytes
+    if any(budget for _, budget in compiled.source.budgets):
+        for role in compiled.resources.roles:
+            assert role.used <= (role.budget or 255), role
 
 
 def test_every_configuration_of_the_library_is_compiled_for_a_target():
     assert all(CASES[name].targets for name in CASES)
 
 
-@pytest.mark.units
-@pytest.mark.parametrize("name", OLDER)
+def is_of_two(case):
+    """Whether it is one of the two cases of a configuration that show each of its widths, and both kinds of mask."""
+    widest = case.args[0].shape[-1] == case.constants["config"].widest
+    return widest == case.constants["causal"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.soak
+            if name.startswith("library_attention") and not is_of_two(CASES[name])
+            else pytest.mark.units,
+        )
+        for name in OLDER
+    ],
+)
 def test_a_configuration_for_older_gpus_compiles_clean_on_hopper(name, monkeypatch):
     monkeypatch.setattr(settings, "target", lambda: "sm_80")
-    found = CASES[name].kernel.compile(*CASES[name].args, **CASES[name].constants).resources
-    assert found.spills == ()
-    assert found.frame == 0
+    compiled = CASES[name].kernel.compile(*CASES[name].args, **CASES[name].constants)
+    assert (spills(compiled), frame(compiled)) == ([], 0)
 
 
 @pytest.mark.skipif(cubin.disassembler() is None, reason="nvdisasm is not installed")
@@ -101,16 +140,22 @@ def test_attention_takes_its_weights_from_registers():
 SMALL = ("default", "narrow", "f16", "straight_96", "registers_straight", "two_products", "tall")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
-@pytest.mark.parametrize("name", SMALL)
+def operands(tiles):
+    return [matrix(128, 128, dtype=F16 if tiles.half else BF16) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        pytest.param(name, arch, marks=[] if is_in_turn(name, arch) else [pytest.mark.soak])
+        for name in SMALL
+        for arch in BEFORE_HOPPER
+    ],
+)
 def test_a_pipelined_product_is_made_of_warp_products_and_asynchronous_copies(name, arch):
     tiles = replace(VARIANTS[name], stages=2)
-    a, b = (
-        matrix(128, 128, dtype=F16 if tiles.half else BF16),
-        matrix(128, 128, dtype=F16 if tiles.half else BF16),
-    )
-    compiled = tiled_matmul.compile(a, b, a.copy(), arch=arch, tiles=tiles)
-    assert compiled.resources.spills == ()
+    compiled = tiled_matmul.compile(*operands(tiles), arch=arch, tiles=tiles)
+    assert spills(compiled) == []
     if cubin.disassembler() is None:
         return
     for instruction in ("HMMA.16816.F32", "LDGSTS.E.BYPASS.128", "LDSM.16.M", "ARRIVES.LDGSTSBAR"):
@@ -145,7 +190,7 @@ def test_a_group_that_is_no_warpgroup_multiplies_as_single_warps_on_hopper():
     assert "products_wait" not in kernel
     assert "__syncwarp();" in kernel[kernel.index("mma_sync_bf16_f32(") :]
     compiled = one_warp(4).compile(matrix(64, 64), matrix(64, 64, dtype=np.dtype(np.float32)))
-    assert compiled.resources.spills == ()
+    assert spills(compiled) == []
 
 
 @pk.kernel
@@ -176,7 +221,7 @@ def test_a_product_of_warps_waits_for_the_accumulator_of_a_warpgroup():
     assert re.search(r"pin\(acc\);\s+products_fence", kernel[second:])
     assert not re.search(r"products_wait<[1-9]", kernel)
     compiled = mixed.compile(matrix(64, 64), matrix(64, 64, dtype=f32), matrix(64, 64, dtype=f32))
-    assert compiled.resources.spills == ()
+    assert spills(compiled) == []
 
 
 @pytest.mark.slow
@@ -213,7 +258,7 @@ def test_names_of_the_user_cannot_clash_with_those_of_the_compiler():
         pk.store(y[row, lane], größe)
 
     args = (matrix(64, 64, dtype="float32"), matrix(64, 64, dtype="float32"), 3)
-    assert pin.compile(*args).resources.frame == 0
+    assert frame(pin.compile(*args)) == 0
 
 
 def test_large_register_tiles_of_two_warpgroups_compile():
@@ -235,4 +280,4 @@ def test_large_register_tiles_of_two_warpgroups_compile():
                 pk.store(C[row, col], acc.to(pk.bf16))
 
     args = (matrix(256, 64), matrix(64, 64), matrix(256, 64))
-    assert two.compile(*args).resources.spills == ()
+    assert spills(two.compile(*args)) == []

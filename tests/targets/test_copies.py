@@ -15,6 +15,7 @@ from pykittens import bf16, f32
 from pykittens.runtime import cubin, nvrtc
 from pykittens.types.layouts import SharedLayout, swizzle_for
 from tests.kernels_pipeline import mixed_fill, taken_over, two_fillers
+from tests.targets.clean import spills
 from tests.targets.compiling import matrix
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -48,7 +49,7 @@ def test_a_view_narrower_than_a_panel_is_copied_by_the_lanes(aligned):
     # The part of a row is swizzled with its place in the panel.
     assert "(32) % 128" in kernel
     if nvrtc.available() is None:
-        assert strips.compile(x, y).resources.spills == ()
+        assert spills(strips.compile(x, y)) == []
 
 
 def test_strips_are_right_in_the_emulator():
@@ -115,7 +116,7 @@ def test_a_stage_filled_by_pieces_and_by_stores_counts_both_arrivals():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
 def test_pieces_are_asynchronous_copies_and_wide_stores(arch):
     compiled = strips.compile(matrix(128, 128), matrix(128, 128), arch=arch)
-    assert compiled.resources.spills == ()
+    assert spills(compiled) == []
     for instruction in ("LDGSTS.E.BYPASS.128", "ARRIVES.LDGSTSBAR", "LDS.128", "STG.E.128"):
         assert instruction in compiled.sass, instruction
 

@@ -7,7 +7,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import f32
-from pykittens.runtime import nvrtc
+from pykittens.runtime import cubin, nvrtc
 from tests.targets.compiling import matrix
 
 F32 = np.dtype(np.float32)
@@ -88,7 +88,7 @@ def named(name):
 def test_a_kernel_named_like_something_of_the_compiler(name):
     compiled = named(name).compile(X, Y)
     assert compiled.source.name != name
-    assert compiled.resources.threads == 128
+    assert cubin.resources(compiled.cubin).max_threads == 128
 
 
 @needs_compiler

@@ -1,5 +1,6 @@
 """What a whole program takes is held against what a block has, whoever notices."""
 
+import functools
 import re
 
 import numpy as np
@@ -137,6 +138,7 @@ INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+ )?([A-Z][A-Z0-9_]*)(.
 LABEL = re.compile(r"`\((\.L_x_\d+)\)")
 
 
+@functools.cache
 def compiled(
     name: str, arch: str = "sm_90a", debug: bool = False, overlaps: bool = True
 ) -> Compiled:

@@ -10,6 +10,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
+from tests.targets.clean import spills
 from tests.targets.compiling import matrix
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -150,7 +151,7 @@ def test_a_wait_by_hand_makes_those_results_final_that_it_covers():
         "pin(late);",
         "store_chunk<2, true>(late,",
     ]
-    assert products.resources(matrix(64, 64), np.zeros((128, 64), np.float32)).spills == ()
+    assert spills(products.compile(matrix(64, 64), np.zeros((128, 64), np.float32))) == []
     assert "products_wait" not in program(
         products, matrix(64, 64), np.zeros((128, 64), np.float32), arch="sm_80"
     )

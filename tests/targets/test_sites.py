@@ -16,7 +16,9 @@ from pykittens.targets.emit import emit
 from tests import debugging
 from tests.cases import CASES as OPERATIONS
 from tests.debugging import program
+from tests.targets.clean import frame, spills
 from tests.targets.compiling import CASES, matrix
+from tests.targets.turns import BEFORE_HOPPER, are_one, is_in_turn
 
 F32 = np.dtype(np.float32)
 needs_compiler = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -139,9 +141,22 @@ EXAMPLES += ("attention-128", "attention-128-causal", "attention-64-unaligned")
 TOO_LARGE = ("matmul-", "attention-128")
 
 
+def waits(name, arch):
+    """Whether a kernel is another target's to compile, which compiles the same."""
+    return not name.startswith(TOO_LARGE) and not is_in_turn(name, arch)
+
+
+def on_targets(names):
+    """Each kernel on each target; what waits for its turn at another is for the soak."""
+    return [
+        pytest.param(name, arch, marks=[pytest.mark.soak] if waits(name, arch) else [])
+        for name in names
+        for arch in (*BEFORE_HOPPER, "sm_90a")
+    ]
+
+
 @needs_compiler
-@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("name", "arch"), on_targets(EXAMPLES))
 def test_an_example_compiles_for_debugging(name, arch):
     case = CASES[name]
     kernel = recorded(case.kernel, *case.args, **case.constants)
@@ -151,7 +166,7 @@ def test_an_example_compiles_for_debugging(name, arch):
         return
     found = compile_kernel(kernel, arch, debug=True)
     assert found.cubin != compile_kernel(kernel, arch).cubin
-    assert found.resources.frame <= 64, "constants of the checks may spill, tiles may not"
+    assert frame(found) <= 64, "constants of the checks may spill, tiles may not"
 
 
 FAULTS = {
@@ -167,8 +182,17 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(("name", "arch"), on_targets(FAULTS))
 def test_a_kernel_that_goes_wrong_compiles_for_debugging(name, arch):
     kernel = recorded(getattr(debugging, name), *FAULTS[name])
-    assert compile_kernel(kernel, arch, debug=True).resources.spills == ()
+    assert spills(compile_kernel(kernel, arch, debug=True)) == []
+
+
+def test_a_target_that_compiles_in_place_of_another_compiles_the_same_for_debugging():
+    examples = {n: (CASES[n].kernel, CASES[n].args, CASES[n].constants) for n in EXAMPLES}
+    for name, (kernel, args, constants) in (
+        examples | {n: (getattr(debugging, n), args, {}) for n, args in FAULTS.items()}
+    ).items():
+        if any(waits(name, arch) for arch in BEFORE_HOPPER):
+            made = recorded(kernel, *args, **constants)
+            assert are_one([emit(made, arch, debug=True) for arch in BEFORE_HOPPER]), name

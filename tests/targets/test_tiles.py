@@ -7,6 +7,7 @@ import pytest
 from pykittens.runtime import nvrtc
 from tests import kernels_flight, kernels_pipeline
 from tests.kernels_matmul import VARIANTS, tiled_matmul
+from tests.targets.clean import frame, spills
 from tests.targets.compiling import matrix
 
 
@@ -31,9 +32,8 @@ def test_a_shape_of_tile_is_right_in_the_emulator(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_shape_of_tile_compiles_clean(name):
     a, b, c, _ = operands(VARIANTS[name])
-    found = tiled_matmul.compile(a, b, c, tiles=VARIANTS[name]).resources
-    assert found.spills == ()
-    assert found.frame == 0
+    compiled = tiled_matmul.compile(a, b, c, tiles=VARIANTS[name])
+    assert (spills(compiled), frame(compiled)) == ([], 0)
 
 
 BF16 = ml_dtypes.bfloat16
@@ -60,9 +60,8 @@ MOVING = {
 def test_a_way_of_moving_tiles_compiles_clean(name, aligned):
     kernel, shapes, dtype, constants = MOVING[name]
     args = [matrix(*shape, dtype=np.dtype(dtype), aligned=aligned) for shape in shapes]
-    found = kernel.compile(*args, **constants).resources
-    assert found.spills == ()
-    assert found.frame == 0
+    compiled = kernel.compile(*args, **constants)
+    assert (spills(compiled), frame(compiled)) == ([], 0)
 
 
 @pytest.mark.parametrize("way", kernels_flight.WAYS)
@@ -74,4 +73,4 @@ def test_products_carried_round_a_loop_are_never_copied_in_flight(way):
     assert np.abs(c - exact).max() <= 1e-4
     if nvrtc.available() is None:
         compiled = kernels_flight.carried_products.compile(a, b, c, way=way)
-        assert compiled.resources.spills == ()
+        assert spills(compiled) == []

@@ -15,6 +15,7 @@ from pykittens.runtime import cubin, nvrtc
 from pykittens.templates.lcsf import lcsf
 from tests import tolerance, views
 from tests.running import recorded
+from tests.targets.clean import frame, spills
 from tests.targets.compiling import matrix
 from tests.templates import by_hand
 from tests.templates.kernels import products, rms_norm, straight
@@ -162,9 +163,8 @@ def test_compute_may_put_out_at_every_step_and_finish_what_it_gathered(rows, ste
 @needs_compiler
 def test_an_output_a_step_compiles_without_spills():
     args = (matrix(128, 64), matrix(64, 64), matrix(128, 64, dtype=F32), matrix(128, 64, dtype=F32))
-    found = products.compile(*args, groups=2).resources
-    assert found.spills == ()
-    assert found.frame == 0
+    compiled = products.compile(*args, groups=2)
+    assert (spills(compiled), frame(compiled)) == ([], 0)
 
 
 def test_the_steps_may_depend_on_the_task():

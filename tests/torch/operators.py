@@ -62,6 +62,39 @@ def assert_exact_second_gradients(
         assert torch.equal(f.double(), e)
 
 
+def assert_batched_gradients(function: Callable[..., Any], *inputs: Any) -> None:
+    """The gradients for many gradients of the result at once are those for one after another."""
+    leaves = [x.detach().clone().requires_grad_() if x.is_floating_point() else x for x in inputs]
+    wanted = [x for x in leaves if x.requires_grad]
+    result = function(*leaves)
+    given = whole(3, *result.shape, seed=99).to(result)
+    many = torch.autograd.grad(result, wanted, given, retain_graph=True, is_grads_batched=True)
+    for i, one in enumerate(given):
+        alone = torch.autograd.grad(result, wanted, one, retain_graph=True)
+        for found, expected in zip(many, alone, strict=True):
+            assert expected.abs().max() > 0
+            assert torch.equal(found[i], expected)
+
+
+def negated(*shape: int, dtype: Any = BF16, seed: int = 0) -> Any:
+    """Small whole numbers as a view whose memory has the other sign, as the imaginary part of a conjugate."""
+    x = torch._neg_view(whole(*shape, dtype=dtype, seed=seed))
+    assert x.is_neg()
+    return x
+
+
+def assert_signs(function: Callable[..., Any], *inputs: Any) -> None:
+    """Views that negate their memory count as what they say, in the result and in the gradients."""
+    plain = [x.resolve_neg() for x in inputs]
+    assert torch.equal(function(*inputs), function(*plain))
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    result = function(*leaves)
+    given = whole(*result.shape, seed=99).to(result)
+    found = torch.autograd.grad(result, leaves, given)
+    for f, e in zip(found, gradients(function, *plain)[1:], strict=True):
+        assert torch.equal(f, e)
+
+
 def assert_fake_agrees(function: Callable[..., Any], *inputs: Any) -> None:
     """Shape, strides and dtype of the result are known without computing it."""
     real = function(*inputs)

@@ -13,11 +13,14 @@ from tests.torch.bounds import Bounded  # noqa: E402
 from tests.torch.operators import (  # noqa: E402
     BF16,
     F16,
+    assert_batched_gradients,
     assert_compiles,
     assert_exact_gradients,
     assert_fake_agrees,
     assert_operator,
+    assert_signs,
     gradients,
+    negated,
     normal,
     whole,
 )
@@ -135,3 +138,23 @@ def test_autocast_converts_what_is_wider():
     with torch.autocast("cpu", dtype=BF16):
         found = gated_mlp(*given)
     assert torch.equal(found, gated_mlp(*(t.to(BF16) for t in given)))
+
+
+@pytest.mark.parametrize(("hidden", "n", "k"), [(0, 3, 4), (5, 0, 4), (5, 3, 0)])
+@pytest.mark.parametrize("lead", [(2,), (2, 3), (0,)], ids=str)
+def test_an_empty_layer_has_gradients(lead, hidden, n, k):
+    shapes = [(*lead, k), (hidden, k), (hidden, k), (n, hidden)]
+    result, *found = gradients(gated_mlp, *(whole(*s, seed=i) for i, s in enumerate(shapes)))
+    assert result.shape == (*lead, n)
+    assert [f.shape for f in found] == shapes
+    assert not any(f.any() for f in (result, *found))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_many_gradients_at_once_are_those_one_by_one(activation):
+    given = whole(4, 6), whole(5, 6, seed=1), whole(5, 6, seed=2), whole(3, 5, seed=3)
+    assert_batched_gradients(lambda *t: gated_mlp(*t, activation), *given)
+
+
+def test_a_view_that_negates_its_memory_counts_as_it_says():
+    assert_signs(gated_mlp, *(negated(*s) for s in ((4, 6), (5, 6), (5, 6), (3, 5))))

@@ -6,16 +6,20 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from pykittens.errors import ArgumentError  # noqa: E402
 from pykittens.torch import grouped_mm  # noqa: E402
 from tests.torch.bounds import Bounded  # noqa: E402
 from tests.torch.operators import (  # noqa: E402
     BF16,
     F16,
+    assert_batched_gradients,
     assert_exact_gradients,
     assert_exact_second_gradients,
     assert_fake_agrees,
     assert_operator,
+    assert_signs,
     gradients,
+    negated,
     normal,
     whole,
 )
@@ -157,3 +161,34 @@ def test_autocast_converts_what_is_wider():
         found = grouped_mm(a, b, offs)
     assert found.dtype == BF16
     assert torch.equal(found.float(), one_by_one(a, b, offs))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_many_gradients_at_once_are_those_one_by_one(form):
+    assert_batched_gradients(grouped_mm, *operands(form))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_view_that_negates_its_memory_counts_as_it_says(form):
+    a, b, *offs = operands(form, negated)
+    assert_signs(lambda a, b: grouped_mm(a, b, *offs), a, b)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "offs", "text"),
+    [
+        (((4, 3, 5), (4, 5, 6)), True, "`offs` has no meaning where `a` and `b` have rank 3"),
+        (((1, 3, 5), (4, 5, 6)), False, "`b` must have the groups of `a`"),
+        (((23, 5), (4, 5, 6)), False, "`offs` must be a tensor, not NoneType"),
+        (((4, 6, 5), (4, 23)), True, "`a` has 5 columns and `b` 4 rows"),
+    ],
+)
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_compiled_call_is_refused_as_an_eager_one_is(shapes, offs, text, gradient):
+    torch._dynamo.reset()
+    compiled = torch.compile(grouped_mm, fullgraph=True, backend="aot_eager")
+    a, b = (whole(*shape).requires_grad_(gradient) for shape in shapes)
+    for call in (grouped_mm, compiled):
+        with pytest.raises((ArgumentError, RuntimeError)) as fault:
+            call(a, b, OFFS if offs else None)
+        assert f"grouped_mm: {text}" in str(fault.value)

@@ -8,17 +8,22 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.nn import functional  # noqa: E402
 
+from pykittens.errors import ArgumentError  # noqa: E402
 from pykittens.torch import linear  # noqa: E402
+from pykittens.torch.operands import name_of  # noqa: E402
 from tests.torch.bounds import Bounded  # noqa: E402
 from tests.torch.operators import (  # noqa: E402
     BF16,
     F16,
+    assert_batched_gradients,
     assert_compiles,
     assert_exact_gradients,
     assert_exact_second_gradients,
     assert_fake_agrees,
     assert_operator,
+    assert_signs,
     gradients,
+    negated,
     normal,
     whole,
 )
@@ -166,3 +171,45 @@ def test_autocast_converts_all_but_the_residual():
     found.sum().backward()
     assert weight.grad.dtype == torch.float32
     assert torch.equal(weight.grad, x.sum(0).expand(7, 9))
+
+
+@pytest.mark.parametrize(
+    ("lead", "n", "k"), [((5,), 0, 9), ((2, 3), 0, 9), ((5,), 7, 0), ((2, 0), 7, 9)]
+)
+@pytest.mark.parametrize("activation", ["", "gelu"])
+def test_an_empty_layer_has_gradients(lead, n, k, activation):
+    given = whole(*lead, k), whole(n, k), whole(n), whole(*lead, n)
+    found = gradients(lambda x, w, b, r: linear(x, w, b, activation, r), *given)
+    expected = gradients(lambda x, w, b, r: layer(x, w, b, activation, r), *given)
+    for f, e in zip(found, expected, strict=True):
+        assert f.shape == e.shape
+        assert torch.allclose(
+            f.float(), e.float(), rtol=2**-6
+        )  # PyTorch rounds the activation alone, too
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_many_gradients_at_once_are_those_one_by_one(activation):
+    given = whole(5, 9), whole(7, 9, seed=1), whole(7, seed=2), whole(5, 7, seed=3)
+    assert_batched_gradients(lambda x, w, b, r: linear(x, w, b, activation, r), *given)
+
+
+def test_a_view_that_negates_its_memory_counts_as_it_says():
+    given = whole(5, 9), whole(7, 9, seed=1), negated(7, seed=2), negated(5, 7, seed=3)
+    assert_signs(lambda x, w, b, r: linear(x, w, b, residual=r), *given)
+    assert_signs(linear, negated(5, 9), negated(7, 9, seed=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.float8_e4m3fn, torch.float64])
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_is_added_is_a_float_whether_a_gradient_is_asked_for_or_not(dtype, gradient, direct):
+    x, weight = whole(5, 9).requires_grad_(gradient), whole(7, 9)
+    layer = linear if direct else torch.ops.pykittens.linear
+    for name, shape in (("bias", (7,)), ("residual", (5, 7))):
+        with pytest.raises(ArgumentError) as fault:
+            layer(x, weight, **{name: torch.ones(shape).to(dtype)})
+        assert (
+            fault.value.message
+            == f"linear: `{name}` must be bf16 or f16 or f32, not {name_of(dtype)}"
+        )

@@ -14,12 +14,15 @@ from tests.torch.bounds import Bounded  # noqa: E402
 from tests.torch.operators import (  # noqa: E402
     BF16,
     F16,
+    assert_batched_gradients,
     assert_compiles,
     assert_exact_gradients,
     assert_exact_second_gradients,
     assert_fake_agrees,
     assert_operator,
+    assert_signs,
     gradients,
+    negated,
     normal,
     whole,
 )
@@ -116,6 +119,70 @@ def test_a_result_that_is_written_has_no_gradient():
     assert torch.equal(out, torch.matmul(a.detach(), b))
 
 
+WRITES = {
+    "matrix": lambda a, b, out: matmul(a, b, out=out),
+    "vector": lambda a, b, out: matmul(a[0], b, out=out[0]),
+    "operator": lambda a, b, out: torch.ops.pykittens.matmul_into(a, b, out),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_backward_pass_knows_that_what_it_keeps_was_written(write):
+    a, b = whole(3, 5).requires_grad_(), whole(5, 7)
+    result = matmul(a, b)
+    with torch.no_grad():
+        write(whole(5, 5), whole(5, 7, seed=1), b)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_compiled_call_says_that_it_has_written(write, backend):
+    out = torch.empty(3, 7, dtype=BF16)
+    torch._dynamo.reset()
+
+    def both(a, b, out):
+        write(a, b, out)
+        return a + 1
+
+    torch.compile(both, fullgraph=True, backend=backend)(whole(3, 5), whole(5, 7), out)
+    assert out._version > 0
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_tensor_of_inference_mode_can_be_written(write):
+    a, b = whole(3, 5), whole(5, 7)
+    with torch.inference_mode():
+        out = torch.zeros(3, 7, dtype=BF16)
+        write(a, b, out)
+    assert torch.equal(out[0], torch.matmul(a, b)[0])
+    write(a + 1, b, out)
+    assert torch.equal(out[0], torch.matmul(a + 1, b)[0])
+
+
+def test_a_view_that_negates_its_memory_counts_as_it_says():
+    assert_signs(matmul, negated(3, 5), negated(5, 7, seed=1))
+    assert_signs(matmul, negated(2, 3, 5), whole(5, 7))
+    assert_signs(matmul, whole(5), negated(5, 7))
+    half = torch.complex(torch.ones(3, 5), whole(3, 5, dtype=torch.float32)).conj().imag.half()
+    assert torch.equal(matmul(half, whole(5, 7, dtype=F16)), half @ whole(5, 7, dtype=F16))
+
+
+def test_many_gradients_at_once_are_those_one_by_one():
+    for a, b in (((3, 5), (5, 7)), ((2, 3, 5), (5, 7)), ((3, 5), (2, 5, 7)), ((5,), (5, 7))):
+        assert_batched_gradients(matmul, whole(*a), whole(*b, seed=1))
+
+
+def test_a_jacobian_in_one_pass_is_that_of_many():
+    def product(a):
+        return matmul(a, whole(5, 7))
+
+    one = torch.autograd.functional.jacobian(product, whole(3, 5), vectorize=True)
+    assert one.abs().max() > 0
+    assert torch.equal(one, torch.autograd.functional.jacobian(product, whole(3, 5)))
+
+
 def test_a_call_that_tunes_gives_the_same():
     a, b = whole(3, 5), whole(5, 7)
     assert torch.equal(matmul(a, b, tune=True), torch.matmul(a, b))
@@ -127,6 +194,23 @@ def test_empty_products():
     assert torch.equal(matmul(normal(3, 0), normal(0, 7)), torch.zeros(3, 7, dtype=BF16))
     assert matmul(normal(3, 5), normal(5, 0)).shape == (3, 0)
     assert matmul(normal(0, 3, 5), normal(0, 5, 7)).shape == (0, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((2, 3, 0), (0, 4)),
+        ((3, 0), (2, 0, 4)),
+        ((2, 0, 5), (5, 4)),
+        ((2, 3, 5), (5, 0)),
+        ((0,), (0,)),
+    ],
+    ids=str,
+)
+def test_empty_products_have_gradients(a, b):
+    for found in gradients(matmul, whole(*a), whole(*b))[1:]:
+        assert not found.any()
+    assert [g.shape for g in gradients(matmul, whole(*a), whole(*b))[1:]] == [a, b]
 
 
 @pytest.mark.parametrize(("a", "b"), SHAPES, ids=NAMES)

@@ -23,6 +23,10 @@ def ends(*numbers, dtype=torch.int32):
     return torch.tensor(numbers, dtype=dtype)
 
 
+def nested():
+    return torch.nested.nested_tensor([zeros(2, 4), zeros(3, 4)])
+
+
 # A call, and what is said of it.
 REFUSED = {
     "matmul columns": (
@@ -76,6 +80,73 @@ REFUSED = {
     "matmul out": (
         lambda: matmul(zeros(3, 4), zeros(4, 5), out=zeros(3, 4)),
         "matmul: `out` must have the shape (3, 5)",
+    ),
+    "matmul nested": (
+        lambda: matmul(nested(), zeros(4, 5)),
+        "matmul: `a` must be one array, not a nested tensor",
+    ),
+    "matmul out fp8": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5), out=zeros(3, 5, dtype=E4M3)),
+        "matmul: `out` must be bf16 or f16 or f32, not e4m3",
+    ),
+    "matmul out integers": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5), out=zeros(3, 5, dtype=torch.int32)),
+        "matmul: `out` must be bf16 or f16 or f32, not int32",
+    ),
+    "matmul out of the operator": (
+        lambda: torch.ops.pykittens.matmul_into(zeros(3, 4), zeros(4, 5), zeros(3, 5, dtype=E4M3)),
+        "matmul: `out` must be bf16 or f16 or f32, not e4m3",
+    ),
+    "matmul sparse out": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5), out=zeros(3, 5).to_sparse()),
+        "matmul: `out` must be dense, not sparse_coo",
+    ),
+    "matmul negated out": (
+        lambda: matmul(zeros(3, 4), zeros(4, 5), out=torch._neg_view(zeros(3, 5))),
+        "matmul: `out` must not be a view that negates its memory",
+    ),
+    "linear sparse bias": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), zeros(5).to_sparse()),
+        "linear: `bias` must be dense, not sparse_coo",
+    ),
+    "linear sparse residual": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), residual=zeros(3, 5).to_sparse_csr()),
+        "linear: `residual` must be dense, not sparse_csr",
+    ),
+    "linear nested residual": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), residual=nested()),
+        "linear: `residual` must be one array, not a nested tensor",
+    ),
+    "linear activation in a list": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), activation=["relu"]),
+        'linear: `activation` must be one of "", "relu", "gelu", "silu", not [\'relu\']',
+    ),
+    "linear activation that torch lacks": (
+        lambda: linear(zeros(3, 4), zeros(5, 4), activation="tanh", fallback=True),
+        'linear: `activation` must be one of "", "relu", "gelu", "silu", not \'tanh\'',
+    ),
+    "gated_mlp activation in a list": (
+        lambda: gated_mlp(zeros(3, 4), zeros(5, 4), zeros(5, 4), zeros(4, 5), ["relu"]),
+        'gated_mlp: `activation` must be one of "", "relu", "gelu", "silu", not [\'relu\']',
+    ),
+    "gated_mlp activation that torch lacks": (
+        lambda: gated_mlp(
+            zeros(3, 4), zeros(5, 4), zeros(5, 4), zeros(4, 5), "tanh", fallback=True
+        ),
+        'gated_mlp: `activation` must be one of "", "relu", "gelu", "silu", not \'tanh\'',
+    ),
+    "grouped_mm sparse offs": (
+        lambda: grouped_mm(zeros(3, 4), zeros(2, 4, 5), ends(1, 3).to_sparse()),
+        "grouped_mm: `offs` must be dense, not sparse_coo",
+    ),
+    "scaled_mm sparse scale": (
+        lambda: scaled_mm(
+            zeros(3, 4, dtype=E4M3),
+            zeros(4, 5, dtype=E4M3),
+            zeros(3, 1, dtype=F32).to_sparse(),
+            zeros(1, 5, dtype=F32),
+        ),
+        "scaled_mm: `scale_a` must be dense, not sparse_coo",
     ),
     "linear columns": (
         lambda: linear(zeros(3, 4), zeros(4, 5)),
@@ -192,6 +263,8 @@ REFUSED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_fit_is_refused_in_a_sentence(name):
     call, text = REFUSED[name]
@@ -226,6 +299,16 @@ def test_the_way_out_names_a_dtype_that_is_taken():
     assert fault.value.help.startswith("convert it with .to(torch.float8_e4m3fn)")
 
 
+def test_the_way_out_of_another_layout_names_the_tensor():
+    with pytest.raises(ArgumentError) as fault:
+        linear(zeros(3, 4), zeros(5, 4), residual=zeros(3, 5).to_sparse())
+    assert fault.value.help == "pass residual.to_dense()"
+    with pytest.raises(ArgumentError) as fault:
+        matmul(zeros(3, 4), torch.nested.nested_tensor([zeros(4, 5)], layout=torch.jagged))
+    assert "torch.nested.to_padded_tensor(b, 0)" in fault.value.help
+    assert "b : bf16 (nested) on cpu" in str(fault.value)
+
+
 def test_a_fake_call_is_refused_as_a_real_one_is():
     with FakeTensorMode(), pytest.raises(ArgumentError, match="`a` has 4 columns and `b` 5 rows"):
         matmul(torch.zeros(3, 4, dtype=F16), torch.zeros(5, 6, dtype=F16))
@@ -241,7 +324,10 @@ def test_a_fake_call_is_refused_as_a_real_one_is():
             [(3, 4), (5, 4), (6, 4), (4, 5)],
             "gated_mlp: `w3` must have the shape of `w1`",
         ),
-        (grouped_mm, [(2, 3, 4), (2, 5, 4)], "matmul: `a` has 4 columns and `b` 5 rows"),
+        (matmul, [(), (4, 5)], "matmul: `a` must have rank 1 or more, not 0"),
+        (matmul, [(3, 4), ()], "matmul: `b` must have rank 1 or more, not 0"),
+        (matmul, [(4,), (5,)], "matmul: `a` has 4 columns and `b` 5 rows"),
+        (grouped_mm, [(2, 3, 4), (2, 5, 4)], "grouped_mm: `a` has 4 columns and `b` 5 rows"),
     ],
 )
 def test_a_compiled_call_is_refused_when_it_is_traced(function, shapes, text):

@@ -14,9 +14,22 @@ from torch.autograd import forward_ad  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from pykittens.torch import matmul  # noqa: E402
+from pykittens.errors import ArgumentError  # noqa: E402
+from pykittens.torch import gated_mlp, grouped_mm, linear, matmul  # noqa: E402
 from pykittens.torch.registration import is_direct, needs_gradient  # noqa: E402
 from tests.torch.operators import BF16, whole  # noqa: E402
+
+OFFS = torch.tensor([1, 3], dtype=torch.int32)
+A, WEIGHT, BIAS = whole(3, 5), whole(7, 5, seed=1), whole(7, seed=2)
+GROUPS, DOWN = whole(2, 5, 7, seed=3), whole(2, 7, seed=4)
+
+# Calls of one tensor.
+DERIVED = {
+    "matmul": lambda a: matmul(a, WEIGHT.mT),
+    "linear": lambda x: linear(x, WEIGHT, BIAS, "gelu"),
+    "gated_mlp": lambda x: gated_mlp(x, WEIGHT, WEIGHT, DOWN),
+    "grouped_mm": lambda a: grouped_mm(a, GROUPS, OFFS),
+}
 
 
 class Tagged(torch.Tensor):
@@ -59,14 +72,18 @@ def test_modes_have_a_say(context, direct):
         assert is_direct(torch.empty(2), None, optional=1) is direct
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_of_a_class_of_their_own_have_a_say():
     plain = torch.empty(2, 3)
+    nested = torch.nested.nested_tensor([plain, plain])
     assert is_direct(plain, torch.nn.Parameter(plain), None, optional=1)
     assert not is_direct(plain, None)
     assert not is_direct(None, plain, optional=1)
     assert not is_direct(plain, plain.as_subclass(Tagged))
     assert not is_direct(plain.to("meta"))
     assert not is_direct(plain.to_sparse())
+    assert not is_direct(torch._neg_view(plain))
+    assert not is_direct(nested)
     assert not is_direct(3)
     told = []
     torch.vmap(lambda x: told.append(is_direct(x)) or x)(plain)
@@ -96,11 +113,53 @@ def test_a_gradient_is_asked_for_by_the_tensors_and_the_mode():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by forward_ad itself
-def test_a_tangent_is_not_lost():
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_tangent_is_not_lost(name):
+    call, x = DERIVED[name], A
     with forward_ad.dual_level():
-        dual = forward_ad.make_dual(whole(3, 5), whole(3, 5))
-        with pytest.raises(NotImplementedError, match="jvp"):
-            matmul(dual, whole(5, 7))
+        dual = forward_ad.make_dual(x, x)
+        with pytest.raises(ArgumentError, match=f"^{name}: there is no derivative in forward mode"):
+            call(dual)
+        assert torch.equal(call(x.clone()), call(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("transform", ["grad", "vjp", "jvp", "jacrev", "jacfwd"])
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_transform_that_asks_for_a_derivative_is_refused_in_a_sentence(name, transform):
+    call, x = DERIVED[name], A
+
+    def total(x):
+        return call(x).sum()
+
+    asked = {
+        "grad": lambda: torch.func.grad(total)(x),
+        "vjp": lambda: torch.func.vjp(total, x),
+        "jvp": lambda: torch.func.jvp(total, (x,), (x,)),
+        "jacrev": lambda: torch.func.jacrev(total)(x),
+        "jacfwd": lambda: torch.func.jacfwd(total)(x),
+    }
+    with pytest.raises(ArgumentError) as fault:
+        asked[transform]()
+    assert fault.value.message.startswith(f"{name}: torch.func.grad, vjp, jvp and what is made")
+    assert fault.value.help == "use torch.autograd.grad or .backward(); torch.vmap works"
+    assert fault.value.loc.file == __file__
+
+
+def test_a_transform_leaves_products_of_constants_alone():
+    a, b = whole(3, 5), whole(5, 7)
+    found = torch.func.grad(lambda x: (matmul(a, b) * x).sum())(torch.ones(3, 7, dtype=BF16))
+    assert torch.equal(found, matmul(a, b))
+
+
+def test_vmap_works_with_and_without_a_gradient():
+    a, b = whole(2, 3, 5), whole(2, 5, 7, seed=1)
+    assert torch.equal(torch.vmap(matmul)(a, b), torch.matmul(a, b))
+    twice = torch.vmap(torch.vmap(matmul, in_dims=(0, None)), in_dims=(None, 0))
+    assert torch.equal(twice(a, b), torch.matmul(a[None], b[:, None]))
+    leaf = a.clone().requires_grad_()
+    torch.vmap(matmul)(leaf, b).sum().backward()
+    assert torch.equal(leaf.grad, b.sum(2)[:, None].expand(2, 3, 5))
 
 
 def test_the_package_is_there_without_torch():

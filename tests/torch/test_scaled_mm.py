@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import pykittens as pk  # noqa: E402
 from pykittens.errors import ArgumentError  # noqa: E402
 from pykittens.torch import scaled_mm  # noqa: E402
 from tests.torch.bounds import Bounded  # noqa: E402
@@ -150,3 +151,34 @@ def test_what_has_no_kernel_falls_back_to_torch():
     a, b = operands()
     with pytest.raises((RuntimeError, ValueError), match="Invalid scaling configuration"):
         scaled_mm(a, b, positive(M, 7), positive(7, 2), fallback=True)  # nor has torch
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bf16", pk.bf16, None, ["f32"]], ids=["str", "pk", "None", "list"]
+)
+def test_a_dtype_is_one_of_torch(dtype):
+    a, b = operands()
+    with pytest.raises(ArgumentError) as fault:
+        scaled_mm(a, b, *LINES["tensors"], out_dtype=dtype)
+    kind = type(dtype).__name__
+    text = f"scaled_mm: `out_dtype` must be a torch dtype such as torch.bfloat16, not {kind}"
+    assert fault.value.message == text
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, E4M3], ids=str)
+def test_a_bias_is_a_float(dtype):
+    a, b = operands()
+    for call in (scaled_mm, torch.ops.pykittens.scaled_mm):
+        with pytest.raises(ArgumentError, match="`bias` must be bf16 or f16 or f32, not "):
+            call(a, b, *LINES["tensors"], torch.ones(N).to(dtype))
+
+
+def test_scales_that_are_views_that_negate_their_memory_count_as_they_say():
+    a, b = operands()
+    scales = [torch._neg_view(s) for s in LINES["rows and columns"]]
+    assert torch.equal(
+        scaled_mm(a, b, *scales), scaled_mm(a, b, *(s.resolve_neg() for s in scales))
+    )
+    one = torch._neg_view(LINES["rows"][1])
+    found = scaled_mm(a, b, LINES["rows"][0], one)
+    assert torch.equal(found, -scaled_mm(a, b, *LINES["rows"]))

@@ -37,16 +37,26 @@ from pykittens.ir.values import Global, TileRef, Value
 TASKS = 3  # tasks a block walks in a trial
 RANDOM_TRIALS = 12
 
+# The roles that take stages of a pipeline on a side, by their places among all.
+Sides = dict[tuple[Pipeline, str], list[int]]
+
 
 def find_stalls(kernel: Kernel) -> set[Acquire]:
     """The acquires at which a role waits for ever while it holds stages; empty if nothing stalls."""
     if not kernel.pipelines:
         return set()
+    # In place, what is written under one name may be read under another.
+    changing = {p.name for p in kernel.params} if kernel.inplace else set(written(kernel))
+    sides: Sides = {
+        (p, side): [i for i, r in enumerate(kernel.roles) if takes(r.body, p, side)]
+        for p in kernel.pipelines
+        for side in ("fill", "drain")
+    }
     deepest = max(p.stages for p in kernel.pipelines)
     trials: list[Trial] = [Trial(fixed=n) for n in range(deepest + 3)]
     trials += [Trial(seed=seed, most=deepest + 2) for seed in range(RANDOM_TRIALS)]
     for trial in trials:
-        stalled = _run(kernel, trial)
+        stalled = _run([_Walker(role, trial, changing) for role in kernel.roles], sides)
         if stalled:
             return stalled
     return set()
@@ -75,9 +85,9 @@ class Trial:
 class _Walker:
     """One role of the network."""
 
-    def __init__(self, role: Role, trial: Trial, written: frozenset[str]) -> None:
+    def __init__(self, role: Role, trial: Trial, written: set[str]) -> None:
         self.trial, self.written = trial, written
-        self.names: dict[Value, object] = {}  # the coordinates of the task it walks
+        self.keys: dict[Value, object] = {}  # as far as they have been asked for
         self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)
         self.given: dict[Pipeline, int] = defaultdict(int)
         self.filled: dict[Pipeline, int] = defaultdict(int)
@@ -102,7 +112,7 @@ class _Walker:
                         yield from self.run(node.body, (*path, i))
                 case ForTasks():
                     for i in range(TASKS):
-                        self.names.update({v: ("task", axis) for axis, v in enumerate(node.index)})
+                        self.keys.update({v: ("task", axis) for axis, v in enumerate(node.index)})
                         yield from self.run(node.body, (*path, i))
                 case While():
                     for i in range(self.trial.trips(self.trial.ordinal(node), path)):
@@ -129,8 +139,12 @@ class _Walker:
             return (ref.tensor.name, tuple(map(self.key, ref.index)), tuple(parts))
         if not isinstance(value, Value):
             return value
-        if value in self.names:
-            return self.names[value]
+        if value not in self.keys:
+            self.keys[value] = self.expression(value)
+        return self.keys[value]
+
+    def expression(self, value: Value) -> object:
+        """The key of a value from those of its operands."""
         if isinstance(value.source, Call) and self.is_settled(value.source):
             args = tuple(self.key(a) for a in value.source.args.values())
             if value.source.op is OPERATORS["-"]:
@@ -156,32 +170,23 @@ def _minus(a: object, b: object) -> object:
     return a if b == 0 else ("sub", (a, b))
 
 
-def _run(kernel: Kernel, trial: Trial) -> set[Acquire]:
-    # In place, what is written under one name may be read under another.
-    changing = frozenset(p.name for p in kernel.params) if kernel.inplace else written(kernel)
-    walkers = [_Walker(role, trial, frozenset(changing)) for role in kernel.roles]
-    sides = {
-        (p, side): [w for w, r in zip(walkers, kernel.roles, strict=True) if takes(r.body, p, side)]
-        for p in kernel.pipelines
-        for side in ("fill", "drain")
-    }
+def _run(walkers: list[_Walker], sides: Sides) -> set[Acquire]:
     moved = True
     while moved:
         moved = False
         for walker in walkers:
-            while not walker.done and (walker.waiting is None or _ready(walker, sides)):
+            while not walker.done and (walker.waiting is None or _ready(walker, walkers, sides)):
                 walker.waiting = next(walker.steps, None)
                 walker.done = walker.waiting is None
                 moved = True
     return {w.waiting for w in walkers if w.waiting is not None and w.holds()}
 
 
-def _ready(walker: _Walker, sides: dict[tuple[Pipeline, str], list[_Walker]]) -> bool:
+def _ready(walker: _Walker, walkers: list[_Walker], sides: Sides) -> bool:
     node = walker.waiting
     assert node is not None
-    count = walker.taken[node.pipeline, node.side]
+    count, pipeline = walker.taken[node.pipeline, node.side], node.pipeline
     if node.side == "drain":
-        return all(w.filled[node.pipeline] > count for w in sides[node.pipeline, "fill"])
-    return all(
-        w.given[node.pipeline] > count - node.pipeline.stages for w in sides[node.pipeline, "drain"]
-    )
+        return all(walkers[i].filled[pipeline] > count for i in sides[pipeline, "fill"])
+    free = count - pipeline.stages
+    return all(walkers[i].given[pipeline] > free for i in sides[pipeline, "drain"])

@@ -82,7 +82,7 @@ def test_a_kernel_that_needs_too_much_has_a_map_too():
 
 @pytest.mark.parametrize("arch", TARGETS)
 def test_the_map_of_every_kernel_ends_where_its_memory_does(arch):
-    for case in KERNELS.values():
+    for case in (k for k in KERNELS.values() if arch in k.targets):
         kernel = recorded(case.kernel, *case.args, **case.constants)
         source, _ = try_emit(kernel, arch)
         if source is not None:
