@@ -217,19 +217,23 @@ class Tiling:
         x = sums[product * each + at // piece][:, at % piece : at % piece + width]
         return x if x.dtype == pk.f32 else x.to(pk.f32)
 
-    def multiply(self, s: Any, w: Any, sums: list[Any], scales: list[Any]) -> tuple[list[Any], Any]:
-        """The sums with the products of a stage. Of those that have scales the last one is left, not added yet."""
+    def multiply(
+        self, s: Any, w: Any, sums: list[Any], scales: list[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The sums with the products of a stage; and of products that have scales those that are not added yet."""
         product = MULTIPLY[self.form.a_is_transposed, self.form.b_is_transposed]
         pairs = self._pairs(s, w)
         if self.row_blocks is None:
-            return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)], None
-        left = None
+            return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)], []
+        left: list[Any] = []
         for number, (a, b) in enumerate(pairs):
-            if not self.config.part:
-                sums, left = self.added(sums, left, scales), None
+            if self.config.warpgroups and not self.config.part:
+                sums, left = self.added(sums, left, scales), []
             with pk.in_turn() if self.config.in_order else nullcontext():
-                made = number, product(a, b)
-            sums, left = self.added(sums, left, scales), made
+                made = product(a, b)
+            if self.config.part:
+                sums, left = self.added(sums, left, scales), []
+            left.append((number, made))
         return sums, left
 
     def _pairs(self, s: Any, w: Any) -> list[tuple[Any, Any]]:
@@ -259,7 +263,7 @@ class Tiling:
 
     def _scaled_step(self, k: Any) -> Any:
         """Which block along k of the scales a step lies in."""
-        return k if self.depth == SCALED else k * self.depth // SCALED
+        return k if self.depth == SCALED else k // (SCALED // self.depth)
 
     def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
         """What the products of a step are multiplied by: numbers of the rows, and one of each piece of the columns."""
@@ -289,19 +293,17 @@ class Tiling:
             return task.col, self.config.cols, pk.per_column
         return task.row * self.config.consumers + w, self.own, pk.per_row
 
-    def added(self, sums: list[Any], left: Any, scales: list[Any]) -> list[Any]:
-        """The sums with a product that was left, scaled a grain of the columns at a time."""
-        if left is None:
-            return sums
-        number, product = left
-        by_row, *by_block = scales
+    def added(self, sums: list[Any], left: list[Any], scales: list[Any]) -> list[Any]:
+        """The sums with the products that were left, scaled a grain of the columns at a time."""
         config, sums = self.config, list(sums)
         each, grain = self.scaled_cols // config.grain, config.grain
-        for i in range(each):
-            of, place = divmod(number * each + i, config.cols // grain)
-            block = by_block[of * config.pieces + place * grain * config.pieces // config.cols]
-            piece = product[:, i * grain : (i + 1) * grain]
-            sums[number * each + i] = sums[number * each + i] + piece * (by_row * block)
+        for number, product in left:
+            by_row, *by_block = scales
+            for i in range(each):
+                of, place = divmod(number * each + i, config.cols // grain)
+                block = by_block[of * config.pieces + place * grain * config.pieces // config.cols]
+                piece = product[:, i * grain : (i + 1) * grain]
+                sums[number * each + i] = sums[number * each + i] + piece * (by_row * block)
         return sums
 
     def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Place:

@@ -84,8 +84,8 @@ class Groups(Tiling):
             return []
         rows = self.given["row_blocks"].window(1, task.begin, task.end)
         row = task.row * self.config.consumers + w
-        by_row = pk.load(rows[self._scaled_step(k), row], cols=self.own, spread=pk.per_row)
-        step = self._scaled_step(pk.minimum(k, self.steps - 1))
+        step = pk.minimum(self._scaled_step(k), rows.shape[0] - 1)
+        by_row = pk.load(rows[step, row], cols=self.own, spread=pk.per_row)
         at = task.col * self.config.cols // SCALED, step
         names = [name for name in ("column_blocks", "gate_blocks") if name in self.given]
         return [by_row, *(pk.load(self.given[name].at(*task.lead)[at]) for name in names)]
