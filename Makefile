@@ -67,7 +67,7 @@ types: venv ## mypy --strict
 size: venv ## the five largest files; more than 500 lines in one is an error
 	@$(BIN)/python tools/size.py
 
-compile: venv ## compile every case, example and kernel for every target, without a GPU
+compile: venv ## compile every case, example and kernel for each target that differs, without a GPU
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m units
 
 check: lint types test compile size ## all of the above, as before a commit

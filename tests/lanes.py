@@ -42,14 +42,14 @@ BODIES = {
 }
 
 
-def items(header: str) -> Iterator[str]:
+def items(header: str, architecture: int | None = None) -> Iterator[str]:
     """The functions, types and definitions of a header, one by one; where there are two ways, an older card's."""
     item, depth, taken = [], 0, [True]
     for line in header.replace("\\\n", " ").splitlines():
         match = re.match(r"#(if __CUDA_ARCH__ >= (\d+)|else|endif)", line)
         if match:
             if match[2]:
-                taken.append(int(match[2]) <= ARCHITECTURE)
+                taken.append(int(match[2]) <= (architecture or ARCHITECTURE))
             elif match[1] == "else":
                 taken[-1] = not taken[-1]
             else:

@@ -5,22 +5,19 @@ Many go to a compilation.
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from pykittens.errors import UnsupportedError
 from pykittens.runtime import nvrtc
-from pykittens.targets.cuda.program import header, text_of
 from pykittens.targets.source import Source
 from pykittens.targets.target import TARGETS
 from tests.cases import CASES
 from tests.cases.core import Case
 from tests.targets import units
-from tests.targets.turns import APART, BEFORE_HOPPER, are_one, is_in_turn
+from tests.targets.turns import BEFORE_HOPPER, are_one, code, is_in_turn
 
 NAMES = list(CASES)
-# Of those for a target before Hopper a half waits for its turn at another.
+# Of those for a target before Hopper a half or more wait for their turn at another.
 STEPS = {arch: units.PER_UNIT * (2 if arch in BEFORE_HOPPER else 1) for arch in TARGETS}
 UNITS = [
     pytest.param(NAMES[i : i + step], arch, id=f"{NAMES[i]}-{arch}")
@@ -42,17 +39,15 @@ def source(case: Case, arch: str) -> Source | None:
     return made
 
 
-def code(made: Source) -> str:
-    """What the compiler makes code of: cases that differ in numbers known at run time have the same."""
-    return re.sub(r"^\s*(#line|//).*\n", "", made.program, flags=re.MULTILINE)
-
-
 def waits(case: Case, arch: str) -> bool:
-    """Whether a case is another target's to compile, which compiles the same."""
-    if is_in_turn(case.name, arch):
+    """Whether a case is another target's to compile, which reads the same: Hopper's, or the other one's before it."""
+    if is_in_turn(case.name, arch, turns=4):
         return False
-    sources = [source(case, target) for target in BEFORE_HOPPER]
-    return None not in sources and are_one(sources)
+    sources = {target: source(case, target) for target in TARGETS}
+    if are_one(sources):
+        return True
+    before = {target: sources[target] for target in BEFORE_HOPPER}
+    return not is_in_turn(case.name, arch) and are_one(before)
 
 
 @needs_compiler
@@ -76,22 +71,24 @@ def test_every_case_compiles_without_spills_for_every_target(start, arch):
         assert units.faults(sources, arch) == []
 
 
-def test_of_the_device_functions_only_the_packing_of_8_bit_floats_differs_before_hopper():
-    (text,) = {header(TARGETS[arch]) for arch in BEFORE_HOPPER}
-    oldest, newest = (10 * int(arch.removeprefix("sm_")) for arch in BEFORE_HOPPER)
-    parts = re.findall(r"^#if (.*)\n([\s\S]*?)^#e", text + text_of("debug.cuh"), re.MULTILINE)
-    assert parts
-    differing = [
-        name
-        for condition, part in parts
-        if oldest < int(re.fullmatch(r"__CUDA_ARCH__ >= (\d+)", condition)[1]) <= newest
-        for name in re.findall(r"^DEVICE \w+ (\w+)\(", part, re.MULTILINE) or [part]
-    ]
-    assert tuple(differing) == APART
+@pytest.mark.parametrize(
+    ("name", "first", "second", "one"),
+    [
+        ("map-arithmetic-f32-64x48", "sm_80", "sm_90a", True),
+        ("map-arithmetic-e4m3-64x48", "sm_80", "sm_89", False),  # packs 8-bit floats
+        ("map-arithmetic-e4m3-64x48", "sm_89", "sm_90a", True),
+        ("atomic-add-f32-64x48", "sm_80", "sm_89", True),
+        ("atomic-add-f32-64x48", "sm_80", "sm_90a", False),  # adds two numbers at once
+        ("by_hand-ring-bf16-320x64", "sm_80", "sm_89", True),
+        ("by_hand-ring-bf16-320x64", "sm_80", "sm_90a", False),  # waits at a barrier
+    ],
+)
+def test_targets_that_read_other_device_functions_do_not_compile_for_one_another(
+    name, first, second, one
+):
+    assert are_one({arch: source(CASES[name], arch) for arch in (first, second)}) is one
 
 
-def test_no_device_function_packs_8_bit_floats_by_itself():
-    """So a program that does names the function."""
-    text = header(TARGETS[BEFORE_HOPPER[0]])
-    for name in APART:
-        assert text.count(name) == len(re.findall(rf"^DEVICE u32 {name}\(", text, re.MULTILINE))
+def test_each_target_that_cannot_do_a_case_is_no_other():
+    (name, *_) = (name for name in NAMES if source(CASES[name], "sm_80") is None)
+    assert not are_one({arch: source(CASES[name], arch) for arch in TARGETS})

@@ -8,7 +8,6 @@ import pytest
 import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.runtime import cubin, driver, nvrtc
-from tests.targets.clean import spills
 from tests.targets.compiling import CASES, matrix
 
 
@@ -65,7 +64,7 @@ def test_register_budgets_that_cannot_be_met(golden):
 
 def test_register_budgets_that_can_be_met():
     kernel = copying(2, 64, groups=2, consumers={"registers": 208}, producer={"registers": 32})
-    assert spills(kernel.compile(matrix(64, 64), matrix(64, 64))) == []
+    assert nvrtc.performance_faults(kernel.compile(matrix(64, 64), matrix(64, 64)).log) == []
 
 
 @pk.kernel
@@ -101,7 +100,7 @@ def test_blocks_that_share_a_multiprocessor_have_their_part_of_its_registers():
     assert "__launch_bounds__(256, 2)" in compiled.source.program
     assert dict(compiled.source.budgets) == {"producer": 40, "consumers": 216}
     assert cubin.resources(compiled.cubin).registers <= 65536 // 512
-    assert spills(compiled) == []
+    assert nvrtc.performance_faults(compiled.log) == []
 
 
 def test_too_much_shared_memory_for_blocks_that_share_a_multiprocessor(golden):

@@ -195,4 +195,4 @@ def test_a_target_that_compiles_in_place_of_another_compiles_the_same_for_debugg
     ).items():
         if any(waits(name, arch) for arch in BEFORE_HOPPER):
             made = recorded(kernel, *args, **constants)
-            assert are_one([emit(made, arch, debug=True) for arch in BEFORE_HOPPER]), name
+            assert are_one({arch: emit(made, arch, debug=True) for arch in BEFORE_HOPPER}), name
