@@ -149,8 +149,6 @@ def _changed(r: random.Random, config: Config, shape: Shape, limits: Limits) -> 
     changes: list[dict[str, Any]] = [{"stages": r.randrange(2, config.stages + 1)}, {"band": 1}]
     if config.consumers == 2:
         changes.append({"turns": True})
-    if shape.blocks and not config.swap and config.cols % 32 == 0:
-        changes.append({"part": config.cols // 2, "out_cols": 16})
     if not config.shares:
         changes += [{"cluster": 2, "cluster_axis": axis} for axis in (0, 1)]
     changes.append({"out_stages": 2})

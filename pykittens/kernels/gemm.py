@@ -57,10 +57,9 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
             sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
             for k in pk.range(task.first, task.stop):
                 with inputs.drain() as s:
-                    staged = tiles.staged_scales(s, w, k)
-                    sums, left = tiles.multiply(s, w, sums, staged or scales)
+                    sums, left = tiles.multiply(s, w, sums, k, scales)
                 ahead = tiles.scales(task, w, k + 1)
-                sums, scales = tiles.added(sums, left, staged or scales), ahead
+                sums, scales = tiles.added(sums, left), ahead
             with pk.in_turn() if config.turns else nullcontext():
                 if config.shares and task.first > 0:
                     leave(tiles, w, sums)

@@ -26,11 +26,9 @@ class Config:
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output, of which each warpgroup has
     out_stages on their way. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows
     of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
-    meanwhile. in_order: they multiply one after another, so that one scales its products meanwhile. part: columns of
-    products that are scaled one by one while the next is made; 0 for one at a time. swap: the transposed product is
-    made, so that its rows are the columns of the product. shares: tiles are cut along k, so that all blocks have equal
-    shares of the work. overlap: a launch may start while the one before it still ends. warpgroups: for targets whose
-    warpgroups multiply together, else for those whose warps multiply alone.
+    meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. shares: tiles are
+    cut along k, so that all blocks have equal shares of the work. overlap: a launch may start while the one before it
+    still ends. warpgroups: for targets whose warpgroups multiply together, else for those whose warps multiply alone.
     """
 
     rows: int
@@ -44,8 +42,6 @@ class Config:
     cluster_axis: int = 0
     band: int = 8
     turns: bool = False
-    in_order: bool = False
-    part: int = 0
     swap: bool = False
     shares: bool = False
     overlap: bool = False
@@ -57,7 +53,7 @@ class Config:
         scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
         stage = (a + b) * self.depth + 1024 * scales + 16
         outputs = self.out_stages * self.rows * self.out_cols * out_bytes
-        return self.stages * stage + outputs + 8 * self.consumers * (self.turns + self.in_order)
+        return self.stages * stage + outputs + 8 * self.consumers * self.turns
 
     @property
     def pieces(self) -> int:
@@ -67,7 +63,7 @@ class Config:
     @property
     def scaled_cols(self) -> int:
         """Columns of a product that is scaled by itself."""
-        return self.part or (SCALED if not self.swap and self.cols % SCALED == 0 else self.cols)
+        return SCALED if not self.swap and self.cols % SCALED == 0 else self.cols
 
     @property
     def grain(self) -> int:
@@ -112,7 +108,7 @@ def check(function: str, config: Any, shape: Shape) -> Config:
         value = getattr(c, name)
         if type(value) is not int or value < 1:
             raise refuse(f"`{name}` of `config` must be an int from 1 on, not {value!r}")
-    piece = c.grain if shape.blocks and c.cols % c.scaled_cols == 0 else c.cols
+    piece = c.grain if shape.blocks else c.cols
     if piece % c.out_cols:
         raise refuse(
             f"tiles of {piece} columns cannot be stored in parts of {c.out_cols}",
@@ -125,8 +121,6 @@ def check(function: str, config: Any, shape: Shape) -> Config:
         )
     if c.shares and c.cluster != 1:
         raise refuse("a configuration has `shares` or a `cluster`, not both")
-    if shape.blocks and c.cols % c.scaled_cols:
-        raise refuse(f"parts of {c.scaled_cols} columns do not make up tiles of {c.cols}")
     if shape.blocks and (c.depth % shape.bytes or SCALED % (c.depth // shape.bytes)):
         raise refuse(f"a step of {c.depth // shape.bytes} elements has scales of several blocks")
     return c
@@ -209,7 +203,7 @@ def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
     tiles, _ = work(c, shape)
     if c.cols > 32 or not 0 < tiles <= limits.multiprocessors:
         return c
-    least = 6 if shape.b_by_rows and c.rows == 64 else 2
+    least = 6 if c.rows == 64 else 2
     stages = round(MOVING / (tiles * c.rows * c.depth * (1 + shape.gated)))
     return replace(c, stages=max(stages, least))
 
@@ -225,16 +219,14 @@ def _fits_registers(rows: int, cols: int, consumers: int, shape: Shape) -> bool:
     sums = rows * cols * (1 + shape.gated)
     if shape.blocks:
         waiting = rows * Config(rows, cols).scaled_cols
-        if consumers == 1:
-            waiting *= 1 + shape.gated  # the compiler has two under way where nothing orders them
         return sums + waiting <= (64 * 256 if consumers == 3 else 64 * 384)
     # What the epilogue loads takes registers, too; three warpgroups have 160 each.
     return sums <= (64 * 128 if consumers == 3 else 64 * 256)
 
 
 def _is_even(cols: int, shape: Shape) -> bool:
-    """Whether boxes of b are as wide as the swizzle, where its rows run along n; and scales of blocks fit pieces."""
-    wide = shape.b_by_rows or cols * shape.bytes % LINE == 0
+    """Whether boxes of b are wide enough, where its rows run along n; and scales of blocks fit pieces."""
+    wide = shape.b_by_rows or cols * shape.bytes % (LINE // 2) == 0
     return wide and (not shape.blocks or cols % 32 == 0)
 
 
@@ -248,8 +240,8 @@ def _ways(c: Config, shape: Shape) -> Iterator[Config]:
         c = replace(c, out_cols=c.cols)  # at once
     c = replace(c, overlap=_is_short(c, shape))
     if shape.blocks:
-        # With two products to scale they would wait for one another, or all scale at once.
-        c = replace(c, in_order=c.consumers * scaled(c, shape) > 2)
+        if c.rows >= 128 and piece == SCALED and not loads:
+            c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
     elif c.rows == 128 and c.cols >= 128 and not loads and parts[0] == 64:
         yield replace(c, out_stages=2, turns=True)
     yield c
@@ -257,15 +249,16 @@ def _ways(c: Config, shape: Shape) -> Iterator[Config]:
         return
     # Sums that others have left take registers beside what the epilogue loads.
     narrow = parts[-1] if loads and parts[-1] >= 32 else next(w for w in parts if w <= 32)
-    yield replace(c, shares=True, out_cols=narrow)
+    yield replace(c, shares=True, out_cols=narrow, out_stages=1)
 
 
 def _is_short(c: Config, shape: Shape) -> bool:
-    """Whether a launch takes some microseconds only, in which blocks share little of what they read."""
-    moved = shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes
-    if c.swap:
-        return moved < 45 * 2**20 and shape.m <= 64
-    return shape.k * shape.bytes <= 1024
+    """Whether a launch takes some microseconds only, in which blocks share little of what they read from memory."""
+    moved = shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes / 2**20
+    if shape.m <= 64 and (c.swap or shape.b_by_rows):
+        return moved < (45 if c.swap else 60)
+    large = c.rows >= 128 and c.cols >= 128
+    return shape.k * shape.bytes <= 1024 or moved <= (20 if large else 5)
 
 
 def scaled(config: Config, shape: Shape) -> int:
@@ -308,8 +301,11 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
         return 0.0
     a, b = c.rows * (1 + (s.gated and c.swap)), c.cols * (1 + (s.gated and not c.swap))
     multiply = max(a * b, a * 48) * c.depth / 4096 + 19 * c.depth / LINE
+    if not s.b_by_rows and c.cols * s.bytes % LINE:
+        multiply *= 1.1  # boxes of half a line
     if s.blocks:
-        multiply += (216 if c.in_order else 245) * scaled(c, s)
+        each = 140 + c.rows // c.consumers * c.scaled_cols / 183
+        multiply += (each + 20 * (c.pieces - 1)) * scaled(c, s)
     load = (a + b) * c.depth / 111
     waves: float = -(-tiles // blocks)
     busy = min(tiles, blocks)

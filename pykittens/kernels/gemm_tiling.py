@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,7 +217,7 @@ class Tiling:
         return x if x.dtype == pk.f32 else x.to(pk.f32)
 
     def multiply(
-        self, s: Any, w: Any, sums: list[Any], scales: list[Any]
+        self, s: Any, w: Any, sums: list[Any], k: Any = 0, scales: list[Any] | None = None
     ) -> tuple[list[Any], list[Any]]:
         """The sums with the products of a stage; and of products that have scales those that are not added yet."""
         product = MULTIPLY[self.form.a_is_transposed, self.form.b_is_transposed]
@@ -227,13 +226,14 @@ class Tiling:
             return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)], []
         left: list[Any] = []
         for number, (a, b) in enumerate(pairs):
-            if self.config.warpgroups and not self.config.part:
-                sums, left = self.added(sums, left, scales), []
-            with pk.in_turn() if self.config.in_order else nullcontext():
-                made = product(a, b)
-            if self.config.part:
-                sums, left = self.added(sums, left, scales), []
-            left.append((number, made))
+            if (
+                self.config.warpgroups
+            ):  # else the registers are those of single warps, which load what they multiply
+                sums, left = self.added(sums, left), []
+            made = product(a, b)
+            if number == 0 and self.stages_scales:
+                scales = self.staged_scales(s, w, k)  # they arrive while it multiplies
+            left.append((number, made, scales))
         return sums, left
 
     def _pairs(self, s: Any, w: Any) -> list[tuple[Any, Any]]:
@@ -266,7 +266,7 @@ class Tiling:
         return k if self.depth == SCALED else k // (SCALED // self.depth)
 
     def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
-        """What the products of a step are multiplied by: numbers of the rows, and one of each piece of the columns."""
+        """What products are multiplied by, where no stage has it: numbers of rows, and one of each piece of columns."""
         if self.row_blocks is None or self.stages_scales:
             return []
         at, length, spread = self._scaled_rows(task, w)
@@ -277,8 +277,6 @@ class Tiling:
 
     def staged_scales(self, s: Any, w: Any, k: Any) -> list[Any]:
         """The same, out of a stage."""
-        if self.row_blocks is None or not self.stages_scales:
-            return []
         if self.config.swap:
             by_row = pk.load(s.scales, spread=pk.per_column)
         else:
@@ -293,12 +291,11 @@ class Tiling:
             return task.col, self.config.cols, pk.per_column
         return task.row * self.config.consumers + w, self.own, pk.per_row
 
-    def added(self, sums: list[Any], left: list[Any], scales: list[Any]) -> list[Any]:
+    def added(self, sums: list[Any], left: list[Any]) -> list[Any]:
         """The sums with the products that were left, scaled a grain of the columns at a time."""
         config, sums = self.config, list(sums)
         each, grain = self.scaled_cols // config.grain, config.grain
-        for number, product in left:
-            by_row, *by_block = scales
+        for number, product, (by_row, *by_block) in left:
             for i in range(each):
                 of, place = divmod(number * each + i, config.cols // grain)
                 block = by_block[of * config.pieces + place * grain * config.pieces // config.cols]

@@ -66,9 +66,9 @@ def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no
                 sums, scales = groups.zeros(), groups.scales(task, w, 0)
                 for k in pk.range(task.stop):
                     with inputs.drain() as s:
-                        sums, left = groups.multiply(s, w, sums, scales)
+                        sums, left = groups.multiply(s, w, sums, k, scales)
                     ahead = groups.scales(task, w, k + 1)
-                    sums, scales = groups.added(sums, left, scales), ahead
+                    sums, scales = groups.added(sums, left), ahead
                 finish(groups, outputs, task, w, sums)
 
 

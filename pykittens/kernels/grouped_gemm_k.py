@@ -106,13 +106,13 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
             task, sums = groups.part(turn), groups.zeros()
             for _ in pk.range(task.whole):
                 with inputs.drain() as s:
-                    sums, _ = groups.multiply(s, w, sums, [])
+                    sums, _ = groups.multiply(s, w, sums)
             for _ in pk.range(task.cut):
                 with inputs.drain() as s:
                     clear(groups, s, w, task.rest)
                     cleared.arrive()
                     cleared.wait(phase)
-                    sums, _ = groups.multiply(s, w, sums, [])
+                    sums, _ = groups.multiply(s, w, sums)
                 phase = phase + 1
             for part in range(groups.parts):
                 at, width = groups.place(task, w, part), config.out_cols

@@ -354,11 +354,11 @@ static int count_work(const int64_t *extents, int rank, int64_t *product) {
 }
 
 //: encode
-// CU_TENSOR_MAP_DATA_TYPE_..., CU_TENSOR_MAP_SWIZZLE_...B and CU_TENSOR_MAP_L2_PROMOTION_L2_256B in cuda.h.
+// CU_TENSOR_MAP_DATA_TYPE_..., CU_TENSOR_MAP_SWIZZLE_...B and CU_TENSOR_MAP_L2_PROMOTION_L2_128B in cuda.h.
 enum { MAP_UINT8, MAP_UINT16, MAP_UINT32, MAP_INT32, MAP_UINT64, MAP_INT64, MAP_FLOAT16, MAP_FLOAT32, MAP_FLOAT64,
        MAP_BFLOAT16 };
 enum { MAP_SWIZZLE_0, MAP_SWIZZLE_32, MAP_SWIZZLE_64, MAP_SWIZZLE_128 };
-enum { MAP_L2_PROMOTION_256 = 3 };
+enum { MAP_L2_PROMOTION_128 = 2 };
 
 // How the copy engine knows a tensor and the box of rows x cols it moves; the driver lists axes innermost first.
 static int encode(const driver *cuda, tensor_map *map, const char *name, const pk_tensor *tensor, int rank, int size,
@@ -376,7 +376,7 @@ static int encode(const driver *cuda, tensor_map *map, const char *name, const p
         strides[i - 1] = tensor->shape[axis] > 1 ? least : (least + 15) / 16 * 16;
     }
     const int code = cuda->cuTensorMapEncodeTiled(map, dtype, (uint32_t)rank, tensor->data, extents, strides, box, steps,
-                                                  0, swizzle, MAP_L2_PROMOTION_256, 0);
+                                                  0, swizzle, MAP_L2_PROMOTION_128, 0);
     if (code == 0) return PK_OK;
     char what[128];
     snprintf(what, sizeof what, "encoding a tensor map of `%s`", name);

@@ -16,7 +16,7 @@ MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
     name: 0 for name in ("bool", "e4m3", "e5m2", "int8", "uint8")
 }
 MAP_SWIZZLE = {16: 0, 32: 1, 64: 2, 128: 3}
-_L2_PROMOTION_256 = 3  # a miss brings 256 bytes into L2
+_L2_PROMOTION_128 = 2  # a miss brings 128 bytes into L2, the widest row of a swizzled box
 
 
 def encode_tensor_map(
@@ -44,7 +44,7 @@ def encode_tensor_map(
         (c_uint64 * rank)(*strides_bytes),
         (c_uint32 * rank)(*box),
         (c_uint32 * rank)(*[1] * rank),
-        0, MAP_SWIZZLE[swizzle_bytes], _L2_PROMOTION_256, 0,
+        0, MAP_SWIZZLE[swizzle_bytes], _L2_PROMOTION_128, 0,
     )  # fmt: skip
     if code != 0:
         raise BackendError(

@@ -1,8 +1,9 @@
 """Which register values share one C++ variable.
 
 Accumulators stay in place: the result of a product takes the array of its accumulator, and what a loop carries
-keeps one array from before the loop to behind it. Two values share where their live ranges do not overlap;
-where they do, the emitter copies.
+keeps one array from before the loop to behind it. A product without an accumulator takes the array of one before it
+in the same block: the compiler would else start it early, beside what the other is used for, which takes registers.
+Two values share where their live ranges do not overlap; where they do, the emitter copies.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Storage:
 
     def _number(self, block: Block, stack: list[Block]) -> None:
         stack = [*stack, block]
+        products: list[Value] = []  # without an accumulator
         for node in block.nodes:
             self.position += 1
             for value in inputs(node):
@@ -82,6 +84,9 @@ class Storage:
                     accumulator = node.args.get(accumulates or "")
                     if isinstance(accumulator, Value):
                         self.wanted.append((accumulator, node.results[0]))
+                    elif node.op.effects.engine is Engine.PRODUCT:
+                        self.wanted += [(earlier, node.results[0]) for earlier in products]
+                        products.append(node.results[0])
                     if node.op.effects.engine is Engine.PRODUCT:
                         # The result is written while the operands are still read.
                         for name, operand in node.args.items():

@@ -110,16 +110,15 @@ SCALED = {
     "swap": Config(128, 48, stages=2, out_cols=48, swap=True),
     "shares": Config(64, 96, stages=2, consumers=1, out_cols=32, shares=True),
     "cluster": Config(128, 64, stages=2, cluster=2, cluster_axis=1),
-    "in-order": Config(192, 64, stages=2, consumers=3, in_order=True),
+    "three-groups": Config(192, 64, stages=2, consumers=3),
     "apart": Config(64, 256, stages=2, consumers=1, out_cols=32),
-    "apart-in-order": Config(128, 256, stages=2, in_order=True),
-    "parts": Config(128, 192, stages=2, part=96, out_cols=32),
-    "small-parts": Config(64, 160, stages=2, consumers=1, part=80, out_cols=16),
-    "parts-in-order": Config(128, 128, stages=2, part=64, in_order=True, shares=True, out_cols=32),
+    "both-apart": Config(128, 256, stages=2),
+    "narrow-pieces": Config(64, 160, stages=2, consumers=1, out_cols=32),
+    "shares-of-two": Config(128, 128, stages=2, shares=True, out_cols=32),
     "half-steps": Config(64, 64, depth=64, stages=3, consumers=1),
     "sm_89": replace(ALONE[1], stages=2),
 }
-TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "apart-in-order", "parts")
+TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "both-apart", "narrow-pieces")
 
 
 @pytest.mark.parametrize("k", [1, 300, 512, 640])
@@ -190,7 +189,7 @@ def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
         (Config(128, 128, stages=3), {"out_dtype": "f32"}),
         (Config(128, 128, stages=3), {"dtypes": FP8, "extras": BLOCKS}),
         (Config(128, 96, stages=3, out_cols=32), {"dtypes": FP8, "extras": BLOCKS}),
-        (Config(128, 128, stages=3, in_order=True), {"dtypes": FP8, "extras": BLOCKS}),
+        (Config(128, 256, stages=3), {"dtypes": FP8, "extras": BLOCKS}),
         (
             Config(64, 48, stages=3, out_cols=48, consumers=1, swap=True),
             {"dtypes": FP8, "extras": BLOCKS},

@@ -64,14 +64,14 @@ def test_nothing_is_found_in_some_of_the_candidates(name):
 @pytest.mark.parametrize(
     "config",
     [
-        Config(192, 64, stages=3, consumers=3, in_order=True),
-        Config(128, 256, stages=2, in_order=True),
-        Config(128, 128, stages=2, in_order=True, shares=True, out_cols=32),
-        Config(128, 192, stages=2, part=64),
+        Config(192, 64, stages=3, consumers=3),
+        Config(128, 256, stages=2),
+        Config(128, 128, stages=2, shares=True, out_cols=32),
+        Config(128, 192, stages=2),
     ],
     ids=str,
 )
-def test_nothing_is_found_where_products_are_scaled_in_order_or_in_parts(config):
+def test_nothing_is_found_where_products_are_scaled_apart(config):
     problem = replace(PROBLEMS["blocks"], config=config, multiprocessors=3)
     assert told(problem, range(3)) == []
 

@@ -215,12 +215,6 @@ EXTRA = {
             FP8_B,
             {"config": replace(SMALL, depth=256), **SCALES},
         ),
-        (
-            "parts of 48 columns do not make up tiles of 32",
-            FP8_A,
-            FP8_B,
-            {"config": replace(SMALL, part=48, out_cols=16), **SCALES},
-        ),
         ("`row_blocks` must be f32", FP8_A, FP8_B, SCALES | {"row_blocks": normal(16, 1)}),
         ("`gate_blocks` without `row_blocks`", A, B, {"gate": B, "gate_blocks": ONE}),
         ("`activation` must be one of", A, B, {"activation": ["relu"]}),

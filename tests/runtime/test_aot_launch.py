@@ -109,8 +109,8 @@ def test_a_launch_has_the_sizes_that_the_shapes_say(
         assert words[:3].tolist() == [array.ctypes.data, array.shape[1], array.shape[0]]
         assert words[6] == array.shape[1] * 2
         assert np.frombuffer(bytes.fromhex(text), np.uint32)[20:22].tolist() == list(box)
-        # element strides 1 1, then bf16, rank 2, no interleave, 128-byte swizzle, 256-byte promotion, zeros
-        assert list(bytes.fromhex(text)[100:111]) == [1, 1, 0, 0, 0, 9, 2, 0, 3, 3, 0]
+        # element strides 1 1, then bf16, rank 2, no interleave, 128-byte swizzle, 128-byte promotion, zeros
+        assert list(bytes.fromhex(text)[100:111]) == [1, 1, 0, 0, 0, 9, 2, 0, 3, 2, 0]
 
 
 def test_blocks_are_no_more_than_run_at_once(

@@ -45,7 +45,8 @@ template <int PENDING = 0> DEVICE void stores_wait() { asm volatile("cp.async.bu
 // Descriptor of a swizzled shared matrix; offsets in bytes, `mode` 1, 2, 3 for 128, 64, 32 bytes.
 DEVICE u64 matrix(u32 at, u32 leading, u32 stride, u64 mode) { return (u64)((at & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | mode << 62; }
 DEVICE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Behind it loads stay behind: in front of the products these would wait for them.
+DEVICE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); __syncwarp(); }
 template <int PENDING> DEVICE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory"); }
 
 // -- launches -----------------------------------------------------------------
