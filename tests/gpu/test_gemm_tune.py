@@ -131,9 +131,9 @@ def test_calls_with_and_without_tune_use_what_was_found(memory, monkeypatch):
     a, b = normal(1000, 2048), normal(3000, 2048)
     used, again = [], Call.again
 
-    def watched(made, config):
+    def watched(made, config, *names):
         used.append(config)
-        return again(made, config)
+        return again(made, config, *names)
 
     monkeypatch.setattr(Call, "again", watched)
     first = gemm(a, b)
