@@ -325,8 +325,8 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     memory = moved / 4.25e6 * max(1, 39 / busy) * idle * (1 + 0.3 * alone)
     memory *= 1 + (0.02 if c.swap else 0.09) * (1 - busy / blocks)
     if c.swap and c.rows == 256:  # its boxes are wide where rows of weights are
-        wide = 1.06 if s.b_by_rows else 0.99 if c.cols > 32 else 1.01
-        memory *= 1.05 if tiles > blocks or tiles < 0.35 * blocks else wide
+        far = tiles > blocks or tiles < 0.35 * blocks
+        memory *= 1.05 if far else 1.06 if s.b_by_rows or c.cols <= 32 else 0.99
     cache = tiles * steps * (a + b) * c.depth / blocks / 111 / 1840
     longest = float((compute**9 + flops**9 + memory**9) ** (1 / 9))
     wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
