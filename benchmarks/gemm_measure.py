@@ -17,9 +17,10 @@ from protocol import Figure, buffer_count, burst
 
 from pykittens.errors import KernelError
 from pykittens.kernels.core import Limits, limits_of
-from pykittens.kernels.gemm_config import Config, pick
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_tune import compile_for, found_before, tuned
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.pick import pick
+from pykittens.kernels.products.tune import compile_for, found_before, tuned
 
 Row = dict[str, Any]
 Contender = Callable[[int], Any]

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import pykittens as pk
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options
-from pykittens.kernels.gemm_reference import reference
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.options import GIVEN, NOTHING, Options
+from pykittens.kernels.products.reference import reference
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 BLOCK = 128  # elements along a side of a block of fp8 that has one scale

@@ -21,8 +21,9 @@ from protocol import buffer_count, burst, call_cost, driver_version, isolated  #
 
 import pykittens as pk  # noqa: E402
 from pykittens.cli.examples import module  # noqa: E402
-from pykittens.kernels import attention, gemm, gemm_config  # noqa: E402
+from pykittens.kernels import attention, gemm  # noqa: E402
 from pykittens.kernels.core import limits_of  # noqa: E402
+from pykittens.kernels.products import config, pick  # noqa: E402
 from pykittens.kernels.rms_norm import rms_norm_rows  # noqa: E402
 from tests.templates import by_hand, kernels  # noqa: E402
 
@@ -174,7 +175,7 @@ def older_rows(protocol: str, rounds: int) -> list[Row]:
     if limits.warpgroups:
         sys.exit("bench: `older` is for PYKITTENS_TARGET=sm_80 or sm_89")
     rows = []
-    for c in gemm_config.candidates(gemm_config.Shape(4096, 4096, 4096), limits):
+    for c in pick.candidates(config.Shape(4096, 4096, 4096), limits):
         name = f"gemm {c.rows}x{c.cols}x{c.depth}, {c.stages} stages, {limits.target}"
         rows += matmul_rows(protocol, rounds, name, partial(gemm.gemm, config=c), (4096, 8192))
     for a in attention.CONFIGS:

@@ -16,12 +16,12 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.kernels import gemm as gemm_file
-from pykittens.kernels import gemm_launch
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_operands import OPERANDS
-from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options
+from pykittens.kernels.products import launch
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.operands import OPERANDS
+from pykittens.kernels.products.options import GIVEN, NOTHING, Options
 from pykittens.types.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
@@ -253,8 +253,8 @@ OPERANDS_OF = {"shifted": ("row", "column", "tile")}
 @contextlib.contextmanager
 def set_up(problem: Problem) -> Iterator[None]:
     """The schedule of the emulator and the number of multiprocessors that a problem says."""
-    files, before = (gemm_file, gemm_launch), os.environ.get("PYKITTENS_SEED")
-    asked = gemm_launch.limits_of
+    files, before = (gemm_file, launch), os.environ.get("PYKITTENS_SEED")
+    asked = launch.limits_of
 
     def limits_of(array: Any) -> Any:
         limits = asked(array)

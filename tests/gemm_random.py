@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from pykittens.kernels.core import Limits, limits_of
-from pykittens.kernels.gemm_config import Config, Shape, candidates, joining
+from pykittens.kernels.products.config import Config, Shape
+from pykittens.kernels.products.pick import candidates, joining
 from pykittens.types.dtypes import DTYPES
 from tests.gemm_bounds import Known, expected
 from tests.gemm_problems import Array, Layout, Problem, Stored, results

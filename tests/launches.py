@@ -16,8 +16,9 @@ from pykittens.cli.examples import EXAMPLES, LADDER, Example, arrays, module
 from pykittens.emulate.finding import Finding, Kind, Level
 from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k, rms_norm
 from pykittens.kernels.epilogue import Epilogue
-from pykittens.kernels.gemm_config import ALONE, Config
-from pykittens.kernels.gemm_tiling import Form
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.pick import ALONE
+from pykittens.kernels.products.tiling import Form
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction

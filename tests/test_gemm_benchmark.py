@@ -14,7 +14,8 @@ import pytest
 from pykittens.cli.examples import module
 from pykittens.errors import KernelError
 from pykittens.kernels.core import limits_of
-from pykittens.kernels.gemm_config import Config, Shape, pick
+from pykittens.kernels.products.config import Config, Shape
+from pykittens.kernels.products.pick import pick
 from pykittens.runtime import nvrtc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")

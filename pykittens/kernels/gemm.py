@@ -18,12 +18,13 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
-from pykittens.kernels.gemm_config import Config, check, pick
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_options import PLAIN, Asked, parted
-from pykittens.kernels.gemm_reference import reference
-from pykittens.kernels.gemm_tiling import Task, Tiling, of_batch
-from pykittens.kernels.gemm_tune import found_before, tuned
+from pykittens.kernels.products.config import Config, check
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.options import PLAIN, Asked, parted
+from pykittens.kernels.products.pick import pick
+from pykittens.kernels.products.reference import reference
+from pykittens.kernels.products.tiling import Task, Tiling, of_batch, send
+from pykittens.kernels.products.tune import found_before, tuned
 from pykittens.runtime.bound import PreparedCalls, SameTensors
 from pykittens.types.dtypes import DType
 
@@ -80,7 +81,6 @@ def leave(tiles: Tiling, w: Any, sums: list[Any]) -> None:
 def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: list[Any]) -> None:
     """Add what other blocks have left, do the epilogue and store, a part of the columns at a time."""
     own, width, given = tiles.own, tiles.config.out_cols, tiles.given
-    swap, epilogue, buffers = tiles.config.swap, tiles.form.epilogue, tiles.config.out_stages
     if tiles.config.shares:
         for block in pk.range(tiles.block + 1, task.last + 1):
             pk.wait(tiles.flag(block, w), 1)
@@ -97,20 +97,14 @@ def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: l
             with inputs.drain() as s:
                 arrived.append(tiles.arrived(s, w))
         at = tiles.place(task, w, part, arrived)
-        x = epilogue(products, at, given, tiles.c)
+        x = tiles.form.epilogue(products, at, given, tiles.c)
         if "column_sums" in given:
             pk.store(given["column_sums"][(*at.lead, at.row, at.col)], pk.col_sum(at.inside(x)))
         if "row_sums" in given:
             total = pk.row_sum(at.inside(x))
             row_sums = total if row_sums is None else row_sums + total
-        buffer = outputs[w * buffers + part % buffers]
-        pk.store_wait(tiles.stores_behind(part), read=True)
-        pk.sync()
-        pk.store(buffer, x.to(tiles.c.dtype), transposed=swap)
-        pk.fence_async()
-        pk.sync()
-        i, j = (at.col, at.row) if swap else (at.row, at.col)
-        pk.store_async(of_batch(tiles.c, at.lead)[i, j], buffer)
+        to = (at.col, at.row) if tiles.config.swap else (at.row, at.col)
+        send(tiles, outputs, w, part, x, of_batch(tiles.c, at.lead)[to])
     if row_sums is not None:
         pk.store(given["row_sums"][(*at.lead, task.col, at.row)], row_sums)
     if tiles.config.shares:

@@ -17,11 +17,11 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
 from pykittens.kernels.epilogue import Epilogue, check_activation
-from pykittens.kernels.gemm_config import Config, Shape
-from pykittens.kernels.gemm_tiling import Form
-from pykittens.kernels.grouped_config import checked, pick
-from pykittens.kernels.grouped_operands import OPERANDS, Grouped, by_rows
-from pykittens.kernels.grouped_tiling import Groups, advance, send
+from pykittens.kernels.products.config import Config, Shape
+from pykittens.kernels.products.grouped_config import checked, pick_rows
+from pykittens.kernels.products.grouped_operands import OPERANDS, Grouped, by_rows
+from pykittens.kernels.products.grouped_tiling import Groups, advance
+from pykittens.kernels.products.tiling import Form, send
 from pykittens.runtime.arrays import describe
 from pykittens.runtime.bound import PreparedCalls
 from pykittens.types.dtypes import DTYPES, DType
@@ -81,13 +81,14 @@ def finish(groups: Groups, outputs: Any, task: Any, w: Any, sums: list[Any]) -> 
     for part in range(groups.parts):
         products = [x[:, part * width : (part + 1) * width] for x in sums]
         at = groups.place(task, w, part)
-        x = groups.form.epilogue(products, at, given, groups.c).to(groups.c.dtype)
+        x = groups.form.epilogue(products, at, given, groups.c)
         if whole:
             # Of a window that goes on to the end of the tensor the copy engine need not know the end.
             c = groups.c.window(0, task.begin, groups.c.rows)
             send(groups, outputs, w, part, x, c[at.row, at.col])
         else:
-            pk.store(groups.c.window(0, task.begin, task.end)[at.row, at.col], x)
+            c = groups.c.window(0, task.begin, task.end)
+            pk.store(c[at.row, at.col], x.to(c.dtype))
 
 
 CASES = (
@@ -169,7 +170,7 @@ def grouped_gemm(
         p = by_rows(a, b, offsets, out, extras, transpose_b, out_dtype)
         shape = shape_of(p)
         chosen = checked("grouped_gemm", config, shape)
-        chosen = chosen or pick(shape, max(p.groups, 1), limits_of(a))
+        chosen = chosen or pick_rows(shape, max(p.groups, 1), limits_of(a))
         return launched(p, chosen, activation, key)
     return again(values, a, out, stream)
 

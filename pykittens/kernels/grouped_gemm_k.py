@@ -16,12 +16,11 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
-from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_tiling import Form, Task, Tiling
-from pykittens.kernels.grouped_config import checked, pick_k
 from pykittens.kernels.grouped_gemm import ends, shape_of
-from pykittens.kernels.grouped_operands import by_depth
-from pykittens.kernels.grouped_tiling import send
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.grouped_config import checked, pick_k
+from pykittens.kernels.products.grouped_operands import by_depth
+from pykittens.kernels.products.tiling import Form, Task, Tiling, send
 from pykittens.runtime.arrays import describe
 from pykittens.runtime.bound import PreparedCalls
 from pykittens.types.dtypes import DType
@@ -116,7 +115,7 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
                 phase = phase + 1
             for part in range(groups.parts):
                 at, width = groups.place(task, w, part), config.out_cols
-                x = sums[0][:, part * width : (part + 1) * width].to(C.dtype)
+                x = sums[0][:, part * width : (part + 1) * width]
                 send(groups, outputs, w, part, x, C.at(*at.lead)[at.row, at.col])
 
 

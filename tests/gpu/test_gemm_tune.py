@@ -6,12 +6,12 @@ import time
 import pytest
 
 import pykittens as pk
-from pykittens.kernels import gemm_tune
 from pykittens.kernels.core import limits_of
 from pykittens.kernels.gemm import forget_calls, gemm
-from pykittens.kernels.gemm_check import Trial, spare_call
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_tune import contenders, found_before, launch_of
+from pykittens.kernels.products import tune
+from pykittens.kernels.products.check import Trial, spare_call
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.tune import contenders, found_before, launch_of
 from pykittens.runtime import tuned
 from tests.kernels.test_gemm_check import biased, call
 
@@ -115,7 +115,7 @@ def test_a_result_with_a_wrong_block_is_refused(name, monkeypatch):
 def test_the_choice_is_kept_and_is_among_the_fastest(name, memory):
     made = CALLS_TO_TUNE[name]()
     begin = time.monotonic()
-    chosen = gemm_tune.tuned(made)
+    chosen = tune.tuned(made)
     assert time.monotonic() - begin < 120  # most of it the compiler's
     assert found_before(made) == chosen
     tuned._found.clear()
@@ -165,7 +165,7 @@ def test_measuring_does_not_change_the_callers_arrays_and_random_numbers(memory)
     a, b, out, bias = normal(256, 512), normal(384, 512), normal(256, 384), normal(384)
     before = [x.clone() for x in (a, b, out, bias)]
     state = torch.cuda.get_rng_state()
-    gemm_tune.tuned(call(a, b, out, beta=0.5, epilogue=biased, operands=(bias,)))
+    tune.tuned(call(a, b, out, beta=0.5, epilogue=biased, operands=(bias,)))
     assert torch.equal(torch.cuda.get_rng_state(), state)
     pairs = itertools.zip_longest((a, b, out, bias), before)
     assert all(torch.equal(x, y) for x, y in pairs)

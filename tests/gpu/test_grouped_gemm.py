@@ -7,10 +7,10 @@ import pytest
 
 from pykittens.errors import UnsupportedError
 from pykittens.kernels.core import limits_of
-from pykittens.kernels.gemm_config import Shape
-from pykittens.kernels.grouped_config import pick, pick_k
 from pykittens.kernels.grouped_gemm import grouped_gemm
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k
+from pykittens.kernels.products.config import Shape
+from pykittens.kernels.products.grouped_config import pick_k, pick_rows
 
 torch = pytest.importorskip("torch")
 
@@ -69,7 +69,9 @@ def untouched(*shape, dtype=torch.bfloat16):
 def configs(groups, n, k):
     """The configurations for many rows a group and for few."""
     limits = limits_of(torch.empty(0, device="cuda"))
-    return [pick(Shape(rows, n, k, may_swap=False), groups, limits) for rows in (1 << 16, groups)]
+    return [
+        pick_rows(Shape(rows, n, k, may_swap=False), groups, limits) for rows in (1 << 16, groups)
+    ]
 
 
 @pytest.mark.parametrize("skew", SKEWS)

@@ -10,8 +10,8 @@ import pytest
 
 import pykittens as pk
 from pykittens.kernels.gemm import gemm
-from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_reference import reference
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.reference import reference
 from tests.gemm_bounds import expected
 from tests.gemm_problems import Problem
 from tests.gemm_random import drawn, fault_of

@@ -9,7 +9,8 @@ import pytest
 
 from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.gemm_config import ALONE, Config, candidates
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.pick import ALONE, candidates
 from pykittens.runtime.arguments import check
 from pykittens.targets.target import TARGETS
 from tests.gemm_problems import Layout, Problem, arguments_of, results, set_up

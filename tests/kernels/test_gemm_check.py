@@ -8,12 +8,12 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import KernelError
-from pykittens.kernels import gemm_check
 from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.gemm_check import Trial, deviation, sample, slack
-from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_options import GIVEN, Asked
+from pykittens.kernels.products import check
+from pykittens.kernels.products.check import Trial, deviation, sample, slack
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.options import GIVEN, Asked
 from pykittens.runtime.kernel import KernelFunction
 
 torch = pytest.importorskip("torch")
@@ -228,7 +228,7 @@ def test_a_function_that_depends_on_the_tiles_is_told_and_not_held_against_the_c
 
 
 def test_some_rows_of_a_large_product_are_compared(monkeypatch):
-    monkeypatch.setattr(gemm_check, "MOST_RESULTS", 1000)
+    monkeypatch.setattr(check, "MOST_RESULTS", 1000)
     made = call(
         bf16(2, 700, K), bf16(2, N, K), bf16(2, 700, N), beta=0.5, row_scale=torch.rand(2, 700)
     )
@@ -239,7 +239,7 @@ def test_some_rows_of_a_large_product_are_compared(monkeypatch):
 
 
 def test_rows_that_are_not_compared_are_looked_at_for_nan(monkeypatch):
-    monkeypatch.setattr(gemm_check, "MOST_PRODUCTS", 1000)
+    monkeypatch.setattr(check, "MOST_PRODUCTS", 1000)
     row = next(i for i in range(M) if i not in sample(M))
 
     def damage(out):

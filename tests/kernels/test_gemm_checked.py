@@ -11,7 +11,8 @@ from pykittens.checker.runs import run_schedules
 from pykittens.emulate import machine
 from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.gemm_config import Config, candidates
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.pick import candidates
 from pykittens.targets.target import TARGETS
 from tests.gemm_problems import Layout, Problem, arguments_of, set_up
 from tests.launches import BLOCKS, Launch

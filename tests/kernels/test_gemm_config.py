@@ -8,7 +8,8 @@ import pytest
 
 from pykittens.errors import ResourceError
 from pykittens.kernels.core import Limits
-from pykittens.kernels.gemm_config import Config, Shape, Shares, candidates, pick
+from pykittens.kernels.products.config import Config, Shape, Shares
+from pykittens.kernels.products.pick import candidates, pick
 from pykittens.targets.target import TARGETS
 
 LIMITS = {n: Limits(n, t.shared_bytes, t.warpgroups) for n, t in TARGETS.items()}

@@ -11,8 +11,8 @@ import pytest
 import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm import gemm
-from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_options import GIVEN
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.options import GIVEN
 from pykittens.runtime.arrays import describe
 from tests.gemm_problems import Layout, Problem, centred
 from tests.gemm_random import drawn, fault_of

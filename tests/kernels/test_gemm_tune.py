@@ -13,13 +13,14 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import BackendError, KernelError
-from pykittens.kernels import gemm_tune
 from pykittens.kernels.core import limits_of
 from pykittens.kernels.gemm import forget_calls, gemm
-from pykittens.kernels.gemm_check import Trial
-from pykittens.kernels.gemm_config import Config, Shape, candidates
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_tune import MOST, contenders, found_before, function_name, key_of
+from pykittens.kernels.products import tune
+from pykittens.kernels.products.check import Trial
+from pykittens.kernels.products.config import Config, Shape
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.pick import candidates
+from pykittens.kernels.products.tune import MOST, contenders, found_before, function_name, key_of
 from pykittens.runtime import nvrtc, tuned
 from tests.kernels.test_gemm_check import bf16, biased, call, counted_in_tiles, e4m3
 from tests.runtime.c_programs import Log, fake_driver, fake_library
@@ -59,7 +60,7 @@ class Gpu:
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 7, raising=False)
 
     def _watch(self, monkeypatch):
-        launch_of, compile_for = gemm_tune.launch_of, gemm_tune.compile_for
+        launch_of, compile_for = tune.launch_of, tune.compile_for
         again, fault = Call.again, Trial.fault
 
         def timed(made, config):
@@ -87,8 +88,8 @@ class Gpu:
             finally:
                 self.is_on = True
 
-        monkeypatch.setattr(gemm_tune, "launch_of", timed)
-        monkeypatch.setattr(gemm_tune, "compile_for", compiled)
+        monkeypatch.setattr(tune, "launch_of", timed)
+        monkeypatch.setattr(tune, "compile_for", compiled)
         monkeypatch.setattr(Call, "again", watched)
         monkeypatch.setattr(Trial, "fault", emulated)
 
@@ -117,7 +118,7 @@ def memory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def gpu(fake, memory, monkeypatch):
-    monkeypatch.setattr(gemm_tune, "candidates", lambda shape, limits: CONFIGS)
+    monkeypatch.setattr(tune, "candidates", lambda shape, limits: CONFIGS)
     contenders.cache_clear()
     with fake_driver(monkeypatch, fake):
         yield Gpu(monkeypatch, fake)
@@ -248,7 +249,7 @@ def test_nothing_is_measured_while_a_graph_is_captured(gpu, monkeypatch):
 
 @needs_fake
 def test_where_nothing_was_ever_tuned_one_look_is_all(gpu, monkeypatch):
-    monkeypatch.setattr(gemm_tune, "key_of", lambda made: pytest.fail("looked further"))
+    monkeypatch.setattr(tune, "key_of", lambda made: pytest.fail("looked further"))
     gemm(bf16(M, K), bf16(N, K))
     assert len(gpu.used) == 1
 
@@ -256,9 +257,9 @@ def test_where_nothing_was_ever_tuned_one_look_is_all(gpu, monkeypatch):
 def test_arrays_of_the_cpu_take_the_first_and_nothing_is_looked_up_or_kept(memory, monkeypatch):
     a, b = bf16(M, K), bf16(N, K)
     monkeypatch.setattr(tuned, "has_any", lambda kernel: pytest.fail("looked"))
-    monkeypatch.setattr(gemm_tune, "launch_of", lambda *given: pytest.fail("measured"))
+    monkeypatch.setattr(tune, "launch_of", lambda *given: pytest.fail("measured"))
     made = call(a, b)
-    assert gemm_tune.tuned(made) == candidates(made.shape, limits_of(a))[0]
+    assert tune.tuned(made) == candidates(made.shape, limits_of(a))[0]
     assert torch.equal(gemm(a, b, tune=True), gemm(a, b))
     assert not memory.exists()
 

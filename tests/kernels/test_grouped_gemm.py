@@ -13,9 +13,9 @@ import pykittens as pk
 import pykittens.kernels.grouped_gemm as module
 from pykittens.errors import ArgumentError, ResourceError
 from pykittens.kernels.core import Limits
-from pykittens.kernels.gemm_config import Config, Shape
-from pykittens.kernels.grouped_config import pick
 from pykittens.kernels.grouped_gemm import ends, grouped_gemm
+from pykittens.kernels.products.config import Config, Shape
+from pykittens.kernels.products.grouped_config import pick_rows
 from pykittens.targets.target import TARGETS
 from tests import tolerance
 
@@ -380,8 +380,8 @@ HOPPER = limits("sm_90a")
 
 
 def test_groups_of_few_rows_have_smaller_tiles():
-    few = pick(Shape(512, 4096, 4096, may_swap=False), 64, HOPPER)
-    many = pick(Shape(16384, 4096, 4096, may_swap=False), 8, HOPPER)
+    few = pick_rows(Shape(512, 4096, 4096, may_swap=False), 64, HOPPER)
+    many = pick_rows(Shape(16384, 4096, 4096, may_swap=False), 8, HOPPER)
     assert (few.rows, few.consumers) == (64, 1)
     assert (many.rows, many.cols, many.consumers) == (128, 256, 2)
 
@@ -395,7 +395,7 @@ def test_every_shape_has_a_configuration_that_fits(target, gated, blocks, n):
         for out_bytes in (1, 2, 4):
             bytes = 1 if blocks else 2
             shape = Shape(m, n, 4096, 1, bytes, out_bytes, gated, blocks, may_swap=False)
-            config = pick(shape, 8, limits(target))
+            config = pick_rows(shape, 8, limits(target))
             assert config.shared_bytes(out_bytes, gated) <= TARGETS[target].shared_bytes
             assert config.stages >= 2
             assert config.warpgroups == TARGETS[target].warpgroups
@@ -403,7 +403,7 @@ def test_every_shape_has_a_configuration_that_fits(target, gated, blocks, n):
 
 def test_a_gpu_with_too_little_shared_memory_is_told():
     with pytest.raises(ResourceError, match="grouped_gemm: no configuration fits sm_10"):
-        pick(Shape(512, 512, 512, may_swap=False), 2, Limits("sm_10", 16384, warpgroups=False))
+        pick_rows(Shape(512, 512, 512, may_swap=False), 2, Limits("sm_10", 16384, warpgroups=False))
 
 
 @pytest.mark.parametrize("word", ["swap", "shares", "turns"])

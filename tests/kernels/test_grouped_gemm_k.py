@@ -8,9 +8,9 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.kernels.gemm_config import Config
 from pykittens.kernels.grouped_gemm import ends
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k, reference
+from pykittens.kernels.products.config import Config
 from tests import tolerance
 from tests.kernels.test_grouped_gemm import offsets_of, parts
 

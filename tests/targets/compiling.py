@@ -10,12 +10,13 @@ import ml_dtypes
 import numpy as np
 
 from pykittens.cli.examples import EXAMPLES, arrays, folder, load
-from pykittens.kernels import attention, gemm, gemm_config, grouped_gemm, grouped_gemm_k
+from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k
 from pykittens.kernels.core import KERNELS, Limits
 from pykittens.kernels.epilogue import Epilogue
-from pykittens.kernels.gemm_config import Shape
-from pykittens.kernels.gemm_tiling import Form
-from pykittens.kernels.grouped_config import pick, pick_k
+from pykittens.kernels.products.config import Shape
+from pykittens.kernels.products.grouped_config import pick_k, pick_rows
+from pykittens.kernels.products.pick import pick
+from pykittens.kernels.products.tiling import Form
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.target import TARGETS, Target
 from tests.gemm_problems import Layout, Problem, arguments_of, set_up
@@ -130,7 +131,7 @@ def gemm_cases() -> Iterator[Case]:
             with set_up(problem):
                 call = problem.call()
                 shape = replace(call.shape, m=m, n=n, k=k)
-                config = gemm_config.pick(shape, limits(arch))
+                config = pick(shape, limits(arch))
                 args, constants = arguments_of(call, config)
             name, rare = f"library_gemm-{word}-{arch}", word not in OFTEN
             yield Case(name, gemm.gemm_tiles, args, constants, targets=(arch,), rare=rare)
@@ -189,7 +190,7 @@ def grouped_cases() -> Iterator[Case]:
             for size, rows in (("many", 1 << 14), ("few", 64)):
                 blocks = "row_blocks" in names
                 shape = Shape(rows, 4096, 4096, 1, dtype.itemsize, 2, "gate" in names, blocks)
-                constants = {"form": form, "config": pick(shape, 4, limits(target))}
+                constants = {"form": form, "config": pick_rows(shape, 4, limits(target))}
                 name, rare = f"library_grouped-{way}-{size}-{target}", way not in ("ABt", "gate")
                 kernel = grouped_gemm.grouped_tiles
                 yield Case(name, kernel, args, constants, targets=(target,), rare=rare)

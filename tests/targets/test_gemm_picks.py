@@ -8,7 +8,7 @@ import pytest
 
 from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.gemm_config import pick
+from pykittens.kernels.products.pick import pick
 from pykittens.runtime import nvrtc
 from pykittens.targets.target import TARGETS
 from tests.gemm_problems import Layout, Problem, arguments_of, set_up

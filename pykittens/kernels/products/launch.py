@@ -11,10 +11,10 @@ from pykittens.ir.nodes import written
 from pykittens.kernels.core import Repeated, empty, limits_of
 from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.flags import flags, stream_of
-from pykittens.kernels.gemm_config import Config, Shape, Shares
-from pykittens.kernels.gemm_operands import OPERANDS, Product, has_lines, product
-from pykittens.kernels.gemm_options import GIVEN, NOTHING, Options, dtype_of
-from pykittens.kernels.gemm_tiling import Form
+from pykittens.kernels.products.config import Config, Shape, Shares
+from pykittens.kernels.products.operands import OPERANDS, Product, has_lines, product
+from pykittens.kernels.products.options import GIVEN, NOTHING, Options, dtype_of
+from pykittens.kernels.products.tiling import Form
 from pykittens.runtime.arguments import check
 from pykittens.runtime.bound import BoundLaunch
 from pykittens.runtime.kernel import KernelFunction

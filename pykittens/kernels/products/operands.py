@@ -13,7 +13,7 @@ import numpy as np
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.core import contiguous, spread_to
-from pykittens.kernels.gemm_config import SCALED
+from pykittens.kernels.products.config import SCALED
 from pykittens.runtime.arguments import overlap
 from pykittens.runtime.arrays import Array, describe
 

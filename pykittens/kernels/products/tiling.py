@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.epilogue import Epilogue, Place
-from pykittens.kernels.gemm_config import SCALED, Config
+from pykittens.kernels.products.config import SCALED, Config
+from pykittens.kernels.products.scales import Scales
 
 MULTIPLY = {
     (False, False): pk.mma_AB,
@@ -17,9 +16,6 @@ MULTIPLY = {
     (True, False): pk.mma_AtB,
     (True, True): pk.mma_AtBt,
 }
-
-
-AT_ONCE = 16  # scales of blocks that are copied together
 
 
 @dataclass(frozen=True)
@@ -77,12 +73,7 @@ class Tiling:
         self.rows, self.cols = rows, cols
         # A product over nothing has one step, which reads zeros.
         self.steps = pk.maximum(pk.cdiv(inner, self.depth), 1)
-        self.blocks_of = [given[n] for n in ("column_blocks", "gate_blocks") if n in given]
-        self.row_blocks = given.get("row_blocks")
-        # The copy engine brings the scales where it reaches them.
-        self.stages_scales = all(
-            x.type.aligned for x in (self.row_blocks, *self.blocks_of) if x is not None
-        )
+        self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
         tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
         self.tiles, self.lead = tiles, c.shape[:-2]
         self.turns: Any
@@ -156,11 +147,7 @@ class Tiling:
         b = (cols, depth) if self.form.b_is_transposed else (depth, cols)
         tiles = {f"a{i or ''}": pk.st(x.dtype, *a) for i, x in enumerate(self.lefts)}
         tiles |= {f"b{i or ''}": pk.st(x.dtype, *b) for i, x in enumerate(self.rights)}
-        if self.row_blocks is not None and self.stages_scales:
-            tiles["scales"] = pk.sv(pk.f32, cols if self.config.swap else rows)
-            for i, j in itertools.product(range(len(self.blocks_of)), range(self.config.pieces)):
-                tiles[f"block{i}{j}"] = pk.sv(pk.f32, AT_ONCE)
-        return tiles
+        return tiles if self.scaling is None else tiles | self.scaling.stage()
 
     def load(self, s: Any, task: Task, k: Any) -> None:
         """Fill a stage. Blocks of a cluster that work on one row, or one column, share its copies."""
@@ -172,14 +159,8 @@ class Tiling:
             for i, tensor in enumerate(tensors):
                 tile = getattr(s, f"{name}{i or ''}")
                 pk.load_async(tile, of_batch(tensor, lead)[at], multicast=shared)
-        if self.row_blocks is not None and self.stages_scales:
-            step = self._scaled_step(k)
-            pk.load_async(s.scales, self.row_blocks[step, col if self.config.swap else row])
-            for (i, blocks), j in itertools.product(
-                enumerate(self.blocks_of), range(self.config.pieces)
-            ):
-                at = self._block(task, j), step // AT_ONCE
-                pk.load_async(getattr(s, f"block{i}{j}"), blocks[at])
+        if self.scaling is not None:
+            self.scaling.load(s, task, k)
 
     @property
     def streamed(self) -> list[Any]:
@@ -204,7 +185,7 @@ class Tiling:
     def zeros(self) -> list[Any]:
         """The sums of a task before its first step; in grains where the products have scales."""
         cols = self.config.cols
-        grain = self.config.grain if self.row_blocks is not None else cols
+        grain = cols if self.scaling is None else self.config.grain
         count = self.products * (cols // grain)
         return [pk.zeros(self.form.accumulate, self.own, grain) for _ in range(count)]
 
@@ -222,7 +203,7 @@ class Tiling:
         """The sums with the products of a stage; and of products that have scales those that are not added yet."""
         product = MULTIPLY[self.form.a_is_transposed, self.form.b_is_transposed]
         pairs = self._pairs(s, w)
-        if self.row_blocks is None:
+        if self.scaling is None:
             return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)], []
         left: list[Any] = []
         for number, (a, b) in enumerate(pairs):
@@ -231,8 +212,8 @@ class Tiling:
             ):  # else the registers are those of single warps, which load what they multiply
                 sums, left = self.added(sums, left), []
             made = product(a, b)
-            if number == 0 and self.stages_scales:
-                scales = self.staged_scales(s, w, k)  # they arrive while it multiplies
+            if number == 0 and self.scaling.are_staged:
+                scales = self.scaling.in_stage(s, w, k)  # they arrive while it multiplies
             left.append((number, made, scales))
         return sums, left
 
@@ -244,7 +225,7 @@ class Tiling:
         else:
             lefts = [x.tiles(self.own, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
-        if self.row_blocks is not None:
+        if self.scaling is not None:
             parts = range(self.config.cols // self.scaled_cols)
             rights = [self._columns(x, i) for x in rights for i in parts]
         return list(zip(lefts * len(rights), rights * len(lefts), strict=True))
@@ -255,41 +236,9 @@ class Tiling:
             return tile.tiles(self.scaled_cols, self.depth)[part]
         return tile.tiles(self.depth, self.scaled_cols)[0, part]
 
-    def _block(self, task: Task, piece: int) -> Any:
-        """Which block along n of the scales of b a piece lies in."""
-        if self.config.swap:
-            return task.row * self.config.rows // SCALED
-        return (task.col * self.config.cols + piece * math.gcd(self.config.cols, SCALED)) // SCALED
-
-    def _scaled_step(self, k: Any) -> Any:
-        """Which block along k of the scales a step lies in."""
-        return k if self.depth == SCALED else k // (SCALED // self.depth)
-
     def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
-        """What products are multiplied by, where no stage has it: numbers of rows, and one of each piece of columns."""
-        if self.row_blocks is None or self.stages_scales:
-            return []
-        at, length, spread = self._scaled_rows(task, w)
-        step = self._scaled_step(k)
-        by_row = pk.load(self.row_blocks[step, at], cols=length, spread=spread)
-        pieces = [self._block(task, j) for j in range(self.config.pieces)]
-        return [by_row, *(pk.load(x[i, step]) for x in self.blocks_of for i in pieces)]
-
-    def staged_scales(self, s: Any, w: Any, k: Any) -> list[Any]:
-        """The same, out of a stage."""
-        if self.config.swap:
-            by_row = pk.load(s.scales, spread=pk.per_column)
-        else:
-            by_row = pk.load(s.scales.parts(self.own)[w], spread=pk.per_row)
-        names = itertools.product(range(len(self.blocks_of)), range(self.config.pieces))
-        blocks = [getattr(s, f"block{i}{j}") for i, j in names]
-        step = self._scaled_step(k)
-        return [by_row, *(pk.load(x.parts(1)[step % AT_ONCE]) for x in blocks)]
-
-    def _scaled_rows(self, task: Task, w: Any) -> tuple[Any, int, Any]:
-        if self.config.swap:
-            return task.col, self.config.cols, pk.per_column
-        return task.row * self.config.consumers + w, self.own, pk.per_row
+        """What the products of a step are multiplied by, where no stage has it."""
+        return [] if self.scaling is None else self.scaling.in_memory(task, w, k)
 
     def added(self, sums: list[Any], left: list[Any]) -> list[Any]:
         """The sums with the products that were left, scaled a grain of the columns at a time."""
@@ -333,6 +282,19 @@ class Tiling:
         """Where it has left them; `of` counts the products of a task."""
         place = (block * self.config.consumers + w) * self.products + of
         return self.given["partials"][place, part]
+
+
+@pk.function
+def send(tiles: Tiling, outputs: Any, w: Any, part: int, x: Any, to: Any) -> None:
+    """Store a part of the columns of a warpgroup's rows by the copy engine, when its buffer is free."""
+    buffers = tiles.config.out_stages
+    buffer = outputs[w * buffers + part % buffers]
+    pk.store_wait(tiles.stores_behind(part), read=True)
+    pk.sync()
+    pk.store(buffer, x.to(tiles.c.dtype), transposed=tiles.config.swap)
+    pk.fence_async()
+    pk.sync()
+    pk.store_async(to, buffer)
 
 
 def of_batch(tensor: Any, lead: tuple[Any, ...]) -> Any:

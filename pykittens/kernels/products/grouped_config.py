@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.core import Limits, first_that_fits
-from pykittens.kernels.gemm_config import Config, Shape, check, fitted
+from pykittens.kernels.products.config import Config, Shape, check
+from pykittens.kernels.products.pick import fitted
 
 # Rows a group from which on tiles of 128 rows waste less time than tiles of 64 do: a block with one warpgroup
 # multiplies at about three quarters of the speed of one with two, and a group ends half a tile early on average.
@@ -16,7 +17,7 @@ MANY = 96
 
 
 @functools.lru_cache(4096)
-def pick(shape: Shape, groups: int, limits: Limits) -> Config:
+def pick_rows(shape: Shape, groups: int, limits: Limits) -> Config:
     """The configuration for groups that share the `m` rows of a shape, on a GPU of these limits."""
     cut = [(c, fitted(c, shape, limits)) for c in candidates(shape, groups, limits)]
     able = [fit for _, fit in cut if fit is not None]
@@ -30,7 +31,7 @@ def pick(shape: Shape, groups: int, limits: Limits) -> Config:
 @functools.lru_cache(4096)
 def pick_k(shape: Shape, groups: int, limits: Limits) -> Config:
     """The configuration for groups that share the `k` elements of a shape, on a GPU of these limits."""
-    return pick(replace(shape, m=shape.m * groups), groups, limits)
+    return pick_rows(replace(shape, m=shape.m * groups), groups, limits)
 
 
 def checked(function: str, config: Config | None, shape: Shape) -> Config | None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.gemm_config import SCALED, Config
-from pykittens.kernels.gemm_tiling import Form, Task, Tiling
+from pykittens.kernels.products.config import SCALED, Config
+from pykittens.kernels.products.scales import Scales
+from pykittens.kernels.products.tiling import Form, Task, Tiling
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,23 @@ class Part(Task):
 
     begin: Any = None
     end: Any = None
+
+
+class GroupScales(Scales):
+    """Those of a product of groups: no stage brings them, since the rows of a group begin at any of them."""
+
+    def __init__(self, given: dict[str, Any], config: Config, depth: int) -> None:
+        super().__init__(given, config, depth)
+        self.are_staged = False
+
+    def in_memory(self, task: Any, w: Any, k: Any) -> list[Any]:
+        """Those of a step: numbers of the rows, and one of the columns."""
+        rows = self.rows.window(1, task.begin, task.end)
+        row = task.row * self.config.consumers + w
+        step = pk.minimum(self.step(k), rows.shape[0] - 1)
+        by_row = pk.load(rows[step, row], cols=self.own, spread=pk.per_row)
+        at = task.col * self.config.cols // SCALED, step
+        return [by_row, *(pk.load(blocks.at(*task.lead)[at]) for blocks in self.blocks)]
 
 
 class Groups(Tiling):
@@ -36,7 +54,8 @@ class Groups(Tiling):
     ) -> None:
         self.offsets, self.count = offsets, offsets.shape[0]
         super().__init__(a, b, c, given, form, config)
-        self.stages_scales = False  # the rows of a group begin at any of them
+        if self.scaling is not None:
+            self.scaling = GroupScales(given, config, self.depth)
         pk.require(self.count == self.b.shape[0], "there must be an offset for each matrix of b")
         self.total = count_tiles(self)
 
@@ -78,18 +97,6 @@ class Groups(Tiling):
         for i, b in enumerate(self.rights):
             pk.load_async(getattr(s, f"b{i or ''}"), b.at(*task.lead)[at])
 
-    def scales(self, task: Any, w: Any, k: Any) -> list[Any]:
-        """What the products of a step are multiplied by: numbers of the rows, and one of the columns."""
-        if self.row_blocks is None:
-            return []
-        rows = self.given["row_blocks"].window(1, task.begin, task.end)
-        row = task.row * self.config.consumers + w
-        step = pk.minimum(self._scaled_step(k), rows.shape[0] - 1)
-        by_row = pk.load(rows[step, row], cols=self.own, spread=pk.per_row)
-        at = task.col * self.config.cols // SCALED, step
-        names = [name for name in ("column_blocks", "gate_blocks") if name in self.given]
-        return [by_row, *(pk.load(self.given[name].at(*task.lead)[at]) for name in names)]
-
     def operands(self, task: Any) -> dict[str, Any]:
         """The operands of the epilogue as those of a group."""
         if "row_scale" not in self.given:
@@ -124,15 +131,3 @@ def advance(groups: Groups, at: tuple[Any, ...], number: Any) -> tuple[Any, ...]
         end = groups.clamped(groups.offset(group), begin)
         tasks = groups.height(begin, end) * groups.tiles[1]
     return group, before, begin, end
-
-
-def send(tiles: Tiling, outputs: Any, w: Any, part: int, x: Any, to: Any) -> None:
-    """Store a part of the columns of a warpgroup's rows by the copy engine, when its buffer is free."""
-    buffers = tiles.config.out_stages
-    buffer = outputs[w * buffers + part % buffers]
-    pk.store_wait(tiles.stores_behind(part), read=True)
-    pk.sync()
-    pk.store(buffer, x)
-    pk.fence_async()
-    pk.sync()
-    pk.store_async(to, buffer)

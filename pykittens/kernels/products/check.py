@@ -22,11 +22,11 @@ from pykittens.kernels.alike import (
     written_beside,
 )
 from pykittens.kernels.core import empty
-from pykittens.kernels.gemm_config import Config
-from pykittens.kernels.gemm_launch import Call
-from pykittens.kernels.gemm_operands import FP8, OPERANDS, has_lines
-from pykittens.kernels.gemm_options import GIVEN
-from pykittens.kernels.gemm_reference import reference, wide
+from pykittens.kernels.products.config import Config
+from pykittens.kernels.products.launch import Call
+from pykittens.kernels.products.operands import FP8, OPERANDS, has_lines
+from pykittens.kernels.products.options import GIVEN
+from pykittens.kernels.products.reference import reference, wide
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import DTYPES, DType
 

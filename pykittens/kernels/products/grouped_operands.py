@@ -11,8 +11,8 @@ from typing import Any
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.core import empty
-from pykittens.kernels.gemm_config import SCALED
-from pykittens.kernels.gemm_operands import FP8, NARROW, Lined, has_lines
+from pykittens.kernels.products.config import SCALED
+from pykittens.kernels.products.operands import FP8, NARROW, Lined, has_lines
 from pykittens.runtime.arrays import Array, describe
 from pykittens.types.dtypes import DTYPES, DType
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from pykittens.kernels.core import Limits, empty, limits_of
 from pykittens.kernels.flags import stream_of
-from pykittens.kernels.gemm_check import Trial, room_of, spare_call
-from pykittens.kernels.gemm_config import Config, Shape, candidates
-from pykittens.kernels.gemm_launch import Call, add_up
-from pykittens.kernels.gemm_operands import has_lines
+from pykittens.kernels.products.check import Trial, room_of, spare_call
+from pykittens.kernels.products.config import Config, Shape
+from pykittens.kernels.products.launch import Call, add_up
+from pykittens.kernels.products.operands import has_lines
+from pykittens.kernels.products.pick import candidates
 from pykittens.runtime import driver
 from pykittens.runtime import tuned as kept
 from pykittens.runtime.arguments import reachable

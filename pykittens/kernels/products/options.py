@@ -9,7 +9,7 @@ from typing import Any
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.epilogue import check_activation
-from pykittens.kernels.gemm_operands import NARROW, OPERANDS, Product
+from pykittens.kernels.products.operands import NARROW, OPERANDS, Product
 from pykittens.runtime.arrays import Array, describe
 from pykittens.types.dtypes import DTYPES, DType, f32
 

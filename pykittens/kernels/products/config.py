@@ -1,0 +1,150 @@
+"""How the work of a product is cut: tiles, stages, clusters, shares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pykittens.errors import ArgumentError
+
+LINE = 128  # bytes of a row of a stage: what the copy engine swizzles at once
+MOST_STAGES = 24
+SCALED = 128  # elements along k, and along n, that have one scale where there are scales of blocks
+
+
+@dataclass(frozen=True)
+class Config:
+    """The work of a block.
+
+    rows, cols: of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
+    consumers: warpgroups that share the rows. out_cols: columns of a part of the output, of which each warpgroup has
+    out_stages on their way. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows
+    of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
+    meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. shares: tiles are
+    cut along k, so that all blocks have equal shares of the work. overlap: a launch may start while the one before it
+    still ends. warpgroups: for targets whose warpgroups multiply together, else for those whose warps multiply alone.
+    """
+
+    rows: int
+    cols: int
+    depth: int = LINE
+    stages: int = MOST_STAGES
+    consumers: int = 2
+    out_cols: int = 64
+    out_stages: int = 1
+    cluster: int = 1
+    cluster_axis: int = 0
+    band: int = 8
+    turns: bool = False
+    swap: bool = False
+    shares: bool = False
+    overlap: bool = False
+    warpgroups: bool = True
+
+    def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
+        """Shared memory of a block: the stages, the output, and the barriers."""
+        a, b = self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
+        scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
+        stage = (a + b) * self.depth + 1024 * scales + 16
+        outputs = self.out_stages * self.rows * self.out_cols * out_bytes
+        return self.stages * stage + outputs + 8 * self.consumers * self.turns
+
+    @property
+    def pieces(self) -> int:
+        """Parts of the columns of a tile that have one scale each, where blocks of 128 have."""
+        return 1 if self.swap else self.cols // math.gcd(self.cols, SCALED)
+
+    @property
+    def scaled_cols(self) -> int:
+        """Columns of a product that is scaled by itself."""
+        return SCALED if not self.swap and self.cols % SCALED == 0 else self.cols
+
+    @property
+    def grain(self) -> int:
+        """Columns of one of the sums that products with scales are added to."""
+        return math.gcd(self.scaled_cols, self.cols // self.pieces)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the choice of a configuration depends on.
+
+    bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales of
+    their own. may_swap: whether the transposed product will do. a_by_columns: whether a lies k x m. b_by_rows: whether
+    b lies n x k. operands: how many the epilogue loads. activation: whether it has one.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    bytes: int = 2
+    out_bytes: int = 2
+    gated: bool = False
+    blocks: bool = False
+    may_swap: bool = True
+    a_by_columns: bool = False
+    b_by_rows: bool = True
+    operands: int = 0
+    activation: bool = False
+
+
+def check(function: str, config: Any, shape: Shape) -> Config:
+    """The configuration that a caller asked for; an ArgumentError unless it cuts such a product into whole tiles."""
+    if not isinstance(config, Config):
+        raise ArgumentError(f"{function}: `config` must be a Config, not {type(config).__name__}")
+    c = config
+
+    def refuse(message: str, help: str = "pass another configuration, or none") -> ArgumentError:
+        return ArgumentError(f"{function}: {message}", help=help)
+
+    for name in ("rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band"):
+        value = getattr(c, name)
+        if type(value) is not int or value < 1:
+            raise refuse(f"`{name}` of `config` must be an int from 1 on, not {value!r}")
+    piece = c.grain if shape.blocks else c.cols
+    if piece % c.out_cols:
+        raise refuse(
+            f"tiles of {piece} columns cannot be stored in parts of {c.out_cols}",
+            help="pass a configuration whose `out_cols` divides `cols`, and where blocks have scales also 128",
+        )
+    if c.swap and not shape.may_swap:
+        raise refuse(
+            "a configuration with `swap` makes the transposed product, which has no `row_sums` and "
+            "`column_sums` and takes no `epilogue`"
+        )
+    if c.shares and c.cluster != 1:
+        raise refuse("a configuration has `shares` or a `cluster`, not both")
+    if shape.blocks and (c.depth % shape.bytes or SCALED % (c.depth // shape.bytes)):
+        raise refuse(f"a step of {c.depth // shape.bytes} elements has scales of several blocks")
+    return c
+
+
+def scaled(config: Config, shape: Shape) -> int:
+    """How many products of a step a warpgroup scales one after another."""
+    return config.cols // config.scaled_cols * (1 + shape.gated)
+
+
+def work(config: Config, shape: Shape) -> tuple[int, int]:
+    """How many tiles there are, and how many steps along k each takes."""
+    m, n = (shape.n, shape.m) if config.swap else (shape.m, shape.n)
+    tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
+    return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the work is shared out evenly: `blocks` have `whole` tiles each, then `share` steps of what is left."""
+
+    blocks: int
+    whole: int
+    share: int
+
+    @staticmethod
+    def of(config: Config, shape: Shape, multiprocessors: int) -> Shares:
+        """Equal shares of the last one to two tiles a block; those before are done whole."""
+        tiles, steps = work(config, shape)
+        blocks = min(multiprocessors, tiles * steps)
+        whole = max(tiles // max(blocks, 1) - 1, 0)
+        return Shares(blocks, whole, max(-(-(tiles - whole * blocks) * steps // max(blocks, 1)), 1))

@@ -1,0 +1,78 @@
+"""How long a product should take on an H200: what a configuration is picked by.
+
+Constants were fitted to products of 1 to 16384 rows, and are cycles where nothing else is said (docs/tuning/gemm.md).
+"""
+
+from __future__ import annotations
+
+from pykittens.kernels.core import Limits
+from pykittens.kernels.products.config import LINE, Config, Shape, scaled, work
+
+CLOCK = 1840  # cycles a microsecond
+PRODUCTS = 4096  # bytes of A times bytes of B that the tensor cores of a multiprocessor multiply in a cycle
+POWER = 706e6  # operations a microsecond in 16 bits at the limit of power; in 8 bits twice as many
+MEMORY = 4.25e6  # bytes a microsecond
+CACHE = 111  # bytes that a multiprocessor gets from the L2 cache in a cycle
+START = 3.3  # microseconds of a launch
+
+
+def estimate(config: Config, shape: Shape, limits: Limits) -> float:
+    """Microseconds that a product should take: the longest of computing, power and memory, and what comes besides."""
+    c, s, blocks = config, shape, limits.multiprocessors
+    tiles, steps = work(c, s)
+    if not tiles:
+        return 0.0
+    waves, busy, cycles = (
+        float(-(-tiles // blocks)),
+        min(tiles, blocks),
+        _tile(c, s, tiles > blocks),
+    )
+    if c.shares:
+        # Every block has the same, and some hand over what they have of a tile.
+        waves, busy = max(tiles / blocks, 1 / steps), blocks
+    compute = waves * cycles / CLOCK
+    power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (POWER * (3 - s.bytes))
+    memory = _memory(c, s, tiles, waves, busy, blocks)
+    longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
+    cache = tiles * steps * _loaded(c, s) / blocks / CACHE / CLOCK
+    wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
+    besides = START + (4 + c.rows * c.cols / 6000) * c.shares - 1.0 * c.overlap
+    return besides + (longest + 0.096 * cache) * wasted * (1.02 if c.shares else 1)
+
+
+def _sides(c: Config, s: Shape) -> tuple[int, int]:
+    """Rows of A and columns of B in a stage."""
+    return c.rows * (1 + (s.gated and c.swap)), c.cols * (1 + (s.gated and not c.swap))
+
+
+def _loaded(c: Config, s: Shape) -> int:
+    """Bytes of a stage."""
+    return sum(_sides(c, s)) * c.depth
+
+
+def _tile(c: Config, s: Shape, is_followed: bool) -> float:
+    """Cycles of a tile, which is followed by another one or not."""
+    a, b = _sides(c, s)
+    multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
+    if not s.b_by_rows and c.cols * s.bytes % LINE:
+        multiply *= 1.1  # boxes of half a line
+    if s.blocks:
+        each = 140 + c.rows // c.consumers * c.scaled_cols / 183
+        multiply += (each + 20 * (c.pieces - 1)) * scaled(c, s)
+    hidden = (0.012 if is_followed else -0.002) * c.turns  # of storing, behind the next tile
+    store = c.rows * c.cols * (0.054 - hidden + 0.03 * (s.activation or s.operands > 0))
+    return work(c, s)[1] * max(multiply, _loaded(c, s) / CACHE) + 550 + store
+
+
+def _memory(c: Config, s: Shape, tiles: int, waves: float, busy: int, blocks: int) -> float:
+    """Microseconds in which memory is read and written."""
+    moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
+    idle = 1 + 0.27 * (waves * busy / tiles - 1)  # where some blocks have a tile more than others
+    # Two multiprocessors share a way to memory: where some of them have it alone, the others are late.
+    alone = (blocks - busy) / blocks if not c.swap and 0.65 < busy / blocks < 0.9 else 0.0
+    memory = moved / MEMORY * max(1, 39 / busy) * idle * (1 + 0.3 * alone)
+    memory *= 1 + (0.02 if c.swap else 0.09) * (1 - busy / blocks)
+    if c.swap and c.rows == 256:  # its boxes are wide where rows of weights are
+        far = tiles > blocks or tiles < 0.35 * blocks
+        memory *= 1.05 if far else 1.06 if s.b_by_rows or c.cols <= 32 else 0.99
+    return memory

@@ -1,0 +1,149 @@
+"""Which way the work of a product is cut for a shape and a GPU: what may be tried, and what should be fastest."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pykittens.kernels.core import Limits, first_that_fits
+from pykittens.kernels.products.config import LINE, SCALED, Config, Shape, work
+from pykittens.kernels.products.estimate import estimate
+
+MOVING = 9.4e6  # bytes on their way that keep the memory of an H200 busy
+MOST_SWAPPED = 128  # rows of a product up to which the transposed one may be made
+
+# Warps that multiply alone read all columns of B for their own rows of A: with 16 rows each, shared memory would be
+# slower than their products, so there a warpgroup has 128 rows, 32 a warp.
+ALONE = (
+    # sm_80, and cards of more memory that have no target of their own: 163 KiB, a whole output tile.
+    Config(256, 128, depth=64, stages=4, out_cols=128, warpgroups=False),
+    # sm_89 and sm_86: 99 KiB, the output in quarters.
+    Config(256, 128, depth=64, stages=3, out_cols=32, warpgroups=False),
+)
+
+
+def joining(config: Config, shape: Shape) -> int:
+    """Bytes besides, in which the warps of each group join what they have of sums of columns."""
+    if shape.may_swap:
+        return 0
+    each = 4 * 4 * config.out_cols  # warps, and bytes of f32
+    return (config.consumers + 1) * -(-each // 128) * 128  # the producer's warpgroup has some, too
+
+
+def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
+    """The configuration with as many stages as shared memory holds; None if that is less than two."""
+    out, room = shape.out_bytes, limits.shared_bytes - joining(config, shape)
+    bare = replace(config, stages=0).shared_bytes(out, shape.gated, shape.blocks)
+    each = replace(config, stages=1).shared_bytes(out, shape.gated, shape.blocks) - bare
+    stages = min((room - bare) // each, config.stages)
+    return replace(config, stages=stages) if stages >= 2 else None
+
+
+def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
+    """The configurations worth trying for a shape, the one that should be fastest first."""
+    if not limits.warpgroups:
+        return (_alone(shape, limits),)
+    found = [
+        c for c in map(lambda c: fitted(c, shape, limits), _all(shape, limits)) if c is not None
+    ]
+    return tuple(sorted(dict.fromkeys(found), key=lambda c: estimate(c, shape, limits)))
+
+
+def _alone(shape: Shape, limits: Limits) -> Config:
+    # The lanes turn round what lies along m, which takes registers.
+    small = replace(ALONE[1], cols=96) if shape.a_by_columns else ALONE[1]
+    tried = (ALONE[0], small, replace(small, stages=2, out_cols=16))
+    out, gated = shape.out_bytes, shape.gated
+    made = [(c, c.shared_bytes(out, gated, shape.blocks) + joining(c, shape)) for c in tried]
+    return first_that_fits("gemm", made, limits)
+
+
+@functools.lru_cache(4096)
+def pick(shape: Shape, limits: Limits) -> Config:
+    """The configuration for a shape and a GPU."""
+    return candidates(shape, limits)[0]
+
+
+def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
+    """Tiles of all sides that a warpgroup's registers hold."""
+    # With few rows most of a box would lie outside the tensor, which is slow.
+    few = _is_better_swapped(shape) and shape.m <= 32
+    for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
+        for cols in range(16, 257, 16):
+            if _fits_registers(rows // consumers, cols, consumers, shape) and _is_even(cols, shape):
+                yield from _ways(Config(rows, cols, consumers=consumers), shape)
+    if _is_better_swapped(shape):
+        cols = max(-(-shape.m // 16) * 16, 16)
+        for rows, consumers in ((64, 1), (128, 2), (256, 2)):
+            if _fits_registers(rows // consumers, cols, consumers, shape):
+                c = Config(rows, cols, consumers=consumers, swap=True)
+                yield from _ways(_reading(c, shape, limits), shape)
+
+
+def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
+    """With as much of the weights on its way as keeps memory busy: more is slower where each block has one tile."""
+    if (
+        c.rows < 256 and c.cols <= 64
+    ):  # longer rows are read at once where there is room for enough stages
+        c = replace(c, depth=2 * LINE)
+    tiles, _ = work(c, shape)
+    if c.cols > 32 or not 0 < tiles <= limits.multiprocessors:
+        return c
+    least = 6 if c.rows == 64 else 2
+    stages = round(MOVING / (tiles * c.rows * c.depth * (1 + shape.gated)))
+    return replace(c, stages=max(stages, least))
+
+
+def _is_better_swapped(shape: Shape) -> bool:
+    """Whether the transposed product is worth a try: few rows, or some and tiles of b that are wide anyway."""
+    most = 32 if shape.b_by_rows else MOST_SWAPPED
+    return shape.may_swap and shape.m <= most and not shape.blocks
+
+
+def _fits_registers(rows: int, cols: int, consumers: int, shape: Shape) -> bool:
+    """Whether a warpgroup's sums, and the product that waits for its scales, leave registers to work with."""
+    sums = rows * cols * (1 + shape.gated)
+    if shape.blocks:
+        waiting = rows * Config(rows, cols).scaled_cols
+        return sums + waiting <= (64 * 256 if consumers == 3 else 64 * 384)
+    # What the epilogue loads takes registers, too; three warpgroups have 160 each.
+    return sums <= (64 * 128 if consumers == 3 else 64 * 256)
+
+
+def _is_even(cols: int, shape: Shape) -> bool:
+    """Whether boxes of b are wide enough, where its rows run along n; and scales of blocks fit pieces."""
+    wide = shape.b_by_rows or cols * shape.bytes % (LINE // 2) == 0
+    return wide and (not shape.blocks or cols % 32 == 0)
+
+
+def _ways(c: Config, shape: Shape) -> Iterator[Config]:
+    """The ways to work with tiles of some sides."""
+    piece = math.gcd(c.cols, SCALED) if shape.blocks else c.cols  # a part of the output lies in one
+    parts = [w for w in (64, 48, 32, 16) if piece % w == 0]
+    loads = shape.operands > 0 or shape.activation
+    c = replace(c, out_cols=parts[0])
+    if c.rows * c.cols <= 64 * 64 and not loads and c.cols <= 64:
+        c = replace(c, out_cols=c.cols)  # at once
+    c = replace(c, overlap=_is_short(c, shape))
+    if shape.blocks:
+        if c.rows >= 128 and piece == SCALED and not loads:
+            c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
+    elif c.rows == 128 and c.cols >= 128 and not loads and parts[0] == 64:
+        yield replace(c, out_stages=2, turns=True)
+    yield c
+    if shape.blocks and shape.gated:
+        return
+    # Sums that others have left take registers beside what the epilogue loads.
+    narrow = parts[-1] if loads and parts[-1] >= 32 else next(w for w in parts if w <= 32)
+    yield replace(c, shares=True, out_cols=narrow, out_stages=1)
+
+
+def _is_short(c: Config, shape: Shape) -> bool:
+    """Whether a launch takes some microseconds only, in which blocks share little of what they read from memory."""
+    moved = shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes / 2**20
+    if shape.m <= 64 and (c.swap or shape.b_by_rows):
+        return moved < (45 if c.swap else 60)
+    large = c.rows >= 128 and c.cols >= 128
+    return shape.k * shape.bytes <= 1024 or moved <= (20 if large else 5)

@@ -1,0 +1,81 @@
+"""Scales of blocks of fp8: where a step of a task finds what its products are multiplied by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.products.config import SCALED, Config
+
+AT_ONCE = 16  # scales of blocks that are copied together
+
+
+class Scales:
+    """Those of a product: of 1 x 128 elements of A, and of 128 x 128 of each matrix that it is multiplied with.
+
+    are_staged: stages bring them, as the copy engine reaches them. A step of a task has numbers of its rows, and one of
+    each piece of its columns.
+    """
+
+    def __init__(self, given: dict[str, Any], config: Config, depth: int) -> None:
+        self.rows, self.config, self.depth = given["row_blocks"], config, depth
+        self.own = config.rows // config.consumers
+        self.blocks = [given[n] for n in ("column_blocks", "gate_blocks") if n in given]
+        self.are_staged = all(x.type.aligned for x in (self.rows, *self.blocks))
+
+    def stage(self) -> dict[str, Any]:
+        """The vectors of a stage, by name."""
+        if not self.are_staged:
+            return {}
+        length = self.config.cols if self.config.swap else self.config.rows
+        blocks = {name: pk.sv(pk.f32, AT_ONCE) for name, _, _ in self._pieces()}
+        return {"scales": pk.sv(pk.f32, length), **blocks}
+
+    def load(self, s: Any, task: Any, k: Any) -> None:
+        """Fill those of a stage."""
+        if not self.are_staged:
+            return
+        step = self.step(k)
+        pk.load_async(s.scales, self.rows[step, task.col if self.config.swap else task.row])
+        for name, blocks, piece in self._pieces():
+            pk.load_async(getattr(s, name), blocks[self._block(task, piece), step // AT_ONCE])
+
+    def in_stage(self, s: Any, w: Any, k: Any) -> list[Any]:
+        """Those of a step, out of its stage."""
+        if self.config.swap:
+            by_row = pk.load(s.scales, spread=pk.per_column)
+        else:
+            by_row = pk.load(s.scales.parts(self.own)[w], spread=pk.per_row)
+        at = self.step(k) % AT_ONCE
+        return [by_row, *(pk.load(getattr(s, name).parts(1)[at]) for name, _, _ in self._pieces())]
+
+    def in_memory(self, task: Any, w: Any, k: Any) -> list[Any]:
+        """Those of a step, where no stage has them."""
+        if self.are_staged:
+            return []
+        step = self.step(k)
+        if self.config.swap:
+            by_row = pk.load(self.rows[step, task.col], cols=self.config.cols, spread=pk.per_column)
+        else:
+            row = task.row * self.config.consumers + w
+            by_row = pk.load(self.rows[step, row], cols=self.own, spread=pk.per_row)
+        pieces = [(blocks, self._block(task, piece)) for _, blocks, piece in self._pieces()]
+        return [by_row, *(pk.load(blocks[block, step]) for blocks, block in pieces)]
+
+    def step(self, k: Any) -> Any:
+        """Which block along k a step lies in."""
+        return k if self.depth == SCALED else k // (SCALED // self.depth)
+
+    def _pieces(self) -> Iterator[tuple[str, Any, int]]:
+        """The name that a stage has for the scales of each piece of the columns, and where they come from."""
+        for i, blocks in enumerate(self.blocks):
+            for piece in range(self.config.pieces):
+                yield f"block{i}{piece}", blocks, piece
+
+    def _block(self, task: Any, piece: int) -> Any:
+        """Which block along n a piece lies in."""
+        if self.config.swap:
+            return task.row * self.config.rows // SCALED
+        return (task.col * self.config.cols + piece * math.gcd(self.config.cols, SCALED)) // SCALED
