@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -258,13 +259,25 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
             raise ArgumentError(
                 f"{kernel.name}: `{name}` is written and is read-only", operands={name: array}
             )
-        repeated = any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True))
-        if repeated and 0 not in array.shape:
+        fault = _repetition(array)
+        if fault is not None and 0 not in array.shape:
             raise ArgumentError(
-                f"{kernel.name}: `{name}` is written and has an axis of stride 0",
-                operands={name: array},
+                f"{kernel.name}: `{name}` is written and {fault}", operands={name: array}
             )
     check_aliasing(kernel.name, outputs, arguments.tensors, kernel.inplace)
+
+
+def _repetition(array: Array) -> str | None:
+    """What is wrong where elements of an array lie in one place, as far as two axes show it."""
+    axes = [(n, s) for n, s in zip(array.shape, array.strides, strict=True) if n > 1]
+    if any(stride == 0 for _, stride in axes):
+        return "has an axis of stride 0"
+    for (n, s), (m, t) in itertools.combinations(axes, 2):
+        # t / g steps along one axis lead where s / g steps along the other do.
+        g = gcd(s, t)
+        if t // g < n and s // g < m:
+            return "has elements that lie in one place"
+    return None
 
 
 def _check_clusters(kernel: Kernel, known: Mapping[Value, Any]) -> None:

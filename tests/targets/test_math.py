@@ -196,14 +196,13 @@ def silu(x: Array, way: int) -> Array:
 
 
 def gelu_erf(x: Array, way: int) -> Array:
-    bounded = np.maximum(x, constant("-16.0f"))
-    z = np.abs(bounded)
-    t = off(1 / double(fused(constant("0.35355339f"), z, F(1))), way)
-    p = np.full_like(t, constant("0.24651730f"))
+    z = np.minimum(np.abs(x), constant("16.0f"))
+    t = off(1 / double(fused(constant("0.4f"), z, F(1))), way)
+    p = np.full_like(t, constant("0.27235895f"))
     for c in GELU:
         p = fused(p, t, constant(c))
-    tail = F(0.5) * t * off(np.exp2(double(fused(-constant("0.72134752f") * z, z, p))), 2 * way)
-    return bounded * np.where(bounded < 0, tail, F(1) - tail)
+    tail = t * off(np.exp2(double(fused(-constant("0.72134752f") * z, z, p))), 2 * way)
+    return fused(-z, tail, np.maximum(x, F(0)))
 
 
 def gelu_tanh(x: Array, way: int) -> Array:
