@@ -25,7 +25,7 @@ class Place:
 
     lead: the coordinates of the product in its batch. row, col: of the part, counted in parts of rows x cols.
     swapped: the part is one of the transposed product. height, width: extents of the product. arrived: tensors of
-    which the part is here already, each with it.
+    which the part is here already, each with it. What lies behind the end of a tensor is read as 0.
     """
 
     lead: tuple[Any, ...]
