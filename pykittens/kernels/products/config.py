@@ -63,7 +63,7 @@ class Config:
     @property
     def grain(self) -> int:
         """Columns of one of the sums that products with scales are added to."""
-        return math.gcd(self.scaled_cols, self.cols // self.pieces)
+        return self.cols // self.pieces
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -84,10 +83,8 @@ def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
 
 def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
     """With as much of the weights on its way as keeps memory busy: more is slower where each block has one tile."""
-    if (
-        c.rows < 256 and c.cols <= 64
-    ):  # longer rows are read at once where there is room for enough stages
-        c = replace(c, depth=2 * LINE)
+    if c.rows < 256 and c.cols <= 64:
+        c = replace(c, depth=2 * LINE)  # read at once, where there is room for enough stages
     tiles, _ = work(c, shape)
     if c.cols > 32 or not 0 < tiles <= limits.multiprocessors:
         return c
@@ -120,7 +117,7 @@ def _is_even(cols: int, shape: Shape) -> bool:
 
 def _ways(c: Config, shape: Shape) -> Iterator[Config]:
     """The ways to work with tiles of some sides."""
-    piece = math.gcd(c.cols, SCALED) if shape.blocks else c.cols  # a part of the output lies in one
+    piece = c.grain if shape.blocks else c.cols  # a part of the output lies in one
     parts = [w for w in (64, 48, 32, 16) if piece % w == 0]
     loads = shape.operands > 0 or shape.activation
     c = replace(c, out_cols=parts[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,4 +77,4 @@ class Scales:
         """Which block along n a piece lies in."""
         if self.config.swap:
             return task.row * self.config.rows // SCALED
-        return (task.col * self.config.cols + piece * math.gcd(self.config.cols, SCALED)) // SCALED
+        return (task.col * self.config.cols + piece * self.config.grain) // SCALED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.epilogue import Epilogue, Place
-from pykittens.kernels.products.config import SCALED, Config
+from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.scales import Scales
 
 MULTIPLY = {
@@ -57,9 +57,6 @@ class Tiling:
         self.depth = config.depth // a.dtype.bytes
         self.own = config.rows // config.consumers
         self.parts = config.cols // config.out_cols
-        # Rows of b are cut where their boxes end.
-        whole = not form.b_is_transposed and config.scaled_cols % SCALED != 0
-        self.scaled_cols = config.cols if whole else config.scaled_cols
         gate = [given["gate"]] if "gate" in given else []
         self.lefts = [a, *(gate if config.swap else [])]
         self.rights = [b, *([] if config.swap else gate)]
@@ -226,15 +223,15 @@ class Tiling:
             lefts = [x.tiles(self.own, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
         if self.scaling is not None:
-            parts = range(self.config.cols // self.scaled_cols)
+            parts = range(self.config.cols // self.config.scaled_cols)
             rights = [self._columns(x, i) for x in rights for i in parts]
         return list(zip(lefts * len(rights), rights * len(lefts), strict=True))
 
     def _columns(self, tile: Any, part: int) -> Any:
         """A part of a tile of b."""
         if self.form.b_is_transposed:
-            return tile.tiles(self.scaled_cols, self.depth)[part]
-        return tile.tiles(self.depth, self.scaled_cols)[0, part]
+            return tile.tiles(self.config.scaled_cols, self.depth)[part]
+        return tile.tiles(self.depth, self.config.scaled_cols)[0, part]
 
     def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
         """What the products of a step are multiplied by, where no stage has it."""
@@ -243,13 +240,11 @@ class Tiling:
     def added(self, sums: list[Any], left: list[Any]) -> list[Any]:
         """The sums with the products that were left, scaled a grain of the columns at a time."""
         config, sums = self.config, list(sums)
-        each, grain = self.scaled_cols // config.grain, config.grain
+        each, grain = self.config.scaled_cols // config.grain, config.grain
         for number, product, (by_row, *by_block) in left:
             for i in range(each):
-                of, place = divmod(number * each + i, config.cols // grain)
-                block = by_block[of * config.pieces + place * grain * config.pieces // config.cols]
-                piece = product[:, i * grain : (i + 1) * grain]
-                sums[number * each + i] = sums[number * each + i] + piece * (by_row * block)
+                at, piece = number * each + i, product[:, i * grain : (i + 1) * grain]
+                sums[at] = sums[at] + piece * (by_row * by_block[at])
         return sums
 
     def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Place:
