@@ -2,8 +2,9 @@
 
 Each changes one thing and keeps all else: 1 to 4 stages of a ring; blocks that stay or a block a tile, for short sums;
 and the order of the tiles at 16384, with what is read from memory: counted by ncu where that is there and allowed, else
-simulated. Writes a table and the figures to benchmarks/results/, and draws them where matplotlib is installed. What was
-predicted is in docs/tuning/experiments-h200.md.
+simulated. Launches are measured in CUDA graphs, since the shortest take less than the host needs for one. Writes a
+table and the figures to benchmarks/results/, and draws them where matplotlib is installed. What was predicted is in
+docs/tuning/experiments-h200.md.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def tiles_in_order(A, B, C, *, persistent, order):  # type: ignore[no-untyped-de
 
 
 class Bench:
-    """How figures are taken: rounds of bursts, on a device, with so many sets of tensors that take turns."""
+    """How figures are taken: rounds of launches in graphs, on a device, with sets of tensors that take turns."""
 
     def __init__(
         self,
@@ -263,7 +264,7 @@ def main() -> None:
     if options.launch_orders:
         launch_orders(options.launch_orders)
         return
-    measure = functools.partial(protocol.burst, rounds=options.rounds, rest=options.rest)
+    measure = functools.partial(protocol.graphs, rounds=options.rounds, rest=options.rest)
     bench, where, wanted = Bench(measure), about(), options.only.split(",")
     if unknown := set(wanted) - set(EXPERIMENTS):
         sys.exit(f"experiments: there is none called {', '.join(unknown)}")

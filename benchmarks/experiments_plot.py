@@ -38,7 +38,9 @@ def plot(results: Path) -> Path:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     about = data["about"]
-    figure.suptitle(f"C = A @ B.T in bf16, {about['card']}, {about['date']}, burst", fontsize=9)
+    figure.suptitle(
+        f"C = A @ B.T in bf16, {about['card']}, {about['date']}, CUDA graphs", fontsize=9
+    )
     figure.tight_layout()
     target = results.with_suffix(".svg")
     figure.savefig(target, metadata={"Date": None})

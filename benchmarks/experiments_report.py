@@ -58,6 +58,7 @@ def save(rows: Sequence[Row], about: dict[str, str], folder: Path, label: str = 
     found = {"about": about, "rows": list(rows)}
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     heading = ", ".join(f"{name} {value}" for name, value in about.items())
-    text = f"# {heading}\n\nTFLOP/s, and the ratio to cuBLAS in the same run; burst.\n\n{table(rows)}\n"
+    told = "TFLOP/s, and the ratio to cuBLAS in the same run; launches in CUDA graphs."
+    text = f"# {heading}\n\n{told}\n\n{table(rows)}\n"
     path.with_suffix(".md").write_text(text, encoding="utf-8")
     return path

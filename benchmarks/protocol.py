@@ -61,9 +61,7 @@ def graphs(
 
 
 def _captured(call: Call, buffers: int) -> Call:
-    for i in range(
-        buffers
-    ):  # what is compiled or worked out once cannot be while a graph is captured
+    for i in range(buffers):  # what is compiled or worked out once cannot be in a graph
         call(i)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -129,6 +129,8 @@ def _ways(c: Config, shape: Shape) -> Iterator[Config]:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
     elif c.rows == 128 and c.cols >= 128 and not loads and parts[0] == 64:
         yield replace(c, out_stages=2, turns=True)
+    elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
+        yield replace(c, out_cols=c.cols, turns=True)
     yield c
     if shape.blocks and shape.gated:
         return
