@@ -106,7 +106,7 @@ def _finish(axis: Any, title: str, across: str, up: str) -> None:
     axis.set_ylabel(up)
     axis.grid(axis="y", color="#dddddd", linewidth=0.5)
     axis.set_axisbelow(True)
-    axis.legend(frameon=False, fontsize=6, loc="lower right")
+    axis.legend(frameon=False, fontsize=6, loc="best")
 
 
 PANELS = {"stages": _stages, "persistent": _persistent, "orders": _orders}

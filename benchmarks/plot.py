@@ -25,7 +25,8 @@ def plot(results: Path) -> Path:
     axes.axvline(1.0, color="black", linewidth=1)
     for place, r in zip(places, rows, strict=True):
         text = f"{r['ours']:,.0f} {r['unit']}, {r['against']} {r['library']:,.0f}"
-        axes.text(r["ratio"] + 0.02, place, text, va="center", fontsize=8)
+        behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        axes.text(r["ratio"] + 0.02, place, text, va="center", fontsize=8, bbox=behind)
     axes.set_yticks(list(places), labels, fontsize=8)
     axes.set_xlim(0, max(r["ratio"] for r in rows) + 0.9)
     axes.invert_yaxis()
