@@ -13,7 +13,7 @@ from pykittens import settings
 from pykittens.errors import ArgumentError, ResourceError
 from pykittens.runtime import driver
 from pykittens.runtime.arrays import describe, numpy_dtype, torch_dtype
-from pykittens.runtime.bound import BoundLaunch, FixedLaunch
+from pykittens.runtime.bound import BoundLaunch
 from pykittens.runtime.kernel import DEFAULT_ARCH, KernelFunction
 from pykittens.targets.target import target_for
 from pykittens.types.devices import H200
@@ -130,8 +130,8 @@ class Repeated:
         self.launch([values[i] for i in self.places], stream)
         return out
 
-    def fixed(self, values: list[Any]) -> FixedLaunch | None:
-        """The launch just made with these addresses and numbers; None where it needs memory of its own."""
+    def fixed(self, values: list[Any], stream: int) -> Callable[[int], bool] | None:
+        """The launch just made with these addresses and numbers on a stream; None if it cannot be made again so."""
         return self.launch.fixed([values[i] for i in self.places])
 
 

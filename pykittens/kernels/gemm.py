@@ -222,6 +222,10 @@ def gemm(
         CALLS.keep(key, again)
     passed = [*values, *asked.numbers]
     result = again(passed, a, out, stream)
-    if may_recur and SAME.recurs(tensors, said) and (fixed := again.fixed(passed)) is not None:
+    if (
+        may_recur
+        and SAME.recurs(tensors, said)
+        and (fixed := again.fixed(passed, stream)) is not None
+    ):
         SAME.keep(tensors, said, fixed)
     return result

@@ -131,12 +131,13 @@ class FixedLaunch:
         self._plan = replace(plan)  # with parameters of its own
         self._plan.fix(list(values))
 
-    def __call__(self, stream: int) -> None:
+    def __call__(self, stream: int) -> bool:
         self._plan.launch_fixed(stream)
+        return True
 
 
 class SameTensors:
-    """Launches of a host function, found again by where its tensors lie and what else was said.
+    """Launches of a host function, found again by where its tensors lie, what else was said, and the current stream.
 
         if same.launch((x, y, out), word):
             return out
@@ -148,44 +149,47 @@ class SameTensors:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, tuple[Any, FixedLaunch]] = {}
+        self._kept: dict[Hashable, tuple[Any, Callable[[int], bool]]] = {}
         self._seen: set[Hashable] = set()
 
     def launch(self, tensors: Sequence[Any], said: Hashable) -> bool:
-        """Launch as before with such tensors; False where there was no such call."""
-        try:
-            found = self._kept.get((*[x.data_ptr() for x in tensors], said))
-            if found is None or found[0] != _facts(tensors):
-                return False
-        except (
-            AttributeError,
-            TypeError,
-        ):  # arrays of another library, or a word that is not hashable
+        """Launch as before with such tensors; False where there was no such call, or the launch declines."""
+        key, stream = _place(tensors, said)
+        if key is None:
             return False
-        found[1](torch_stream(tensors[0].get_device()))
-        return True
+        found = self._kept.get(key)
+        return found is not None and found[0] == _facts(tensors) and found[1](stream)
 
     def recurs(self, tensors: Sequence[Any], said: Hashable) -> bool:
         """Whether there was such a call before; to keep one that is made once would cost more than it saves."""
         if len(self._seen) >= MAX_CALLS:
             self._seen.clear()
-        try:
-            key = (*[x.data_ptr() for x in tensors], said)
-            known = key in self._seen
+        key, _ = _place(tensors, said)
+        known = key in self._seen
+        if key is not None:
             self._seen.add(key)
-        except (AttributeError, TypeError):
-            return False
         return known
 
-    def keep(self, tensors: Sequence[Any], said: Hashable, launch: FixedLaunch) -> None:
-        """Keep a launch for such tensors."""
+    def keep(self, tensors: Sequence[Any], said: Hashable, launch: Callable[[int], bool]) -> None:
+        """Keep what launches for such tensors; it is called with the stream, and says whether it has launched."""
         if len(self._kept) >= MAX_CALLS:
             self._kept.clear()
-        self._kept[(*[x.data_ptr() for x in tensors], said)] = _facts(tensors), launch
+        self._kept[_place(tensors, said)[0]] = _facts(tensors), launch
 
     def forget(self) -> None:
         """Keep nothing any longer."""
         self._kept.clear()
+
+
+def _place(tensors: Sequence[Any], said: Hashable) -> tuple[Hashable | None, int]:
+    """Where tensors lie, with what was said and the current stream; None if these are not tensors of a GPU."""
+    try:
+        stream = torch_stream(tensors[0].get_device())
+        key = (*[x.data_ptr() for x in tensors], stream, said)
+        hash(key)
+    except (AttributeError, TypeError, RuntimeError):  # another library, the CPU, or no hash
+        return None, 0
+    return key, stream
 
 
 def _facts(tensors: Sequence[Any]) -> list[Any]:

@@ -10,8 +10,11 @@ import pytest
 
 from pykittens.runtime import driver, tune, tuned
 from pykittens.runtime.driver import Device
-from tests.runtime.c_programs import CLauncher, Log, compiled, fake_driver, fake_library
+from tests.runtime.c_programs import CLauncher, Log, compiled, fake_driver
+from tests.runtime.fake_gpu import fake, gpu_tensors
 from tests.runtime.tuning import Work
+
+__all__ = ["fake", "gpu_tensors"]
 
 
 @pytest.fixture
@@ -19,11 +22,6 @@ def gpu() -> Iterator[Device]:
     device = driver.device(0)
     with device.current():
         yield device
-
-
-@pytest.fixture(scope="session")
-def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_library(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,14 @@ from pykittens.runtime import kernel as kernel_module
 from pykittens.runtime.bound import PreparedCalls
 from pykittens.runtime.kernel import KernelFunction
 from tests.runtime.c_cases import MATMUL
-from tests.runtime.c_programs import Log, fake_driver, needs_compiler, parameter_sizes
+from tests.runtime.c_programs import Log, needs_compiler, parameter_sizes
+from tests.runtime.fake_gpu import STREAM
 
 torch = pytest.importorskip("torch")
 pytestmark = [
     needs_compiler,
     pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available())),
 ]
-STREAM = 0x5EA
 WIDTH = 64
 
 
@@ -62,18 +61,6 @@ def as_wide_as_outside(x, y):
 def fresh(kernel: KernelFunction) -> KernelFunction:
     """The kernel as it was before its first call."""
     return KernelFunction(kernel.function, kernel.options)
-
-
-@pytest.fixture
-def gpu_tensors(fake: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tensors that say they were on a GPU, and the stand-in for its driver."""
-    place = torch.device("cuda", 0)
-    monkeypatch.setattr(torch.Tensor, "get_device", lambda self: 0)
-    monkeypatch.setattr(torch.Tensor, "device", property(lambda self: place))
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: STREAM, raising=False)
-    with fake_driver(monkeypatch, fake):
-        yield
 
 
 @pytest.fixture
@@ -463,9 +450,14 @@ def test_what_reads_constants_from_outside_is_not_fixed(gpu_tensors: None) -> No
 
 def test_the_same_tensors_are_those_of_one_place_form_and_word(gpu_tensors: None) -> None:
     launches: list[int] = []
+
+    def launch(stream: int) -> bool:
+        launches.append(stream)
+        return True
+
     same, whole = bound.SameTensors(), torch.zeros(128, 64)
     x, y, z = whole[:64], torch.zeros(64, 64), torch.zeros(64, 64)
-    same.keep((x, y, z), True, launches.append)  # type: ignore[arg-type]
+    same.keep((x, y, z), True, launch)
     assert same.launch((x, y, z), True)
     assert same.launch((whole[:64], y, z), True)  # another object
     assert launches == [STREAM, STREAM]
@@ -485,6 +477,23 @@ def test_the_same_tensors_are_those_of_one_place_form_and_word(gpu_tensors: None
     assert not any(same.launch(*other) for other in others)
     same.forget()
     assert not same.launch((x, y, z), True)
+
+
+def test_the_same_tensors_on_another_stream_are_another_call(
+    gpu_tensors: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same, x = bound.SameTensors(), torch.zeros(8)
+    same.recurs((x,), "word")
+    same.keep((x,), "word", lambda stream: True)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: STREAM + 1)
+    assert not same.recurs((x,), "word")
+    assert not same.launch((x,), "word")
+
+
+def test_a_launch_may_decline(gpu_tensors: None) -> None:
+    same, x = bound.SameTensors(), torch.zeros(8)
+    same.keep((x,), "word", lambda stream: False)
+    assert not same.launch((x,), "word")
 
 
 def test_a_call_recurs_from_the_second_time_on(gpu_tensors: None) -> None:

@@ -152,16 +152,6 @@ def random_call(call: Call) -> Call:
     return Call(call.kernel, (*made, *own), call.options)
 
 
-def room_of(call: Call, config: Config) -> dict[str, Any]:
-    """The memory that launches need besides, of this call alone: a wrong launch leaves no flag set for others."""
-    room = call.room(config)
-    made = room.numbers(call.like)
-    if room.flags:
-        made["flags"] = empty(call.like, (room.flags,), "int32")
-        made["flags"][...] = 0
-    return made
-
-
 @dataclass(frozen=True)
 class Result:
     """What a launch wrote: the result, in memory of NaN, the sums that were asked for, and flags of blocks."""
@@ -182,7 +172,7 @@ def poisoned(call: Call, config: Config) -> Result:
     if "beta" in call.p.extras:
         out.array[...] = given
     again = Call(call.kernel, (*call.given[:2], out.array, *call.given[3:]), call.options)
-    made = room_of(again, config)
+    made = call.room(config).alone(call.like)
     for name, array in made.items():
         if name != "flags":
             array[...] = math.nan

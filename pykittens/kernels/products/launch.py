@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
 import pykittens as pk
 from pykittens.ir.nodes import written
 from pykittens.kernels.core import Repeated, empty, limits_of
 from pykittens.kernels.epilogue import Epilogue
-from pykittens.kernels.flags import flags, stream_of
 from pykittens.kernels.products.config import Config, Shape, Shares
 from pykittens.kernels.products.operands import OPERANDS, Product, has_lines, product
 from pykittens.kernels.products.options import GIVEN, NOTHING, Options, dtype_of
 from pykittens.kernels.products.tiling import Form
+from pykittens.kernels.workspace import flags, is_shared, scratch, stream_of, zeros
+from pykittens.runtime import driver
 from pykittens.runtime.arguments import check
 from pykittens.runtime.bound import BoundLaunch
 from pykittens.runtime.kernel import KernelFunction
@@ -50,15 +51,27 @@ class Room:
         )
 
     def made(self, like: Any, stream: int) -> dict[str, Any]:
-        """The arrays, by the names of the operands that they are."""
-        kept = {"flags": flags(like, self.flags, stream)} if self.flags else {}
-        return self.numbers(like) | kept
+        """The arrays for a launch on a stream, by the names of the operands that they are."""
+        return self.sums(like) | self.passing(like, stream)
 
-    def numbers(self, like: Any) -> dict[str, Any]:
-        """The arrays that hold numbers, all but the flags."""
-        shapes = {"partials": self.partials, "row_sums": self.row_sums}
-        shapes["column_sums"] = self.column_sums
+    def sums(self, like: Any) -> dict[str, Any]:
+        """The parts of the sums that were asked for."""
+        shapes = {"row_sums": self.row_sums, "column_sums": self.column_sums}
         return {n: empty(like, s, "f32") for n, s in shapes.items() if s is not None}
+
+    def passing(self, like: Any, stream: int) -> dict[str, Any]:
+        """What blocks leave for one another, of no use after a launch; launches of a stream share it."""
+        if self.partials is None:
+            return {}
+        partials = scratch(like, self.partials, stream)
+        return {"partials": partials, "flags": flags(like, self.flags, stream)}
+
+    def alone(self, like: Any) -> dict[str, Any]:
+        """The arrays in memory of their own, so that a wrong launch leaves no flag set for others."""
+        if self.partials is None:
+            return self.sums(like)
+        partials = empty(like, self.partials, "f32")
+        return self.sums(like) | {"partials": partials, "flags": zeros(like, self.flags)}
 
 
 @dataclass(frozen=True)
@@ -66,15 +79,17 @@ class Roomy(Repeated):
     """The same of calls whose launches need memory of their own.
 
     shares: how the work is shared out. adding: the launches that add up the parts of sums, and the shapes of these.
+    passing: what blocks leave for one another, by stream.
     """
 
     shares: tuple[int, ...]
     room: Room
     adding: tuple[tuple[str, BoundLaunch, tuple[int, ...]], ...]
+    passing: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     def __call__(self, values: list[Any], a: Any, out: Any, stream: int) -> Any:
         """Launch with these addresses and numbers; the result, and the sums that were asked for."""
-        room = self.room.made(a, stream)
+        room = self.room.sums(a) | self._passing(a, stream)
         values += self.shares
         values += [room[n].data_ptr() if n in room else None for n in ADDED[len(SHARES) :]]
         out = super().__call__(values, a, out, stream)
@@ -82,8 +97,22 @@ class Roomy(Repeated):
             return out
         return out, *(self._add(step, room, stream) for step in self.adding)
 
-    def fixed(self, values: list[Any]) -> None:
-        """None: the memory is another each time."""
+    def fixed(self, values: list[Any], stream: int) -> Uncaptured | None:
+        """The launch just made, for others that no graph captures; None if one did, or where sums are results."""
+        ordinal = self.launch.ordinal
+        if self.adding or driver.stream_is_capturing(stream, ordinal):
+            return None
+        launch = super().fixed(values, stream)
+        return None if launch is None else Uncaptured(launch, ordinal, self.passing[stream])
+
+    def _passing(self, a: Any, stream: int) -> dict[str, Any]:
+        if self.room.partials is None:
+            return {}
+        if not is_shared(a, stream):
+            return self.room.passing(a, stream)
+        if stream not in self.passing:
+            self.passing[stream] = self.room.passing(a, stream)
+        return self.passing[stream]
 
     def _add(
         self, step: tuple[str, BoundLaunch, tuple[int, ...]], room: dict[str, Any], stream: int
@@ -92,6 +121,19 @@ class Roomy(Repeated):
         total = empty(room[name], shape)
         launch([room[name].data_ptr(), total.data_ptr()], stream)
         return total
+
+
+@dataclass(frozen=True)
+class Uncaptured:
+    """A fixed launch with memory of its stream, which a graph must not have."""
+
+    launch: Callable[[int], bool]
+    ordinal: int
+    memory: dict[str, Any]  # lives as long
+
+    def __call__(self, stream: int) -> bool:
+        """Launch, unless a graph would capture it; whether it was launched."""
+        return not driver.stream_is_capturing(stream, self.ordinal) and self.launch(stream)
 
 
 def names_of(p: Product, config: Config, row_sums: bool, column_sums: bool) -> tuple[str, ...]:

@@ -11,12 +11,12 @@ from types import CodeType
 from typing import Any
 
 from pykittens.kernels.core import Limits, empty, limits_of
-from pykittens.kernels.flags import stream_of
-from pykittens.kernels.products.check import Trial, room_of, spare_call
+from pykittens.kernels.products.check import Trial, spare_call
 from pykittens.kernels.products.config import Config, Shape
 from pykittens.kernels.products.launch import Call, add_up
 from pykittens.kernels.products.operands import has_lines
 from pykittens.kernels.products.pick import candidates
+from pykittens.kernels.workspace import stream_of
 from pykittens.runtime import driver
 from pykittens.runtime import tuned as kept
 from pykittens.runtime.arguments import reachable
@@ -156,13 +156,13 @@ def _enclosed(function: Any) -> Iterator[Any]:
 
 def compile_for(call: Call, config: Config, arch: str) -> None:
     """Compile what a configuration launches, from any thread; `call` has an output."""
-    arguments = call.arguments(config, _lines(call), room_of(call, config))
+    arguments = call.arguments(config, _lines(call), call.room(config).alone(call.like))
     call.kernel.compile(*arguments, arch=arch, **call.constants(config))
 
 
 def launch_of(call: Call, config: Config) -> Callable[[], None]:
     """All launches of a configuration, with arguments and room that are made once: some microseconds on the host."""
-    stream, made = stream_of(call.like), room_of(call, config)
+    stream, made = stream_of(call.like), call.room(config).alone(call.like)
     arguments = call.arguments(config, _lines(call), made)
     launches = [Launch.of(call.kernel, arguments, **call.constants(config))]
     for name, shape in call.sums():
