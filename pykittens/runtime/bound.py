@@ -179,6 +179,7 @@ class SameTensors:
     def forget(self) -> None:
         """Keep nothing any longer."""
         self._kept.clear()
+        self._seen.clear()
 
 
 def _place(tensors: Sequence[Any], said: Hashable) -> tuple[Hashable | None, int]:
