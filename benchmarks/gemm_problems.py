@@ -56,7 +56,13 @@ FUSED_SHAPES = (  # m, n, k
     (4096, 4096, 8192),
     (64, 4096, 4096),
 )
-SECTIONS = ("bf16", "fp8", "blocks", "epilogues")
+FEW = (
+    (512, 8192),
+    (1024, 8192),
+    (1024, 28672),
+)  # n, k: fewer tiles than multiprocessors, of many steps
+FEW_ROWS = (16, 64, 128, 256)
+SECTIONS = ("bf16", "fp8", "blocks", "epilogues", "few tiles")
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ class Problem:
 
 def problems() -> tuple[Problem, ...]:
     """All of them, in the order of the tables."""
-    return (*_bf16(), *_fp8(), *_fused())
+    return (*_bf16(), *_fp8(), *_fused(), *_few())
 
 
 def _bf16() -> Iterator[Problem]:
@@ -143,6 +149,14 @@ def _fused() -> Iterator[Problem]:
         for m, n, k in FUSED_SHAPES:
             panel = f"{name}: m, n, k"
             yield Problem("epilogues", name, panel, f"{m}\n{n}\n{k}", m, n, k, fused=name)
+
+
+def _few() -> Iterator[Problem]:
+    for n, k in FEW:
+        for m in FEW_ROWS:
+            for turned in (True, False):
+                panel = f"{n} x {k}, m"
+                yield Problem("few tiles", f"few tiles, m = {m}", panel, f"{m}", m, n, k, turned)
 
 
 # -- data ------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels import gemm as gemm_file
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.products import launch
 from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.launch import Call
 from pykittens.kernels.products.operands import OPERANDS
@@ -102,8 +101,7 @@ class Problem:
     leads: of a and of b. dtypes: of a and b. out_dtype: None if not asked for. out: whether one is passed. extras: the
     arrays of the epilogue by name, each with its dtype; numbers: alpha, gate_alpha and beta, of which those in `arrays`
     are passed as arrays. wide: whether vectors of columns have the axes of the batch. function: of FUNCTIONS.
-    schedule: a seed of the emulator's. multiprocessors: how many the shares of the work are made for; 0 for those of
-    the GPU.
+    schedule: a seed of the emulator's. multiprocessors: how many a configuration is picked for; 0 for those of the GPU.
     """
 
     m: int
@@ -253,8 +251,7 @@ OPERANDS_OF = {"shifted": ("row", "column", "tile")}
 @contextlib.contextmanager
 def set_up(problem: Problem) -> Iterator[None]:
     """The schedule of the emulator and the number of multiprocessors that a problem says."""
-    files, before = (gemm_file, launch), os.environ.get("PYKITTENS_SEED")
-    asked = launch.limits_of
+    asked, before = gemm_file.limits_of, os.environ.get("PYKITTENS_SEED")
 
     def limits_of(array: Any) -> Any:
         limits = asked(array)
@@ -262,13 +259,11 @@ def set_up(problem: Problem) -> Iterator[None]:
         return replace(limits, multiprocessors=fewer)
 
     os.environ["PYKITTENS_SEED"] = str(problem.schedule)
-    for file in files:
-        file.limits_of = limits_of  # type: ignore[attr-defined]
+    gemm_file.limits_of = limits_of  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        for file in files:
-            file.limits_of = asked  # type: ignore[attr-defined]
+        gemm_file.limits_of = asked  # type: ignore[attr-defined]
         os.environ.pop("PYKITTENS_SEED")
         if before is not None:
             os.environ["PYKITTENS_SEED"] = before

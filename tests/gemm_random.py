@@ -150,7 +150,7 @@ def _changed(r: random.Random, config: Config, shape: Shape, limits: Limits) -> 
     changes: list[dict[str, Any]] = [{"stages": r.randrange(2, config.stages + 1)}, {"band": 1}]
     if config.consumers == 2:
         changes.append({"turns": True})
-    if not config.shares:
+    if config.splits == 1:
         changes += [{"cluster": 2, "cluster_axis": axis} for axis in (0, 1)]
     changes.append({"out_stages": 2})
     for change in changes:

@@ -3,8 +3,8 @@
     C[i, j] = epilogue(sum over k of A[i, k] B[k, j])
 
 C is cut into tiles, a block works on one at a time, and along k parts of A and B pass through a ring of stages. Where
-the tiles do not come out even, blocks get equal shares of the steps: those that have the later steps of a tile leave
-their sums in memory, and the one that has the first adds them in order, so that results do not depend on timing.
+there are few tiles, several blocks do a part of the steps of each: they leave their sums in memory, and each finishes
+some columns of the tile, adding what all have left in order, so that results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.kernels.core import Repeated, entry, limits_of
-from pykittens.kernels.products.config import Config, check
+from pykittens.kernels.epilogue import Place
+from pykittens.kernels.products.config import Config, check, together
 from pykittens.kernels.products.launch import Call
 from pykittens.kernels.products.options import PLAIN, Asked, parted
 from pykittens.kernels.products.pick import pick
 from pykittens.kernels.products.reference import reference
-from pykittens.kernels.products.tiling import Task, Tiling, of_batch, send
+from pykittens.kernels.products.tiling import Task, Tiling, send
 from pykittens.kernels.products.tune import found_before, tuned
 from pykittens.runtime.bound import PreparedCalls, SameTensors
 from pykittens.types.dtypes import DType
@@ -43,73 +44,109 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
     with pk.producer():
         for turn in tiles.turns:
             task = tiles.task(turn)
-            for k in pk.range(task.first, task.stop):
+            for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.fill() as s:
                     tiles.load(s, task, k)
-            if not config.shares or task.first == 0:
-                for part in range(tiles.parts):
-                    for tensor in tiles.streamed:
-                        with inputs.fill() as s:
-                            tiles.stream(s, tensor, task, part)
+            for part in range(tiles.parts):
+                for tensor in tiles.streamed:
+                    with inputs.fill() as s:
+                        tiles.stream(s, tensor, task, part)
 
     with pk.consumers(config.consumers) as w:
         for turn in tiles.turns:
             task = tiles.task(turn)
             sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
-            for k in pk.range(task.first, task.stop):
+            for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.drain() as s:
                     sums, left = tiles.multiply(s, w, sums, k, scales)
-                ahead = tiles.scales(task, w, k + 1)
+                ahead = tiles.scales(task, w, k + config.splits)
                 sums, scales = tiles.added(sums, left), ahead
             with pk.in_turn() if config.turns else nullcontext():
-                if config.shares and task.first > 0:
-                    leave(tiles, w, sums)
+                if config.splits > 1:
+                    leave(tiles, task, w, sums)
+                    gather(tiles, outputs, task, w)
                 else:
                     finish(tiles, inputs, outputs, task, w, sums)
 
 
 @pk.function
-def leave(tiles: Tiling, w: Any, sums: list[Any]) -> None:
-    """Leave the sums of a tile that another block finishes in memory, and say so."""
-    for i in range(tiles.products):
-        for part in range(tiles.parts):
-            pk.store(tiles.left(tiles.block, w, i, part), tiles.summed(sums, i, part))
-    pk.signal(tiles.flag(tiles.block, w), 1)
-
-
-@pk.function
 def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: list[Any]) -> None:
-    """Add what other blocks have left, do the epilogue and store, a part of the columns at a time."""
-    own, width, given = tiles.own, tiles.config.out_cols, tiles.given
-    if tiles.config.shares:
-        for block in pk.range(tiles.block + 1, task.last + 1):
-            pk.wait(tiles.flag(block, w), 1)
+    """Do the epilogue of a tile and store it, a part of the columns at a time."""
     row_sums = None
     for part in range(tiles.parts):
         products = [tiles.summed(sums, i, part) for i in range(tiles.products)]
-        if tiles.config.shares:
-            for block in pk.range(tiles.block + 1, task.last + 1):
-                for i in range(tiles.products):
-                    others = pk.load(tiles.left(block, w, i, part), rows=own, cols=width)
-                    products[i] = products[i] + others
         arrived = []
         for _ in tiles.streamed:
             with inputs.drain() as s:
                 arrived.append(tiles.arrived(s, w))
-        at = tiles.place(task, w, part, arrived)
-        x = tiles.form.epilogue(products, at, given, tiles.c)
-        if "column_sums" in given:
-            pk.store(given["column_sums"][(*at.lead, at.row, at.col)], pk.col_sum(at.inside(x)))
-        if "row_sums" in given:
+        at, x = complete(tiles, task, w, part, products, arrived)
+        if "row_sums" in tiles.given:
             total = pk.row_sum(at.inside(x))
             row_sums = total if row_sums is None else row_sums + total
-        to = (at.col, at.row) if tiles.config.swap else (at.row, at.col)
-        send(tiles, outputs, w, part, x, of_batch(tiles.c, at.lead)[to])
+        send(tiles, tiles.outgoing(outputs, w, part), x, tiles.target(at))
     if row_sums is not None:
-        pk.store(given["row_sums"][(*at.lead, task.col, at.row)], row_sums)
-    if tiles.config.shares:
-        for block in pk.range(tiles.block + 1, task.last + 1):
-            pk.signal(tiles.flag(block, w), 0)
+        pk.store(tiles.given["row_sums"][(*at.lead, task.col, at.row)], row_sums)
+
+
+@pk.function
+def complete(
+    tiles: Tiling, task: Task, w: Any, part: Any, products: list[Any], arrived: list[Any]
+) -> tuple[Place, Any]:
+    """Where a part of the columns lies, and what the epilogue makes of it."""
+    at = tiles.place(task, w, part, arrived)
+    x = tiles.form.epilogue(products, at, tiles.given, tiles.c)
+    if "column_sums" in tiles.given:
+        to = tiles.given["column_sums"][(*at.lead, at.row, at.col)]
+        pk.store(to, pk.col_sum(at.inside(x)))
+    return at, x
+
+
+@pk.function
+def leave(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> None:
+    """Leave the sums of a part of the steps in memory, and say so."""
+    for i in range(tiles.products):
+        for part in range(tiles.parts):
+            pk.store(tiles.left(task, task.split, w, i, part), tiles.summed(sums, i, part))
+    pk.signal(tiles.arrived_splits(task, w), 1, op="add")
+
+
+@pk.function
+def gather(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
+    """Finish the parts of the columns that are this block's, when all blocks have left their sums of them."""
+    splits, parts = tiles.config.splits, tiles.parts
+    finishing = min(splits, parts)
+    if task.split < finishing:
+        pk.wait(tiles.arrived_splits(task, w), splits)
+        for turn in pk.range(pk.cdiv(parts - task.split, splits)):
+            part = task.split + turn * splits
+            products = [added_up(tiles, task, w, i, part) for i in range(tiles.products)]
+            at, x = complete(tiles, task, w, part, products, [])
+            if "row_sums" in tiles.given:
+                total = pk.row_sum(at.inside(x))
+                pk.store(tiles.given["row_sums"][(*at.lead, at.col, at.row)], total)
+            send(tiles, tiles.outgoing(outputs, w), x, tiles.target(at))
+        if task.split > 0:
+            pk.signal(tiles.done_splits(task, w), 1, op="add")
+        else:
+            pk.wait(tiles.done_splits(task, w), finishing - 1)
+            pk.signal(tiles.done_splits(task, w), 0)
+            pk.signal(tiles.arrived_splits(task, w), 0)
+
+
+@pk.function
+def added_up(tiles: Tiling, task: Task, w: Any, of: int, part: Any) -> Any:
+    """What all blocks have left of a part, added in their order; some are loaded at once."""
+    rows, cols, splits = tiles.own, tiles.config.out_cols, tiles.config.splits
+    total, at_once = pk.zeros(pk.f32, rows, cols), tiles.loads_at_once
+    whole = splits // at_once * at_once
+
+    def add(total: Any, first: Any, count: int) -> Any:
+        froms = [tiles.left(task, first + i, w, of, part) for i in range(count)]
+        return sum([pk.load(x, rows=rows, cols=cols) for x in froms], total)
+
+    for first in pk.range(0, whole, at_once):
+        total = add(total, first, at_once)
+    return add(total, whole, splits - whole)
 
 
 CASES = (
@@ -210,12 +247,13 @@ def gemm(
     )
     if again is None:
         call = Call(gemm_tiles, (a, b, out, *asked.given), asked.options(transpose_b))
-        given = None if asked.config is None else check("gemm", asked.config, call.shape)
+        shape, limits = call.shape, limits_of(a)
+        given = None if asked.config is None else check("gemm", asked.config, shape)
         chosen = given or found_before(call)
         if chosen is None and tune:
             chosen = tuned(call)
             forget_calls()  # those without `tune` use it, too
-        chosen = chosen or pick(call.shape, limits_of(a))
+        chosen = together(chosen or pick(shape, limits), shape, limits.multiprocessors)
         again = call.again(chosen, asked.names) if key is not None else None
         if again is None:
             return call.result(chosen)

@@ -85,7 +85,7 @@ def finish(groups: Groups, outputs: Any, task: Any, w: Any, sums: list[Any]) -> 
         if whole:
             # Of a window that goes on to the end of the tensor the copy engine need not know the end.
             c = groups.c.window(0, task.begin, groups.c.rows)
-            send(groups, outputs, w, part, x, c[at.row, at.col])
+            send(groups, groups.outgoing(outputs, w, part), x, c[at.row, at.col])
         else:
             c = groups.c.window(0, task.begin, task.end)
             pk.store(c[at.row, at.col], x.to(c.dtype))

@@ -116,7 +116,7 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
             for part in range(groups.parts):
                 at, width = groups.place(task, w, part), config.out_cols
                 x = sums[0][:, part * width : (part + 1) * width]
-                send(groups, outputs, w, part, x, C.at(*at.lead)[at.row, at.col])
+                send(groups, groups.outgoing(outputs, w, part), x, C.at(*at.lead)[at.row, at.col])
 
 
 @pk.function

@@ -29,7 +29,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 GPU = (on_gpu, on_host)
-SHARES = Config(128, 256, stages=3, shares=True)
+SPLITS = Config(128, 256, stages=3, splits=2)
 
 
 def limits():
@@ -83,7 +83,7 @@ def test_every_candidate_of_a_shape_multiplies():
             assert fault_of(problem, GPU) == "", config
 
 
-@pytest.mark.parametrize("name", ["large", "narrow", "swap", "shares", "shares-swap"])
+@pytest.mark.parametrize("name", ["large", "narrow", "swap", "splits", "splits-swap"])
 def test_extents_of_nothing_and_of_one(name):
     needs(CONFIGS[name], Problem(1, 1, 1))
     for extents in ((130, 70, 0), (0, 70, 64), (70, 0, 64), (0, 0, 0), (1, 70, 1), (70, 1, 70)):
@@ -168,7 +168,7 @@ def test_a_number_of_the_users_function_changes_from_call_to_call():
 # -- bits, streams and graphs ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [None, SHARES, replace(SHARES, swap=True, cols=64)], ids=str)
+@pytest.mark.parametrize("config", [None, SPLITS, replace(SPLITS, swap=True, cols=64)], ids=str)
 def test_repeated_launches_give_the_same_bits(config):
     if config is not None:
         needs(config, Problem(1, 1, 1))
@@ -189,33 +189,33 @@ def test_sums_give_the_same_bits():
 
 
 def test_two_streams_share_no_flags():
-    needs(SHARES, Problem(1, 1, 1))
+    needs(SPLITS, Problem(1, 1, 1))
     pairs = [(normal(640, 4000 + 64 * i), normal(900, 4000 + 64 * i)) for i in range(2)]
-    wanted = [gemm(a, b, config=SHARES) for a, b in pairs]
+    wanted = [gemm(a, b, config=SPLITS) for a, b in pairs]
     streams = [torch.cuda.Stream() for _ in pairs]
     torch.cuda.synchronize()
     found: list[list[torch.Tensor]] = [[], []]
     for _ in range(50):
         for i, stream in enumerate(streams):
             with torch.cuda.stream(stream):
-                found[i].append(gemm(*pairs[i], config=SHARES))
+                found[i].append(gemm(*pairs[i], config=SPLITS))
     torch.cuda.synchronize()
     for i in range(2):
         assert all(torch.equal(x, wanted[i]) for x in found[i])
 
 
-def test_a_graph_with_shares_is_replayed():
-    needs(SHARES, Problem(1, 1, 1))
+def test_a_graph_with_splits_is_replayed():
+    needs(SPLITS, Problem(1, 1, 1))
     a, b, c = normal(700, 3000), normal(900, 3000), normal(500, 900)
-    gemm(gemm(a, b, config=SHARES), c, config=SHARES)
+    gemm(gemm(a, b, config=SPLITS), c, config=SPLITS)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = gemm(gemm(a, b, config=SHARES), c, config=SHARES)
-        first = gemm(a, b, config=SHARES)
+        out = gemm(gemm(a, b, config=SPLITS), c, config=SPLITS)
+        first = gemm(a, b, config=SPLITS)
     for _ in range(50):
         a.normal_()
         graph.replay()
-        beside = gemm(a, b, config=SHARES)
+        beside = gemm(a, b, config=SPLITS)
         torch.cuda.synchronize()
         assert torch.equal(first, beside)
     assert not out.isnan().any()
@@ -223,43 +223,43 @@ def test_a_graph_with_shares_is_replayed():
 
 
 def test_a_graph_runs_beside_launches_of_another_stream():
-    needs(SHARES, Problem(1, 1, 1))
+    needs(SPLITS, Problem(1, 1, 1))
     a, b = normal(640, 6000), normal(900, 6000)
-    wanted = gemm(a, b, config=SHARES)
+    wanted = gemm(a, b, config=SPLITS)
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.graph(graph):
-        inside = gemm(a, b, config=SHARES)
+        inside = gemm(a, b, config=SPLITS)
     torch.cuda.synchronize()
     found = []
     for _ in range(20):
         graph.replay()
         with torch.cuda.stream(side):
-            found.append(gemm(a, b, config=SHARES))
+            found.append(gemm(a, b, config=SPLITS))
     torch.cuda.synchronize()
     assert torch.equal(inside, wanted)
     assert all(torch.equal(x, wanted) for x in found)
 
 
 def test_tensors_that_come_again_share_nothing_with_another_stream_or_a_graph():
-    needs(SHARES, Problem(1, 1, 1))
+    needs(SPLITS, Problem(1, 1, 1))
     a, b, out = normal(640, 6000), normal(900, 6000), normal(640, 900)
-    wanted = gemm(a, b, config=SHARES)
+    wanted = gemm(a, b, config=SPLITS)
     graph, side, third = torch.cuda.CUDAGraph(), torch.cuda.Stream(), torch.cuda.Stream()
     torch.cuda.synchronize()
     for stream in (side, third):
         with torch.cuda.stream(stream):
             for _ in range(3):
-                gemm(a, b, out, config=SHARES)
+                gemm(a, b, out, config=SPLITS)
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=side):
-        gemm(a, b, out, config=SHARES)
+        gemm(a, b, out, config=SPLITS)
     out.fill_(torch.nan)
     torch.cuda.synchronize()
     for _ in range(30):
         graph.replay()
         for stream in (side, third):  # all three write the same
             with torch.cuda.stream(stream):
-                gemm(a, b, out, config=SHARES)
+                gemm(a, b, out, config=SPLITS)
     torch.cuda.synchronize()
     assert torch.equal(out, wanted)
 
@@ -281,7 +281,7 @@ def test_a_configuration_of_another_target_or_that_is_too_large_is_refused():
 
 
 # What a call that was made before costs the host at most, in calls of torch.mm.
-COSTS = {"picked": (None, 1.3), "shares": (SHARES, 1.5)}
+COSTS = {"picked": (None, 1.3), "splits": (SPLITS, 1.5)}
 
 
 def cost(call):

@@ -20,7 +20,7 @@ CONFIGS = {
     "plain": Config(64, 64, stages=2, consumers=1, out_cols=32),
     "two": Config(128, 32, stages=2, out_cols=16),
     "swap": Config(64, 48, stages=2, consumers=1, out_cols=16, swap=True),
-    "shares": Config(128, 32, stages=2, out_cols=32, shares=True),
+    "splits": Config(128, 32, stages=2, out_cols=32, splits=3),
 }
 PLAIN = Problem(100, 90, 70, multiprocessors=5)
 GATE = replace(PLAIN, extras={"gate": "bf16"}, activation="silu")
@@ -106,8 +106,8 @@ def test_operands_that_come_through_the_stages(stages, turns):
     """Parts of 64 columns of 16 bits fit a stage; with turns there must be stages for all of them."""
     problem = Problem(200, 300, 150, out=True, numbers={"beta": 0.5}, extras={"residual": "bf16"})
     config = Config(128, 128, stages=stages, turns=turns)
-    for seed, shares in ((0, False), (1, True), (5, False), (9, True)):
-        one = replace(config, shares=shares)
+    for seed, splits in ((0, 1), (1, 2), (5, 1), (9, 3)):
+        one = replace(config, splits=splits)
         assert fault_of(replace(problem, config=one, schedule=seed, multiprocessors=3)) == ""
         plain = replace(problem, out=False, numbers={}, config=one, leads=((2,), (2,)))
         assert fault_of(replace(plain, schedule=seed, multiprocessors=3)) == ""

@@ -37,14 +37,14 @@ CONFIGS = {
     "swap-tall": Config(256, 64, stages=3, swap=True),
     "swap-turns": Config(128, 48, stages=3, out_cols=48, swap=True, turns=True),
     "swap-cluster": Config(128, 32, stages=3, out_cols=32, swap=True, cluster=2),
-    "shares": Config(128, 64, stages=3, shares=True),
-    "shares-swap": Config(128, 32, stages=3, out_cols=32, shares=True, swap=True),
-    "shares-turns": Config(128, 64, stages=3, shares=True, turns=True),
-    "shares-two-outputs": Config(128, 48, stages=2, out_cols=16, shares=True, out_stages=2),
+    "splits": Config(128, 64, stages=3, splits=3),
+    "splits-swap": Config(128, 32, stages=3, out_cols=32, splits=2, swap=True),
+    "splits-turns": Config(128, 64, stages=3, splits=2, turns=True),
+    "splits-many": Config(64, 48, stages=2, consumers=1, out_cols=16, splits=11, out_stages=2),
     "sm_80": ALONE[0],
     "sm_89": ALONE[1],
 }
-SHARES = [name for name, config in CONFIGS.items() if config.shares]
+SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -58,7 +58,7 @@ def test_a_configuration_multiplies_at_any_size(name):
 def test_few_rows_are_multiplied_as_picked_and_as_columns(m, transpose_b):
     cols = -(-m // 16) * 16
     swap = Config(64, cols, stages=3, consumers=1, out_cols=16, swap=True)
-    for config in (None, swap, replace(swap, shares=True)):
+    for config in (None, swap, replace(swap, splits=4)):
         problem = Problem(m, 200, 330, transpose_b=transpose_b, config=config, multiprocessors=7)
         assert fault_of(problem) == ""
 
@@ -71,7 +71,7 @@ def test_what_is_picked_multiplies(m, n, k):
     assert fault_of(Problem(m, n, k)) == ""
 
 
-@pytest.mark.parametrize("name", ["large", "narrow", "swap", "shares", "shares-swap", "sm_80"])
+@pytest.mark.parametrize("name", ["large", "narrow", "swap", "splits", "splits-swap", "sm_80"])
 def test_extents_of_nothing_and_of_one(name):
     for extents in ((130, 70, 0), (0, 70, 64), (70, 0, 64), (0, 0, 0), (1, 70, 1), (70, 1, 70)):
         problem = Problem(*extents, config=CONFIGS[name], multiprocessors=3)
@@ -97,7 +97,7 @@ def test_a_result_has_the_dtype_that_is_asked_for_or_that_of_out(dtype, out_dtyp
     assert fault_of(replace(problem, out=True, config=CONFIGS["swap"])) == ""
 
 
-@pytest.mark.parametrize("name", ["large", "swap", "shares"])
+@pytest.mark.parametrize("name", ["large", "swap", "splits"])
 def test_sums_in_f16(name):
     problem = Problem(140, 70, 330, dtypes=("f16", "f16"), accumulate="f16", config=CONFIGS[name])
     assert fault_of(replace(problem, multiprocessors=3)) == ""
@@ -109,13 +109,13 @@ SCALED = {
     "three-pieces": Config(64, 96, stages=2, consumers=1, out_cols=16),
     "two-pieces": Config(128, 192, stages=2, out_cols=64),
     "swap": Config(128, 48, stages=2, out_cols=48, swap=True),
-    "shares": Config(64, 96, stages=2, consumers=1, out_cols=32, shares=True),
+    "splits": Config(64, 96, stages=2, consumers=1, out_cols=32, splits=2),
     "cluster": Config(128, 64, stages=2, cluster=2, cluster_axis=1),
     "three-groups": Config(192, 64, stages=2, consumers=3),
     "apart": Config(64, 256, stages=2, consumers=1, out_cols=32),
     "both-apart": Config(128, 256, stages=2),
     "narrow-pieces": Config(64, 160, stages=2, consumers=1, out_cols=32),
-    "shares-of-two": Config(128, 128, stages=2, shares=True, out_cols=32),
+    "splits-of-two": Config(128, 128, stages=2, splits=3, out_cols=32),
     "half-steps": Config(64, 64, depth=64, stages=3, consumers=1),
     "sm_89": replace(ALONE[1], stages=2),
 }
@@ -138,23 +138,23 @@ def test_scales_of_blocks(name, k):
         assert fault_of(replace(problem, extras=BLOCKS | gate, layouts=padded | columns)) == ""
 
 
-# -- shares and schedules --------------------------------------------------------------------------
+# -- splits and schedules --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("multiprocessors", [1, 2, 3, 5, 7, 132])
-@pytest.mark.parametrize("name", SHARES)
-def test_shares_of_few_and_of_many_blocks(name, multiprocessors):
+@pytest.mark.parametrize("splits", [2, 3, 5, 8, 20])
+@pytest.mark.parametrize("name", SPLITS)
+def test_few_and_many_blocks_do_a_part_of_each_tile(name, splits):
+    """Also more than there are steps, and more or fewer than there are parts of the columns."""
+    config = replace(CONFIGS[name], splits=splits)
     for extents in ((129, 130, 600), (300, 100, 200)):
-        problem = Problem(*extents, config=CONFIGS[name], multiprocessors=multiprocessors)
-        assert fault_of(replace(problem, schedule=multiprocessors)) == ""
+        assert fault_of(Problem(*extents, config=config, schedule=splits)) == ""
 
 
-def test_shares_of_a_batch_with_a_gate():
+def test_splits_of_a_batch_with_a_gate():
     problem = Problem(70, 130, 300, leads=((3,), (3,)), extras={"gate": "bf16", "residual": "f32"})
-    config = Config(128, 32, stages=3, out_cols=16, shares=True)
-    for multiprocessors in (4, 11):
-        given = {"config": config, "multiprocessors": multiprocessors, "activation": "silu"}
-        assert fault_of(replace(problem, **given)) == ""
+    for splits in (2, 4):
+        config = Config(128, 32, stages=3, out_cols=16, splits=splits)
+        assert fault_of(replace(problem, config=config, activation="silu")) == ""
 
 
 def bits(problem):

@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 
 M, N, K = 130, 144, 200
 ROWS = Config(64, 48, stages=3, consumers=1, out_cols=48)
-SHARES = Config(128, 48, stages=3, consumers=2, out_cols=48, shares=True)
-CONFIGS = (ROWS, SHARES)
+SPLITS = Config(128, 48, stages=3, consumers=2, out_cols=48, splits=2)
+CONFIGS = (ROWS, SPLITS)
 
 
 def call(a, b, out=None, kernel=gemm_tiles, transpose_b=True, **further):
@@ -212,7 +212,7 @@ def test_flags_that_stay_set_are_told(monkeypatch):
         return whole
 
     monkeypatch.setattr(Call, "result", forgetful)
-    fault = Trial(CALLS["plain"]()).fault(SHARES)
+    fault = Trial(CALLS["plain"]()).fault(SPLITS)
     assert fault == "flags by which blocks wait for one another stay set"
 
 

@@ -49,7 +49,7 @@ def told(problem, schedules):
             return arguments_of(problem.call(), problem.config)
 
     constants = make()[1]
-    launch = Launch("", gemm_tiles, lambda: make()[0], constants, has_room=problem.config.shares)
+    launch = Launch("", gemm_tiles, lambda: make()[0], constants)
     found = run_schedules(launch.kernel, launch.arguments(), schedules)
     return [f.message for f in launch.faults(found)]
 
@@ -58,7 +58,7 @@ def told(problem, schedules):
 def test_nothing_is_found_in_some_of_the_candidates(name):
     configs = configs_of(name)
     for config in (configs[0], *random.Random(name).sample(configs, 3)):
-        problem = replace(PROBLEMS[name], config=config, multiprocessors=3)
+        problem = replace(PROBLEMS[name], config=config)
         assert told(problem, range(3)) == [], config
 
 
@@ -67,13 +67,13 @@ def test_nothing_is_found_in_some_of_the_candidates(name):
     [
         Config(192, 64, stages=3, consumers=3),
         Config(128, 256, stages=2),
-        Config(128, 128, stages=2, shares=True, out_cols=32),
+        Config(128, 128, stages=2, splits=3, out_cols=32),
         Config(128, 192, stages=2),
     ],
     ids=str,
 )
 def test_nothing_is_found_where_products_are_scaled_apart(config):
-    problem = replace(PROBLEMS["blocks"], config=config, multiprocessors=3)
+    problem = replace(PROBLEMS["blocks"], config=config)
     assert told(problem, range(3)) == []
 
 
@@ -81,6 +81,5 @@ def test_nothing_is_found_where_products_are_scaled_apart(config):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_nothing_is_found_in_any_candidate(name):
     for config in configs_of(name):
-        for multiprocessors in (3, 7) if config.shares else (3,):
-            problem = replace(PROBLEMS[name], config=config, multiprocessors=multiprocessors)
-            assert told(problem, range(10)) == [], config
+        problem = replace(PROBLEMS[name], config=config)
+        assert told(problem, range(10)) == [], config

@@ -1,14 +1,15 @@
-"""Configurations of products: what is offered, what fits, and shares of the work that miss nothing."""
+"""Configurations of products: what is offered, what fits, and into how many parts sums are split."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from pykittens.errors import ResourceError
 from pykittens.kernels.core import Limits
-from pykittens.kernels.products.config import Config, Shape, Shares
+from pykittens.kernels.products.config import Config, Shape, together, work
 from pykittens.kernels.products.pick import candidates, pick
 from pykittens.targets.target import TARGETS
 
@@ -48,18 +49,27 @@ def test_a_gpu_with_too_little_shared_memory_is_told():
         candidates(Shape(64, 64, 64), Limits("sm_75", 32 * 1024, warpgroups=False))
 
 
-@pytest.mark.parametrize("swap", [False, True])
-@pytest.mark.parametrize("multiprocessors", [1, 2, 3, 7, 132])
-def test_shares_are_even_and_cover_every_step_once(multiprocessors, swap):
-    config = Config(128, 64, shares=True, swap=swap)
-    for m, n, k in ((1, 1, 1), (128, 64, 64), (300, 300, 700), (5000, 100, 64), (700, 900, 1100)):
-        shape = Shape(m, n, k)
-        shares = Shares.of(config, shape, multiprocessors)
-        sides = (n, m) if swap else (m, n)
-        tiles = -(-sides[0] // 128) * -(-sides[1] // 64)
-        steps = -(-k * 2 // 128)
-        cut = (tiles - shares.whole * shares.blocks) * steps
-        assert shares.blocks <= multiprocessors
-        assert 0 <= shares.whole * shares.blocks <= tiles
-        assert shares.share * shares.blocks >= cut
-        assert shares.share * shares.blocks < cut + shares.blocks
+def test_blocks_that_wait_for_one_another_run_at_once():
+    """And each has steps to do."""
+    for shape in (*SHAPES, Shape(16, 512, 8192), Shape(256, 1024, 28672), Shape(1, 1, 100000)):
+        limits = LIMITS["sm_90a"]
+        for c in candidates(shape, limits):
+            tiles, steps = work(c, shape)
+            assert c.splits == 1 or tiles * c.splits <= limits.multiprocessors
+            assert c.splits <= max(steps // 2, 1)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 8, 100])
+def test_no_more_blocks_wait_for_one_another_than_run_at_once(splits):
+    config = Config(128, 64, splits=splits)
+    for m, n, most in ((128, 64, 132), (256, 640, 6), (1000, 1000, 1), (0, 64, 132)):
+        found = together(config, Shape(m, n, 4096), 132)
+        assert found == replace(config, splits=min(splits, most))
+
+
+def test_few_tiles_of_many_steps_are_split():
+    limits = LIMITS["sm_90a"]
+    for m, n, k in ((16, 512, 8192), (64, 1024, 14336), (256, 1024, 28672)):
+        assert pick(Shape(m, n, k), limits).splits > 1
+    for m, n, k in ((16, 28672, 4096), (4096, 4096, 4096), (64, 64, 64)):
+        assert pick(Shape(m, n, k), limits).splits == 1

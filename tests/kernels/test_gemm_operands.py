@@ -89,7 +89,7 @@ LEADS = {
 }
 
 
-@pytest.mark.parametrize("config", [SMALL, SWAP, replace(SMALL, shares=True)], ids=lambda c: c.swap)
+@pytest.mark.parametrize("config", [SMALL, SWAP, replace(SMALL, splits=2)], ids=lambda c: c.swap)
 @pytest.mark.parametrize("leads", LEADS)
 def test_a_batch_is_so_many_products(leads, config):
     problem = Problem(40, 50, 70, leads=LEADS[leads], config=config, multiprocessors=5)
@@ -208,7 +208,7 @@ EXTRA = {
         ("`config` must be a Config, not str", A, B, {"config": "fast"}),
         ("`rows` of `config` must be an int from 1 on, not 0", A, B, {"config": Config(0, 64)}),
         ("not 64.0", A, B, {"config": Config(64, 64.0)}),
-        ("`shares` or a `cluster`", A, B, {"config": replace(SMALL, shares=True, cluster=2)}),
+        ("`splits` or a `cluster`", A, B, {"config": replace(SMALL, splits=2, cluster=2)}),
         (
             "a step of 256 elements has scales of several blocks",
             FP8_A,

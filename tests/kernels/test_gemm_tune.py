@@ -33,8 +33,8 @@ needs_fake = pytest.mark.skipif(
 M, N, K = 130, 144, 200
 TILE = {"stages": 3, "consumers": 1, "out_cols": 48}
 FIRST, SECOND = Config(64, 48, **TILE), Config(64, 96, **TILE)
-SHARES = Config(64, 144, shares=True, **TILE)
-CONFIGS = (FIRST, SECOND, SHARES)
+SPLITS = Config(64, 144, splits=3, **TILE)
+CONFIGS = (FIRST, SECOND, SPLITS)
 
 
 class Gpu:
@@ -44,7 +44,7 @@ class Gpu:
     """
 
     def __init__(self, monkeypatch, fake):
-        self.times = {FIRST: 3.0, SECOND: 2.0, SHARES: 1.0}
+        self.times = {FIRST: 3.0, SECOND: 2.0, SPLITS: 1.0}
         self.is_on = True
         self.used, self.measured, self.compiled = [], Counter(), Counter()
         self._pass = ctypes.CDLL(str(fake)).fake_pass
@@ -145,7 +145,7 @@ def test_the_fastest_is_used_from_then_on_with_and_without_tune(gpu):
     gpu.measured.clear()
     gemm(bf16(M, K), bf16(N, K))
     gemm(a, b, tune=True)
-    assert gpu.used[1:] == [SHARES] * 4
+    assert gpu.used[1:] == [SPLITS] * 4
     assert not gpu.measured
     gemm(bf16(M, K), bf16(N + 16, K))  # another problem
     assert gpu.used[-1] not in CONFIGS
@@ -157,7 +157,7 @@ def test_a_configuration_that_is_passed_is_taken_whatever_was_found(gpu):
     gemm(a, b, tune=True)
     gemm(a, b, config=FIRST)
     gemm(a, b, config=FIRST, tune=True)
-    assert gpu.used == [SHARES, FIRST, FIRST]
+    assert gpu.used == [SPLITS, FIRST, FIRST]
 
 
 @needs_fake
@@ -181,7 +181,7 @@ def test_a_candidate_with_a_wrong_result_is_never_returned(gpu, monkeypatch, wro
 
     def damaged(self, config, made=None):
         whole = result(self, config, made)
-        if config == SHARES:
+        if config == SPLITS:
             whole[64:, 96:] = wrong
         return whole
 
@@ -192,10 +192,10 @@ def test_a_candidate_with_a_wrong_result_is_never_returned(gpu, monkeypatch, wro
     assert gpu.used == [SECOND]
     assert record.best == repr(SECOND)
     checked = {o.candidate: o.checked for o in record.outcomes}
-    assert checked == {repr(SHARES): False, repr(SECOND): True, repr(FIRST): True}
+    assert checked == {repr(SPLITS): False, repr(SECOND): True, repr(FIRST): True}
     gpu.measured.clear()
     gemm(bf16(M, 2 * K), bf16(N, 2 * K), tune=True)
-    assert SHARES not in gpu.measured
+    assert SPLITS not in gpu.measured
     assert gpu.used == [SECOND, SECOND]
 
 
@@ -214,9 +214,9 @@ def test_where_all_are_wrong_the_call_ends_with_what_is_wrong(gpu, monkeypatch):
 @needs_fake
 def test_a_function_of_the_users_that_depends_on_tiles_leaves_one_and_blames_none(gpu):
     gemm(bf16(M, K), bf16(N, K), epilogue=counted_in_tiles, tune=True)
-    gpu.times[SHARES] = 9.0
+    gpu.times[SPLITS] = 9.0
     gemm(bf16(M, K), bf16(N, K), tune=True)
-    assert gpu.used == [SHARES, SECOND]
+    assert gpu.used == [SPLITS, SECOND]
 
 
 @needs_fake
@@ -225,7 +225,7 @@ def test_the_callers_arrays_stay_what_they_are_while_others_are_measured(gpu):
     before = [x.clone() for x in given]
     *arrays, bias = given
     gemm(*arrays, beta=0.5, epilogue=biased, operands=(bias,), tune=True)
-    assert gpu.used == [SHARES]
+    assert gpu.used == [SPLITS]
     gpu.is_on = False
     assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True))
 
@@ -241,7 +241,7 @@ def test_nothing_is_measured_while_a_graph_is_captured(gpu, monkeypatch):
     gemm(a, b, tune=True)
     monkeypatch.setenv("FAKE_CUDA_CAPTURING", "1")
     gpu.forget()
-    assert found_before(call(a, b)) == SHARES
+    assert found_before(call(a, b)) == SPLITS
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -367,5 +367,5 @@ def test_few_are_measured_the_best_of_each_kind_among_them(shape):
     assert len(chosen) == len(set(chosen)) <= MOST
     assert chosen[0] == every[0]
     assert list(chosen) == [c for c in every if c in chosen]
-    assert {(c.swap, c.shares) for c in chosen} == {(c.swap, c.shares) for c in every}
+    assert {(c.swap, c.splits > 1) for c in chosen} == {(c.swap, c.splits > 1) for c in every}
     assert set(every[: MOST // 2]) <= set(chosen)

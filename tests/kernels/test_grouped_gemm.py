@@ -406,11 +406,11 @@ def test_a_gpu_with_too_little_shared_memory_is_told():
         pick_rows(Shape(512, 512, 512, may_swap=False), 2, Limits("sm_10", 16384, warpgroups=False))
 
 
-@pytest.mark.parametrize("word", ["swap", "shares", "turns"])
-def test_a_configuration_that_groups_do_not_know_is_refused(word):
+@pytest.mark.parametrize(("word", "value"), [("swap", True), ("splits", 2), ("turns", True)])
+def test_a_configuration_that_groups_do_not_know_is_refused(word, value):
     given = normal(30, 40), normal(2, 50, 40), offsets_of((20, 10))
     with pytest.raises(ArgumentError, match=f"`config` must not have `{word}`"):
-        grouped_gemm(*given, config=replace(CONFIGS["64x64"], **{word: True}))
+        grouped_gemm(*given, config=replace(CONFIGS["64x64"], **{word: value}))
 
 
 @pytest.mark.parametrize(

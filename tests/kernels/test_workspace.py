@@ -17,7 +17,7 @@ pytestmark = [
     needs_compiler,
     pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available())),
 ]
-SHARES = Config(128, 128, stages=4, out_cols=32, shares=True)
+SPLITS = Config(128, 128, stages=4, out_cols=32, splits=3)
 CAPTURES = "FAKE_CUDA_CAPTURING"
 
 
@@ -87,7 +87,7 @@ def test_arrays_of_the_host_are_made_each_time():
     assert scratch(x, (2,), 0) is not scratch(x, (2,), 0)
 
 
-# -- products with equal shares --------------------------------------------------------------------
+# -- products of which several blocks do a part ----------------------------------------------------
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_the_third_call_with_the_same_tensors_is_launched_as_before(slow_calls):
     a, b = operands()
     out = torch.zeros(256, 256, dtype=torch.bfloat16)
     for _ in range(5):
-        assert gemm(a, b, out, config=SHARES) is out
+        assert gemm(a, b, out, config=SPLITS) is out
     assert len(slow_calls) == 2
 
 
@@ -114,13 +114,13 @@ def test_a_call_that_is_captured_is_not_launched_as_before(slow_calls, monkeypat
     a, b = operands()
     out = torch.zeros(256, 256, dtype=torch.bfloat16)
     for _ in range(3):
-        gemm(a, b, out, config=SHARES)
+        gemm(a, b, out, config=SPLITS)
     monkeypatch.setenv(CAPTURES, "1")
     for _ in range(3):
-        gemm(a, b, out, config=SHARES)
+        gemm(a, b, out, config=SPLITS)
     assert len(slow_calls) == 5
     monkeypatch.delenv(CAPTURES)
-    gemm(a, b, out, config=SHARES)
+    gemm(a, b, out, config=SPLITS)
     assert len(slow_calls) == 5
 
 
@@ -129,17 +129,17 @@ def test_a_call_that_was_first_captured_keeps_nothing_of_the_graph(slow_calls, m
     out = torch.zeros(256, 256, dtype=torch.bfloat16)
     monkeypatch.setenv(CAPTURES, "1")
     for _ in range(3):
-        gemm(a, b, out, config=SHARES)
+        gemm(a, b, out, config=SPLITS)
     monkeypatch.delenv(CAPTURES)
     for _ in range(3):
-        gemm(a, b, out, config=SHARES)
+        gemm(a, b, out, config=SPLITS)
     assert len(slow_calls) == 4
 
 
 def test_a_call_with_sums_returns_them_each_time(slow_calls):
     a, b = operands()
     out = torch.zeros(256, 256, dtype=torch.bfloat16)
-    made = [gemm(a, b, out, config=SHARES, row_sums=True) for _ in range(4)]
+    made = [gemm(a, b, out, config=SPLITS, row_sums=True) for _ in range(4)]
     assert all(whole is out and sums.shape == (256,) for whole, sums in made)
     assert len({place(sums) for _, sums in made}) == 4
     assert len(slow_calls) == 4

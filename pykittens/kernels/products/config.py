@@ -1,9 +1,9 @@
-"""How the work of a product is cut: tiles, stages, clusters, shares."""
+"""How the work of a product is cut: tiles, stages, clusters, parts of the sum."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pykittens.errors import ArgumentError
@@ -21,9 +21,10 @@ class Config:
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output, of which each warpgroup has
     out_stages on their way. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows
     of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
-    meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. shares: tiles are
-    cut along k, so that all blocks have equal shares of the work. overlap: a launch may start while the one before it
-    still ends. warpgroups: for targets whose warpgroups multiply together, else for those whose warps multiply alone.
+    meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. splits: blocks
+    that do a part of the sum of each tile, at most: no more than run at once. overlap: a launch may start while the one
+    before it still ends. warpgroups: for targets whose warpgroups multiply together, else for those whose warps
+    multiply alone.
     """
 
     rows: int
@@ -38,7 +39,7 @@ class Config:
     band: int = 8
     turns: bool = False
     swap: bool = False
-    shares: bool = False
+    splits: int = 1
     overlap: bool = False
     warpgroups: bool = True
 
@@ -99,7 +100,8 @@ def check(function: str, config: Any, shape: Shape) -> Config:
     def refuse(message: str, help: str = "pass another configuration, or none") -> ArgumentError:
         return ArgumentError(f"{function}: {message}", help=help)
 
-    for name in ("rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band"):
+    counts = ("rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band")
+    for name in (*counts, "splits"):
         value = getattr(c, name)
         if type(value) is not int or value < 1:
             raise refuse(f"`{name}` of `config` must be an int from 1 on, not {value!r}")
@@ -114,11 +116,17 @@ def check(function: str, config: Any, shape: Shape) -> Config:
             "a configuration with `swap` makes the transposed product, which has no `row_sums` and "
             "`column_sums` and takes no `epilogue`"
         )
-    if c.shares and c.cluster != 1:
-        raise refuse("a configuration has `shares` or a `cluster`, not both")
+    if c.splits > 1 and c.cluster > 1:
+        raise refuse("a configuration has `splits` or a `cluster`, not both")
     if shape.blocks and (c.depth % shape.bytes or SCALED % (c.depth // shape.bytes)):
         raise refuse(f"a step of {c.depth // shape.bytes} elements has scales of several blocks")
     return c
+
+
+def together(config: Config, shape: Shape, multiprocessors: int) -> Config:
+    """The configuration with so many splits that their blocks, which wait for one another, all run at once."""
+    tiles, _ = work(config, shape)
+    return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
 
 
 def scaled(config: Config, shape: Shape) -> int:
@@ -131,20 +139,3 @@ def work(config: Config, shape: Shape) -> tuple[int, int]:
     m, n = (shape.n, shape.m) if config.swap else (shape.m, shape.n)
     tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
     return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How the work is shared out evenly: `blocks` have `whole` tiles each, then `share` steps of what is left."""
-
-    blocks: int
-    whole: int
-    share: int
-
-    @staticmethod
-    def of(config: Config, shape: Shape, multiprocessors: int) -> Shares:
-        """Equal shares of the last one to two tiles a block; those before are done whole."""
-        tiles, steps = work(config, shape)
-        blocks = min(multiprocessors, tiles * steps)
-        whole = max(tiles // max(blocks, 1) - 1, 0)
-        return Shares(blocks, whole, max(-(-(tiles - whole * blocks) * steps // max(blocks, 1)), 1))

@@ -12,7 +12,7 @@ CLOCK = 1840  # cycles a microsecond
 PRODUCTS = 4096  # bytes of A times bytes of B that the tensor cores of a multiprocessor multiply in a cycle
 POWER = 706e6  # operations a microsecond in 16 bits at the limit of power; in 8 bits twice as many
 MEMORY = 4.25e6  # bytes a microsecond
-CACHE = 111  # bytes that a multiprocessor gets from the L2 cache in a cycle
+CACHE = 72  # bytes that a multiprocessor gets from the L2 cache in a cycle
 START = 3.3  # microseconds of a launch
 
 
@@ -22,22 +22,25 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
-    waves, busy, cycles = (
-        float(-(-tiles // blocks)),
-        min(tiles, blocks),
-        _tile(c, s, tiles > blocks),
-    )
-    if c.shares:
-        # Every block has the same, and some hand over what they have of a tile.
-        waves, busy = max(tiles / blocks, 1 / steps), blocks
-    compute = waves * cycles / CLOCK
+    parts = tiles * c.splits
+    waves, busy = -(-parts // blocks), min(parts, blocks)
+    compute = waves * _tile(c, s, -(-steps // c.splits), tiles > blocks) / CLOCK
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (POWER * (3 - s.bytes))
-    memory = _memory(c, s, tiles, waves, busy, blocks)
+    memory = _memory(c, s, parts, waves, busy, blocks)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     cache = tiles * steps * _loaded(c, s) / blocks / CACHE / CLOCK
     wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
-    besides = START + (4 + c.rows * c.cols / 6000) * c.shares - 1.0 * c.overlap
-    return besides + (longest + 0.096 * cache) * wasted * (1.02 if c.shares else 1)
+    besides = START + (_passed(c, s) if c.splits > 1 else 0.0) - 1.0 * c.overlap
+    return besides + (longest + 0.096 * cache) * wasted * (1.02 if c.splits > 1 else 1)
+
+
+def _passed(c: Config, s: Shape) -> float:
+    """Microseconds in which sums pass from block to block."""
+    left = c.rows * c.cols * (1 + s.gated)
+    finished = (
+        left * c.splits / min(c.splits, c.cols // c.out_cols)
+    )  # by the block that finishes most
+    return 1.4 + 1.1e-4 * left + 1.2e-4 * finished
 
 
 def _sides(c: Config, s: Shape) -> tuple[int, int]:
@@ -46,12 +49,18 @@ def _sides(c: Config, s: Shape) -> tuple[int, int]:
 
 
 def _loaded(c: Config, s: Shape) -> int:
-    """Bytes of a stage."""
-    return sum(_sides(c, s)) * c.depth
+    """Bytes of a stage, in whole lines, which take as long as parts of them."""
+    rows, cols = _sides(c, s)
+    line = LINE // s.bytes
+    if not s.b_by_rows and c.swap:
+        rows = -(-rows // line) * line
+    elif not s.b_by_rows:
+        cols = -(-cols // line) * line
+    return (rows + cols) * c.depth
 
 
-def _tile(c: Config, s: Shape, is_followed: bool) -> float:
-    """Cycles of a tile, which is followed by another one or not."""
+def _tile(c: Config, s: Shape, steps: int, is_followed: bool) -> float:
+    """Cycles of so many steps of a tile, which is followed by another one or not."""
     a, b = _sides(c, s)
     multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
     if not s.b_by_rows and c.cols * s.bytes % LINE:
@@ -61,10 +70,10 @@ def _tile(c: Config, s: Shape, is_followed: bool) -> float:
         multiply += (each + 20 * (c.pieces - 1)) * scaled(c, s)
     hidden = (0.012 if is_followed else -0.002) * c.turns  # of storing, behind the next tile
     store = c.rows * c.cols * (0.054 - hidden + 0.03 * (s.activation or s.operands > 0))
-    return work(c, s)[1] * max(multiply, _loaded(c, s) / CACHE) + 550 + store
+    return steps * max(multiply, _loaded(c, s) / CACHE) + 550 + store
 
 
-def _memory(c: Config, s: Shape, tiles: int, waves: float, busy: int, blocks: int) -> float:
+def _memory(c: Config, s: Shape, tiles: int, waves: int, busy: int, blocks: int) -> float:
     """Microseconds in which memory is read and written."""
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
     idle = 1 + 0.27 * (waves * busy / tiles - 1)  # where some blocks have a tile more than others

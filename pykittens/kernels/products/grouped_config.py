@@ -41,7 +41,7 @@ def checked(function: str, config: Config | None, shape: Shape) -> Config | None
     if isinstance(config, Config):
         other = {"cluster": config.cluster > 1, "turns": config.turns, "swap": config.swap}
         # Scales are no part of stages here, since the rows of a group begin anywhere.
-        other |= {"shares": config.shares}
+        other |= {"splits": config.splits > 1}
         for word, asked in other.items():
             if asked:
                 raise ArgumentError(f"{function}: `config` must not have `{word}`")

@@ -59,9 +59,9 @@ class Groups(Tiling):
         pk.require(self.count == self.b.shape[0], "there must be an offset for each matrix of b")
         self.total = count_tiles(self)
 
-    def _deal_out(self) -> None:
+    def _deal_out(self) -> Any:
         """As many tasks as there can be tiles: every group may end inside one."""
-        self.turns = pk.persistent(((self.tiles[0] + self.count) * self.tiles[1],))
+        return pk.persistent(((self.tiles[0] + self.count) * self.tiles[1],))
 
     def offset(self, group: Any) -> Any:
         """Where a group ends, as the offsets say; of one behind the last, where the last one does."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pykittens as pk
 from pykittens.ir.nodes import written
-from pykittens.kernels.core import Repeated, empty, limits_of
+from pykittens.kernels.core import Repeated, empty
 from pykittens.kernels.epilogue import Epilogue
-from pykittens.kernels.products.config import Config, Shape, Shares
+from pykittens.kernels.products.config import Config, Shape, work
 from pykittens.kernels.products.operands import OPERANDS, Product, has_lines, product
 from pykittens.kernels.products.options import GIVEN, NOTHING, Options, dtype_of
 from pykittens.kernels.products.tiling import Form
@@ -22,8 +22,7 @@ from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES
 
 # What a launch adds to what a call passed.
-SHARES = ("blocks", "whole", "share")
-ADDED = (*SHARES, "partials", "flags", "row_sums", "column_sums")
+ADDED = ("partials", "flags", "row_sums", "column_sums")
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,17 @@ class Room:
     column_sums: tuple[int, ...] | None
 
     @staticmethod
-    def of(
-        p: Product, config: Config, shares: Shares | None, row_sums: bool, column_sums: bool
-    ) -> Room:
+    def of(p: Product, config: Config, shape: Shape, row_sums: bool, column_sums: bool) -> Room:
         """What a product in a configuration needs."""
+        tiles, _ = work(config, shape)
+        is_split = config.splits > 1
+        height = max(tiles, 1) * config.splits * config.rows * (1 + shape.gated)
         rows, cols = -(-p.m // config.rows), -(-p.n // config.cols)
-        groups = max(shares.blocks, 1) * config.consumers if shares else 0
-        height = groups * config.rows // config.consumers * (2 if "gate" in p.extras else 1)
+        if is_split:
+            cols *= config.cols // config.out_cols  # parts are finished by themselves
         return Room(
-            (height, config.cols) if shares else None,
-            groups,
+            (height, config.cols) if is_split else None,
+            max(tiles, 1) * config.consumers * 2 if is_split else 0,
             (*p.lead, cols, p.m) if row_sums else None,
             (*p.lead, rows * config.consumers, p.n) if column_sums else None,
         )
@@ -78,11 +78,10 @@ class Room:
 class Roomy(Repeated):
     """The same of calls whose launches need memory of their own.
 
-    shares: how the work is shared out. adding: the launches that add up the parts of sums, and the shapes of these.
-    passing: what blocks leave for one another, by stream.
+    adding: the launches that add up the parts of sums, and the shapes of these. passing: what blocks leave for one
+    another, by stream.
     """
 
-    shares: tuple[int, ...]
     room: Room
     adding: tuple[tuple[str, BoundLaunch, tuple[int, ...]], ...]
     passing: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False)
@@ -90,8 +89,7 @@ class Roomy(Repeated):
     def __call__(self, values: list[Any], a: Any, out: Any, stream: int) -> Any:
         """Launch with these addresses and numbers; the result, and the sums that were asked for."""
         room = self.room.sums(a) | self._passing(a, stream)
-        values += self.shares
-        values += [room[n].data_ptr() if n in room else None for n in ADDED[len(SHARES) :]]
+        values += [room[n].data_ptr() if n in room else None for n in ADDED]
         out = super().__call__(values, a, out, stream)
         if not self.adding:
             return out
@@ -140,8 +138,8 @@ def names_of(p: Product, config: Config, row_sums: bool, column_sums: bool) -> t
     """The operands behind the three matrices, in the order of the kernel."""
     own = [name for name in p.extras if name not in OPERANDS]
     sums = [n for n, asked in (("row_sums", row_sums), ("column_sums", column_sums)) if asked]
-    shares = [*SHARES, "partials", "flags"] if config.shares else []
-    return (*(n for n in OPERANDS if n in p.extras), *own, *sums, *shares)
+    passing = ["partials", "flags"] if config.splits > 1 else []
+    return (*(n for n in OPERANDS if n in p.extras), *own, *sums, *passing)
 
 
 def places_of(names: Sequence[str], swap: bool, given: Sequence[str]) -> tuple[int, ...]:
@@ -211,22 +209,16 @@ class Call:
             turned = not p.b_is_transposed, not p.a_is_transposed
         return Form(*turned, options.accumulate, epilogue)
 
-    def shares(self, config: Config) -> Shares | None:
-        """How the work is shared out, where tiles are cut for that."""
-        if not config.shares:
-            return None
-        return Shares.of(config, self.shape, limits_of(self.like).multiprocessors)
-
     def room(self, config: Config) -> Room:
         """The memory that a launch needs besides."""
         asked = self.options.row_sums, self.options.column_sums
-        return Room.of(self.p, config, self.shares(config), *asked)
+        return Room.of(self.p, config, self.shape, *asked)
 
     def arguments(self, config: Config, out: Any, made: dict[str, Any]) -> tuple[Any, ...]:
         """What the kernel takes by position."""
-        p, shares = self.p, self.shares(config)
+        p = self.p
         matrices = (p.b, p.a, out) if config.swap else (p.a, p.b, out)
-        given = p.extras | made | (asdict(shares) if shares else {})
+        given = p.extras | made
         return (*matrices, *(given[name] for name in self.form(config).epilogue.names))
 
     def constants(self, config: Config) -> dict[str, Any]:
@@ -301,5 +293,4 @@ class Call:
         for name, shape in self.sums():
             total = empty(made[name], (*p.lead, shape[-1]))
             adding.append((name, add_up.bind(made[name], total), shape))
-        shares = astuple(self.shares(config) or Shares(0, 0, 0))
-        return Roomy(*common, shares, room, tuple(adding))
+        return Roomy(*common, room, tuple(adding))

@@ -11,6 +11,7 @@ from pykittens.kernels.products.config import LINE, SCALED, Config, Shape, work
 from pykittens.kernels.products.estimate import estimate
 
 MOVING = 9.4e6  # bytes on their way that keep the memory of an H200 busy
+MOST_SPLITS = 32
 MOST_SWAPPED = 128  # rows of a product up to which the transposed one may be made
 
 # Warps that multiply alone read all columns of B for their own rows of A: with 16 rows each, shared memory would be
@@ -72,13 +73,13 @@ def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
     for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in range(16, 257, 16):
             if _fits_registers(rows // consumers, cols, consumers, shape) and _is_even(cols, shape):
-                yield from _ways(Config(rows, cols, consumers=consumers), shape)
+                yield from _ways(Config(rows, cols, consumers=consumers), shape, limits)
     if _is_better_swapped(shape):
         cols = max(-(-shape.m // 16) * 16, 16)
         for rows, consumers in ((64, 1), (128, 2), (256, 2)):
             if _fits_registers(rows // consumers, cols, consumers, shape):
                 c = Config(rows, cols, consumers=consumers, swap=True)
-                yield from _ways(_reading(c, shape, limits), shape)
+                yield from _ways(_reading(c, shape, limits), shape, limits)
 
 
 def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
@@ -115,7 +116,7 @@ def _is_even(cols: int, shape: Shape) -> bool:
     return wide and (not shape.blocks or cols % 32 == 0)
 
 
-def _ways(c: Config, shape: Shape) -> Iterator[Config]:
+def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
     """The ways to work with tiles of some sides."""
     piece = c.grain if shape.blocks else c.cols  # a part of the output lies in one
     parts = [w for w in (64, 48, 32, 16) if piece % w == 0]
@@ -132,11 +133,26 @@ def _ways(c: Config, shape: Shape) -> Iterator[Config]:
     elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
         yield replace(c, out_cols=c.cols, turns=True)
     yield c
-    if shape.blocks and shape.gated:
-        return
-    # Sums that others have left take registers beside what the epilogue loads.
-    narrow = parts[-1] if loads and parts[-1] >= 32 else next(w for w in parts if w <= 32)
-    yield replace(c, shares=True, out_cols=narrow, out_stages=1)
+    for splits in _splits(c, shape, limits):
+        # So narrow that each block has a part to finish.
+        wide = piece % 32 == 0 and c.cols // 32 >= splits
+        yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1)
+
+
+def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
+    """How many blocks may do a part of each tile, all of them at once."""
+    tiles, steps = work(c, shape)
+    found: set[int] = set()
+    widths = (16, 32, 64) if c.consumers == 1 else (64, 128, 256)
+    if c.cols not in widths and not (c.swap and c.cols < 64):  # parts to share out evenly
+        return found
+    for blocks in (limits.multiprocessors, limits.multiprocessors // 2):
+        most = min(blocks // max(tiles, 1), steps // 2, MOST_SPLITS)
+        if most > 1:
+            found.add(
+                -(-steps // -(-steps // most))
+            )  # no more than those with the most steps ask for
+    return found
 
 
 def _is_short(c: Config, shape: Shape) -> bool:

@@ -34,9 +34,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Task:
-    """A tile of the product, and the steps along k that a block does for it: from `first` to before `stop`.
+    """A tile of the product, and the steps along k that a block does for it: from `first` on, as many apart as splits.
 
-    last: the block that does the last of all steps of the tile.
+    split: which of the blocks of the tile it is.
     """
 
     lead: tuple[Any, ...]
@@ -44,7 +44,7 @@ class Task:
     col: Any
     first: Any
     stop: Any
-    last: Any = None
+    split: Any = 0
 
 
 class Tiling:
@@ -73,69 +73,30 @@ class Tiling:
         self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
         tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
         self.tiles, self.lead = tiles, c.shape[:-2]
-        self.turns: Any
-        if config.shares:
-            self._share_out()
-        else:
-            self._deal_out()
+        self.turns = self._split_up() if config.splits > 1 else self._deal_out()
 
-    def _deal_out(self) -> None:
+    def _deal_out(self) -> Any:
         """Hand out whole tiles, in bands of rows."""
-        self.turns = pk.persistent(
+        return pk.persistent(
             (*self.lead, *self.tiles),
             order=pk.supergroup(self.config.band),
             cluster=self.config.cluster,
             cluster_axis=len(self.lead) + self.config.cluster_axis,
         )
 
-    def _share_out(self) -> None:
-        """Cut the work in equal shares: each block has some whole tiles, then as many steps of the rest as any other.
+    def _split_up(self) -> Any:
+        """Hand out parts of the sums of tiles, a block each, since blocks wait for those of their tile.
 
-        Source: Osama et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on
-        the GPU", 2023. A tile that is cut is finished by the block that has its first step: it comes there at its end,
-        when the blocks behind, which have the other steps, have done these at their beginning.
+        Those take every so manieth step, so that all blocks read neighbouring memory at one time.
         """
-        self.blocks, self.whole, self.share = (self.given[n] for n in ("blocks", "whole", "share"))
-        (self.block,) = pk.grid(self.blocks)
-        count = self.tiles[0] * self.tiles[1]
-        for extent in self.lead:
-            count = count * extent
-        self.cut = self.whole * self.blocks  # the first tile that may be cut
-        end = (count - self.cut) * self.steps
-        self.begin = pk.minimum(self.block * self.share, end)
-        self.end = pk.minimum(self.begin + self.share, end)
-        touched = pk.cdiv(self.end, self.steps) - self.begin // self.steps
-        self.turns = pk.range(self.whole + pk.where(self.end > self.begin, touched, 0))
+        return [pk.grid(*self.lead, *self.tiles, self.config.splits)]
 
     def task(self, turn: Any) -> Task:
         """The tile of a turn, and which of its steps this block does."""
-        if not self.config.shares:
+        if self.config.splits == 1:
             return Task(turn[:-2], turn[-2], turn[-1], 0, self.steps)
-        place = self.begin // self.steps + turn - self.whole  # among the tiles that may be cut
-        is_whole = turn < self.whole
-        first = pk.maximum(self.begin - place * self.steps, 0)
-        stop = pk.minimum(self.end - place * self.steps, self.steps)
-        last = (place * self.steps + self.steps - 1) // self.share
-        number = pk.where(is_whole, turn * self.blocks + self.block, self.cut + place)
-        return Task(
-            *self._coordinates(number),
-            first=pk.where(is_whole, 0, first),
-            stop=pk.where(is_whole, self.steps, stop),
-            last=pk.where(is_whole, self.block, last),
-        )
-
-    def _coordinates(self, number: Any) -> tuple[tuple[Any, ...], Any, Any]:
-        """Where the tile of a number lies: in bands of rows, as pk.supergroup has them."""
-        (rows, cols), band = self.tiles, self.config.band
-        inner = number % (rows * cols)
-        first = inner // (band * cols) * band
-        height, place = pk.minimum(band, rows - first), inner - first * cols
-        lead: list[Any] = []
-        number = number // (rows * cols)
-        for extent in reversed(self.lead):
-            lead.insert(0, number % extent)
-            number = number // extent
-        return tuple(lead), first + place % height, place // height
+        *lead, row, col, split = turn
+        return Task(tuple(lead), row, col, split, self.steps, split)
 
     def stage(self) -> dict[str, Any]:
         """The shared tiles of a stage, by name."""
@@ -166,7 +127,7 @@ class Tiling:
         fits = not (config.swap or self.form.a_is_transposed) and config.out_cols == self.depth
         given = [self.c] if "beta" in self.given else []
         given += [self.given["residual"]] if "residual" in self.given else []
-        given = [x for x in given if fits and x.dtype == self.a.dtype]
+        given = [x for x in given if fits and config.splits == 1 and x.dtype == self.a.dtype]
         # A group that stores keeps its stages until the other one has had its turn.
         return [] if config.turns and len(given) * self.parts >= config.stages else given
 
@@ -261,30 +222,57 @@ class Tiling:
             width=self.cols,
         )
 
-    def stores_behind(self, part: int) -> int:
-        """How many stores of a group come after the last one out of the buffer that a part goes to."""
+    def target(self, at: Place) -> Any:
+        """The part of the result that a place is."""
+        to = (at.col, at.row) if self.config.swap else (at.row, at.col)
+        return of_batch(self.c, at.lead)[to]
+
+    @property
+    def loads_at_once(self) -> int:
+        """How many blocks' sums of a part a group loads before it adds them: half of its registers, at most 8."""
+        return max(min(8, 64 * 128 // (self.own * self.config.out_cols)), 1)
+
+    def outgoing(self, outputs: Any, w: Any, part: int | None = None) -> tuple[Any, int]:
+        """The buffer of a group that a part goes to, and how many of its stores come after the last one out of that.
+
+        Parts whose numbers are not known take one buffer.
+        """
         buffers = self.config.out_stages
-        if part >= buffers:
-            return buffers - 1
-        last = part + (self.parts - 1 - part) // buffers * buffers  # of the task before
-        return self.parts - 1 - last + part
+        if part is None:
+            return outputs[w * buffers], 0
+        behind = buffers - 1
+        if part < buffers:
+            last = part + (self.parts - 1 - part) // buffers * buffers  # of the task before
+            behind = self.parts - 1 - last + part
+        return outputs[w * buffers + part % buffers], behind
 
-    def flag(self, block: Any, w: Any) -> Any:
-        """Whether a group of a block has left the sums of a tile that another one finishes."""
-        return self.given["flags"][block * self.config.consumers + w]
+    def arrived_splits(self, task: Task, w: Any) -> Any:
+        """How many blocks have left the sums of a tile's rows of a group."""
+        return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2]
 
-    def left(self, block: Any, w: Any, of: int, part: int = 0) -> Any:
-        """Where it has left them; `of` counts the products of a task."""
-        place = (block * self.config.consumers + w) * self.products + of
-        return self.given["partials"][place, part]
+    def done_splits(self, task: Task, w: Any) -> Any:
+        """How many of those that wait for these have gone on, but for the first."""
+        return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2 + 1]
+
+    def left(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
+        """Where a block leaves a part of the columns of its sums; `of` counts the products of a task."""
+        place = (self._number(task) * self.config.splits + split) * self.config.consumers + w
+        return self.given["partials"][place * self.products + of, part]
+
+    def _number(self, task: Task) -> Any:
+        number: Any = 0
+        for extent, at in zip(
+            (*self.lead, *self.tiles), (*task.lead, task.row, task.col), strict=True
+        ):
+            number = number * extent + at
+        return number
 
 
 @pk.function
-def send(tiles: Tiling, outputs: Any, w: Any, part: int, x: Any, to: Any) -> None:
-    """Store a part of the columns of a warpgroup's rows by the copy engine, when its buffer is free."""
-    buffers = tiles.config.out_stages
-    buffer = outputs[w * buffers + part % buffers]
-    pk.store_wait(tiles.stores_behind(part), read=True)
+def send(tiles: Tiling, outgoing: tuple[Any, int], x: Any, to: Any) -> None:
+    """Store a part of a product by the copy engine, when its buffer is free."""
+    buffer, behind = outgoing
+    pk.store_wait(behind, read=True)
     pk.sync()
     pk.store(buffer, x.to(tiles.c.dtype), transposed=tiles.config.swap)
     pk.fence_async()

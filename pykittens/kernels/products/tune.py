@@ -78,7 +78,7 @@ def contenders(shape: Shape, limits: Limits) -> tuple[Config, ...]:
     every = candidates(shape, limits)
     kinds: dict[Any, Config] = {}
     for c in every:
-        kinds.setdefault((c.swap, c.shares, c.consumers, c.cluster > 1, c.turns), c)
+        kinds.setdefault((c.swap, c.splits > 1, c.consumers, c.cluster > 1, c.turns), c)
     chosen = {every[0], *[*kinds.values()][: MOST // 2]}
     for config in every:
         if len(chosen) < MOST:
