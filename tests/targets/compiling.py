@@ -118,8 +118,13 @@ PRODUCTS = {
     "skinny": (PLAIN, (16, 4096, 4096)),
     "fp8": (replace(PLAIN, dtypes=("e4m3", "e5m2")), (4096, 4096, 4096)),
     "small": (PLAIN, (512, 512, 512)),
+    "split": (PLAIN, (16, 512, 8192)),
+    "split-gelu": (
+        replace(PLAIN, extras={"bias": "bf16"}, activation="gelu"),
+        (256, 1024, 28672),
+    ),
 }
-OFTEN = ("ABt", "skinny")
+OFTEN = ("ABt", "skinny", "split")
 
 
 def gemm_cases() -> Iterator[Case]:
