@@ -255,8 +255,8 @@ def set_up(problem: Problem) -> Iterator[None]:
 
     def limits_of(array: Any) -> Any:
         limits = asked(array)
-        fewer = problem.multiprocessors or limits.multiprocessors
-        return replace(limits, multiprocessors=fewer)
+        fewer = problem.multiprocessors if problem.config is None else 0
+        return replace(limits, multiprocessors=fewer or limits.multiprocessors)
 
     os.environ["PYKITTENS_SEED"] = str(problem.schedule)
     gemm_file.limits_of = limits_of  # type: ignore[attr-defined]

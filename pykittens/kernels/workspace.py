@@ -46,9 +46,10 @@ def flags(like: Any, count: int, stream: int) -> Any:
     ordinal = like.get_device()
     if driver.stream_is_capturing(stream, ordinal):
         left = _of_graphs.get(ordinal)
-        if left is None or len(left) < count:
+        taken = -(-count // 4) * 4  # the next begin at a multiple of 16 bytes, as others do
+        if left is None or len(left) < taken:
             return zeros(like, count)
-        _of_graphs[ordinal] = left[count:]
+        _of_graphs[ordinal] = left[taken:]
         return left[:count]
     if ordinal not in _of_graphs:
         _of_graphs[ordinal] = zeros(like, OF_GRAPHS)

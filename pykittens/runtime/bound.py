@@ -155,9 +155,10 @@ class SameTensors:
     def launch(self, tensors: Sequence[Any], said: Hashable) -> bool:
         """Launch as before with such tensors; False where there was no such call, or the launch declines."""
         key, stream = _place(tensors, said)
-        if key is None:
+        try:
+            found = self._kept.get(key)
+        except TypeError:  # a word without a hash
             return False
-        found = self._kept.get(key)
         return found is not None and found[0] == _facts(tensors) and found[1](stream)
 
     def recurs(self, tensors: Sequence[Any], said: Hashable) -> bool:
@@ -165,7 +166,10 @@ class SameTensors:
         if len(self._seen) >= MAX_CALLS:
             self._seen.clear()
         key, _ = _place(tensors, said)
-        known = key in self._seen
+        try:
+            known = key in self._seen
+        except TypeError:
+            return False
         if key is not None:
             self._seen.add(key)
         return known
@@ -186,11 +190,9 @@ def _place(tensors: Sequence[Any], said: Hashable) -> tuple[Hashable | None, int
     """Where tensors lie, with what was said and the current stream; None if these are not tensors of a GPU."""
     try:
         stream = torch_stream(tensors[0].get_device())
-        key = (*[x.data_ptr() for x in tensors], stream, said)
-        hash(key)
-    except (AttributeError, TypeError, RuntimeError):  # another library, the CPU, or no hash
+        return (*[x.data_ptr() for x in tensors], stream, said), stream
+    except (AttributeError, TypeError, RuntimeError):  # another library, or the CPU
         return None, 0
-    return key, stream
 
 
 def _facts(tensors: Sequence[Any]) -> list[Any]:
@@ -218,7 +220,7 @@ class PreparedCalls(Generic[T]):
                 calls.keep(key, found)
             found.launch([*values, factor], stream)
 
-    What is kept must hold for every such call on any stream and thread: sizes of workspaces, not their memory.
+    What is kept must hold for every such call on any stream and thread: memory that launches share is kept by stream.
     """
 
     def __init__(self) -> None:

@@ -210,6 +210,12 @@ EXTRA = {
         ("not 64.0", A, B, {"config": Config(64, 64.0)}),
         ("`splits` or a `cluster`", A, B, {"config": replace(SMALL, splits=2, cluster=2)}),
         (
+            "transposed tiles of 192 rows have scales of several blocks",
+            FP8_A,
+            FP8_B,
+            {"config": replace(SWAP, rows=192, consumers=3), **SCALES},
+        ),
+        (
             "a step of 256 elements has scales of several blocks",
             FP8_A,
             FP8_B,

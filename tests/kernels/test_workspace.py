@@ -71,6 +71,14 @@ def test_a_captured_launch_has_memory_of_its_own(like, monkeypatch):
     assert not own[0].any()
 
 
+def test_flags_of_captured_launches_are_aligned(like, monkeypatch):
+    flags(like, 1, STREAM)
+    monkeypatch.setenv(CAPTURES, "1")
+    made = [flags(like, count, STREAM) for count in (14, 1, 6, 2)]
+    assert [len(x) for x in made] == [14, 1, 6, 2]
+    assert len({place(x) % 16 for x in made}) == 1
+
+
 def test_flags_of_graphs_that_are_used_up_are_set_by_the_graph(like, monkeypatch):
     monkeypatch.setattr(workspace, "OF_GRAPHS", 15)
     flags(like, 1, STREAM)
@@ -134,6 +142,16 @@ def test_a_call_that_was_first_captured_keeps_nothing_of_the_graph(slow_calls, m
     for _ in range(3):
         gemm(a, b, out, config=SPLITS)
     assert len(slow_calls) == 4
+
+
+def test_launches_with_odd_numbers_of_flags_are_captured_one_after_another(slow_calls, monkeypatch):
+    a, b = (torch.zeros(n, 8192, dtype=torch.bfloat16) for n in (16, 448))
+    out = torch.zeros(16, 448, dtype=torch.bfloat16)
+    for _ in range(2):
+        gemm(a, b, out)
+    monkeypatch.setenv(CAPTURES, "1")
+    for _ in range(3):
+        gemm(a, b, out)
 
 
 def test_a_call_with_sums_returns_them_each_time(slow_calls):

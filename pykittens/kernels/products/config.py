@@ -118,6 +118,8 @@ def check(function: str, config: Any, shape: Shape) -> Config:
         )
     if c.splits > 1 and c.cluster > 1:
         raise refuse("a configuration has `splits` or a `cluster`, not both")
+    if shape.blocks and c.swap and SCALED % c.rows:
+        raise refuse(f"transposed tiles of {c.rows} rows have scales of several blocks")
     if shape.blocks and (c.depth % shape.bytes or SCALED % (c.depth // shape.bytes)):
         raise refuse(f"a step of {c.depth // shape.bytes} elements has scales of several blocks")
     return c
