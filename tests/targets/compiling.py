@@ -13,7 +13,7 @@ from pykittens.cli.examples import EXAMPLES, arrays, folder, load
 from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k
 from pykittens.kernels.core import KERNELS, Limits
 from pykittens.kernels.epilogue import Epilogue
-from pykittens.kernels.products.config import Shape
+from pykittens.kernels.products.config import Shape, together
 from pykittens.kernels.products.grouped_config import pick_k, pick_rows
 from pykittens.kernels.products.pick import pick
 from pykittens.kernels.products.tiling import Form
@@ -136,7 +136,8 @@ def gemm_cases() -> Iterator[Case]:
             with set_up(problem):
                 call = problem.call()
                 shape = replace(call.shape, m=m, n=n, k=k)
-                config = pick(shape, limits(arch))
+                picked = pick(shape, limits(arch))
+                config = together(picked, call.shape, limits(arch).multiprocessors)
                 args, constants = arguments_of(call, config)
             name, rare = f"library_gemm-{word}-{arch}", word not in OFTEN
             yield Case(name, gemm.gemm_tiles, args, constants, targets=(arch,), rare=rare)
