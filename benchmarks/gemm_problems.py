@@ -56,11 +56,8 @@ FUSED_SHAPES = (  # m, n, k
     (4096, 4096, 8192),
     (64, 4096, 4096),
 )
-FEW = (
-    (512, 8192),
-    (1024, 8192),
-    (1024, 28672),
-)  # n, k: fewer tiles than multiprocessors, of many steps
+# n, k with fewer tiles than multiprocessors, of many steps.
+FEW = ((512, 8192), (1024, 8192), (1024, 28672))
 FEW_ROWS = (16, 64, 128, 256)
 SECTIONS = ("bf16", "fp8", "blocks", "epilogues", "few tiles")
 

@@ -52,6 +52,11 @@ class Config:
         return self.stages * stage + outputs + 8 * self.consumers * self.turns
 
     @property
+    def parts(self) -> int:
+        """Parts of the columns of a tile that are stored one after another."""
+        return self.cols // self.out_cols
+
+    @property
     def pieces(self) -> int:
         """Parts of the columns of a tile that have one scale each, where blocks of 128 have."""
         return 1 if self.swap else self.cols // math.gcd(self.cols, SCALED)

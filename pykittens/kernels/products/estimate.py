@@ -37,9 +37,8 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
 def _passed(c: Config, s: Shape) -> float:
     """Microseconds in which sums pass from block to block."""
     left = c.rows * c.cols * (1 + s.gated)
-    finished = (
-        left * c.splits / min(c.splits, c.cols // c.out_cols)
-    )  # by the block that finishes most
+    # By the block that finishes most.
+    finished = left * c.splits / min(c.splits, c.parts)
     return 1.4 + 1.1e-4 * left + 1.2e-4 * finished
 
 

@@ -149,9 +149,8 @@ def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
     for blocks in (limits.multiprocessors, limits.multiprocessors // 2):
         most = min(blocks // max(tiles, 1), steps // 2, MOST_SPLITS)
         if most > 1:
-            found.add(
-                -(-steps // -(-steps // most))
-            )  # no more than those with the most steps ask for
+            longest = -(-steps // most)
+            found.add(-(-steps // longest))  # no more than that many steps a block ask for
     return found
 
 

@@ -56,7 +56,7 @@ class Tiling:
         self.a, self.b, self.c, self.given, self.form, self.config = a, b, c, given, form, config
         self.depth = config.depth // a.dtype.bytes
         self.own = config.rows // config.consumers
-        self.parts = config.cols // config.out_cols
+        self.parts = config.parts
         gate = [given["gate"]] if "gate" in given else []
         self.lefts = [a, *(gate if config.swap else [])]
         self.rights = [b, *([] if config.swap else gate)]
