@@ -101,7 +101,8 @@ class Problem:
     leads: of a and of b. dtypes: of a and b. out_dtype: None if not asked for. out: whether one is passed. extras: the
     arrays of the epilogue by name, each with its dtype; numbers: alpha, gate_alpha and beta, of which those in `arrays`
     are passed as arrays. wide: whether vectors of columns have the axes of the batch. function: of FUNCTIONS.
-    schedule: a seed of the emulator's. multiprocessors: how many a configuration is picked for; 0 for those of the GPU.
+    schedule: a seed of the emulator's. multiprocessors: how many a configuration is picked for, if none is given; 0 for
+    those of the GPU.
     """
 
     m: int

@@ -63,7 +63,7 @@ def test_a_configuration_multiplies_at_any_size(name):
     needs(CONFIGS[name], Problem(1, 1, 1))
     for m, n, k in [*sizes, (4096, 2048, 1024)]:
         assert fault_of(Problem(m, n, k, config=CONFIGS[name], out=True), GPU) == ""
-    few = Problem(700, 900, 1100, config=CONFIGS[name], multiprocessors=7)
+    few = Problem(700, 900, 1100, config=CONFIGS[name])
     assert fault_of(few, GPU) == ""
 
 

@@ -50,7 +50,7 @@ SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1]
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_configuration_multiplies_at_any_size(name):
     for m, n, k in ((1, 1, 1), (300, 290, 100), (257, 129, 65)):
-        assert fault_of(Problem(m, n, k, config=CONFIGS[name], multiprocessors=5)) == ""
+        assert fault_of(Problem(m, n, k, config=CONFIGS[name])) == ""
 
 
 @pytest.mark.parametrize("transpose_b", [True, False])
@@ -74,7 +74,7 @@ def test_what_is_picked_multiplies(m, n, k):
 @pytest.mark.parametrize("name", ["large", "narrow", "swap", "splits", "splits-swap", "sm_80"])
 def test_extents_of_nothing_and_of_one(name):
     for extents in ((130, 70, 0), (0, 70, 64), (70, 0, 64), (0, 0, 0), (1, 70, 1), (70, 1, 70)):
-        problem = Problem(*extents, config=CONFIGS[name], multiprocessors=3)
+        problem = Problem(*extents, config=CONFIGS[name])
         assert fault_of(replace(problem, out=True, extras={"bias": "f32"})) == ""
 
 
@@ -100,8 +100,8 @@ def test_a_result_has_the_dtype_that_is_asked_for_or_that_of_out(dtype, out_dtyp
 @pytest.mark.parametrize("name", ["large", "swap", "splits"])
 def test_sums_in_f16(name):
     problem = Problem(140, 70, 330, dtypes=("f16", "f16"), accumulate="f16", config=CONFIGS[name])
-    assert fault_of(replace(problem, multiprocessors=3)) == ""
-    assert fault_of(replace(problem, multiprocessors=3, out_dtype="f32")) == ""
+    assert fault_of(problem) == ""
+    assert fault_of(replace(problem, out_dtype="f32")) == ""
 
 
 SCALED = {
@@ -126,7 +126,7 @@ TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "both-apart", "narrow-pieces")
 @pytest.mark.parametrize("name", SCALED)
 def test_scales_of_blocks(name, k):
     """With and without scales that the copy engine reaches: those of 512 lie in 16 bytes."""
-    problem = Problem(200, 410, k, dtypes=FP8, extras=BLOCKS, multiprocessors=5)
+    problem = Problem(200, 410, k, dtypes=FP8, extras=BLOCKS)
     problem = replace(problem, config=SCALED[name])
     assert fault_of(problem) == ""
     assert fault_of(replace(problem, transpose_b=False)) == ""
@@ -167,7 +167,6 @@ def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
     problem = Problem(
         *(140, 150, 330),
         config=CONFIGS[name],
-        multiprocessors=5,
         extras={"bias": "bf16"},
         row_sums=not CONFIGS[name].swap,
         column_sums=not CONFIGS[name].swap,
@@ -203,7 +202,7 @@ def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
     ids=str,
 )
 def test_a_configuration_knows_its_shared_memory(config, about):
-    problem = Problem(256, 256, 512, config=config, multiprocessors=4, **about)
+    problem = Problem(256, 256, 512, config=config, **about)
     with set_up(problem):
         call = problem.call()
         arguments, constants = arguments_of(call, config)

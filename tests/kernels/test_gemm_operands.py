@@ -92,7 +92,7 @@ LEADS = {
 @pytest.mark.parametrize("config", [SMALL, SWAP, replace(SMALL, splits=2)], ids=lambda c: c.swap)
 @pytest.mark.parametrize("leads", LEADS)
 def test_a_batch_is_so_many_products(leads, config):
-    problem = Problem(40, 50, 70, leads=LEADS[leads], config=config, multiprocessors=5)
+    problem = Problem(40, 50, 70, leads=LEADS[leads], config=config)
     assert fault_of(problem) == ""
     given = {"extras": GATED, "out": True, "numbers": {"beta": 2.0, "alpha": 0.5}, "wide": True}
     assert fault_of(replace(problem, transpose_b=False, **given)) == ""

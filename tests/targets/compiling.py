@@ -104,7 +104,7 @@ def is_for(target: Target, warpgroups: bool, shared_bytes: int) -> bool:
     return warpgroups == target.warpgroups and shared_bytes <= target.shared_bytes
 
 
-PLAIN = Problem(256, 256, 256, multiprocessors=4)
+PLAIN = Problem(256, 256, 256)
 # Products by name: what is asked for, and extents for which a configuration is picked.
 PRODUCTS = {
     "ABt": (PLAIN, (4096, 4096, 4096)),
