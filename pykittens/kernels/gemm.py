@@ -128,8 +128,9 @@ def gather(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
         if task.split > 0:
             pk.signal(tiles.done_splits(task, w), 1, op="add")
         else:
-            pk.wait(tiles.done_splits(task, w), finishing - 1)
-            pk.signal(tiles.done_splits(task, w), 0)
+            if finishing > 1:
+                pk.wait(tiles.done_splits(task, w), finishing - 1)
+                pk.signal(tiles.done_splits(task, w), 0)
             pk.signal(tiles.arrived_splits(task, w), 0)
 
 

@@ -13,6 +13,7 @@ PRODUCTS = 4096  # bytes of A times bytes of B that the tensor cores of a multip
 POWER = 706e6  # operations a microsecond in 16 bits at the limit of power; in 8 bits twice as many
 MEMORY = 4.25e6  # bytes a microsecond
 CACHE = 72  # bytes that a multiprocessor gets from the L2 cache in a cycle
+OUTSIDE = 12  # rows of boxes outside their tensor, 128 bytes each, that all multiprocessors together fill in a cycle
 START = 3.3  # microseconds of a launch
 
 
@@ -29,17 +30,18 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     memory = _memory(c, s, parts, waves, busy, blocks)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     cache = tiles * steps * _loaded(c, s) / blocks / CACHE / CLOCK
-    wasted = 1.13 if not c.swap and s.m < c.rows // 2 else 1.0  # boxes outside the tensor are slow
     besides = START + (_passed(c, s) if c.splits > 1 else 0.0) - 1.0 * c.overlap
-    return besides + (longest + 0.096 * cache) * wasted * (1.02 if c.splits > 1 else 1)
+    outside = _outside(c, s) * steps / OUTSIDE / CLOCK
+    besides += max(outside - 0.05 * longest, 0.0)  # as much is hidden
+    return besides + (longest + 0.096 * cache) * (1.02 if c.splits > 1 else 1)
 
 
 def _passed(c: Config, s: Shape) -> float:
-    """Microseconds in which sums pass from block to block."""
-    left = c.rows * c.cols * (1 + s.gated)
-    # By the block that finishes most.
-    finished = left * c.splits / min(c.splits, c.parts)
-    return 1.4 + 1.1e-4 * left + 1.2e-4 * finished
+    """Microseconds in which sums pass from block to block: the sums of all of them, and what one block finishes."""
+    tiles, _ = work(c, s)
+    finishing = min(c.splits, c.parts)
+    sums = c.rows * c.cols * (1 + s.gated) * c.splits
+    return 1.4 + 0.5 * (finishing > 1) + 2e-6 * tiles * sums + 7.5e-5 * sums / finishing
 
 
 def _sides(c: Config, s: Shape) -> tuple[int, int]:
@@ -58,11 +60,19 @@ def _loaded(c: Config, s: Shape) -> int:
     return (rows + cols) * c.depth
 
 
+def _outside(c: Config, s: Shape) -> int:
+    """Rows of all tiles' boxes of a step that lie outside A and B; none of the 16 that a tile has at least."""
+    m, n = (-(-x // 16) * 16 for x in ((s.n, s.m) if c.swap else (s.m, s.n)))
+    rows, cols = -(-m // c.rows), -(-n // c.cols)
+    lines = (rows * c.rows - m) * cols + (cols * c.cols - n) * rows * (1 + s.gated)
+    return s.batch * lines * c.depth // LINE
+
+
 def _tile(c: Config, s: Shape, steps: int, is_followed: bool) -> float:
     """Cycles of so many steps of a tile, which is followed by another one or not."""
     a, b = _sides(c, s)
     multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
-    if not s.b_by_rows and c.cols * s.bytes % LINE:
+    if not (s.b_by_rows or c.swap) and c.cols * s.bytes % LINE:
         multiply *= 1.1  # boxes of half a line
     if s.blocks:
         each = 140 + c.rows // c.consumers * c.scaled_cols / 183

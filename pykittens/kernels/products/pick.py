@@ -10,9 +10,9 @@ from pykittens.kernels.core import Limits, first_that_fits
 from pykittens.kernels.products.config import LINE, SCALED, Config, Shape, work
 from pykittens.kernels.products.estimate import estimate
 
-MOVING = 9.4e6  # bytes on their way that keep the memory of an H200 busy
+MOVING = 9_400_000  # bytes on their way that keep the memory of an H200 busy
 MOST_SPLITS = 32
-MOST_SWAPPED = 128  # rows of a product up to which the transposed one may be made
+MOST_SWAPPED = 256  # rows of a product up to which the transposed one may be made
 
 # Warps that multiply alone read all columns of B for their own rows of A: with 16 rows each, shared memory would be
 # slower than their products, so there a warpgroup has 128 rows, 32 a warp.
@@ -89,14 +89,15 @@ def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
     tiles, _ = work(c, shape)
     if c.cols > 32 or not 0 < tiles <= limits.multiprocessors:
         return c
-    least = 6 if c.rows == 64 else 2
-    stages = round(MOVING / (tiles * c.rows * c.depth * (1 + shape.gated)))
+    least = 4 if c.rows == 128 else 6
+    stages = -(-MOVING // (tiles * c.rows * c.depth * (1 + shape.gated)))
     return replace(c, stages=max(stages, least))
 
 
 def _is_better_swapped(shape: Shape) -> bool:
-    """Whether the transposed product is worth a try: few rows, or some and tiles of b that are wide anyway."""
-    most = 32 if shape.b_by_rows else MOST_SWAPPED
+    """Whether the transposed product is worth a try: few rows, or some that tiles of 64 do not fit or b is wide for."""
+    fits = shape.b_by_rows and shape.m % 64 == 0
+    most = 32 if fits else MOST_SWAPPED
     return shape.may_swap and shape.m <= most and not shape.blocks
 
 
@@ -119,24 +120,33 @@ def _is_even(cols: int, shape: Shape) -> bool:
 def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
     """The ways to work with tiles of some sides."""
     piece = c.grain if shape.blocks else c.cols  # a part of the output lies in one
-    parts = [w for w in (64, 48, 32, 16) if piece % w == 0]
+    width = next(w for w in (64, 48, 32, 16) if piece % w == 0)
     loads = shape.operands > 0 or shape.activation
-    c = replace(c, out_cols=parts[0])
-    if c.rows * c.cols <= 64 * 64 and not loads and c.cols <= 64:
+    c = replace(c, out_cols=width, overlap=_is_short(c, shape))
+    if c.rows * c.cols <= 64 * 64 and not loads:
         c = replace(c, out_cols=c.cols)  # at once
-    c = replace(c, overlap=_is_short(c, shape))
+    elif width < min(c.cols, 64) and not shape.blocks:
+        at_once = c.cols <= 96 and not loads
+        wider = replace(c, out_cols=c.cols) if at_once else replace(c, out_stages=2)
+        c = wider if _has_as_many_stages(wider, c, shape, limits) else c
     if shape.blocks:
         if c.rows >= 128 and piece == SCALED and not loads:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
-    elif c.rows == 128 and c.cols >= 128 and not loads and parts[0] == 64:
+    elif c.rows == 128 and c.cols >= 128 and not loads and width == 64:
         yield replace(c, out_stages=2, turns=True)
     elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
         yield replace(c, out_cols=c.cols, turns=True)
     yield c
     for splits in _splits(c, shape, limits):
-        # So narrow that each block has a part to finish.
-        wide = piece % 32 == 0 and c.cols // 32 >= splits
+        # So narrow that each block has a part to finish; or one part, for which nobody waits.
+        wide = c.cols == 32 or (piece % 32 == 0 and c.cols // 32 >= splits)
         yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1)
+
+
+def _has_as_many_stages(c: Config, other: Config, shape: Shape, limits: Limits) -> bool:
+    """Whether one configuration has the stages of the other."""
+    a, b = fitted(c, shape, limits), fitted(other, shape, limits)
+    return a is not None and b is not None and a.stages == b.stages
 
 
 def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
