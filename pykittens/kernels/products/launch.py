@@ -38,12 +38,12 @@ class Room:
     def of(p: Product, config: Config, shape: Shape, row_sums: bool, column_sums: bool) -> Room:
         """What a product in a configuration needs."""
         tiles, is_split = max(work(config, shape)[0], 1), config.splits > 1
-        height = tiles * config.splits * config.rows * (1 + shape.gated)
+        height = tiles * config.splits * config.rows * (1 + shape.gated) * config.parts
         rows, cols = -(-p.m // config.rows), -(-p.n // config.cols)
         if is_split:
             cols *= config.parts  # parts are finished by themselves
         return Room(
-            (height, config.cols) if is_split else None,
+            (height, config.out_cols) if is_split else None,
             tiles * config.consumers * 2 if is_split else 0,
             (*p.lead, cols, p.m) if row_sums else None,
             (*p.lead, rows * config.consumers, p.n) if column_sums else None,

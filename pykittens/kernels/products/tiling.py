@@ -255,9 +255,9 @@ class Tiling:
         return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2 + 1]
 
     def left(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
-        """Where a block leaves a part of the columns of its sums; `of` counts the products of a task."""
+        """Where a block leaves a part of the columns of its sums, all in one piece; `of` counts a task's products."""
         place = (self._number(task) * self.config.splits + split) * self.config.consumers + w
-        return self.given["partials"][place * self.products + of, part]
+        return self.given["partials"][(place * self.products + of) * self.parts + part, 0]
 
     def _number(self, task: Task) -> Any:
         number: Any = 0
