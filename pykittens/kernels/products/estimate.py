@@ -13,6 +13,7 @@ PRODUCTS = 4096  # bytes of A times bytes of B that the tensor cores of a multip
 POWER = 706e6  # operations a microsecond in 16 bits at the limit of power; in 8 bits twice as many
 MEMORY = 4.25e6  # bytes a microsecond
 CACHE = 72  # bytes that a multiprocessor gets from the L2 cache in a cycle
+IN_TURN = 50  # the same where several blocks of one warpgroup take the steps of a tile in turn
 OUTSIDE = 12  # rows of boxes outside their tensor, 128 bytes each, that all multiprocessors together fill in a cycle
 START = 3.3  # microseconds of a launch
 
@@ -41,7 +42,7 @@ def _passed(c: Config, s: Shape) -> float:
     tiles, _ = work(c, s)
     finishing = min(c.splits, c.parts)
     sums = c.rows * c.cols * (1 + s.gated) * c.splits
-    return 1.4 + 0.5 * (finishing > 1) + 2e-6 * tiles * sums + 7.5e-5 * sums / finishing
+    return 1.0 + 0.7 * (finishing > 1) + 2e-6 * tiles * sums + 7.5e-5 * sums / finishing
 
 
 def _sides(c: Config, s: Shape) -> tuple[int, int]:
@@ -79,7 +80,8 @@ def _tile(c: Config, s: Shape, steps: int, is_followed: bool) -> float:
         multiply += (each + 20 * (c.pieces - 1)) * scaled(c, s)
     hidden = (0.012 if is_followed else -0.002) * c.turns  # of storing, behind the next tile
     store = c.rows * c.cols * (0.054 - hidden + 0.03 * (s.activation or s.operands > 0))
-    return steps * max(multiply, _loaded(c, s) / CACHE) + 550 + store
+    load = _loaded(c, s) / (IN_TURN if c.splits > 1 and c.consumers == 1 else CACHE)
+    return steps * max(multiply, load) + 550 + store
 
 
 def _memory(c: Config, s: Shape, tiles: int, waves: int, busy: int, blocks: int) -> float:
