@@ -10,7 +10,7 @@ import pytest
 from pykittens.errors import ResourceError
 from pykittens.kernels.core import Limits
 from pykittens.kernels.products.config import Config, Shape, together, work
-from pykittens.kernels.products.pick import candidates, pick
+from pykittens.kernels.products.pick import candidates, fitted, pick
 from pykittens.targets.target import TARGETS
 
 LIMITS = {n: Limits(n, t.shared_bytes, t.warpgroups) for n, t in TARGETS.items()}
@@ -73,3 +73,29 @@ def test_few_tiles_of_many_steps_are_split():
         assert pick(Shape(m, n, k), limits).splits > 1
     for m, n, k in ((16, 28672, 4096), (4096, 4096, 4096), (64, 64, 64)):
         assert pick(Shape(m, n, k), limits).splits == 1
+
+
+@pytest.mark.parametrize("b_by_rows", [True, False])
+def test_tiles_hold_few_rows_that_are_not_there(b_by_rows):
+    for m in (80, 96, 112, 144, 160):
+        c = pick(Shape(m, 8192, 8192, b_by_rows=b_by_rows), LIMITS["sm_90a"])
+        side = c.cols if c.swap else c.rows
+        assert -(-m // side) * side - m < 16
+
+
+def test_narrow_parts_are_stored_two_at_a_time_unless_that_takes_a_stage():
+    limits, seen = LIMITS["sm_90a"], set()
+    for shape in (Shape(160, 19712, 1408), Shape(4096, 4544, 1536), Shape(300, 300, 300)):
+        for c in candidates(shape, limits):
+            if c.parts > 1 and c.out_cols < 64 and c.splits == c.out_stages == 1:
+                two = fitted(replace(c, out_stages=2), shape, limits)
+                assert two is None or two.stages < c.stages
+            seen.add(c.out_stages)
+    assert seen == {1, 2}
+
+
+def test_transposed_products_with_operands_leave_registers_to_load_them():
+    for shape in (Shape(250, 8192, 8192, operands=2), Shape(240, 28672, 4096, operands=1)):
+        offered = candidates(shape, LIMITS["sm_90a"])
+        assert any(c.swap for c in candidates(replace(shape, operands=0), LIMITS["sm_90a"]))
+        assert all(c.rows // c.consumers * c.cols <= 64 * 160 for c in offered if c.swap)

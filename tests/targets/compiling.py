@@ -117,6 +117,24 @@ PRODUCTS = {
     ),
     "skinny": (PLAIN, (16, 4096, 4096)),
     "fp8": (replace(PLAIN, dtypes=("e4m3", "e5m2")), (4096, 4096, 4096)),
+    "odd-rows": (
+        replace(PLAIN, extras={"residual": "bf16"}, activation="gelu"),
+        (160, 8192, 8192),
+    ),
+    "gate": (
+        replace(
+            PLAIN, extras={"gate": "bf16", "bias": "bf16", "gate_bias": "bf16"}, activation="silu"
+        ),
+        (4096, 4096, 4096),
+    ),
+    "fp8-blocks": (
+        replace(
+            PLAIN,
+            dtypes=("e4m3", "e4m3"),
+            extras={"row_blocks": "f32", "column_blocks": "f32"},
+        ),
+        (4096, 4096, 4096),
+    ),
     "small": (PLAIN, (512, 512, 512)),
     "split": (PLAIN, (16, 512, 8192)),
     "split-gelu": (
@@ -131,7 +149,7 @@ def gemm_cases() -> Iterator[Case]:
     """What is picked for each target: b both ways round, dtypes, beyond the reach of the copy engine, few rows."""
     for arch in TARGETS:
         for word, (problem, (m, n, k)) in PRODUCTS.items():
-            if word == "fp8" and arch == "sm_80":
+            if "fp8" in word and arch == "sm_80":
                 continue  # its tensor cores have none
             with set_up(problem):
                 call = problem.call()

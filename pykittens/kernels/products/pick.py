@@ -52,12 +52,25 @@ def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
 
 
 def _alone(shape: Shape, limits: Limits) -> Config:
-    # The lanes turn round what lies along m, which takes registers.
-    small = replace(ALONE[1], cols=96) if shape.a_by_columns else ALONE[1]
-    tried = (ALONE[0], small, replace(small, stages=2, out_cols=16))
+    large, small = (replace(c, cols=_alone_cols(shape)) for c in ALONE)
+    if large.cols < 128:
+        large = replace(large, out_cols=32 if large.cols % 32 == 0 else 48)
+        small = replace(small, out_cols=large.out_cols)
+    if shape.a_by_columns:
+        small = replace(small, cols=min(small.cols, 96))  # lanes turn round what lies along m
+    tried = (large, small, replace(small, stages=2, out_cols=16))
     out, gated = shape.out_bytes, shape.gated
     made = [(c, c.shared_bytes(out, gated, shape.blocks) + joining(c, shape)) for c in tried]
     return first_that_fits("gemm", made, limits)
+
+
+def _alone_cols(shape: Shape) -> int:
+    """Columns of tiles that leave registers for what waits for its scales, a gate's sums, and the epilogue."""
+    if shape.blocks:
+        return 32 if shape.gated else 64
+    if shape.gated:
+        return 48
+    return 96 if shape.operands or not shape.may_swap else 128
 
 
 @functools.lru_cache(4096)
@@ -72,13 +85,14 @@ def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
     few = _is_better_swapped(shape) and shape.m <= 32
     for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in range(16, 257, 16):
-            if _fits_registers(rows // consumers, cols, consumers, shape) and _is_even(cols, shape):
-                yield from _ways(Config(rows, cols, consumers=consumers), shape, limits)
+            c = Config(rows, cols, consumers=consumers)
+            if _fits_registers(c, shape) and _is_even(cols, shape):
+                yield from _ways(c, shape, limits)
     if _is_better_swapped(shape):
         cols = max(-(-shape.m // 16) * 16, 16)
         for rows, consumers in ((64, 1), (128, 2), (256, 2)):
-            if _fits_registers(rows // consumers, cols, consumers, shape):
-                c = Config(rows, cols, consumers=consumers, swap=True)
+            c = Config(rows, cols, consumers=consumers, swap=True)
+            if _fits_registers(c, shape):
                 yield from _ways(_reading(c, shape, limits), shape, limits)
 
 
@@ -101,14 +115,16 @@ def _is_better_swapped(shape: Shape) -> bool:
     return shape.may_swap and shape.m <= most and not shape.blocks
 
 
-def _fits_registers(rows: int, cols: int, consumers: int, shape: Shape) -> bool:
+def _fits_registers(c: Config, shape: Shape) -> bool:
     """Whether a warpgroup's sums, and the product that waits for its scales, leave registers to work with."""
-    sums = rows * cols * (1 + shape.gated)
+    rows, is_narrow = c.rows // c.consumers, c.consumers == 3
+    sums = rows * c.cols * (1 + shape.gated)
     if shape.blocks:
-        waiting = rows * Config(rows, cols).scaled_cols
-        return sums + waiting <= (64 * 256 if consumers == 3 else 64 * 384)
+        return sums + rows * c.scaled_cols <= (64 * 256 if is_narrow else 64 * 384)
+    if c.swap and shape.operands:
+        return sums <= 64 * 160  # what lies the other way round is loaded element by element
     # What the epilogue loads takes registers, too; three warpgroups have 160 each.
-    return sums <= (64 * 128 if consumers == 3 else 64 * 256)
+    return sums <= (64 * 128 if is_narrow else 64 * 256)
 
 
 def _is_even(cols: int, shape: Shape) -> bool:
@@ -126,9 +142,9 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
     if c.rows * c.cols <= 64 * 64 and not loads:
         c = replace(c, out_cols=c.cols)  # at once
     elif width < min(c.cols, 64) and not shape.blocks:
-        at_once = c.cols <= 96 and not loads
-        wider = replace(c, out_cols=c.cols) if at_once else replace(c, out_stages=2)
-        c = wider if _has_as_many_stages(wider, c, shape, limits) else c
+        wider = [replace(c, out_cols=c.cols)] if c.cols <= 96 and not loads else []
+        wider += [replace(c, out_stages=2), c]
+        c = next(x for x in wider if _has_as_many_stages(x, c, shape, limits))
     if shape.blocks:
         if c.rows >= 128 and piece == SCALED and not loads:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
@@ -146,7 +162,7 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
 def _has_as_many_stages(c: Config, other: Config, shape: Shape, limits: Limits) -> bool:
     """Whether one configuration has the stages of the other."""
     a, b = fitted(c, shape, limits), fitted(other, shape, limits)
-    return a is not None and b is not None and a.stages == b.stages
+    return (a and a.stages) == (b and b.stages)
 
 
 def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
