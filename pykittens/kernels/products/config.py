@@ -45,11 +45,18 @@ class Config:
 
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
         """Shared memory of a block: the stages, the output, and the barriers."""
+        return self.stages * self.stage_bytes(gated, blocks) + self.bytes_besides(out_bytes)
+
+    def stage_bytes(self, gated: bool = False, blocks: bool = False) -> int:
+        """Shared memory of a stage."""
         a, b = self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
         scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
-        stage = (a + b) * self.depth + 1024 * scales + 16
+        return (a + b) * self.depth + 1024 * scales + 16
+
+    def bytes_besides(self, out_bytes: int = 2) -> int:
+        """Shared memory of a block besides the stages."""
         outputs = self.out_stages * self.rows * self.out_cols * out_bytes
-        return self.stages * stage + outputs + 8 * self.consumers * self.turns
+        return outputs + 8 * self.consumers * self.turns
 
     @property
     def parts(self) -> int:

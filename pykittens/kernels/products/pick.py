@@ -34,11 +34,14 @@ def joining(config: Config, shape: Shape) -> int:
 
 def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
     """The configuration with as many stages as shared memory holds; None if that is less than two."""
-    out, room = shape.out_bytes, limits.shared_bytes - joining(config, shape)
-    bare = replace(config, stages=0).shared_bytes(out, shape.gated, shape.blocks)
-    each = replace(config, stages=1).shared_bytes(out, shape.gated, shape.blocks) - bare
-    stages = min((room - bare) // each, config.stages)
+    stages = _stages(config, shape, limits)
     return replace(config, stages=stages) if stages >= 2 else None
+
+
+def _stages(config: Config, shape: Shape, limits: Limits) -> int:
+    """How many of a configuration's stages shared memory holds."""
+    room = limits.shared_bytes - joining(config, shape) - config.bytes_besides(shape.out_bytes)
+    return min(room // config.stage_bytes(shape.gated, shape.blocks), config.stages)
 
 
 def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
@@ -144,7 +147,8 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
     elif width < min(c.cols, 64) and not shape.blocks:
         wider = [replace(c, out_cols=c.cols)] if c.cols <= 96 and not loads else []
         wider += [replace(c, out_stages=2), c]
-        c = next(x for x in wider if _has_as_many_stages(x, c, shape, limits))
+        most = _stages(c, shape, limits)
+        c = next(x for x in wider if _stages(x, shape, limits) == most)
     if shape.blocks:
         if c.rows >= 128 and piece == SCALED and not loads:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
@@ -157,12 +161,6 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
         # So narrow that each block has a part to finish; or one part, for which nobody waits.
         wide = c.cols == 32 or (piece % 32 == 0 and c.cols // 32 >= splits)
         yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1)
-
-
-def _has_as_many_stages(c: Config, other: Config, shape: Shape, limits: Limits) -> bool:
-    """Whether one configuration has the stages of the other."""
-    a, b = fitted(c, shape, limits), fitted(other, shape, limits)
-    return (a and a.stages) == (b and b.stages)
 
 
 def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
