@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +61,12 @@ FUSED_SHAPES = (  # m, n, k
 # n, k with fewer tiles than multiprocessors, of many steps.
 FEW = ((512, 8192), (1024, 8192), (1024, 28672))
 FEW_ROWS = (16, 64, 128, 256)
-SECTIONS = ("bf16", "fp8", "blocks", "epilogues", "few tiles")
+# Rows from and to, of which random shapes are drawn; n and k are multiples of 64.
+BANDS = ((1, 32), (33, 256), (257, 4096))
+DRAWN = 24  # random shapes of each band
+EXTENTS = 256, 32768
+MOST_OPERATIONS, MOST_BYTES = 6e11, 1.5e9
+SECTIONS = ("bf16", "fp8", "blocks", "epilogues", "few tiles", "random")
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class Problem:
 
 def problems() -> tuple[Problem, ...]:
     """All of them, in the order of the tables."""
-    return (*_bf16(), *_fp8(), *_fused(), *_few())
+    return (*_bf16(), *_fp8(), *_fused(), *_few(), *_random())
 
 
 def _bf16() -> Iterator[Problem]:
@@ -154,6 +161,23 @@ def _few() -> Iterator[Problem]:
             for turned in (True, False):
                 panel = f"{n} x {k}, m"
                 yield Problem("few tiles", f"few tiles, m = {m}", panel, f"{m}", m, n, k, turned)
+
+
+def _random() -> Iterator[Problem]:
+    """Shapes that nobody chose: extents of which the logarithms are evenly spread."""
+    numbers = random.Random(0)
+
+    def drawn(low: int, high: int) -> int:
+        return round(math.exp(numbers.uniform(math.log(low), math.log(high))))
+
+    for low, high in BANDS:
+        name, found = f"random, m = {low} to {high}", 0
+        while found < DRAWN:
+            m, n, k = drawn(low, high), *(drawn(*EXTENTS) // 64 * 64 for _ in range(2))
+            if 2 * m * n * k > MOST_OPERATIONS or 2 * (m * k + n * k + m * n) > MOST_BYTES:
+                continue
+            found += 1
+            yield Problem("random", name, name, f"{m}\n{n}\n{k}", m, n, k, found % 2 == 1)
 
 
 # -- data ------------------------------------------------------------------------------------------
