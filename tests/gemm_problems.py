@@ -250,7 +250,7 @@ OPERANDS_OF = {"shifted": ("row", "column", "tile")}
 
 
 @contextlib.contextmanager
-def set_up(problem: Problem) -> Iterator[None]:
+def _set_up(problem: Problem) -> Iterator[None]:
     """The schedule of the emulator and the number of multiprocessors that a problem says."""
     asked, before = gemm_file.limits_of, os.environ.get("PYKITTENS_SEED")
 
@@ -272,7 +272,7 @@ def set_up(problem: Problem) -> Iterator[None]:
 
 def results(problem: Problem, arrays: dict[str, Any]) -> list[Any]:
     """What gemm returns for arrays by name: the result and the sums that were asked for."""
-    with set_up(problem):
+    with _set_up(problem):
         found = gemm(**problem.given(arrays))
     wanted = problem.row_sums + problem.column_sums
     assert isinstance(found, tuple) == bool(wanted)

@@ -25,7 +25,7 @@ from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES, DType, bf16, f16, f32, int32
 from tests import kernels_by_hand, kernels_flight, kernels_in_order, kernels_pipeline
 from tests.conftest import EXAMPLES as FOLDER
-from tests.gemm_problems import Layout, Problem, arguments_of, set_up
+from tests.gemm_problems import Layout, Problem, arguments_of
 from tests.kernels_cluster import cluster_matmul
 from tests.kernels_matmul import VARIANTS, tiled_matmul
 from tests.templates import by_hand
@@ -206,8 +206,7 @@ def product(name: str, blocks: int, steps: int, ending: str = "") -> Launch:
         m, n, k = c.rows * 2 - 28, c.cols * 2 - 9, c.depth // own * (c.stages + 1) * c.splits - 8
     m, n = (n, m) if c.swap else (m, n)
     problem = replace(problem, m=m, n=n, k=k)
-    with set_up(problem):
-        constants = arguments_of(problem.call(), c)[1]
+    constants = arguments_of(problem.call(), c)[1]
     make = functools.partial(_of, problem)
     return Launch(f"gemm-{name}{ending}", gemm.gemm_tiles, make, constants)
 
@@ -215,8 +214,7 @@ def product(name: str, blocks: int, steps: int, ending: str = "") -> Launch:
 def _of(problem: Problem) -> tuple[Any, ...]:
     """What the kernel of a product takes."""
     assert problem.config is not None
-    with set_up(problem):
-        return arguments_of(problem.call(), problem.config)[0]
+    return arguments_of(problem.call(), problem.config)[0]
 
 
 def attend(

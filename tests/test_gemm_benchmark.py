@@ -106,7 +106,9 @@ def test_each_section_layout_and_epilogue_is_measured(bench, on_the_host, monkey
         way = without_a_library_on_the_host if is_fp8 else taken
         monkeypatch.setattr(gemm_measure, "libraries", way)
         rows.append(bench.measured(p, once))
-    sections = ["bf16"] * 2 + ["fp8", "blocks"] + ["epilogues"] * 5 + ["few tiles"] * 2 + ["random"] * 2
+    sections = (
+        ["bf16"] * 2 + ["fp8", "blocks"] + ["epilogues"] * 5 + ["few tiles"] * 2 + ["random"] * 2
+    )
     assert [r["section"] for r in rows] == sections
     assert all(0 < r["error"] <= 2.0**-8 for r in rows)
     assert all(r["ratio"] == LIBRARY / MILLISECONDS["pykittens"] for r in rows)

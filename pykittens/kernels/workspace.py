@@ -7,6 +7,7 @@ its own, since a graph may run beside the stream that it was captured on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -54,10 +55,7 @@ def flags(like: Any, count: int, stream: int) -> Any:
     if ordinal not in _of_graphs:
         _of_graphs[ordinal] = zeros(like, OF_GRAPHS)
         driver.wait_for_stream(ordinal, stream)  # graphs run on any stream
-    kept = _flags.get((ordinal, stream))
-    if kept is None or len(kept) < count:
-        kept = _flags[ordinal, stream] = zeros(like, max(count, 4096))
-    return kept[:count]
+    return _kept(_flags, (ordinal, stream), count, lambda: zeros(like, max(count, 4096)))
 
 
 def scratch(like: Any, shape: tuple[int, ...], stream: int) -> Any:
@@ -65,10 +63,20 @@ def scratch(like: Any, shape: tuple[int, ...], stream: int) -> Any:
     if not is_shared(like, stream):
         return empty(like, shape, "f32")
     place, count = (like.get_device(), stream), prod(shape)
-    kept = _scratch.get(place)
+    return _kept(_scratch, place, count, lambda: empty(like, (count,), "f32")).reshape(shape)
+
+
+def _kept(
+    by_place: dict[tuple[int, int], Any],
+    place: tuple[int, int],
+    count: int,
+    make: Callable[[], Any],
+) -> Any:
+    """So much of what is kept for a stream, which is made anew where it is too short."""
+    kept = by_place.get(place)
     if kept is None or len(kept) < count:
-        kept = _scratch[place] = empty(like, (count,), "f32")
-    return kept[:count].reshape(shape)
+        kept = by_place[place] = make()
+    return kept[:count]
 
 
 def zeros(like: Any, count: int) -> Any:

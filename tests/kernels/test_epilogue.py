@@ -108,9 +108,9 @@ def test_operands_that_come_through_the_stages(stages, turns):
     config = Config(128, 128, stages=stages, turns=turns)
     for seed, splits in ((0, 1), (1, 2), (5, 1), (9, 3)):
         one = replace(config, splits=splits)
-        assert fault_of(replace(problem, config=one, schedule=seed, multiprocessors=3)) == ""
+        assert fault_of(replace(problem, config=one, schedule=seed)) == ""
         plain = replace(problem, out=False, numbers={}, config=one, leads=((2,), (2,)))
-        assert fault_of(replace(plain, schedule=seed, multiprocessors=3)) == ""
+        assert fault_of(replace(plain, schedule=seed)) == ""
 
 
 # -- sums ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.pick import ALONE, candidates
 from pykittens.runtime.arguments import check
 from pykittens.targets.target import TARGETS
-from tests.gemm_problems import Layout, Problem, arguments_of, results, set_up
+from tests.gemm_problems import Layout, Problem, arguments_of, results
 from tests.gemm_random import fault_of
 
 HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
@@ -203,9 +203,8 @@ def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
 )
 def test_a_configuration_knows_its_shared_memory(config, about):
     problem = Problem(256, 256, 512, config=config, **about)
-    with set_up(problem):
-        call = problem.call()
-        arguments, constants = arguments_of(call, config)
+    call = problem.call()
+    arguments, constants = arguments_of(call, config)
     emitted = gemm_tiles.emitted(*arguments, **constants)
     shape = call.shape
     assert emitted.shared_bytes == config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
@@ -213,13 +212,11 @@ def test_a_configuration_knows_its_shared_memory(config, about):
 
 @pytest.mark.parametrize("out_dtype", ["bf16", "f32"])
 def test_the_warps_of_a_group_have_room_to_join_sums_of_columns(out_dtype):
-    problem = Problem(64, 64, 64, column_sums=True, out_dtype=out_dtype, multiprocessors=4)
-    with set_up(problem):
-        call = problem.call()
-        for config in candidates(replace(call.shape, m=4096, n=4096, k=4096), HOPPER)[:20]:
-            arguments, constants = arguments_of(call, config)
-            emitted = gemm_tiles.emitted(*arguments, **constants)
-            assert emitted.shared_bytes <= HOPPER.shared_bytes
+    call = Problem(64, 64, 64, column_sums=True, out_dtype=out_dtype).call()
+    for config in candidates(replace(call.shape, m=4096, n=4096, k=4096), HOPPER)[:20]:
+        arguments, constants = arguments_of(call, config)
+        emitted = gemm_tiles.emitted(*arguments, **constants)
+        assert emitted.shared_bytes <= HOPPER.shared_bytes
 
 
 def test_a_configuration_is_part_of_the_specialisation():

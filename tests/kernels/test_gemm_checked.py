@@ -14,7 +14,7 @@ from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.pick import candidates
 from pykittens.targets.target import TARGETS
-from tests.gemm_problems import Layout, Problem, arguments_of, set_up
+from tests.gemm_problems import Layout, Problem, arguments_of
 from tests.launches import BLOCKS, Launch
 
 HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
@@ -45,8 +45,7 @@ def told(problem, schedules):
     """What the checker says of a problem, the rows of sums that no block leaves aside."""
 
     def make():
-        with set_up(problem):
-            return arguments_of(problem.call(), problem.config)
+        return arguments_of(problem.call(), problem.config)
 
     constants = make()[1]
     launch = Launch("", gemm_tiles, lambda: make()[0], constants)

@@ -19,7 +19,7 @@ from pykittens.kernels.products.pick import pick
 from pykittens.kernels.products.tiling import Form
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.target import TARGETS, Target
-from tests.gemm_problems import Layout, Problem, arguments_of, set_up
+from tests.gemm_problems import Layout, Problem, arguments_of
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -151,12 +151,11 @@ def gemm_cases() -> Iterator[Case]:
         for word, (problem, (m, n, k)) in PRODUCTS.items():
             if "fp8" in word and arch == "sm_80":
                 continue  # its tensor cores have none
-            with set_up(problem):
-                call = problem.call()
-                shape = replace(call.shape, m=m, n=n, k=k)
-                picked = pick(shape, limits(arch))
-                config = together(picked, call.shape, limits(arch).multiprocessors)
-                args, constants = arguments_of(call, config)
+            call = problem.call()
+            shape = replace(call.shape, m=m, n=n, k=k)
+            picked = pick(shape, limits(arch))
+            config = together(picked, call.shape, limits(arch).multiprocessors)
+            args, constants = arguments_of(call, config)
             name, rare = f"library_gemm-{word}-{arch}", word not in OFTEN
             yield Case(name, gemm.gemm_tiles, args, constants, targets=(arch,), rare=rare)
 

@@ -11,7 +11,7 @@ from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.products.pick import pick
 from pykittens.runtime import nvrtc
 from pykittens.targets.target import TARGETS
-from tests.gemm_problems import Layout, Problem, arguments_of, set_up
+from tests.gemm_problems import Layout, Problem, arguments_of
 from tests.targets.units import PER_UNIT, faults
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -87,8 +87,7 @@ def picked(problem):
 
 
 def source(problem, config):
-    with set_up(problem):
-        arguments, constants = arguments_of(problem.call(), config)
+    arguments, constants = arguments_of(problem.call(), config)
     emitted = gemm_tiles.emitted(*arguments, **constants)
     assert emitted.shared_bytes <= HOPPER.shared_bytes, config
     return emitted
