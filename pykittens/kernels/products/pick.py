@@ -126,8 +126,12 @@ def _fits_registers(c: Config, shape: Shape) -> bool:
         return sums + rows * c.scaled_cols <= (64 * 256 if is_narrow else 64 * 384)
     if c.swap and shape.operands:
         return sums <= 64 * 160  # what lies the other way round is loaded element by element
-    # What the epilogue loads takes registers, too; three warpgroups have 160 each.
-    return sums <= (64 * 128 if is_narrow else 64 * 256)
+    # What the epilogue loads takes registers, too, and bytes that are turned round; three warpgroups have 160 each.
+    takes_more = (shape.bytes == 1 and not shape.b_by_rows) or (
+        shape.operands > 3 and shape.activation
+    )
+    most = 64 * 192 if takes_more else 64 * 256
+    return sums <= (most // 2 if is_narrow else most)
 
 
 def _is_even(cols: int, shape: Shape) -> bool:
