@@ -174,10 +174,11 @@ def _random() -> Iterator[Problem]:
         name, found = f"random, m = {low} to {high}", 0
         while found < DRAWN:
             m, n, k = drawn(low, high), *(drawn(*EXTENTS) // 64 * 64 for _ in range(2))
-            if 2 * m * n * k > MOST_OPERATIONS or 2 * (m * k + n * k + m * n) > MOST_BYTES:
-                continue
-            found += 1
-            yield Problem("random", name, name, f"{m}\n{n}\n{k}", m, n, k, found % 2 == 1)
+            turned, moved = found % 2 == 0, 2 * (m * k + n * k + m * n)
+            p = Problem("random", name, name, f"{m}\n{n}\n{k}", m, n, k, turned)
+            if p.work <= MOST_OPERATIONS and moved <= MOST_BYTES:
+                found += 1
+                yield p
 
 
 # -- data ------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ ROWS += [3, 5, 7, 17, 24, 33, 48, 65, 80, 100, 129, 200, 300, 333, 777, 1111, 30
 COLUMNS = (1, 100, 128, 512, 1000, 2048, 4096, 11008, 16384)
 DEPTHS = (16, 128, 1000, 4096, 16384)
 
-PLAIN = Problem(256, 256, 256, multiprocessors=4)
+PLAIN = Problem(256, 256, 256)
 FP8 = replace(PLAIN, dtypes=("e4m3", "e4m3"))
 BLOCKS = {"row_blocks": "f32", "column_blocks": "f32"}
 SCALES = {"row_scale": "f32", "column_scale": "f32"}

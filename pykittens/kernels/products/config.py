@@ -148,8 +148,13 @@ def scaled(config: Config, shape: Shape) -> int:
     return config.cols // config.scaled_cols * (1 + shape.gated)
 
 
+def extents(config: Config, shape: Shape) -> tuple[int, int]:
+    """Rows and columns of the product that is made, which is the transposed one with `swap`."""
+    return (shape.n, shape.m) if config.swap else (shape.m, shape.n)
+
+
 def work(config: Config, shape: Shape) -> tuple[int, int]:
     """How many tiles there are, and how many steps along k each takes."""
-    m, n = (shape.n, shape.m) if config.swap else (shape.m, shape.n)
+    m, n = extents(config, shape)
     tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
     return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)

@@ -6,7 +6,7 @@ Constants were fitted to products of 1 to 16384 rows, and are cycles where nothi
 from __future__ import annotations
 
 from pykittens.kernels.core import Limits
-from pykittens.kernels.products.config import LINE, Config, Shape, scaled, work
+from pykittens.kernels.products.config import LINE, Config, Shape, extents, scaled, work
 
 CLOCK = 1840  # cycles a microsecond
 PRODUCTS = 4096  # bytes of A times bytes of B that the tensor cores of a multiprocessor multiply in a cycle
@@ -31,15 +31,14 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     memory = _memory(c, s, parts, waves, busy, blocks)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     cache = tiles * steps * _loaded(c, s) / blocks / CACHE / CLOCK
-    besides = START + (_passed(c, s) if c.splits > 1 else 0.0) - 1.0 * c.overlap
+    besides = START + (_passed(c, s, tiles) if c.splits > 1 else 0.0) - 1.0 * c.overlap
     outside = _outside(c, s) * steps / OUTSIDE / CLOCK
     besides += max(outside - 0.05 * longest, 0.0)  # as much is hidden
     return besides + (longest + 0.096 * cache) * (1.02 if c.splits > 1 else 1)
 
 
-def _passed(c: Config, s: Shape) -> float:
+def _passed(c: Config, s: Shape, tiles: int) -> float:
     """Microseconds in which sums pass from block to block: the sums of all of them, and what one block finishes."""
-    tiles, _ = work(c, s)
     finishing = min(c.splits, c.parts)
     sums = c.rows * c.cols * (1 + s.gated) * c.splits
     return 1.0 + 0.7 * (finishing > 1) + 2e-6 * tiles * sums + 7.5e-5 * sums / finishing
@@ -63,7 +62,7 @@ def _loaded(c: Config, s: Shape) -> int:
 
 def _outside(c: Config, s: Shape) -> int:
     """Rows of all tiles' boxes of a step that lie outside A and B; none of the 16 that a tile has at least."""
-    m, n = (-(-x // 16) * 16 for x in ((s.n, s.m) if c.swap else (s.m, s.n)))
+    m, n = (-(-x // 16) * 16 for x in extents(c, s))
     rows, cols = -(-m // c.rows), -(-n // c.cols)
     lines = (rows * c.rows - m) * cols + (cols * c.cols - n) * rows * (1 + s.gated)
     return s.batch * lines * c.depth // LINE

@@ -55,10 +55,10 @@ def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
 
 
 def _alone(shape: Shape, limits: Limits) -> Config:
-    large, small = (replace(c, cols=_alone_cols(shape)) for c in ALONE)
-    if large.cols < 128:
-        large = replace(large, out_cols=32 if large.cols % 32 == 0 else 48)
-        small = replace(small, out_cols=large.out_cols)
+    cols, (large, small) = _alone_cols(shape), ALONE
+    if cols < large.cols:
+        width = 32 if cols % 32 == 0 else cols
+        large, small = (replace(c, cols=cols, out_cols=width) for c in ALONE)
     if shape.a_by_columns:
         small = replace(small, cols=min(small.cols, 96))  # lanes turn round what lies along m
     tried = (large, small, replace(small, stages=2, out_cols=16))
