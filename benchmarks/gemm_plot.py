@@ -1,4 +1,7 @@
-"""Draws the results of benchmarks/gemm.py: a panel a layer or epilogue, the ratio to the library over its shapes."""
+"""Draws the results of benchmarks/gemm.py: a panel a layer or epilogue, the ratio to the library over its shapes.
+
+Where a panel has more shapes than it can name, they stand by the time that the library takes.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ COLUMNS = 4
 PANEL = 2.5, 2.1  # inches
 TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0, 2.5, 3.0)
 NARROWEST = 0.9, 1.12  # what the axis shows at least
+MOST_NAMED = 12  # shapes of a panel
 
 
 def limits_of(rows: list[dict[str, Any]]) -> tuple[float, float]:
@@ -67,18 +71,25 @@ def plot(results: Path) -> Path:
 def draw(axis: Any, title: str, rows: list[dict[str, Any]]) -> None:
     """A panel: a line a layout, a bar from the lowest to the highest of several runs."""
     places = {at: i for i, at in enumerate(dict.fromkeys(row["at"] for row in rows))}
+    are_named = len(places) <= MOST_NAMED
     is_joined = "\n" not in "".join(places)  # what is no extent has no order
     axis.axhline(1.0, color="black", linewidth=0.8, zorder=1)
     for (layout, _), found in groups(rows, "layout", "protocol").items():
         colour, mark, line = LAYOUTS[layout]
-        x, y = [places[row["at"]] for row in found], [row["ratio"] for row in found]
+        x = [places[row["at"]] if are_named else row["library_us"] for row in found]
         ranges = [(min(ratios_of(row)), max(ratios_of(row))) for row in found]
         axis.vlines(x, *zip(*ranges, strict=True), color=colour, linewidth=3, alpha=0.4)
         style = {"linestyle": line if is_joined else "none", "linewidth": 1, "markersize": 4}
+        y = [row["ratio"] for row in found]
         axis.plot(x, y, color=colour, marker=mark, label=layout, zorder=3, **style)
     axis.set_title(title)
-    axis.set_xticks(range(len(places)), list(places), fontsize=7 if is_joined else 5)
-    axis.set_xlim(-0.5, len(places) - 0.5)
+    if are_named:
+        axis.set_xticks(range(len(places)), list(places), fontsize=7 if is_joined else 5)
+        axis.set_xlim(-0.5, len(places) - 0.5)
+    else:
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+        axis.set_xlabel("µs of the library", fontsize=7)
     axis.grid(axis="y", color="#dddddd", linewidth=0.5)
     axis.set_axisbelow(True)
     for side in ("top", "right"):

@@ -219,15 +219,21 @@ def test_the_warps_of_a_group_have_room_to_join_sums_of_columns(out_dtype):
         assert emitted.shared_bytes <= HOPPER.shared_bytes
 
 
+def recorded(problem, config):
+    arguments, constants = arguments_of(problem.call(), config)
+    return gemm_tiles.record(check(gemm_tiles.parameters, arguments, constants))
+
+
 def test_a_configuration_is_part_of_the_specialisation():
-    call = Problem(16, 16, 16).call()
+    problem = Problem(16, 16, 16)
+    assert recorded(problem, SMALL) is recorded(problem, replace(SMALL))
+    assert recorded(problem, SMALL) is not recorded(problem, replace(SMALL, band=1))
 
-    def recorded(config):
-        arguments, constants = arguments_of(call, config)
-        return gemm_tiles.record(check(gemm_tiles.parameters, arguments, constants))
 
-    assert recorded(SMALL) is recorded(replace(SMALL))
-    assert recorded(SMALL) is not recorded(replace(SMALL, band=1))
+def test_blocks_that_start_together_do_the_same_steps_of_their_tiles():
+    splits, *tiles = recorded(Problem(200, 130, 600), replace(SMALL, splits=3)).launch.dims
+    assert splits == 3
+    assert len(tiles) == 2
 
 
 def test_gemm_gives_what_a_call_of_its_own_makes():

@@ -12,8 +12,8 @@ CLOCK = 1840  # cycles a microsecond
 PRODUCTS = 4096  # bytes of A times bytes of B that the tensor cores of a multiprocessor multiply in a cycle
 POWER = 706e6  # operations a microsecond in 16 bits at the limit of power; in 8 bits twice as many
 MEMORY = 4.25e6  # bytes a microsecond
-CACHE = 72  # bytes that a multiprocessor gets from the L2 cache in a cycle
-IN_TURN = 50  # the same where several blocks of one warpgroup take the steps of a tile in turn
+CACHE = 87  # bytes that a multiprocessor gets from the L2 cache in a cycle
+APART = 73  # the same where blocks have several tiles and do not ask for one line at one time
 OUTSIDE = 12  # rows of boxes outside their tensor, 128 bytes each, that all multiprocessors together fill in a cycle
 START = 3.3  # microseconds of a launch
 
@@ -34,14 +34,14 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     besides = START + (_passed(c, s, tiles) if c.splits > 1 else 0.0) - 1.0 * c.overlap
     outside = _outside(c, s) * steps / OUTSIDE / CLOCK
     besides += max(outside - 0.05 * longest, 0.0)  # as much is hidden
-    return besides + (longest + 0.096 * cache) * (1.02 if c.splits > 1 else 1)
+    return besides + longest + 0.11 * cache
 
 
 def _passed(c: Config, s: Shape, tiles: int) -> float:
     """Microseconds in which sums pass from block to block: the sums of all of them, and what one block finishes."""
     finishing = min(c.splits, c.parts)
     sums = c.rows * c.cols * (1 + s.gated) * c.splits
-    return 1.0 + 0.7 * (finishing > 1) + 2e-6 * tiles * sums + 7.5e-5 * sums / finishing
+    return 2.2 + 0.5 * (finishing > 1) + 6.4e-7 * tiles * sums + 1e-4 * sums / finishing
 
 
 def _sides(c: Config, s: Shape) -> tuple[int, int]:
@@ -79,7 +79,7 @@ def _tile(c: Config, s: Shape, steps: int, is_followed: bool) -> float:
         multiply += (each + 20 * (c.pieces - 1)) * scaled(c, s)
     hidden = (0.012 if is_followed else -0.002) * c.turns  # of storing, behind the next tile
     store = c.rows * c.cols * (0.054 - hidden + 0.03 * (s.activation or s.operands > 0))
-    load = _loaded(c, s) / (IN_TURN if c.splits > 1 and c.consumers == 1 else CACHE)
+    load = _loaded(c, s) / (APART if is_followed else CACHE)
     return steps * max(multiply, load) + 550 + store
 
 

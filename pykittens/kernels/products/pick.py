@@ -127,11 +127,14 @@ def _fits_registers(c: Config, shape: Shape) -> bool:
     if c.swap and shape.operands:
         return sums <= 64 * 160  # what lies the other way round is loaded element by element
     # What the epilogue loads takes registers, too, and bytes that are turned round; three warpgroups have 160 each.
-    takes_more = (shape.bytes == 1 and not shape.b_by_rows) or (
-        shape.operands > 3 and shape.activation
-    )
+    takes_more = _turns_round(shape) or (shape.operands > 3 and shape.activation)
     most = 64 * 192 if takes_more else 64 * 256
     return sums <= (most // 2 if is_narrow else most)
+
+
+def _turns_round(shape: Shape) -> bool:
+    """Whether bytes of b are turned round in registers before they are multiplied."""
+    return shape.bytes == 1 and not shape.b_by_rows
 
 
 def _is_even(cols: int, shape: Shape) -> bool:
@@ -171,9 +174,9 @@ def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
     """How many blocks may do a part of each tile, all of them at once."""
     tiles, steps = work(c, shape)
     found: set[int] = set()
-    widths = (16, 32, 64) if c.consumers == 1 else (64, 128, 256)
-    if c.cols not in widths and not (c.swap and c.cols < 64):  # parts to share out evenly
-        return found
+    widest = 128 if _turns_round(shape) else 256  # of those of any width: registers
+    if c.cols not in (32, 64, 128, 256) and not (c.swap and c.cols < widest):
+        return found  # parts could not be shared out evenly
     for blocks in (limits.multiprocessors, limits.multiprocessors // 2):
         most = min(blocks // max(tiles, 1), steps // 2, MOST_SPLITS)
         if most > 1:
