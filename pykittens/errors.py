@@ -163,7 +163,10 @@ class TypeMismatch(KernelError):
 
 
 class ArgumentError(KernelError):
-    """The arguments of a call do not fit the kernel."""
+    """The arguments of a call do not fit the kernel; of one of the library, the line is that of the call."""
+
+    def __init__(self, message: str, *, loc: Loc | None = None, **further: Any) -> None:
+        super().__init__(message, loc=loc or Loc.here(_WRITTEN_IN_THE_LANGUAGE), **further)
 
 
 class ResourceError(KernelError):

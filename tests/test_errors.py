@@ -14,7 +14,8 @@ import pytest
 
 import pykittens as pk
 from pykittens import errors
-from pykittens.errors import DeadlockError, KernelError, Loc, is_user_file
+from pykittens.errors import ArgumentError, DeadlockError, KernelError, Loc, is_user_file
+from pykittens.kernels.gemm import gemm
 from tests.faults import arguments, by_hand, debug, language, memory, operations, running
 from tests.running import UNWRITTEN
 
@@ -121,6 +122,13 @@ def test_the_package_is_not_the_user_s_but_its_kernels_are():
     assert is_user_file(str(package / "kernels" / "attention.py"))
     assert is_user_file(__file__)
     assert is_user_file("<ipython-input-1>")
+
+
+def test_a_wrong_call_of_a_kernel_of_the_library_is_told_at_the_line_of_the_call():
+    wrong = np.zeros((2, 3), np.float16), np.zeros((2, 4), np.float16)
+    with pytest.raises(ArgumentError) as fault:
+        gemm(*wrong)
+    assert "gemm(*wrong)" in str(fault.value)
 
 
 def test_an_error_lists_operands_in_a_column():
