@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -122,7 +122,12 @@ def _shown_path(path: str) -> str:
 
 
 class KernelError(Exception):
-    """A fault of the kernel or of a call, told with its operands, its line and, if known, a way out."""
+    """A fault of the kernel or of a call, told with its operands, its line and, if known, a way out.
+
+    beyond: folders of the package whose lines are not told if there is one outside.
+    """
+
+    beyond: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -135,7 +140,7 @@ class KernelError(Exception):
         super().__init__(message)
         self.message = message
         self.operands = dict(operands or {})
-        self.loc = loc if loc is not None else Loc.here()
+        self.loc = loc or Loc.here(self.beyond) or Loc.here()
         self.help = help
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -165,8 +170,7 @@ class TypeMismatch(KernelError):
 class ArgumentError(KernelError):
     """The arguments of a call do not fit the kernel; of one of the library, the line is that of the call."""
 
-    def __init__(self, message: str, *, loc: Loc | None = None, **further: Any) -> None:
-        super().__init__(message, loc=loc or Loc.here(_WRITTEN_IN_THE_LANGUAGE), **further)
+    beyond = _WRITTEN_IN_THE_LANGUAGE
 
 
 class ResourceError(KernelError):

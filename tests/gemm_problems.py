@@ -25,6 +25,8 @@ from pykittens.types.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 
+BLOCK_SCALES = {"row_blocks": "f32", "column_blocks": "f32"}  # extras of an fp8 product
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -25,7 +25,7 @@ from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES, DType, bf16, f16, f32, int32
 from tests import kernels_by_hand, kernels_flight, kernels_in_order, kernels_pipeline
 from tests.conftest import EXAMPLES as FOLDER
-from tests.gemm_problems import Layout, Problem, arguments_of
+from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.kernels_cluster import cluster_matmul
 from tests.kernels_matmul import VARIANTS, tiled_matmul
 from tests.templates import by_hand
@@ -125,7 +125,7 @@ def moved(*shapes: Shape, dtype: DType = bf16) -> Callable[[], tuple[Any, ...]]:
 
 SMALL = Config(64, 64, stages=2, consumers=1)
 TWO = Config(128, 32, stages=2, out_cols=32)
-FP8, BLOCKS_OF_FP8 = ("e4m3", "e5m2"), {"row_blocks": "f32", "column_blocks": "f32"}
+FP8 = "e4m3", "e5m2"
 EVERY = dict.fromkeys(("row_scale", "column_scale", "bias", "residual"), "bf16")
 
 # Products in every way that the library cuts them, with what may become of them; the extents are those of `product`.
@@ -149,13 +149,13 @@ PRODUCTS = {
         ),
         ("splits-turns", replace(TWO, splits=2, out_cols=16, turns=True), {}),
         ("gate", replace(TWO, out_cols=16), {"extras": EVERY | {"gate": "bf16"}}),
-        ("blocks", replace(TWO, stages=3), {"dtypes": FP8, "extras": BLOCKS_OF_FP8}),
+        ("blocks", replace(TWO, stages=3), {"dtypes": FP8, "extras": BLOCK_SCALES}),
         (
             "gated-blocks",
             SMALL,
             {
                 "dtypes": FP8,
-                "extras": BLOCKS_OF_FP8 | {"gate": "e5m2", "gate_blocks": "f32"},
+                "extras": BLOCK_SCALES | {"gate": "e5m2", "gate_blocks": "f32"},
                 "activation": "silu",
             },
         ),

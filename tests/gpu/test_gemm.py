@@ -17,12 +17,12 @@ from pykittens.kernels.gemm import gemm
 from pykittens.kernels.products.config import Config, Shape
 from pykittens.kernels.products.pick import ALONE, candidates
 from pykittens.types.dtypes import DTYPES
-from tests.gemm_problems import Layout, Problem, results
+from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, results
 from tests.gemm_random import drawn, fault_of
 from tests.gpu.test_cases import on_gpu, on_host
 from tests.kernels.test_epilogue import CONFIGS as PARTED
 from tests.kernels.test_epilogue import PROBLEMS
-from tests.kernels.test_gemm import BLOCKS, CONFIGS, FP8, SCALED
+from tests.kernels.test_gemm import CONFIGS, FP8, SCALED
 
 torch = pytest.importorskip("torch")
 
@@ -103,7 +103,7 @@ def test_an_operand_does_what_its_name_says(name, config):
 @pytest.mark.parametrize("name", SCALED)
 def test_scales_of_blocks(name):
     for m, n, k in ((200, 410, 300), (700, 1000, 1280), (1, 1, 1), (513, 257, 2048)):
-        problem = Problem(m, n, k, dtypes=FP8, extras=BLOCKS, config=SCALED[name])
+        problem = Problem(m, n, k, dtypes=FP8, extras=BLOCK_SCALES, config=SCALED[name])
         needs(SCALED[name], problem)
         assert fault_of(problem, GPU) == ""
 

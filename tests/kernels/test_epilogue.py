@@ -13,7 +13,7 @@ from pykittens.kernels.gemm import gemm
 from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.reference import reference
 from tests.gemm_bounds import expected
-from tests.gemm_problems import Problem
+from tests.gemm_problems import BLOCK_SCALES, Problem
 from tests.gemm_random import drawn, fault_of
 
 CONFIGS = {
@@ -24,7 +24,6 @@ CONFIGS = {
 }
 PLAIN = Problem(100, 90, 70, multiprocessors=5)
 GATE = replace(PLAIN, extras={"gate": "bf16"}, activation="silu")
-BLOCKS = {"row_blocks": "f32", "column_blocks": "f32"}
 FP8 = replace(PLAIN, k=300, dtypes=("e4m3", "e4m3"))
 EVERY = dict.fromkeys(("row_scale", "column_scale", "bias", "residual"), "f32")
 
@@ -52,9 +51,9 @@ PROBLEMS = {
         out=True,
         activation="gelu",
     ),
-    "blocks": replace(FP8, extras=BLOCKS),
-    "blocks-all": replace(FP8, extras=BLOCKS | EVERY, activation="relu", out_dtype="e5m2"),
-    "gated-blocks": replace(FP8, extras=BLOCKS | {"gate": "e4m3", "gate_blocks": "f32"}),
+    "blocks": replace(FP8, extras=BLOCK_SCALES),
+    "blocks-all": replace(FP8, extras=BLOCK_SCALES | EVERY, activation="relu", out_dtype="e5m2"),
+    "gated-blocks": replace(FP8, extras=BLOCK_SCALES | {"gate": "e4m3", "gate_blocks": "f32"}),
     "wide": replace(PLAIN, leads=((2,), (2,)), extras=EVERY, wide=True),
 }
 

@@ -13,12 +13,12 @@ from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.pick import ALONE, candidates
 from pykittens.runtime.arguments import check
 from pykittens.targets.target import TARGETS
-from tests.gemm_problems import Layout, Problem, arguments_of, results
+from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of, results
 from tests.gemm_random import fault_of
 
 HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
 SMALL = Config(64, 64, stages=3, consumers=1)
-GATE, BLOCKS = {"gate": "bf16"}, {"row_blocks": "f32", "column_blocks": "f32"}
+GATE = {"gate": "bf16"}
 FP8 = ("e4m3", "e4m3")
 
 # A configuration of each kind; those of one kind differ in numbers only.
@@ -126,16 +126,17 @@ TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "both-apart", "narrow-pieces")
 @pytest.mark.parametrize("name", SCALED)
 def test_scales_of_blocks(name, k):
     """With and without scales that the copy engine reaches: those of 512 lie in 16 bytes."""
-    problem = Problem(200, 410, k, dtypes=FP8, extras=BLOCKS)
+    problem = Problem(200, 410, k, dtypes=FP8, extras=BLOCK_SCALES)
     problem = replace(problem, config=SCALED[name])
     assert fault_of(problem) == ""
     assert fault_of(replace(problem, transpose_b=False)) == ""
-    padded = dict.fromkeys(BLOCKS, Layout(lines="padded"))
+    padded = dict.fromkeys(BLOCK_SCALES, Layout(lines="padded"))
     columns = {"row_blocks": Layout(columns=True, lines="padded")}
     assert fault_of(replace(problem, layouts=padded | columns, schedule=1)) == ""
     gate = {"gate": "e4m3", "gate_blocks": "f32", "bias": "f32"}
     if name not in TOO_LARGE_WITH_GATE:
-        assert fault_of(replace(problem, extras=BLOCKS | gate, layouts=padded | columns)) == ""
+        gated = replace(problem, extras=BLOCK_SCALES | gate, layouts=padded | columns)
+        assert fault_of(gated) == ""
 
 
 # -- splits and schedules --------------------------------------------------------------------------
@@ -187,16 +188,16 @@ def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
         (Config(128, 128, stages=3), {"extras": GATE}),
         (Config(64, 32, stages=3, consumers=1, out_cols=32, swap=True), {"extras": GATE}),
         (Config(128, 128, stages=3), {"out_dtype": "f32"}),
-        (Config(128, 128, stages=3), {"dtypes": FP8, "extras": BLOCKS}),
-        (Config(128, 96, stages=3, out_cols=32), {"dtypes": FP8, "extras": BLOCKS}),
-        (Config(128, 256, stages=3), {"dtypes": FP8, "extras": BLOCKS}),
+        (Config(128, 128, stages=3), {"dtypes": FP8, "extras": BLOCK_SCALES}),
+        (Config(128, 96, stages=3, out_cols=32), {"dtypes": FP8, "extras": BLOCK_SCALES}),
+        (Config(128, 256, stages=3), {"dtypes": FP8, "extras": BLOCK_SCALES}),
         (
             Config(64, 48, stages=3, out_cols=48, consumers=1, swap=True),
-            {"dtypes": FP8, "extras": BLOCKS},
+            {"dtypes": FP8, "extras": BLOCK_SCALES},
         ),
         (
             Config(64, 64, stages=3, consumers=1),
-            {"dtypes": FP8, "extras": BLOCKS | {"gate": "e4m3", "gate_blocks": "f32"}},
+            {"dtypes": FP8, "extras": BLOCK_SCALES | {"gate": "e4m3", "gate_blocks": "f32"}},
         ),
     ],
     ids=str,

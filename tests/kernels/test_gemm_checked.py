@@ -14,19 +14,18 @@ from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.pick import candidates
 from pykittens.targets.target import TARGETS
-from tests.gemm_problems import Layout, Problem, arguments_of
+from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.launches import BLOCKS, Launch
 
 HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
 FP8 = ("e4m3", "e4m3")
-BLOCKS_OF_FP8 = {"row_blocks": "f32", "column_blocks": "f32"}
 
 PROBLEMS = {
     "square": Problem(200, 210, 200),
     "skinny": Problem(20, 300, 330, transpose_b=False, extras={"bias": "bf16"}),
     "wide-out": Problem(140, 70, 130, out=True, numbers={"beta": 0.5}, out_dtype="f32"),
     "gated": Problem(70, 150, 130, extras={"gate": "bf16", "residual": "bf16"}, activation="silu"),
-    "blocks": Problem(70, 150, 400, dtypes=FP8, extras=BLOCKS_OF_FP8),
+    "blocks": Problem(70, 150, 400, dtypes=FP8, extras=BLOCK_SCALES),
     "sums": Problem(70, 150, 130, leads=((2,), (2,)), row_sums=True, column_sums=True),
     "unaligned": Problem(70, 150, 130, layouts=dict.fromkeys(("a", "b"), Layout(lines="odd"))),
 }

@@ -14,7 +14,7 @@ from pykittens.kernels.gemm import gemm
 from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.options import GIVEN
 from pykittens.runtime.arrays import describe
-from tests.gemm_problems import Layout, Problem, centred
+from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, centred
 from tests.gemm_random import drawn, fault_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -68,9 +68,8 @@ def test_all_arrays_out_of_the_copy_engines_reach(dtype):
 
 @pytest.mark.parametrize("layout", ["columns", "padded", "every-second", "unaligned"])
 def test_scales_of_blocks_may_lie_in_any_way(layout):
-    layouts = dict.fromkeys(("row_blocks", "column_blocks"), LAYOUTS[layout])
-    extras = {"row_blocks": "f32", "column_blocks": "f32"}
-    problem = Problem(70, 200, 300, dtypes=("e4m3", "e4m3"), extras=extras, layouts=layouts)
+    layouts = dict.fromkeys(BLOCK_SCALES, LAYOUTS[layout])
+    problem = Problem(70, 200, 300, dtypes=("e4m3", "e4m3"), extras=BLOCK_SCALES, layouts=layouts)
     assert fault_of(problem) == ""
 
 
@@ -124,8 +123,7 @@ def test_rows_of_a_batch_that_one_b_serves_become_rows_of_one_product():
 
 
 def test_scales_of_blocks_are_those_of_every_product_of_a_batch():
-    extras = {"row_blocks": "f32", "column_blocks": "f32"}
-    problem = Problem(70, 40, 300, leads=((3,), ()), dtypes=("e4m3", "e4m3"), extras=extras)
+    problem = Problem(70, 40, 300, leads=((3,), ()), dtypes=("e4m3", "e4m3"), extras=BLOCK_SCALES)
     assert fault_of(problem) == ""
 
 

@@ -19,7 +19,7 @@ from pykittens.kernels.products.pick import pick
 from pykittens.kernels.products.tiling import Form
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.target import TARGETS, Target
-from tests.gemm_problems import Layout, Problem, arguments_of
+from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -128,11 +128,7 @@ PRODUCTS = {
         (4096, 4096, 4096),
     ),
     "fp8-blocks": (
-        replace(
-            PLAIN,
-            dtypes=("e4m3", "e4m3"),
-            extras={"row_blocks": "f32", "column_blocks": "f32"},
-        ),
+        replace(PLAIN, dtypes=("e4m3", "e4m3"), extras=BLOCK_SCALES),
         (4096, 4096, 4096),
     ),
     "small": (PLAIN, (512, 512, 512)),

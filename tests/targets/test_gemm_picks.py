@@ -11,7 +11,7 @@ from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.products.pick import pick
 from pykittens.runtime import nvrtc
 from pykittens.targets.target import TARGETS
-from tests.gemm_problems import Layout, Problem, arguments_of
+from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.targets.units import PER_UNIT, faults
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -24,7 +24,6 @@ DEPTHS = (16, 128, 1000, 4096, 16384)
 
 PLAIN = Problem(256, 256, 256)
 FP8 = replace(PLAIN, dtypes=("e4m3", "e4m3"))
-BLOCKS = {"row_blocks": "f32", "column_blocks": "f32"}
 SCALES = {"row_scale": "f32", "column_scale": "f32"}
 EVERY = SCALES | {"bias": "bf16", "residual": "bf16"}
 GATE = {"gate": "bf16"}
@@ -43,7 +42,7 @@ VARIANTS = {
     "fp8-AB": replace(FP8, transpose_b=False),
     "fp8-scales": replace(FP8, extras=SCALES),
     "fp8-out": replace(FP8, extras=SCALES, out_dtype="e4m3"),
-    "blocks": replace(FP8, extras=BLOCKS),
+    "blocks": replace(FP8, extras=BLOCK_SCALES),
     "bias": replace(PLAIN, extras={"bias": "bf16"}),
     "bias-relu": replace(PLAIN, extras={"bias": "bf16"}, activation="relu"),
     "bias-gelu": replace(PLAIN, extras={"bias": "bf16"}, activation="gelu"),
@@ -69,7 +68,7 @@ VARIANTS = {
         activation="silu",
     ),
     "gate-blocks": replace(
-        FP8, extras=BLOCKS | {"gate": "e4m3", "gate_blocks": "f32"}, activation="silu"
+        FP8, extras=BLOCK_SCALES | {"gate": "e4m3", "gate_blocks": "f32"}, activation="silu"
     ),
 }
 

@@ -26,11 +26,12 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
         return 0.0
     parts = tiles * c.splits
     waves, busy = -(-parts // blocks), min(parts, blocks)
-    compute = waves * _tile(c, s, -(-steps // c.splits), tiles > blocks) / CLOCK
+    loaded = _loaded(c, s)
+    compute = waves * _tile(c, s, -(-steps // c.splits), loaded, tiles > blocks) / CLOCK
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (POWER * (3 - s.bytes))
     memory = _memory(c, s, parts, waves, busy, blocks)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
-    cache = tiles * steps * _loaded(c, s) / blocks / CACHE / CLOCK
+    cache = tiles * steps * loaded / blocks / CACHE / CLOCK
     besides = START + (_passed(c, s, tiles) if c.splits > 1 else 0.0) - 1.0 * c.overlap
     outside = _outside(c, s) * steps / OUTSIDE / CLOCK
     besides += max(outside - 0.05 * longest, 0.0)  # as much is hidden
@@ -68,8 +69,8 @@ def _outside(c: Config, s: Shape) -> int:
     return s.batch * lines * c.depth // LINE
 
 
-def _tile(c: Config, s: Shape, steps: int, is_followed: bool) -> float:
-    """Cycles of so many steps of a tile, which is followed by another one or not."""
+def _tile(c: Config, s: Shape, steps: int, loaded: int, is_followed: bool) -> float:
+    """Cycles of so many steps of a tile, of `loaded` bytes each, which is followed by another one or not."""
     a, b = _sides(c, s)
     multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
     if not (s.b_by_rows or c.swap) and c.cols * s.bytes % LINE:
@@ -79,7 +80,7 @@ def _tile(c: Config, s: Shape, steps: int, is_followed: bool) -> float:
         multiply += (each + 20 * (c.pieces - 1)) * scaled(c, s)
     hidden = (0.012 if is_followed else -0.002) * c.turns  # of storing, behind the next tile
     store = c.rows * c.cols * (0.054 - hidden + 0.03 * (s.activation or s.operands > 0))
-    load = _loaded(c, s) / (APART if is_followed else CACHE)
+    load = loaded / (APART if is_followed else CACHE)
     return steps * max(multiply, load) + 550 + store
 
 

@@ -153,9 +153,9 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
         c = replace(c, out_cols=c.cols)  # at once
     elif width < min(c.cols, 64) and not shape.blocks:
         wider = [replace(c, out_cols=c.cols)] if c.cols <= 96 and not loads else []
-        wider += [replace(c, out_stages=2), c]
+        wider.append(replace(c, out_stages=2))
         most = _stages(c, shape, limits)
-        c = next(x for x in wider if _stages(x, shape, limits) == most)
+        c = next((x for x in wider if _stages(x, shape, limits) == most), c)
     if shape.blocks:
         if c.rows >= 128 and piece == SCALED and not loads:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
@@ -172,11 +172,12 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
 
 def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
     """How many blocks may do a part of each tile, all of them at once."""
+    # Parts that can be shared out evenly; transposed tiles have the width that the rows ask for, where registers do.
+    widest = 128 if _turns_round(shape) else 256
+    if c.cols not in (32, 64, 128, 256) and not (c.swap and c.cols < widest):
+        return set()
     tiles, steps = work(c, shape)
     found: set[int] = set()
-    widest = 128 if _turns_round(shape) else 256  # of those of any width: registers
-    if c.cols not in (32, 64, 128, 256) and not (c.swap and c.cols < widest):
-        return found  # parts could not be shared out evenly
     for blocks in (limits.multiprocessors, limits.multiprocessors // 2):
         most = min(blocks // max(tiles, 1), steps // 2, MOST_SPLITS)
         if most > 1:
