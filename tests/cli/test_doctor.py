@@ -1,15 +1,191 @@
-"""`pykittens doctor` prints a line a finding and exits with 1 where one is wrong."""
+"""`pykittens doctor`: each check sees what is there and what is not, and the report has a line a finding."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pykittens
-from pykittens.cli import checks, main
-from pykittens.cli.findings import Finding, Mark
+from pykittens import settings
+from pykittens.cli import doctor, main
+from pykittens.cli.doctor import Finding, Mark
+from pykittens.errors import BackendError
+from pykittens.runtime import cubin, nvrtc
+from pykittens.targets.target import TARGETS
+
+ROOT = Path(__file__).resolve().parents[2]
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")
+
+
+def one(found) -> Finding:
+    (finding,) = list(found)
+    return finding
+
+
+def named(found, name: str) -> Finding:
+    return one(f for f in found if f.name == name)
+
+
+def test_the_least_versions_are_those_of_the_project_file() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["requires-python"] == f">={'.'.join(map(str, doctor.PYTHON))}"
+    plain = {d for d in project["dependencies"] if ";" not in d}
+    assert plain == {f"{n}>={v}" for n, v in doctor.PACKAGES.items()}
+    compiler = {d.split(";")[0] for d in project["dependencies"] if ";" in d}
+    assert compiler == {f"{n}>={v},<{int(v) + 1}" for n, v in doctor.COMPILER_PACKAGES.items()}
+
+
+@pytest.mark.parametrize(
+    ("version", "mark", "text"),
+    [
+        ("2.1.0", Mark.OK, "2.1.0"),
+        ("2.0.0rc1", Mark.OK, "2.0.0rc1"),
+        ("1.26.4", Mark.WRONG, "1.26.4 is older than 2"),
+    ],
+)
+def test_an_old_numpy_is_wrong(version, mark, text, monkeypatch) -> None:
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda n: version if n == "numpy" else real(n))
+    found = named(doctor.packages(), "numpy")
+    assert (found.mark, found.text) == (mark, text)
+    assert found.help == ("" if mark is Mark.OK else "pip install 'numpy>=2'")
+
+
+def absent(name: str) -> str:
+    raise metadata.PackageNotFoundError(name)
+
+
+def test_a_missing_compiler_is_wrong_where_it_has_wheels_and_optional_elsewhere(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(metadata, "version", absent)
+    monkeypatch.setattr(nvrtc, "available", lambda: "no compiler")
+    monkeypatch.setattr(doctor, "HAS_COMPILER", True)
+    found = list(doctor.compiler_packages())
+    assert {f.mark for f in found} == {Mark.WRONG}
+    assert found[0].help == "pip install 'cuda-bindings>=13,<14'"
+    monkeypatch.setattr(doctor, "HAS_COMPILER", False)
+    found = list(doctor.compiler_packages())
+    assert {f.mark for f in found} == {Mark.OPTIONAL}
+    assert {f.help for f in found} == {""}
+
+
+def test_a_toolkit_serves_in_place_of_the_wheels(monkeypatch) -> None:
+    monkeypatch.setattr(metadata, "version", absent)
+    monkeypatch.setattr(nvrtc, "available", lambda: None)
+    marks = {f.name: f.mark for f in doctor.compiler_packages()}
+    assert marks["nvidia-cuda-nvrtc"] is Mark.OPTIONAL
+    assert marks["cuda-bindings"] is (Mark.WRONG if doctor.HAS_COMPILER else Mark.OPTIONAL)
+
+
+def test_a_compiler_of_another_generation_is_wrong(monkeypatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "14.0.1")
+    found = named(doctor.compiler_packages(), "cuda-bindings")
+    assert (found.mark, found.text) == (Mark.WRONG, "14.0.1 is newer than 13.x")
+
+
+@needs_nvrtc
+def test_a_kernel_is_compiled_for_every_target(monkeypatch) -> None:
+    compiled = []
+    real = nvrtc.compile
+    monkeypatch.setattr(
+        nvrtc, "compile", lambda text, arch, *rest: compiled.append(arch) or real(text, arch, *rest)
+    )
+    found = list(doctor.compiler())
+    assert [f.name for f in found[:2]] == ["NVRTC", "CUDA headers"]
+    assert [f.name for f in found[2:]] == [f"compile {name}" for name in TARGETS]
+    assert {f.mark for f in found} == {Mark.OK}
+    assert compiled == list(TARGETS)
+
+
+@needs_nvrtc
+def test_a_target_that_does_not_compile_is_wrong(monkeypatch) -> None:
+    def refuse(text: str, arch: str, *rest: object) -> None:
+        raise BackendError(f"NVRTC 13.0 does not know the architecture {arch}", help="update it")
+
+    monkeypatch.setattr(nvrtc, "compile", refuse)
+    found = list(doctor.compiler())[2:]
+    assert {f.mark for f in found} == {Mark.WRONG}
+    assert found[0].help == "update it"
+
+
+def test_a_missing_library_and_missing_headers_are_wrong(monkeypatch) -> None:
+    def missing() -> tuple[int, int]:
+        raise BackendError("the NVRTC library was not found", help="pip install nvidia-cuda-nvrtc")
+
+    monkeypatch.setattr(doctor, "HAS_COMPILER", True)
+    monkeypatch.setattr(nvrtc, "version", missing)
+    found = one(doctor.compiler())
+    assert (found.mark, found.help) == (Mark.WRONG, "pip install nvidia-cuda-nvrtc")
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
+    monkeypatch.setattr(nvrtc, "header_folder", lambda: None)
+    found = named(doctor.compiler(), "CUDA headers")
+    assert (found.mark, found.help) == (Mark.WRONG, "pip install nvidia-cuda-runtime")
+    monkeypatch.setattr(doctor, "HAS_COMPILER", False)
+    assert named(doctor.compiler(), "CUDA headers").mark is Mark.OPTIONAL
+
+
+def test_a_missing_disassembler_is_no_fault(monkeypatch) -> None:
+    monkeypatch.setattr(cubin, "disassembler", lambda: None)
+    assert one(doctor.disassembler()).mark is Mark.OPTIONAL
+    monkeypatch.setattr(cubin, "disassembler", lambda: "/bin/nvdisasm")
+    assert one(doctor.disassembler()) == Finding("nvdisasm", Mark.OK, "/bin/nvdisasm")
+
+
+def test_the_emulator_runs_a_kernel_and_a_wrong_result_shows(monkeypatch) -> None:
+    assert one(doctor.emulator()).mark is Mark.OK
+
+    def nearly(x, y) -> None:
+        y[:] = x - x.max(axis=1, keepdims=True)
+        y[-1, -1] = np.nextafter(y[-1, -1], np.float32(np.inf))
+
+    monkeypatch.setattr(doctor, "centred", nearly)
+    assert one(doctor.emulator()).mark is Mark.WRONG
+    monkeypatch.setattr(doctor, "centred", lambda x, y: None)
+    assert one(doctor.emulator()).mark is Mark.WRONG
+
+
+def test_the_cache_is_told_with_its_size(monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv(settings.NO_CACHE.variable, raising=False)
+    monkeypatch.setenv(settings.CACHE_DIR.variable, str(tmp_path / "new"))
+    assert one(doctor.cache()).text == f"{tmp_path / 'new'}, 0 kernels, 0.0 MiB"
+    (tmp_path / "new" / "a.kernel").write_bytes(bytes(3 * 2**20))
+    (tmp_path / "new" / "other").write_bytes(bytes(2**20))
+    assert one(doctor.cache()).text.endswith("1 kernel, 3.0 MiB")
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["a.kernel", "other"]
+
+
+def test_a_cache_that_cannot_be_written_is_wrong(monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv(settings.NO_CACHE.variable, raising=False)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(settings.CACHE_DIR.variable, str(tmp_path / "file" / "below"))
+    found = one(doctor.cache())
+    assert found.mark is Mark.WRONG
+    assert "PYKITTENS_CACHE_DIR=" in found.help
+    monkeypatch.setenv(settings.NO_CACHE.variable, "1")
+    assert one(doctor.cache()).mark is Mark.OPTIONAL
+
+
+def test_variables_that_are_set_misspelt_or_no_number_are_told(monkeypatch) -> None:
+    for setting in settings.SETTINGS:
+        monkeypatch.delenv(setting.variable, raising=False)
+    assert one(doctor.variables()).text == "none set"
+    monkeypatch.setenv("PYKITTENS_SEED", "3")
+    assert one(doctor.variables()) == Finding("variables", Mark.OK, "PYKITTENS_SEED=3")
+    monkeypatch.setenv("PYKITTENS_SEEDS", "3")
+    found = list(doctor.variables())[1]
+    assert (found.mark, found.help) == (Mark.OPTIONAL, "unset PYKITTENS_SEEDS")
+    monkeypatch.setenv("PYKITTENS_SEED", "three")
+    assert next(iter(doctor.variables())).mark is Mark.WRONG
+
+
+# -- the report --------------------------------------------------------------------------------
 
 
 def findings(*found: Finding):
@@ -36,7 +212,7 @@ BROKEN = Finding("NVRTC", Mark.WRONG, "not found", "pip install 'nvidia-cuda-nvr
     ],
 )
 def test_the_last_line_says_what_works_here(found, code, end, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(checks, "CHECKS", (findings(*found),))
+    monkeypatch.setattr(doctor, "CHECKS", (findings(*found),))
     assert main(["doctor"]) == code
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].endswith(end)
@@ -47,7 +223,7 @@ def test_the_last_line_says_what_works_here(found, code, end, monkeypatch, capsy
 
 
 def test_what_would_help_stands_below_its_finding(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(checks, "CHECKS", (findings(BROKEN, FINE),))
+    monkeypatch.setattr(doctor, "CHECKS", (findings(BROKEN, FINE),))
     main(["doctor"])
     lines = capsys.readouterr().out.splitlines()
     assert f"what would help: {BROKEN.help}" in lines[1]
@@ -55,13 +231,13 @@ def test_what_would_help_stands_below_its_finding(monkeypatch, capsys) -> None:
 
 def test_brackets_in_a_finding_are_printed_as_they_are(monkeypatch, capsys) -> None:
     odd = Finding("x", Mark.OK, "[red]not markup[/] [0]")
-    monkeypatch.setattr(checks, "CHECKS", (findings(odd),))
+    monkeypatch.setattr(doctor, "CHECKS", (findings(odd),))
     main(["doctor"])
     assert odd.text in capsys.readouterr().out
 
 
 def test_the_report_for_programs_has_every_finding(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(checks, "CHECKS", (findings(FINE, BROKEN),))
+    monkeypatch.setattr(doctor, "CHECKS", (findings(FINE, BROKEN),))
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {
         "version": pykittens.__version__,
@@ -78,7 +254,7 @@ def test_a_check_that_stumbles_is_a_finding(monkeypatch, capsys) -> None:
         yield FINE
         raise OSError("no moon")
 
-    monkeypatch.setattr(checks, "CHECKS", (of_the_moon, findings(COMPILED)))
+    monkeypatch.setattr(doctor, "CHECKS", (of_the_moon, findings(COMPILED)))
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
     assert "of the moon" in text

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pykittens import settings
-from pykittens.cli import checks_gpu, trial
-from pykittens.cli.findings import Finding, Mark
+from pykittens.cli import doctor
+from pykittens.cli.doctor import Finding, Mark
 from pykittens.errors import BackendError
 from pykittens.runtime import driver, nvrtc
 from pykittens.runtime.driver import Device
@@ -63,8 +63,8 @@ def test_no_driver_is_no_fault_and_a_broken_one_is(
     message, has_file, mark, monkeypatch, tmp_path
 ) -> None:
     monkeypatch.setattr(driver, "version", fails(message))
-    monkeypatch.setattr(checks_gpu, "_DEVICE_FILE", tmp_path if has_file else Path("/nowhere"))
-    found = one(checks_gpu.gpu())
+    monkeypatch.setattr(doctor, "_DEVICE_FILE", tmp_path if has_file else Path("/nowhere"))
+    found = one(doctor.gpu())
     assert found.mark is mark
     assert bool(found.help) == (mark is Mark.WRONG)
 
@@ -72,20 +72,20 @@ def test_no_driver_is_no_fault_and_a_broken_one_is(
 def test_a_driver_older_than_the_compiler_is_wrong(machine, monkeypatch) -> None:
     machine((9, 0))
     monkeypatch.setattr(driver, "version", lambda: (12, 8))
-    found = one(checks_gpu.gpu())
+    found = one(doctor.gpu())
     assert found.mark is Mark.WRONG
     assert found.help == "update the driver to one for CUDA 13"
     monkeypatch.setattr(nvrtc, "version", fails("no compiler"))
-    assert [f.mark for f in checks_gpu.gpu()] == [Mark.OK, Mark.OK]
+    assert [f.mark for f in doctor.gpu()] == [Mark.OK, Mark.OK]
 
 
 def test_a_driver_without_a_gpu_is_no_fault(machine) -> None:
-    assert [f.mark for f in checks_gpu.gpu()] == [Mark.OK, Mark.OPTIONAL]
+    assert [f.mark for f in doctor.gpu()] == [Mark.OK, Mark.OPTIONAL]
 
 
 def test_every_gpu_is_told_with_the_target_that_serves_it(machine) -> None:
     machine((9, 0), (8, 0), (8, 6), (7, 5))
-    hopper, ampere, small, old = list(checks_gpu.gpu())[1:]
+    hopper, ampere, small, old = list(doctor.gpu())[1:]
     assert hopper == Finding(
         "GPU 0", Mark.OK, "card 0, sm_90a, 141 GiB, served by the target sm_90a"
     )
@@ -118,20 +118,20 @@ def test_pytorch_without_cuda_is_wrong_only_beside_a_gpu(
 ) -> None:
     machine(*cards)
     monkeypatch.setitem(sys.modules, "torch", stub("2.9.0", available))
-    found = one(checks_gpu.torch())
+    found = one(doctor.torch())
     assert (found.mark, found.text) == (mark, text)
 
 
 def test_a_missing_pytorch_is_no_fault_and_a_broken_one_is(machine, monkeypatch, tmp_path) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert one(checks_gpu.torch()).help == ""
+    assert one(doctor.torch()).help == ""
     machine((9, 0))
-    found = one(checks_gpu.torch())
+    found = one(doctor.torch())
     assert (found.mark, found.help) == (Mark.OPTIONAL, "pip install torch")
     (tmp_path / "torch.py").write_text("import torch_needs_what_is_not_here\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch")
-    assert one(checks_gpu.torch()).mark is Mark.WRONG
+    assert one(doctor.torch()).mark is Mark.WRONG
 
 
 class OnTheCpu:
@@ -172,17 +172,17 @@ def test_a_kernel_is_launched_and_its_result_compared(kernel, mark, machine, mon
     module.from_numpy = OnTheCpu
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setattr(nvrtc, "available", lambda: None)
-    monkeypatch.setattr(trial, "centred", kernel)
-    found = one(checks_gpu.launch())
+    monkeypatch.setattr(doctor, "centred", kernel)
+    found = one(doctor.launch())
     assert (found.name, found.mark) == ("launch", mark)
 
 
 def test_nothing_is_launched_without_a_gpu(machine, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", stub("2.9.0", True))
-    assert list(checks_gpu.launch()) == []
+    assert list(doctor.launch()) == []
 
 
 @pytest.mark.gpu
 def test_a_kernel_runs_on_the_gpu_of_this_machine() -> None:
     pytest.importorskip("torch")
-    assert one(checks_gpu.launch()) == Finding("launch", Mark.OK, "a kernel ran right on GPU 0")
+    assert one(doctor.launch()) == Finding("launch", Mark.OK, "a kernel ran right on GPU 0")
