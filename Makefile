@@ -78,7 +78,7 @@ golden: venv ## write the golden files anew; read the diff before committing
 pictures: venv ## draw the pictures of docs/layouts.md anew
 	PYTHONPATH=. $(BIN)/python tools/pictures.py
 
-diff: venv ## what a change does to the CUDA text of every example: make diff BASE=main
+diff: venv ## what a change does to the CUDA text of every example and library kernel: make diff BASE=main
 	@tools/diff.sh $(BASE) $(BIN)/python
 
 clean: ## remove what was built, .venv included

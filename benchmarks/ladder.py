@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from protocol import Figure, buffer_count, burst, driver_version  # noqa: E402
 
 import pykittens as pk  # noqa: E402
-from pykittens.cli.examples import LADDER, ROUNDING, module  # noqa: E402
+from examples.catalog import LADDER, ROUNDING, load  # noqa: E402
 
 try:
     from plot import plot
@@ -40,11 +40,7 @@ Measure = Callable[[dict[str, Callable[[int], Any]], int, int], list[Figure]]
 
 def kernels() -> dict[str, Any]:
     """The kernel of every step, by the name of its file without the ending."""
-    made = {}
-    for step in LADDER:
-        path = Path(step.file)
-        made[path.stem] = getattr(module(ROOT / "examples", str(path.with_suffix(""))), step.name)
-    return made
+    return {Path(step.file).stem: load(step).kernel for step in LADDER}
 
 
 # -- measuring ---------------------------------------------------------------------------------

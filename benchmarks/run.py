@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from protocol import buffer_count, burst, call_cost, driver_version, isolated  # noqa: E402
 
 import pykittens as pk  # noqa: E402
-from pykittens.cli.examples import module  # noqa: E402
+from pykittens.cli.arguments import load  # noqa: E402
 from pykittens.kernels import attention, gemm  # noqa: E402
 from pykittens.kernels.core import limits_of  # noqa: E402
 from pykittens.kernels.products import config, pick  # noqa: E402
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 def load_example(stem: str) -> Any:
     """The module of an example, by its file name without the ending."""
-    return module(ROOT / "examples", stem)
+    return load(ROOT / "examples" / f"{stem}.py")
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.runtime import driver, nvrtc
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,4 +62,4 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def example() -> Callable[[str], ModuleType]:
     """`example("06_matmul")` is that example as a module."""
 
-    return functools.cache(functools.partial(module, EXAMPLES))
+    return functools.cache(lambda stem: load(EXAMPLES / f"{stem}.py"))

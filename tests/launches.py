@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.cli.examples import EXAMPLES, LADDER, Example, arrays, module
+from examples.catalog import EXAMPLES, FOLDER, LADDER, Example, arrays
+from pykittens.cli.arguments import load
 from pykittens.emulate.finding import Finding, Level
 from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k, rms_norm
 from pykittens.kernels.epilogue import Epilogue
@@ -24,7 +25,6 @@ from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES, DType, bf16, f16, f32, int32
 from tests import kernels_by_hand, kernels_flight, kernels_in_order, kernels_pipeline
-from tests.conftest import EXAMPLES as FOLDER
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.kernels_cluster import cluster_matmul
 from tests.kernels_matmul import VARIANTS, tiled_matmul
@@ -58,7 +58,7 @@ class Launch:
     def kernel(self) -> KernelFunction:
         """The kernel, of an example loaded when first asked for: its file may make operations."""
         if isinstance(self.source, Example):
-            return _loaded(self.source.file.removesuffix(".py"), self.source.name)
+            return _loaded(self.source.file, self.source.name)
         return self.source
 
     def arguments(self) -> Arguments:
@@ -97,8 +97,8 @@ def larger(blocks: int = BLOCKS) -> dict[str, Launch]:
 
 
 @functools.cache
-def _loaded(stem: str, name: str) -> KernelFunction:
-    found: KernelFunction = getattr(module(FOLDER, stem), name)
+def _loaded(file: str, name: str) -> KernelFunction:
+    found: KernelFunction = getattr(load(FOLDER / file), name)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pykittens.checker.copies import Copies
 from pykittens.checker.runs import run_schedules, scalars
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.emulate import machine
 from pykittens.emulate.finding import Finding, Level
 from pykittens.emulate.placed import Placed, placed
@@ -124,8 +124,8 @@ def _examples() -> Iterator[Subject]:
         ("06_matmul", "matmul", (matrices,)),
         ("08_lcsf", "lcsf_matmul", (matrices,)),
     ):
-        yield Subject(name, getattr(module(EXAMPLES, stem), name), makes, {})
-    kernel = module(EXAMPLES, "07_attention").attention
+        yield Subject(name, getattr(load(EXAMPLES / f"{stem}.py"), name), makes, {})
+    kernel = load(EXAMPLES / "07_attention.py").attention
     for causal in (False, True):
         name = f"attention{'-causal' * causal}"
         yield Subject(name, kernel, _heads(128, 128, 2, 32), {"causal": causal})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.runtime import nvrtc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -30,7 +30,7 @@ COUNTED = """==PROF== Connected to process 17
 def experiments(monkeypatch):
     """The program as a module, with the import path as it was afterwards."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return module(BENCHMARKS, "experiments")
+    return load(BENCHMARKS / "experiments.py")
 
 
 def timed(contenders, buffers):

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pykittens.cli.examples import LADDER, module
+from examples.catalog import LADDER
+from pykittens.cli.arguments import load
 from pykittens.runtime import nvrtc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -24,7 +25,7 @@ MILLISECONDS = {"cuBLAS": 2.0, "01_warp": 8.0, "08_neighbours": 1.0}
 def ladder(monkeypatch):
     """The program as a module, with the import path as it was afterwards."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return module(BENCHMARKS, "ladder")
+    return load(BENCHMARKS / "ladder.py")
 
 
 def timed(contenders, buffers, rounds):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pykittens as pk
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.runtime import nvrtc
 from tests.conftest import EXAMPLES
 
@@ -70,7 +70,7 @@ def place(value: object) -> str | None:
 
 
 def test_every_example_has_its_section_in_order_with_code_and_a_mistake() -> None:
-    stems = sorted(p.stem for p in EXAMPLES.glob("*.py"))
+    stems = sorted(p.stem for p in EXAMPLES.glob("[0-9]*.py"))
     assert [stem for stem, *_ in sections()] == stems
     assert sorted({b.stem for b in CODE}) == stems
     assert sorted({b.stem for b, _ in MISTAKES}) == stems
@@ -113,7 +113,7 @@ def test_a_mistake_is_told_as_the_tour_says(
     folder = tmp_path / "examples"
     folder.mkdir()
     (folder / f"{change.stem}.py").write_text(changed(source, change.text), encoding="utf-8")
-    wrong = module(folder, change.stem)
+    wrong = load(folder / f"{change.stem}.py")
     try:
         wrong.main()
     except pk.KernelError as error:

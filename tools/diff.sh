@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the working tree does to the CUDA text of every example, against a commit: tools/diff.sh BASE PYTHON
-# An empty answer is what a change that calls itself a refactor has to show.
+# The difference of the CUDA text of every kernel between a commit and the working tree: tools/diff.sh BASE PYTHON
+# A change that calls itself a refactor has to show an empty difference.
 set -euo pipefail
 
 base=${1:-main}
@@ -12,8 +12,8 @@ work=$(mktemp -d)
 trap 'git -C "$root" worktree remove --force "$work/base" 2>/dev/null || true; rm -rf "$work"' EXIT
 git -C "$root" worktree add --quiet --detach "$work/base" "$base"
 
-sources() { # the tree to take the package and the examples from, the folder to write to
-    (cd "$1" && PYTHONPATH="$1" "$python" "$root/tools/sources.py" "$2")
+sources() { # the tree, whose own program writes its kernels, and the folder to write to
+    (cd "$1" && PYTHONPATH="$1" "$python" tools/sources.py "$2")
 }
 sources "$work/base" "$work/before"
 sources "$root" "$work/after"

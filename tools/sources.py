@@ -1,24 +1,30 @@
-"""Writes the CUDA text of every example of the tree this is run in: sources.py FOLDER."""
+"""Writes the CUDA text of every example and every kernel of the library to a folder: sources.py FOLDER."""
 
+import re
 import sys
 from pathlib import Path
 
-from pykittens.cli.examples import EXAMPLES, arrays, load
+from pykittens.errors import KernelError
+from tests.targets.compiling import CASES, Case
 
-ARCH = "sm_90a"
+
+def source(case: Case, arch: str) -> str:
+    """The text for one architecture, without the numbers of the kernel's lines; or why there is none."""
+    try:
+        text = case.kernel.source(*case.args, arch=arch, **case.constants)
+    except KernelError as error:
+        return f"{type(error).__name__}: {error.message}\n"
+    return re.sub(r"^#line .*$", "#line", text, flags=re.MULTILINE)
 
 
 def main() -> None:
-    """One file an example."""
+    """One file a case and architecture."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for example in EXAMPLES:
-        kernel = load(Path("examples"), example).kernel
-        text = kernel.source(*arrays(example, example.small), arch=ARCH, **example.constants)
-        # Line directives and comments may name the tree.
-        text = text.replace(str(Path.cwd()), ".")
-        stem = example.title.replace(", ", "-")
-        (folder / f"{stem}.cu").write_text(text, encoding="utf-8")
+    for case in CASES.values():
+        for arch in case.targets:
+            path = folder / f"{case.name}.{arch}.cu"
+            path.write_text(source(case, arch), encoding="utf-8")
 
 
 if __name__ == "__main__":

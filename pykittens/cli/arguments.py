@@ -105,7 +105,7 @@ def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
     return path, name
 
 
-def python_file(file: str) -> Path:
+def python_file(file: str | Path) -> Path:
     """The path of a Python file that is there."""
     path = Path(file).resolve()
     if path.suffix != ".py" or not path.is_file():
@@ -113,7 +113,7 @@ def python_file(file: str) -> Path:
     return path
 
 
-def load(file: str) -> ModuleType:
+def load(file: str | Path) -> ModuleType:
     """The module of a Python file; its folder can be imported from, as when Python runs the file."""
     path = python_file(file)
     spec = importlib.util.spec_from_file_location(path.stem, path)

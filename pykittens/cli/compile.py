@@ -20,6 +20,7 @@ HOLDS = {
     ".ptx": "PTX, to read",
     ".cubin": "the machine code",
 }
+TAKEN = ("threads", "registers", "shared memory", "local memory", "registers a role")
 
 
 def add(commands: Any) -> None:
@@ -60,17 +61,20 @@ def _written(compiled: Compiled, files: list[Path]) -> Table:
 
 
 def _taken(resources: Resources) -> Table:
-    table = screen.table("What it takes")
-    for column in ("threads", "registers", "shared memory", "local memory", "registers a role"):
-        table.add_column(column)
+    table = screen.table("What it takes", *TAKEN)
+    table.add_row(*taken(resources))
+    return table
+
+
+def taken(resources: Resources) -> tuple[str, ...]:
+    """A cell for each column of TAKEN."""
     roles = (
         f"{r.role} {r.used}" + (f" of {r.budget}" if r.budget else "") for r in resources.roles
     )
-    table.add_row(
+    return (
         str(resources.threads),
         str(resources.registers),
         f"{resources.shared_bytes:,} B",
         "\n".join(resources.spills) or f"{resources.frame} B",
-        ", ".join(roles) or "no disassembler here",
+        "\n".join(roles) or "no disassembler here",
     )
-    return table

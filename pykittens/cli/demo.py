@@ -1,4 +1,4 @@
-"""`pykittens demo`: the examples checked in the emulator, compiled for Hopper and, where there is one, run there."""
+"""`pykittens demo`: examples checked in the emulator, compiled for Hopper and, if there is one, run on it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,47 @@ import functools
 import importlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from pykittens.cli import examples, screen
-from pykittens.cli.examples import EXAMPLES, Example, Loaded
+from pykittens.cli import arguments, screen
+from pykittens.cli.compile import TAKEN, taken
 from pykittens.runtime import driver, nvrtc
+from pykittens.runtime.launch import current_stream
+from pykittens.runtime.timing import Timer
 
 ARCH = "sm_90a"
-SHOWN = [e for e in EXAMPLES if e.name in ("softmax", "matmul", "attention")]
+# The kernels that are shown, with sizes that fill a GPU.
+LARGE = {
+    "softmax": (16384, 2048),
+    "matmul": (8192, 8192, 8192),
+    "attention": (16, 16, 1536, 128),
+}
 WARM_UP, LAUNCHES = 5, 20
+
+Array = np.ndarray[Any, Any]
+
+
+class Subject:
+    """One of the examples: its entry in the catalog, its kernel, and small arrays of the CPU."""
+
+    def __init__(self, catalog: Any, entry: Any) -> None:
+        loaded = catalog.load(entry)
+        self.entry, self.kernel, self._reference = entry, loaded.kernel, loaded.reference
+        self.arrays: list[Array] = catalog.arrays(entry, entry.small)
+        self.error: Callable[[Array, Array], float] = catalog.error
+
+    def launch(self, arrays: Sequence[Any]) -> None:
+        """Run the kernel on arrays of the CPU or of a GPU."""
+        self.kernel(*arrays, **self.entry.constants)
+
+    def error_of(self, output: Array) -> float:
+        """The error of the output for the small arrays, against the float64 reference."""
+        return self.error(output, self._reference(*self.arrays[:-1], **self.entry.constants))
 
 
 def add(commands: Any) -> None:
@@ -30,116 +58,91 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(parsed: argparse.Namespace) -> int:
     """Exit code 1 if a result is wrong."""
     console = screen.console()
-    folder = examples.folder()
+    folder = examples()
     if folder is None:
         console.print(
             "The demo runs the kernels of the folder `examples`, which only the source tree has."
         )
         return 0
-    loaded = [(e, examples.load(folder, e)) for e in SHOWN]
-    right = emulate(console, loaded)
-    compile_all(console, loaded)
-    right = on_gpu(console, loaded) and right
+    catalog = arguments.load(folder / "catalog.py")
+    subjects = [Subject(catalog, entry) for entry in catalog.EXAMPLES if entry.name in LARGE]
+    right = emulate(console, subjects)
+    compile_all(console, subjects)
+    right = on_gpu(console, subjects) and right
     console.print("All results are right." if right else "[bold red]Some results are wrong.[/]")
     return 0 if right else 1
 
 
-def emulate(console: Console, loaded: list[tuple[Example, Loaded]]) -> bool:
-    """Run each kernel on small arrays in the emulator; whether all are right."""
-    table = screen.table("In the emulator, bf16, against the float64 reference")
-    for column in ("kernel", "shape", "error", "bound", "time", ""):
-        table.add_column(column)
+def examples() -> Path | None:
+    """The examples of the source tree; None if the package was installed without it."""
+    beside = Path(__file__).resolve().parents[2] / "examples"
+    folders = (beside, Path.cwd() / "examples")
+    return next((f for f in folders if (f / "01_copy.py").is_file()), None)
+
+
+def emulate(console: Console, subjects: Sequence[Subject]) -> bool:
+    """Run each kernel on small arrays in the emulator; whether all results are right."""
+    title = "In the emulator, bf16, against the float64 reference"
+    table = screen.table(title, "kernel", "shape", "error", "bound", "time", "")
     all_right = True
-    for example, module in loaded:
-        arrays = examples.arrays(example, example.small)
+    for subject in subjects:
+        entry = subject.entry
         start = time.perf_counter()
-        module.kernel(*arrays, **example.constants)
+        subject.launch(subject.arrays)
         seconds = time.perf_counter() - start
-        found = examples.error(arrays[-1], _reference(example, module, arrays))
-        right = found <= example.bound  # false for NaN
+        error = subject.error_of(subject.arrays[-1])
+        right = error <= entry.bound  # false for NaN
         all_right &= right
-        table.add_row(
-            example.title,
-            _sizes(example.small),
-            f"{found:.1e}",
-            f"{example.bound:.1e}",
-            f"{seconds:.2f} s",
-            _verdict(right),
-        )
+        checked = f"{error:.1e}", f"{entry.bound:.1e}", f"{seconds:.2f} s", _verdict(right)
+        table.add_row(entry.title, _sizes(entry.small), *checked)
     console.print(table)
     return all_right
 
 
-def compile_all(console: Console, loaded: list[tuple[Example, Loaded]]) -> None:
+def compile_all(console: Console, subjects: Sequence[Subject]) -> None:
     """Compile each kernel for Hopper and print what it takes; no GPU is needed."""
-    missing = nvrtc.available()
-    if missing is not None or not hasattr(loaded[0][1].kernel, "resources"):
-        console.print(f"Not compiled: {missing or 'this version has no code generator'}.")
+    if (missing := nvrtc.available()) is not None:
+        console.print(f"Not compiled: {missing}.")
         return
-    table = screen.table(f"Compiled for {ARCH}")
-    for column in (
-        "kernel",
-        "registers",
-        "spills",
-        "shared memory",
-        "registers a role, used of its budget",
-    ):
-        table.add_column(column)
-    for example, module in loaded:
-        arrays = examples.arrays(example, example.small)
-        takes = module.kernel.resources(*arrays, arch=ARCH, **example.constants)
-        roles = (
-            f"{r.role} {r.used}" + (f" of {r.budget}" if r.budget else "") for r in takes.roles
-        )
-        table.add_row(
-            example.title,
-            str(takes.registers),
-            "\n".join(takes.spills) or f"{takes.frame} B",
-            f"{takes.shared_bytes:,} B",
-            ", ".join(roles) or "no disassembler here",
-        )
+    table = screen.table(f"Compiled for {ARCH}", "kernel", *TAKEN)
+    for subject in subjects:
+        constants = subject.entry.constants
+        resources = subject.kernel.resources(*subject.arrays, arch=ARCH, **constants)
+        table.add_row(subject.entry.title, *taken(resources))
     console.print(table)
 
 
-def on_gpu(console: Console, loaded: list[tuple[Example, Loaded]]) -> bool:
+def on_gpu(console: Console, subjects: Sequence[Subject]) -> bool:
     """Run each kernel on the first GPU, if it is a Hopper, beside the vendor's library; whether all are right."""
-    reason = _no_gpu()
-    if reason is not None:
+    if (reason := _no_gpu()) is not None:
         console.print(f"Not run on a GPU: {reason}.")
         return True
     torch: Any = importlib.import_module("torch")
-    device = driver.device(0)
-    table = screen.table(f"On {device.name}, isolated launches, medians taken in turn")
-    for column in ("kernel", "shape", "error", "bound", "rate", "vendor's library", "ratio", ""):
-        table.add_column(column)
+    title = f"On {driver.device(0).name}, isolated launches, medians taken in turn"
+    columns = ("kernel", "shape", "error", "bound", "rate", "vendor's library", "ratio", "")
+    table = screen.table(title, *columns)
     all_right = True
-    for example, module in loaded:
-        right, found = _check_on_gpu(torch, example, module)
-        tensors = _random_tensors(torch, example)
-        *inputs, output = tensors
-        vendor = _vendor(torch, example, inputs)
-        module.kernel(*tensors, **example.constants)
-        beside = examples.error(_to_numpy(output), _to_numpy(vendor()).astype(np.float64))
+    torch.manual_seed(0)
+    for subject in subjects:
+        entry, sizes = subject.entry, LARGE[subject.entry.name]
+        small = [torch.from_numpy(a.astype(np.float32)).cuda().bfloat16() for a in subject.arrays]
+        subject.launch(small)
+        error = subject.error_of(_to_numpy(small[-1]))
+        large = [torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in entry.shapes(*sizes)]
+        vendor, work, unit = _beside(torch, entry, sizes, large[:-1])
+        subject.launch(large)
+        beside = subject.error(_to_numpy(large[-1]), _to_numpy(vendor()).astype(np.float64))
         # The vendor's result is rounded as ours is.
-        right = right and beside <= 2 * example.bound
+        right = error <= entry.bound and beside <= 2 * entry.bound
         all_right &= right
-        ours, theirs = _medians(
-            torch, functools.partial(module.kernel, *tensors, **example.constants), vendor
-        )
-        work = example.work(*example.large) / 1e12
-        table.add_row(
-            example.title,
-            _sizes(example.large),
-            f"{found:.1e}",
-            f"{example.bound:.1e}",
-            f"{work / ours:.3g} {example.unit}",
-            f"{work / theirs:.3g} {example.unit}",
-            f"{theirs / ours:.2f}",
-            _verdict(right),
-        )
+        ours, theirs = _medians(functools.partial(subject.launch, large), vendor)
+        rates = (f"{work / seconds / 1e12:.3g} {unit}" for seconds in (ours, theirs))
+        checked = f"{error:.1e}", f"{entry.bound:.1e}"
+        ratio = f"{theirs / ours:.2f}"
+        table.add_row(entry.title, _sizes(sizes), *checked, *rates, ratio, _verdict(right))
     console.print(table)
     return all_right
 
@@ -159,66 +162,44 @@ def _no_gpu() -> str | None:
     return None if torch.cuda.is_available() else "this build of PyTorch has no CUDA"
 
 
-def _check_on_gpu(torch: Any, example: Example, module: Loaded) -> tuple[bool, float]:
-    """Whether the kernel is right on the emulator's arrays, and its error."""
-    arrays = examples.arrays(example, example.small)
-    tensors = [torch.from_numpy(a.astype(np.float32)).cuda().bfloat16() for a in arrays]
-    module.kernel(*tensors, **example.constants)
-    found = examples.error(_to_numpy(tensors[-1]), _reference(example, module, arrays))
-    return found <= example.bound, found
-
-
-def _reference(example: Example, module: Loaded, arrays: list[examples.Array]) -> examples.Array:
-    return module.reference(*arrays[:-1], **example.constants)
-
-
-def _random_tensors(torch: Any, example: Example) -> list[Any]:
-    torch.manual_seed(0)
-    shapes = example.shapes(*example.large)
-    return [torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in shapes]
-
-
-def _to_numpy(tensor: Any) -> examples.Array:
-    array: examples.Array = tensor.float().cpu().numpy()
+def _to_numpy(tensor: Any) -> Array:
+    array: Array = tensor.float().cpu().numpy()
     return array
 
 
-def _vendor(torch: Any, example: Example, inputs: list[Any]) -> Callable[[], Any]:
-    """The same computation in cuBLAS, cuDNN or, for softmax, PyTorch."""
-    match example.name:
+def _beside(
+    torch: Any, entry: Any, sizes: tuple[int, ...], inputs: Sequence[Any]
+) -> tuple[Callable[[], Any], float, str]:
+    """The same computation in cuBLAS, cuDNN or, for softmax, PyTorch; floating point operations or bytes; the unit."""
+    match entry.name:
         case "matmul":
-            return lambda: inputs[0] @ inputs[1].T
+            m, n, k = sizes
+            return lambda: inputs[0] @ inputs[1].T, 2.0 * m * n * k, "TFLOP/s"
         case "attention":
+            b, h, n, d = sizes
+            causal: bool = entry.constants["causal"]
             attention = importlib.import_module("torch.nn.attention")
             sdpa = torch.nn.functional.scaled_dot_product_attention
 
             def cudnn() -> Any:
                 with attention.sdpa_kernel(attention.SDPBackend.CUDNN_ATTENTION):
-                    return sdpa(*inputs, is_causal=example.constants["causal"])
+                    return sdpa(*inputs, is_causal=causal)
 
-            return cudnn
+            return cudnn, 4.0 * b * h * n * n * d * (0.5 if causal else 1), "TFLOP/s"
         case _:
-            return lambda: torch.softmax(inputs[0], dim=-1)
+            m, n = sizes
+            return lambda: torch.softmax(inputs[0], dim=-1), 4.0 * m * n, "TB/s"
 
 
-def _medians(torch: Any, *calls: Callable[[], Any]) -> list[float]:
+def _medians(*launches: Callable[[], object]) -> list[float]:
     """Seconds of one launch of each, taken in turn, with the L2 cache emptied before each."""
-    flush = torch.empty(8 * driver.device(0).l2_bytes, dtype=torch.uint8, device="cuda")
-    times: list[list[float]] = [[] for _ in calls]
-    for turn in range(WARM_UP + LAUNCHES):
-        for call, kept in zip(calls, times, strict=True):
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            flush.zero_()
-            start.record()
-            call()
-            stop.record()
-            torch.cuda.synchronize()
-            if turn >= WARM_UP:
-                kept.append(start.elapsed_time(stop) / 1e3)
-    return [statistics.median(t) for t in times]
+    gpu = driver.device(0)
+    with gpu.current(), Timer(gpu, current_stream(0)) as timer:
+        rounds = [[timer.times(f, 1)[0] for f in launches] for _ in range(WARM_UP + LAUNCHES)]
+    return [statistics.median(times) / 1e3 for times in zip(*rounds[WARM_UP:], strict=True)]
 
 
-def _sizes(sizes: examples.Shape) -> str:
+def _sizes(sizes: tuple[int, ...]) -> str:
     return " x ".join(map(str, sizes))
 
 

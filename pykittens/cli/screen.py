@@ -14,6 +14,6 @@ def console() -> Console:
     return made if made.is_terminal else Console(width=_WIDTH)
 
 
-def table(title: str) -> Table:
-    """An empty table under its title."""
-    return Table(title=title, title_justify="left", title_style="bold")
+def table(title: str, *columns: str) -> Table:
+    """An empty table under its title, with these columns."""
+    return Table(*columns, title=title, title_justify="left", title_style="bold")

@@ -11,7 +11,7 @@ import pytest
 import pykittens as pk
 from pykittens import bf16, f32, int32
 from pykittens.checker.runs import is_determined, run_schedules
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.emulate.watch import Watcher
 from pykittens.runtime.arguments import Arguments, scalars
@@ -199,12 +199,12 @@ SOUND: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         for way in kernels_flight.WAYS
     },
     "matmul": (
-        module(EXAMPLES, "06_matmul").matmul,
+        load(EXAMPLES / "06_matmul.py").matmul,
         (ones(500, 200), ones(1000, 200), ones(500, 1000)),
         {},
     ),
     "attention": (
-        module(EXAMPLES, "07_attention").attention,
+        load(EXAMPLES / "07_attention.py").attention,
         tuple(ones(1, 2, 300, 64) for _ in "qkvo"),
         {"causal": True},
     ),

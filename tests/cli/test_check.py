@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from examples.catalog import EXAMPLES
 from pykittens.checker.report.report import Report
 from pykittens.cli import arguments, main
-from pykittens.cli.examples import EXAMPLES
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES
 from tests.conftest import EXAMPLES as FOLDER

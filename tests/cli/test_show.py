@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pykittens.cli import main
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.pictures.picture import picture
 from pykittens.runtime import cubin, nvrtc
 from pykittens.types.dtypes import bf16
@@ -39,7 +39,7 @@ def test_the_ir_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_cuda_text_is_that_of_the_architecture(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "source", ADD, "--kernel", "add", *ARGS, "--arch", "sm_90a")
     arrays = [np.zeros((100, 130), bf16.numpy) for _ in range(3)]
-    assert text == module(ROOT / "examples", "02_add").add.source(*arrays, arch="sm_90a")
+    assert text == load(ROOT / "examples" / "02_add.py").add.source(*arrays, arch="sm_90a")
 
 
 @needs_nvrtc

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.kernels.rms_norm import rms_norm_rows
 from tests.kernels_cluster import cluster_matmul
 
@@ -47,8 +47,8 @@ def build(folder: Path) -> Path:
     half, single = np.zeros((64, 64), ml_dtypes.bfloat16), np.zeros((64, 64), np.float32)
     rows = np.zeros((4, 2048), ml_dtypes.bfloat16)
     made = [
-        module(examples, "02_add").add.compile(single, single, single, out=folder),
-        module(examples, "06_matmul").matmul.compile(half, half, half, out=folder),
+        load(examples / "02_add.py").add.compile(single, single, single, out=folder),
+        load(examples / "06_matmul.py").matmul.compile(half, half, half, out=folder),
         cluster_matmul.compile(half, half, half, out=folder),
         scaled.compile(single, single, 1.0, 1, False, out=folder),
         rms_norm_rows.compile(rows, rows[0], rows, eps=1e-6, out=folder),

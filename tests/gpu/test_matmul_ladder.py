@@ -2,7 +2,7 @@
 
 import pytest
 
-from pykittens.cli.examples import LADDER
+from examples.catalog import LADDER
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykittens.cli.examples import module
+from pykittens.cli.arguments import load
 from pykittens.errors import ArgumentError
 from pykittens.pictures.picture import picture
 from pykittens.types.dtypes import DTYPES
@@ -18,7 +18,7 @@ from tests.pictures.reading import read
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "layouts.md"
-DRAWN = module(ROOT / "tools", "pictures")
+DRAWN = load(ROOT / "tools" / "pictures.py")
 
 SHAPES = [
     ("rt<f32, 16x16>", 1),

@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.cli.examples import folder, module
+from pykittens.cli.arguments import load
 from pykittens.kernels.rms_norm import rms_norm_rows
+from tests.conftest import EXAMPLES
 from tests.kernels_cluster import cluster_matmul
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -18,9 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def example(stem: str, name: str) -> Any:
-    source = folder()
-    assert source is not None
-    return getattr(module(source, stem), name)
+    return getattr(load(EXAMPLES / f"{stem}.py"), name)
 
 
 ADD, SOFTMAX = example("02_add", "add"), example("03_softmax", "softmax")

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.cli.examples import EXAMPLES, arrays, folder, load
+from examples.catalog import EXAMPLES, arrays, load
 from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k
 from pykittens.kernels.core import KERNELS, Limits
 from pykittens.kernels.epilogue import Epilogue
@@ -51,9 +51,7 @@ def matrix(*shape: int, dtype: np.dtype[Any] = BF16, aligned: bool = True) -> np
 
 def cases() -> Iterator[Case]:
     """Every kernel, aligned and not, at widths with each swizzle."""
-    source = folder()
-    assert source is not None
-    kernels = {e.name: load(source, e).kernel for e in EXAMPLES}
+    kernels = {e.name: load(e).kernel for e in EXAMPLES}
     for name, dtype in DTYPES.items():
         for aligned in (True, False):
             args = tuple(matrix(128, 64, dtype=dtype, aligned=aligned) for _ in range(3))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.cli.examples import EXAMPLES, arrays, folder, load
+from examples.catalog import EXAMPLES, arrays, load
 from pykittens.emulate import machine
 from pykittens.emulate.timeline.rates import HOPPER
 from pykittens.emulate.timeline.recorder import Recorder
@@ -119,9 +119,7 @@ def test_the_times_do_not_depend_on_the_schedule(example, seed):
 
 @pytest.mark.parametrize("found", EXAMPLES, ids=lambda e: e.title)
 def test_spans_of_a_track_do_not_overlap_in_any_example(found):
-    folder_ = folder()
-    assert folder_ is not None
-    shown = watched(load(folder_, found).kernel, *arrays(found, found.small), **found.constants)
+    shown = watched(load(found).kernel, *arrays(found, found.small), **found.constants)
     assert shown.spans
     check_tracks(shown)
 

@@ -1,0 +1,1 @@
+"""A ladder of kernels, each of which adds one idea; catalog lists them."""
