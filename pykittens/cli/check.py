@@ -253,12 +253,6 @@ def _put_out(reports: list[Report], form: str, output: str | None) -> None:
             shown = reports[0].as_text(form)
         case _:
             shown = "\n\n".join(map(str, reports)) + "\n"
-    if output is None:
-        sys.stdout.write(shown)
-        return
-    try:
-        Path(output).write_text(shown, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ArgumentError(f"{output} cannot be written: {error.strerror}") from None
-    for report in reports:
+    screen.write(shown, output)
+    for report in reports if output else ():
         print(f"{report.kernel}, {report.source.place}: {report.verdict}, in {output}")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from pykittens.cli import arguments
+from pykittens.cli import arguments, screen
 from pykittens.cli.arguments import Request
-from pykittens.errors import ArgumentError
 from pykittens.ir.text import text
 from pykittens.pictures.picture import picture
 from pykittens.runtime.arguments import check
@@ -47,11 +44,17 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def _of_kernel(parsed: argparse.Namespace) -> int:
     make: Callable[[Request, str], str] = parsed.make
-    return _write(make(arguments.request(parsed), parsed.arch), parsed.output)
+    return _show(make(arguments.request(parsed), parsed.arch), parsed.output)
 
 
 def _layout(parsed: argparse.Namespace) -> int:
-    return _write(picture(parse(parsed.type), parsed.warps), parsed.output)
+    return _show(picture(parse(parsed.type), parsed.warps), parsed.output)
+
+
+def _show(text: str, output: str | None) -> int:
+    """Print a text, or write it to a file, with one line end after it."""
+    screen.write(text.rstrip("\n") + "\n", output)
+    return 0
 
 
 def _ir(request: Request, arch: str) -> str:
@@ -78,16 +81,3 @@ SHOWN: dict[str, tuple[str, Callable[[Request, str], str]]] = {
         lambda request, arch: str(_compiled(request, arch).resources),
     ),
 }
-
-
-def _write(shown: str, output: str | None) -> int:
-    """Print a text, or write it to a file, with one line end behind it."""
-    shown = shown.rstrip("\n") + "\n"
-    if output is None:
-        sys.stdout.write(shown)
-        return 0
-    try:
-        Path(output).write_text(shown, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ArgumentError(f"{output} cannot be written: {error.strerror}") from None
-    return 0
