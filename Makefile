@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test speed gpu-test bench gemm-bench soak lint format types size compile check golden pictures diff clean
+.PHONY: help venv demo test speed gpu-test bench gemm-bench soak lint format types size weight compile check golden pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ types: venv ## mypy --strict
 
 size: venv ## the five largest files; more than 500 lines in one is an error
 	@$(BIN)/python tools/size.py
+
+weight: venv ## lines of code by folder, beside those of a commit: make weight BASE=main
+	@$(BIN)/python tools/weight.py $(BASE)
 
 compile: venv ## compile every case, example and kernel for each target that differs, without a GPU
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m units
