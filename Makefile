@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test speed gpu-test bench gemm-bench soak lint format types size weight compile check golden pictures diff clean
+.PHONY: help venv demo test speed gpu-test bench gemm-bench soak lint format types size weight compile check golden inventory pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ check: lint types test compile size ## all of the above, as before a commit
 
 golden: venv ## write the golden files anew; read the diff before committing
 	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak"
+
+inventory: venv ## write the lists of folders and files in docs/architecture.md anew
+	PYTHONPATH=. $(BIN)/python tools/inventory.py
 
 pictures: venv ## draw the pictures of docs/layouts.md anew
 	PYTHONPATH=. $(BIN)/python tools/pictures.py

@@ -1,4 +1,4 @@
-"""What a user sees when something is wrong, and where in their file it is.
+"""The errors that a user sees, and the place in the user's file that each reports.
 
 KernelError
  ├ LanguageError     the kernel says something that has no meaning

@@ -1,0 +1,1 @@
+"""Finds the faults of a kernel call and reports what the kernel costs."""

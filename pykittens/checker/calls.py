@@ -1,4 +1,4 @@
-"""The calls of kernels that a program makes, each checked before it runs."""
+"""Intercepts the kernel calls of a program, so that each is checked before it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pk.check`: a call of a kernel looked at from all sides, with nothing of the user's changed."""
+"""`pk.check`: applies every analysis to a kernel call and leaves the user's arrays unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of the arguments of a call, so that a check changes nothing of the user's."""
+"""Copies of a call's arguments, so that a check leaves the user's arrays unchanged."""
 
 from __future__ import annotations
 

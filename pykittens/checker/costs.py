@@ -1,4 +1,4 @@
-"""What a kernel costs in shared memory, in global memory and in the caches, line by line, as tables."""
+"""Cost tables of a kernel: shared memory, global memory and caches, line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions of a kernel and of a call as findings, and findings of several schedules as one."""
+"""Converts exceptions to findings, and merges the findings of several schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a check looks: its options, and the refusal of those that mean nothing."""
+"""The options of a check, validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that is known of a call before it runs: what is proved, what is refused, and what the kernel takes of a GPU."""
+"""Everything known of a call before it runs: proofs, refusals, and the resources of the kernel."""
 
 from __future__ import annotations
 

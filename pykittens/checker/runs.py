@@ -1,4 +1,4 @@
-"""A kernel run in many schedules, with the race detector looking on."""
+"""Runs a kernel in many schedules under the race detector."""
 
 from __future__ import annotations
 

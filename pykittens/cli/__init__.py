@@ -1,4 +1,4 @@
-"""The command line, a file a command: `pykittens doctor`, `demo`, `check` and their like."""
+"""The command line, one file per command: `pykittens doctor`, `demo`, `check` and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m pykittens.cli`: the command line where the package is not installed."""
+"""`python -m pykittens.cli`: the command line of a package that is not installed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`pykittens check`: what is wrong with a kernel, on arguments made here or in the calls that its file makes."""
+"""`pykittens check`: finds the faults of a kernel, on generated arguments or in the calls that its file makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pykittens compile`: a kernel to files for one architecture, with no GPU; a program in C can launch it from them."""
+"""`pykittens compile`: compiles a kernel ahead of time, without a GPU, to files that a C program can launch."""
 
 from __future__ import annotations
 

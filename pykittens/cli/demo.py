@@ -1,4 +1,4 @@
-"""`pykittens demo`: examples checked in the emulator, compiled for Hopper and, if there is one, run on it."""
+"""`pykittens demo`: checks examples in the emulator, compiles them for Hopper, and runs them if there is one."""
 
 from __future__ import annotations
 

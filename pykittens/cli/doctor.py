@@ -1,4 +1,4 @@
-"""`pykittens doctor`: what is installed here, what is missing, and what would help."""
+"""`pykittens doctor`: reports what is installed here, what is missing, and what would help."""
 
 from __future__ import annotations
 

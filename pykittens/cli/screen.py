@@ -1,4 +1,4 @@
-"""Where the output of the commands goes: a console, tables of one look, files."""
+"""Output of the commands: a console, tables in one style, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pykittens show`: what a kernel becomes, from its IR to machine code, and pictures of layouts."""
+"""`pykittens show`: prints what a kernel becomes, from its IR to machine code, and pictures of layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pykittens tune`: measure the configurations of a product before a program needs it, and list what was found."""
+"""`pykittens tune`: measures the configurations of a product before a program needs it, and lists the results."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The emulator: runs a kernel on NumPy and reports each event to watchers."""

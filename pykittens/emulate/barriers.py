@@ -1,4 +1,4 @@
-"""Barriers: those of a pipeline's stages and those made by hand, and the copies that complete them."""
+"""Barriers of pipeline stages and of semaphores, and the copies that complete them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launch, and one block of it: which tasks are its own, its rings of shared memory and its copies under way."""
+"""A launch and one of its blocks: its tasks, its rings of shared memory and its copies in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found wrong with a kernel: its kind, both places, what is missing between them and what to change."""
+"""A fault of a kernel: its kind, both accesses, what is missing between them and what to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One group of a role: a coroutine over the nodes of its body, with its values and what it has in flight."""
+"""One group of a role: a coroutine over the nodes of its body, with its values and its operations in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors as the emulator sees them: tiles with edges, and what memory holds before it is written."""
+"""Tensors in the emulator: tiles that reach over edges, and the contents of unwritten memory."""
 
 from __future__ import annotations
 

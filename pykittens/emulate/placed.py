@@ -1,4 +1,4 @@
-"""What the compiler placed so that the user need not: waits, arrivals, fences and releases, with the user's lines."""
+"""Waits, arrivals, fences and releases that the compiler placed, with the user's lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared tiles in one block: where each lies, and the parts of them that operations touch."""
+"""Shared tiles of one block: their addresses, and the regions that operations touch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who goes on next, and when engines do what they were asked for: a schedule for each seed.
+"""Schedules: a seed decides which group runs next and when engines do their work.
 
 Seed 0: as late as barriers and waits allow, so that what is used too early is found unwritten. Seed 1: as early as
 they can. Others draw both, the order of the blocks and who is favoured: some groups run until they must wait while

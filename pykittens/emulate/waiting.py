@@ -1,4 +1,4 @@
-"""What a group waits for, and what it has started that an engine carries on."""
+"""Conditions that a group waits for, and the operations it started that an engine carries on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulator tells those who look on: race detection, timelines, counts."""
+"""The interface for observers of a run: race detection, timelines, counts."""
 
 from __future__ import annotations
 

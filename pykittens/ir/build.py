@@ -1,4 +1,4 @@
-"""The recorder: where nodes go while a kernel function runs once."""
+"""The recorder: collects the nodes while a kernel function runs once."""
 
 from __future__ import annotations
 

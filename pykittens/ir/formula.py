@@ -1,4 +1,4 @@
-"""Formulas over what a kernel does not know before it runs, in one form: equal formulas are equal text.
+"""Formulas of run-time values in a canonical form: equal formulas have equal text.
 
 A formula is a sum of products of quantities with whole coefficients. Sums, differences, products and negations of
 integers are expanded; what else there is, such as cdiv(n, 64), is a quantity. A product of quantities in which one

@@ -1,4 +1,4 @@
-"""The kernel as data. This screen is the whole grammar.
+"""The nodes of the IR, with the whole grammar on one screen.
 
 Kernel   = Param* Pipeline* Shared* Block     roles stand in the block; without roles it is one group's
 Block    = Node*

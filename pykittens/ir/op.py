@@ -1,4 +1,4 @@
-"""What an operation is: a name, a signature, a type rule, a NumPy meaning and its effects."""
+"""Operations as data: a name, a signature, a type rule, a NumPy meaning and effects."""
 
 from __future__ import annotations
 

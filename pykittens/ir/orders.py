@@ -1,4 +1,4 @@
-"""The orders of tasks as arithmetic: which task a block takes in its n-th turn."""
+"""Task orders as arithmetic: the task that a block takes in its n-th turn."""
 
 from __future__ import annotations
 

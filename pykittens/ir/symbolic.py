@@ -1,4 +1,4 @@
-"""The formulas of a kernel's values: what is known of them for all arguments."""
+"""Formulas of a kernel's values, which hold for all arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name holds that has no value: every use of it is an error that says why."""
+"""The placeholder of a name without a value: every use of it is an error that says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed handles: what a kernel function holds while it is recorded.
+"""Typed handles: the values that a kernel function computes with while it is recorded.
 
 A handle is a value of the program: it has a type, the block that made it and, once assigned, the user's name.
 """

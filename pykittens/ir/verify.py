@@ -1,4 +1,4 @@
-"""What must hold of a whole recorded kernel before it is lowered."""
+"""Checks of a whole recorded kernel before it is lowered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared tiles and vectors seen as several smaller ones: an index names one, and it is a view, no copy."""
+"""Views: a shared tile or vector seen as several smaller ones, without a copy."""
 
 from __future__ import annotations
 

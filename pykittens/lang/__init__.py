@@ -1,0 +1,1 @@
+"""Python in, IR out: rewriting, recording, and the words of the language."""

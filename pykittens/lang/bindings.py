@@ -1,4 +1,4 @@
-"""What the names of a kernel hold where a loop or a branch starts and ends, and which of it can be carried."""
+"""Values of names at the start and end of a loop or branch, and which of them can be carried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches of a kernel: what a rewritten `if` calls."""
+"""Run-time branches: the functions that a rewritten `if` calls."""
 
 from __future__ import annotations
 

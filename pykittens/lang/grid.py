@@ -1,4 +1,4 @@
-"""Which part of the work a block does: one tile of a grid, or a share of the tasks in an order."""
+"""The work of a block: one tile of a grid, or a share of the tasks in an order."""
 
 from __future__ import annotations
 

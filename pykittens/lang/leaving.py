@@ -1,4 +1,4 @@
-"""What may not stand inside a loop or branch that turns out to be run-time, such as `break`."""
+"""Refuses `break` and other exits from a loop or branch that turns out to be run-time."""
 
 from __future__ import annotations
 

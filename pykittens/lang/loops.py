@@ -1,4 +1,4 @@
-"""Loops of a kernel: `pk.range`, and what a rewritten `for` and `while` call."""
+"""Run-time loops: `pk.range`, and the functions that a rewritten `for` and `while` call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names a piece of a kernel binds, and which it reads before it binds them."""
+"""Names that a piece of a kernel binds, and names that it reads before it binds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function as syntax, and the way back: its places in the user's file and its closure stay."""
+"""A function as a syntax tree and back, with its line numbers and its closure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pieces of syntax that a rewritten kernel gets: calls of the runtime, lambdas, blocks for run-time loops."""
+"""The syntax that rewriting inserts: calls of the runtime, lambdas, blocks of run-time loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a kernel function once and keeps what it did."""
+"""Runs a kernel function once and returns the recorded kernel."""
 
 from __future__ import annotations
 

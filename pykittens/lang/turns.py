@@ -1,4 +1,4 @@
-"""The groups of a role one after another."""
+"""`in_turn`: the groups of a role run a piece of code one after another."""
 
 from __future__ import annotations
 

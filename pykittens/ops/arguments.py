@@ -1,4 +1,4 @@
-"""Arguments of operations that are no tiles: int32 numbers, and sizes, truths and words known when it is recorded."""
+"""Arguments that are not tiles: int32 numbers, and sizes, bools and words known when a kernel is recorded."""
 
 from __future__ import annotations
 

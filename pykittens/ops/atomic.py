@@ -1,4 +1,4 @@
-"""What `op=` of a store means: memory becomes memory op value, as one step that no other store comes between.
+"""Atomic stores: `op=` makes memory = memory op value in one step.
 
 f32: add, max, min. f16, bf16: add, max, min. int32, int64: add, max, min; sums wrap. The order of stores to one
 element is open, so sums of floats may differ in their last places from run to run. A NaN on either side stays. The

@@ -1,4 +1,4 @@
-"""Comparisons element by element, which give bool, and the choice by one."""
+"""Comparisons element by element, and `where`, the choice by a bool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing the element type."""
+"""Conversions between element types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts and assertions from inside a kernel.
+"""Prints and assertions inside a kernel.
 
 What is printed looks the same in the emulator and on a GPU: integers as they are, floats with six digits as `%g`
 has them, truths as 0 and 1.

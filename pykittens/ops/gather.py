@@ -1,4 +1,4 @@
-"""Rows of a matrix by an index each: embeddings, routed tokens, paged caches.
+"""Gather and scatter: rows of a matrix by index, for embeddings, routed tokens and paged caches.
 
 `src` and `dst` are tensors of rank 2 or more, `A.at(...)`, or `A[..., j]`, which names the j-th tile of columns.
 The index is a per-row vector of int32 or int64, as `pk.load(x, cols=n, spread=pk.per_row)` gives it.

@@ -1,4 +1,4 @@
-"""The way out: CUDA C++ of the user's own inside a kernel."""
+"""`inline_cuda`: the user's own CUDA C++ inside a kernel."""
 
 from __future__ import annotations
 

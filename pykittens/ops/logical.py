@@ -1,4 +1,4 @@
-"""Operations on truths: bools of tiles and vectors element by element, and conditions known when the kernel runs.
+"""Logic on bools: tiles and vectors element by element, and run-time conditions.
 
 On Python's truths they are done at once, also outside kernels.
 """

@@ -1,4 +1,4 @@
-"""Making values: constant tiles and vectors, and the positions of their elements."""
+"""Constant tiles and vectors, and the positions of their elements."""
 
 from __future__ import annotations
 

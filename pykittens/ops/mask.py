@@ -1,4 +1,4 @@
-"""Masks: what lies outside a matrix or above its diagonal becomes -inf."""
+"""Masks: elements outside a matrix or above its diagonal become -inf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving tiles, vectors and single elements between registers and memory; the group that calls waits for the data.
+"""Loads and stores of tiles, vectors and single elements; the calling group waits for the data.
 
 Coordinates are in units of the tile moved. The last two axes have edges: outside them a load gives `fill` and a
 store writes nothing. A leading index outside its axis is an error.

@@ -1,4 +1,4 @@
-"""Random bits from a counter: an element's depend on its coordinates, not on tiles, warps or the order of work."""
+"""Random bits from a counter: they depend on an element's coordinates, not on tiles, warps or order."""
 
 from __future__ import annotations
 

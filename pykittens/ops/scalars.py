@@ -1,4 +1,4 @@
-"""Divisions of integers, rounded to whole numbers: of coordinates and extents, and element by element.
+"""Integer division rounded up or down, of coordinates and extents, and element by element.
 
 On Python numbers they are done at once, also outside kernels. A scalar divided by 0 is an error.
 """

@@ -1,4 +1,4 @@
-"""Scans: each element joined with all before it, along a plain vector or along the rows of a tile.
+"""Scans: each element combined with all before it, along a plain vector or along the rows of a tile.
 
 Narrow floats are scanned in f32, narrow integers in int32, and rounded or wrapped once. NaN goes on to the end.
 """

@@ -1,4 +1,4 @@
-"""Semaphores: arrivals and bytes complete a phase, and who waits for it sees what was done before.
+"""Semaphores: arrivals and bytes complete a phase, which other groups wait for.
 
 A semaphore is an mbarrier. Its phases alternate between parity 0 and 1; a wait names the parity of the phase
 that must be complete, so a ring of n semaphores waits for `i // n`. Source: PTX ISA, "mbarrier".

@@ -1,4 +1,4 @@
-"""Shape: parts of tiles and vectors, several made one, rows and columns, and vectors spread another way."""
+"""Rearrangements: transpose, concat, rows and columns, and vectors in another layout."""
 
 from __future__ import annotations
 

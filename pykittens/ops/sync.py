@@ -1,4 +1,4 @@
-"""What a group does by hand to keep its warps and the engines in step."""
+"""Synchronisation by hand: of the warps of a group, and of the engines that work for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of shared memory: parts of tiles and of vectors, at the place where they lie."""
+"""Views of parts of shared tiles and vectors, without a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds an element: the layouts turned round, from a row and column to a warp, a lane and a register."""
+"""The layouts inverted: from a row and column to a warp, a lane and a register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pictures share: sizes of cells, the legend of the lanes, what is left out of a long axis."""
+"""Shared parts of the pictures: cell sizes, the legend of the lanes, gaps in a long axis."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Compiles, launches and tunes kernels."""

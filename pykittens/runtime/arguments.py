@@ -1,4 +1,4 @@
-"""What a call passed, held against what a kernel takes."""
+"""The arguments of a call, checked against the parameters of the kernel."""
 
 from __future__ import annotations
 

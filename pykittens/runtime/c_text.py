@@ -1,4 +1,4 @@
-"""What C is made of: names, texts, comments, lines, and the parts of `aot.c`."""
+"""Pieces of C: names, texts, comments, lines, and the parts of `aot.c`."""
 
 from __future__ import annotations
 

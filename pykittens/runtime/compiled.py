@@ -1,4 +1,4 @@
-"""From a lowered kernel to machine code, through the cache, and what the machine code uses."""
+"""Compiles a lowered kernel to machine code, through the cache, and reads the resources it uses."""
 
 from __future__ import annotations
 

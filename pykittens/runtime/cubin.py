@@ -1,4 +1,4 @@
-"""What a compiled kernel takes, read from its cubin: registers, memory, the registers of each role.
+"""Resources of a compiled kernel, read from its cubin: registers, memory, the registers of each role.
 
 A cubin is an ELF file. Its sections `.nv.info` (of the file) and `.nv.info.<kernel>` are lists of
 attributes: a byte of format, a byte of name, then two bytes of value or of length.

@@ -1,4 +1,4 @@
-"""How far a tuning run is: steps, and the one line on a terminal that shows them."""
+"""The progress of a tuning run: steps, and the line on a terminal that shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stopped a launch for debugging: a report that the GPU writes to memory of the host before it stops.
+"""The debug report: what stopped a launch, written by the GPU to memory of the host.
 
 The memory is pinned and mapped to the device, so it can still be read when the trap has ended the kernel and the
 context. Its layout is `Report` in targets/cuda/debug.cuh.

@@ -1,4 +1,4 @@
-"""Tensor maps: how the copy engine knows a tensor and the box it moves.
+"""Tensor maps: the copy engine's description of a tensor and of the box it moves.
 
 Source: CUDA Driver API, "Tensor Map Object Management".
 """

@@ -1,4 +1,4 @@
-"""What tuning found, on disk: one JSON file a problem, to be read by people and by the next process.
+"""Tuning results on disk: one JSON file per problem, for people and for the next process.
 
 The name of a file is the hash of all that the choice depends on: the problem, the candidates, the GPU, the driver, the
 compiler, and the files of the package that write and launch programs. So an old file is never taken for a changed

@@ -1,0 +1,1 @@
+"""Code generation: the CUDA program of a lowered kernel for an architecture."""

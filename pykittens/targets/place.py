@@ -1,4 +1,4 @@
-"""Where a tile lies in memory, in words of C++."""
+"""Addresses of tiles in memory, as C++ expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which register values share one C++ variable.
+"""Decides which register values share one C++ variable.
 
 Accumulators stay in place: the result of a product takes the array of its accumulator, and what a loop carries
 keeps one array from before the loop to behind it. A product without an accumulator takes the array of one before it

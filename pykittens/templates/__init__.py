@@ -1,0 +1,1 @@
+"""Kernels with holes, which functions of the user fill."""

@@ -1,4 +1,4 @@
-"""A function that the user gives to a template, called with the words that its parameters name."""
+"""A user's function in a template, called with the values that its parameters name."""
 
 from __future__ import annotations
 

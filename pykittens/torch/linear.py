@@ -1,4 +1,4 @@
-"""Linear layers, with what is made of their product before it is stored."""
+"""Linear layers, with an epilogue on their product."""
 
 from __future__ import annotations
 

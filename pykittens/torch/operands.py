@@ -1,4 +1,4 @@
-"""Which tensors the operators take, and what is said of others."""
+"""The tensors that the operators take, and the errors for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators as PyTorch's dispatcher knows them, and when a call may go past it.
+"""Registers the operators with PyTorch's dispatcher, and decides when a call may bypass it.
 
 A kernel is launched in less time than the dispatcher takes to find an operator written in Python. So a function calls
 its kernel itself where nobody else would have a say: no compiler, mode, subclass, transform or autocast.

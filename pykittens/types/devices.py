@@ -1,4 +1,4 @@
-"""Devices as their makers describe them: what an analysis needs to know of a GPU that is not there.
+"""Data sheets of GPUs, for the analysis of a kernel on a GPU that is not present.
 
 A launch asks the GPU it runs on and reads nothing here. Sources: multiprocessors and bandwidth, NVIDIA's data sheets of
 H200, H100 SXM, A100 80 GB SXM, L40S and RTX 4090 with the architecture white papers (Ampere, Hopper, Ada). L2: the same

@@ -1,4 +1,4 @@
-"""Element types: what one number is, in NumPy and on a GPU, and how one becomes another."""
+"""Element types in NumPy and CUDA, and the conversions between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lane holds which element of the operands of a product of one warp, 16 x k by k x 8.
+"""The lane and register of each element of the operands of a warp's product, 16 x k by k x 8.
 
 An instruction takes 32 bytes of depth: 16 elements of 16 bits, 32 of 8, 8 of 32. A register holds as many neighbours
 along the depth as fit. The accumulator lies like a tile of 16 x 8 (`layouts.tile_element`). Functions work on integers

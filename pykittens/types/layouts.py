@@ -1,4 +1,4 @@
-"""Where each element lives: which lane and register of a group, which byte of shared memory.
+"""Layouts: the lane and register, or the byte of shared memory, that holds each element.
 
 Everything that needs a lane index is derived from these pure functions. They work on integers and on
 NumPy arrays of integers alike. Sources: PTX ISA, sections "Register Fragments for wgmma.mma_async.m64nNk16",

@@ -1,4 +1,4 @@
-"""What is proved once from the recorded program, whatever the arguments: stages, turns, arrivals and bytes balance.
+"""Proofs from the recorded program, for all arguments: stages, turns, arrivals and bytes balance.
 
 Counts are formulas of arguments and tasks. What they leave open is not told here: the emulator decides it for the
 arguments of a call.

@@ -1,4 +1,4 @@
-"""How often each group of each role comes by a node of its program, as a formula of arguments and tasks."""
+"""Execution counts of each node by role and group, as formulas of the arguments and tasks."""
 
 from __future__ import annotations
 

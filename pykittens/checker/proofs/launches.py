@@ -1,4 +1,4 @@
-"""Why a kernel, or a launch of it with these arguments, is more than a GPU has; and arguments that share memory."""
+"""Kernels and launches that exceed a GPU's limits, and arguments that share memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hardware barriers of a block, as statements of CUDA C++ in a kernel use them beside the compiler.
+"""Hardware barriers of a block that a kernel's own CUDA C++ uses besides the compiler's.
 
 A block has 16. Barrier 0 is that of __syncthreads(); the compiler gives each group of several warps one of its own.
 Source: PTX ISA, "bar, barrier"; CUDA C++ Programming Guide, "Synchronization Functions".

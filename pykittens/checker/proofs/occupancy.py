@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a multiprocessor holds at once, and what keeps it from holding more.
+"""Occupancy: the blocks of a kernel that a multiprocessor holds at once, and the resource that limits them.
 
 Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": registers are given to warps, 256
 at a time, and shared memory to blocks, 128 bytes at a time.

@@ -1,4 +1,4 @@
-"""What a kernel takes of a GPU: shared memory by its parts, registers by role, blocks at once; and what was placed."""
+"""Resources of a kernel: shared memory by its parts, registers by role, blocks at once; and what was placed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semaphores, proved from the recorded program: arrivals make up whole phases, copies bring the bytes expected."""
+"""Proofs about semaphores: arrivals complete whole phases, and copies bring the bytes expected."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The report of a check in all its forms: text, terminal, HTML page, JSON, trace."""

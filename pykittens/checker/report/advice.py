@@ -1,4 +1,4 @@
-"""What to change, by the kind of a finding, where the finding itself does not say it better."""
+"""Advice by kind of finding, for findings that carry none of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of a kernel with what a report says about each: findings below a line, costs in the margin."""
+"""The annotated source of a kernel: findings below a line, costs in the margin."""
 
 from __future__ import annotations
 

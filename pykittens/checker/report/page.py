@@ -1,4 +1,4 @@
-"""Reports as one HTML page that stands alone: findings, the kernel with its lines marked, tables, the timeline.
+"""Reports as one self-contained HTML page: findings, annotated source, tables, the timeline.
 
 It loads nothing, runs no script, and follows the reader's choice of light or dark.
 """

@@ -1,4 +1,4 @@
-"""How the page of a report looks, in light and dark; its colours are those of the pictures."""
+"""The style sheet of a report's page, in light and dark, in the colours of the pictures."""
 
 from pykittens.pictures.svg import BLANK, HIGHLIGHT, INK, MUTED, PAPER, RULE
 

@@ -1,4 +1,4 @@
-"""What a check came to: findings, what holds and for what, and tables of what the kernel costs."""
+"""The result of a check: findings, guarantees and their scope, and cost tables."""
 
 from __future__ import annotations
 

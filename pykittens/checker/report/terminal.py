@@ -1,4 +1,4 @@
-"""A report on a terminal: the lines of its text in colours, its tables drawn."""
+"""A report on a terminal: its text in colours, its tables drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as text, line by line, each line with the style that a terminal shows it in."""
+"""A report as text, line by line, each line with its style on a terminal."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Costs of memory accesses, found without a run: bank conflicts and sectors."""

@@ -1,4 +1,4 @@
-"""Which addresses the lanes of a group touch, instruction by instruction: the lowerings of sm_90a on integers.
+"""The addresses that each instruction of the lowerings of sm_90a touches, lane by lane, on integers.
 
 All follows from types/layouts.py and types/fragments.py. Which move has which pattern:
 

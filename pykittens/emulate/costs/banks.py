@@ -1,4 +1,4 @@
-"""Bank conflicts: cycles that shared memory takes for a line of a kernel, against those without conflicts.
+"""Bank conflicts: cycles that a line of a kernel takes of shared memory, against those without conflicts.
 
 Shared memory has 32 banks of 4 bytes. In a cycle each gives one word, to all lanes that ask for that word; lanes that
 ask for several words of a bank wait for one another. A request of more than 4 bytes a lane is served in phases, of 16

@@ -1,4 +1,4 @@
-"""Sectors: parts of 32 bytes of global memory that the requests of a line touch, against the fewest they could.
+"""Sectors: 32-byte parts of global memory that the requests of a line touch, against the fewest possible.
 
 A request of a warp asks the cache for every sector that one of its lanes touches, once. Source: CUDA C++ Best Practices
 Guide, "Coalesced Access to Global Memory". Modelled, address by address: loads and stores of lanes, of a tile that no

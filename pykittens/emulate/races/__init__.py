@@ -1,0 +1,1 @@
+"""The race detector, a watcher that orders accesses by vector clocks."""

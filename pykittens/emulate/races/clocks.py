@@ -1,4 +1,4 @@
-"""Vector clocks of what runs at once: groups, their fences, the engines that work for them, copies in.
+"""Vector clocks of everything concurrent: groups, their fences, the engines that work for them, copies in.
 
 A clock holds, for each component, up to where it is known to have come. Components of a group: its time, which
 steps when it signals; its last fence; the products and the stores that it started, counted, of stores those that have

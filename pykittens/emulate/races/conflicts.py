@@ -1,4 +1,4 @@
-"""Two accesses to one memory that nothing orders: what kind of fault it is, and what is missing between them."""
+"""Unordered accesses to the same memory: the kind of fault, and what is missing between them."""
 
 from __future__ import annotations
 

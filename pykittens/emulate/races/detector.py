@@ -1,4 +1,4 @@
-"""The race detector: vector clocks for groups and engines, held against what memory remembers.
+"""The race detector: compares the clock of each access with those of earlier accesses to the same memory.
 
 What it says of accesses it says of every schedule in which the groups wait for the same phases, not only of the one
 that ran: whether a copy happened to land in time plays no part.

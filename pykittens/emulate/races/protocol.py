@@ -1,4 +1,4 @@
-"""What groups owe barriers and engines: arrivals in the right phase, all their bytes, a wait for what they started."""
+"""Obligations of groups: arrivals in the right phase with all their bytes, and waits for what they started."""
 
 from __future__ import annotations
 

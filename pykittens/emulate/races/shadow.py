@@ -1,4 +1,4 @@
-"""What is remembered of the accesses to memory, to hold later ones against.
+"""The record of earlier accesses to memory, with which later accesses are compared.
 
 Source: Flanagan and Freund, "FastTrack", PLDI 2009: of accesses in a known order the last is enough. Here an access
 is a rectangle of a tile, so a record is kept until a later write covers it.

@@ -1,4 +1,4 @@
-"""Which elements have been written: reads of those that have not, outputs that are left out, tiles wholly outside."""
+"""Tracks written elements: finds reads of others, incomplete outputs, and tiles wholly outside."""
 
 from __future__ import annotations
 

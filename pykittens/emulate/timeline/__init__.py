@@ -1,0 +1,1 @@
+"""Timelines of a launch: its events, with estimated times."""

@@ -1,4 +1,4 @@
-"""How many cycles work takes at best on one multiprocessor that has the device to itself.
+"""Least cycles of work on one multiprocessor that has the device to itself.
 
 These are rates only: no latency, no conflict, no other block. Times made of them show an order, they measure nothing.
 """

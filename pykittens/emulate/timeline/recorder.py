@@ -1,4 +1,4 @@
-"""Makes a timeline of a run of the emulator: what waits for what is the run's, the times are those of the rates.
+"""Makes a timeline of an emulated run: the run gives the dependencies, the rates give the times.
 
 Each block has a multiprocessor of its own. The lanes of its groups do not get in one another's way, scalars cost
 nothing, and the blocks of a launch that do not wait for one another all start at 0.

@@ -1,4 +1,4 @@
-"""When what happened in a launch: spans of time on tracks, and arrows from what ended a wait to the wait.
+"""A timeline as data: spans of time on tracks, and arrows from the end of a wait's cause to the wait.
 
 It says nothing of where the times come from: a model of the hardware makes it, and so can the clock of a GPU.
 """

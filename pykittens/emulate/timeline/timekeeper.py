@@ -1,4 +1,4 @@
-"""Gives times to what happened in a run that has an order and no clock.
+"""Assigns times to the events of a run, which has an order and no clock.
 
 Events are told in any order in which causes come before effects. A group does one thing after another; an engine
 serves who is ready first; a wait ends when the last of what it waits for has. So the times depend on what waits for

@@ -1,0 +1,1 @@
+"""Memory traffic of a launch: which boxes of which tensors move, and when."""

@@ -1,4 +1,4 @@
-"""How many bytes a launch asks of the L2 cache, and how many come from memory and go there, for shapes and a device.
+"""Bytes that a launch asks of the L2 cache, and bytes that memory moves, for given shapes and a device.
 
 The blocks that run at one time go on at one rate of bytes. The cache holds the boxes that were asked for last (LRU, by
 bytes, as one piece: the two halves that NVIDIA's larger caches have are not told apart). Blocks that ask for one box in

@@ -1,4 +1,4 @@
-"""Which block does which unit of a launch, and when each box is asked for.
+"""The schedule of a launch: the block that does each unit, and the time at which each box is asked for.
 
 The blocks that run at one time go on at one rate of bytes, so times are counted in the bytes that a block has moved.
 Blocks that stay take units i, i + blocks, ...; those of a grid are dealt in their order to whoever is free first. Of

@@ -1,4 +1,4 @@
-"""Which boxes of tensors the tasks of a launch move, in which order: control flow and coordinates, without data.
+"""The boxes of tensors that the tasks of a launch move, in order, found from control flow and coordinates.
 
 Loops whose passes do not depend on one another are run in all passes at once, as are the tasks. What only a running
 kernel knows is taken in a simple way and told as a Guess.

@@ -1,4 +1,4 @@
-"""What happens to a recorded kernel before it runs anywhere: the same for the emulator and every target."""
+"""Passes over a recorded kernel, the same for the emulator and every target."""
 
 from __future__ import annotations
 

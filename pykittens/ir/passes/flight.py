@@ -1,4 +1,4 @@
-"""What may be in flight at a point of a role: products not known to be complete, stages they keep from going back."""
+"""State of a role at a point: products that may be in flight, and stages that they keep from going back."""
 
 from __future__ import annotations
 

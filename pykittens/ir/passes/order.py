@@ -1,4 +1,4 @@
-"""Whether a kernel whose stages are given back late can stall.
+"""Finds kernels that can stall if their stages are given back late.
 
 Roles that meet in pipelines only are a deterministic network: whether it stalls does not depend on the schedule.
 So one run of the barriers alone, for small trip counts, shows it. Loops of two roles have equal trip counts

@@ -1,4 +1,4 @@
-"""Drops pure operations whose results nothing uses, and values carried or merged for nobody."""
+"""Drops pure operations with unused results, and carried or merged values that nothing reads."""
 
 from __future__ import annotations
 

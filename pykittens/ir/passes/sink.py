@@ -1,4 +1,4 @@
-"""Moves a conversion to a narrower type behind the waits that stand before its first use.
+"""Moves a conversion to a narrower type past the waits before its first use.
 
 While a product reads its operand from registers, the next operand cannot take their place. Converted behind the
 wait it can, and the wide tile is what waits.

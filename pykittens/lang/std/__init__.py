@@ -1,4 +1,4 @@
-"""What can be written with operations is a function, not an operation; a file a family."""
+"""Functions written with operations, one file per family."""
 
 from pykittens.lang.std.masks import (
     left_fill,

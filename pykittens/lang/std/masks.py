@@ -1,4 +1,7 @@
-"""Tiles of which a part is another value. Rows and columns are those of the tile; bounds may be run-time ints."""
+"""Tiles with a triangle, or the rows or columns on one side, replaced by a value.
+
+Rows and columns are those of the tile; bounds may be run-time ints.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax along rows that are seen in parts."""
+"""Online softmax: along rows of which one part is seen at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the functions of this folder are given, checked under the names of their own parameters."""
+"""Operand checks of these functions, under the names of their own parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles made of two plain vectors, one down the rows and one along the columns."""
+"""Outer sums, differences and products of two plain vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows, columns and diagonals of tiles: taken out, and put in."""
+"""Rows, columns and diagonals of tiles, read and replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers of random bits."""
+"""Uniform random numbers from random bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotations of pairs of columns, as rotary position embeddings are made of."""
+"""Rotations of pairs of columns, as in rotary position embeddings."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The CUDA targets and their lowerings, with the device functions in *.cuh."""

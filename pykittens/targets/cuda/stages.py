@@ -1,4 +1,4 @@
-"""How the stages of pipelines are filled and emptied, and how many arrivals complete their barriers."""
+"""Stages of pipelines: how they are filled and emptied, and the arrivals that complete their barriers."""
 
 from __future__ import annotations
 

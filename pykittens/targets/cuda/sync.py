@@ -1,4 +1,4 @@
-"""What keeps the warps of a group, and the engines that work for it, in step."""
+"""Synchronisation of the warps of a group, and of the engines that work for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the roles of a kernel share the threads and registers of a block."""
+"""The threads and registers of a block, shared among the roles of a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What any GPU whose threads run in warps of 32 lanes shares."""
+"""The target SIMT: everything shared by GPUs whose threads run in warps of 32 lanes."""
 
 from __future__ import annotations
 
