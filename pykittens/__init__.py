@@ -1,326 +1,194 @@
 """GPU kernels written as one Python function: big operations on small tiles."""
 
 import importlib
-from typing import TYPE_CHECKING
+import inspect
+import typing
 
-from pykittens.errors import KernelError
-from pykittens.ir.op import Effects, Mismatch, ScalarMeaning
-from pykittens.lang.control import function
-from pykittens.lang.grid import (
-    column_major,
-    grid,
-    longest_first,
-    overlap,
-    persistent,
-    resident,
-    row_major,
-    supergroup,
-)
-from pykittens.lang.grid import range_ as range
-from pykittens.lang.pipeline import pipeline, st, sv
-from pykittens.lang.roles import consumers, producer, storer, warpgroups, warps
-from pykittens.lang.shared import semaphore, shared
-from pykittens.lang.std import (
-    diagonal,
-    diagonal_matrix,
-    inf,
-    left_fill,
-    log2e,
-    lower_fill,
-    normalize,
-    online_softmax,
-    outer_add,
-    outer_mul,
-    outer_sub,
-    right_fill,
-    rotary,
-    rotate_half,
-    rotate_pairs,
-    tril,
-    triu,
-    uniform,
-    upper_fill,
-    with_column,
-    with_row,
-)
-from pykittens.lang.trace import make_static as static
-from pykittens.lang.trace import require
-from pykittens.lang.turns import in_turn
-from pykittens.ops.arithmetic import abs_ as abs
-from pykittens.ops.arithmetic import clamp, fma, maximum, minimum
-from pykittens.ops.arithmetic import pow_ as pow
-from pykittens.ops.async_copy import load_async, store_async
-from pykittens.ops.bits import (
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    shift_left,
-    shift_right,
-)
-from pykittens.ops.compare import where
-from pykittens.ops.core import op
-from pykittens.ops.debug import assert_
-from pykittens.ops.debug import print_ as print
-from pykittens.ops.flags import signal, wait
-from pykittens.ops.functions import (
-    cos,
-    erf,
-    exp,
-    exp2,
-    expm1,
-    gelu,
-    log,
-    log1p,
-    log2,
-    relu,
-    rsqrt,
-    sigmoid,
-    silu,
-    sin,
-    softplus,
-    sqrt,
-    tanh,
-)
-from pykittens.ops.gather import gather, scatter
-from pykittens.ops.inline import inline_cuda
-from pykittens.ops.logical import logical_and, logical_not, logical_or, logical_xor
-from pykittens.ops.making import col_index, full, iota, row_index, zeros
-from pykittens.ops.mask import mask
-from pykittens.ops.memory import load, store
-from pykittens.ops.mma import mma_AB, mma_ABt, mma_AtB, mma_AtBt
-from pykittens.ops.random import random_bits
-from pykittens.ops.reduce import all_ as all
-from pykittens.ops.reduce import any_ as any
-from pykittens.ops.reduce import (
-    argmax,
-    argmin,
-    col_all,
-    col_any,
-    col_argmax,
-    col_argmin,
-    col_max,
-    col_min,
-    col_prod,
-    col_sum,
-    prod,
-    row_all,
-    row_any,
-    row_argmax,
-    row_argmin,
-    row_max,
-    row_min,
-    row_prod,
-    row_sum,
-)
-from pykittens.ops.reduce import max_ as max
-from pykittens.ops.reduce import min_ as min
-from pykittens.ops.reduce import sum_ as sum
-from pykittens.ops.scalars import cdiv, floor_div, floor_mod
-from pykittens.ops.scan import (
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    row_cummax,
-    row_cummin,
-    row_cumprod,
-    row_cumsum,
-)
-from pykittens.ops.shape import column, concat, row, spread, swap_pairs, transpose
-from pykittens.ops.sync import fence_async, mma_wait, store_wait, sync
-from pykittens.runtime.kernel import kernel
-from pykittens.types.dtypes import (
-    bf16,
-    bool_,
-    e4m3,
-    e5m2,
-    f16,
-    f32,
-    int8,
-    int32,
-    int64,
-    uint8,
-)
-from pykittens.types.tiles import per_column, per_row, plain
+# An import `as` the same name is an export, for type checkers too.
+from pykittens.errors import KernelError as KernelError
+from pykittens.ir.op import Effects as Effects
+from pykittens.ir.op import Mismatch as Mismatch
+from pykittens.ir.op import ScalarMeaning as ScalarMeaning
+from pykittens.lang import grid as _grid
+from pykittens.lang import trace as _trace
+from pykittens.lang.control import function as function
+from pykittens.lang.grid import column_major as column_major
+from pykittens.lang.grid import grid as grid
+from pykittens.lang.grid import longest_first as longest_first
+from pykittens.lang.grid import overlap as overlap
+from pykittens.lang.grid import persistent as persistent
+from pykittens.lang.grid import resident as resident
+from pykittens.lang.grid import row_major as row_major
+from pykittens.lang.grid import supergroup as supergroup
+from pykittens.lang.pipeline import pipeline as pipeline
+from pykittens.lang.pipeline import st as st
+from pykittens.lang.pipeline import sv as sv
+from pykittens.lang.roles import consumers as consumers
+from pykittens.lang.roles import producer as producer
+from pykittens.lang.roles import storer as storer
+from pykittens.lang.roles import warpgroups as warpgroups
+from pykittens.lang.roles import warps as warps
+from pykittens.lang.shared import semaphore as semaphore
+from pykittens.lang.shared import shared as shared
+from pykittens.lang.std import diagonal as diagonal
+from pykittens.lang.std import diagonal_matrix as diagonal_matrix
+from pykittens.lang.std import inf as inf
+from pykittens.lang.std import left_fill as left_fill
+from pykittens.lang.std import log2e as log2e
+from pykittens.lang.std import lower_fill as lower_fill
+from pykittens.lang.std import normalize as normalize
+from pykittens.lang.std import online_softmax as online_softmax
+from pykittens.lang.std import outer_add as outer_add
+from pykittens.lang.std import outer_mul as outer_mul
+from pykittens.lang.std import outer_sub as outer_sub
+from pykittens.lang.std import right_fill as right_fill
+from pykittens.lang.std import rotary as rotary
+from pykittens.lang.std import rotate_half as rotate_half
+from pykittens.lang.std import rotate_pairs as rotate_pairs
+from pykittens.lang.std import tril as tril
+from pykittens.lang.std import triu as triu
+from pykittens.lang.std import uniform as uniform
+from pykittens.lang.std import upper_fill as upper_fill
+from pykittens.lang.std import with_column as with_column
+from pykittens.lang.std import with_row as with_row
+from pykittens.lang.trace import require as require
+from pykittens.lang.turns import in_turn as in_turn
+from pykittens.ops import arithmetic as _arithmetic
+from pykittens.ops import debug as _debug
+from pykittens.ops import reduce as _reduce
+from pykittens.ops.arithmetic import clamp as clamp
+from pykittens.ops.arithmetic import fma as fma
+from pykittens.ops.arithmetic import maximum as maximum
+from pykittens.ops.arithmetic import minimum as minimum
+from pykittens.ops.async_copy import load_async as load_async
+from pykittens.ops.async_copy import store_async as store_async
+from pykittens.ops.bits import bitwise_and as bitwise_and
+from pykittens.ops.bits import bitwise_not as bitwise_not
+from pykittens.ops.bits import bitwise_or as bitwise_or
+from pykittens.ops.bits import bitwise_xor as bitwise_xor
+from pykittens.ops.bits import shift_left as shift_left
+from pykittens.ops.bits import shift_right as shift_right
+from pykittens.ops.compare import where as where
+from pykittens.ops.core import op as op
+from pykittens.ops.debug import assert_ as assert_
+from pykittens.ops.flags import signal as signal
+from pykittens.ops.flags import wait as wait
+from pykittens.ops.functions import cos as cos
+from pykittens.ops.functions import erf as erf
+from pykittens.ops.functions import exp as exp
+from pykittens.ops.functions import exp2 as exp2
+from pykittens.ops.functions import expm1 as expm1
+from pykittens.ops.functions import gelu as gelu
+from pykittens.ops.functions import log as log
+from pykittens.ops.functions import log1p as log1p
+from pykittens.ops.functions import log2 as log2
+from pykittens.ops.functions import relu as relu
+from pykittens.ops.functions import rsqrt as rsqrt
+from pykittens.ops.functions import sigmoid as sigmoid
+from pykittens.ops.functions import silu as silu
+from pykittens.ops.functions import sin as sin
+from pykittens.ops.functions import softplus as softplus
+from pykittens.ops.functions import sqrt as sqrt
+from pykittens.ops.functions import tanh as tanh
+from pykittens.ops.gather import gather as gather
+from pykittens.ops.gather import scatter as scatter
+from pykittens.ops.inline import inline_cuda as inline_cuda
+from pykittens.ops.logical import logical_and as logical_and
+from pykittens.ops.logical import logical_not as logical_not
+from pykittens.ops.logical import logical_or as logical_or
+from pykittens.ops.logical import logical_xor as logical_xor
+from pykittens.ops.making import col_index as col_index
+from pykittens.ops.making import full as full
+from pykittens.ops.making import iota as iota
+from pykittens.ops.making import row_index as row_index
+from pykittens.ops.making import zeros as zeros
+from pykittens.ops.mask import mask as mask
+from pykittens.ops.memory import load as load
+from pykittens.ops.memory import store as store
+from pykittens.ops.mma import mma_AB as mma_AB
+from pykittens.ops.mma import mma_ABt as mma_ABt
+from pykittens.ops.mma import mma_AtB as mma_AtB
+from pykittens.ops.mma import mma_AtBt as mma_AtBt
+from pykittens.ops.random import random_bits as random_bits
+from pykittens.ops.reduce import argmax as argmax
+from pykittens.ops.reduce import argmin as argmin
+from pykittens.ops.reduce import col_all as col_all
+from pykittens.ops.reduce import col_any as col_any
+from pykittens.ops.reduce import col_argmax as col_argmax
+from pykittens.ops.reduce import col_argmin as col_argmin
+from pykittens.ops.reduce import col_max as col_max
+from pykittens.ops.reduce import col_min as col_min
+from pykittens.ops.reduce import col_prod as col_prod
+from pykittens.ops.reduce import col_sum as col_sum
+from pykittens.ops.reduce import prod as prod
+from pykittens.ops.reduce import row_all as row_all
+from pykittens.ops.reduce import row_any as row_any
+from pykittens.ops.reduce import row_argmax as row_argmax
+from pykittens.ops.reduce import row_argmin as row_argmin
+from pykittens.ops.reduce import row_max as row_max
+from pykittens.ops.reduce import row_min as row_min
+from pykittens.ops.reduce import row_prod as row_prod
+from pykittens.ops.reduce import row_sum as row_sum
+from pykittens.ops.scalars import cdiv as cdiv
+from pykittens.ops.scalars import floor_div as floor_div
+from pykittens.ops.scalars import floor_mod as floor_mod
+from pykittens.ops.scan import cummax as cummax
+from pykittens.ops.scan import cummin as cummin
+from pykittens.ops.scan import cumprod as cumprod
+from pykittens.ops.scan import cumsum as cumsum
+from pykittens.ops.scan import row_cummax as row_cummax
+from pykittens.ops.scan import row_cummin as row_cummin
+from pykittens.ops.scan import row_cumprod as row_cumprod
+from pykittens.ops.scan import row_cumsum as row_cumsum
+from pykittens.ops.shape import column as column
+from pykittens.ops.shape import concat as concat
+from pykittens.ops.shape import row as row
+from pykittens.ops.shape import spread as spread
+from pykittens.ops.shape import swap_pairs as swap_pairs
+from pykittens.ops.shape import transpose as transpose
+from pykittens.ops.sync import fence_async as fence_async
+from pykittens.ops.sync import mma_wait as mma_wait
+from pykittens.ops.sync import store_wait as store_wait
+from pykittens.ops.sync import sync as sync
+from pykittens.runtime.kernel import kernel as kernel
+from pykittens.types.dtypes import bf16 as bf16
+from pykittens.types.dtypes import bool_ as bool_
+from pykittens.types.dtypes import e4m3 as e4m3
+from pykittens.types.dtypes import e5m2 as e5m2
+from pykittens.types.dtypes import f16 as f16
+from pykittens.types.dtypes import f32 as f32
+from pykittens.types.dtypes import int8 as int8
+from pykittens.types.dtypes import int32 as int32
+from pykittens.types.dtypes import int64 as int64
+from pykittens.types.dtypes import uint8 as uint8
+from pykittens.types.tiles import per_column as per_column
+from pykittens.types.tiles import per_row as per_row
+from pykittens.types.tiles import plain as plain
 
-if TYPE_CHECKING:
-    from pykittens.checker.check import check
+# Names that modules spell with `_`, so as not to shadow Python's in their own code.
+abs = _arithmetic.abs_
+all = _reduce.all_
+any = _reduce.any_
+max = _reduce.max_
+min = _reduce.min_
+pow = _arithmetic.pow_
+print = _debug.print_
+range = _grid.range_
+static = _trace.make_static
+sum = _reduce.sum_
+
+__version__ = "0.1.0"
+
+if typing.TYPE_CHECKING:
+    from pykittens.checker.check import check as check
 else:
 
     def __getattr__(name):
-        """`check`, which is loaded when it is first asked for: no kernel needs it to run."""
+        """`check`, which is loaded when it is first used: no kernel needs the checker to run."""
         if name == "check":
             return importlib.import_module("pykittens.checker.check").check
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-__version__ = "0.1.0"
-
-__all__ = [
-    "Effects",
-    "Mismatch",
-    "ScalarMeaning",
-    "KernelError",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "assert_",
-    "bf16",
-    "abs",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "bool_",
-    "cdiv",
-    "check",
-    "clamp",
-    "col_all",
-    "col_any",
-    "col_argmax",
-    "col_argmin",
-    "col_index",
-    "col_max",
-    "col_min",
-    "col_prod",
-    "col_sum",
-    "column",
-    "column_major",
-    "concat",
-    "consumers",
-    "cos",
-    "cummax",
-    "cummin",
-    "cumprod",
-    "cumsum",
-    "diagonal",
-    "diagonal_matrix",
-    "e4m3",
-    "e5m2",
-    "erf",
-    "exp",
-    "exp2",
-    "expm1",
-    "f16",
-    "f32",
-    "fence_async",
-    "floor_div",
-    "floor_mod",
-    "fma",
-    "full",
-    "function",
-    "gather",
-    "gelu",
-    "grid",
-    "in_turn",
-    "inf",
-    "inline_cuda",
-    "int32",
-    "int64",
-    "int8",
-    "iota",
-    "kernel",
-    "left_fill",
-    "load",
-    "load_async",
-    "log",
-    "log1p",
-    "log2",
-    "log2e",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "longest_first",
-    "lower_fill",
-    "mask",
-    "max",
-    "maximum",
-    "min",
-    "minimum",
-    "mma_AB",
-    "mma_ABt",
-    "mma_AtB",
-    "mma_AtBt",
-    "mma_wait",
-    "normalize",
-    "online_softmax",
-    "op",
-    "outer_add",
-    "outer_mul",
-    "outer_sub",
-    "overlap",
-    "per_column",
-    "per_row",
-    "persistent",
-    "pipeline",
-    "plain",
-    "pow",
-    "print",
-    "prod",
-    "producer",
-    "random_bits",
-    "range",
-    "relu",
-    "require",
-    "resident",
-    "right_fill",
-    "rotary",
-    "rotate_half",
-    "rotate_pairs",
-    "row",
-    "row_all",
-    "row_any",
-    "row_argmax",
-    "row_argmin",
-    "row_cummax",
-    "row_cummin",
-    "row_cumprod",
-    "row_cumsum",
-    "row_index",
-    "row_major",
-    "row_max",
-    "row_min",
-    "row_prod",
-    "row_sum",
-    "rsqrt",
-    "scatter",
-    "semaphore",
-    "shared",
-    "shift_left",
-    "shift_right",
-    "sigmoid",
-    "signal",
-    "silu",
-    "sin",
-    "softplus",
-    "spread",
-    "sqrt",
-    "st",
-    "static",
-    "store",
-    "store_async",
-    "store_wait",
-    "storer",
-    "sum",
-    "supergroup",
-    "sv",
-    "swap_pairs",
-    "sync",
-    "tanh",
-    "transpose",
-    "tril",
-    "triu",
-    "uint8",
-    "uniform",
-    "upper_fill",
-    "wait",
-    "warpgroups",
-    "warps",
-    "where",
-    "with_column",
-    "with_row",
-    "zeros",
-]
+    # Every name but the modules; type checkers know the exports from the imports above.
+    __all__ = [n for n, v in vars().items() if not (n.startswith("_") or inspect.ismodule(v))]
+    __all__.append("check")

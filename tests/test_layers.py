@@ -77,3 +77,16 @@ def test_a_file_imports_from_the_folders_above_it_only(path: Path) -> None:
 def test_every_folder_has_its_place_in_the_order() -> None:
     folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and any(p.rglob("*.py"))}
     assert folders <= set(ORDER)
+
+
+def test_one_import_by_name_loads_a_layer_below() -> None:
+    """`pk.check` alone: a program that checks nothing need not load the checker."""
+    found = [
+        (path.relative_to(PACKAGE).as_posix(), ast.literal_eval(node.args[0]))
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
+    ]
+    own = [(path, name) for path, name in found if name.partition(".")[0] == "pykittens"]
+    assert own == [("__init__.py", "pykittens.checker.check")]
