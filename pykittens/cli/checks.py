@@ -17,7 +17,7 @@ from pykittens import settings
 from pykittens.cli import checks_gpu, trial
 from pykittens.cli.findings import Finding, Findings, Mark
 from pykittens.errors import KernelError
-from pykittens.runtime import cubin, nvrtc
+from pykittens.runtime import cubin, nvrtc, toolkit
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.targets.emit import emit
 from pykittens.targets.target import TARGETS
@@ -25,7 +25,7 @@ from pykittens.targets.target import TARGETS
 # Least versions, as in pyproject.toml.
 PYTHON = (3, 11)
 PACKAGES = {"numpy": "2", "ml_dtypes": "0.5", "rich": "13"}
-COMPILER_PACKAGES = {"cuda-bindings": "13", "nvidia-cuda-nvrtc": "13", "nvidia-cuda-runtime": "13"}
+COMPILER_PACKAGES = {"nvidia-cuda-nvrtc": "13", "nvidia-cuda-runtime": "13"}
 # The compiler has no wheels elsewhere.
 HAS_COMPILER = sys.platform in ("linux", "win32")
 
@@ -61,7 +61,7 @@ def _package(name: str, least: str, mark: Mark) -> Finding:
         found = metadata.version(name)
     except metadata.PackageNotFoundError:
         # A toolkit of the system serves as well as the wheels; what is compiled below shows it.
-        if name.startswith("nvidia-") and nvrtc.available() is None:
+        if name in COMPILER_PACKAGES and nvrtc.available() is None:
             return Finding(name, Mark.OPTIONAL, "no wheel; the toolkit of this machine serves")
         if not HAS_COMPILER and name in COMPILER_PACKAGES:
             return Finding(name, mark, f"there is none for {platform.system()}")
@@ -87,12 +87,12 @@ def compiler() -> Findings:
         yield Finding("NVRTC", missing, error.message, install and error.help or install)
         return
     yield Finding("NVRTC", Mark.OK, ".".join(map(str, version)))
-    folder = nvrtc.header_folder()
+    folder = toolkit.header_folder()
     if folder is None:
         yield Finding(
             "CUDA headers",
             missing,
-            f"{nvrtc.HEADERS[0]} was not found",
+            f"{toolkit.HEADERS[0]} was not found",
             "pip install nvidia-cuda-runtime",
         )
         return

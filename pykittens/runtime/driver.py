@@ -1,7 +1,7 @@
 """The CUDA driver, called through ctypes: the library, devices and loaded kernels.
 
-libcuda is called directly and not through cuda-bindings: a launch costs the same (0.5 µs before the
-driver's own share), and the few functions used here have kept their signatures since CUDA 12.
+The few functions used here have kept their signatures since CUDA 12, and a launch through ctypes costs 0.5 µs before
+the driver's own share.
 """
 
 from __future__ import annotations
