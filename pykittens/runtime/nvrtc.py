@@ -180,7 +180,11 @@ def library() -> ctypes.CDLL:
 
 
 def _loaded(path: str) -> ctypes.CDLL:
-    """NVRTC from a file or a name. It loads its builtins by name later, and the wheel of 13.0 does not find them."""
+    """The library of a path or a name, with its builtins.
+
+    NVRTC loads its builtins by name at the first compilation, and the loader may not look beside the library: with the
+    wheel of 13.0 it does not (cuda-pathfinder loads them in advance for this reason).
+    """
     folder = Path(path).parent
     if folder.is_absolute():
         if sys.platform == "win32":
