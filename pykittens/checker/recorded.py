@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykittens import settings
 from pykittens.checker.faults import caught_in, first_of_each
 from pykittens.checker.proofs.balance import prove
 from pykittens.checker.proofs.launches import prove_launch, try_emit
-from pykittens.checker.proofs.named_barriers import prove_named_barriers
+from pykittens.checker.proofs.named_barriers import unjudged_barriers
 from pykittens.checker.proofs.occupancy import Load, occupancy
 from pykittens.checker.proofs.resources import resource_tables
 from pykittens.checker.report.report import Table
@@ -17,7 +16,6 @@ from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.arguments import Arguments, known_values
 from pykittens.runtime.compiled import Compiled
-from pykittens.targets.target import target_for
 from pykittens.types.devices import Device
 
 
@@ -45,12 +43,10 @@ def look_at(
     """What the recorded kernel shows for a device; registers are known where it is compiled."""
     proofs = prove(kernel)
     source, found = try_emit(kernel, device.arch)
-    found = [*proofs.findings, *found]
+    found = [*proofs.findings, *found, *unjudged_barriers(kernel)]
     tables: tuple[Table, ...] = ()
     with caught_in([]):  # what cannot be emitted has been told
-        target = target_for(device.arch, settings.target())
         tables = resource_tables(kernel, device.arch, device, source, compiled)
-        found += prove_named_barriers(kernel, target)
     if source is None:
         return Recorded(tuple(first_of_each(found)), proofs.proved, tables)
     registers = compiled.resources.registers if compiled is not None else None

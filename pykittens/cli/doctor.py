@@ -28,13 +28,13 @@ import pykittens as pk
 from pykittens import settings
 from pykittens.cli import screen
 from pykittens.errors import KernelError
-from pykittens.runtime import cubin, driver, nvrtc
+from pykittens.runtime import cubin, driver, nvrtc, toolkit
 from pykittens.targets.target import TARGETS, target_for
 
 # Least versions, as in pyproject.toml.
 PYTHON = (3, 11)
 PACKAGES = {"numpy": "2", "ml_dtypes": "0.5", "rich": "13"}
-COMPILER_PACKAGES = {"cuda-bindings": "13", "nvidia-cuda-nvrtc": "13", "nvidia-cuda-runtime": "13"}
+COMPILER_PACKAGES = {"nvidia-cuda-nvrtc": "13", "nvidia-cuda-runtime": "13"}
 # The compiler has no wheels for other systems.
 HAS_COMPILER = sys.platform in ("linux", "win32")
 # Linux has this file if its kernel has NVIDIA's driver.
@@ -151,7 +151,7 @@ def compiler_packages() -> Findings:
     """The packages that compiling needs; a toolkit of the system serves as well as the wheels."""
     for name, major in COMPILER_PACKAGES.items():
         found = _installed(name)
-        if found is None and name.startswith("nvidia-") and nvrtc.available() is None:
+        if found is None and nvrtc.available() is None:
             yield Finding(name, Mark.OPTIONAL, "no wheel; the toolkit of this machine serves")
         elif found is None and not HAS_COMPILER:
             yield Finding(name, Mark.OPTIONAL, f"there is none for {platform.system()}")
@@ -230,8 +230,8 @@ def compiler() -> Findings:
         yield replace(found, mark=missing, help=found.help if HAS_COMPILER else "")
         return
     yield found
-    if (folder := nvrtc.header_folder()) is None:
-        text, install = f"{nvrtc.HEADERS[0]} was not found", "pip install nvidia-cuda-runtime"
+    if (folder := toolkit.header_folder()) is None:
+        text, install = f"{toolkit.HEADERS[0]} was not found", "pip install nvidia-cuda-runtime"
         yield Finding("CUDA headers", missing, text, install)
         return
     yield Finding("CUDA headers", Mark.OK, str(folder))

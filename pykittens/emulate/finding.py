@@ -51,7 +51,7 @@ MEANINGS = {
     Kind.OUT_OF_RANGE: "a leading coordinate is outside its axis, or a tile lies wholly outside its tensor",
     Kind.BLOCK_CONFLICT: "two blocks write the same elements, or one reads what another writes, unordered",
     Kind.SCHEDULE_DEPENDENT: "the result depends on who comes first",
-    Kind.NAMED_BARRIER: "a hardware barrier is used by groups that have another use for it",
+    Kind.NAMED_BARRIER: "CUDA C++ in the kernel uses a barrier, and no check covers its use",
     Kind.RESOURCES: "more shared memory, registers, threads or blocks than the hardware has",
     Kind.ALIASING: "an output shares memory with another argument in a way the kernel does not allow",
     Kind.FAULT: "the kernel or the call is refused for another reason",

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from pykittens.aot.launcher import c_files
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime import cache, cubin, nvrtc
-from pykittens.runtime.aot import c_files
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pykittens.errors import BackendError
-from pykittens.runtime import nvrtc
+from pykittens.runtime import toolkit
 
 _MAX_THREADS, _FRAME_SIZE, _MIN_STACK_SIZE, _REGCOUNT = 0x05, 0x11, 0x12, 0x2F
 _FORMAT_SIZED = 4  # the value lies behind the entry, its length in the two bytes
@@ -88,7 +88,7 @@ def resources(cubin: bytes) -> Resources:
 
 def disassembler() -> str | None:
     """The path of nvdisasm, from its wheel, a toolkit or PATH; None where there is none."""
-    for folder in nvrtc.toolkit_folders():
+    for folder in toolkit.folders():
         if os.access(folder / "bin" / "nvdisasm", os.X_OK):
             return str(folder / "bin" / "nvdisasm")
     return shutil.which("nvdisasm")

@@ -1,7 +1,7 @@
 """The CUDA driver, called through ctypes: the library, devices and loaded kernels.
 
-libcuda is called directly and not through cuda-bindings: a launch costs the same (0.5 µs before the
-driver's own share), and the few functions used here have kept their signatures since CUDA 12.
+The few functions used here have kept their signatures since CUDA 12, and a launch through ctypes costs 0.5 µs before
+the driver's own share.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ _SIGNATURES = {
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuCtxPushCurrent_v2": (c_void_p,),
     "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
-    "cuCtxGetDevice": (POINTER(c_int),),
     "cuCtxSynchronize": (),
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
@@ -179,16 +178,6 @@ def memory_bytes(ordinal: int) -> int:
 def architecture(major: int, minor: int) -> str:
     """The compiler's name of a compute capability: sm_90a, sm_100a, else such as sm_89."""
     return f"sm_{major}{minor}" + ("a" if (major, minor) in _OWN_INSTRUCTIONS else "")
-
-
-def current_context_device() -> int | None:
-    """The ordinal of the calling thread's current GPU; None where it has none yet."""
-    ordinal = c_int()
-    code = library().cuCtxGetDevice(byref(ordinal))
-    if code == INVALID_CONTEXT:
-        return None
-    check(code, "asking for the current GPU")
-    return ordinal.value
 
 
 def device_of(address: int) -> int:

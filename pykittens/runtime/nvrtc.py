@@ -1,24 +1,36 @@
-"""CUDA C++ in, a cubin out: the NVRTC compiler, its headers and what its log says about speed.
-
-The compiler comes from the wheels nvidia-cuda-nvrtc and nvidia-cuda-runtime; no toolkit is needed.
-"""
+"""CUDA C++ in, a cubin out: the NVRTC compiler, called through ctypes, and what its log says about speed."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import importlib
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from pykittens.errors import BackendError, ResourceError
+from pykittens.runtime import toolkit
 
-# Headers an emitted kernel may include; the first stands for the folder that has them all.
-HEADERS = ("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h")
+# Signatures as in nvrtc.h; a program's handle is an address.
+_SIGNATURES = {
+    "nvrtcVersion": (POINTER(c_int), POINTER(c_int)),
+    "nvrtcGetNumSupportedArchs": (POINTER(c_int),),
+    "nvrtcGetSupportedArchs": (POINTER(c_int),),
+    "nvrtcGetErrorString": (c_int,),
+    "nvrtcCreateProgram": (
+        POINTER(c_void_p), c_char_p, c_char_p, c_int, POINTER(c_char_p), POINTER(c_char_p),
+    ),
+    "nvrtcDestroyProgram": (POINTER(c_void_p),),
+    "nvrtcCompileProgram": (c_void_p, c_int, POINTER(c_char_p)),
+    **{f"nvrtcGet{what}Size": (c_void_p, POINTER(c_size_t)) for what in ("CUBIN", "PTX", "ProgramLog")},
+    **{f"nvrtcGet{what}": (c_void_p, c_char_p) for what in ("CUBIN", "PTX", "ProgramLog")},
+}  # fmt: skip
+_SUCCESS, _ERROR_COMPILATION = 0, 6
 
 # ptxas tells of spills and local memory only when asked, and each in an option of its own.
 OPTIONS = (
@@ -59,32 +71,26 @@ def available() -> str | None:
         version()
     except BackendError as error:
         return f"{error.message}: {error.help}"
-    if header_folder() is None:
-        return f"{HEADERS[0]} was not found: pip install nvidia-cuda-runtime"
+    if toolkit.header_folder() is None:
+        return f"{toolkit.HEADERS[0]} was not found: pip install nvidia-cuda-runtime"
     return None
 
 
 @functools.cache
 def version() -> tuple[int, int]:
     """Major and minor version of the compiler."""
-    nvrtc = _nvrtc()
-    try:
-        status, major, minor = nvrtc.nvrtcVersion()
-    except RuntimeError as error:  # the loader's own errors derive from it
-        raise BackendError(
-            "the NVRTC library was not found", help="pip install nvidia-cuda-nvrtc"
-        ) from error
-    _check(nvrtc, status)
-    return int(major), int(minor)
+    major, minor = c_int(), c_int()
+    _check(library().nvrtcVersion(byref(major), byref(minor)))
+    return major.value, minor.value
 
 
 @functools.cache
 def architectures() -> tuple[str, ...]:
     """Every architecture this compiler knows, without the suffixes `a` and `f`: sm_75, sm_80, …"""
-    version()
-    nvrtc = _nvrtc()
-    status, numbers = nvrtc.nvrtcGetSupportedArchs()
-    _check(nvrtc, status)
+    count = c_int()
+    _check(library().nvrtcGetNumSupportedArchs(byref(count)))
+    numbers = (c_int * count.value)()
+    _check(library().nvrtcGetSupportedArchs(numbers))
     return tuple(f"sm_{number}" for number in numbers)
 
 
@@ -102,21 +108,24 @@ def compile(
     more registers than there are, CompileFailure for bad source.
     """
     _require_architecture(arch)
-    nvrtc = _nvrtc()
+    nvrtc = library()
     texts = headers or {}
-    status, program = nvrtc.nvrtcCreateProgram(
-        source.encode(),
-        name.encode(),
-        len(texts),
-        [text.encode() for text in texts.values()],
-        [path.encode() for path in texts],
+    program = c_void_p()
+    _check(
+        nvrtc.nvrtcCreateProgram(
+            byref(program),
+            source.encode(),
+            name.encode(),
+            len(texts),
+            _strings(texts.values()),
+            _strings(texts),
+        )
     )
-    _check(nvrtc, status)
     try:
-        arguments = [option.encode() for option in command_line(arch, options)]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
-        log = _text(nvrtc, program, "ProgramLog")
-        if int(status) != 0 and ("--gpu-architecture" in log or "--nv_arch" in log):
+        arguments = command_line(arch, options)
+        status = nvrtc.nvrtcCompileProgram(program, len(arguments), _strings(arguments))
+        log = _text(program, "ProgramLog")
+        if status != _SUCCESS and ("--gpu-architecture" in log or "--nv_arch" in log):
             raise _unknown_architecture(arch)
         if too_wide := _TOO_WIDE.search(log):
             raise ResourceError(
@@ -124,18 +133,18 @@ def compile(
                 f"size starts with {too_wide[1]}",
                 help="take fewer columns in one product, or fewer groups in the block",
             )
-        if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+        if status == _ERROR_COMPILATION:
             raise CompileFailure(name, log, source)
-        if int(status) != 0:
-            raise CompileFailure(name, f"{_error_text(nvrtc, status)}\n{log}", source)
-        return Binary(_bytes(nvrtc, program, "CUBIN"), _text(nvrtc, program, "PTX"), log)
+        if status != _SUCCESS:
+            raise CompileFailure(name, f"{_error_text(status)}\n{log}", source)
+        return Binary(_bytes(program, "CUBIN"), _text(program, "PTX"), log)
     finally:
-        nvrtc.nvrtcDestroyProgram(program)
+        nvrtc.nvrtcDestroyProgram(byref(program))
 
 
 def command_line(arch: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The options a compilation for `arch` is given, include paths last."""
-    folder = header_folder()
+    folder = toolkit.header_folder()
     include = () if folder is None else (f"--include-path={folder}",)
     return (f"--gpu-architecture={arch}", *OPTIONS, *options, *include)
 
@@ -146,39 +155,44 @@ def performance_faults(log: str) -> list[str]:
 
 
 @functools.cache
-def header_folder() -> Path | None:
-    """The folder with cuda_bf16.h and its companions, if one is on this machine."""
-    try:
-        # The public name is missing from releases of the path finder before 1.3.
-        pathfinder: Any = importlib.import_module("cuda.pathfinder")
-        found = pathfinder.find_nvidia_header_directory("cudart")
-    except (ImportError, AttributeError):
-        found = None
-    folders = [] if found is None else [Path(found)]
-    folders += [root / "include" for root in toolkit_folders()]
-    return next((folder for folder in folders if (folder / HEADERS[0]).is_file()), None)
+def library() -> ctypes.CDLL:
+    """The NVRTC library, with its signatures set."""
+    fault: OSError | None = None
+    for path in toolkit.nvrtc_libraries():
+        try:
+            nvrtc = _loaded(path)
+        except OSError as error:
+            fault = error
+            continue
+        try:
+            for name, arguments in _SIGNATURES.items():
+                function = getattr(nvrtc, name)
+                function.argtypes, function.restype = arguments, c_int
+        except AttributeError as error:
+            raise BackendError(
+                f"NVRTC ({path}) is older than CUDA 12", help="pip install nvidia-cuda-nvrtc"
+            ) from error
+        nvrtc.nvrtcGetErrorString.restype = c_char_p
+        return nvrtc
+    raise BackendError(
+        "the NVRTC library was not found", help="pip install nvidia-cuda-nvrtc"
+    ) from fault
 
 
-def toolkit_folders() -> list[Path]:
-    """Folders that may hold a toolkit's `include` and `bin`: wheels first, then installed ones."""
-    try:
-        wheels = [Path(root) for root in importlib.import_module("nvidia").__path__]
-    except ImportError:
-        wheels = []
-    # The wheels of CUDA 13 share one folder; those before have one each.
-    folders = [folder for root in wheels for folder in sorted(root.glob("cu[1-9]*"), reverse=True)]
-    folders += [folder for root in wheels for folder in sorted(root.glob("cuda_*"))]
-    homes = [os.environ.get(variable, "") for variable in ("CUDA_HOME", "CUDA_PATH")]
-    return folders + [Path(home) for home in (*homes, "/usr/local/cuda") if home]
+def _loaded(path: str) -> ctypes.CDLL:
+    """The library of a path or a name, with its builtins.
 
-
-def _nvrtc() -> ModuleType:
-    try:
-        return importlib.import_module("cuda.bindings.nvrtc")
-    except ImportError as error:
-        raise BackendError(
-            "cuda-bindings is not installed", help="pip install cuda-bindings nvidia-cuda-nvrtc"
-        ) from error
+    NVRTC loads its builtins by name at the first compilation, and the loader may not look beside the library: with the
+    wheel of 13.0 it does not (cuda-pathfinder loads them in advance for this reason).
+    """
+    folder = Path(path).parent
+    if folder.is_absolute():
+        if sys.platform == "win32":
+            os.add_dll_directory(str(folder))
+        for builtins in folder.glob("libnvrtc-builtins.so.*"):
+            with suppress(OSError):
+                ctypes.CDLL(str(builtins))
+    return ctypes.CDLL(path)
 
 
 def _require_architecture(arch: str) -> None:
@@ -195,26 +209,28 @@ def _unknown_architecture(arch: str) -> BackendError:
     )
 
 
-def _check(nvrtc: ModuleType, status: Any) -> None:
-    if int(status) != 0:
-        raise BackendError(f"NVRTC failed: {_error_text(nvrtc, status)}")
+def _check(status: int) -> None:
+    if status != _SUCCESS:
+        raise BackendError(f"NVRTC failed: {_error_text(status)}")
 
 
-def _error_text(nvrtc: ModuleType, status: Any) -> str:
-    _, text = nvrtc.nvrtcGetErrorString(status)
-    return str(text.decode())
+def _error_text(status: int) -> str:
+    text: bytes = library().nvrtcGetErrorString(status)
+    return text.decode()
 
 
-def _bytes(nvrtc: ModuleType, program: Any, what: str) -> bytes:
+def _strings(texts: Collection[str]) -> ctypes.Array[c_char_p]:
+    return (c_char_p * len(texts))(*(text.encode() for text in texts))
+
+
+def _bytes(program: c_void_p, what: str) -> bytes:
     """One of the program's outputs: "CUBIN", "PTX" or "ProgramLog"."""
-    status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
-    _check(nvrtc, status)
-    # Not `b" " * size`: the call writes into it, and Python shares the one-byte bytes objects.
-    buffer = bytearray(size)
-    (status,) = getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
-    _check(nvrtc, status)
-    return bytes(buffer)
+    size = c_size_t()
+    _check(getattr(library(), f"nvrtcGet{what}Size")(program, byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(getattr(library(), f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
 
 
-def _text(nvrtc: ModuleType, program: Any, what: str) -> str:
-    return _bytes(nvrtc, program, what).rstrip(b"\0").decode(errors="replace").rstrip("\n")
+def _text(program: c_void_p, what: str) -> str:
+    return _bytes(program, what).rstrip(b"\0").decode(errors="replace").rstrip("\n")

@@ -10,12 +10,9 @@ from ctypes import c_char, c_uint32, c_uint64
 
 from pykittens.errors import BackendError
 from pykittens.runtime import driver
+from pykittens.targets.source import MAP_DTYPE, MAP_SWIZZLE
 
 MAP_BYTES, _MAP_ALIGNMENT = 128, 64
-MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
-    name: 0 for name in ("bool", "e4m3", "e5m2", "int8", "uint8")
-}
-MAP_SWIZZLE = {16: 0, 32: 1, 64: 2, 128: 3}
 _L2_PROMOTION_128 = 2  # a miss brings 128 bytes into L2, the widest row of a swizzled box
 
 

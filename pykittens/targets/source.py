@@ -21,6 +21,11 @@ C_TYPES = {
     "bf16": "u32",
     "f16": "u32",
 } | {name: "u32" for name in ("e4m3", "e5m2", "int8", "uint8")}
+# The numbers of cuda.h for the dtype of a tensor map, and for the bytes within which its swizzle moves.
+MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
+    name: 0 for name in ("bool", "e4m3", "e5m2", "int8", "uint8")
+}
+MAP_SWIZZLE = {16: 0, 32: 1, 64: 2, 128: 3}
 # Words of C++ and CUDA, and the names that lowerings give to variables of their own.
 RESERVED = (
     "auto bool break case catch char class const constexpr continue default delete do double else enum explicit "

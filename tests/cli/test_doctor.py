@@ -16,7 +16,7 @@ from pykittens import settings
 from pykittens.cli import doctor, main
 from pykittens.cli.doctor import Finding, Mark
 from pykittens.errors import BackendError
-from pykittens.runtime import cubin, nvrtc
+from pykittens.runtime import cubin, nvrtc, toolkit
 from pykittens.targets.target import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,7 @@ def test_a_missing_compiler_is_wrong_where_it_has_wheels_and_optional_elsewhere(
     monkeypatch.setattr(doctor, "HAS_COMPILER", True)
     found = list(doctor.compiler_packages())
     assert {f.mark for f in found} == {Mark.WRONG}
-    assert found[0].help == "pip install 'cuda-bindings>=13,<14'"
+    assert found[0].help == "pip install 'nvidia-cuda-nvrtc>=13,<14'"
     monkeypatch.setattr(doctor, "HAS_COMPILER", False)
     found = list(doctor.compiler_packages())
     assert {f.mark for f in found} == {Mark.OPTIONAL}
@@ -79,14 +79,12 @@ def test_a_missing_compiler_is_wrong_where_it_has_wheels_and_optional_elsewhere(
 def test_a_toolkit_serves_in_place_of_the_wheels(monkeypatch) -> None:
     monkeypatch.setattr(metadata, "version", absent)
     monkeypatch.setattr(nvrtc, "available", lambda: None)
-    marks = {f.name: f.mark for f in doctor.compiler_packages()}
-    assert marks["nvidia-cuda-nvrtc"] is Mark.OPTIONAL
-    assert marks["cuda-bindings"] is (Mark.WRONG if doctor.HAS_COMPILER else Mark.OPTIONAL)
+    assert {f.mark for f in doctor.compiler_packages()} == {Mark.OPTIONAL}
 
 
 def test_a_compiler_of_another_generation_is_wrong(monkeypatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "14.0.1")
-    found = named(doctor.compiler_packages(), "cuda-bindings")
+    found = named(doctor.compiler_packages(), "nvidia-cuda-nvrtc")
     assert (found.mark, found.text) == (Mark.WRONG, "14.0.1 is newer than 13.x")
 
 
@@ -124,7 +122,7 @@ def test_a_missing_library_and_missing_headers_are_wrong(monkeypatch) -> None:
     found = one(doctor.compiler())
     assert (found.mark, found.help) == (Mark.WRONG, "pip install nvidia-cuda-nvrtc")
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
-    monkeypatch.setattr(nvrtc, "header_folder", lambda: None)
+    monkeypatch.setattr(toolkit, "header_folder", lambda: None)
     found = named(doctor.compiler(), "CUDA headers")
     assert (found.mark, found.help) == (Mark.WRONG, "pip install nvidia-cuda-runtime")
     monkeypatch.setattr(doctor, "HAS_COMPILER", False)

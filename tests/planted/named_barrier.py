@@ -1,11 +1,11 @@
-"""Kernels whose own CUDA C++ takes a hardware barrier for which other groups have another use."""
+"""Kernels whose own CUDA C++ misuses a barrier of the hardware; the warning names its line."""
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.emulate.finding import Kind
+from pykittens.emulate.finding import Kind, Level
 from tests.planted.core import empty, planted, product, whole
 
-# The text says how the warps meet; who does not read it sees stores and a product that nothing orders.
+# The checker does not read the text, so it finds stores and a product that nothing orders.
 UNREAD = (Kind.RACE, Kind.MISSING_FENCE)
 
 
@@ -33,6 +33,7 @@ def gram(x, y):
     'pk.inline_cuda("__syncthreads();", numpy=nothing)',
     arguments=squares(128),
     expected=gram,
+    level=Level.WARNING,
     also=UNREAD,
 )
 @pk.kernel
@@ -62,6 +63,7 @@ def whole_block_in_a_role(x, y, *, broken):
     'asm volatile("bar.sync 1, 128;" ::: "memory");',
     arguments=squares(256),
     expected=gram,
+    level=Level.WARNING,
     also=UNREAD,
 )
 @pk.kernel
@@ -84,6 +86,7 @@ def one_barrier_for_two_groups(x, y, *, broken):
     'asm volatile("bar.sync 9, 256;" ::: "memory");',
     arguments=squares(128),
     expected=gram,
+    level=Level.WARNING,
     also=UNREAD,
 )
 @pk.kernel
@@ -110,6 +113,7 @@ def count_of_two_groups(x, y, *, broken):
     "pk.inline_cuda(NUMBERED, w, numpy=nothing)",
     arguments=lambda rng: (*squares(128)(rng), empty((128,), f32)),
     expected=lambda x, y, sums: {**gram(x, y), "sums": x.astype(float).sum(1)},
+    level=Level.WARNING,
     also=UNREAD,
 )
 @pk.kernel

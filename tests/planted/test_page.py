@@ -23,7 +23,8 @@ this page from the reports (`make golden`). How to read a report is told in [che
 
 *Proved*: for all arguments, from the recorded program. *Before the launch*: from the arguments of the call. *Seed 0,
 every schedule*: the schedule of seed 0 was the first to show it, and what it shows holds for every schedule with these
-arguments. *Seed 4, 5 of 20*: so many of the schedules tried showed it, that of seed 4 first.
+arguments. *Seed 4, 5 of 20*: so many of the schedules tried showed it, that of seed 4 first. *Warning, not judged*: the
+checker names the line, but does not know whether it is wrong.
 """
 # The widest first, which says most where several findings tell of one bug.
 SCOPES = (Scope.ALWAYS, Scope.EVERY_SCHEDULE, Scope.TRIED)
@@ -36,9 +37,16 @@ def finding_of(case: Planted) -> Finding:
     return min(findings, key=lambda f: SCOPES.index(f.scope))
 
 
+def is_judged(finding: Finding) -> bool:
+    """Whether the checker knows that there is a bug; a warning about a barrier only says where it is."""
+    return finding.kind is not Kind.NAMED_BARRIER
+
+
 def how(case: Planted) -> str:
     """How a planted bug was found."""
     found = finding_of(case)
+    if not is_judged(found):
+        return "warning, not judged"
     level = "" if found.level is Level.ERROR else f"{found.level.value}; "
     if found.scope is Scope.ALWAYS:
         return f"{level}proved"
@@ -83,7 +91,7 @@ def table() -> str:
     ]
     for kind in Kind:
         cases = of_kind(kind)
-        scopes = [finding_of(case).scope for case in cases]
+        scopes = [f.scope for f in map(finding_of, cases) if is_judged(f)]
         counts = [str(n or "") for n in (len(cases), *map(scopes.count, SCOPES))]
         lines.append(f"| `{kind.value}` | {kind.meaning} | {' | '.join(counts)} |")
     return "\n".join(lines) + "\n"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pykittens.runtime import driver, tune, tuned
 from pykittens.runtime.driver import Device
-from tests.runtime.c_programs import CLauncher, Log, compiled, fake_driver
+from tests.runtime.c_programs import Log, fake_driver
 from tests.runtime.fake_gpu import fake, gpu_tensors
 from tests.runtime.tuning import Work
 
@@ -22,20 +21,6 @@ def gpu() -> Iterator[Device]:
     device = driver.device(0)
     with device.current():
         yield device
-
-
-@pytest.fixture(scope="session")
-def launchers(fake: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CLauncher]:
-    """`launchers(kernel, *args, **constants)` is the C launcher for these, built once."""
-    built: dict[Any, CLauncher] = {}
-
-    def launcher(kernel: Any, *args: Any, **constants: Any) -> CLauncher:
-        made = compiled(kernel, *args, **constants)
-        if made.kernel not in built:
-            built[made.kernel] = CLauncher(made, tmp_path_factory.mktemp("c"), fake)
-        return built[made.kernel]
-
-    return launcher
 
 
 @pytest.fixture

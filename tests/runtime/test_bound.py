@@ -17,7 +17,7 @@ from pykittens.runtime import bound, nvrtc
 from pykittens.runtime import kernel as kernel_module
 from pykittens.runtime.bound import PreparedCalls
 from pykittens.runtime.kernel import KernelFunction
-from tests.runtime.c_cases import MATMUL
+from tests.aot.cases import MATMUL
 from tests.runtime.c_programs import Log, needs_compiler, parameter_sizes
 from tests.runtime.fake_gpu import STREAM
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pykittens.errors import BackendError
-from pykittens.runtime import cubin, nvrtc
+from pykittens.runtime import cubin, nvrtc, toolkit
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")
 needs_nvdisasm = pytest.mark.skipif(cubin.disassembler() is None, reason="nvdisasm was not found")
@@ -125,9 +125,7 @@ def test_two_kernels_in_a_cubin_are_our_fault() -> None:
     "source", [PLAIN, STATIC_SHARED, DYNAMIC_SHARED, LOCAL, ROLES, TWO_FUNCTIONS]
 )
 def test_the_figures_are_those_of_cuobjdump(source: str, tmp_path: Path) -> None:
-    tool = next(
-        (t for f in nvrtc.toolkit_folders() if (t := f / "bin" / "cuobjdump").is_file()), None
-    )
+    tool = next((t for f in toolkit.folders() if (t := f / "bin" / "cuobjdump").is_file()), None)
     if tool is None:
         pytest.skip("cuobjdump was not found")
     file = tmp_path / "k.cubin"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 
 import pytest
 
@@ -51,20 +50,6 @@ def test_a_device_says_what_it_is(gpu: Device) -> None:
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(BackendError, match="there is no GPU 99"):
         driver.device(99)
-
-
-@pytest.mark.gpu
-def test_the_current_gpu_is_known_within_its_context(gpu: Device) -> None:
-    assert driver.current_context_device() == 0
-
-
-@pytest.mark.gpu
-def test_a_new_thread_has_no_current_gpu() -> None:
-    found: list[int | None] = []
-    thread = threading.Thread(target=lambda: found.append(driver.current_context_device()))
-    thread.start()
-    thread.join()
-    assert found == [None]
 
 
 @pytest.mark.gpu

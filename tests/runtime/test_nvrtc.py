@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import ctypes
+from collections.abc import Iterator
 
 import pytest
 
 from pykittens.errors import BackendError
-from pykittens.runtime import nvrtc
+from pykittens.runtime import nvrtc, toolkit
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")
 
@@ -164,45 +164,37 @@ def test_the_compiler_has_a_version_and_architectures() -> None:
     assert "sm_90" in nvrtc.architectures()
 
 
-@needs_nvrtc
-def test_the_header_folder_has_every_header_a_kernel_may_include() -> None:
-    folder = nvrtc.header_folder()
-    assert folder is not None
-    assert [name for name in nvrtc.HEADERS if not (folder / name).is_file()] == []
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """The library is looked for again, in the test and after it."""
+    for found in (nvrtc.library, nvrtc.version):
+        found.cache_clear()
+    yield
+    for found in (nvrtc.library, nvrtc.version):
+        found.cache_clear()
 
 
-def test_an_installed_toolkit_is_looked_at_after_the_wheels(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("libraries", [[], ["/nowhere/libnvrtc.so.13", "libnvrtc-of-nobody.so"]])
+def test_a_missing_library_is_reported_with_the_install_command(
+    libraries: list[str], forgetful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    monkeypatch.delenv("CUDA_PATH", raising=False)
-    assert nvrtc.toolkit_folders()[-2:] == [tmp_path, Path("/usr/local/cuda")]
-
-
-def test_missing_bindings_are_told_with_the_install_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for module in [name for name in sys.modules if name.split(".")[0] == "cuda"]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "cuda", None)  # what an absent package looks like
-    nvrtc.version.cache_clear()
-    assert nvrtc.available() == (
-        "cuda-bindings is not installed: pip install cuda-bindings nvidia-cuda-nvrtc"
-    )
-    monkeypatch.undo()
-    nvrtc.version.cache_clear()
-
-
-def test_a_missing_compiler_library_is_told_with_the_install_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class WithoutLibrary:
-        @staticmethod
-        def nvrtcVersion() -> object:
-            raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
-
-    monkeypatch.setattr(nvrtc, "_nvrtc", WithoutLibrary)
-    nvrtc.version.cache_clear()
+    monkeypatch.setattr(toolkit, "nvrtc_libraries", lambda: libraries)
     assert nvrtc.available() == "the NVRTC library was not found: pip install nvidia-cuda-nvrtc"
-    monkeypatch.undo()
-    nvrtc.version.cache_clear()
+
+
+def test_a_library_without_the_functions_is_too_old(
+    forgetful: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolkit, "nvrtc_libraries", lambda: ["libnvrtc.so.7"])
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: object())
+    assert nvrtc.available() == (
+        "NVRTC (libnvrtc.so.7) is older than CUDA 12: pip install nvidia-cuda-nvrtc"
+    )
+
+
+def test_missing_headers_are_reported_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
+    monkeypatch.setattr(toolkit, "header_folder", lambda: None)
+    assert nvrtc.available() == "cuda_bf16.h was not found: pip install nvidia-cuda-runtime"

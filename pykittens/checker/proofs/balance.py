@@ -12,10 +12,10 @@ from typing import Literal
 
 from pykittens.checker.faults import first_of_each
 from pykittens.checker.proofs.counts import Visit, times, visits
+from pykittens.checker.proofs.formula import Comparison, Formula, compare
 from pykittens.checker.proofs.semaphores import Use, prove_semaphores, uses
 from pykittens.emulate.finding import Finding, Kind, Scope, Step
 from pykittens.errors import Loc
-from pykittens.ir.formula import Comparison, Formula, compare
 from pykittens.ir.nodes import Acquire, Call, Kernel, Pipeline, Role, group_name
 from pykittens.ir.values import Turns
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pykittens.ir.formula import Formula, Quantity
+from pykittens.checker.proofs.formula import Formula, Quantity
+from pykittens.checker.proofs.symbolic import Formulas
 from pykittens.ir.nodes import (
     Block,
     For,
@@ -18,7 +19,6 @@ from pykittens.ir.nodes import (
     While,
     group_name,
 )
-from pykittens.ir.symbolic import Formulas
 from pykittens.ir.values import Value
 
 _ONE = Formula.of(1)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pykittens.checker.proofs.counts import Visit, times
+from pykittens.checker.proofs.formula import Comparison, Formula, Quantity, compare
 from pykittens.emulate.finding import Finding, Kind, Scope, Step
 from pykittens.errors import Loc
-from pykittens.ir.formula import Comparison, Formula, Quantity, compare
 from pykittens.ir.nodes import Call, Kernel, Shared
 from pykittens.ir.op import Engine
 from pykittens.ir.operators import OPERATORS

@@ -17,7 +17,7 @@ ADVICE = {
     Kind.OUT_OF_RANGE: "keep the index inside its axis, with the extents of the tensor as bounds of the loop or grid",
     Kind.BLOCK_CONFLICT: 'let each block write tiles of its own, combine them with op="add", or order blocks by flags',
     Kind.SCHEDULE_DEPENDENT: "put the groups or blocks in an order, with pk.in_turn() or flags",
-    Kind.NAMED_BARRIER: "leave the hardware's barriers to the compiler, or take a number that it does not use",
+    Kind.NAMED_BARRIER: "use pk.sync() or pk.semaphore(...), which are checked; the compiler takes barriers from 0 up",
     Kind.RESOURCES: "take smaller tiles, fewer stages or more groups",
     Kind.ALIASING: "pass a copy of one of the two arguments",
     Kind.FAULT: "mend the line that is shown, or the call: the first sentence says what is wrong with it",

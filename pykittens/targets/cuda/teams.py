@@ -32,10 +32,6 @@ class Team:
     def warps(self) -> int:
         return self.role.groups * self.role.warps
 
-    def group_barrier(self, group: int) -> int | None:
-        """The hardware barrier at which the warps of a group meet; one warp needs none, and 0 is the whole block's."""
-        return self.number + 1 + group if self.role.warps > 1 else None
-
 
 def teams(kernel: Kernel, target: Target) -> list[Team]:
     """The threads of each role: producers and storers, then warpgroups, then single warps."""

@@ -6,7 +6,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.checker.proofs.counts import times, visits
-from pykittens.ir.formula import Formula
+from pykittens.checker.proofs.formula import Formula
 from pykittens.ir.nodes import Call
 from tests.running import recorded
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.ir.formula import Comparison, compare
+from pykittens.checker.proofs.formula import Comparison, compare
+from pykittens.checker.proofs.symbolic import Formulas
 from pykittens.ir.nodes import Call, For, walk
-from pykittens.ir.symbolic import Formulas
 from tests.running import recorded
 
 

@@ -1,20 +1,4 @@
-// @TITLE@
-//
-// Compiled by pykittens for @ARCH@. To use it, compile @NAME@.c into the program with a C11 or C++17 compiler;
-// neither cuda.h nor libcuda is needed for that (link with -ldl where the C library asks for it). At run time the
-// CUDA driver and such a GPU are; the machine code is in @NAME@.c.
-//
-//     @NAME@_kernel *kernel;
-//     if (@NAME@_load(&kernel) != PK_OK || @NAME@_launch(kernel, stream, ...) != PK_OK)
-//         puts(@NAME@_error_string());
-//     @NAME@_unload(kernel);
-#ifndef PK_KERNEL_@NAME@
-#define PK_KERNEL_@NAME@
-
-#include <stdbool.h>
-#include <stdint.h>
-
-// What the headers of all kernels share; it stands in each and counts once.
+// The headers of all kernels share this part.
 #ifndef PK_LAUNCH_VERSION
 #define PK_LAUNCH_VERSION 1
 
@@ -56,34 +40,4 @@ static inline pk_tensor pk_packed(void *data, int rank, const int64_t *shape) {
 }
 #elif PK_LAUNCH_VERSION != 1
 #error "the headers of these kernels come from different versions of pykittens: compile all with one"
-#endif
-
-struct CUstream_st; // CUstream and cudaStream_t point to it
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct @NAME@_kernel @NAME@_kernel;
-
-// Loads the kernel into the CUDA context that is current on the calling thread: that of its GPU, which the CUDA
-// runtime makes current with the first call that needs one. *kernel is NULL where it fails.
-int @NAME@_load(@NAME@_kernel **kernel);
-
-// Frees what load made; no launch may be running. NULL is let pass.
-void @NAME@_unload(@NAME@_kernel *kernel);
-
-// Launches the kernel and returns before it has run. The stream belongs to the kernel's context; NULL is its default
-// stream. Any thread may call this, several at once.
-//
-@ARGUMENTS@
-@SIGNATURE@;
-
-// What was wrong with the call that failed last on this thread.
-const char *@NAME@_error_string(void);
-
-#ifdef __cplusplus
-}
-#endif
-
 #endif

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from tests.kernels_cluster import cluster_matmul
-from tests.runtime.c_cases import (
+from tests.aot.cases import (
     ADD,
     BF16,
     CASES,
@@ -26,7 +25,7 @@ from tests.runtime.c_cases import (
     scaled,
     zeros,
 )
-from tests.runtime.c_programs import (
+from tests.aot.programs import (
     PK_ALIGNMENT,
     PK_AT_ONCE,
     PK_CLUSTER,
@@ -37,13 +36,16 @@ from tests.runtime.c_programs import (
     PK_STATIC,
     PK_TENSOR,
     CLauncher,
-    Log,
     Tensor,
+    tensor,
+)
+from tests.kernels_cluster import cluster_matmul
+from tests.runtime.c_programs import (
+    Log,
     fake_driver,
     needs_compiler,
     parameter_sizes,
     python_launch,
-    tensor,
 )
 
 pytestmark = needs_compiler

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pykittens.checker.proofs.formula import Formula, Quantity
 from pykittens.errors import KernelError
-from pykittens.ir.formula import Formula, Quantity
 from pykittens.ir.nodes import Call, Grid, Kernel, Require, Role, blocks, results, walk
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.text import Names

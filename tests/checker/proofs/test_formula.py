@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykittens.ir.formula import Comparison, Formula, Quantity, compare
+from pykittens.checker.proofs.formula import Comparison, Formula, Quantity, compare
 
 A, B = Quantity("a", least=0), Quantity("b", least=2)
 C, D = Quantity("c", least=0, is_truth=True), Quantity("d", least=0, is_truth=True)

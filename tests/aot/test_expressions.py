@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens.aot.expressions import HostNumbers
+from pykittens.aot.text import template
 from pykittens.errors import AccessError
 from pykittens.ir.nodes import Call, Kernel, Require, walk
 from pykittens.ir.values import Value
-from pykittens.runtime.c_expressions import HostNumbers
-from pykittens.runtime.c_text import needed
+from tests.aot.programs import (
+    C_FLAGS,
+    Tensor,
+)
 from tests.running import recorded
-from tests.runtime.c_programs import C_FLAGS, Tensor, build, needs_compiler
+from tests.runtime.c_programs import build, needs_compiler
 
 pytestmark = needs_compiler
 
@@ -114,13 +118,10 @@ def as_functions(kernel: Kernel, values: list[Any]) -> str:
         unused = ["(void)x; (void)a; (void)b; (void)f; (void)t;"]
         functions += [f"int e{i}({SIGNATURE}) {{", *unused, *lines, "}"]
     text = "\n".join(functions)
-    parts = [
-        part for part in needed(text) if part.startswith(("// ", "static int64_t", "static f"))
-    ]
-    parts = [p for p in parts if "cuda" not in p and "va_list" not in p]
     tensor = "typedef struct { void *data; int64_t shape[5], strides[5]; } pk_tensor;"
-    includes = [f"#include <{h}.h>" for h in ("math", "stdbool", "stdint")]
-    return "\n".join([*includes, "#define refuse(code, what) 1", tensor, *parts, text, ""])
+    includes = [f"#include <{h}.h>" for h in ("stdbool", "stdint")]
+    refuse = "#define refuse(code, what) 1"
+    return "\n".join([*includes, refuse, tensor, template("numbers.c"), text, ""])
 
 
 def evaluated(value: Any, known: dict[Any, Any]) -> tuple[Any, int]:

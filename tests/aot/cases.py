@@ -62,6 +62,17 @@ def planes(x, y):
 
 
 @pk.kernel
+def narrow(x, y):
+    """y = x, in tiles of 48 bytes a row, which have no swizzle."""
+    row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, 48))
+    ring = pk.pipeline(1, pk.st(pk.int8, 64, 48))
+    with pk.producer(), ring.fill() as t:
+        pk.load_async(t, x[row, col])
+    with pk.storer(), ring.drain() as t:
+        pk.store_async(y[row, col], t)
+
+
+@pk.kernel
 def arithmetic(x, y, n, d):
     """A grid that takes all the arithmetic of the host."""
     rows = x.rows
@@ -69,6 +80,7 @@ def arithmetic(x, y, n, d):
     pk.require(pk.cdiv(n, d) == -(-n // d), "cdiv(a, b) is -(-a // b)")
     pk.require(n % 3 == n - n // 3 * 3, "a % b is a - a // b * b")
     pk.require(not (n == 7 and d == 7) or rows - (n - d) > 0, "never seven")
+    pk.require(n.to(pk.f32) / 2.0 <= pk.where(d > 0, d.to(pk.f32) * 1e9, -1.0) or d < 1, "floats")
     pk.require((n & 3) + (n & -4) == n and (n ^ d) == (n | d) - (n & d), "bits")
     first = pk.where(n > 4, pk.maximum(n, d), pk.minimum(rows, 100 // d))
     wide = n * n * n * n
@@ -186,6 +198,11 @@ CASES = {
             (zeros(4, 3, 2, 70, 72).transpose(2, 1, 0, 3, 4), zeros(2, 3, 4, 70, 72)),
             (zeros(1, 2, 1, 1, 8), padded(1, 2, 1, 1, 8)),
         ),
+    ),
+    "narrow": Case(
+        narrow,
+        (zeros(64, 48, dtype=np.int8),) * 2,
+        ((zeros(100, 96, dtype=np.int8), padded(100, 96, dtype=np.int8)),),
     ),
     "arithmetic": Case(
         arithmetic,

@@ -1,0 +1,82 @@
+"""The compiler, its headers and its tools are found in wheels, in toolkits and beside PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykittens.runtime import nvrtc, toolkit
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="names of Linux")
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A machine whose only toolkits are in the folder that comes."""
+    monkeypatch.setitem(sys.modules, "nvidia", None)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for variable in ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    toolkit.header_folder.cache_clear()
+    yield tmp_path
+    toolkit.header_folder.cache_clear()
+
+
+def touched(file: Path) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    return str(file)
+
+
+def wheels(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python finds the wheels in `root`/nvidia."""
+    monkeypatch.delitem(sys.modules, "nvidia")
+    (root / "nvidia").mkdir(exist_ok=True)
+
+
+def test_wheels_come_before_condas_and_installed_toolkits(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cuda_nvrtc", "cu13", "cu14"):
+        (bare / "nvidia" / name).mkdir(parents=True)
+    (bare / "conda" / "targets" / "x86_64-linux").mkdir(parents=True)
+    wheels(bare, monkeypatch)
+    monkeypatch.setenv("CONDA_PREFIX", str(bare / "conda"))
+    monkeypatch.setenv("CUDA_HOME", str(bare / "home"))
+    names = ["nvidia/cu14", "nvidia/cu13", "nvidia/cuda_nvrtc"]
+    names += ["conda/targets/x86_64-linux", "conda/Library", "conda", "home"]
+    assert toolkit.folders() == [*(bare / name for name in names), Path("/usr/local/cuda")]
+
+
+@on_linux
+def test_the_library_of_a_toolkit_comes_before_the_loaders_and_pytorchs(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(bare / "home"))
+    of_torch = touched(bare / "torch" / "lib" / "libnvrtc.so.12")
+    of_home = touched(bare / "home" / "lib64" / "libnvrtc.so.13")
+    older = touched(bare / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.so.12")
+    newer = touched(bare / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13")
+    wheels(bare, monkeypatch)
+    found = [path for path in toolkit.nvrtc_libraries() if not path.startswith("/usr/local")]
+    assert found == [newer, older, of_home, "libnvrtc.so.13", "libnvrtc.so.12", of_torch]
+
+
+def test_headers_are_those_of_the_first_toolkit_that_has_them(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(bare / "empty"))
+    monkeypatch.setenv("CUDA_PATH", str(bare / "full"))
+    touched(bare / "full" / "include" / "cuda_bf16.h")
+    assert toolkit.header_folder() == bare / "full" / "include"
+
+
+@needs_nvrtc
+def test_the_header_folder_has_every_header_a_kernel_may_include() -> None:
+    folder = toolkit.header_folder()
+    assert folder is not None
+    assert [name for name in toolkit.HEADERS if not (folder / name).is_file()] == []
