@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.emulate.traffic.cache import traffic
+from pykittens.analysis.traffic.cache import traffic
 from pykittens.runtime.arguments import check
 from pykittens.types.devices import DEVICES, H200, Device
 

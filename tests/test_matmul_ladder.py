@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens.analysis.traffic.cache import traffic
 from pykittens.cli.examples import LADDER, arrays, error
-from pykittens.emulate.traffic.cache import traffic
 from pykittens.runtime import cubin, nvrtc
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.types.devices import DEVICES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pykittens.analysis.banks import SharedCost, shared_costs
+from pykittens.analysis.sectors import SECTOR, GlobalCost, global_costs
+from pykittens.analysis.traffic.cache import Moved, Traffic, traffic
 from pykittens.checker.report.report import Row, Table
-from pykittens.emulate.costs.banks import SharedCost, shared_costs
-from pykittens.emulate.costs.sectors import SECTOR, GlobalCost, global_costs
-from pykittens.emulate.traffic.cache import Moved, Traffic, traffic
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arrays import Array
