@@ -2,12 +2,10 @@
 
 All follows from types/layouts.py and types/fragments.py. Which move has which pattern:
 
-- shared tile and registers: of 16-bit elements four 8x8 matrices, ldmatrix and stmatrix (`matrices`), of others two
-  neighbours (`pairs`), one where it is moved transposed (`elements`);
-- tensor and registers, shared vector and registers: chunks of neighbours, up to 16 bytes (`chunk_moves`);
-- shared operands of single warps' products: 16 rows of 32 bytes, ldmatrix, or elements where no load of matrices
-  brings them to their lanes (`left_fragments`, `right_fragments`);
-- shared operands of warpgroups' products: 8 rows of 16 bytes (`core_matrices`);
+- 16-bit elements of a shared tile, and operands of products: 8x8 matrices, rows of 16 bytes (`matrices`); operands
+  that no load of matrices brings to their lanes, element by element (`fragments`);
+- registers and tensors, shared vectors and other shared tiles: chunks of neighbours, up to 16 bytes (`chunk_moves`);
+- what changes lanes through scratch memory: as the lowering declares it (`exchanges`);
 - copies: by the engine lines of 128 bytes (`lines`); those it does not reach element by element, by one warp
   (`by_elements`).
 """
@@ -15,20 +13,21 @@ All follows from types/layouts.py and types/fragments.py. Which move has which p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pykittens.types.dtypes import DType
+from pykittens.analysis.requests import Requests
+from pykittens.ir.values import Value
+from pykittens.targets.simt.scratch import Exchange, Partials, Strides
+from pykittens.types.dtypes import DType, int8
 from pykittens.types.fragments import (
     A_REGISTERS,
     B_REGISTERS,
-    DEPTH_BYTES,
     a_element,
     b_element,
     depth_of,
-    matrix_row,
     tile_depth,
 )
 from pykittens.types.layouts import (
@@ -46,129 +45,43 @@ from pykittens.types.layouts import (
 )
 from pykittens.types.tiles import RT, RV, ST, Spread
 
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Truths = np.ndarray[Any, np.dtype[np.bool_]]
 Address = Callable[[Any, Any], Any]  # the byte address of the element in a row and a column
 
-NOWHERE = -1  # the address of a lane that takes no part
 PIECE = 16  # bytes: the most that a lane moves at once, and a row of a matrix
 
 
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """Instructions that move `size` bytes a lane: the address of each lane, instructions by lanes."""
-
-    addresses: Numbers
-    size: int
-
-    @staticmethod
-    def of(addresses: Any, size: int, present: Any = True) -> Requests:
-        """The instructions whose lanes are the last axis, those of lanes that are not present left out."""
-        whole = np.where(present, addresses, NOWHERE).astype(np.int64)
-        rows = whole.reshape(-1, whole.shape[-1])
-        return Requests(rows[(rows != NOWHERE).any(axis=1)], size)
-
-    def times(self, count: int) -> Requests:
-        """The same instructions so many times."""
-        return Requests(np.tile(self.addresses, (count, 1)), self.size)
+# -- matrices and fragments ------------------------------------------------------------------------
 
 
-def in_order(numbers: Numbers) -> tuple[Numbers, Truths]:
-    """Each row in ascending order, and where in it a number other than NOWHERE stands for the first time."""
-    ordered: Numbers = np.sort(numbers, axis=1)
-    first: Truths = ordered != NOWHERE
-    first[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    return ordered, first
-
-
-# -- shared tiles and registers --------------------------------------------------------------------
-
-
-def pairs(tile: ST, warps: int) -> Requests:
-    """Two neighbours of a row at once."""
-    count = tile_registers(tile.rows, tile.cols, warps)
-    warp, register, lane = np.ogrid[:warps, :count:2, :LANES]
-    row, col = tile_element(lane, register, warp, tile.cols, warps)
-    return Requests.of(tile.layout.offset(row, col), 2 * tile.dtype.bytes)
-
-
-def elements(tile: ST, warps: int) -> Requests:
-    """One element at once, of the transpose of a tile."""
-    warp, register, lane = np.ogrid[:warps, : tile_registers(tile.cols, tile.rows, warps), :LANES]
-    row, col = tile_element(lane, register, warp, tile.rows, warps)
-    return Requests.of(tile.layout.offset(col, row), tile.dtype.bytes)
-
-
-def matrices(tile: ST, warps: int, transposed: bool = False) -> Requests:
-    """Four 8x8 matrices of 16-bit elements at once, 16 rows by 16 columns: a row of 16 bytes a lane."""
-    if transposed:
-        deep = tile.rows // 16
-        count = tile.cols // (BLOCK_ROWS * warps) * deep
-        warp, turn, lane = np.ogrid[:warps, :count, :LANES]
-        row, piece = matrix_row(lane, 1)
-        block = turn // deep * warps + warp
-        return Requests.of(
-            tile.layout.offset(row + 16 * (turn % deep), 8 * piece + BLOCK_ROWS * block), PIECE
-        )
-    across = tile.cols // 16
-    count = tile.rows // (BLOCK_ROWS * warps) * across
-    warp, turn, lane = np.ogrid[:warps, :count, :LANES]
-    row, piece = matrix_row(lane, 0)
-    block = turn // across * warps + warp
-    return Requests.of(
-        tile.layout.offset(row + BLOCK_ROWS * block, 8 * piece + 16 * (turn % across)), PIECE
-    )
-
-
-# -- shared operands of products -------------------------------------------------------------------
-
-
-def left_fragments(tile: ST, across: bool) -> Requests:
-    """All of an `a` once. across: its depth goes down the rows of memory."""
-    if not across or tile.dtype.bits == 16:
-        return _fragment_matrices(tile, across)
-    size, depth = tile.dtype.bytes, depth_of(tile.dtype.bytes)
-    step, block, register, part, lane = np.ogrid[
-        : tile.rows // depth, : tile.cols // BLOCK_ROWS, :A_REGISTERS, : 4 // size, :LANES
-    ]
-    row, at = a_element(lane, register, part, size)
-    return Requests.of(tile.layout.offset(at + depth * step, row + BLOCK_ROWS * block), size)
-
-
-def right_fragments(tile: ST, across: bool, reordered: bool) -> Requests:
-    """All of a `b` once. across: its depth goes down the rows of memory.
-
-    reordered: its depth comes in the order of a register tile's columns, `fragments.tile_depth`.
-    """
-    if tile.dtype.bits == 16 or not (across or reordered):
-        return _fragment_matrices(tile, not across)
-    size, depth = tile.dtype.bytes, depth_of(tile.dtype.bytes)
-    deep, wide = (tile.rows, tile.cols) if across else (tile.cols, tile.rows)
-    step, block, register, part, lane = np.ogrid[
-        : deep // depth, : wide // 8, :B_REGISTERS, : 4 // size, :LANES
-    ]
-    at, col = b_element(lane, register, part, size)
-    at = (tile_depth(at, size) if reordered else at) + depth * step
-    col = col + 8 * block
-    return Requests.of(tile.layout.offset(*((at, col) if across else (col, at))), size)
-
-
-def _fragment_matrices(tile: ST, along: bool) -> Requests:
-    """16 rows of 32 bytes at a time. along: see `fragments.matrix_row`."""
-    size = tile.dtype.bytes
-    down, right, lane = np.ogrid[
-        : tile.rows // BLOCK_ROWS, : tile.cols * size // DEPTH_BYTES, :LANES
-    ]
-    row, piece = matrix_row(lane, int(along))
-    col = (right * DEPTH_BYTES + piece * PIECE) // size
-    return Requests.of(tile.layout.offset(row + BLOCK_ROWS * down, col), PIECE)
-
-
-def core_matrices(tile: ST) -> Requests:
-    """All of an operand of a warpgroup's product once, 8 rows of 16 bytes at a time."""
+def matrices(tile: ST) -> Requests:
+    """All 8x8 matrices of a tile, 8 rows of 16 bytes each: a phase of ldmatrix and stmatrix, a core matrix of wgmma."""
     size = tile.dtype.bytes
     down, right, row = np.ogrid[: tile.rows // 8, : tile.cols * size // PIECE, :8]
     return Requests.of(tile.layout.offset(8 * down + row, right * (PIECE // size)), PIECE)
+
+
+def fragments(tile: ST, left: bool, across: bool, reordered: bool = False) -> Requests:
+    """All of an operand of a product once, `a` (left) or `b`: by matrices, or by elements where none brings it.
+
+    across: its depth goes down the rows of memory. reordered: the depth comes in the order of a register tile's
+    columns, `tile_depth`.
+    """
+    size = tile.dtype.bytes
+    if size == 2 or not (across or reordered):
+        return matrices(tile)
+    depth, beside = depth_of(size), BLOCK_ROWS if left else 8
+    registers = A_REGISTERS if left else B_REGISTERS
+    deep, wide = (tile.rows, tile.cols) if across else (tile.cols, tile.rows)
+    step, block, register, part, lane = np.ogrid[
+        : deep // depth, : wide // beside, :registers, : 4 // size, :LANES
+    ]
+    if left:
+        other, at = a_element(lane, register, part, size)
+    else:
+        at, other = b_element(lane, register, part, size)
+    at = (tile_depth(at, size) if reordered else at) + depth * step
+    other = other + beside * block
+    return Requests.of(tile.layout.offset(*((at, other) if across else (other, at))), size)
 
 
 # -- values held in registers ----------------------------------------------------------------------
@@ -179,7 +92,7 @@ class Held:
     """Where the chunks of `size` neighbours begin that the lanes of a group hold: warps by chunks by lanes.
 
     count: elements of a chunk that are there, fewer than `size` at the end of a plain vector. owner: the lanes that
-    store, where several hold the same.
+    store, if several hold the same.
     """
 
     row: Any
@@ -193,14 +106,11 @@ def held(type_: RT | RV, warps: int, transposed: bool = False) -> Held:
     """The chunks of a tile or vector; of a tile that lies transposed in memory, its single elements."""
     warp, _, lane = np.ogrid[:warps, :1, :LANES]
     match type_:
-        case RT(rows=rows, cols=cols) if transposed:
-            register = np.arange(tile_registers(rows, cols, warps))[:, None]
-            row, col = tile_element(lane, register, warp, cols, warps)
-            return Held(col, row, 1, 1, True)
         case RT(rows=rows, cols=cols):
-            register = np.arange(0, tile_registers(rows, cols, warps), 2)[:, None]
+            size = 1 if transposed else 2
+            register = np.arange(0, tile_registers(rows, cols, warps), size)[:, None]
             row, col = tile_element(lane, register, warp, cols, warps)
-            return Held(row, col, 2, 2, True)
+            return Held(col, row, 1, 1, True) if transposed else Held(row, col, 2, 2, True)
         case RV(length=length, spread=Spread.PER_ROW):
             register = np.arange(row_vector_registers(length, warps))[:, None]
             col = row_vector_element(lane, register, warp, warps)
@@ -255,7 +165,62 @@ def _run(at: Held, dtype: DType, address: Address, step: int, lanes: Any) -> Ite
             yield Requests.of(place, dtype.bytes, lanes & (left == 1))
 
 
-# -- copies --------------------------------------------------------------------------------------
+# -- scratch memory --------------------------------------------------------------------------------
+
+
+def exchanges(moved: Exchange | Partials, result: Value, warps: int) -> Iterator[Requests]:
+    """What goes through the scratch memory of a group, as if there were room for all of it.
+
+    The compiler moves the neighbours that a lane holds at once, up to 16 bytes, if their places are neighbours.
+    """
+    if isinstance(moved, Partials):
+        yield from _partials(moved, warps)
+        return
+    for put in moved.puts:
+        at = held(_in_registers(put.value), warps)
+        if put.row is not None:
+            at = replace(at, owner=at.row == 0)  # any row has as many lanes that hold it
+        yield from _strided(at, put.value.dtype, put.at, stores=True)
+    at = held(_in_registers(result), warps)
+    # What is behind the end of a plain vector is read, too.
+    yield from _strided(replace(at, count=at.size), result.dtype, moved.take, stores=False)
+
+
+def _in_registers(value: Value) -> RT | RV:
+    assert isinstance(value.type, RT | RV), value
+    return value.type
+
+
+def _strided(at: Held, dtype: DType, places: Strides, stores: bool) -> Iterator[Requests]:
+    """A value between registers and its places in scratch memory."""
+    aligned = places.col == 1 and not ((places.first or 0) % at.size or places.row % at.size)
+    yield from chunk_moves(
+        at,
+        int8 if dtype.kind == "bool" else dtype,  # a bool is moved as the byte that it is
+        lambda row, col: places(row, col) * dtype.bytes,
+        aligned,
+        stores,
+    )
+
+
+def _partials(moved: Partials, warps: int) -> Iterator[Requests]:
+    """Partial results of columns: lanes of a column hold the same and take turns to write."""
+    warp, pair, lane = np.ogrid[:warps, : moved.length // 8, :LANES]
+    place = (warp * moved.length + 8 * pair + 2 * (lane % 4)) * moved.bytes
+    fields = np.cumsum([0, *moved.fields[:-1]])
+    parts = [
+        (k * moved.bytes + at, n)
+        for k in range(2)
+        for at, n in zip(fields, moved.fields, strict=True)
+    ]
+    if 2 * moved.bytes <= PIECE:  # neighbours go at once
+        parts = [(0, 2 * moved.bytes)]
+    for at, size in parts:
+        yield Requests.of(place + at, size, lane // 4 == pair % 8)
+        yield Requests.of(place + at, size).times(warps)
+
+
+# -- copies ----------------------------------------------------------------------------------------
 
 
 def by_elements(rows: int, cols: int, size: int, address: Address) -> Requests:
@@ -265,8 +230,6 @@ def by_elements(rows: int, cols: int, size: int, address: Address) -> Requests:
 
 
 def lines(count: int) -> Requests:
-    """So many bytes one behind the other, 128 at a time: swizzling moves them within their line."""
-    address = np.arange(0, count, PIECE)
-    whole = np.full(-(-len(address) // 8) * 8, NOWHERE)
-    whole[: len(address)] = address
-    return Requests.of(whole.reshape(-1, 8), PIECE)
+    """`count` bytes in a row, 128 at a time: swizzling moves them within their line."""
+    address = PIECE * np.arange(-(-count // (8 * PIECE)) * 8).reshape(-1, 8)
+    return Requests.of(address, PIECE, address < count)

@@ -16,54 +16,40 @@ multiple of its length: what it costs does not depend on which view or stage it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from pykittens.analysis.accesses import (
-    NOWHERE,
-    Numbers,
-    Requests,
     by_elements,
     chunk_moves,
-    core_matrices,
-    elements,
+    exchanges,
+    fragments,
     held,
-    in_order,
-    left_fragments,
     lines,
     matrices,
-    pairs,
-    right_fragments,
 )
-from pykittens.analysis.engines import ends, is_bulk, is_wgmma
-from pykittens.analysis.exchanges import exchanges
-from pykittens.errors import Loc
-from pykittens.ir.nodes import Block, Call, Kernel, Role, blocks
+from pykittens.analysis.requests import (
+    NOWHERE,
+    Cost,
+    Move,
+    Numbers,
+    Requests,
+    costs,
+    in_order,
+)
+from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine
-from pykittens.ir.values import SharedTile, SharedVector
+from pykittens.ir.values import Scalar, SharedTile, SharedVector
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
-from pykittens.types.layouts import LANES, part_is_aligned
-from pykittens.types.tiles import RT, RV, SCALAR
+from pykittens.targets.cuda.bulk import beyond_the_engine
+from pykittens.targets.cuda.shared import is_aligned
+from pykittens.targets.cuda.stages import ends
+from pykittens.targets.cuda.wgmma import M, is_wgmma
+from pykittens.targets.simt.scratch import through_scratch
+from pykittens.types.layouts import LANES
 
 BANKS, WORD = 32, 4
 LINE = BANKS * WORD  # bytes that shared memory moves in a cycle
-
-
-@dataclass(frozen=True)
-class SharedCost:
-    """Cycles of shared memory for one run of a line by one group, and the fewest that its requests could take.
-
-    what: the operation. tile: the tile or vector, or "scratch". assumed: the order of the accesses is not known.
-    """
-
-    loc: Loc | None
-    what: str
-    cycles: int
-    ideal: int
-    tile: str
-    assumed: bool = False
 
 
 def phases(requests: Requests) -> Numbers:
@@ -91,103 +77,53 @@ def fewest(requests: Requests) -> int:
     return len(phases(requests))
 
 
-@dataclass(frozen=True, eq=False)
-class SharedMove:
-    """What an operation moves to or from one shared tile, or through scratch memory where there is none."""
-
-    what: str
-    tile: SharedTile | None
-    requests: list[Requests]
-    assumed: bool = False
+def shared_costs(kernel: Kernel) -> list[Cost]:
+    """The cycles of shared memory that each line of a lowered kernel takes on sm_90a, and the fewest it could take."""
+    return costs(kernel, shared_moves, cycles, fewest)
 
 
-def shared_costs(kernel: Kernel) -> list[SharedCost]:
-    """What each line of a lowered kernel costs in shared memory, on sm_90a, in the order of the program."""
-    found: dict[object, SharedCost] = {}
-    for role, call in calls(kernel):
-        for move in shared_moves(call, role.warps if role is not None else 1):
-            total, ideal = sum(map(cycles, move.requests)), sum(map(fewest, move.requests))
-            cost = SharedCost(call.loc, move.what, total, ideal, _named(move.tile), move.assumed)
-            key = (id(role), str(cost.loc), cost.what, cost.tile)
-            if (old := found.get(key)) is not None:
-                cost = replace(old, cycles=old.cycles + total, ideal=old.ideal + ideal)
-            found[key] = cost
-    return list(found.values())
-
-
-def _named(tile: SharedTile | None) -> str:
-    if tile is None:
-        return "scratch"
-    return f"{tile.name} {tile.type}" if tile.name else str(tile.type)
-
-
-def calls(kernel: Kernel) -> Iterator[tuple[Role | None, Call]]:
-    """The operations of a kernel with the roles that run them; None for those that every warp does for itself."""
-
-    def visit(role: Role | None, block: Block) -> Iterator[tuple[Role | None, Call]]:
-        for node in block.nodes:
-            if isinstance(node, Call):
-                yield role, node
-            for inner in blocks(node):
-                yield from visit(node if isinstance(node, Role) else role, inner)
-
-    yield from visit(None if kernel.has_roles else kernel.roles[0], kernel.body)
-
-
-def shared_moves(call: Call, warps: int) -> Iterator[SharedMove]:
-    """What one operation of a group of so many warps moves."""
+def shared_moves(role: Role, call: Call) -> Iterator[Move]:
+    """What one operation of a group of a role moves to and from shared memory."""
     effects, what = call.op.effects, call.op.shown
     if effects.engine is Engine.PRODUCT:
-        yield from _of_product(call, warps)
+        yield from _of_product(role, call)
     elif effects.engine is not None:
         tile, _ = ends(call)
-        by_lanes = not is_bulk(call)
-        size = tile.dtype.bytes
-        requests = (
-            by_elements(tile.rows, tile.cols, size, tile.type.layout.offset)
-            if by_lanes
-            else lines(tile.type.bytes)
-        )
-        yield SharedMove(what, tile, [requests], assumed=not by_lanes)
+        if beyond_the_engine(role, call) is None:
+            yield Move(what, tile, [lines(tile.type.bytes)], assumed=True)
+        else:
+            offset = tile.type.layout.offset
+            yield Move(what, tile, [by_elements(tile.rows, tile.cols, tile.dtype.bytes, offset)])
     else:
         for name in (*effects.reads, *effects.writes):
             if isinstance(tile := call.args[name], SharedTile):
                 stores = name in effects.writes
-                value: Any = call.args["value"] if stores else call.results[0]
-                transposed = bool(call.args.get("transposed"))
-                requests_ = _of_value(tile, value.type, warps, stores, transposed)
-                yield SharedMove(what, tile, requests_)
-        if scratch := list(exchanges(call, warps)):
-            yield SharedMove(what, None, scratch)
+                yield Move(what, tile, list(_of_value(role, call, tile, stores)))
+        if (scratch := through_scratch(call, role.warps)) is not None:
+            requests = list(exchanges(scratch, call.results[0], role.warps))
+            yield Move(what, "scratch", requests)
 
 
-def _of_value(
-    tile: SharedTile, value: RT | RV | SCALAR, warps: int, stores: bool, transposed: bool
-) -> list[Requests]:
+def _of_value(role: Role, call: Call, tile: SharedTile, stores: bool) -> Iterator[Requests]:
     """A load or store between a shared tile or vector and registers."""
-    if isinstance(value, SCALAR):
-        return [Requests.of(np.zeros((warps, LANES)), tile.dtype.bytes)]
-    if isinstance(tile, SharedVector):
-        offset = tile.type.layout.offset
-        aligned = tile.whole is tile or part_is_aligned(tile.length, warps)
-        return list(chunk_moves(held(value, warps), tile.dtype, offset, aligned, stores))
-    if tile.dtype.bits == 16:
-        return [matrices(tile.type, warps, transposed)]
-    return [(elements if transposed else pairs)(tile.type, warps)]
+    value, dtype, offset = moved(call), tile.dtype, tile.type.layout.offset
+    if isinstance(value, Scalar):
+        yield Requests.of(np.zeros((role.warps, LANES)), dtype.bytes)
+    elif dtype.bits == 16 and not isinstance(tile, SharedVector):
+        yield matrices(tile.type)
+    else:
+        aligned = not isinstance(tile, SharedVector) or is_aligned(tile, role.warps)
+        at = held(value.type, role.warps, bool(call.args.get("transposed")))
+        yield from chunk_moves(at, dtype, offset, aligned, stores)
 
 
-def _of_product(call: Call, warps: int) -> Iterator[SharedMove]:
+def _of_product(role: Role, call: Call) -> Iterator[Move]:
     """The shared operands of a product, each by itself."""
     a, b, (result,) = call.args["a"], call.args["b"], call.results
-    a_across, b_across = a_is_transposed(call.op), not b_is_transposed(call.op)
-    a_shared, by_warpgroups = isinstance(a, SharedTile), is_wgmma(call, warps)
-    if by_warpgroups:
-        times = result.type.rows // 64  # type: ignore[union-attr]
-        left, right = core_matrices(a.type) if a_shared else None, core_matrices(b.type)
-    else:
-        times, reordered = warps, not a_shared and b.dtype.bits != 16
-        left = left_fragments(a.type, a_across) if a_shared else None
-        right = right_fragments(b.type, b_across, reordered)
-    if left is not None:
-        yield SharedMove(f"{call.op.shown} a", a, [left], by_warpgroups)
-    yield SharedMove(f"{call.op.shown} b", b, [right.times(times)], by_warpgroups)
+    by_warpgroups, in_registers = is_wgmma(role, call), not isinstance(a, SharedTile)
+    if not in_registers:
+        left = fragments(a.type, True, a_is_transposed(call.op))
+        yield Move(f"{call.op.shown} a", a, [left], by_warpgroups)
+    right = fragments(b.type, False, not b_is_transposed(call.op), reordered=in_registers)
+    times = result.type.rows // M if by_warpgroups else role.warps  # type: ignore[union-attr]
+    yield Move(f"{call.op.shown} b", b, [right.times(times)], by_warpgroups)

@@ -10,20 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pykittens as pk
-from pykittens.analysis.accesses import (
-    NOWHERE,
-    Requests,
-    core_matrices,
-    elements,
-    matrices,
-    pairs,
-)
+from pykittens.analysis.accesses import chunk_moves, held, matrices
 from pykittens.analysis.banks import cycles, fewest, shared_costs
+from pykittens.analysis.requests import NOWHERE, Requests
 from pykittens.analysis.sectors import global_costs
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import bf16, e4m3, f32, int8, int64
 from pykittens.types.layouts import SharedLayout
-from pykittens.types.tiles import ST, shared_tile
+from pykittens.types.tiles import RT, ST, shared_tile
 from tests import lanes
 from tests.cases import CASES
 from tests.running import recorded
@@ -94,17 +88,26 @@ def conflicts(requests):
     return cycles(requests) / fewest(requests)
 
 
+def chunks(tile, transposed=False):
+    """What four warps move between registers and a tile of a dtype that is not of 16 bits."""
+    rows, cols = (tile.cols, tile.rows) if transposed else (tile.rows, tile.cols)
+    at = held(RT(tile.dtype, rows, cols), 4, transposed)
+    (requests,) = chunk_moves(at, tile.dtype, tile.layout.offset, True, False)
+    return requests
+
+
 @pytest.mark.parametrize("cols", [16, 32, 64, 128])
-def test_swizzled_tiles_of_16_bits_have_no_conflicts(cols):
-    found = matrices(shared_tile(bf16, 64, cols), 4)
-    assert cycles(found) == fewest(found) == 64 * cols * 2 // 128
+@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+def test_swizzled_tiles_of_16_bits_have_no_conflicts(rows, cols):
+    found = matrices(shared_tile(bf16, rows, cols))
+    assert cycles(found) == fewest(found) == rows * cols * 2 // 128
 
 
 @pytest.mark.parametrize("swizzle", [16, 32, 64, 128])
 @pytest.mark.parametrize("dtype", [bf16, f32, e4m3], ids=str)
 def test_matrices_of_products_have_no_conflicts_in_a_panel(dtype, swizzle):
     tile = ST(dtype, 64, swizzle // dtype.bytes, SharedLayout(swizzle, 64, dtype.bytes))
-    assert conflicts(core_matrices(tile)) == 1
+    assert conflicts(matrices(tile)) == 1
 
 
 @pytest.mark.parametrize(("row_bytes", "ways"), [(16, 1), (32, 2), (64, 4), (128, 8)])
@@ -130,12 +133,7 @@ def test_rows_without_a_swizzle_meet_in_the_banks_that_they_share(row_bytes, way
     ],
 )
 def test_pairs_of_neighbours_have_the_conflicts_that_their_rows_have(dtype, cols, ways):
-    assert conflicts(pairs(shared_tile(dtype, 64, cols), 4)) == ways
-
-
-@pytest.mark.parametrize("sides", [(16, 64), (32, 64), (64, 64), (64, 128), (128, 64)])
-def test_matrices_of_a_transpose_have_no_conflicts(sides):
-    assert conflicts(matrices(shared_tile(bf16, *sides), 4, transposed=True)) == 1
+    assert conflicts(chunks(shared_tile(dtype, 64, cols))) == ways
 
 
 @pytest.mark.parametrize(
@@ -150,7 +148,7 @@ def test_matrices_of_a_transpose_have_no_conflicts(sides):
     ],
 )
 def test_elements_of_a_transpose_have_no_conflicts_where_rows_fill_a_panel(dtype, ways):
-    assert conflicts(elements(shared_tile(dtype, 64, 256), 4)) == ways
+    assert conflicts(chunks(shared_tile(dtype, 64, 256), transposed=True)) == ways
 
 
 # -- kernels ---------------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ def through(type_, rows, cols, warps=1):
 @pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
 @pytest.mark.parametrize(
     ("dtype", "rows", "cols"),
-    [(bf16, 32, 16), (f32, 16, 16), (int8, 16, 32), (int8, 48, 48), (int64, 16, 16)],
+    [(bf16, 32, 16), (f32, 16, 16), (int8, 48, 48)],
 )
 def test_a_part_of_a_tile_costs_the_same_wherever_it_lies(tmp_path, dtype, rows, cols):
     type_ = shared_tile(dtype, 3 * rows, 96 if cols != 48 else 48)
@@ -186,7 +184,7 @@ def test_a_part_of_a_tile_costs_the_same_wherever_it_lies(tmp_path, dtype, rows,
         if memory == "shared":
             found[writes] += count * wavefronts(offsets, size)
     assert (store.what, load.what) == ("store", "load")
-    assert (store.cycles, load.cycles) == (found[True], found[False])
+    assert (store.count, load.count) == (found[True], found[False])
 
 
 @pk.kernel
@@ -213,7 +211,7 @@ def roles(x, y):
 def test_each_line_is_told_with_its_place_its_operation_and_its_tile():
     x, y = np.zeros((256, 512), bf16.numpy), np.zeros((256, 128), np.float32)
     costs = shared_costs(recorded(roles, x, y))
-    told = [(c.what, c.tile.split()[-1], c.cycles, c.ideal, c.assumed) for c in costs]
+    told = [(c.what, c.memory.split()[-1], c.count, c.ideal, c.assumed) for c in costs]
     assert told == [
         ("load_async", "64x64>", 64, 64, True),
         ("load_async", "128x64>", 128, 128, True),
@@ -237,7 +235,7 @@ def test_calls_of_one_line_are_summed():
         pk.store_async(x[0], s)
 
     stored, copied = shared_costs(recorded(stores, np.zeros((128, 64), bf16.numpy)))
-    assert (stored.cycles, stored.ideal) == (128, 128)
+    assert (stored.count, stored.ideal) == (128, 128)
     assert copied.assumed
 
 
@@ -250,11 +248,11 @@ def test_no_case_costs_less_than_its_requests_must():
         named = zip(case.kernel.parameters.names(len(values)), values, strict=True)
         tensors = {n: describe(v) for n, v in named if isinstance(v, np.ndarray)}
         costs = shared_costs(made)
-        assert all(0 < cost.ideal <= cost.cycles for cost in costs), case.name
+        assert all(0 < cost.ideal <= cost.count for cost in costs), case.name
         moved = [c for c in global_costs(made, tensors) if c.ideal]
-        assert all(cost.ideal <= cost.sectors for cost in moved), case.name
+        assert all(cost.ideal <= cost.count for cost in moved), case.name
         assert moved or not outputs, case.name
-        scratch += any(cost.tile == "scratch" for cost in costs)
+        scratch += any(cost.memory == "scratch" for cost in costs)
     assert scratch
 
 
@@ -267,5 +265,5 @@ def test_a_product_of_warpgroups_reads_b_once_for_each_64_rows(warps):
         pk.store(y[0], pk.mma_ABt(a, b))
 
     left, right = shared_costs(recorded(product, np.zeros((256, 32), np.float32)))
-    assert (left.what, left.cycles) == ("mma_ABt a", 256)
-    assert (right.what, right.cycles) == ("mma_ABt b", 4 * 32)
+    assert (left.what, left.count) == ("mma_ABt a", 256)
+    assert (right.what, right.count) == ("mma_ABt b", 4 * 32)

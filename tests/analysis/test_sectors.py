@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pykittens as pk
-from pykittens.analysis.accesses import NOWHERE, Requests
+from pykittens.analysis.requests import NOWHERE, Requests
 from pykittens.analysis.sectors import fewest, global_costs, sectors
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import bf16, e4m3, f32, int8
@@ -63,9 +63,9 @@ def test_a_request_of_a_tile_touches_eight_rows(dtype, each, ideal):
     x = np.zeros((128, 128), dtype.numpy)
     load, store = costs(tiles, x, x.copy(), given=aligned("xy", 128, dtype))
     requests = 64 * 64 // (2 * 32)
-    assert (load.sectors, load.ideal) == (each * requests, ideal * requests)
-    assert (store.sectors, store.ideal) == (load.sectors, load.ideal)
-    assert [(c.what, c.tensor) for c in (load, store)] == [("load", "x"), ("store", "y")]
+    assert (load.count, load.ideal) == (each * requests, ideal * requests)
+    assert (store.count, store.ideal) == (load.count, load.ideal)
+    assert [(c.what, c.memory) for c in (load, store)] == [("load", "x"), ("store", "y")]
 
 
 def aligned(names, width, dtype):
@@ -77,8 +77,8 @@ def test_rows_that_start_inside_a_sector_touch_one_more():
     x = np.zeros((128, 128), np.float32)
     places = {"x": Given((128, 1), 4, 16), "y": Given((128, 1), 4)}
     load, store = costs(tiles, x, x.copy(), given=places)
-    assert load.sectors == 2 * load.ideal
-    assert store.sectors == store.ideal
+    assert load.count == 2 * load.ideal
+    assert store.count == store.ideal
 
 
 def test_rows_that_no_vector_fits_go_element_by_element():
@@ -86,7 +86,7 @@ def test_rows_that_no_vector_fits_go_element_by_element():
     x = np.zeros((128, 129), np.float32)
     load, _ = costs(tiles, x, np.zeros((128, 128), np.float32), given={"x": Given((136, 1), 4)})
     requests = 64 * 64 // 32
-    assert (load.sectors, load.ideal) == (8 * requests, 4 * requests)
+    assert (load.count, load.ideal) == (8 * requests, 4 * requests)
 
 
 @pk.kernel
@@ -101,8 +101,8 @@ def test_a_request_of_a_transposed_tile_touches_four_rows(dtype, ideal):
     x = np.zeros((128, 128), dtype.numpy)
     load, store = costs(transposed_tiles, x, x.copy(), given=aligned("xy", 128, dtype))
     requests = 64 * 32 // 32
-    assert (load.sectors, load.ideal) == (4 * requests, ideal * requests)
-    assert (store.sectors, store.ideal) == (load.sectors, load.ideal)
+    assert (load.count, load.ideal) == (4 * requests, ideal * requests)
+    assert (store.count, store.ideal) == (load.count, load.ideal)
 
 
 @pk.kernel(warps=4)
@@ -122,8 +122,8 @@ def rows(x, y, *, spread):
 def test_vectors_touch_no_more_sectors_than_they_fill(spread, load_ideal, store_ideal):
     x = np.zeros((4, 256), np.float32)
     load, store = costs(rows, x, x.copy(), given=aligned("xy", 256, f32), spread=spread)
-    assert (load.sectors, load.ideal) == (load_ideal, load_ideal)
-    assert (store.sectors, store.ideal) == (store_ideal, store_ideal)
+    assert (load.count, load.ideal) == (load_ideal, load_ideal)
+    assert (store.count, store.ideal) == (store_ideal, store_ideal)
 
 
 @pk.kernel(warps=4)
@@ -135,7 +135,7 @@ def elements(x, y):
 def test_an_element_is_a_sector_for_each_warp_that_reads_it_and_one_to_write():
     x = np.zeros((4, 16), np.float32)
     load, store = costs(elements, x, x.copy())
-    assert (load.sectors, load.ideal, store.sectors, store.ideal) == (4, 4, 1, 1)
+    assert (load.count, load.ideal, store.count, store.ideal) == (4, 4, 1, 1)
 
 
 @pk.kernel(warps=1)
@@ -150,9 +150,9 @@ def test_rows_by_index_cost_what_a_tile_does():
     of_index, gather, scatter = costs(
         gathered, x, index, x.copy(), given=aligned("xy", 128, f32) | {"index": Given((1,), 4)}
     )
-    assert (of_index.sectors, of_index.ideal) == (2, 2)
-    assert gather.sectors == gather.ideal == 16 * 64 * 4 // 32
-    assert scatter.sectors == scatter.ideal == gather.sectors
+    assert (of_index.count, of_index.ideal) == (2, 2)
+    assert gather.count == gather.ideal == 16 * 64 * 4 // 32
+    assert scatter.count == scatter.ideal == gather.count
 
 
 # -- copies ----------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_copies_of_aligned_rows_touch_what_they_fill(cols):
     x = np.zeros((128, cols), bf16.numpy)
     given = aligned("xy", cols, bf16)
     load, store = costs(copied(bf16, cols), x, x.copy(), given=given)
-    assert load.sectors == load.ideal == store.sectors == store.ideal == 64 * cols * 2 // 32
+    assert load.count == load.ideal == store.count == store.ideal == 64 * cols * 2 // 32
     assert load.assumed
     assert store.assumed
 
@@ -190,7 +190,7 @@ def test_a_copy_from_the_middle_of_a_sector_touches_one_more_a_row_of_its_boxes(
     given = {"x": Given((256, 1), 2, 16), "y": Given((256, 1), 2)}
     load, _ = costs(copied(bf16, 256), x, x.copy(), given=given)
     assert load.ideal == 64 * 16
-    assert load.sectors == 64 * 4 * 5  # four boxes, rows of 128 bytes
+    assert load.count == 64 * 4 * 5  # four boxes, rows of 128 bytes
 
 
 def test_rows_of_half_a_sector_touch_the_other_half_too():
@@ -198,14 +198,14 @@ def test_rows_of_half_a_sector_touch_the_other_half_too():
     given = aligned("xy", 48, e4m3)
     load, _ = costs(copied(e4m3, 48), x, x.copy(), given=given)
     assert load.ideal == 64 * 48 // 32
-    assert load.sectors == 3 * 64
+    assert load.count == 3 * 64
 
 
 def test_each_block_of_a_cluster_fetches_its_share():
     x = np.zeros((128, 64), bf16.numpy)
     given = aligned("xy", 64, bf16)
     load, store = costs(copied(bf16, 64, cluster=2), x, x.copy(), given=given)
-    assert 2 * load.sectors == store.sectors == 64 * 4
+    assert 2 * load.count == store.count == 64 * 4
 
 
 def test_copies_that_the_engine_does_not_reach_are_requests_of_lanes():
@@ -214,10 +214,10 @@ def test_copies_that_the_engine_does_not_reach_are_requests_of_lanes():
     given = {n: Given((65, 1), 2) for n in "xy"}
     load, store = costs(copied(bf16, 64), x, x.copy(), given=given)
     first = [65 * 2 * (64 + row) + 64 * half for row in range(64) for half in range(2)]
-    assert load.sectors == sum((at + 63) // 32 - at // 32 + 1 for at in first)
+    assert load.count == sum((at + 63) // 32 - at // 32 + 1 for at in first)
     assert load.ideal == 64 * 2 * 2
     assert not load.assumed
-    assert (store.sectors, store.ideal) == (load.sectors, load.ideal)
+    assert (store.count, store.ideal) == (load.count, load.ideal)
 
 
 # -- places ----------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_copies_that_the_engine_does_not_reach_are_requests_of_lanes():
 def test_no_layout_of_rows_touches_fewer_sectors_than_it_fills(stride, shift):
     places = {"x": Given((stride, 1), 4, 4 * shift), "y": Given((stride, 1), 4)}
     for cost in global_costs(RECORDED, places):
-        assert cost.sectors >= cost.ideal
+        assert cost.count >= cost.ideal
 
 
 @pk.kernel(warps=1)
@@ -250,5 +250,5 @@ def test_an_index_that_only_a_running_kernel_knows_is_taken_as_one():
     x = np.zeros((64, 64), e4m3.numpy)
     given = aligned("xy", 64, e4m3)
     known, _, unknown, _ = costs(known_places, x, x.copy(), given=given)
-    assert (known.sectors, known.ideal) == (unknown.sectors, unknown.ideal)
+    assert (known.count, known.ideal) == (unknown.count, unknown.ideal)
     assert known.loc.line == unknown.loc.line - 1

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.analysis.requests import sides
 from pykittens.analysis.traffic.vector import Column, IntArray, Lanes
 from pykittens.emulate.memory import Array
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, walk
-from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, TileRef, Value
+from pykittens.ir.values import Global, RegVector, TileRef
 
 # The cache is asked for this many bytes even where one element is meant. CUDA C++ Programming Guide, "Global Memory".
 SECTOR = 32
@@ -96,7 +97,7 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[Line]:
         ref = call.args[name]
         if not isinstance(ref, TileRef | Global):
             continue
-        rows, cols = _moved(call)
+        rows, cols = sides(call)
         scattered = rows > 1 and any(
             isinstance(a, RegVector) and a.dtype.is_int for a in call.args.values()
         )
@@ -119,19 +120,6 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[Line]:
             scattered,
             shared,
         )
-
-
-def _moved(call: Call) -> tuple[int, int]:
-    """Rows and columns of what a call moves between memory and registers or shared memory."""
-    values = [v for v in (*call.args.values(), *call.results) if isinstance(v, Value)]
-    for value in values:
-        if isinstance(value, SharedTile | RegTile):
-            sides = value.rows, value.cols
-            return (sides[1], sides[0]) if call.args.get("transposed") else sides
-    for value in values:
-        if isinstance(value, RegVector):
-            return 1, value.length
-    return 1, 1
 
 
 class Places:

@@ -34,7 +34,7 @@ from pykittens.emulate.races.written import Written
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import Several, Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, operands, written
+from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, written
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
@@ -57,7 +57,6 @@ class Races(Watcher):
         self.tensors = {name: TensorShadow() for name in self.changed}
         self.written = Written(kernel, tensors, self.names, undefined, self.report)
         self.protocol = Protocol(self.report)
-        self.types: dict[Call, RT | RV | None] = {}
         self.running: tuple[Group, Call] | None = None
         self.begin(0)
 
@@ -151,9 +150,7 @@ class Races(Watcher):
 
     def lanes(self, group: Group, call: Call, row: int, col: int) -> Lanes:
         """Which lane moves what of a tile or vector whose first element lies there."""
-        if call not in self.types:
-            self.types[call] = _type_moved(call)
-        type_, warps = self.types[call], group.role.warps
+        type_, warps = getattr(moved(call), "type", None), group.role.warps
         # What every warp has is stored by one of them.
         warp = warps > 1 and bool(call.op.effects.writes)
         match type_:
@@ -164,7 +161,7 @@ class Races(Watcher):
             case RV(length=length, spread=spread):
                 by_one = warp and spread is Spread.PER_COLUMN
                 return Lanes((length, spread, by_one), row, col)
-            case None:
+            case _:
                 return Lanes(("scalar", warp))
 
     def shares(self, record: Record, memory: SharedMemory) -> None:
@@ -391,13 +388,3 @@ def _barriers(block: BlockRun) -> list[Barrier]:
             if isinstance(t, Barrier)
         ]
     return found
-
-
-def _type_moved(call: Call) -> RT | RV | None:
-    """The type of what the lanes move, None of a scalar; what names rows is no part of it."""
-    values = [v.type for v in (*call.results, *operands(call.args)) if isinstance(v, Value)]
-    for kind in (RT, RV):
-        for type_ in reversed(values):
-            if isinstance(type_, kind):
-                return type_
-    return None

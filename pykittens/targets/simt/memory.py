@@ -43,7 +43,7 @@ def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
             at = f"({e.scalar(window.origin)} + {at})"
         if at != "0":
             matrix += f" + (i64){at} * {e.stride(tensor, axis)}"
-    stride, aligned = "0" if rank == 1 else e.stride(tensor, rank - 2), tensor.type.aligned
+    stride = "0" if rank == 1 else e.stride(tensor, rank - 2)
     row, height = "0", "1"
     if rank > 1:
         row, height = scaled(e, ref.index[-2], rows), e.extent(tensor, rank - 2)
@@ -54,10 +54,15 @@ def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
     if (window := ref.windows.get(rank - 1)) is not None:
         matrix += f" + {e.scalar(window.low)}"
         col, width = _in_window(e, window, col)
-        known = isinstance(window.low, int) and isinstance(window.origin, int)
-        first = (window.low, window.origin) if known else (1, 1)
-        aligned = aligned and all(x * tensor.dtype.bytes % 16 == 0 for x in first)
-    return Place(matrix, stride, row, col, height, width, aligned)
+    return Place(matrix, stride, row, col, height, width, starts_aligned(ref))
+
+
+def starts_aligned(ref: TileRef | Global) -> bool:
+    """Whether the rows of the matrix that tiles are cut from are known to start at multiples of 16 bytes."""
+    window = ref.windows.get(len(ref.first.tensor.extents) - 1)
+    starts = (window.low, window.origin) if window is not None else ()
+    known = all(isinstance(x, int) and x * ref.dtype.bytes % 16 == 0 for x in starts)
+    return ref.type.aligned and known
 
 
 def _in_window(e: Emitter, window: Any, at: str) -> tuple[str, str]:
