@@ -79,4 +79,4 @@ def simulated(kernel: Any, size: int, card: str, **constants: Any) -> Bytes:
     arguments = check(kernel.parameters, (small, small.copy(), small.copy()), constants)
     recorded = kernel.record(arguments)
     found = traffic(recorded, dict.fromkeys(arguments.tensors, (size, size)), {}, device)
-    return Bytes(found.hbm_read, found.hbm_written, f"simulated for {device}")
+    return Bytes(found.total.hbm_read, found.total.hbm_written, f"simulated for {device}")

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from pykittens.analysis.timeline.rates import HOPPER, Rates
-from pykittens.analysis.timeline.spans import Activity, Timeline, Track, TrackKind
+from pykittens.analysis.timeline.spans import Activity, Args, Timeline, Track, TrackKind
 from pykittens.analysis.timeline.timekeeper import Event, StageTurn, Timekeeper
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
@@ -128,12 +128,11 @@ class Recorder(Watcher):
     def starts_copy(self, group: Group, call: Call, copy: Copy) -> None:
         if group not in self.groups or copy.dst.memory is None:
             return
-        # The rate is that of the multiprocessor to which the bytes come.
-        engine = self.engines[copy.dst.memory.block, Engine.COPY_IN]
         args: dict[str, str | int] = {"from": str(copy.src), "to": copy.dst.memory.name}
         args["bytes"] = copy.bytes
-        cycles = self.rates.copy(copy.bytes)
-        self.copies[copy] = self._issue(group, call, engine, Activity.COPY, cycles, args)
+        # The rate is that of the multiprocessor to which the bytes come.
+        cycles, block = self.rates.copy(copy.bytes), copy.dst.memory.block
+        self.copies[copy] = self._issue(group, call, cycles, args, block)
 
     def lands(self, copy: Copy) -> None:
         if (event := self.copies.pop(copy, None)) is not None:
@@ -146,36 +145,29 @@ class Recorder(Watcher):
         rows, cols = result.type.shape  # type: ignore[union-attr]
         depth = a.rows * a.cols // rows  # whichever of its sides it is
         cycles = self.rates.product(rows, cols, depth, a.dtype)
-        engine = self.engines[group.block.number, Engine.PRODUCT]
-        told: dict[str, str | int] = {
-            "by": group.name,
-            "product": f"{rows} x {cols} x {depth}, {a.dtype}",
-        }
-        event = self._issue(group, call, engine, Activity.PRODUCT, cycles, told)
+        product = f"{rows} x {cols} x {depth}, {a.dtype}"
+        event = self._issue(group, call, cycles, {"by": group.name, "product": product})
         self.under[group].products.append(event)
 
     def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
         if group not in self.groups:
             return
         bytes = args["src"].array.nbytes
-        engine = self.engines[group.block.number, Engine.COPY_OUT]
-        told: dict[str, str | int] = {"to": str(args["dst"]), "bytes": bytes}
-        event = self._issue(group, call, engine, Activity.COPY, self.rates.copy(bytes), told)
+        told = {"to": str(args["dst"]), "bytes": bytes}
+        event = self._issue(group, call, self.rates.copy(bytes), told)
         self.under[group].reading.append(event)
         self.under[group].writing.append(event)
 
     def _issue(
-        self,
-        group: Group,
-        call: Call,
-        engine: Track,
-        activity: Activity,
-        cycles: int,
-        args: dict[str, str | int],
+        self, group: Group, call: Call, cycles: int, args: Args, block: int | None = None
     ) -> Event:
-        """A group hands work to an engine and goes on."""
+        """A group hands work to the engine of a block, its own if none is given, and goes on."""
+        engine = call.op.effects.engine
+        assert engine is not None
+        track = self.engines[group.block.number if block is None else block, engine]
+        activity = Activity.PRODUCT if engine is Engine.PRODUCT else Activity.COPY
         issued = self.time.work(self.groups[group], f"starts {call.op.shown}", _ISSUE, call.loc)
-        return self.time.start(engine, call.op.shown, cycles, [issued], activity, call.loc, args)
+        return self.time.start(track, call.op.shown, cycles, [issued], activity, call.loc, args)
 
     def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
         if group not in self.groups:

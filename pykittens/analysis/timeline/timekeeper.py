@@ -95,13 +95,13 @@ class Timekeeper:
         args: Args | None = None,
     ) -> Event:
         """A group does something itself, after what it did before."""
-        return self._next(group, name, cycles, Activity.WORK, (), loc, args)
+        return self._next(Event(group, name, cycles, Activity.WORK, (), None, loc, args or {}))
 
     def wait(
         self, group: Track, until: Iterable[Event], name: str, loc: Loc | None = None
     ) -> Event:
         """A group goes on when all these events have ended."""
-        return self._next(group, name, 0, Activity.WAIT, tuple(until), loc, None)
+        return self._next(Event(group, name, 0, Activity.WAIT, tuple(until), None, loc))
 
     def start(
         self,
@@ -123,19 +123,11 @@ class Timekeeper:
         self._turns.append(StageTurn(stage, name))
         return self._turns[-1]
 
-    def _next(
-        self,
-        group: Track,
-        name: str,
-        cycles: int,
-        activity: Activity,
-        after: tuple[Event, ...],
-        loc: Loc | None,
-        args: Args | None,
-    ) -> Event:
+    def _next(self, event: Event) -> Event:
+        """An event of a group, after what it did before."""
+        group = event.track
         assert group.kind is TrackKind.GROUP, f"{group} is no group"
-        previous = self._now.get(group)
-        event = Event(group, name, cycles, activity, after, previous, loc, args or {})
+        event.previous = self._now.get(group)
         self._now[group] = self._told(event)
         return event
 

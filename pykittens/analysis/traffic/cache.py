@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNKNOWN, Places
+from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNKNOWN, Line, Places
 from pykittens.analysis.traffic.launch import Launch
 from pykittens.analysis.traffic.schedule import TIME, in_time
 from pykittens.analysis.traffic.trace import Guess, Trace
 from pykittens.analysis.traffic.vector import IntArray
 from pykittens.emulate.memory import Array
-from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.types.devices import Device
 
@@ -66,47 +65,19 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class LineTraffic:
-    """What one line of the kernel moves of one tensor; bytes of memory count for the line that asked for them first."""
-
-    tensor: str
-    loc: Loc | None
-    moved: Moved
-
-
-@dataclass(frozen=True)
 class Traffic:
     """The bytes of a launch: altogether, by tensor and by line. `blocks` run at one time.
 
-    guesses: on which values that are in memory the numbers rest; without any they hold for every content.
+    Bytes of memory count for the line that asked for them first. guesses: on which values in memory the numbers rest;
+    without any they hold for every content.
     """
 
     device: Device
     blocks: int
     total: Moved
     tensors: Mapping[str, Moved]
-    lines: tuple[LineTraffic, ...]
+    lines: tuple[tuple[Line, Moved], ...]
     guesses: tuple[Guess, ...]
-
-    @property
-    def asked_bytes(self) -> int:
-        return self.total.asked_bytes
-
-    @property
-    def hbm_read(self) -> int:
-        return self.total.hbm_read
-
-    @property
-    def hbm_written(self) -> int:
-        return self.total.hbm_written
-
-    @property
-    def least_bytes(self) -> int:
-        return self.total.least_bytes
-
-    @property
-    def hit_rate(self) -> float:
-        return self.total.hit_rate
 
     @property
     def hbm_seconds(self) -> float:
@@ -133,11 +104,10 @@ def traffic(
     for requests in in_time(trace, blocks):
         cache.ask(requests)
     cache.flush()
-    moved = cache.moved()
-    lines = tuple(LineTraffic(x.tensor, x.loc, m) for x, m in zip(trace.lines, moved, strict=True))
+    lines = tuple(zip(trace.lines, cache.moved(), strict=True))
     tensors = {
-        name: _of_tensor([x.moved for x in lines if x.tensor == name], cache.bytes_of(name))
-        for name in dict.fromkeys(x.tensor for x in lines)
+        name: _of_tensor([m for line, m in lines if line.tensor == name], cache.bytes_of(name))
+        for name in dict.fromkeys(line.tensor for line, _ in lines)
     }
     total = sum(tensors.values(), Moved())
     return Traffic(device, blocks, total, tensors, lines, tuple(trace.guesses))

@@ -94,22 +94,22 @@ def test_a_product_in_supergroups_reads_less_than_half_of_what_row_major_reads()
     grouped = traffic_of(product, *tensors, order=pk.supergroup(8))
     rows = traffic_of(product, *tensors, order=pk.row_major)
     steps, stores = 256 * (128 + 256) * 64 * 2, 128 * 256 * 2  # bytes of a tile of C
-    assert grouped.asked_bytes == rows.asked_bytes == 128 * 64 * (steps + stores)
-    assert 2 * grouped.hbm_read < rows.hbm_read
+    assert grouped.total.asked_bytes == rows.total.asked_bytes == 128 * 64 * (steps + stores)
+    assert 2 * grouped.total.hbm_read < rows.total.hbm_read
     # Of each wave of 132 tiles, 8 rows of A and about 17 columns of B; the other order has all 64 columns of B.
     for found, down, across in ((grouped, 8, 132 / 8), (rows, 132 / 64, 64)):
         wave = (down * 128 + across * 256) * 16384 * 2
-        assert found.hbm_read == pytest.approx(128 * 64 / 132 * wave, rel=0.15)
+        assert found.total.hbm_read == pytest.approx(128 * 64 / 132 * wave, rel=0.15)
 
 
 def test_attention_with_query_blocks_fastest_reads_keys_once_and_with_batches_fastest_for_every_block():
     tensors = [np.empty((16, 16, 4096, 128), BF16) for _ in range(4)]
     queries = traffic_of(attention, *tensors, queries_fastest=True)
     batches = traffic_of(attention, *tensors, queries_fastest=False)
-    assert queries.asked_bytes == batches.asked_bytes
-    assert queries.hbm_read == queries.total.least_read == 3 * tensors[0].nbytes
-    assert batches.hbm_read == (1 + 2 * 32) * tensors[0].nbytes
-    assert queries.hbm_written == batches.hbm_written == tensors[0].nbytes
+    assert queries.total.asked_bytes == batches.total.asked_bytes
+    assert queries.total.hbm_read == queries.total.least_read == 3 * tensors[0].nbytes
+    assert batches.total.hbm_read == (1 + 2 * 32) * tensors[0].nbytes
+    assert queries.total.hbm_written == batches.total.hbm_written == tensors[0].nbytes
 
 
 # -- an exact cache --------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def test_a_product_moves_what_an_exact_cache_says(order, tiles):
     exact.run(boxes_of_product(Tasks(extents, order), extents, steps, SMALL.sms))
     device = replace(SMALL, l2_bytes=tiles * TILE)
     found = traffic_of(product, *tensors, device=device, order=order, rows=64, cols=64)
-    assert found.hbm_read == exact.read
-    assert found.hbm_written == exact.written == 640 * 768 * 2
+    assert found.total.hbm_read == exact.read
+    assert found.total.hbm_written == exact.written == 640 * 768 * 2
 
 
 @pk.kernel
@@ -197,9 +197,9 @@ def test_a_grid_of_uneven_blocks_moves_what_an_exact_cache_says(tiles):
     exact.run(slots)
     device = replace(SMALL, l2_bytes=tiles * TILE)
     found = traffic_of(triangle, shaped(64 * count, 64), shaped(192, 64), device=device)
-    assert found.asked_bytes == sum(len(slot) for slot in slots) * TILE
-    assert found.hbm_read == exact.read
-    assert found.hbm_written == exact.written
+    assert found.total.asked_bytes == sum(len(slot) for slot in slots) * TILE
+    assert found.total.hbm_read == exact.read
+    assert found.total.hbm_written == exact.written
 
 
 # -- rules -----------------------------------------------------------------------------------------
@@ -225,9 +225,9 @@ def test_blocks_that_ask_for_one_box_in_the_same_step_ask_memory_once():
 
 def test_what_fits_is_read_once_and_written_once():
     found = traffic_of(same, shaped(640, 64), shaped(64 * 500, 64))
-    assert found.hbm_read == found.total.least_read == 10 * TILE
-    assert found.hbm_written == found.total.least_written == 500 * TILE
-    assert found.least_bytes == 510 * TILE
+    assert found.total.hbm_read == found.total.least_read == 10 * TILE
+    assert found.total.hbm_written == found.total.least_written == 500 * TILE
+    assert found.total.least_bytes == 510 * TILE
     assert found.hbm_seconds == 510 * TILE / H100.hbm_bytes_per_second
 
 
@@ -310,7 +310,7 @@ def test_indices_and_lengths_whose_content_is_known_are_followed():
 def test_each_line_has_its_share():
     found = traffic_of(same, shaped(640, 64), shaped(256, 64))
     first = same.function.__code__.co_firstlineno
-    told = {(x.tensor, x.loc.line - first): x.moved.asked_bytes for x in found.lines}
+    told = {(x.tensor, x.loc.line - first): m.asked_bytes for x, m in found.lines}
     assert told == {("x", 6): 40 * TILE, ("y", 7): 4 * TILE}
 
 
@@ -326,4 +326,4 @@ def test_how_many_boxes_are_followed_at_once_changes_nothing(at_once, monkeypatc
 
 def test_a_launch_of_nothing_moves_nothing():
     found = traffic_of(same, shaped(640, 64), np.empty((0, 64), BF16))
-    assert (found.blocks, found.asked_bytes, found.hit_rate) == (0, 0, 1)
+    assert (found.blocks, found.total.asked_bytes, found.total.hit_rate) == (0, 0, 1)
