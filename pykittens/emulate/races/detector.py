@@ -135,18 +135,8 @@ class Races(Watcher):
     ) -> Record:
         """An access of the lanes of a group, over when they signal."""
         clock = self.groups[group]
-        return Record(
-            group,
-            call,
-            access,
-            None,
-            region,
-            self.epoch,
-            clock.first + TIME,
-            clock.now,
-            clock.first + FENCE,
-            lanes,
-        )
+        end = (clock.first + TIME, clock.now, clock.first + FENCE)
+        return Record(group, call, access, None, region, self.epoch, *end, lanes)
 
     def lanes(self, group: Group, call: Call, row: int, col: int) -> Lanes:
         """Which lane moves what of a tile or vector whose first element lies there."""
@@ -226,48 +216,28 @@ class Races(Watcher):
         clock.products += 1
         for operand in args.values():
             if isinstance(operand, SharedRegion) and operand.memory is not None:
-                record = Record(
-                    group,
-                    call,
-                    Access.READ,
-                    Engine.PRODUCT,
-                    operand.region,
-                    self.epoch,
-                    clock.first + PRODUCTS,
-                    clock.products,
-                )
+                end = (PRODUCTS, clock.products)
+                record = self.of_engine(group, call, Access.READ, operand.region, *end)
                 self.shares(record, operand.memory)
 
     def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
         clock = self.groups[group]
         clock.stores += 1
         src, dst = args["src"], args["dst"]
-        first = clock.first
         if src.memory is not None:
-            record = Record(
-                group,
-                call,
-                Access.READ,
-                Engine.COPY_OUT,
-                src.region,
-                self.epoch,
-                first + STORES_READ,
-                clock.stores,
-            )
-            self.shares(record, src.memory)
+            end = (STORES_READ, clock.stores)
+            self.shares(self.of_engine(group, call, Access.READ, src.region, *end), src.memory)
         box = dst.box(src.rows, src.cols)
         access = Access.WRITE if args["op"] is None else Access.COMBINE
-        record = Record(
-            group,
-            call,
-            access,
-            Engine.COPY_OUT,
-            box.inside,
-            self.epoch,
-            first + STORES_WRITTEN,
-            clock.stores,
-        )
-        self.moves(record, dst, box, clock.known)
+        end = (STORES_WRITTEN, clock.stores)
+        self.moves(self.of_engine(group, call, access, box.inside, *end), dst, box, clock.known)
+
+    def of_engine(
+        self, group: Group, call: Call, access: Access, region: Region, component: int, value: int
+    ) -> Record:
+        """An access of an engine that a group started, over when the group has waited for it."""
+        engine, first = call.op.effects.engine, self.groups[group].first
+        return Record(group, call, access, engine, region, self.epoch, first + component, value)
 
     def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
         clock = self.groups[group]
