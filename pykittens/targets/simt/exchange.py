@@ -11,6 +11,7 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
+from pykittens.targets.simt.memory import owner
 from pykittens.targets.simt.scratch import Exchange, Put, Strides, declared, through_scratch
 from pykittens.targets.source import C_TYPES
 from pykittens.types.layouts import plain_chunk
@@ -68,19 +69,14 @@ def vector_place(e: Emitter, vector: Value, i: str) -> str:
 def holds_alone(e: Emitter, vector: Value, i: str) -> str | None:
     """Whether a lane is the one that speaks for register i of a vector; None if every lane is.
 
-    Four lanes hold the same of a per-row vector, eight lanes of every warp of a per-column one; a plain vector may
-    have padding behind its end.
+    A plain vector may have padding behind its end.
     """
     assert isinstance(vector.type, RV)
-    match vector.type.spread:
-        case Spread.PER_ROW:
-            return "lane % 4 == 0"
-        case Spread.PER_COLUMN:
-            return "lane < 4" if e.role.warps == 1 else "warp == 0 && lane < 4"
-        case Spread.PLAIN:
-            length = vector.type.length
-            whole = e.registers(vector) * e.role.warps * 32 == length
-            return None if whole else f"{vector_place(e, vector, i)} < {length}"
+    if vector.type.spread is not Spread.PLAIN:
+        return owner(vector.type.spread, e.role.warps)
+    length = vector.type.length
+    whole = e.registers(vector) * e.role.warps * 32 == length
+    return None if whole else f"{vector_place(e, vector, i)} < {length}"
 
 
 def sync(e: Emitter) -> str:

@@ -104,11 +104,10 @@ def chunks(e: Emitter, value: Value, at: Place) -> Chunks:
             return Chunks(2, count, row, plus(at.col, f"tile_col<{cols}>(i, lane)"), at.cols)
         case RV(spread=Spread.PER_ROW):
             col = plus(at.col, f"row_position<{warps}>(i, warp, lane)")
-            return Chunks(1, count, at.row, col, at.cols, "lane % 4 == 0")
+            return Chunks(1, count, at.row, col, at.cols, owner(Spread.PER_ROW, warps))
         case RV(spread=Spread.PER_COLUMN):
-            first = "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
             col = plus(at.col, "column_position(i, lane)")
-            return Chunks(2, count, at.row, col, at.cols, first)
+            return Chunks(2, count, at.row, col, at.cols, owner(Spread.PER_COLUMN, warps))
         case RV(length=length):
             size = plain_chunk(length, warps)
             col = plus(at.col, f"vector_at<{size}, {warps * 32}>(i, thread)")
@@ -116,6 +115,13 @@ def chunks(e: Emitter, value: Value, at: Place) -> Chunks:
             return Chunks(size, count, at.row, col, end)
         case _:
             raise AssertionError(f"{value.type} lies in no chunks")
+
+
+def owner(spread: Spread, warps: int) -> str:
+    """The lanes of which each stores what several hold: four of a row, eight of every warp of a column."""
+    if spread is Spread.PER_ROW:
+        return "lane % 4 == 0"
+    return "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
 
 
 def plus(a: str, b: str) -> str:
