@@ -10,12 +10,11 @@ What the first-level cache keeps between requests is not counted, nor are flags.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from pykittens.analysis.accesses import PIECE, by_elements, chunk_moves, held
+from pykittens.analysis.accesses import PIECE, Address, by_elements, chunk_moves, held
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
@@ -38,25 +37,6 @@ class Tensor(Protocol):
     def itemsize(self) -> int: ...
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a tile starts in a tensor: its address, the elements from a row to the next, the bytes of one.
-
-    aligned: chunks of neighbours start at multiples of their size, where a tile is cut into whole ones.
-    at_start: the first column is known to be 0.
-    """
-
-    address: int
-    stride: int
-    itemsize: int
-    aligned: bool
-    at_start: bool
-
-    def of(self, row: Any, col: Any) -> Any:
-        """The address of an element of the tile."""
-        return self.address + (row * self.stride + col) * self.itemsize
-
-
 def sectors(requests: Requests) -> int:
     """Sectors that requests touch, each counted once a request."""
     there = requests.addresses != NOWHERE
@@ -70,21 +50,24 @@ def fewest(requests: Requests) -> int:
     return int((-(-first.sum(axis=1) * requests.size // SECTOR)).sum())
 
 
-def place(ref: TileRef, tensor: Tensor, rows: int, cols: int) -> Place:
-    """Where a tile of rows x cols starts, away from edges."""
+def located(ref: TileRef, tensor: Tensor, rows: int, cols: int) -> Address:
+    """Where the elements of a tile of rows x cols lie, away from edges."""
     rank, at = len(ref.index), 0
     for axis, index in enumerate(ref.index):
         unit = cols if axis == rank - 1 else rows if axis == rank - 2 else 1
         window = ref.windows.get(axis)
         origin = window.origin if window is not None and isinstance(window.origin, int) else 0
         at += (origin + (index if isinstance(index, int) else 1) * unit) * tensor.strides[axis]
-    at_start = isinstance(ref.index[-1], int) and ref.index[-1] == 0
-    if (window := ref.windows.get(rank - 1)) is not None:
-        low, origin = window.low, window.origin
-        at_start = at_start and (low is origin or (isinstance(low, int) and low == origin == 0))
     stride = tensor.strides[-2] if rank > 1 else 0
-    address = tensor.address + at * tensor.itemsize
-    return Place(address, stride, tensor.itemsize, starts_aligned(ref), at_start)
+    return lambda row, col: tensor.address + (at + row * stride + col) * tensor.itemsize
+
+
+def _is_at_start(ref: TileRef) -> bool:
+    """Whether the first column of a tile is known to be that of the matrix it is cut from."""
+    if not (isinstance(ref.index[-1], int) and ref.index[-1] == 0):
+        return False
+    window = ref.windows.get(len(ref.index) - 1)
+    return window is None or window.low is window.origin or window.low == window.origin == 0
 
 
 def global_costs(kernel: Kernel, tensors: Mapping[str, Tensor]) -> list[Cost]:
@@ -113,8 +96,8 @@ def global_moves(
             yield Move(what, name, [_of_boxes(call, ref, tensor, cluster)], assumed=True)
         else:
             rows, cols = sides(call)
-            at = place(ref, tensor, rows, cols)
-            yield Move(what, name, [by_elements(rows, cols, tensor.itemsize, at.of)])
+            at = located(ref, tensor, rows, cols)
+            yield Move(what, name, [by_elements(rows, cols, tensor.itemsize, at)])
 
 
 def _of_value(
@@ -124,23 +107,23 @@ def _of_value(
     value: Any = moved(call)
     if not isinstance(value, RegTile | RegVector):
         # All lanes read it, one writes it.
-        first, lane = place(ref, tensor, 1, 1).address, np.arange(LANES)
+        first, lane = located(ref, tensor, 1, 1)(0, 0), np.arange(LANES)
         request = Requests.of(np.full((1, LANES), first), tensor.itemsize, not stores or lane == 0)
         yield request.times(1 if stores else role.warps)
         return
     rows, cols = sides(call)
-    at = place(ref, tensor, 1 if "index" in call.args else rows, cols)
+    at = located(ref, tensor, 1 if "index" in call.args else rows, cols)
     chunks = held(value.type, role.warps, bool(call.args.get("transposed")))
-    aligned = at.aligned and (cols % chunks.size == 0 or at.at_start)
-    yield from chunk_moves(chunks, ref.dtype, at.of, aligned, stores, call.args.get("op"))
+    aligned = starts_aligned(ref) and (cols % chunks.size == 0 or _is_at_start(ref))
+    yield from chunk_moves(chunks, ref.dtype, at, aligned, stores, call.args.get("op"))
 
 
 def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Requests:
     """A copy by the engine, a box a request; of a tile for the whole cluster each block fetches its share."""
     tile, _ = ends(call)
-    at, size, width = place(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile)
+    at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile)
     assert width is not None
     rows = tile.rows // (cluster if call.args.get("multicast") else 1)
     box, row, piece = np.ogrid[: tile.cols // width, :rows, : width * size // PIECE]
-    addresses = at.of(row, box * width + piece * (PIECE // size))
+    addresses = at(row, box * width + piece * (PIECE // size))
     return Requests.of(addresses.reshape(len(box), -1), PIECE)

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from pykittens.analysis.requests import sides
+from pykittens.analysis.sectors import SECTOR
 from pykittens.analysis.traffic.vector import Column, IntArray, Lanes
 from pykittens.emulate.memory import Array
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, walk
 from pykittens.ir.values import Global, RegVector, TileRef
 
-# The cache is asked for this many bytes even where one element is meant. CUDA C++ Programming Guide, "Global Memory".
-SECTOR = 32
 # A box is cut into so many pieces at most.
 MOST_PIECES = 64
 
@@ -108,6 +107,7 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[Line]:
         reads = name in effects.reads or combined
         units = (rows, cols)
         if rows == cols == 1:
+            # CUDA C++ Programming Guide, "Global Memory": the cache is asked for a sector even if one element is meant.
             cols = max(SECTOR // ref.type.dtype.bytes, 1)
         yield Line(
             call,

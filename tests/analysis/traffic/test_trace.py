@@ -8,7 +8,8 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, SECTOR, UNIT, UNKNOWN
+from pykittens.analysis.sectors import SECTOR
+from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNIT, UNKNOWN
 from pykittens.analysis.traffic.trace import Launch, Trace
 from pykittens.emulate.memory import GlobalTile
 from pykittens.runtime.arguments import check
