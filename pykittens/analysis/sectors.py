@@ -67,7 +67,9 @@ def _is_at_start(ref: TileRef) -> bool:
     if not (isinstance(ref.index[-1], int) and ref.index[-1] == 0):
         return False
     window = ref.windows.get(len(ref.index) - 1)
-    return window is None or window.low is window.origin or window.low == window.origin == 0
+    if window is None or window.low is window.origin:
+        return True
+    return all(isinstance(x, int) and x == 0 for x in (window.low, window.origin))
 
 
 def global_costs(kernel: Kernel, tensors: Mapping[str, Tensor]) -> list[Cost]:

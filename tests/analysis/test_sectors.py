@@ -252,3 +252,16 @@ def test_an_index_that_only_a_running_kernel_knows_is_taken_as_one():
     known, _, unknown, _ = costs(known_places, x, x.copy(), given=given)
     assert (known.count, known.ideal) == (unknown.count, unknown.ideal)
     assert known.loc.line == unknown.loc.line - 1
+
+
+@pk.kernel(warps=1)
+def window_of_a_window(x, y, low, high):
+    pk.grid(1)
+    pk.store(y[0], pk.load(x.window(1, 0, 40).window(1, low, high)[0, 0], cols=64))
+
+
+def test_bounds_that_only_a_running_kernel_knows_may_lie_anywhere():
+    x = np.zeros((4, 64), np.float32)
+    load, store = costs(window_of_a_window, x, x.copy(), 3, 20, given=aligned("xy", 64, f32))
+    assert (load.count, load.ideal) == (2 * 8, 2 * 4)  # element by element
+    assert store.count == store.ideal == 8
