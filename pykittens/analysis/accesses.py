@@ -182,7 +182,7 @@ def exchanges(moved: Exchange | Partials, result: Value, warps: int) -> Iterator
             at = replace(at, owner=at.row == 0)  # any row has as many lanes that hold it
         yield from _strided(at, put.value.dtype, put.at, stores=True)
     at = held(_in_registers(result), warps)
-    # What is behind the end of a plain vector is read, too.
+    # The padding of a plain vector is read, too.
     yield from _strided(replace(at, count=at.size), result.dtype, moved.take, stores=False)
 
 

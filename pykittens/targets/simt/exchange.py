@@ -69,7 +69,7 @@ def vector_place(e: Emitter, vector: Value, i: str) -> str:
 def holds_alone(e: Emitter, vector: Value, i: str) -> str | None:
     """Whether a lane is the one that speaks for register i of a vector; None if every lane is.
 
-    A plain vector may have padding behind its end.
+    A plain vector may have padding after its end.
     """
     assert isinstance(vector.type, RV)
     if vector.type.spread is not Spread.PLAIN:

@@ -37,7 +37,7 @@ class Strides:
 
 @dataclass(frozen=True)
 class Put:
-    """A value that is written. row: an index, where only this row of a tile is."""
+    """A value that is written. row: the index of the only row of a tile that is, if not all are."""
 
     value: Value
     at: Strides = Strides()
@@ -48,7 +48,7 @@ class Put:
 class Exchange:
     """Elements that change lanes: written to their places, and read by the lanes of the result.
 
-    unit: where there is not room for all, they go in turns of a multiple of so many places.
+    unit: if there is not room for all places, they are used in several passes, each of a multiple of `unit` places.
     """
 
     puts: tuple[Put, ...]
@@ -74,9 +74,9 @@ def _end(type_: Any, at: Strides) -> int:
 
 @dataclass(frozen=True)
 class Partials:
-    """A vector of partial results of each warp: it writes its own behind those of the warps before it, all read all.
+    """A vector of `length` partial results a warp, one vector after another: each warp writes its own and reads all.
 
-    fields: the bytes of what one partial result consists of, and `bytes` those that it takes.
+    fields: the bytes of each field of a partial result. bytes: what it takes, with its padding.
     """
 
     length: int
@@ -84,8 +84,8 @@ class Partials:
     bytes: int
 
 
-# What a call moves through scratch memory in a group of so many warps, None where it moves nothing; for operations
-# and families of which no traffic is counted, why.
+# What a call moves through scratch memory in a group of so many warps, None if nothing; or, by the name of an operation
+# or a family, why its moves are not counted.
 Declaration = Callable[[Call, int], Exchange | Partials | None]
 SCRATCH: dict[str, Declaration | str] = {}
 

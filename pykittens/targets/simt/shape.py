@@ -60,7 +60,7 @@ def lower_part(e: Emitter, call: Call) -> None:
 
 @scratch("concat")
 def moved_join(call: Call, warps: int) -> Exchange | None:
-    """Plain vectors, one behind the other."""
+    """Plain vectors, one after the other."""
     a, b, (result,) = call.args["a"], call.args["b"], call.results
     if not (isinstance(result.type, RV) and result.type.spread is Spread.PLAIN):
         return None
