@@ -67,7 +67,8 @@ def planted(monkeypatch):
     def plant(lower):
         monkeypatch.setitem(OPS, "mirrored", None)  # so that it is gone afterwards
         monkeypatch.setitem(SCRATCH, "mirrored", None)
-        monkeypatch.setitem(SIMT.lowerings, "mirrored", lower)
+        monkeypatch.setitem(SIMT.lowerings, "mirrored", None)
+        SIMT.lower("mirrored")(lower)
 
         @op()
         def mirrored(tile):
