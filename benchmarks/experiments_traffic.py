@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.emulate.traffic.cache import traffic
+from pykittens.analysis.traffic.cache import traffic
 from pykittens.runtime.arguments import check
 from pykittens.types.devices import DEVICES, H200, Device
 
@@ -79,4 +79,4 @@ def simulated(kernel: Any, size: int, card: str, **constants: Any) -> Bytes:
     arguments = check(kernel.parameters, (small, small.copy(), small.copy()), constants)
     recorded = kernel.record(arguments)
     found = traffic(recorded, dict.fromkeys(arguments.tensors, (size, size)), {}, device)
-    return Bytes(found.hbm_read, found.hbm_written, f"simulated for {device}")
+    return Bytes(found.total.hbm_read, found.total.hbm_written, f"simulated for {device}")

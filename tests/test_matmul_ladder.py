@@ -10,7 +10,7 @@ import pytest
 
 import pykittens as pk
 from examples.catalog import LADDER, arrays, error
-from pykittens.emulate.traffic.cache import traffic
+from pykittens.analysis.traffic.cache import traffic
 from pykittens.runtime import cubin, nvrtc
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.types.devices import DEVICES
@@ -122,7 +122,7 @@ def test_a_step_asks_no_more_of_the_cache_than_its_tile_needs(example, stem, ask
     kernel = example(stem).matmul
     recorded = kernel.record(check_arguments(kernel.parameters, tuple(matrices()), {}))
     found = traffic(recorded, dict.fromkeys("ABC", (4096, 4096)), {}, DEVICES["H200"])
-    assert round(found.asked_bytes / 1e9, 1) == asked
+    assert round(found.total.asked_bytes / 1e9, 1) == asked
 
 
 @compiled

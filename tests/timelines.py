@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pykittens.emulate.timeline.spans import Activity, Span, Timeline, Track, TrackKind
-from pykittens.emulate.timeline.timekeeper import StageTurn, Timekeeper
+from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track, TrackKind
+from pykittens.analysis.timeline.timekeeper import StageTurn, Timekeeper
 from pykittens.errors import Loc
 
 # Lines that stay where they are, whatever becomes of this file.

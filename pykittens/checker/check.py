@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pykittens.analysis.timeline.recorder import Recorder
+from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.costs import cost_tables
 from pykittens.checker.faults import caught_in
 from pykittens.checker.options import SCHEDULES, Options, check_kernel, check_options, words_of
@@ -14,8 +16,6 @@ from pykittens.checker.recorded import look_at
 from pykittens.checker.report.report import Report, Source, Table
 from pykittens.checker.runs import is_determined, run_schedules
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
-from pykittens.emulate.timeline.recorder import Recorder
-from pykittens.emulate.timeline.spans import Timeline
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.ops.debug import shows

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pykittens.analysis.banks import shared_costs
+from pykittens.analysis.requests import Cost
+from pykittens.analysis.sectors import SECTOR, global_costs
+from pykittens.analysis.traffic.cache import Moved, Traffic, traffic
 from pykittens.checker.report.report import Row, Table
-from pykittens.emulate.costs.banks import SharedCost, shared_costs
-from pykittens.emulate.costs.sectors import SECTOR, GlobalCost, global_costs
-from pykittens.emulate.traffic.cache import Moved, Traffic, traffic
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arrays import Array
@@ -48,46 +49,28 @@ def cost_tables(
     return tuple(t for t in tables if t.rows)
 
 
-def bank_table(costs: Iterable[SharedCost]) -> Table:
+def bank_table(costs: Iterable[Cost]) -> Table:
     """Cycles of shared memory a line, and how many of them conflicts add."""
-    rows = [
-        Row(
-            (c.what, c.tile, str(c.cycles), _ideal(c.ideal, c.assumed), _more(c.cycles, c.ideal)),
-            c.loc,
-        )
-        for c in costs
-    ]
     note = "cycles of one group for one run of the line on sm_90a"
-    return Table(
-        "Bank conflicts",
-        ("operation", "shared", "cycles", "ideal", "conflicts"),
-        tuple(rows),
-        _noted(note, any(row.cells[3].endswith("*") for row in rows)),
-    )
+    columns = ("operation", "shared", "cycles", "ideal", "conflicts")
+    return _table("Bank conflicts", columns, costs, note)
 
 
-def sector_table(costs: Iterable[GlobalCost]) -> Table:
+def sector_table(costs: Iterable[Cost]) -> Table:
     """Sectors of global memory a line, and how many of them hold nothing that is asked for."""
-    rows = [
-        Row(
-            (
-                c.what,
-                c.tensor,
-                str(c.sectors),
-                _ideal(c.ideal, c.assumed),
-                _more(c.sectors, c.ideal),
-            ),
-            c.loc,
-        )
-        for c in costs
-    ]
     note = f"sectors of {SECTOR} bytes of one group for one run of the line, inside the tensor"
-    return Table(
-        "Global accesses",
-        ("operation", "tensor", "sectors", "ideal", "more"),
-        tuple(rows),
-        _noted(note, any(row.cells[3].endswith("*") for row in rows)),
-    )
+    columns = ("operation", "tensor", "sectors", "ideal", "more")
+    return _table("Global accesses", columns, costs, note)
+
+
+def _table(title: str, columns: tuple[str, ...], costs: Iterable[Cost], note: str) -> Table:
+    rows, assumed = [], False
+    for c in costs:
+        assumed = assumed or c.assumed
+        more = f"{c.count / c.ideal:.3g}x" if c.count > c.ideal > 0 else "none"
+        ideal = f"{c.ideal}*" if c.assumed else str(c.ideal)
+        rows.append(Row((c.what, c.memory, str(c.count), ideal, more), c.loc))
+    return Table(title, columns, tuple(rows), f"{note}; {_ASSUMED}" if assumed else note)
 
 
 def traffic_table(found: Traffic) -> Table:
@@ -146,15 +129,3 @@ def _bytes(count: float) -> str:
 def _time(seconds: float) -> str:
     """A time in the unit in which it has up to four digits before the point."""
     return f"{seconds * 1e6:.1f} us" if seconds >= 1e-6 else f"{seconds * 1e9:.0f} ns"
-
-
-def _ideal(count: int, assumed: bool) -> str:
-    return f"{count}*" if assumed else str(count)
-
-
-def _more(count: int, ideal: int) -> str:
-    return f"{count / ideal:.3g}x" if count > ideal > 0 else "none"
-
-
-def _noted(note: str, assumed: bool) -> str:
-    return f"{note}; {_ASSUMED}" if assumed else note

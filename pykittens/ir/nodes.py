@@ -343,6 +343,14 @@ def operands(args: dict[str, Any]) -> Iterator[Value]:
                 yield from (a for a in arg if isinstance(a, Value))
 
 
+def moved(call: Call) -> Any:
+    """What a call moves to or from memory: its result, the `value` it stores, or the shared tile of a copy."""
+    if call.results:
+        return call.results[0]
+    shared = (a for a in call.args.values() if isinstance(a, SharedTile))
+    return call.args["value"] if "value" in call.args else next(shared, None)
+
+
 def coordinates(ref: TileRef | Global) -> Iterator[Any]:
     """What says where a tile of a tensor lies: its indices and the bounds of its windows."""
     yield from ref.first.index

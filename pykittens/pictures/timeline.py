@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykittens.emulate.timeline.spans import Activity, Span, Timeline, Track
+from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track
 from pykittens.errors import ArgumentError
 from pykittens.pictures.svg import BLANK, MARGIN, RULE, Drawing, hue, mixed_with_white
 

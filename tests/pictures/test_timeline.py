@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pykittens.emulate.timeline.spans import Activity, Span, Timeline, Track, TrackKind
+from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track, TrackKind
 from pykittens.errors import ArgumentError
 from pykittens.pictures.timeline import COLOURS, draw
 from tests.pictures.reading import Box, Picture, read

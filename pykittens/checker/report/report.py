@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.report.advice import ADVICE
 from pykittens.checker.report.data import data, json_text
 from pykittens.checker.report.page import page
 from pykittens.checker.report.text import text
 from pykittens.checker.report.trace import chrome
 from pykittens.emulate.finding import Finding, Kind, Level
-from pykittens.emulate.timeline.spans import Timeline
 from pykittens.errors import ArgumentError, Loc
 from pykittens.pictures.timeline import draw
 

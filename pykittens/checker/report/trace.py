@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pykittens.emulate.timeline.spans import Activity, Span, Timeline, Track
+from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track
 
 _TICKS = 1000  # nanoseconds, or cycles, in a unit of the format
 _WAITS = (Activity.WAIT, Activity.FULL)

@@ -34,7 +34,7 @@ from pykittens.emulate.races.written import Written
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import Several, Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, operands, written
+from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, written
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
@@ -57,7 +57,6 @@ class Races(Watcher):
         self.tensors = {name: TensorShadow() for name in self.changed}
         self.written = Written(kernel, tensors, self.names, undefined, self.report)
         self.protocol = Protocol(self.report)
-        self.types: dict[Call, RT | RV | None] = {}
         self.running: tuple[Group, Call] | None = None
         self.begin(0)
 
@@ -136,24 +135,12 @@ class Races(Watcher):
     ) -> Record:
         """An access of the lanes of a group, over when they signal."""
         clock = self.groups[group]
-        return Record(
-            group,
-            call,
-            access,
-            None,
-            region,
-            self.epoch,
-            clock.first + TIME,
-            clock.now,
-            clock.first + FENCE,
-            lanes,
-        )
+        end = (clock.first + TIME, clock.now, clock.first + FENCE)
+        return Record(group, call, access, None, region, self.epoch, *end, lanes)
 
     def lanes(self, group: Group, call: Call, row: int, col: int) -> Lanes:
         """Which lane moves what of a tile or vector whose first element lies there."""
-        if call not in self.types:
-            self.types[call] = _type_moved(call)
-        type_, warps = self.types[call], group.role.warps
+        type_, warps = getattr(moved(call), "type", None), group.role.warps
         # What every warp has is stored by one of them.
         warp = warps > 1 and bool(call.op.effects.writes)
         match type_:
@@ -164,7 +151,7 @@ class Races(Watcher):
             case RV(length=length, spread=spread):
                 by_one = warp and spread is Spread.PER_COLUMN
                 return Lanes((length, spread, by_one), row, col)
-            case None:
+            case _:
                 return Lanes(("scalar", warp))
 
     def shares(self, record: Record, memory: SharedMemory) -> None:
@@ -229,48 +216,28 @@ class Races(Watcher):
         clock.products += 1
         for operand in args.values():
             if isinstance(operand, SharedRegion) and operand.memory is not None:
-                record = Record(
-                    group,
-                    call,
-                    Access.READ,
-                    Engine.PRODUCT,
-                    operand.region,
-                    self.epoch,
-                    clock.first + PRODUCTS,
-                    clock.products,
-                )
+                end = (PRODUCTS, clock.products)
+                record = self.of_engine(group, call, Access.READ, operand.region, *end)
                 self.shares(record, operand.memory)
 
     def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
         clock = self.groups[group]
         clock.stores += 1
         src, dst = args["src"], args["dst"]
-        first = clock.first
         if src.memory is not None:
-            record = Record(
-                group,
-                call,
-                Access.READ,
-                Engine.COPY_OUT,
-                src.region,
-                self.epoch,
-                first + STORES_READ,
-                clock.stores,
-            )
-            self.shares(record, src.memory)
+            end = (STORES_READ, clock.stores)
+            self.shares(self.of_engine(group, call, Access.READ, src.region, *end), src.memory)
         box = dst.box(src.rows, src.cols)
         access = Access.WRITE if args["op"] is None else Access.COMBINE
-        record = Record(
-            group,
-            call,
-            access,
-            Engine.COPY_OUT,
-            box.inside,
-            self.epoch,
-            first + STORES_WRITTEN,
-            clock.stores,
-        )
-        self.moves(record, dst, box, clock.known)
+        end = (STORES_WRITTEN, clock.stores)
+        self.moves(self.of_engine(group, call, access, box.inside, *end), dst, box, clock.known)
+
+    def of_engine(
+        self, group: Group, call: Call, access: Access, region: Region, component: int, value: int
+    ) -> Record:
+        """An access of an engine that a group started, over when the group has waited for it."""
+        engine, first = call.op.effects.engine, self.groups[group].first
+        return Record(group, call, access, engine, region, self.epoch, first + component, value)
 
     def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
         clock = self.groups[group]
@@ -391,13 +358,3 @@ def _barriers(block: BlockRun) -> list[Barrier]:
             if isinstance(t, Barrier)
         ]
     return found
-
-
-def _type_moved(call: Call) -> RT | RV | None:
-    """The type of what the lanes move, None of a scalar; what names rows is no part of it."""
-    values = [v.type for v in (*call.results, *operands(call.args)) if isinstance(v, Value)]
-    for kind in (RT, RV):
-        for type_ in reversed(values):
-            if isinstance(type_, kind):
-                return type_
-    return None

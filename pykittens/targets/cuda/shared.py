@@ -269,9 +269,14 @@ def _address(e: CudaEmitter, tile: SharedTile, row: str, byte: str) -> str:
     return f"{at.row} + shared_at<{layout.swizzle}>({row}, {byte}, {layout.panel_bytes})"
 
 
+def is_aligned(vector: SharedVector, warps: int) -> bool:
+    """Whether the chunks of a vector start at multiples of their size; a part starts at one of its length."""
+    return vector.whole is vector or part_is_aligned(vector.length, warps)
+
+
 def _vector_place(e: CudaEmitter, vector: SharedVector) -> Place:
-    """A shared vector as a row of memory; a part starts at a multiple of its length."""
+    """A shared vector as a row of memory."""
     word = MEMORY_TYPES[vector.dtype.name]
     matrix = f"({word}*)(shared + ({shared_place(e, vector).address} - smem))"
-    aligned = vector.whole is vector or part_is_aligned(vector.length, e.role.warps)
+    aligned = is_aligned(vector, e.role.warps)
     return Place(matrix, "0", "0", "0", "1", str(vector.length), aligned)

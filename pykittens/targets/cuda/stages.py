@@ -21,6 +21,7 @@ from pykittens.ir.nodes import (
 )
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
+from pykittens.targets.simt.memory import starts_aligned
 from pykittens.targets.target import Target
 
 
@@ -43,13 +44,16 @@ COMBINED_IN_BULK = {
 }
 
 
-def box_length(vector: SharedVector) -> int | None:
-    """Elements of the equal boxes in which a vector is moved; None if it cannot be cut into some."""
-    if vector.length <= MOST_OF_A_BOX:
-        return vector.length
-    unit = LINE // vector.dtype.bytes
+def box_cols(tile: SharedTile) -> int | None:
+    """Columns of the equal boxes in which a tile or vector is moved; None if it cannot be cut into some."""
+    if not isinstance(tile, SharedVector):
+        panel = tile.type.layout.panel_cols
+        return panel if tile.cols % panel == 0 else None
+    if tile.length <= MOST_OF_A_BOX:
+        return tile.length
+    unit = LINE // tile.dtype.bytes
     lengths = range(unit, MOST_OF_A_BOX + 1, unit)
-    return max((n for n in lengths if vector.length % n == 0), default=None)
+    return max((n for n in lengths if tile.length % n == 0), default=None)
 
 
 def _is_reached(call: Call) -> bool:
@@ -59,11 +63,7 @@ def _is_reached(call: Call) -> bool:
     op = call.args.get("op")
     if op is not None and tile.dtype.name not in COMBINED_IN_BULK[op]:
         return False
-    if isinstance(tile, SharedVector):
-        whole = box_length(tile) is not None
-    else:
-        whole = tile.cols % tile.type.layout.panel_cols == 0
-    return whole and ref.type.aligned and (ref.type.whole_rows or not stores)
+    return box_cols(tile) is not None and ref.type.aligned and (ref.type.whole_rows or not stores)
 
 
 def edged_axes(ref: TileRef | Global) -> list[int]:
@@ -85,13 +85,9 @@ def is_split(call: Call) -> bool:
 def moves_pieces(call: Call, target: Target) -> bool:
     """Whether the lanes move a copy in pieces of 16 bytes; else, or where only an engine's rests are left, elements."""
     tile, ref = ends(call)
-    tensor = ref.first.tensor
     whole = tile.cols * tile.dtype.bytes % 16 == 0
-    window = ref.windows.get(len(tensor.extents) - 1)
-    starts = (window.low, window.origin) if window is not None else ()
-    on_pieces = all(isinstance(x, int) and x * ref.dtype.bytes % 16 == 0 for x in starts)
     combines = call.args.get("op") is not None
-    return whole and not target.engines and ref.type.aligned and on_pieces and not combines
+    return whole and not target.engines and starts_aligned(ref) and not combines
 
 
 def fillings(role: Role, pipeline: Pipeline, target: Target) -> tuple[bool, bool]:

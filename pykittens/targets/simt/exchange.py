@@ -5,19 +5,19 @@ Narrow elements travel as they lie in memory, never converted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
+from pykittens.targets.simt.memory import owner
+from pykittens.targets.simt.scratch import Exchange, Put, Strides, declared, through_scratch
 from pykittens.targets.source import C_TYPES
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
 
 PACKED_TYPES = {2: "unsigned short", 4: "unsigned char"}
-Place = Callable[[str], str]  # of a register, by its number in C++
 
 
 def memory_type(value: Value) -> str:
@@ -36,7 +36,7 @@ def bits(e: Emitter, value: Value, i: str) -> str:
             return f"byte_at({e.array(value)}, {i})"
 
 
-def write_bits(e: Emitter, result: Value, element: Place) -> None:
+def write_bits(e: Emitter, result: Value, element: Callable[[str], str]) -> None:
     """Give each register of a result its elements as they lie in memory; they may not lie in the result itself."""
     write_elements(
         e, result, element, join="two_halves" if result.dtype.packing == 2 else "four_bytes"
@@ -69,19 +69,14 @@ def vector_place(e: Emitter, vector: Value, i: str) -> str:
 def holds_alone(e: Emitter, vector: Value, i: str) -> str | None:
     """Whether a lane is the one that speaks for register i of a vector; None if every lane is.
 
-    Four lanes hold the same of a per-row vector, eight lanes of every warp of a per-column one; a plain vector may
-    have padding behind its end.
+    A plain vector may have padding after its end.
     """
     assert isinstance(vector.type, RV)
-    match vector.type.spread:
-        case Spread.PER_ROW:
-            return "lane % 4 == 0"
-        case Spread.PER_COLUMN:
-            return "lane < 4" if e.role.warps == 1 else "warp == 0 && lane < 4"
-        case Spread.PLAIN:
-            length = vector.type.length
-            whole = e.registers(vector) * e.role.warps * 32 == length
-            return None if whole else f"{vector_place(e, vector, i)} < {length}"
+    if vector.type.spread is not Spread.PLAIN:
+        return owner(vector.type.spread, e.role.warps)
+    length = vector.type.length
+    whole = e.registers(vector) * e.role.warps * 32 == length
+    return None if whole else f"{vector_place(e, vector, i)} < {length}"
 
 
 def sync(e: Emitter) -> str:
@@ -93,83 +88,76 @@ def sync(e: Emitter) -> str:
 # -- the exchange ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Put:
-    """What is written: a value, the place of each register, and the condition under which a lane writes it."""
+def exchange(e: Emitter, call: Call) -> bool:
+    """Write elements to their places, meet, read the result's from theirs, meet again: what the operation declares.
 
-    value: Value
-    place: Place
-    when: Callable[[str], str | None]
-
-
-def put_vector(e: Emitter, vector: Value, first: int = 0) -> Put:
-    """A vector written from the place `first` on."""
-
-    def place(i: str) -> str:
-        at = vector_place(e, vector, i)
-        return f"{first} + {at}" if first else at
-
-    return Put(vector, place, lambda i: holds_alone(e, vector, i))
-
-
-def exchange(
-    e: Emitter, call: Call, puts: Sequence[Put], take: Place, places: int, unit: int = 32
-) -> None:
-    """Write elements to their places, meet, read the result's from theirs, meet again.
-
-    Where there is not room for all places they go in turns of a multiple of `unit`, which asks for the registers of
-    both. Elsewhere a tile takes the share of shared memory that it takes of the registers: no fewer blocks fit.
+    Returns whether the call exchanges elements. Where there is not room for all places they go in turns of a multiple
+    of a unit, which asks for the registers of both. Elsewhere a tile takes the share of shared memory that it takes of
+    the registers: no fewer blocks fit.
     """
+    assert declared(call.op), f"{call.op.name} declares no exchange"
+    moved = through_scratch(call, e.role.warps)
+    if not isinstance(moved, Exchange):
+        return False
     (result,) = call.results
-    size = min(result.dtype.bytes, 8)
+    places, size = moved.places(result, e.role.warps), min(result.dtype.bytes, 8)
     turn = places
     if places * size > e.scratch_room:
-        turn = max(e.scratch_room // size // unit, 1) * unit
+        turn = max(e.scratch_room // size // moved.unit, 1) * moved.unit
     e.declare(result)
     with e.braces("{"):
         kind = memory_type(result)
         at = e.scratch(turn * size, call)
         e.line(f"{kind}* const held = ({kind}*)(shared + {at});")
         if turn >= places:
-            for put in puts:
-                _write(e, put)
+            for put in moved.puts:
+                guard = _when(e, put)
+                condition = f"if ({guard}) " if guard else ""
+                e.line(
+                    f"UNROLL for (int i = 0; i < {e.registers(put.value)}; ++i) "
+                    f"{condition}held[{_place(e, put.value, put.at)}] = {bits(e, put.value, 'i')};"
+                )
             e.line(sync(e))
-            write_bits(e, result, lambda i: f"held[{take(i)}]")
+            write_bits(e, result, lambda i: f"held[{_place(e, result, moved.take, i)}]")
             e.line(sync(e))
         else:
-            _in_turns(e, result, puts, take, places, turn)
+            _in_turns(e, result, moved, places, turn)
+    return True
 
 
-def _write(e: Emitter, put: Put) -> None:
-    guard = put.when("i")
-    condition = f"if ({guard}) " if guard else ""
-    e.line(
-        f"UNROLL for (int i = 0; i < {e.registers(put.value)}; ++i) "
-        f"{condition}held[{put.place('i')}] = {bits(e, put.value, 'i')};"
-    )
+def _place(e: Emitter, value: Value, at: Strides, i: str = "i") -> str:
+    """The place of register i of a value."""
+    if isinstance(value.type, RT):
+        return at.text(*tile_place(e, value, i))
+    return at.text("0", vector_place(e, value, i))
 
 
-def _in_turns(
-    e: Emitter, result: Value, puts: Sequence[Put], take: Place, places: int, turn: int
-) -> None:
+def _when(e: Emitter, put: Put) -> str | None:
+    """The condition under which a lane writes register i of a value; None if every lane does."""
+    if not isinstance(put.value.type, RT):
+        return holds_alone(e, put.value, "i")
+    return None if put.row is None else f"{tile_place(e, put.value, 'i')[0]} == {e.scalar(put.row)}"
+
+
+def _in_turns(e: Emitter, result: Value, moved: Exchange, places: int, turn: int) -> None:
     name, packing = e.array(result), result.dtype.packing
     # Registers that are read in a later turn must not be written in an earlier one.
-    shared = [p for p in puts if e.storage.same(p.value, result)]
+    shared = [p for p in moved.puts if e.storage.same(p.value, result)]
     to = "moved" if shared else name
     if shared:
         e.line(f"{e.declaration(result, to)};")
     if packing > 1:
         e.line(f"UNROLL for (int i = 0; i < {e.array_length(result)}; ++i) {to}[i] = 0;")
     with e.braces(f"UNROLL for (int first = 0; first < {places}; first += {turn}) {{"):
-        for put in puts:
+        for put in moved.puts:
             with e.braces(f"UNROLL for (int i = 0; i < {e.registers(put.value)}; ++i) {{"):
-                e.line(f"const int at = {put.place('i')} - first;")
-                guard = put.when("i")
+                e.line(f"const int at = {_place(e, put.value, put.at)} - first;")
+                guard = _when(e, put)
                 inside = f"at >= 0 && at < {turn}" + (f" && {guard}" if guard else "")
                 e.line(f"if ({inside}) held[at] = {bits(e, put.value, 'i')};")
         e.line(sync(e))
         with e.braces(f"UNROLL for (int i = 0; i < {e.registers(result)}; ++i) {{"):
-            e.line(f"const int at = {take('i')} - first;")
+            e.line(f"const int at = {_place(e, result, moved.take)} - first;")
             width = 32 // packing
             taken = (
                 f"{to}[i] = held[at]"

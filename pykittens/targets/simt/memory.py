@@ -43,7 +43,7 @@ def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
             at = f"({e.scalar(window.origin)} + {at})"
         if at != "0":
             matrix += f" + (i64){at} * {e.stride(tensor, axis)}"
-    stride, aligned = "0" if rank == 1 else e.stride(tensor, rank - 2), tensor.type.aligned
+    stride = "0" if rank == 1 else e.stride(tensor, rank - 2)
     row, height = "0", "1"
     if rank > 1:
         row, height = scaled(e, ref.index[-2], rows), e.extent(tensor, rank - 2)
@@ -54,10 +54,15 @@ def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
     if (window := ref.windows.get(rank - 1)) is not None:
         matrix += f" + {e.scalar(window.low)}"
         col, width = _in_window(e, window, col)
-        known = isinstance(window.low, int) and isinstance(window.origin, int)
-        first = (window.low, window.origin) if known else (1, 1)
-        aligned = aligned and all(x * tensor.dtype.bytes % 16 == 0 for x in first)
-    return Place(matrix, stride, row, col, height, width, aligned)
+    return Place(matrix, stride, row, col, height, width, starts_aligned(ref))
+
+
+def starts_aligned(ref: TileRef | Global) -> bool:
+    """Whether the rows of the matrix that tiles are cut from are known to start at multiples of 16 bytes."""
+    window = ref.windows.get(len(ref.first.tensor.extents) - 1)
+    starts = (window.low, window.origin) if window is not None else ()
+    known = all(isinstance(x, int) and x * ref.dtype.bytes % 16 == 0 for x in starts)
+    return ref.type.aligned and known
 
 
 def _in_window(e: Emitter, window: Any, at: str) -> tuple[str, str]:
@@ -99,11 +104,10 @@ def chunks(e: Emitter, value: Value, at: Place) -> Chunks:
             return Chunks(2, count, row, plus(at.col, f"tile_col<{cols}>(i, lane)"), at.cols)
         case RV(spread=Spread.PER_ROW):
             col = plus(at.col, f"row_position<{warps}>(i, warp, lane)")
-            return Chunks(1, count, at.row, col, at.cols, "lane % 4 == 0")
+            return Chunks(1, count, at.row, col, at.cols, owner(Spread.PER_ROW, warps))
         case RV(spread=Spread.PER_COLUMN):
-            first = "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
             col = plus(at.col, "column_position(i, lane)")
-            return Chunks(2, count, at.row, col, at.cols, first)
+            return Chunks(2, count, at.row, col, at.cols, owner(Spread.PER_COLUMN, warps))
         case RV(length=length):
             size = plain_chunk(length, warps)
             col = plus(at.col, f"vector_at<{size}, {warps * 32}>(i, thread)")
@@ -111,6 +115,13 @@ def chunks(e: Emitter, value: Value, at: Place) -> Chunks:
             return Chunks(size, count, at.row, col, end)
         case _:
             raise AssertionError(f"{value.type} lies in no chunks")
+
+
+def owner(spread: Spread, warps: int) -> str:
+    """The lanes of which each stores what several hold: four of a row, eight of every warp of a column."""
+    if spread is Spread.PER_ROW:
+        return "lane % 4 == 0"
+    return "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
 
 
 def plus(a: str, b: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykittens.ir.nodes import Call
-from pykittens.ir.values import Value
+from pykittens.ir.values import RegTile, Value
 from pykittens.ops.reduce import Reduction
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.exchange import sync, tile_place, vector_place
 from pykittens.targets.simt.map import write_elements
+from pykittens.targets.simt.scratch import SCRATCH, Partials, scratch, through_scratch
 from pykittens.targets.simt.target import SIMT
 from pykittens.targets.source import number, rounded_scalar, scalar_type
 from pykittens.types.dtypes import DType
@@ -19,13 +20,21 @@ from pykittens.types.tiles import RT, RV, Spread
 
 @dataclass(frozen=True)
 class Joining:
-    """How partial results are written: their C++ type and bytes, the one that changes nothing, the joining of two."""
+    """How partial results are written: their C++ type, the one that changes nothing, and the joining of two.
+
+    fields: the bytes of a result and, where its place is looked for, of the place.
+    """
 
     type: str
-    bytes: int
+    fields: tuple[int, ...]
     nothing: str
     c: str
     finds: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a partial result, whose fields are aligned to the widest."""
+        return len(self.fields) * max(self.fields)
 
     @property
     def function(self) -> str:
@@ -42,9 +51,9 @@ def joining(meaning: Reduction, dtype: DType) -> Joining:
     type_, size = scalar_type(dtype), max(dtype.bytes, dtype.compute.bytes)
     nothing = number(meaning.nothing(dtype), dtype.compute)
     if not meaning.finds:
-        return Joining(type_, size, nothing, meaning.c)
+        return Joining(type_, (size,), nothing, meaning.c)
     found = f"Found<{type_}>"
-    return Joining(found, max(2 * size, 8), f"{found}{{{nothing}, 0x7fffffff}}", meaning.c, True)
+    return Joining(found, (size, 4), f"{found}{{{nothing}, 0x7fffffff}}", meaning.c, True)
 
 
 def _joining(call: Call, operand: Value) -> Joining:
@@ -71,18 +80,28 @@ def lower_row_reduce(e: Emitter, call: Call) -> None:
         partial.each(f"join_lanes<1, 2>({partial.name}[i], {how.function})")
 
 
+@scratch("col_reduce")
+def partial_columns(call: Call, warps: int) -> Partials | None:
+    """What the rows of each warp give, if there are several."""
+    tile: RegTile = call.args["tile"]
+    how = _joining(call, tile)
+    return Partials(tile.cols, how.fields, how.bytes) if warps > 1 else None
+
+
 @SIMT.lower("col_reduce")
 def lower_col_reduce(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how, warps = _joining(call, tile), e.role.warps
-    cols = tile.type.cols  # type: ignore[union-attr]
     row, _ = tile_place(e, tile, "i")
     with _Partial(e, call.results[0], how) as partial:
         _over_registers(e, tile, how, partial, "col_of", row)
         partial.each(f"join_lanes<4, 16>({partial.name}[i], {how.function})")
-        if warps == 1:
+        moved = through_scratch(call, warps)
+        if moved is None:
             return
-        at = e.scratch(warps * cols * how.bytes, call)
+        assert isinstance(moved, Partials)
+        cols = moved.length
+        at = e.scratch(warps * cols * moved.bytes, call)
         e.line(f"{how.type}* const held = ({how.type}*)(shared + {at});")
         # All lanes of a column hold the same now; they take turns to write.
         e.line(
@@ -136,6 +155,8 @@ def _over_registers(
 
 
 # -- over all elements -----------------------------------------------------------------------------
+
+SCRATCH["reduce"] = "one value a warp: no two lanes meet in a bank"
 
 
 @SIMT.lower("reduce")

@@ -8,6 +8,7 @@ from pykittens.ops.scan import Scan
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.reduce import Joining, joining
+from pykittens.targets.simt.scratch import SCRATCH
 from pykittens.targets.simt.target import SIMT
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RV
@@ -19,6 +20,9 @@ def lower_row_scan(e: Emitter, call: Call) -> None:
     how = _joining(call, tile)
     cols = tile.type.cols  # type: ignore[union-attr]
     _scan(e, call, tile, f"scan_rows<{cols}>({{0}}, lane, {how.nothing}, {how.function});", how)
+
+
+SCRATCH["scan"] = "one value a warp and chunk: no two lanes meet in a bank"
 
 
 @SIMT.lower("scan")

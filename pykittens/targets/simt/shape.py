@@ -6,18 +6,10 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, RegVector, Value
 from pykittens.ops.shape import bounds
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.exchange import (
-    Put,
-    bits,
-    exchange,
-    memory_type,
-    put_vector,
-    tile_place,
-    vector_place,
-    write_bits,
-)
+from pykittens.targets.simt.exchange import bits, exchange, memory_type, write_bits
+from pykittens.targets.simt.scratch import Exchange, Put, Strides, scratch
 from pykittens.targets.simt.target import SIMT
-from pykittens.types.layouts import plain_chunk
+from pykittens.types.layouts import LANES, plain_chunk
 from pykittens.types.tiles import RV, Spread
 
 # Elements between the rows of a tile in shared memory that are no columns: a transposed read then meets each bank once.
@@ -27,13 +19,29 @@ PITCH = 4
 # -- register moves --------------------------------------------------------------------------------
 
 
+@scratch("part")
+def moved_part(call: Call, warps: int) -> Exchange | None:
+    """A part of a plain vector that begins in another lane than the whole."""
+    x, (result,) = call.args["x"], call.results
+    if isinstance(x, RegTile):
+        return None
+    ((start, _),) = bounds(x, call.args["index"])
+    chunk = plain_chunk(result.type.length, warps)  # type: ignore[union-attr]
+    if chunk == plain_chunk(x.length, warps) and start % (chunk * warps * LANES) == 0:
+        return None
+    return Exchange((Put(x),), Strides(first=start))
+
+
 @SIMT.lower("part")
 def lower_part(e: Emitter, call: Call) -> None:
+    if exchange(e, call):
+        return
     x: RegTile | RegVector = call.args["x"]
     (result,) = call.results
     found = bounds(x, call.args["index"])
     if isinstance(x, RegVector):
-        _vector_part(e, call, x, found[0][0])
+        first = found[0][0] // (e.role.warps * LANES)
+        write_bits(e, result, lambda i: bits(e, x, f"{first} + {i}"))
         return
     (row, _), (col, _) = found
     wide, narrow = x.cols // 2, result.type.cols // 2  # type: ignore[union-attr]
@@ -50,23 +58,19 @@ def lower_part(e: Emitter, call: Call) -> None:
     write_bits(e, result, element)
 
 
-def _vector_part(e: Emitter, call: Call, x: RegVector, start: int) -> None:
-    (result,) = call.results
-    assert isinstance(result.type, RV)
-    warps, length = e.role.warps, result.type.length
-    chunk = plain_chunk(length, warps)
-    threads = warps * 32
-    if chunk == plain_chunk(x.length, warps) and start % (chunk * threads) == 0:
-        write_bits(e, result, lambda i: bits(e, x, f"{start // threads} + {i}"))
-        return
-    places = max(x.length, start + e.registers(result) * threads)  # padding is read, too
-    exchange(
-        e, call, [put_vector(e, x)], lambda i: f"{start} + {vector_place(e, result, i)}", places
-    )
+@scratch("concat")
+def moved_join(call: Call, warps: int) -> Exchange | None:
+    """Plain vectors, one after the other."""
+    a, b, (result,) = call.args["a"], call.args["b"], call.results
+    if not (isinstance(result.type, RV) and result.type.spread is Spread.PLAIN):
+        return None
+    return Exchange((Put(a), Put(b, Strides(first=a.length))))
 
 
 @SIMT.lower("concat")
 def lower_concat(e: Emitter, call: Call) -> None:
+    if exchange(e, call):
+        return
     a: Value = call.args["a"]
     b: Value = call.args["b"]
     (result,) = call.results
@@ -82,24 +86,8 @@ def lower_concat(e: Emitter, call: Call) -> None:
         write_bits(e, result, beside)
         return
     count = e.registers(a)
-    if isinstance(result.type, RV) and result.type.spread is Spread.PLAIN:
-        _concat_plain(e, call, a, b)
-        return
     write_bits(
         e, result, lambda i: f"({i} < {count} ? {bits(e, a, i)} : {bits(e, b, f'{i} - {count}')})"
-    )
-
-
-def _concat_plain(e: Emitter, call: Call, a: Value, b: Value) -> None:
-    (result,) = call.results
-    first = a.type.length  # type: ignore[union-attr]
-    places = e.registers(result) * e.role.warps * 32
-    exchange(
-        e,
-        call,
-        [put_vector(e, a), put_vector(e, b, first)],
-        lambda i: vector_place(e, result, i),
-        places,
     )
 
 
@@ -149,46 +137,34 @@ def lower_column(e: Emitter, call: Call) -> None:
 # -- exchanges -------------------------------------------------------------------------------------
 
 
-@SIMT.lower("transpose")
-def lower_transpose(e: Emitter, call: Call) -> None:
+@scratch("transpose")
+def turned(call: Call, warps: int) -> Exchange:
+    """A tile, written by rows and read by columns."""
     tile: RegTile = call.args["tile"]
-    (result,) = call.results
     pitch = tile.cols + PITCH
+    return Exchange((Put(tile, Strides(row=pitch)),), Strides(row=1, col=pitch), unit=16 * pitch)
 
-    def put(i: str) -> str:
-        row, col = tile_place(e, tile, i)
-        return f"{row} * {pitch} + {col}"
 
-    def take(i: str) -> str:
-        row, col = tile_place(e, result, i)
-        return f"{col} * {pitch} + {row}"
+@scratch("spread")
+def spread_again(call: Call, warps: int) -> Exchange | None:
+    """A vector whose lanes hold other elements afterwards."""
+    vector, (result,) = call.args["vector"], call.results
+    return None if vector.type == result.type else Exchange((Put(vector),))
 
-    exchange(e, call, [Put(tile, put, lambda i: None)], take, tile.rows * pitch, unit=16 * pitch)
+
+@scratch("row")
+def chosen_row(call: Call, warps: int) -> Exchange:
+    """One row of a tile, written by the lanes that hold it."""
+    return Exchange((Put(call.args["tile"], row=call.args["i"]),))
+
+
+@SIMT.lower("transpose", "row")
+def lower_exchange(e: Emitter, call: Call) -> None:
+    exchange(e, call)
 
 
 @SIMT.lower("spread")
 def lower_spread(e: Emitter, call: Call) -> None:
-    vector: RegVector = call.args["vector"]
-    (result,) = call.results
-    if vector.type == result.type:
-        e.declare(result)
-        e.copy(vector, result)
-        return
-    assert isinstance(result.type, RV)
-    places = vector.length
-    if result.type.spread is Spread.PLAIN:
-        places = e.registers(result) * e.role.warps * 32  # padding is read, too
-    exchange(e, call, [put_vector(e, vector)], lambda i: vector_place(e, result, i), places)
-
-
-@SIMT.lower("row")
-def lower_row(e: Emitter, call: Call) -> None:
-    tile: RegTile = call.args["tile"]
-    (result,) = call.results
-    i_th = e.scalar(call.args["i"])
-
-    def when(i: str) -> str:
-        return f"{tile_place(e, tile, i)[0]} == {i_th}"
-
-    put = Put(tile, lambda i: tile_place(e, tile, i)[1], when)
-    exchange(e, call, [put], lambda i: vector_place(e, result, i), tile.cols)
+    if not exchange(e, call):
+        e.declare(call.results[0])
+        e.copy(call.args["vector"], call.results[0])

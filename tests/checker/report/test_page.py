@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.report.listing import listings
 from pykittens.checker.report.page import page
 from pykittens.checker.report.report import Row, Table
 from pykittens.emulate.finding import Finding, Kind, Step
-from pykittens.emulate.timeline.spans import Timeline
 from pykittens.errors import Loc
 from tests.checker.report.sample import (
     COPY,

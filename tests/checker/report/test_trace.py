@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pykittens.analysis.timeline.spans import Activity, Timeline
 from pykittens.checker.report.trace import chrome
-from pykittens.emulate.timeline.spans import Activity, Timeline
 from tests.timelines import MULTIPLY, ring, two_blocks
 
 # The fields that an event of each phase must have (Trace Event Format, "Event Descriptions").

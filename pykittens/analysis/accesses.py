@@ -1,0 +1,235 @@
+"""The addresses that each instruction of the lowerings of sm_90a touches, lane by lane, on integers.
+
+All follows from types/layouts.py and types/fragments.py. Which move has which pattern:
+
+- 16-bit elements of a shared tile, and operands of products: 8x8 matrices, rows of 16 bytes (`matrices`); operands
+  that no load of matrices brings to their lanes, element by element (`fragments`);
+- registers and tensors, shared vectors and other shared tiles: chunks of neighbours, up to 16 bytes (`chunk_moves`);
+- what changes lanes through scratch memory: as the lowering declares it (`exchanges`);
+- copies: by the engine lines of 128 bytes (`lines`); those it does not reach element by element, by one warp
+  (`by_elements`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pykittens.analysis.requests import Requests
+from pykittens.ir.values import Value
+from pykittens.targets.simt.scratch import Exchange, Partials, Strides
+from pykittens.types.dtypes import DType, int8
+from pykittens.types.fragments import (
+    A_REGISTERS,
+    B_REGISTERS,
+    a_element,
+    b_element,
+    depth_of,
+    tile_depth,
+)
+from pykittens.types.layouts import (
+    BLOCK_ROWS,
+    LANES,
+    col_vector_element,
+    col_vector_registers,
+    plain_chunk,
+    plain_element,
+    plain_registers,
+    row_vector_element,
+    row_vector_registers,
+    tile_element,
+    tile_registers,
+)
+from pykittens.types.tiles import RT, RV, ST, Spread
+
+Address = Callable[[Any, Any], Any]  # the byte address of the element in a row and a column
+
+PIECE = 16  # bytes: the most that a lane moves at once, and a row of a matrix
+
+
+# -- matrices and fragments ------------------------------------------------------------------------
+
+
+def matrices(tile: ST) -> Requests:
+    """All 8x8 matrices of a tile, 8 rows of 16 bytes each: a phase of ldmatrix and stmatrix, a core matrix of wgmma."""
+    size = tile.dtype.bytes
+    down, right, row = np.ogrid[: tile.rows // 8, : tile.cols * size // PIECE, :8]
+    return Requests.of(tile.layout.offset(8 * down + row, right * (PIECE // size)), PIECE)
+
+
+def fragments(tile: ST, left: bool, across: bool, reordered: bool = False) -> Requests:
+    """All of an operand of a product once, `a` (left) or `b`: by matrices, or by elements where none brings it.
+
+    across: its depth goes down the rows of memory. reordered: the depth comes in the order of a register tile's
+    columns, `tile_depth`.
+    """
+    size = tile.dtype.bytes
+    if size == 2 or not (across or reordered):
+        return matrices(tile)
+    depth, beside = depth_of(size), BLOCK_ROWS if left else 8
+    registers = A_REGISTERS if left else B_REGISTERS
+    deep, wide = (tile.rows, tile.cols) if across else (tile.cols, tile.rows)
+    step, block, register, part, lane = np.ogrid[
+        : deep // depth, : wide // beside, :registers, : 4 // size, :LANES
+    ]
+    if left:
+        other, at = a_element(lane, register, part, size)
+    else:
+        at, other = b_element(lane, register, part, size)
+    at = (tile_depth(at, size) if reordered else at) + depth * step
+    other = other + beside * block
+    return Requests.of(tile.layout.offset(*((at, other) if across else (other, at))), size)
+
+
+# -- values held in registers ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Where the chunks of `size` neighbours begin that the lanes of a group hold: warps by chunks by lanes.
+
+    count: elements of a chunk that are there, fewer than `size` at the end of a plain vector. owner: the lanes that
+    store, if several hold the same.
+    """
+
+    row: Any
+    col: Any
+    size: int
+    count: Any
+    owner: Any
+
+
+def held(type_: RT | RV, warps: int, transposed: bool = False) -> Held:
+    """The chunks of a tile or vector; of a tile that lies transposed in memory, its single elements."""
+    warp, _, lane = np.ogrid[:warps, :1, :LANES]
+    match type_:
+        case RT(rows=rows, cols=cols):
+            size = 1 if transposed else 2
+            register = np.arange(0, tile_registers(rows, cols, warps), size)[:, None]
+            row, col = tile_element(lane, register, warp, cols, warps)
+            return Held(col, row, 1, 1, True) if transposed else Held(row, col, 2, 2, True)
+        case RV(length=length, spread=Spread.PER_ROW):
+            register = np.arange(row_vector_registers(length, warps))[:, None]
+            col = row_vector_element(lane, register, warp, warps)
+            return Held(0, col, 1, 1, lane % 4 == 0)
+        case RV(length=length, spread=Spread.PER_COLUMN):
+            register = np.arange(0, col_vector_registers(length), 2)[:, None]
+            col = col_vector_element(lane, register) + 0 * warp
+            return Held(0, col, 2, 2, (warp == 0) & (lane < 4))
+        case RV(length=length):
+            size = plain_chunk(length, warps)
+            register = np.arange(0, plain_registers(length, warps), size)[:, None]
+            col = plain_element(warp * LANES + lane, register, length, warps)
+            return Held(0, col, size, np.clip(length - col, 0, size), True)
+
+
+def steps(dtype: DType, size: int, aligned: bool, op: str | None = None) -> tuple[int, int]:
+    """Elements that one instruction moves of a whole chunk, and of one that is not.
+
+    aligned: the address of a chunk is a multiple of its size. op: what memory is combined with.
+    """
+    if not aligned or size == 1 or dtype.kind == "bool":
+        return 1, 1
+    if op is not None:
+        # PTX ISA, "red": of these dtypes two neighbours are added at once.
+        count = 2 if op == "add" and dtype.name in ("f32", "f16", "bf16") else 1
+        return count, count
+    return min(size, PIECE // dtype.bytes), 2 if dtype.bits == 8 else 1
+
+
+def chunk_moves(
+    at: Held, dtype: DType, address: Address, aligned: bool, stores: bool, op: str | None = None
+) -> Iterator[Requests]:
+    """A value between registers and memory, in chunks."""
+    owner = at.owner if stores else True
+    whole, ragged = steps(dtype, at.size, aligned, op)
+    if whole == ragged:
+        yield from _run(at, dtype, address, whole, owner & (at.count > 0))
+        return
+    for k in range(0, at.size, whole):
+        there = owner & (at.count == at.size)
+        yield Requests.of(address(at.row, at.col + k), whole * dtype.bytes, there)
+    if np.any(at.count < at.size):
+        yield from _run(at, dtype, address, ragged, owner & (at.count < at.size))
+
+
+def _run(at: Held, dtype: DType, address: Address, step: int, lanes: Any) -> Iterator[Requests]:
+    """Some lanes' chunks, `step` elements at a time and a last one by itself, as far as they are there."""
+    for k in range(0, at.size, step):
+        place, left = address(at.row, at.col + k), at.count - k
+        yield Requests.of(place, step * dtype.bytes, lanes & (left >= step))
+        if step > 1 and np.any(left == 1):
+            yield Requests.of(place, dtype.bytes, lanes & (left == 1))
+
+
+# -- scratch memory --------------------------------------------------------------------------------
+
+
+def exchanges(moved: Exchange | Partials, result: Value, warps: int) -> Iterator[Requests]:
+    """What goes through the scratch memory of a group, as if there were room for all of it.
+
+    The compiler moves the neighbours that a lane holds at once, up to 16 bytes, if their places are neighbours.
+    """
+    if isinstance(moved, Partials):
+        yield from _partials(moved, warps)
+        return
+    for put in moved.puts:
+        at = held(_in_registers(put.value), warps)
+        if put.row is not None:
+            at = replace(at, owner=at.row == 0)  # any row has as many lanes that hold it
+        yield from _strided(at, put.value.dtype, put.at, stores=True)
+    at = held(_in_registers(result), warps)
+    # The padding of a plain vector is read, too.
+    yield from _strided(replace(at, count=at.size), result.dtype, moved.take, stores=False)
+
+
+def _in_registers(value: Value) -> RT | RV:
+    assert isinstance(value.type, RT | RV), value
+    return value.type
+
+
+def _strided(at: Held, dtype: DType, places: Strides, stores: bool) -> Iterator[Requests]:
+    """A value between registers and its places in scratch memory."""
+    aligned = places.col == 1 and not ((places.first or 0) % at.size or places.row % at.size)
+    yield from chunk_moves(
+        at,
+        int8 if dtype.kind == "bool" else dtype,  # a bool is moved as the byte that it is
+        lambda row, col: places(row, col) * dtype.bytes,
+        aligned,
+        stores,
+    )
+
+
+def _partials(moved: Partials, warps: int) -> Iterator[Requests]:
+    """Partial results of columns: lanes of a column hold the same and take turns to write."""
+    warp, pair, lane = np.ogrid[:warps, : moved.length // 8, :LANES]
+    place = (warp * moved.length + 8 * pair + 2 * (lane % 4)) * moved.bytes
+    fields = np.cumsum([0, *moved.fields[:-1]])
+    parts = [
+        (k * moved.bytes + at, n)
+        for k in range(2)
+        for at, n in zip(fields, moved.fields, strict=True)
+    ]
+    if 2 * moved.bytes <= PIECE:  # neighbours go at once
+        parts = [(0, 2 * moved.bytes)]
+    for at, size in parts:
+        yield Requests.of(place + at, size, lane // 4 == pair % 8)
+        yield Requests.of(place + at, size).times(warps)
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def by_elements(rows: int, cols: int, size: int, address: Address) -> Requests:
+    """A tile element by element in the order of its rows, by the lanes of one warp."""
+    place = np.arange(-(-rows * cols // LANES) * LANES).reshape(-1, LANES)
+    return Requests.of(address(place // cols, place % cols), size, place < rows * cols)
+
+
+def lines(count: int) -> Requests:
+    """`count` bytes in a row, 128 at a time: swizzling moves them within their line."""
+    address = PIECE * np.arange(-(-count // (8 * PIECE)) * 8).reshape(-1, 8)
+    return Requests.of(address, PIECE, address < count)

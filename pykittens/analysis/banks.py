@@ -1,0 +1,129 @@
+"""Bank conflicts: cycles that a line of a kernel takes of shared memory, against those without conflicts.
+
+Shared memory has 32 banks of 4 bytes. In a cycle each gives one word, to all lanes that ask for that word; lanes that
+ask for several words of a bank wait for one another. A request of more than 4 bytes a lane is served in phases, of 16
+lanes for 8 bytes and of 8 for 16; so is a load or store of matrices, a phase a matrix. Sources: CUDA C++ Programming
+Guide, "Shared Memory" of the compute capabilities 5.x, which later ones keep; PTX ISA, "ldmatrix": eight addresses of
+rows of 16 bytes a matrix. The phases are no promise of the vendor's; profilers count wavefronts so.
+
+Modelled, address by address: what lanes load, store, copy and exchange, operands of single warps' products. Assumed:
+a product of a warpgroup reads its operands as matrices of 8 rows of 16 bytes, `b` once for each 64 rows and `a` once,
+and the copy engine moves 128 bytes a cycle, as lines that its swizzle turns in themselves. Barriers are not counted.
+A tile starts at a multiple of 1024 bytes, a view at a multiple of 8 rows and of its own width, a part of a vector at a
+multiple of its length: what it costs does not depend on which view or stage it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pykittens.analysis.accesses import (
+    by_elements,
+    chunk_moves,
+    exchanges,
+    fragments,
+    held,
+    lines,
+    matrices,
+)
+from pykittens.analysis.requests import (
+    NOWHERE,
+    Cost,
+    Move,
+    Numbers,
+    Requests,
+    costs,
+    in_order,
+)
+from pykittens.ir.nodes import Call, Kernel, Role, moved
+from pykittens.ir.op import Engine
+from pykittens.ir.values import Scalar, SharedTile, SharedVector
+from pykittens.ops.mma import a_is_transposed, b_is_transposed
+from pykittens.targets.cuda.bulk import beyond_the_engine
+from pykittens.targets.cuda.shared import is_aligned
+from pykittens.targets.cuda.stages import ends
+from pykittens.targets.cuda.wgmma import M, is_wgmma
+from pykittens.targets.simt.scratch import through_scratch
+from pykittens.types.layouts import LANES
+
+BANKS, WORD = 32, 4
+LINE = BANKS * WORD  # bytes that shared memory moves in a cycle
+
+
+def phases(requests: Requests) -> Numbers:
+    """The addresses of the lanes that are served together, phases by lanes."""
+    found = requests.addresses.reshape(-1, min(LANES, LINE // requests.size))
+    served: Numbers = found[(found != NOWHERE).any(axis=1)]
+    return served
+
+
+def cycles(requests: Requests) -> int:
+    """Cycles that requests take: in each phase, the most words that one bank is asked for."""
+    addresses = phases(requests)
+    if not len(addresses):
+        return 0
+    words = addresses[:, :, None] // WORD + np.arange(max(requests.size // WORD, 1))
+    words = np.where(addresses[:, :, None] == NOWHERE, NOWHERE, words).reshape(len(addresses), -1)
+    words, first = in_order(words)  # a word that several lanes ask for counts once
+    phase = np.broadcast_to(np.arange(len(words))[:, None], words.shape)
+    asked = np.bincount((phase * BANKS + words % BANKS)[first], minlength=len(words) * BANKS)
+    return int(asked.reshape(-1, BANKS).max(axis=1).sum())
+
+
+def fewest(requests: Requests) -> int:
+    """Cycles that requests would take without conflicts: one a phase, which moves at most what a cycle can."""
+    return len(phases(requests))
+
+
+def shared_costs(kernel: Kernel) -> list[Cost]:
+    """The cycles of shared memory that each line of a lowered kernel takes on sm_90a, and the fewest it could take."""
+    return costs(kernel, shared_moves, cycles, fewest)
+
+
+def shared_moves(role: Role, call: Call) -> Iterator[Move]:
+    """What one operation of a group of a role moves to and from shared memory."""
+    effects, what = call.op.effects, call.op.shown
+    if effects.engine is Engine.PRODUCT:
+        yield from _of_product(role, call)
+    elif effects.engine is not None:
+        tile, _ = ends(call)
+        if beyond_the_engine(role, call) is None:
+            yield Move(what, tile, [lines(tile.type.bytes)], assumed=True)
+        else:
+            offset = tile.type.layout.offset
+            yield Move(what, tile, [by_elements(tile.rows, tile.cols, tile.dtype.bytes, offset)])
+    else:
+        for name in (*effects.reads, *effects.writes):
+            if isinstance(tile := call.args[name], SharedTile):
+                stores = name in effects.writes
+                yield Move(what, tile, list(_of_value(role, call, tile, stores)))
+        if (scratch := through_scratch(call, role.warps)) is not None:
+            requests = list(exchanges(scratch, call.results[0], role.warps))
+            yield Move(what, "scratch", requests)
+
+
+def _of_value(role: Role, call: Call, tile: SharedTile, stores: bool) -> Iterator[Requests]:
+    """A load or store between a shared tile or vector and registers."""
+    value, dtype, offset = moved(call), tile.dtype, tile.type.layout.offset
+    if isinstance(value, Scalar):
+        yield Requests.of(np.zeros((role.warps, LANES)), dtype.bytes)
+    elif dtype.bits == 16 and not isinstance(tile, SharedVector):
+        yield matrices(tile.type)
+    else:
+        aligned = not isinstance(tile, SharedVector) or is_aligned(tile, role.warps)
+        at = held(value.type, role.warps, bool(call.args.get("transposed")))
+        yield from chunk_moves(at, dtype, offset, aligned, stores)
+
+
+def _of_product(role: Role, call: Call) -> Iterator[Move]:
+    """The shared operands of a product, each by itself."""
+    a, b, (result,) = call.args["a"], call.args["b"], call.results
+    by_warpgroups, in_registers = is_wgmma(role, call), not isinstance(a, SharedTile)
+    if not in_registers:
+        left = fragments(a.type, True, a_is_transposed(call.op))
+        yield Move(f"{call.op.shown} a", a, [left], by_warpgroups)
+    right = fragments(b.type, False, not b_is_transposed(call.op), reordered=in_registers)
+    times = result.type.rows // M if by_warpgroups else role.warps  # type: ignore[union-attr]
+    yield Move(f"{call.op.shown} b", b, [right.times(times)], by_warpgroups)

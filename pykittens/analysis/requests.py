@@ -1,0 +1,115 @@
+"""Requests of memory, the moves that consist of them, and what a line of a kernel costs because of its moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import Loc
+from pykittens.ir.nodes import Block, Call, Kernel, Role, moved, walk
+from pykittens.ir.values import RegTile, RegVector, SharedTile
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Truths = np.ndarray[Any, np.dtype[np.bool_]]
+
+NOWHERE = -1  # the address of a lane that takes no part
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """Instructions that move `size` bytes a lane: the address of each lane, instructions by lanes."""
+
+    addresses: Numbers
+    size: int
+
+    @staticmethod
+    def of(addresses: Any, size: int, present: Any = True) -> Requests:
+        """The instructions whose lanes are the last axis, without the lanes that are not present."""
+        whole = np.where(present, addresses, NOWHERE).astype(np.int64)
+        rows = whole.reshape(-1, whole.shape[-1])
+        return Requests(rows[(rows != NOWHERE).any(axis=1)], size)
+
+    def times(self, count: int) -> Requests:
+        """The same instructions, `count` times."""
+        return Requests(np.tile(self.addresses, (count, 1)), self.size)
+
+
+def in_order(numbers: Numbers) -> tuple[Numbers, Truths]:
+    """Each row in ascending order, and where in it a number other than NOWHERE stands for the first time."""
+    ordered: Numbers = np.sort(numbers, axis=1)
+    first: Truths = ordered != NOWHERE
+    first[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+    return ordered, first
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """What an operation moves to or from one memory. assumed: the order of its requests is not known.
+
+    memory: the shared tile, "scratch", or the name of a tensor.
+    """
+
+    what: str
+    memory: SharedTile | str
+    requests: list[Requests]
+    assumed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the memory in a table."""
+        if isinstance(self.memory, str):
+            return self.memory
+        return f"{self.memory.name} {self.memory.type}".lstrip()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of a line by one group costs in one memory, and the least that its requests could cost."""
+
+    loc: Loc | None
+    what: str
+    memory: str
+    count: int
+    ideal: int
+    assumed: bool = False
+
+
+def costs(
+    kernel: Kernel,
+    moves: Callable[[Role, Call], Iterable[Move]],
+    count: Callable[[Requests], int],
+    fewest: Callable[[Requests], int],
+) -> list[Cost]:
+    """The moves of each line of a lowered kernel counted, in the order of the program."""
+    found: dict[object, Cost] = {}
+    for role, call in calls(kernel):
+        for move in moves(role, call):
+            total, ideal = sum(map(count, move.requests)), sum(map(fewest, move.requests))
+            cost = Cost(call.loc, move.what, move.name, total, ideal, move.assumed)
+            key = (id(role), str(cost.loc), cost.what, cost.memory)
+            if (old := found.get(key)) is not None:
+                cost = replace(old, count=old.count + total, ideal=old.ideal + ideal)
+            found[key] = cost
+    return list(found.values())
+
+
+def calls(kernel: Kernel) -> Iterator[tuple[Role, Call]]:
+    """The operations of a kernel with the roles that run them; outside of roles every warp runs them for itself."""
+    every_warp = Role("block", 1, 1, None, kernel.body) if kernel.has_roles else kernel.roles[0]
+    for node in kernel.body.nodes:
+        role = node if isinstance(node, Role) else every_warp
+        yield from ((role, n) for n in walk(Block([node])) if isinstance(n, Call))
+
+
+def sides(call: Call) -> tuple[int, int]:
+    """Rows and columns, in memory, of what a call moves; a vector is one row, a scalar one element."""
+    match moved(call):
+        case RegTile() | SharedTile() as tile:
+            return (tile.cols, tile.rows) if call.args.get("transposed") else (tile.rows, tile.cols)
+        case RegVector() as vector:
+            return 1, vector.length
+        case _:
+            return 1, 1

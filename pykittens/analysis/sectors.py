@@ -1,0 +1,131 @@
+"""Sectors: 32-byte parts of global memory that the requests of a line touch, against the fewest possible.
+
+A request of a warp asks the cache for every sector that one of its lanes touches, once. Source: CUDA C++ Best Practices
+Guide, "Coalesced Access to Global Memory". Modelled, address by address: loads and stores of lanes, of a tile that no
+edge cuts, with the strides and the address of the tensor. An index known when the kernel is recorded is taken as it
+is, any other as 1; rows that an index names are taken as neighbours. Assumed: a box of the copy engine is one request.
+What the first-level cache keeps between requests is not counted, nor are flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from pykittens.analysis.accesses import PIECE, Address, by_elements, chunk_moves, held
+from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
+from pykittens.ir.nodes import Call, Kernel, Role, moved
+from pykittens.ir.values import Global, RegTile, RegVector, TileRef
+from pykittens.targets.cuda.bulk import beyond_the_engine
+from pykittens.targets.cuda.stages import box_cols, ends
+from pykittens.targets.simt.memory import starts_aligned
+from pykittens.types.layouts import LANES
+
+SECTOR = 32  # bytes
+
+
+class Tensor(Protocol):
+    """A tensor argument: strides in elements, the address of element 0 and the bytes of one."""
+
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def itemsize(self) -> int: ...
+
+
+def sectors(requests: Requests) -> int:
+    """Sectors that requests touch, each counted once a request."""
+    there = requests.addresses != NOWHERE
+    _, first = in_order(np.where(there, requests.addresses // SECTOR, NOWHERE))
+    return int(first.sum())
+
+
+def fewest(requests: Requests) -> int:
+    """Sectors that would hold the bytes that requests touch, were they neighbours."""
+    _, first = in_order(requests.addresses)
+    return int((-(-first.sum(axis=1) * requests.size // SECTOR)).sum())
+
+
+def located(ref: TileRef, tensor: Tensor, rows: int, cols: int) -> Address:
+    """Where the elements of a tile of rows x cols lie, away from edges."""
+    rank, at = len(ref.index), 0
+    for axis, index in enumerate(ref.index):
+        unit = cols if axis == rank - 1 else rows if axis == rank - 2 else 1
+        window = ref.windows.get(axis)
+        origin = window.origin if window is not None and isinstance(window.origin, int) else 0
+        at += (origin + (index if isinstance(index, int) else 1) * unit) * tensor.strides[axis]
+    stride = tensor.strides[-2] if rank > 1 else 0
+    return lambda row, col: tensor.address + (at + row * stride + col) * tensor.itemsize
+
+
+def _is_at_start(ref: TileRef) -> bool:
+    """Whether the first column of a tile is known to be that of the matrix it is cut from."""
+    if not (isinstance(ref.index[-1], int) and ref.index[-1] == 0):
+        return False
+    window = ref.windows.get(len(ref.index) - 1)
+    if window is None or window.low is window.origin:
+        return True
+    return all(isinstance(x, int) and x == 0 for x in (window.low, window.origin))
+
+
+def global_costs(kernel: Kernel, tensors: Mapping[str, Tensor]) -> list[Cost]:
+    """The sectors that each line of a lowered kernel touches on sm_90a, and the fewest that hold the same bytes."""
+
+    def moves(role: Role, call: Call) -> Iterator[Move]:
+        return global_moves(role, call, tensors, kernel.cluster)
+
+    return costs(kernel, moves, sectors, fewest)
+
+
+def global_moves(
+    role: Role, call: Call, tensors: Mapping[str, Tensor], cluster: int = 1
+) -> Iterator[Move]:
+    """What one operation of a group of a role moves to and from tensors."""
+    effects, what = call.op.effects, call.op.shown
+    for operand in (*effects.reads, *effects.writes):
+        ref = call.args[operand]
+        if not isinstance(ref, TileRef | Global) or operand in effects.waits + effects.signals:
+            continue
+        ref, stores = ref.first, operand in effects.writes
+        name, tensor = ref.tensor.name, tensors[ref.tensor.name]
+        if effects.engine is None:
+            yield Move(what, name, list(_of_value(role, call, ref, tensor, stores)))
+        elif beyond_the_engine(role, call) is None:
+            yield Move(what, name, [_of_boxes(call, ref, tensor, cluster)], assumed=True)
+        else:
+            rows, cols = sides(call)
+            at = located(ref, tensor, rows, cols)
+            yield Move(what, name, [by_elements(rows, cols, tensor.itemsize, at)])
+
+
+def _of_value(
+    role: Role, call: Call, ref: TileRef, tensor: Tensor, stores: bool
+) -> Iterator[Requests]:
+    """A tile, a vector or one element between a tensor and registers; `index` may name the rows."""
+    value: Any = moved(call)
+    if not isinstance(value, RegTile | RegVector):
+        # All lanes read it, one writes it.
+        first, lane = located(ref, tensor, 1, 1)(0, 0), np.arange(LANES)
+        request = Requests.of(np.full((1, LANES), first), tensor.itemsize, not stores or lane == 0)
+        yield request.times(1 if stores else role.warps)
+        return
+    rows, cols = sides(call)
+    at = located(ref, tensor, 1 if "index" in call.args else rows, cols)
+    chunks = held(value.type, role.warps, bool(call.args.get("transposed")))
+    aligned = starts_aligned(ref) and (cols % chunks.size == 0 or _is_at_start(ref))
+    yield from chunk_moves(chunks, ref.dtype, at, aligned, stores, call.args.get("op"))
+
+
+def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Requests:
+    """A copy by the engine, a box a request; of a tile for the whole cluster each block fetches its share."""
+    tile, _ = ends(call)
+    at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile)
+    assert width is not None
+    rows = tile.rows // (cluster if call.args.get("multicast") else 1)
+    box, row, piece = np.ogrid[: tile.cols // width, :rows, : width * size // PIECE]
+    addresses = at(row, box * width + piece * (PIECE // size))
+    return Requests.of(addresses.reshape(len(box), -1), PIECE)

@@ -1,0 +1,259 @@
+"""Makes a timeline of an emulated run: the run gives the dependencies, the rates give the times.
+
+Each block has a multiprocessor of its own. The lanes of its groups do not get in one another's way, scalars cost
+nothing, and the blocks of a launch that do not wait for one another all start at 0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from pykittens.analysis.timeline.rates import HOPPER, Rates
+from pykittens.analysis.timeline.spans import Activity, Args, Timeline, Track, TrackKind
+from pykittens.analysis.timeline.timekeeper import Event, StageTurn, Timekeeper
+from pykittens.emulate.barriers import Barrier, Copy
+from pykittens.emulate.block import BlockRun
+from pykittens.emulate.group import Group
+from pykittens.emulate.memory import Box, GlobalTile, Region
+from pykittens.emulate.regions import SharedRegion
+from pykittens.emulate.shared import Turn
+from pykittens.emulate.watch import Access, Watcher
+from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Side, operands, walk
+from pykittens.ir.op import Engine
+from pykittens.types.tiles import RT, RV
+
+CLUSTERS = 4  # whose blocks are recorded, where the caller does not say
+
+ENGINES = {
+    Engine.COPY_IN: "copies in",
+    Engine.COPY_OUT: "copies out",
+    Engine.PRODUCT: "tensor cores",
+}
+_ISSUE = 1  # cycle, in which a group hands work to an engine
+
+
+@dataclass
+class _Stage:
+    """What a barrier of a ring is of."""
+
+    pipeline: Pipeline
+    index: int
+    side: Side  # who waits for it
+    track: Track
+
+
+@dataclass
+class _Under:
+    """What a group has handed to an engine and not waited for, oldest first."""
+
+    products: deque[Event] = field(default_factory=deque)
+    reading: deque[Event] = field(default_factory=deque)
+    writing: deque[Event] = field(default_factory=deque)
+
+
+class Recorder(Watcher):
+    """Looks on at a run; the blocks of the first `clusters` clusters are recorded."""
+
+    def __init__(self, title: str, clusters: int = CLUSTERS, rates: Rates = HOPPER) -> None:
+        self.time, self.clusters, self.rates = Timekeeper(title), clusters, rates
+        self.groups: dict[Group, Track] = {}
+        self.engines: dict[tuple[int, Engine], Track] = {}
+        self.stages: dict[Barrier, _Stage] = {}
+        self.turns: dict[tuple[Track, int], StageTurn] = {}
+        self.under: dict[Group, _Under] = defaultdict(_Under)
+        self.copies: dict[Copy, Event] = {}
+        # What has arrived at a barrier since its last phase was complete, and what has made each phase complete.
+        self.arrived: dict[Barrier, list[Event]] = defaultdict(list)
+        self.completed: dict[tuple[Barrier, int], list[Event]] = {}
+        # Turns by themselves and flags by their names: the signals so far.
+        self.signals: dict[object, list[Event]] = defaultdict(list)
+        self.running: Group | None = None
+        self.moved = 0  # cycles of the accesses of the operation that runs
+
+    def timeline(self) -> Timeline:
+        """What has been recorded so far."""
+        return self.time.timeline()
+
+    def together(self, blocks: Sequence[BlockRun], groups: Sequence[Group]) -> None:
+        recorded = [b for b in blocks if b.index < self.clusters]
+        for group in groups:
+            if group.block in recorded:
+                self.groups[group] = self.time.track(
+                    _process(group.block), group.name, TrackKind.GROUP
+                )
+        for block in recorded:
+            self._add_stages(block)
+            for engine in _engines_of(block.launch.kernel):
+                self.engines[block.number, engine] = self.time.track(
+                    _process(block), ENGINES[engine], TrackKind.ENGINE
+                )
+
+    def _add_stages(self, block: BlockRun) -> None:
+        for pipeline, ring in block.rings.items():
+            for index in range(pipeline.stages):
+                name = f"{pipeline.name}[{index}]" if pipeline.stages > 1 else pipeline.name
+                track = self.time.track(_process(block), name, TrackKind.STAGE)
+                self.stages[ring.empty[index]] = _Stage(pipeline, index, "fill", track)
+                self.stages[ring.full[index]] = _Stage(pipeline, index, "drain", track)
+
+    # -- the lanes of a group ------------------------------------------------------------------
+
+    def runs(self, group: Group, call: Call) -> None:
+        self.running, self.moved = group if group in self.groups else None, 0
+
+    def touches(self, where: GlobalTile | SharedRegion, box: Box | Region, access: Access) -> None:
+        if self.running is None:
+            return
+        region = box.inside if isinstance(box, Box) else box
+        bytes = (region.bottom - region.top) * (region.right - region.left) * where.array.itemsize
+        rate = self.rates.shared if isinstance(where, SharedRegion) else self.rates.copy
+        self.moved += rate(bytes)
+
+    def ran(self, group: Group, call: Call) -> None:
+        if self.running is None:
+            return
+        self.running = None
+        elements = _elements(call)
+        cycles = self.rates.elements(elements, group.role.warps) if elements else 0
+        cycles = self.moved or cycles
+        if cycles:
+            self.time.work(self.groups[group], call.op.shown, cycles, call.loc, _types(call))
+
+    # -- engines -------------------------------------------------------------------------------
+
+    def starts_copy(self, group: Group, call: Call, copy: Copy) -> None:
+        if group not in self.groups or copy.dst.memory is None:
+            return
+        args: dict[str, str | int] = {"from": str(copy.src), "to": copy.dst.memory.name}
+        args["bytes"] = copy.bytes
+        # The rate is that of the multiprocessor to which the bytes come.
+        cycles, block = self.rates.copy(copy.bytes), copy.dst.memory.block
+        self.copies[copy] = self._issue(group, call, cycles, args, block)
+
+    def lands(self, copy: Copy) -> None:
+        if (event := self.copies.pop(copy, None)) is not None:
+            self.arrived[copy.barrier].append(event)
+
+    def starts_product(self, group: Group, call: Call, args: dict[str, Any]) -> None:
+        if group not in self.groups:
+            return
+        a, (result,) = call.args["a"].type, call.results
+        rows, cols = result.type.shape  # type: ignore[union-attr]
+        depth = a.rows * a.cols // rows  # whichever of its sides it is
+        cycles = self.rates.product(rows, cols, depth, a.dtype)
+        product = f"{rows} x {cols} x {depth}, {a.dtype}"
+        event = self._issue(group, call, cycles, {"by": group.name, "product": product})
+        self.under[group].products.append(event)
+
+    def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
+        if group not in self.groups:
+            return
+        bytes = args["src"].array.nbytes
+        told = {"to": str(args["dst"]), "bytes": bytes}
+        event = self._issue(group, call, self.rates.copy(bytes), told)
+        self.under[group].reading.append(event)
+        self.under[group].writing.append(event)
+
+    def _issue(
+        self, group: Group, call: Call, cycles: int, args: Args, block: int | None = None
+    ) -> Event:
+        """A group hands work to the engine of a block, its own if none is given, and goes on."""
+        engine = call.op.effects.engine
+        assert engine is not None
+        track = self.engines[group.block.number if block is None else block, engine]
+        activity = Activity.PRODUCT if engine is Engine.PRODUCT else Activity.COPY
+        issued = self.time.work(self.groups[group], f"starts {call.op.shown}", _ISSUE, call.loc)
+        return self.time.start(track, call.op.shown, cycles, [issued], activity, call.loc, args)
+
+    def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
+        if group not in self.groups:
+            return
+        under = self.under[group]
+        if engine is Engine.PRODUCT:
+            queue, what = under.products, "until its products are done"
+        else:
+            queue = under.reading if read else under.writing
+            what = f"until its stores have {'read' if read else 'written'}"
+        until = [queue.popleft() for _ in range(len(queue) - left)]
+        if not read and engine is Engine.COPY_OUT:
+            under.reading = deque(e for e in under.reading if e not in until)
+        self._wait(group, until, what, node)
+
+    def _wait(self, group: Group, until: Sequence[Event], what: str, node: Node) -> Event:
+        return self.time.wait(self.groups[group], until, what, node.loc)
+
+    # -- synchronisation -----------------------------------------------------------------------
+
+    def takes(self, group: Group, node: Acquire, barrier: Barrier, phase: int) -> None:
+        if group not in self.groups:
+            return
+        stage = self.stages[barrier]
+        what = f"until {stage.track.name} is {'free' if stage.side == 'fill' else 'full'}"
+        event = self._wait(group, self.completed.get((barrier, phase), []), what, node)
+        turn = self._turn(stage, phase + (stage.side == "fill"))
+        (turn.taken if stage.side == "fill" else turn.drained).append(event)
+
+    def passes(self, group: Group, call: Call, what: Barrier | Turn | GlobalTile) -> None:
+        if group not in self.groups:
+            return
+        if isinstance(what, Barrier):
+            until = self.completed.get((what, what.phases - 1), [])
+            told = f"until a phase of {what.name} is complete"
+        else:
+            until = self.signals[_key(what)]
+            told = "until it is its turn" if isinstance(what, Turn) else f"until {what} is set"
+        self._wait(group, until, told, call)
+
+    def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
+        if group not in self.groups:
+            return
+        now = self.time.now(self.groups[group])
+        if isinstance(what, Barrier):
+            self.arrived[what].append(now)
+        else:
+            self.signals[_key(what)].append(now)
+
+    def completes(self, barrier: Barrier) -> None:
+        arrived = self.arrived.pop(barrier, [])
+        if not arrived:
+            return
+        phase = barrier.phases - 1
+        self.completed[barrier, phase] = arrived
+        if (stage := self.stages.get(barrier)) is not None:
+            turn = self._turn(stage, phase)
+            (turn.returned if stage.side == "fill" else turn.landed).extend(arrived)
+
+    def _turn(self, stage: _Stage, lap: int) -> StageTurn:
+        if (stage.track, lap) not in self.turns:
+            number = lap * stage.pipeline.stages + stage.index
+            self.turns[stage.track, lap] = self.time.turn(stage.track, f"turn {number}")
+        return self.turns[stage.track, lap]
+
+
+def _process(block: BlockRun) -> str:
+    return f"block {block.number}"
+
+
+def _engines_of(kernel: Kernel) -> list[Engine]:
+    """The engines that a kernel uses, in the order of their definition."""
+    used = {n.op.effects.engine for n in walk(kernel.body) if isinstance(n, Call)}
+    return [e for e in Engine if e in used]
+
+
+def _key(what: Turn | GlobalTile) -> object:
+    return what if isinstance(what, Turn) else str(what)
+
+
+def _elements(call: Call) -> int:
+    """The elements of the largest tile or vector in registers that a call reads or makes; 0 where there is none."""
+    types = [v.type for v in (*operands(call.args), *call.results)]
+    return max((prod(t.shape) for t in types if isinstance(t, RT | RV)), default=0)
+
+
+def _types(call: Call) -> dict[str, str | int]:
+    """What a span tells of a call."""
+    return {"makes": ", ".join(str(r.type) for r in call.results)} if call.results else {}

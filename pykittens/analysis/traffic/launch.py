@@ -1,0 +1,60 @@
+"""The work of a launch as a row of units: tasks that blocks share, or the blocks of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pykittens.analysis.traffic.vector import IntArray, as_column
+from pykittens.ir.evaluate import host_value
+from pykittens.ir.nodes import Grid, Kernel, Tasks
+from pykittens.ir.orders import decode, task_extents
+from pykittens.ir.values import Global, Value
+
+
+@dataclass
+class Launch:
+    """The work of a launch: `units` tasks, or blocks of a grid, those of a cluster one behind the other."""
+
+    kernel: Kernel
+    known: dict[Value, Any]
+    extents: tuple[int, ...]
+    units: int
+    persistent: bool
+
+    @staticmethod
+    def of(
+        kernel: Kernel, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Any]
+    ) -> Launch:
+        """The launch of a kernel for arguments of these shapes and values."""
+        known: dict[Value, Any] = {}
+        for param in kernel.params:
+            if isinstance(param, Global):
+                known.update(zip(param.extents, shapes[param.name], strict=True))
+            else:
+                known[param] = as_column(scalars[param.name], param.dtype)
+        launch = kernel.launch
+        assert launch is not None, "a kernel has a grid or tasks"
+        dims = tuple(max(int(host_value(d, known)), 0) for d in launch.dims)
+        if isinstance(launch, Tasks):
+            extents = task_extents(launch, dims, kernel.cluster)
+            return Launch(kernel, known, extents, prod(extents) * kernel.cluster, True)
+        return Launch(kernel, known, dims, prod(dims), False)
+
+    def coordinates(self, first: int, last: int) -> IntArray:
+        """The coordinates of units, a row an axis."""
+        launch, cluster = self.kernel.launch, self.kernel.cluster
+        if isinstance(launch, Grid):
+            return np.array(np.unravel_index(np.arange(first, last), self.extents), np.int64)
+        assert launch is not None
+        turns = range(first // cluster, -(-last // cluster))
+        found = [decode(launch, self.extents, turn) for turn in turns]
+        index = np.array(found, np.int64).reshape(len(turns), -1).repeat(cluster, axis=0)
+        index = index[first % cluster :][: last - first]
+        if (axis := launch.cluster_axis) is not None:
+            index[:, axis] = index[:, axis] * cluster + np.arange(first, last) % cluster
+        return index.T

@@ -1,1 +1,0 @@
-"""Costs of memory accesses, found without a run: bank conflicts and sectors."""
