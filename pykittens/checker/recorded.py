@@ -17,7 +17,7 @@ from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.arguments import Arguments, known_values
 from pykittens.runtime.compiled import Compiled
-from pykittens.targets.target import target_for
+from pykittens.targets.architectures import target_for
 from pykittens.types.devices import Device
 
 

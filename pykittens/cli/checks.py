@@ -19,8 +19,8 @@ from pykittens.cli.findings import Finding, Findings, Mark
 from pykittens.errors import KernelError
 from pykittens.runtime import cubin, nvrtc
 from pykittens.runtime.arguments import check as check_arguments
+from pykittens.targets.architectures import TARGETS
 from pykittens.targets.emit import emit
-from pykittens.targets.target import TARGETS
 
 # Least versions, as in pyproject.toml.
 PYTHON = (3, 11)

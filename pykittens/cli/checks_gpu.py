@@ -13,7 +13,7 @@ from pykittens.cli import trial
 from pykittens.cli.findings import Finding, Findings, Mark
 from pykittens.errors import KernelError
 from pykittens.runtime import driver, nvrtc
-from pykittens.targets.target import TARGETS, target_for
+from pykittens.targets.architectures import TARGETS, target_for
 
 # Of a Linux whose kernel has NVIDIA's driver.
 _DEVICE_FILE = Path("/dev/nvidiactl")

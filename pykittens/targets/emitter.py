@@ -291,7 +291,7 @@ class Emitter:
     def special(self, node: Node) -> None:
         """A node of pipelines and waits: the target's to write."""
         self.at(getattr(node, "loc", None))
-        self.target.write_node(self, node)
+        self.target.find_node(node)(self, node)
 
     def call(self, node: Call) -> None:
         if node.op.effects.pure and not any(r in self.needed for r in node.results):

@@ -14,7 +14,7 @@ from pykittens.cli import checks, trial
 from pykittens.cli.findings import Finding, Mark
 from pykittens.errors import BackendError
 from pykittens.runtime import cubin, nvrtc
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Call
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.engines import moves_pieces
 from pykittens.targets.cuda.shared import shared_place
-from pykittens.targets.cuda.sm_80 import SM_80
-from pykittens.targets.cuda.stages import moves_pieces
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.simt.memory import COMBINED_TYPES, place
+from pykittens.targets.target import Lowerings
+
+COPIES = Lowerings()
 
 BITS = {
     8: "unsigned char",
@@ -18,7 +20,7 @@ BITS = {
 }  # an element's, as it is moved
 
 
-@SM_80.lower("load_async")
+@COPIES.lower("load_async")
 def lower_load_async(e: CudaEmitter, call: Call) -> None:
     matrix, shared = _matrix(e, call, "dst", "src"), _shared(e, call, "dst")
     if moves_pieces(call, e.target):
@@ -44,7 +46,7 @@ def _bring(e: CudaEmitter, call: Call) -> None:
         e.line(f"semaphore_land({e.names(semaphore)}, {bytes_});")
 
 
-@SM_80.lower("store_async")
+@COPIES.lower("store_async")
 def lower_store_async(e: CudaEmitter, call: Call) -> None:
     matrix, shared = _matrix(e, call, "src", "dst"), _shared(e, call, "src")
     if moves_pieces(call, e.target):

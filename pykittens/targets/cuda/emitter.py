@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pykittens.ir.nodes import Acquire, Call, GiveBack, Kernel, Pipeline, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Value
-from pykittens.targets.cuda.stages import is_split, stage_copies
+from pykittens.targets.cuda.stages import stage_copies
 from pykittens.targets.cuda.teams import Team
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import MapSlot
@@ -86,23 +86,14 @@ class CudaEmitter(Emitter):
             for n in walk(self.role.body)
         )
 
-    def runs_on(self, call: Call) -> bool:
-        """Whether an engine carries a call on, rather than the lanes that run the role."""
-        return self.target.runs_on(self.role, call)
-
-    def started(self, engine: Engine, by_lanes: bool) -> bool:
-        """Whether the role has work of a kind, done by its lanes or carried on by an engine."""
+    def started(self, engine: Engine) -> bool:
+        """Whether an engine carries on work of the role."""
         return any(
             isinstance(n, Call)
             and n.op.effects.engine is engine
-            and (self.runs_on(n) is not by_lanes or self.is_split(n))
+            and self.target.carries(self.role, n)
             for n in walk(self.role.body)
         )
-
-    def is_split(self, call: Call) -> bool:
-        """Whether it shows when the program runs if an engine carries a copy on or the lanes do."""
-        copies = call.op.effects.engine in (Engine.COPY_IN, Engine.COPY_OUT)
-        return copies and call.op.effects.engine in self.target.engines and is_split(call)
 
     def tensor_map(self, slot: MapSlot, tensor: Global) -> str:
         """The parameter that holds the map of a tensor's boxes."""

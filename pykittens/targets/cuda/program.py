@@ -18,36 +18,15 @@ from pykittens.ir.nodes import (
     written,
 )
 from pykittens.ir.values import Value
-from pykittens.targets.cuda import (
-    bulk,
-    copies,
-    debug,
-    flags,
-    inline,
-    mma_sync,
-    pipeline,
-    semaphores,
-    shared,
-    sync,
-    wgmma,
-)
+from pykittens.targets.cuda import debug, semaphores
 from pykittens.targets.cuda.debug import STANDING_BYTES, group_places
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.teams import Team, teams, thread_count
-from pykittens.targets.simt import convert, making, mask, memory, random, reduce, scan, shape
-from pykittens.targets.simt import map as simt_map
 from pykittens.targets.simt.memory import MEMORY_TYPES
 from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
 from pykittens.targets.target import Target
 from pykittens.types.devices import shared_room
-
-# Importing them fills the table of lowerings.
-LOWERINGS = (
-    *(bulk, copies, mma_sync, pipeline, shared, wgmma),
-    *(debug, flags, inline, semaphores, sync),
-    *(simt_map, convert, making, mask, memory, random, reduce, scan, shape),
-)
 
 
 def header(target: Target) -> str:

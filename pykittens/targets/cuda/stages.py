@@ -20,78 +20,9 @@ from pykittens.ir.nodes import (
     walk,
 )
 from pykittens.ir.op import Engine
-from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
+from pykittens.ir.values import SharedTile
+from pykittens.targets.cuda.engines import by_lanes, moves_pieces
 from pykittens.targets.target import Target
-
-
-def ends(call: Call) -> tuple[SharedTile, TileRef | Global]:
-    """The shared tile of a copy, and what it comes from or goes to."""
-    stores = call.op.effects.engine is Engine.COPY_OUT
-    tile, ref = call.args["src" if stores else "dst"], call.args["dst" if stores else "src"]
-    assert isinstance(tile, SharedTile)
-    assert isinstance(ref, TileRef | Global)
-    return tile, ref
-
-
-MOST_OF_A_BOX = 256  # elements along an axis of what the copy engine moves at once
-LINE = 128  # bytes: a box starts at a multiple of them
-# What the copy engine combines in memory. Of 16-bit floats it would drop a NaN in a maximum.
-COMBINED_IN_BULK = {
-    "add": ("f32", "f16", "bf16", "int32"),
-    "max": ("int32",),
-    "min": ("int32",),
-}
-
-
-def box_length(vector: SharedVector) -> int | None:
-    """Elements of the equal boxes in which a vector is moved; None if it cannot be cut into some."""
-    if vector.length <= MOST_OF_A_BOX:
-        return vector.length
-    unit = LINE // vector.dtype.bytes
-    lengths = range(unit, MOST_OF_A_BOX + 1, unit)
-    return max((n for n in lengths if vector.length % n == 0), default=None)
-
-
-def _is_reached(call: Call) -> bool:
-    """Whether the copy engine of Hopper can carry a copy out but for windows: whole panels, aligned tensors."""
-    stores = call.op.effects.engine is Engine.COPY_OUT
-    tile, ref = ends(call)
-    op = call.args.get("op")
-    if op is not None and tile.dtype.name not in COMBINED_IN_BULK[op]:
-        return False
-    if isinstance(tile, SharedVector):
-        whole = box_length(tile) is not None
-    else:
-        whole = tile.cols % tile.type.layout.panel_cols == 0
-    return whole and ref.type.aligned and (ref.type.whole_rows or not stores)
-
-
-def edged_axes(ref: TileRef | Global) -> list[int]:
-    """The axes of which a window has edges inside the tensor: of the last two."""
-    rank = len(ref.first.index)
-    return [axis for axis in ref.windows if axis >= rank - 2]
-
-
-def is_bulk(role: Role, call: Call) -> bool:
-    """Whether the copy engine of Hopper carries a copy out; else the lanes do. Edges of windows it does not know."""
-    return _is_reached(call) and not edged_axes(ends(call)[1])
-
-
-def is_split(call: Call) -> bool:
-    """Whether the copy engine carries a copy out where no edge of a window cuts the tile, the lanes where one does."""
-    return _is_reached(call) and bool(edged_axes(ends(call)[1])) and not call.args.get("multicast")
-
-
-def moves_pieces(call: Call, target: Target) -> bool:
-    """Whether the lanes move a copy in pieces of 16 bytes; else, or where only an engine's rests are left, elements."""
-    tile, ref = ends(call)
-    tensor = ref.first.tensor
-    whole = tile.cols * tile.dtype.bytes % 16 == 0
-    window = ref.windows.get(len(tensor.extents) - 1)
-    starts = (window.low, window.origin) if window is not None else ()
-    on_pieces = all(isinstance(x, int) and x * ref.dtype.bytes % 16 == 0 for x in starts)
-    combines = call.args.get("op") is not None
-    return whole and not target.engines and ref.type.aligned and on_pieces and not combines
 
 
 def fillings(role: Role, pipeline: Pipeline, target: Target) -> tuple[bool, bool]:
@@ -136,7 +67,7 @@ def stage_copies(kernel: Kernel, acquire: Acquire, target: Target) -> tuple[list
             if isinstance(node, Call) and node.op.effects.writes:
                 tile = node.args[node.op.effects.writes[0]]
                 if isinstance(tile, SharedTile) and tile.stage and tile.stage.acquire is acquire:
-                    bulk = target.runs_on(role, node)
+                    bulk = not by_lanes(role, node, target)
                     certain = certain and bulk and not repeated
                     if bulk:
                         once.append(node)

@@ -7,44 +7,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykittens.ir.nodes import Call, Role, WaitProducts
+from pykittens.ir.nodes import Block, Call, WaitProducts, blocks, walk
 from pykittens.ir.op import Engine
-from pykittens.ir.values import SharedTile
+from pykittens.ir.values import SharedTile, Value
 from pykittens.ops.mma import a_is_transposed, b_is_transposed, depth_step
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.engines import beyond_wgmma
 from pykittens.targets.cuda.mma_sync import ACCUMULATORS, SPELLED
 from pykittens.targets.cuda.shared import shared_place
-from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import SharedLayout
 from pykittens.types.tiles import RT
+
+WGMMA = Lowerings()
 
 M = 64  # rows of one instruction
 MODES = {128: 1, 64: 2, 32: 3}
 
 
-def beyond_wgmma(role: Role, call: Call) -> str | None:
-    """Why a product is not one of warpgroups, so that single warps multiply."""
-    a = call.args["a"]
-    if role.warps % 4:
-        return f"a group of {role.warps} warps is no warpgroup"
-    if a.dtype.bits == 16:
-        return None
-    if not isinstance(a, SharedTile):
-        return f"warpgroups have {a.dtype} operands in registers in another order"
-    if a_is_transposed(call.op) or not b_is_transposed(call.op):
-        return f"warpgroups read {a.dtype} operands with k along the rows of memory only"
-    return None
-
-
-def is_wgmma(role: Role, call: Call) -> bool:
-    """Whether a product is carried on by the tensor cores of a warpgroup."""
-    return beyond_wgmma(role, call) is None
-
-
-SM_90.engines[Engine.PRODUCT] = is_wgmma
-
-
-@SM_90.lower("product", declines=beyond_wgmma)
+@WGMMA.lower("product", declines=beyond_wgmma)
 def lower_product(e: CudaEmitter, call: Call) -> None:
     a, b, acc = call.args["a"], call.args["b"], call.args["acc"]
     (result,) = call.results
@@ -79,12 +60,16 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
 
 def all_wgmma(e: CudaEmitter) -> bool:
     """Whether all products of the role are of warpgroups, so that waits can count them."""
-    return not e.started(Engine.PRODUCT, by_lanes=True)
+    return all(
+        e.target.carries(e.role, n)
+        for n in walk(e.role.body)
+        if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT
+    )
 
 
-@SM_90.write(WaitProducts)
+@WGMMA.lower(WaitProducts)
 def wait_products(e: CudaEmitter, node: WaitProducts) -> None:
-    if not e.started(Engine.PRODUCT, by_lanes=False):
+    if not e.started(Engine.PRODUCT):
         return
     # A product of single warps in between is none of those that the instruction counts.
     e.line(f"products_wait<{node.pending if all_wgmma(e) else 0}>();")
@@ -97,6 +82,49 @@ def wait_products(e: CudaEmitter, node: WaitProducts) -> None:
         if leader not in leaves and leader not in done:
             done.add(leader)
             e.line(f"pin({e.array(value)});")
+
+
+@WGMMA.lower("mma_wait")
+def lower_mma_wait(e: CudaEmitter, call: Call) -> None:
+    if not e.started(Engine.PRODUCT):
+        return
+    # A product of single warps in between is none of those that the instruction counts.
+    pending = call.args["pending"] if all_wgmma(e) else 0
+    e.line(f"products_wait<{pending}>();")
+    for value in _complete(e, call, pending):
+        e.line(f"pin({e.array(value)});")
+
+
+def _complete(e: CudaEmitter, call: Call, pending: int) -> list[Value]:
+    """The results of the user's products that are complete now, as far as the order of the text tells."""
+    products = [
+        n
+        for n in walk(e.role.body)
+        if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT and not n.managed
+    ]
+    order = {id(n): i for i, n in enumerate(walk(e.role.body))}
+    before = [p for p in products if order[id(p)] < order[id(call)]]
+    flying = {e.storage.find(p.results[0]) for p in before[len(before) - pending :]}
+    here = _path(e.role.body, call)
+    leaders = dict.fromkeys(e.storage.find(p.results[0]) for p in products)
+    return [
+        leader
+        for leader in leaders
+        if leader not in flying
+        and e.is_declared(leader)
+        and any(block is e.storage.declared_in[leader] for block in here)
+    ]
+
+
+def _path(block: Block, call: Call) -> list[Block]:
+    """The blocks round a call, from the outermost; empty if it is not in the block."""
+    for node in block.nodes:
+        if node is call:
+            return [block]
+        for inner in blocks(node):
+            if path := _path(inner, call):
+                return [block, *path]
+    return []
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ from pykittens.ops.reduce import Reduction
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.exchange import sync, tile_place, vector_place
 from pykittens.targets.simt.map import write_elements
-from pykittens.targets.simt.target import SIMT
 from pykittens.targets.source import number, rounded_scalar, scalar_type
+from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
+
+REDUCE = Lowerings()
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def _element(e: Emitter, how: Joining, operand: Value, place: str) -> str:
 # -- along rows and columns ------------------------------------------------------------------------
 
 
-@SIMT.lower("row_reduce")
+@REDUCE.lower("row_reduce")
 def lower_row_reduce(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how = _joining(call, tile)
@@ -71,7 +73,7 @@ def lower_row_reduce(e: Emitter, call: Call) -> None:
         partial.each(f"join_lanes<1, 2>({partial.name}[i], {how.function})")
 
 
-@SIMT.lower("col_reduce")
+@REDUCE.lower("col_reduce")
 def lower_col_reduce(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how, warps = _joining(call, tile), e.role.warps
@@ -138,7 +140,7 @@ def _over_registers(
 # -- over all elements -----------------------------------------------------------------------------
 
 
-@SIMT.lower("reduce")
+@REDUCE.lower("reduce")
 def lower_reduce(e: Emitter, call: Call) -> None:
     x: Value = call.args["x"]
     (result,) = call.results

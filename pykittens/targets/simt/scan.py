@@ -8,12 +8,14 @@ from pykittens.ops.scan import Scan
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.reduce import Joining, joining
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RV
 
+SCAN = Lowerings()
 
-@SIMT.lower("row_scan")
+
+@SCAN.lower("row_scan")
 def lower_row_scan(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how = _joining(call, tile)
@@ -21,7 +23,7 @@ def lower_row_scan(e: Emitter, call: Call) -> None:
     _scan(e, call, tile, f"scan_rows<{cols}>({{0}}, lane, {how.nothing}, {how.function});", how)
 
 
-@SIMT.lower("scan")
+@SCAN.lower("scan")
 def lower_scan(e: Emitter, call: Call) -> None:
     vector: Value = call.args["vector"]
     assert isinstance(vector.type, RV)

@@ -16,9 +16,11 @@ from pykittens.targets.simt.exchange import (
     vector_place,
     write_bits,
 )
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RV, Spread
+
+SHAPE = Lowerings()
 
 # Elements between the rows of a tile in shared memory that are no columns: a transposed read then meets each bank once.
 PITCH = 4
@@ -27,7 +29,7 @@ PITCH = 4
 # -- register moves --------------------------------------------------------------------------------
 
 
-@SIMT.lower("part")
+@SHAPE.lower("part")
 def lower_part(e: Emitter, call: Call) -> None:
     x: RegTile | RegVector = call.args["x"]
     (result,) = call.results
@@ -65,7 +67,7 @@ def _vector_part(e: Emitter, call: Call, x: RegVector, start: int) -> None:
     )
 
 
-@SIMT.lower("concat")
+@SHAPE.lower("concat")
 def lower_concat(e: Emitter, call: Call) -> None:
     a: Value = call.args["a"]
     b: Value = call.args["b"]
@@ -103,7 +105,7 @@ def _concat_plain(e: Emitter, call: Call, a: Value, b: Value) -> None:
     )
 
 
-@SIMT.lower("swap_pairs")
+@SHAPE.lower("swap_pairs")
 def lower_swap_pairs(e: Emitter, call: Call) -> None:
     x: Value = call.args["x"]
     (result,) = call.results
@@ -118,7 +120,7 @@ def lower_swap_pairs(e: Emitter, call: Call) -> None:
         e.line(f"{e.array(result)}[i + 1] = first;")
 
 
-@SIMT.lower("column")
+@SHAPE.lower("column")
 def lower_column(e: Emitter, call: Call) -> None:
     tile: RegTile = call.args["tile"]
     j = call.args["j"]
@@ -149,7 +151,7 @@ def lower_column(e: Emitter, call: Call) -> None:
 # -- exchanges -------------------------------------------------------------------------------------
 
 
-@SIMT.lower("transpose")
+@SHAPE.lower("transpose")
 def lower_transpose(e: Emitter, call: Call) -> None:
     tile: RegTile = call.args["tile"]
     (result,) = call.results
@@ -166,7 +168,7 @@ def lower_transpose(e: Emitter, call: Call) -> None:
     exchange(e, call, [Put(tile, put, lambda i: None)], take, tile.rows * pitch, unit=16 * pitch)
 
 
-@SIMT.lower("spread")
+@SHAPE.lower("spread")
 def lower_spread(e: Emitter, call: Call) -> None:
     vector: RegVector = call.args["vector"]
     (result,) = call.results
@@ -181,7 +183,7 @@ def lower_spread(e: Emitter, call: Call) -> None:
     exchange(e, call, [put_vector(e, vector)], lambda i: vector_place(e, result, i), places)
 
 
-@SIMT.lower("row")
+@SHAPE.lower("row")
 def lower_row(e: Emitter, call: Call) -> None:
     tile: RegTile = call.args["tile"]
     (result,) = call.results

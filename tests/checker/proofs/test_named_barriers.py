@@ -8,7 +8,7 @@ import pytest
 import pykittens as pk
 from pykittens.checker.proofs.named_barriers import Meeting, meetings, prove_named_barriers
 from pykittens.emulate.finding import Kind, Scope
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests.cases import CASES as OPERATIONS
 from tests.running import recorded
 from tests.targets.compiling import CASES as KERNELS

@@ -9,7 +9,8 @@ import pykittens as pk
 from pykittens.emulate.costs.banks import calls
 from pykittens.emulate.costs.engines import box_cols, is_bulk, is_wgmma
 from pykittens.ir.op import Engine
-from pykittens.targets.cuda import stages, wgmma
+from pykittens.targets.cuda import engines
+from pykittens.targets.cuda.sm_90 import SM_90
 from pykittens.types.dtypes import DTYPES, bf16, e4m3, f32
 from tests.cases import CASES
 from tests.running import recorded
@@ -31,13 +32,12 @@ def test_the_engines_are_those_of_the_target_in_every_case():
     for case in SHOWN:
         for role, call in carried(case):
             if call.op.effects.engine is Engine.PRODUCT:
-                found, expected = is_wgmma(call, role.warps), wgmma.is_wgmma(role, call)
+                found = is_wgmma(call, role.warps)
             else:
                 found = is_bulk(call)
-                expected = stages.is_bulk(role, call) or stages.is_split(call)
                 if found:
-                    assert box_cols(stages.ends(call)[0]) is not None
-            assert found == expected, case.name
+                    assert box_cols(engines.ends(call)[0]) is not None
+            assert found == SM_90.carries(role, call), case.name
             kinds.add((call.op.effects.engine, found))
     assert len(kinds) == 6  # each engine, and lanes in place of each
 
@@ -52,7 +52,7 @@ def test_vectors_are_cut_into_the_boxes_of_the_target(length, dtype):
         pk.store_async(x[0], s)
 
     ((_, call),) = calls(recorded(copy, np.zeros((1, length), dtype.numpy)))
-    assert box_cols(call.args["src"]) == stages.box_length(call.args["src"])
+    assert box_cols(call.args["src"]) == engines.box_length(call.args["src"])
 
 
 @pytest.mark.parametrize(
