@@ -19,7 +19,7 @@ from pykittens.emulate.finding import Finding, Kind, Scope, Step
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, group_name
 from pykittens.ir.values import Scalar, Value
-from pykittens.targets.cuda.teams import Team, teams, thread_count
+from pykittens.targets.cuda.warp_assignment import Team, teams, thread_count
 from pykittens.targets.target import Target
 
 MOST_BARRIERS = 16

@@ -21,8 +21,8 @@ from pykittens.targets.cuda.engines import (
 )
 from pykittens.targets.cuda.shared import shared_place
 from pykittens.targets.cuda.sync import meet
+from pykittens.targets.debug_sites import check_access
 from pykittens.targets.simt.memory import plus, scaled
-from pykittens.targets.sites import check_access
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Lowerings
 

@@ -11,10 +11,10 @@ from pykittens.ir.values import RegTile, RegVector, Value, handle
 from pykittens.ops.debug import pieces, spread_values
 from pykittens.ops.map import together
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.teams import teams
+from pykittens.targets.cuda.warp_assignment import teams
+from pykittens.targets.debug_sites import literal, stop_unless
 from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import chunks
-from pykittens.targets.sites import literal, stop_unless
 from pykittens.targets.source import GroupPlace
 from pykittens.targets.target import Lowerings, Target
 from pykittens.types.dtypes import DType, f32, int32

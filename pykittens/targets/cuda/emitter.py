@@ -9,7 +9,7 @@ from pykittens.ir.nodes import Acquire, Call, GiveBack, Kernel, Pipeline, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Value
 from pykittens.targets.cuda.stages import stage_copies
-from pykittens.targets.cuda.teams import Team
+from pykittens.targets.cuda.warp_assignment import Team
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Target

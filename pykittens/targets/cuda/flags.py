@@ -9,8 +9,8 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
+from pykittens.targets.debug_sites import check_element, named, standing
 from pykittens.targets.simt.memory import place
-from pykittens.targets.sites import check_element, named, standing
 from pykittens.targets.target import Lowerings
 
 FLAGS = Lowerings()

@@ -16,8 +16,8 @@ from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import by_lanes
 from pykittens.targets.cuda.stages import fillings, stage_copies
+from pykittens.targets.debug_sites import literal, standing
 from pykittens.targets.simt.exchange import sync
-from pykittens.targets.sites import literal, standing
 from pykittens.targets.target import Lowerings
 
 PIPELINE = Lowerings()

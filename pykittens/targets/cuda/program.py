@@ -22,7 +22,7 @@ from pykittens.targets.cuda import debug, semaphores
 from pykittens.targets.cuda.debug import STANDING_BYTES, group_places
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
-from pykittens.targets.cuda.teams import Team, teams, thread_count
+from pykittens.targets.cuda.warp_assignment import Team, teams, thread_count
 from pykittens.targets.simt.memory import MEMORY_TYPES
 from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
 from pykittens.targets.target import Target

@@ -9,7 +9,7 @@ from pykittens.ir.nodes import Call, Kernel, Role, Shared, walk
 from pykittens.ir.values import SharedTile, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.sites import check_item, literal, standing
+from pykittens.targets.debug_sites import check_item, literal, standing
 from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import SEMAPHORE, ST, TURNS
 

@@ -8,6 +8,7 @@ from typing import Any
 from pykittens.ir.nodes import Call, Role
 from pykittens.ir.values import Scalar, SharedTile, SharedVector, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.debug_sites import check_part, check_view
 from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import (
     MEMORY_TYPES,
@@ -16,7 +17,6 @@ from pykittens.targets.simt.memory import (
     load_chunks,
     store_chunks,
 )
-from pykittens.targets.sites import check_part, check_view
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import part_is_aligned
 from pykittens.types.tiles import ST, Spread

@@ -9,9 +9,9 @@ import numpy as np
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, Scalar, TileRef, Value
+from pykittens.targets.debug_sites import check_access
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.place import Place
-from pykittens.targets.sites import check_access
 from pykittens.targets.source import number, scalar_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
