@@ -28,7 +28,8 @@ from pykittens.runtime.c_text import (
     wrapped,
 )
 from pykittens.runtime.tensor_map import MAP_DTYPE
-from pykittens.targets.source import RESERVED, Source
+from pykittens.targets.names import RESERVED
+from pykittens.targets.source import Source
 
 INCLUDES = "dlfcn.h math.h stdalign.h stdarg.h stddef.h stdio.h stdlib.h string.h".split()
 # Names of C, of its headers and of the launch function, besides those of C++ and CUDA.

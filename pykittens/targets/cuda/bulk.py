@@ -37,12 +37,10 @@ def _where_whole(
     if not is_split(call):
         yield
         return
-    with e.braces(f"if ({_is_whole(e, call)}) {{", "} else {"):
+    with e.braces(f"if ({_is_whole(e, call)}) {{", None):
         yield
-    e.depth += 1
-    by_lanes(e, call)
-    e.depth -= 1
-    e.line("}")
+    with e.braces("} else {"):
+        by_lanes(e, call)
 
 
 def _is_whole(e: CudaEmitter, call: Call) -> str:

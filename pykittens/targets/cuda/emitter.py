@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pykittens.ir.nodes import Acquire, Call, GiveBack, Kernel, Pipeline, walk
@@ -27,15 +27,12 @@ DEBUG = ("debug", "Debug", "report", "Report", "patience", "Standing", "stopped"
 class CudaEmitter(Emitter):
     """Knows the team whose role is being written."""
 
-    def __init__(self, kernel: Kernel, target: Target, header: str, debug: bool = False) -> None:
-        super().__init__(kernel, target, header)
-        self.names.taken.update(PARTS)
-        self.debug = debug
-        if debug:
-            self.names.taken.update(DEBUG)
+    def __init__(self, kernel: Kernel, target: Target, functions: str, debug: bool = False) -> None:
+        super().__init__(kernel, target, functions, debug)
+        self.names.taken.update(PARTS, DEBUG if debug else ())
         self.rings: dict[Pipeline, str] = {}
         for pipeline in kernel.pipelines:
-            self.rings[pipeline] = self.unique_with(pipeline.name, RING_SUFFIXES)
+            self.rings[pipeline] = self.names.unique(pipeline.name, RING_SUFFIXES)
         self.full: dict[Acquire, str] = {}
         self.phases: dict[Value, str] = {}  # of the turns of the role: which phase comes next
         self.team: Team
@@ -56,11 +53,6 @@ class CudaEmitter(Emitter):
         with self.braces("if (lane == 0) {" if self.role.warps == 1 else "if (thread == 0) {"):
             yield
 
-    def write(self, lines: Iterable[str]) -> None:
-        """Add lines as they are."""
-        for text in lines:
-            self.line(text)
-
     def ring_name(self, pipeline: Pipeline) -> str:
         """The name under which a pipeline's stages, barriers and turns go."""
         return self.rings[pipeline]
@@ -72,7 +64,7 @@ class CudaEmitter(Emitter):
     def full_barrier(self, acquire: Acquire) -> str:
         """The variable with the address of the barrier of a stage that is being filled."""
         if acquire not in self.full:
-            self.full[acquire] = self.unique(f"{self.stage_name(acquire)}_full")
+            self.full[acquire] = self.names.unique(f"{self.stage_name(acquire)}_full")
         return self.full[acquire]
 
     def arms_each_copy(self, acquire: Acquire) -> bool:
@@ -98,5 +90,5 @@ class CudaEmitter(Emitter):
     def tensor_map(self, slot: MapSlot, tensor: Global) -> str:
         """The parameter that holds the map of a tensor's boxes."""
         if slot not in self.maps:
-            self.maps[slot] = self.unique(f"{tensor.name}_map")
+            self.maps[slot] = self.names.unique(f"{tensor.name}_map")
         return self.maps[slot]

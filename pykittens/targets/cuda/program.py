@@ -23,8 +23,9 @@ from pykittens.targets.cuda.debug import STANDING_BYTES, group_places
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.warp_assignment import Team, teams, thread_count
+from pykittens.targets.names import FUNCTIONS
 from pykittens.targets.simt.memory import MEMORY_TYPES
-from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
+from pykittens.targets.source import Slot, Source, scalar_type
 from pykittens.targets.target import Target
 from pykittens.types.devices import shared_room
 
@@ -46,7 +47,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     if debug:
         functions += "\n" + text_of("debug.cuh")
     e = CudaEmitter(kernel, target, functions, debug)
-    name = e.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
+    name = e.names.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
     at = layout_shared(kernel, target, debug)
     groups = sum(r.groups for r in kernel.roles)
     left = shared_room(target.shared_bytes, kernel.resident) - at.end

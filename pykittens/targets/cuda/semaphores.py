@@ -74,7 +74,7 @@ def write_phases(e: CudaEmitter, role: Role) -> None:
             for name in node.op.effects.waits:
                 turns = node.args[name]
                 if isinstance(turns.type, TURNS) and turns.type.groups > 1:
-                    e.phases[turns] = e.unique(f"{e.names(turns)}_phase")
+                    e.phases[turns] = e.names.unique(f"{e.names(turns)}_phase")
                     e.line(f"u32 {e.phases[turns]} = {e.scalar(node.args['group'])} == 0;")
 
 
