@@ -30,9 +30,8 @@ class CudaEmitter(Emitter):
     def __init__(self, kernel: Kernel, target: Target, functions: str, debug: bool = False) -> None:
         super().__init__(kernel, target, functions, debug)
         self.names.taken.update(PARTS, DEBUG if debug else ())
-        self.rings: dict[Pipeline, str] = {}
-        for pipeline in kernel.pipelines:
-            self.rings[pipeline] = self.names.unique(pipeline.name, RING_SUFFIXES)
+        # The names under which the stages, barriers and turns of pipelines go.
+        self.rings = {p: self.names.unique(p.name, RING_SUFFIXES) for p in kernel.pipelines}
         self.full: dict[Acquire, str] = {}
         self.phases: dict[Value, str] = {}  # of the turns of the role: which phase comes next
         self.team: Team
@@ -52,10 +51,6 @@ class CudaEmitter(Emitter):
             return
         with self.braces("if (lane == 0) {" if self.role.warps == 1 else "if (thread == 0) {"):
             yield
-
-    def ring_name(self, pipeline: Pipeline) -> str:
-        """The name under which a pipeline's stages, barriers and turns go."""
-        return self.rings[pipeline]
 
     def stage_name(self, acquire: Acquire) -> str:
         """The name of a stage that has been taken: that of its first tile."""

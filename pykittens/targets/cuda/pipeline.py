@@ -25,7 +25,7 @@ PIPELINE = Lowerings()
 
 @PIPELINE.lower(Acquire)
 def acquire(e: CudaEmitter, node: Acquire) -> None:
-    ring, side = e.ring_name(node.pipeline), node.side
+    ring, side = e.rings[node.pipeline], node.side
     turn = f"{ring}_{side}"
     if side == "fill" and node.pipeline.reuse is not None and e.role.warps > 1:
         # Other warps of the group may still read what they drained of the pipeline that was here.
@@ -67,7 +67,7 @@ def leave(e: CudaEmitter, node: Leave) -> None:
 
 @PIPELINE.lower(GiveBack)
 def give_back(e: CudaEmitter, node: GiveBack) -> None:
-    ring = e.ring_name(node.pipeline)
+    ring = e.rings[node.pipeline]
     empty = f"{ring}_empty + 8 * {ring}_back.stage"
     if is_multicast(e.kernel, node.pipeline):
         peers = f"for (int peer = 0; peer < {e.kernel.cluster}; ++peer) barrier_arrive_at({empty}, peer);"

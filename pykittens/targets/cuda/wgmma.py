@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykittens.ir.nodes import Block, Call, WaitProducts, blocks, walk
+from pykittens.ir.nodes import Block, Call, Node, WaitProducts, blocks, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile, Value
 from pykittens.ops.mma import a_is_transposed, b_is_transposed, depth_step
@@ -69,47 +69,47 @@ def all_wgmma(e: CudaEmitter) -> bool:
 
 @WGMMA.lower(WaitProducts)
 def wait_products(e: CudaEmitter, node: WaitProducts) -> None:
-    if not e.started(Engine.PRODUCT):
-        return
-    # A product of single warps in between is none of those that the instruction counts.
-    e.line(f"products_wait<{node.pending if all_wgmma(e) else 0}>();")
-    leaves = {e.storage.find(v) for v in node.leaves if v in e.storage.made}
-    done: set[object] = set()
-    for value in (*node.completes, *node.frees):
-        if value not in e.storage.made:
-            continue
-        leader = e.storage.find(value)
-        if leader not in leaves and leader not in done:
-            done.add(leader)
-            e.line(f"pin({e.array(value)});")
+    leaves, done = (
+        dict.fromkeys(e.storage.find(v) for v in values if v in e.storage.made)
+        for values in (node.leaves, (*node.completes, *node.frees))
+    )
+    _wait(e, _countable(e, node.pending), [v for v in done if v not in leaves])
 
 
 @WGMMA.lower("mma_wait")
 def lower_mma_wait(e: CudaEmitter, call: Call) -> None:
-    if not e.started(Engine.PRODUCT):
-        return
-    # A product of single warps in between is none of those that the instruction counts.
-    pending = call.args["pending"] if all_wgmma(e) else 0
-    e.line(f"products_wait<{pending}>();")
-    for value in _complete(e, call, pending):
-        e.line(f"pin({e.array(value)});")
+    pending = _countable(e, call.args["pending"])
+    _wait(e, pending, _complete(e, call, pending))
+
+
+def _countable(e: CudaEmitter, pending: int) -> int:
+    """Products that may be left in flight: a product of single warps in between is none that the wait counts."""
+    return pending if all_wgmma(e) else 0
+
+
+def _wait(e: CudaEmitter, pending: int, complete: list[Value]) -> None:
+    if e.started(Engine.PRODUCT):
+        e.line(f"products_wait<{pending}>();")
+        for value in complete:
+            e.line(f"pin({e.array(value)});")
 
 
 def _complete(e: CudaEmitter, call: Call, pending: int) -> list[Value]:
     """The results of the user's products that are complete now, as far as the order of the text tells."""
-    products = [
-        n
-        for n in walk(e.role.body)
-        if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT and not n.managed
-    ]
-    order = {id(n): i for i, n in enumerate(walk(e.role.body))}
-    before = [p for p in products if order[id(p)] < order[id(call)]]
-    flying = {e.storage.find(p.results[0]) for p in before[len(before) - pending :]}
-    here = _path(e.role.body, call)
-    leaders = dict.fromkeys(e.storage.find(p.results[0]) for p in products)
+    nodes = list(walk(e.role.body))
+
+    def leaders(part: list[Node]) -> list[Value]:
+        return [
+            e.storage.find(n.results[0])
+            for n in part
+            if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT and not n.managed
+        ]
+
+    before = leaders(nodes[: nodes.index(call)])
+    flying, here = set(before[len(before) - pending :]), _path(e.role.body, call)
     return [
         leader
-        for leader in leaders
+        for leader in dict.fromkeys(leaders(nodes))
         if leader not in flying
         and e.is_declared(leader)
         and any(block is e.storage.declared_in[leader] for block in here)
