@@ -262,8 +262,7 @@ def instruction(e: CudaEmitter, a: DType, b: DType, into: DType) -> str:
     """The name of the device function for one instruction; it is generated the first time."""
     operands = a.name if a == b else f"{a}_{b}"
     name = f"mma_sync_{operands}_{into}"
-    if name not in e.instructions:
-        e.instructions[name] = _instruction_text(name, a, b, into)
+    e.instructions.setdefault(name, _instruction_text(name, a, b, into))
     return name
 
 
