@@ -45,22 +45,20 @@ class Emitter(Values):
         self.loc: Loc | None = None  # the user's line that is being written
 
     def block(self, block: Block) -> None:
-        declared_here = [v for v, home in self.storage.declared_in.items() if home is block]
-        multiple = [v for v in declared_here if len(self.storage.members[v]) > 1]
-        first = {
-            id(n): [v for v in multiple if self._first_maker(v, block) is n] for n in block.nodes
+        """Write the nodes of a block; a variable that values share is declared where the first of them is made."""
+        waiting = {
+            value: set(members)
+            for value, members in self.storage.members.items()
+            if self.storage.declared_in.get(value) is block and len(members) > 1
         }
         for node in block.nodes:
-            for value in first[id(node)]:
+            made = _made_in(node)
+            for value in [v for v, members in waiting.items() if made & members]:
+                del waiting[value]
                 if value in self.uses:
                     self.at(getattr(node, "loc", None))
                     self.declare(value)
             self.node(node)
-
-    def _first_maker(self, value: Value, block: Block) -> Node | None:
-        """The node of a block that makes, itself or inside, the first member of a shared variable."""
-        members = set(self.storage.members[value])
-        return next((n for n in block.nodes if members & _made_in(n)), None)
 
     def node(self, node: Node) -> None:
         self.loc = getattr(node, "loc", None)
@@ -164,6 +162,7 @@ class Emitter(Values):
 
 
 def _made_in(node: Node) -> set[Value]:
+    """The values that a node makes, itself or inside."""
     found: set[Value] = set()
     match node:
         case Call():
