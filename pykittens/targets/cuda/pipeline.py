@@ -1,17 +1,8 @@
-"""Stages of pipelines: taken, left and given back through mbarriers; and the waits for copies out."""
+"""Stages of pipelines: taken, left and given back through mbarriers."""
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import (
-    Acquire,
-    Call,
-    GiveBack,
-    Leave,
-    WaitProducts,
-    WaitStores,
-    is_multicast,
-    walk,
-)
+from pykittens.ir.nodes import Acquire, Call, GiveBack, Leave, is_multicast, walk
 from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import by_lanes
@@ -102,8 +93,3 @@ def _lanes_read(e: CudaEmitter) -> bool:
         and any(isinstance(n.args[name], SharedTile) for name in n.op.effects.reads)
         for n in walk(e.role.body)
     )
-
-
-@PIPELINE.lower(WaitProducts, WaitStores)
-def wait_for_nothing(e: CudaEmitter, node: WaitProducts | WaitStores) -> None:
-    """What lanes do is done when they go on."""

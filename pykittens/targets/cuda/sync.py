@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Call
+from pykittens.ir.nodes import Call, Node, WaitProducts, WaitStores
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.simt.exchange import sync
 from pykittens.targets.target import Lowerings
@@ -16,22 +16,12 @@ def meet(e: CudaEmitter) -> None:
         e.line(sync(e))
 
 
-@SYNC.lower("sync")
+@SYNC.lower("sync", "store_wait")
 def lower_sync(e: CudaEmitter, call: Call) -> None:
+    """Some lanes of the group may still read or copy what others wait for."""
     meet(e)
 
 
-@SYNC.lower("fence_async")
-def lower_no_fence(e: CudaEmitter, call: Call) -> None:
-    """Nobody but the lanes reads shared memory."""
-
-
-@SYNC.lower("mma_wait")
-def lower_no_mma_wait(e: CudaEmitter, call: Call) -> None:
-    """What lanes do is done when they go on."""
-
-
-@SYNC.lower("store_wait")
-def lower_store_wait_of_lanes(e: CudaEmitter, call: Call) -> None:
-    """Some lanes of the group may still copy what others wait for."""
-    meet(e)
+@SYNC.lower("fence_async", "mma_wait", WaitProducts, WaitStores)
+def lower_nothing(e: CudaEmitter, node: Node) -> None:
+    """What lanes do is done when they go on, and nobody but the lanes reads shared memory."""
