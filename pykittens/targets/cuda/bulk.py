@@ -12,13 +12,7 @@ from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import (
-    beyond_copy_engine,
-    box_length,
-    edged_axes,
-    ends,
-    is_split,
-)
+from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, edged_axes, ends, is_split
 from pykittens.targets.cuda.shared import shared_place
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
@@ -108,13 +102,10 @@ def _boxes(
     e: CudaEmitter, tile: SharedTile, ref: TileRef | Global, rows: int
 ) -> list[tuple[str, list[str], str]]:
     """The boxes of a tile, one a panel: shared address, coordinates with the innermost first, map."""
-    layout, ref = tile.type.layout, ref.first
-    if isinstance(tile, SharedVector):
-        width = box_length(tile)
-        assert width is not None
-        distance = width * tile.dtype.bytes
-    else:
-        width, distance = layout.panel_cols, layout.panel_bytes
+    layout, ref, width = tile.type.layout, ref.first, box_cols(tile)
+    assert width is not None, f"{tile} cannot be cut into boxes"
+    is_vector = isinstance(tile, SharedVector)
+    distance = width * tile.dtype.bytes if is_vector else layout.panel_bytes
     name = e.tensor_map(MapSlot(ref.tensor.name, rows, width, layout.swizzle), ref.tensor)
     rank, at = len(ref.index), shared_place(e, tile).address
     check_access(e, ref, tile.rows, tile.cols)

@@ -61,30 +61,27 @@ def ends(call: Call) -> tuple[SharedTile, TileRef | Global]:
     return tile, ref
 
 
-def box_length(vector: SharedVector) -> int | None:
-    """Elements of the equal boxes in which a vector is moved; None if it cannot be cut into some."""
-    if vector.length <= MOST_OF_A_BOX:
-        return vector.length
-    unit = LINE // vector.dtype.bytes
+def box_cols(tile: SharedTile) -> int | None:
+    """Columns of the equal boxes in which a tile or vector is moved; None if it cannot be cut into some."""
+    if not isinstance(tile, SharedVector):
+        panel = tile.type.layout.panel_cols
+        return panel if tile.cols % panel == 0 else None
+    if tile.length <= MOST_OF_A_BOX:
+        return tile.length
+    unit = LINE // tile.dtype.bytes
     lengths = range(unit, MOST_OF_A_BOX + 1, unit)
-    return max((n for n in lengths if vector.length % n == 0), default=None)
+    return max((n for n in lengths if tile.length % n == 0), default=None)
 
 
 def beyond_copy_engine(role: Role, call: Call) -> str | None:
     """Why the lanes must copy: the engine moves whole panels between aligned tensors and shared memory."""
     stores = call.op.effects.engine is Engine.COPY_OUT
     tile, ref = ends(call)
+    reached = box_cols(tile) and ref.type.aligned and (ref.type.whole_rows or not stores)
     op = call.args.get("op")
-    if isinstance(tile, SharedVector):
-        whole = box_length(tile) is not None
-    else:
-        whole = tile.cols % tile.type.layout.panel_cols == 0
-    reached = whole and ref.type.aligned and (ref.type.whole_rows or not stores)
     combines = op is None or tile.dtype.name in COMBINED_IN_BULK[op]
-    shared_out = call.args.get("multicast") and edged_axes(
-        ref
-    )  # a cut tile is not fetched in shares
-    if reached and combines and not shared_out:
+    in_shares = call.args.get("multicast") and edged_axes(ref)  # of a tile that may be cut
+    if reached and combines and not in_shares:
         return None
     return "the copy engine does not reach the tensor or the part of a panel"
 

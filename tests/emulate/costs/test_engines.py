@@ -52,7 +52,7 @@ def test_vectors_are_cut_into_the_boxes_of_the_target(length, dtype):
         pk.store_async(x[0], s)
 
     ((_, call),) = calls(recorded(copy, np.zeros((1, length), dtype.numpy)))
-    assert box_cols(call.args["src"]) == engines.box_length(call.args["src"])
+    assert box_cols(call.args["src"]) == engines.box_cols(call.args["src"])
 
 
 @pytest.mark.parametrize(
