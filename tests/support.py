@@ -11,7 +11,8 @@ import pykittens
 from pykittens.errors import UnsupportedError
 from pykittens.ir.op import Op
 from pykittens.ops.core import OPS
-from pykittens.targets.target import TARGETS, Target
+from pykittens.targets.architectures import TARGETS
+from pykittens.targets.target import Target
 from tests.cases import CASES
 from tests.cases.core import Case
 
@@ -40,17 +41,13 @@ def exported() -> dict[str, str]:
 
 def page() -> str:
     """The text of docs/ops.md."""
-    chain = "; ".join(" → ".join(_parents(t)) for t in TARGETS.values() if t.parent is not None)
+    chain = "; ".join(" → ".join(p.name for p in t.lineage()) for t in TARGETS.values())
     by_module: dict[str, list[Op[..., Any]]] = {}
     for op in OPS.values():
         by_module.setdefault(op.function.__module__, []).append(op)
     ours = sorted(m for m in by_module if m.startswith("pykittens."))
     names = exported()
     return "\n".join([HEAD.format(chain=chain), *(_family(m, by_module[m], names) for m in ours)])
-
-
-def _parents(target: Target) -> list[str]:
-    return [target.name, *(_parents(target.parent) if target.parent is not None else [])]
 
 
 def _family(module: str, ops: list[Op[..., Any]], names: dict[str, str]) -> str:
@@ -102,13 +99,8 @@ def refusals(op: Op[..., Any], target: Target, cases: list[Case]) -> dict[str, s
 def _may_decline(op: Op[..., Any], target: Target) -> bool:
     """Whether all lowerings of an operation decline some calls, so that some may have none."""
     keys = (op.name, op.family.name if op.family else "")
-    owner: Target | None = target
-    while owner is not None:
-        for key in keys:
-            if key in owner.lowerings and key not in owner.declines:
-                return False
-        owner = owner.parent
-    return True
+    found = [t.lowerings[key] for t in target.lineage() for key in keys if key in t.lowerings]
+    return all(lowering.declines is not None for lowering in found)
 
 
 def refusal(op: Op[..., Any], target: Target) -> str | None:

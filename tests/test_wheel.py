@@ -15,7 +15,7 @@ import pytest
 
 import pykittens
 from pykittens.runtime import nvrtc
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent

@@ -41,10 +41,9 @@ from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Scalar, SharedTile, SharedVector
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
-from pykittens.targets.cuda.bulk import beyond_the_engine
+from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma, ends
 from pykittens.targets.cuda.shared import is_aligned
-from pykittens.targets.cuda.stages import ends
-from pykittens.targets.cuda.wgmma import M, is_wgmma
+from pykittens.targets.cuda.wgmma import M
 from pykittens.targets.simt.scratch import through_scratch
 from pykittens.types.layouts import LANES
 
@@ -89,7 +88,7 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
         yield from _of_product(role, call)
     elif effects.engine is not None:
         tile, _ = ends(call)
-        if beyond_the_engine(role, call) is None:
+        if beyond_copy_engine(role, call) is None:
             yield Move(what, tile, [lines(tile.type.bytes)], assumed=True)
         else:
             offset = tile.type.layout.offset
@@ -120,7 +119,7 @@ def _of_value(role: Role, call: Call, tile: SharedTile, stores: bool) -> Iterato
 def _of_product(role: Role, call: Call) -> Iterator[Move]:
     """The shared operands of a product, each by itself."""
     a, b, (result,) = call.args["a"], call.args["b"], call.results
-    by_warpgroups, in_registers = is_wgmma(role, call), not isinstance(a, SharedTile)
+    by_warpgroups, in_registers = beyond_wgmma(role, call) is None, not isinstance(a, SharedTile)
     if not in_registers:
         left = fragments(a.type, True, a_is_transposed(call.op))
         yield Move(f"{call.op.shown} a", a, [left], by_warpgroups)

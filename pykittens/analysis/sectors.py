@@ -18,8 +18,7 @@ from pykittens.analysis.accesses import PIECE, Address, by_elements, chunk_moves
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
-from pykittens.targets.cuda.bulk import beyond_the_engine
-from pykittens.targets.cuda.stages import box_cols, ends
+from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, ends
 from pykittens.targets.simt.memory import starts_aligned
 from pykittens.types.layouts import LANES
 
@@ -94,7 +93,7 @@ def global_moves(
         name, tensor = ref.tensor.name, tensors[ref.tensor.name]
         if effects.engine is None:
             yield Move(what, name, list(_of_value(role, call, ref, tensor, stores)))
-        elif beyond_the_engine(role, call) is None:
+        elif beyond_copy_engine(role, call) is None:
             yield Move(what, name, [_of_boxes(call, ref, tensor, cluster)], assumed=True)
         else:
             rows, cols = sides(call)

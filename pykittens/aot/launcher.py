@@ -16,7 +16,8 @@ from pykittens.aot.text import INDENT, c_string, comment, free_name, template, w
 from pykittens.ir.nodes import Call, Kernel, Require, Tasks, waits_for_flags, walk, written
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Scalar, TileRef, Value
-from pykittens.targets.source import MAP_DTYPE, MAP_SWIZZLE, RESERVED, Source
+from pykittens.targets.names import RESERVED
+from pykittens.targets.source import MAP_DTYPE, MAP_SWIZZLE, Source
 
 # Names of C, of its headers and of the launch function, besides those of C++ and CUDA.
 _TAKEN = (

@@ -11,7 +11,7 @@ from rich.table import Table
 from pykittens.cli import arguments, screen
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.runtime.kernel import DEFAULT_ARCH
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 
 HOLDS = {
     ".h": "what a C or C++ program includes",

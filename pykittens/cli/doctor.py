@@ -29,7 +29,7 @@ from pykittens import settings
 from pykittens.cli import screen
 from pykittens.errors import KernelError
 from pykittens.runtime import cubin, driver, nvrtc, toolkit
-from pykittens.targets.target import TARGETS, target_for
+from pykittens.targets.architectures import TARGETS, target_for
 
 # Least versions, as in pyproject.toml.
 PYTHON = (3, 11)

@@ -13,7 +13,7 @@ from pykittens.pictures.picture import picture
 from pykittens.runtime.arguments import check
 from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.kernel import DEFAULT_ARCH
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from pykittens.types.text import parse
 
 

@@ -15,7 +15,7 @@ from pykittens.runtime import driver
 from pykittens.runtime.arrays import describe, numpy_dtype, torch_dtype
 from pykittens.runtime.bound import BoundLaunch
 from pykittens.runtime.kernel import DEFAULT_ARCH, KernelFunction
-from pykittens.targets.target import target_for
+from pykittens.targets.architectures import target_for
 from pykittens.types.devices import H200
 
 C = TypeVar("C")

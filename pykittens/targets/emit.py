@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pykittens import settings
 from pykittens.ir.nodes import Kernel
+from pykittens.targets.architectures import target_for
 from pykittens.targets.cuda.program import emit as emit_cuda
 from pykittens.targets.source import Source
-from pykittens.targets.target import target_for
 
 
 def emit(kernel: Kernel, arch: str, debug: bool = False) -> Source:

@@ -1,4 +1,4 @@
-"""An emitted program: its text, its parameters, and how names and numbers are written in C++."""
+"""An emitted program: its text, its parameters, and how types and numbers are written in C++."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pykittens.errors import Loc
-from pykittens.ir.text import Names
-from pykittens.ir.values import Value
 from pykittens.types.dtypes import DType
 
 # A register of a tile or vector: two elements of 16 bits or four of 8 bits share one.
@@ -26,44 +24,6 @@ MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
     name: 0 for name in ("bool", "e4m3", "e5m2", "int8", "uint8")
 }
 MAP_SWIZZLE = {16: 0, 32: 1, 64: 2, 128: 3}
-# Words of C++ and CUDA, and the names that lowerings give to variables of their own.
-RESERVED = (
-    "auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
-    "export extern false float for friend goto if inline int long mutable namespace new operator private protected "
-    "public register return short signed sizeof static struct switch template this throw true try typedef typename "
-    "union unsigned using virtual void volatile while and or not xor asm main NAN INFINITY NULL u32 u64 i64 "
-    "TensorMap DEVICE UNROLL NO_UNROLL threadIdx blockIdx blockDim gridDim warpSize shared smem lane warp thread "
-    "warpgroup warp_of_block rank task turn band height place section width head peer i at_row inside inverse "
-    "SCRATCH SCRATCH_BYTES "
-    "partial held first at moved chosen Found matrix_a matrix_b min max abs exp log Turn Chunk Add Max Min F16 BF16 "
-    "alignas alignof and_eq bitand bitor char8_t char16_t char32_t co_await co_return co_yield compl concept "
-    "const_cast consteval constinit decltype dynamic_cast noexcept not_eq nullptr or_eq reinterpret_cast requires "
-    "size_t static_assert static_cast thread_local typeid typename wchar_t xor_eq"
-).split()
-# The compiler's own functions: a kernel is a function of C and cannot have their names.
-FUNCTIONS = (
-    "abs acos acosh asin asinh assert atan atan2 atanh cbrt ceil clock clock64 copysign cos cosh cospi "
-    "cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma "
-    "fmax fmin fmod free frexp hypot ilogb isfinite isinf isnan j0 j1 jn labs ldexp lgamma llabs llrint llround log "
-    "log10 log1p log2 logb lrint lround malloc max memcmp memcpy memmove memset min modf nan nearbyint nextafter "
-    "norm norm3d norm4d normcdf normcdfinv pow printf rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d "
-    "round rsqrt scalbln scalbn signbit sin sincos sincospi sinh sinpi sqrt tan tanh tanpi tgamma trap trunc "
-    "y0 y1 yn dim3"
-).split()
-
-
-def ascii_name(name: str) -> str:
-    """A name that C++ takes for one of Python's, which may hold letters it does not know."""
-    return name if name.isascii() else re.sub(r"[^A-Za-z0-9_]", "_", name)
-
-
-class CNames(Names):
-    """Names that C++ takes: Python's may hold letters it does not know."""
-
-    def __call__(self, value: Value) -> str:
-        if value not in self.names:
-            value.name = ascii_name(value.name)
-        return super().__call__(value)
 
 
 @dataclass(frozen=True)

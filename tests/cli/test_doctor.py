@@ -17,7 +17,7 @@ from pykittens.cli import doctor, main
 from pykittens.cli.doctor import Finding, Mark
 from pykittens.errors import BackendError
 from pykittens.runtime import cubin, nvrtc, toolkit
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")

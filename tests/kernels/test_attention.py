@@ -16,7 +16,7 @@ from pykittens.kernels.attention import (
     reference,
 )
 from pykittens.kernels.core import Limits
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests import tolerance
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)

@@ -13,7 +13,7 @@ import pytest
 from pykittens import kernels, settings
 from pykittens.errors import ArgumentError, ResourceError
 from pykittens.kernels.core import KERNELS, Limits, check_floats, first_that_fits, limits_of
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests import tolerance
 
 for module in pkgutil.iter_modules(kernels.__path__):

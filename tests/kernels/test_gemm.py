@@ -12,7 +12,7 @@ from pykittens.kernels.gemm import gemm, gemm_tiles
 from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.pick import ALONE, candidates
 from pykittens.runtime.arguments import check
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of, results
 from tests.gemm_random import fault_of
 

@@ -13,7 +13,7 @@ from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.products.config import Config
 from pykittens.kernels.products.pick import candidates
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.launches import BLOCKS, Launch
 

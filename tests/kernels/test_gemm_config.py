@@ -11,7 +11,7 @@ from pykittens.errors import ResourceError
 from pykittens.kernels.core import Limits
 from pykittens.kernels.products.config import Config, Shape, together, work
 from pykittens.kernels.products.pick import candidates, fitted, pick
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 
 LIMITS = {n: Limits(n, t.shared_bytes, t.warpgroups) for n, t in TARGETS.items()}
 SHAPES = [

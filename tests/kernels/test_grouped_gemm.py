@@ -16,7 +16,7 @@ from pykittens.kernels.core import Limits
 from pykittens.kernels.grouped_gemm import ends, grouped_gemm
 from pykittens.kernels.products.config import Config, Shape
 from pykittens.kernels.products.grouped_config import pick_rows
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests import tolerance
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)

@@ -18,7 +18,8 @@ from pykittens.kernels.products.grouped_config import pick_k, pick_rows
 from pykittens.kernels.products.pick import pick
 from pykittens.kernels.products.tiling import Form
 from pykittens.kernels.rms_norm import rms_norm_rows
-from pykittens.targets.target import TARGETS, Target
+from pykittens.targets.architectures import TARGETS
+from pykittens.targets.target import Target
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)

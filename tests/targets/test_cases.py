@@ -9,8 +9,8 @@ import pytest
 
 from pykittens.errors import UnsupportedError
 from pykittens.runtime import nvrtc
+from pykittens.targets.architectures import TARGETS
 from pykittens.targets.source import Source
-from pykittens.targets.target import TARGETS
 from tests.cases import CASES
 from tests.cases.core import Case
 from tests.targets import units

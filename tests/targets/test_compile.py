@@ -9,8 +9,8 @@ import pytest
 import pykittens as pk
 from pykittens import settings
 from pykittens.runtime import cubin, nvrtc
+from pykittens.targets.architectures import TARGETS
 from pykittens.targets.emit import emit
-from pykittens.targets.target import TARGETS
 from tests.kernels_matmul import VARIANTS, tiled_matmul
 from tests.running import recorded
 from tests.targets.clean import frame, shared_bytes, spills

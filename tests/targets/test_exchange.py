@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests import lanes
 from tests.cases import CASES
 

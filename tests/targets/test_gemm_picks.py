@@ -10,7 +10,7 @@ from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.products.pick import pick
 from pykittens.runtime import nvrtc
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.targets.units import PER_UNIT, faults
 

@@ -11,7 +11,7 @@ from pykittens import bf16, f32
 from pykittens.runtime import cubin, nvrtc
 from pykittens.runtime.compiled import Compiled, compile_kernel
 from pykittens.runtime.kernel import KernelFunction
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests.kernels_cluster import cluster_matmul
 from tests.running import recorded
 from tests.targets.compiling import CASES, matrix

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import pykittens  # noqa: F401  (fills both tables)
+import pykittens  # noqa: F401  (fills the table of operations)
 from pykittens.ops.core import OPS
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from tests.support import page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ops.md"

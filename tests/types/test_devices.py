@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykittens.targets.emit import emit  # noqa: F401  (fills the table of targets)
-from pykittens.targets.target import TARGETS
+from pykittens.targets.architectures import TARGETS
 from pykittens.types.devices import DEVICES
 
 

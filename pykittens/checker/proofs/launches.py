@@ -20,9 +20,9 @@ from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, TileRef, Value
 from pykittens.runtime.arguments import INT32, Arguments, check_aliasing, span
 from pykittens.runtime.arrays import Array
+from pykittens.targets.architectures import target_for
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
-from pykittens.targets.target import target_for
 
 MOST_ELEMENTS = 2**22  # of a tensor whose places are counted one by one
 

@@ -12,10 +12,11 @@ from pykittens.emulate.placed import placed
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel, Pipeline, Shared
 from pykittens.runtime.compiled import Compiled, Resources
+from pykittens.targets.architectures import target_for
 from pykittens.targets.cuda.program import layout_shared
 from pykittens.targets.cuda.semaphores import shared_bytes
 from pykittens.targets.source import Source
-from pykittens.targets.target import Target, target_for
+from pykittens.targets.target import Target
 from pykittens.types.devices import Device
 
 _ANY_SIZE = 2**31  # bytes: more than any kernel asks for

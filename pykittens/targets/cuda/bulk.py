@@ -7,26 +7,20 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pykittens.ir.evaluate import is_natural
-from pykittens.ir.nodes import Call, Role
+from pykittens.ir.nodes import Call, Leave, WaitStores
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, edged_axes, ends, is_split
 from pykittens.targets.cuda.shared import shared_place
-from pykittens.targets.cuda.sm_90 import SM_90
-from pykittens.targets.cuda.stages import box_cols, edged_axes, ends, is_bulk, is_split
+from pykittens.targets.cuda.sync import meet
+from pykittens.targets.debug_sites import check_access
 from pykittens.targets.simt.memory import plus, scaled
-from pykittens.targets.sites import check_access
 from pykittens.targets.source import MapSlot
+from pykittens.targets.target import Lowerings
 
-SM_90.engines[Engine.COPY_IN] = SM_90.engines[Engine.COPY_OUT] = is_bulk
-
-
-def beyond_the_engine(role: Role, call: Call) -> str | None:
-    """Why the lanes must copy."""
-    if is_bulk(role, call) or is_split(call):
-        return None
-    return "the copy engine does not reach the tensor or the part of a panel"
+BULK = Lowerings()
 
 
 @contextmanager
@@ -37,12 +31,10 @@ def _where_whole(
     if not is_split(call):
         yield
         return
-    with e.braces(f"if ({_is_whole(e, call)}) {{", "} else {"):
+    with e.braces(f"if ({_is_whole(e, call)}) {{", None):
         yield
-    e.depth += 1
-    by_lanes(e, call)
-    e.depth -= 1
-    e.line("}")
+    with e.braces("} else {"):
+        by_lanes(e, call)
 
 
 def _is_whole(e: CudaEmitter, call: Call) -> str:
@@ -68,7 +60,7 @@ def _coordinate(e: CudaEmitter, ref: TileRef, axis: int, unit: int) -> str:
     return at if window is None else plus(e.scalar(window.origin), at)
 
 
-@SM_90.lower("load_async", declines=beyond_the_engine)
+@BULK.lower("load_async", declines=beyond_copy_engine)
 def lower_load_async(e: CudaEmitter, call: Call) -> None:
     tile, src = call.args["dst"], call.args["src"]
     by_hand = tile.stage is None
@@ -88,7 +80,7 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
                 e.line(f"multicast_box({blocks}, {to}, {name}, {full}, {', '.join(coordinates)});")
 
 
-@SM_90.lower("store_async", declines=beyond_the_engine)
+@BULK.lower("store_async", declines=beyond_copy_engine)
 def lower_store_async(e: CudaEmitter, call: Call) -> None:
     tile, dst = call.args["src"], call.args["dst"]
     function = f"{call.args['op'] or 'store'}_box"
@@ -127,3 +119,39 @@ def _boxes(
         to = at if box == 0 else f"{at} + {box * distance}"
         boxes.append((to, [x, *outer], name))
     return boxes
+
+
+# -- in step with the engine ----------------------------------------------------------------------
+
+
+@BULK.lower(Leave)
+def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
+    """Copies arrive with their bytes; what lanes have stored is made seen by the engines first."""
+    full = e.full_barrier(node.acquire)
+    if e.team_lanes == 1:
+        if e.arms_each_copy(node.acquire):
+            e.line(f"barrier_arrive({full});")
+        return
+    e.line("fence_async();")
+    e.line("__syncwarp();")
+    e.line(f"if (lane == 0) barrier_arrive({full});")
+
+
+@BULK.lower(WaitStores)
+def wait_stores(e: CudaEmitter, node: WaitStores) -> None:
+    if e.started(Engine.COPY_OUT):
+        e.line("stores_wait_read();" if node.read else "stores_wait();")
+
+
+@BULK.lower("store_wait")
+def lower_store_wait(e: CudaEmitter, call: Call) -> None:
+    """One thread of the group has started the stores and waits for them; the others wait for it."""
+    if e.started(Engine.COPY_OUT):
+        word = "stores_wait_read" if call.args["read"] else "stores_wait"
+        e.line(f"{word}<{call.args['pending']}>();")
+    meet(e)
+
+
+@BULK.lower("fence_async")
+def lower_fence_async(e: CudaEmitter, call: Call) -> None:
+    e.line("fence_async();")

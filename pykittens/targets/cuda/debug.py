@@ -11,18 +11,19 @@ from pykittens.ir.values import RegTile, RegVector, Value, handle
 from pykittens.ops.debug import pieces, spread_values
 from pykittens.ops.map import together
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.sm_80 import SM_80
-from pykittens.targets.cuda.teams import teams
+from pykittens.targets.cuda.warp_assignment import teams
+from pykittens.targets.debug_sites import literal, stop_unless
 from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import chunks
-from pykittens.targets.sites import literal, stop_unless
 from pykittens.targets.source import GroupPlace
-from pykittens.targets.target import Target
+from pykittens.targets.target import Lowerings, Target
 from pykittens.types.dtypes import DType, f32, int32
 from pykittens.types.tiles import RT
 
+DEBUG = Lowerings()
 
-@SM_80.lower("print")
+
+@DEBUG.lower("print")
 def lower_print(e: CudaEmitter, call: Call) -> None:
     texts, values = pieces(call.args["format"]), call.args["values"]
     formats = [_format(_dtype(v)) for v in values]
@@ -40,7 +41,7 @@ def lower_print(e: CudaEmitter, call: Call) -> None:
         e.line(f'printf("{where}{line}\\n", {", ".join([*place, *numbers])});')
 
 
-@SM_80.lower("assert")
+@DEBUG.lower("assert")
 def lower_assert(e: CudaEmitter, call: Call) -> None:
     if not e.debug:
         return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pykittens.ir.nodes import Acquire, Call, GiveBack, Kernel, Pipeline, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Value
-from pykittens.targets.cuda.stages import is_split, stage_copies
-from pykittens.targets.cuda.teams import Team
+from pykittens.targets.cuda.stages import stage_copies
+from pykittens.targets.cuda.warp_assignment import Team
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Target
@@ -27,15 +27,11 @@ DEBUG = ("debug", "Debug", "report", "Report", "patience", "Standing", "stopped"
 class CudaEmitter(Emitter):
     """Knows the team whose role is being written."""
 
-    def __init__(self, kernel: Kernel, target: Target, header: str, debug: bool = False) -> None:
-        super().__init__(kernel, target, header)
-        self.names.taken.update(PARTS)
-        self.debug = debug
-        if debug:
-            self.names.taken.update(DEBUG)
-        self.rings: dict[Pipeline, str] = {}
-        for pipeline in kernel.pipelines:
-            self.rings[pipeline] = self.unique_with(pipeline.name, RING_SUFFIXES)
+    def __init__(self, kernel: Kernel, target: Target, functions: str, debug: bool = False) -> None:
+        super().__init__(kernel, target, functions, debug)
+        self.names.taken.update(PARTS, DEBUG if debug else ())
+        # The names under which the stages, barriers and turns of pipelines go.
+        self.rings = {p: self.names.unique(p.name, RING_SUFFIXES) for p in kernel.pipelines}
         self.full: dict[Acquire, str] = {}
         self.phases: dict[Value, str] = {}  # of the turns of the role: which phase comes next
         self.team: Team
@@ -56,15 +52,6 @@ class CudaEmitter(Emitter):
         with self.braces("if (lane == 0) {" if self.role.warps == 1 else "if (thread == 0) {"):
             yield
 
-    def write(self, lines: Iterable[str]) -> None:
-        """Add lines as they are."""
-        for text in lines:
-            self.line(text)
-
-    def ring_name(self, pipeline: Pipeline) -> str:
-        """The name under which a pipeline's stages, barriers and turns go."""
-        return self.rings[pipeline]
-
     def stage_name(self, acquire: Acquire) -> str:
         """The name of a stage that has been taken: that of its first tile."""
         return self.names(next(iter(acquire.tiles.values())))
@@ -72,7 +59,7 @@ class CudaEmitter(Emitter):
     def full_barrier(self, acquire: Acquire) -> str:
         """The variable with the address of the barrier of a stage that is being filled."""
         if acquire not in self.full:
-            self.full[acquire] = self.unique(f"{self.stage_name(acquire)}_full")
+            self.full[acquire] = self.names.unique(f"{self.stage_name(acquire)}_full")
         return self.full[acquire]
 
     def arms_each_copy(self, acquire: Acquire) -> bool:
@@ -86,26 +73,17 @@ class CudaEmitter(Emitter):
             for n in walk(self.role.body)
         )
 
-    def runs_on(self, call: Call) -> bool:
-        """Whether an engine carries a call on, rather than the lanes that run the role."""
-        return self.target.runs_on(self.role, call)
-
-    def started(self, engine: Engine, by_lanes: bool) -> bool:
-        """Whether the role has work of a kind, done by its lanes or carried on by an engine."""
+    def started(self, engine: Engine) -> bool:
+        """Whether an engine carries on work of the role."""
         return any(
             isinstance(n, Call)
             and n.op.effects.engine is engine
-            and (self.runs_on(n) is not by_lanes or self.is_split(n))
+            and self.target.carries(self.role, n)
             for n in walk(self.role.body)
         )
-
-    def is_split(self, call: Call) -> bool:
-        """Whether it shows when the program runs if an engine carries a copy on or the lanes do."""
-        copies = call.op.effects.engine in (Engine.COPY_IN, Engine.COPY_OUT)
-        return copies and call.op.effects.engine in self.target.engines and is_split(call)
 
     def tensor_map(self, slot: MapSlot, tensor: Global) -> str:
         """The parameter that holds the map of a tensor's boxes."""
         if slot not in self.maps:
-            self.maps[slot] = self.unique(f"{tensor.name}_map")
+            self.maps[slot] = self.names.unique(f"{tensor.name}_map")
         return self.maps[slot]

@@ -8,13 +8,15 @@ from __future__ import annotations
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.cuda.sync import meet
+from pykittens.targets.debug_sites import check_element, named, standing
 from pykittens.targets.simt.memory import place
-from pykittens.targets.sites import check_element, named, standing
+from pykittens.targets.target import Lowerings
+
+FLAGS = Lowerings()
 
 
-@SM_80.lower("signal")
+@FLAGS.lower("signal")
 def lower_signal(e: CudaEmitter, call: Call) -> None:
     e.line("fence_engines();")
     meet(e)
@@ -23,7 +25,7 @@ def lower_signal(e: CudaEmitter, call: Call) -> None:
         e.line(f"{word}({_address(e, call.args['flag'])}, {e.scalar(call.args['value'])});")
 
 
-@SM_80.lower("wait")
+@FLAGS.lower("wait")
 def lower_wait(e: CudaEmitter, call: Call) -> None:
     with e.one_thread():
         flag, value = call.args["flag"], call.args["value"]

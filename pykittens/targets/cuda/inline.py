@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Call
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.simt.map import write
+from pykittens.targets.target import Lowerings
+
+INLINE = Lowerings()
 
 
-@SM_80.lower("inline_cuda")
+@INLINE.lower("inline_cuda")
 def lower_inline_cuda(e: CudaEmitter, call: Call) -> None:
     text: str = call.args["text"]
     operands = call.args["operands"]
@@ -21,7 +23,7 @@ def lower_inline_cuda(e: CudaEmitter, call: Call) -> None:
     write(e, call, element)
 
 
-@SM_80.lower("inline_cuda_statement")
+@INLINE.lower("inline_cuda_statement")
 def lower_inline_cuda_statement(e: CudaEmitter, call: Call) -> None:
     text = call.args["text"].format(*(e.scalar(x) for x in call.args["operands"]))
     e.line(f"{{ {text} }}")

@@ -15,11 +15,13 @@ from pykittens.ir.values import SharedTile, Value
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.shared import shared_place
-from pykittens.targets.cuda.sm_80 import SM_80
-from pykittens.targets.cuda.sm_89 import SM_89
+from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 from pykittens.types.fragments import DEPTH_BYTES, depth_of
 from pykittens.types.tiles import RT
+
+MMA_SYNC = Lowerings()
+MMA_SYNC_FP8 = Lowerings()
 
 Kinds = frozenset[tuple[str, str]]  # dtypes of the operands and the accumulator
 
@@ -73,8 +75,8 @@ def _depth(call: Call) -> int:
     return int(a.rows if a_is_transposed(call.op) else a.cols)
 
 
-@SM_89.lower("product", declines=beyond(ADA))
-@SM_80.lower("product", declines=beyond(AMPERE))
+@MMA_SYNC_FP8.lower("product", declines=beyond(ADA))
+@MMA_SYNC.lower("product", declines=beyond(AMPERE))
 def lower_product(e: CudaEmitter, call: Call) -> None:
     acc, (result,) = call.args["acc"], call.results
     name, steps = e.array(result), _depth(call) // depth_of(call.args["a"].dtype.bytes)
@@ -83,7 +85,7 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
     e.declare(result)
     if acc is not None:
         e.copy(acc, result)
-    if call.onto_flight and e.started(Engine.PRODUCT, by_lanes=False):
+    if call.onto_flight and e.started(Engine.PRODUCT):
         e.line("products_wait<0>();")
         e.line(f"pin({name});")
     left, right = _left(e, call), _right(e, call)
@@ -260,8 +262,7 @@ def instruction(e: CudaEmitter, a: DType, b: DType, into: DType) -> str:
     """The name of the device function for one instruction; it is generated the first time."""
     operands = a.name if a == b else f"{a}_{b}"
     name = f"mma_sync_{operands}_{into}"
-    if name not in e.instructions:
-        e.instructions[name] = _instruction_text(name, a, b, into)
+    e.instructions.setdefault(name, _instruction_text(name, a, b, into))
     return name
 
 

@@ -1,30 +1,22 @@
-"""Stages of pipelines: taken, left and given back through mbarriers; and the waits for copies out."""
+"""Stages of pipelines: taken, left and given back through mbarriers."""
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import (
-    Acquire,
-    Call,
-    GiveBack,
-    Leave,
-    WaitProducts,
-    WaitStores,
-    is_multicast,
-    walk,
-)
-from pykittens.ir.op import Engine
+from pykittens.ir.nodes import Acquire, Call, GiveBack, Leave, is_multicast, walk
 from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.sm_80 import SM_80
-from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.targets.cuda.engines import by_lanes
 from pykittens.targets.cuda.stages import fillings, stage_copies
+from pykittens.targets.debug_sites import literal, standing
 from pykittens.targets.simt.exchange import sync
-from pykittens.targets.sites import literal, standing
+from pykittens.targets.target import Lowerings
+
+PIPELINE = Lowerings()
 
 
-@SM_80.write(Acquire)
+@PIPELINE.lower(Acquire)
 def acquire(e: CudaEmitter, node: Acquire) -> None:
-    ring, side = e.ring_name(node.pipeline), node.side
+    ring, side = e.rings[node.pipeline], node.side
     turn = f"{ring}_{side}"
     if side == "fill" and node.pipeline.reuse is not None and e.role.warps > 1:
         # Other warps of the group may still read what they drained of the pipeline that was here.
@@ -53,7 +45,7 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
     e.line(f"{turn}.next();")
 
 
-@SM_80.write(Leave)
+@PIPELINE.lower(Leave)
 def leave(e: CudaEmitter, node: Leave) -> None:
     full = e.full_barrier(node.acquire)
     by_lanes, by_warp = fillings(e.role, node.acquire.pipeline, e.target)
@@ -64,22 +56,9 @@ def leave(e: CudaEmitter, node: Leave) -> None:
         e.line(f"if (lane == 0) barrier_arrive({full});")
 
 
-@SM_90.write(Leave)
-def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
-    """Copies arrive with their bytes; what lanes have stored is made seen by the engines first."""
-    full = e.full_barrier(node.acquire)
-    if e.team_lanes == 1:
-        if e.arms_each_copy(node.acquire):
-            e.line(f"barrier_arrive({full});")
-        return
-    e.line("fence_async();")
-    e.line("__syncwarp();")
-    e.line(f"if (lane == 0) barrier_arrive({full});")
-
-
-@SM_80.write(GiveBack)
+@PIPELINE.lower(GiveBack)
 def give_back(e: CudaEmitter, node: GiveBack) -> None:
-    ring = e.ring_name(node.pipeline)
+    ring = e.rings[node.pipeline]
     empty = f"{ring}_empty + 8 * {ring}_back.stage"
     if is_multicast(e.kernel, node.pipeline):
         peers = f"for (int peer = 0; peer < {e.kernel.cluster}; ++peer) barrier_arrive_at({empty}, peer);"
@@ -110,18 +89,7 @@ def _lanes_read(e: CudaEmitter) -> bool:
     """Whether lanes read shared memory with instructions of their own: copies out, loads, products of a warp."""
     return any(
         isinstance(n, Call)
-        and not e.runs_on(n)
+        and by_lanes(e.role, n, e.target)
         and any(isinstance(n.args[name], SharedTile) for name in n.op.effects.reads)
         for n in walk(e.role.body)
     )
-
-
-@SM_80.write(WaitProducts, WaitStores)
-def wait_for_nothing(e: CudaEmitter, node: WaitProducts | WaitStores) -> None:
-    """What lanes do is done when they go on."""
-
-
-@SM_90.write(WaitStores)
-def wait_stores(e: CudaEmitter, node: WaitStores) -> None:
-    if e.started(Engine.COPY_OUT, by_lanes=False):
-        e.line("stores_wait_read();" if node.read else "stores_wait();")

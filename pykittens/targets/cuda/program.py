@@ -18,36 +18,16 @@ from pykittens.ir.nodes import (
     written,
 )
 from pykittens.ir.values import Value
-from pykittens.targets.cuda import (
-    bulk,
-    copies,
-    debug,
-    flags,
-    inline,
-    mma_sync,
-    pipeline,
-    semaphores,
-    shared,
-    sync,
-    wgmma,
-)
+from pykittens.targets.cuda import debug, semaphores
 from pykittens.targets.cuda.debug import STANDING_BYTES, group_places
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
-from pykittens.targets.cuda.teams import Team, teams, thread_count
-from pykittens.targets.simt import convert, making, mask, memory, random, reduce, scan, shape
-from pykittens.targets.simt import map as simt_map
+from pykittens.targets.cuda.warp_assignment import Team, teams, thread_count
+from pykittens.targets.names import FUNCTIONS
 from pykittens.targets.simt.memory import MEMORY_TYPES
-from pykittens.targets.source import FUNCTIONS, Slot, Source, scalar_type
+from pykittens.targets.source import Slot, Source, scalar_type
 from pykittens.targets.target import Target
 from pykittens.types.devices import shared_room
-
-# Importing them fills the table of lowerings.
-LOWERINGS = (
-    *(bulk, copies, mma_sync, pipeline, shared, wgmma),
-    *(debug, flags, inline, semaphores, sync),
-    *(simt_map, convert, making, mask, memory, random, reduce, scan, shape),
-)
 
 
 def header(target: Target) -> str:
@@ -67,7 +47,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     if debug:
         functions += "\n" + text_of("debug.cuh")
     e = CudaEmitter(kernel, target, functions, debug)
-    name = e.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
+    name = e.names.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
     at = layout_shared(kernel, target, debug)
     groups = sum(r.groups for r in kernel.roles)
     left = shared_room(target.shared_bytes, kernel.resident) - at.end
@@ -222,7 +202,7 @@ def _body(e: CudaEmitter, at: SharedMap) -> list[str]:
     if kernel.pipelines or kernel.shared:
         e.line("const u32 smem = (u32)__cvta_generic_to_shared(shared);")
     for p in kernel.pipelines:
-        ring = e.ring_name(p)
+        ring = e.rings[p]
         tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
         e.line(f"// pipeline {ring}: {p.stages} x ({tiles})")
         e.line(
@@ -273,7 +253,7 @@ def _start(e: CudaEmitter) -> None:
         for name in e.maps.values():
             e.line(f"prefetch({name});")
         for p in e.kernel.pipelines:
-            ring = e.ring_name(p)
+            ring = e.rings[p]
             full = arrivals(e.kernel, p, "fill", e.target)
             empty = arrivals(e.kernel, p, "drain", e.target)
             init = f"barrier_init({ring}_full + 8 * i, {full}); barrier_init({ring}_empty + 8 * i, {empty});"
@@ -308,17 +288,13 @@ def _roles(e: CudaEmitter, placed: list[Team]) -> None:
 
 def _warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> None:
     """The branch of the warpgroup that producers and storers share; setmaxnreg asks for one a warpgroup."""
-    e.line("if (warpgroup == 0) {")
-    e.depth += 1
-    if service[0].budget is not None:
-        e.line(f"registers_down<{service[0].budget}>();")
-    for team in service:
-        only = " && lane == 0" if team.lanes == 1 else ""
-        with e.braces(f"if (warp_of_block == {team.first_warp}{only}) {{  // {team.role.kind}"):
-            _role(e, team)
-    e.depth -= 1
-    if closed:
-        e.line("}")
+    with e.braces("if (warpgroup == 0) {", "}" if closed else None):
+        if service[0].budget is not None:
+            e.line(f"registers_down<{service[0].budget}>();")
+        for team in service:
+            only = " && lane == 0" if team.lanes == 1 else ""
+            with e.braces(f"if (warp_of_block == {team.first_warp}{only}) {{  // {team.role.kind}"):
+                _role(e, team)
 
 
 def _chain(e: CudaEmitter, placed: list[Team], word: str) -> None:
@@ -326,15 +302,11 @@ def _chain(e: CudaEmitter, placed: list[Team], word: str) -> None:
     for team in placed:
         last = team is placed[-1]
         condition = f"if (warp_of_block < {team.first_warp + team.warps}) " if not last else ""
-        e.line(f"{word}{condition}{{  // {team.role.kind}")
-        e.depth += 1
-        if team.budget is not None:
-            e.line(f"registers_up<{team.budget}>();")
-        _role(e, team)
-        e.depth -= 1
+        with e.braces(f"{word}{condition}{{  // {team.role.kind}", "}" if last else None):
+            if team.budget is not None:
+                e.line(f"registers_up<{team.budget}>();")
+            _role(e, team)
         word = "} else "
-    if placed:
-        e.line("}")
 
 
 def _role(e: CudaEmitter, team: Team) -> None:
@@ -388,7 +360,7 @@ def _drop_unused(e: CudaEmitter, start: int) -> None:
 def _turns(e: CudaEmitter, p: Pipeline, role: Role) -> None:
     """The places of a role in a ring."""
     sides = {n.side for n in walk(role.body) if isinstance(n, Acquire) and n.pipeline is p}
-    ring = e.ring_name(p)
+    ring = e.rings[p]
     if "fill" in sides:
         e.line(f"Turn<{p.stages}> {ring}_fill;")
     if "drain" in sides:

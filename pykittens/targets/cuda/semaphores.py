@@ -8,10 +8,12 @@ from typing import Any
 from pykittens.ir.nodes import Call, Kernel, Role, Shared, walk
 from pykittens.ir.values import SharedTile, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.sites import check_item, literal, standing
+from pykittens.targets.debug_sites import check_item, literal, standing
+from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import SEMAPHORE, ST, TURNS
+
+SEMAPHORES = Lowerings()
 
 SEMAPHORE_BYTES = 16  # an mbarrier, and what barriers of older GPUs do not count
 BARRIER_BYTES = 8
@@ -72,11 +74,11 @@ def write_phases(e: CudaEmitter, role: Role) -> None:
             for name in node.op.effects.waits:
                 turns = node.args[name]
                 if isinstance(turns.type, TURNS) and turns.type.groups > 1:
-                    e.phases[turns] = e.unique(f"{e.names(turns)}_phase")
+                    e.phases[turns] = e.names.unique(f"{e.names(turns)}_phase")
                     e.line(f"u32 {e.phases[turns]} = {e.scalar(node.args['group'])} == 0;")
 
 
-@SM_80.lower("item")
+@SEMAPHORES.lower("item")
 def lower_item(e: CudaEmitter, call: Call) -> None:
     memory, index = call.args["memory"], call.args["index"]
     (result,) = call.results
@@ -86,14 +88,14 @@ def lower_item(e: CudaEmitter, call: Call) -> None:
     e.line(f"const u32 {e.names(result)} = {e.names(memory)} + {at};")
 
 
-@SM_80.lower("arrive")
+@SEMAPHORES.lower("arrive")
 def lower_arrive(e: CudaEmitter, call: Call) -> None:
     meet(e)
     with e.one_thread():
         e.line(f"barrier_arrive({e.names(call.args['semaphore'])});")
 
 
-@SM_80.lower("expect")
+@SEMAPHORES.lower("expect")
 def lower_expect(e: CudaEmitter, call: Call) -> None:
     meet(e)
     with e.one_thread():
@@ -101,7 +103,7 @@ def lower_expect(e: CudaEmitter, call: Call) -> None:
         e.line(f"semaphore_expect({e.names(call.args['semaphore'])}, {bytes_});")
 
 
-@SM_80.lower("wait_phase")
+@SEMAPHORES.lower("wait_phase")
 def lower_wait_phase(e: CudaEmitter, call: Call) -> None:
     semaphore, parity = call.args["semaphore"], _parity(e, call.args["phase"])
     name, index = _told(semaphore)
@@ -122,7 +124,7 @@ def _parity(e: CudaEmitter, phase: Any) -> str:
     return str(int(phase) & 1) if isinstance(phase, int) else f"{e.scalar(phase)} & 1"
 
 
-@SM_80.lower("take_turn")
+@SEMAPHORES.lower("take_turn")
 def lower_take_turn(e: CudaEmitter, call: Call) -> None:
     turns: Value = call.args["turns"]
     if turns in e.phases:
@@ -133,7 +135,7 @@ def lower_take_turn(e: CudaEmitter, call: Call) -> None:
         e.line(f"{phase} ^= 1;")
 
 
-@SM_80.lower("pass_turn")
+@SEMAPHORES.lower("pass_turn")
 def lower_pass_turn(e: CudaEmitter, call: Call) -> None:
     """Each warp arrives for itself, so the group need not meet."""
     turns: Value = call.args["turns"]

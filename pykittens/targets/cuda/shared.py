@@ -8,8 +8,7 @@ from typing import Any
 from pykittens.ir.nodes import Call, Role
 from pykittens.ir.values import Scalar, SharedTile, SharedVector, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.sm_80 import SM_80
-from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.targets.debug_sites import check_part, check_view
 from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import (
     MEMORY_TYPES,
@@ -18,11 +17,12 @@ from pykittens.targets.simt.memory import (
     load_chunks,
     store_chunks,
 )
-from pykittens.targets.simt.memory import lower_load as lower_load_global
-from pykittens.targets.simt.memory import lower_store as lower_store_global
-from pykittens.targets.sites import check_part, check_view
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import part_is_aligned
 from pykittens.types.tiles import ST, Spread
+
+SHARED = Lowerings()
+STMATRIX = Lowerings()
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def times(e: CudaEmitter, index: Any, unit: int) -> str:
     return str(index * unit) if isinstance(index, int) else f"{e.scalar(index)} * {unit}"
 
 
-@SM_80.lower("view")
+@SHARED.lower("view")
 def lower_view(e: CudaEmitter, call: Call) -> None:
     """A view has no code of its own: what uses it computes its address."""
     tile, view = call.args["tile"], call.results[0]
@@ -85,19 +85,21 @@ def lower_view(e: CudaEmitter, call: Call) -> None:
     check_view(e, tile, call.args["i"], call.args["j"], view.rows, view.cols)
 
 
-@SM_80.lower("vector_part")
+@SHARED.lower("vector_part")
 def lower_vector_part(e: CudaEmitter, call: Call) -> None:
     """A view, too."""
     check_part(e, call.args["vector"], call.args["i"], call.args["length"])
 
 
-@SM_80.lower("load")
+def is_global(role: Role, call: Call) -> str | None:
+    """Why a load or store is not of shared memory."""
+    memory = call.args["src"] if "src" in call.args else call.args["dst"]
+    return None if isinstance(memory, SharedTile) else "it is of a tensor"
+
+
+@SHARED.lower("load", declines=is_global)
 def lower_load(e: CudaEmitter, call: Call) -> None:
-    tile = call.args["src"]
-    if not isinstance(tile, SharedTile):
-        lower_load_global(e, call)
-        return
-    (result,) = call.results
+    tile, (result,) = call.args["src"], call.results
     if isinstance(tile, SharedVector):
         _load_vector(e, tile, result, call)
         return
@@ -160,12 +162,9 @@ def _load_transposed(e: CudaEmitter, tile: SharedTile, name: str, count: int) ->
         e.line(f"put({name}, i, moved);")
 
 
-@SM_80.lower("store")
+@SHARED.lower("store", declines=is_global)
 def lower_store(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
-    if not isinstance(tile, SharedTile):
-        lower_store_global(e, call)
-        return
     if isinstance(tile, SharedVector):
         store_chunks(e, value, _vector_place(e, tile))
         return
@@ -223,7 +222,7 @@ def is_no_matrix_store(role: Role, call: Call) -> str | None:
     return "stores of whole matrices are of 16-bit elements to shared memory"
 
 
-@SM_90.lower("store", declines=is_no_matrix_store)
+@STMATRIX.lower("store", declines=is_no_matrix_store)
 def lower_store_matrices(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
     regs = ", ".join(f"{e.array(value)}[4 * i + {k}]" for k in range(4))

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from pykittens.targets.cuda.copies import COPIES
+from pykittens.targets.cuda.debug import DEBUG
+from pykittens.targets.cuda.flags import FLAGS
+from pykittens.targets.cuda.inline import INLINE
+from pykittens.targets.cuda.mma_sync import MMA_SYNC
+from pykittens.targets.cuda.pipeline import PIPELINE
+from pykittens.targets.cuda.semaphores import SEMAPHORES
+from pykittens.targets.cuda.shared import SHARED
+from pykittens.targets.cuda.sync import SYNC
 from pykittens.targets.simt.target import SIMT
-from pykittens.targets.target import TARGETS, Target
+from pykittens.targets.target import Lowerings, Target
 
-SM_80 = TARGETS["sm_80"] = Target(
+SM_80 = Target(
     "sm_80",
     arch="sm_80",
     parent=SIMT,
     shared_bytes=163 * 1024,
     headers=(*SIMT.headers, "sm_80.cuh", "signals.cuh"),
     cards={"sm_86": 99 * 1024, "sm_87": 163 * 1024},
+    lowerings=Lowerings(
+        COPIES | MMA_SYNC | PIPELINE | SHARED | SEMAPHORES | SYNC | FLAGS | DEBUG | INLINE
+    ),
 )

@@ -1,11 +1,19 @@
-"""Hopper: products of warpgroups, copies by an engine of their own, and clusters."""
+"""Hopper: products of warpgroups, copies by an engine of their own, and clusters.
+
+What its engines do not take falls back to Ada and Ampere: `engines.py` says why, and for whom else it matters.
+"""
 
 from __future__ import annotations
 
+from pykittens.ir.op import Engine
+from pykittens.targets.cuda.bulk import BULK
+from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma
+from pykittens.targets.cuda.shared import STMATRIX
 from pykittens.targets.cuda.sm_89 import SM_89
-from pykittens.targets.target import TARGETS, Target
+from pykittens.targets.cuda.wgmma import WGMMA
+from pykittens.targets.target import Lowerings, Target
 
-SM_90 = TARGETS["sm_90a"] = Target(
+SM_90 = Target(
     "sm_90a",
     arch="sm_90a",
     parent=SM_89,
@@ -14,4 +22,14 @@ SM_90 = TARGETS["sm_90a"] = Target(
     headers=(*SM_89.headers, "sm_90.cuh"),
     max_cluster=8,
     warpgroups=True,
+    engines={
+        Engine.PRODUCT: beyond_wgmma,  # else mma.sync of single warps
+        Engine.COPY_IN: beyond_copy_engine,  # else the lanes copy
+        Engine.COPY_OUT: beyond_copy_engine,
+    },
+    lowerings=Lowerings(
+        WGMMA  # products, and the waits for them
+        | BULK  # load_async and store_async, and what keeps lanes and engine in step
+        | STMATRIX  # store of 16-bit tiles to shared memory
+    ),
 )

@@ -7,44 +7,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykittens.ir.nodes import Call, Role, WaitProducts
+from pykittens.ir.nodes import Block, Call, Node, WaitProducts, blocks, walk
 from pykittens.ir.op import Engine
-from pykittens.ir.values import SharedTile
+from pykittens.ir.values import SharedTile, Value
 from pykittens.ops.mma import a_is_transposed, b_is_transposed, depth_step
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.engines import beyond_wgmma
 from pykittens.targets.cuda.mma_sync import ACCUMULATORS, SPELLED
 from pykittens.targets.cuda.shared import shared_place
-from pykittens.targets.cuda.sm_90 import SM_90
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import SharedLayout
 from pykittens.types.tiles import RT
+
+WGMMA = Lowerings()
 
 M = 64  # rows of one instruction
 MODES = {128: 1, 64: 2, 32: 3}
 
 
-def beyond_wgmma(role: Role, call: Call) -> str | None:
-    """Why a product is not one of warpgroups, so that single warps multiply."""
-    a = call.args["a"]
-    if role.warps % 4:
-        return f"a group of {role.warps} warps is no warpgroup"
-    if a.dtype.bits == 16:
-        return None
-    if not isinstance(a, SharedTile):
-        return f"warpgroups have {a.dtype} operands in registers in another order"
-    if a_is_transposed(call.op) or not b_is_transposed(call.op):
-        return f"warpgroups read {a.dtype} operands with k along the rows of memory only"
-    return None
-
-
-def is_wgmma(role: Role, call: Call) -> bool:
-    """Whether a product is carried on by the tensor cores of a warpgroup."""
-    return beyond_wgmma(role, call) is None
-
-
-SM_90.engines[Engine.PRODUCT] = is_wgmma
-
-
-@SM_90.lower("product", declines=beyond_wgmma)
+@WGMMA.lower("product", declines=beyond_wgmma)
 def lower_product(e: CudaEmitter, call: Call) -> None:
     a, b, acc = call.args["a"], call.args["b"], call.args["acc"]
     (result,) = call.results
@@ -79,24 +60,71 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
 
 def all_wgmma(e: CudaEmitter) -> bool:
     """Whether all products of the role are of warpgroups, so that waits can count them."""
-    return not e.started(Engine.PRODUCT, by_lanes=True)
+    return all(
+        e.target.carries(e.role, n)
+        for n in walk(e.role.body)
+        if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT
+    )
 
 
-@SM_90.write(WaitProducts)
+@WGMMA.lower(WaitProducts)
 def wait_products(e: CudaEmitter, node: WaitProducts) -> None:
-    if not e.started(Engine.PRODUCT, by_lanes=False):
-        return
-    # A product of single warps in between is none of those that the instruction counts.
-    e.line(f"products_wait<{node.pending if all_wgmma(e) else 0}>();")
-    leaves = {e.storage.find(v) for v in node.leaves if v in e.storage.made}
-    done: set[object] = set()
-    for value in (*node.completes, *node.frees):
-        if value not in e.storage.made:
-            continue
-        leader = e.storage.find(value)
-        if leader not in leaves and leader not in done:
-            done.add(leader)
+    leaves, done = (
+        dict.fromkeys(e.storage.find(v) for v in values if v in e.storage.made)
+        for values in (node.leaves, (*node.completes, *node.frees))
+    )
+    _wait(e, _countable(e, node.pending), [v for v in done if v not in leaves])
+
+
+@WGMMA.lower("mma_wait")
+def lower_mma_wait(e: CudaEmitter, call: Call) -> None:
+    pending = _countable(e, call.args["pending"])
+    _wait(e, pending, _complete(e, call, pending))
+
+
+def _countable(e: CudaEmitter, pending: int) -> int:
+    """Products that may be left in flight: a product of single warps in between is none that the wait counts."""
+    return pending if all_wgmma(e) else 0
+
+
+def _wait(e: CudaEmitter, pending: int, complete: list[Value]) -> None:
+    if e.started(Engine.PRODUCT):
+        e.line(f"products_wait<{pending}>();")
+        for value in complete:
             e.line(f"pin({e.array(value)});")
+
+
+def _complete(e: CudaEmitter, call: Call, pending: int) -> list[Value]:
+    """The results of the user's products that are complete now, as far as the order of the text tells."""
+    nodes = list(walk(e.role.body))
+
+    def leaders(part: list[Node]) -> list[Value]:
+        return [
+            e.storage.find(n.results[0])
+            for n in part
+            if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT and not n.managed
+        ]
+
+    before = leaders(nodes[: nodes.index(call)])
+    flying, here = set(before[len(before) - pending :]), _path(e.role.body, call)
+    return [
+        leader
+        for leader in dict.fromkeys(leaders(nodes))
+        if leader not in flying
+        and e.is_declared(leader)
+        and any(block is e.storage.declared_in[leader] for block in here)
+    ]
+
+
+def _path(block: Block, call: Call) -> list[Block]:
+    """The blocks round a call, from the outermost; empty if it is not in the block."""
+    for node in block.nodes:
+        if node is call:
+            return [block]
+        for inner in blocks(node):
+            if path := _path(inner, call):
+                return [block, *path]
+    return []
 
 
 @dataclass(frozen=True)

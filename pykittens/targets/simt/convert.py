@@ -5,12 +5,14 @@ from __future__ import annotations
 from pykittens.ir.nodes import Call
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write
-from pykittens.targets.simt.target import SIMT
 from pykittens.targets.source import scalar_type
+from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 
+CONVERT = Lowerings()
 
-@SIMT.lower("to")
+
+@CONVERT.lower("to")
 def lower_to(e: Emitter, call: Call) -> None:
     x = call.args["x"]
     (result,) = call.results

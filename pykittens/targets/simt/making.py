@@ -6,17 +6,19 @@ from pykittens.ir.nodes import Call
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.exchange import vector_place
 from pykittens.targets.simt.map import write_elements
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
+
+MAKING = Lowerings()
 
 
-@SIMT.lower("making")
+@MAKING.lower("making")
 def lower_making(e: Emitter, call: Call) -> None:
     (result,) = call.results
     value = call.args.get("value", 0)
     write_elements(e, result, lambda i: e.element(value, i, result))
 
 
-@SIMT.lower("iota", "row_index", "col_index")
+@MAKING.lower("iota", "row_index", "col_index")
 def lower_index(e: Emitter, call: Call) -> None:
     (result,) = call.results
     write_elements(e, result, lambda i: vector_place(e, result, i))

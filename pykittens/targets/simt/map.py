@@ -8,8 +8,10 @@ from typing import Any
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import RT, RV, Spread
+
+MAP = Lowerings()
 
 
 def write(e: Emitter, call: Call, element: Callable[[str], str]) -> None:
@@ -51,7 +53,7 @@ def joined(join: str, element: Callable[[str], str], first: str, count: int) -> 
     return f"{join}({', '.join(elements)})"
 
 
-@SIMT.lower("map", "integer", "truth")
+@MAP.lower("map", "integer", "truth")
 def lower_map(e: Emitter, call: Call) -> None:
     assert call.op.scalar is not None
     operands = list(call.args.values())
@@ -71,7 +73,7 @@ def spell(e: Emitter, call: Call, spelling: str, operands: list[Any]) -> None:
     write(e, call, element)
 
 
-@SIMT.lower("pow")
+@MAP.lower("pow")
 def lower_pow(e: Emitter, call: Call) -> None:
     a, b = call.args["a"], call.args["b"]
     if not isinstance(b, Value) and b in (2, 3, 4):
@@ -80,7 +82,7 @@ def lower_pow(e: Emitter, call: Call) -> None:
         lower_map(e, call)
 
 
-@SIMT.lower("div")
+@MAP.lower("div")
 def lower_div(e: Emitter, call: Call) -> None:
     a, b = call.args["a"], call.args["b"]
     (result,) = call.results
@@ -107,7 +109,7 @@ def lower_div(e: Emitter, call: Call) -> None:
             write_elements(e, result, lambda i: f"{e.element(a, i, result)} * inverse")
 
 
-@SIMT.lower("where")
+@MAP.lower("where")
 def lower_where(e: Emitter, call: Call) -> None:
     condition, a, b = call.args["condition"], call.args["a"], call.args["b"]
     (result,) = call.results

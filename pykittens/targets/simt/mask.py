@@ -6,10 +6,12 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
+
+MASK = Lowerings()
 
 
-@SIMT.lower("mask")
+@MASK.lower("mask")
 def lower_mask(e: Emitter, call: Call) -> None:
     a = call.args
     (result,) = call.results

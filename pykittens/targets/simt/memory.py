@@ -9,14 +9,16 @@ import numpy as np
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, Scalar, TileRef, Value
+from pykittens.targets.debug_sites import check_access
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.place import Place
-from pykittens.targets.simt.target import SIMT
-from pykittens.targets.sites import check_access
 from pykittens.targets.source import number, scalar_type
+from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
+
+MEMORY = Lowerings()
 
 MEMORY_TYPES = {
     "f32": "float",
@@ -225,7 +227,7 @@ def store_chunks(
         each_chunk(e, value, at, call, parts)
 
 
-@SIMT.lower("load")
+@MEMORY.lower("load")
 def lower_load(e: Emitter, call: Call) -> None:
     src, fill = call.args["src"], fill_bits(call.args["src"].dtype, call.args["fill"])
     (result,) = call.results
@@ -259,7 +261,7 @@ def define_element(e: Emitter, result: Scalar, value: str) -> None:
         e.line(f"const {scalar_type(result.dtype)} {name} = {value};")
 
 
-@SIMT.lower("store")
+@MEMORY.lower("store")
 def lower_store(e: Emitter, call: Call) -> None:
     """Registers to a tensor."""
     dst, value, op = call.args["dst"], call.args["value"], call.args["op"]
@@ -296,14 +298,14 @@ def _indexed(e: Emitter, tile: Value, index: Value, ref: Any) -> tuple[Place, Ch
     return at, replace(chunks(e, tile, at), row=row)
 
 
-@SIMT.lower("gather")
+@MEMORY.lower("gather")
 def lower_gather(e: Emitter, call: Call) -> None:
     (result,) = call.results
     at, parts = _indexed(e, result, call.args["index"], call.args["src"])
     load_chunks(e, result, at, fill_bits(result.dtype, call.args["fill"]), parts)
 
 
-@SIMT.lower("scatter")
+@MEMORY.lower("scatter")
 def lower_scatter(e: Emitter, call: Call) -> None:
     value = call.args["value"]
     at, parts = _indexed(e, value, call.args["index"], call.args["dst"])

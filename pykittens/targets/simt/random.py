@@ -5,12 +5,14 @@ from __future__ import annotations
 from pykittens.ir.nodes import Call
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.exchange import tile_place, vector_place
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT
 
+RANDOM = Lowerings()
 
-@SIMT.lower("random_bits")
+
+@RANDOM.lower("random_bits")
 def lower_random_bits(e: Emitter, call: Call) -> None:
     (result,) = call.results
     key, high, row, col, stream = (

@@ -11,11 +11,13 @@ from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.exchange import sync, tile_place, vector_place
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.scratch import SCRATCH, Partials, scratch, through_scratch
-from pykittens.targets.simt.target import SIMT
 from pykittens.targets.source import number, rounded_scalar, scalar_type
+from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
+
+REDUCE = Lowerings()
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def _element(e: Emitter, how: Joining, operand: Value, place: str) -> str:
 # -- along rows and columns ------------------------------------------------------------------------
 
 
-@SIMT.lower("row_reduce")
+@REDUCE.lower("row_reduce")
 def lower_row_reduce(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how = _joining(call, tile)
@@ -88,7 +90,7 @@ def partial_columns(call: Call, warps: int) -> Partials | None:
     return Partials(tile.cols, how.fields, how.bytes) if warps > 1 else None
 
 
-@SIMT.lower("col_reduce")
+@REDUCE.lower("col_reduce")
 def lower_col_reduce(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how, warps = _joining(call, tile), e.role.warps
@@ -159,7 +161,7 @@ def _over_registers(
 SCRATCH["reduce"] = "one value a warp: no two lanes meet in a bank"
 
 
-@SIMT.lower("reduce")
+@REDUCE.lower("reduce")
 def lower_reduce(e: Emitter, call: Call) -> None:
     x: Value = call.args["x"]
     (result,) = call.results

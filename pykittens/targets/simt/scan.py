@@ -9,12 +9,14 @@ from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.reduce import Joining, joining
 from pykittens.targets.simt.scratch import SCRATCH
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RV
 
+SCAN = Lowerings()
 
-@SIMT.lower("row_scan")
+
+@SCAN.lower("row_scan")
 def lower_row_scan(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how = _joining(call, tile)
@@ -25,7 +27,7 @@ def lower_row_scan(e: Emitter, call: Call) -> None:
 SCRATCH["scan"] = "one value a warp and chunk: no two lanes meet in a bank"
 
 
-@SIMT.lower("scan")
+@SCAN.lower("scan")
 def lower_scan(e: Emitter, call: Call) -> None:
     vector: Value = call.args["vector"]
     assert isinstance(vector.type, RV)

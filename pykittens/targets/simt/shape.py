@@ -8,9 +8,11 @@ from pykittens.ops.shape import bounds
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.exchange import bits, exchange, memory_type, write_bits
 from pykittens.targets.simt.scratch import Exchange, Put, Strides, scratch
-from pykittens.targets.simt.target import SIMT
+from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import LANES, plain_chunk
 from pykittens.types.tiles import RV, Spread
+
+SHAPE = Lowerings()
 
 # Elements between the rows of a tile in shared memory that are no columns: a transposed read then meets each bank once.
 PITCH = 4
@@ -32,7 +34,7 @@ def moved_part(call: Call, warps: int) -> Exchange | None:
     return Exchange((Put(x),), Strides(first=start))
 
 
-@SIMT.lower("part")
+@SHAPE.lower("part")
 def lower_part(e: Emitter, call: Call) -> None:
     if exchange(e, call):
         return
@@ -67,7 +69,7 @@ def moved_join(call: Call, warps: int) -> Exchange | None:
     return Exchange((Put(a), Put(b, Strides(first=a.length))))
 
 
-@SIMT.lower("concat")
+@SHAPE.lower("concat")
 def lower_concat(e: Emitter, call: Call) -> None:
     if exchange(e, call):
         return
@@ -91,7 +93,7 @@ def lower_concat(e: Emitter, call: Call) -> None:
     )
 
 
-@SIMT.lower("swap_pairs")
+@SHAPE.lower("swap_pairs")
 def lower_swap_pairs(e: Emitter, call: Call) -> None:
     x: Value = call.args["x"]
     (result,) = call.results
@@ -106,7 +108,7 @@ def lower_swap_pairs(e: Emitter, call: Call) -> None:
         e.line(f"{e.array(result)}[i + 1] = first;")
 
 
-@SIMT.lower("column")
+@SHAPE.lower("column")
 def lower_column(e: Emitter, call: Call) -> None:
     tile: RegTile = call.args["tile"]
     j = call.args["j"]
@@ -158,12 +160,12 @@ def chosen_row(call: Call, warps: int) -> Exchange:
     return Exchange((Put(call.args["tile"], row=call.args["i"]),))
 
 
-@SIMT.lower("transpose", "row")
+@SHAPE.lower("transpose", "row")
 def lower_exchange(e: Emitter, call: Call) -> None:
     exchange(e, call)
 
 
-@SIMT.lower("spread")
+@SHAPE.lower("spread")
 def lower_spread(e: Emitter, call: Call) -> None:
     if not exchange(e, call):
         e.declare(call.results[0])

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from pykittens.targets.target import Target
+from pykittens.targets.simt.convert import CONVERT
+from pykittens.targets.simt.making import MAKING
+from pykittens.targets.simt.map import MAP
+from pykittens.targets.simt.mask import MASK
+from pykittens.targets.simt.memory import MEMORY
+from pykittens.targets.simt.random import RANDOM
+from pykittens.targets.simt.reduce import REDUCE
+from pykittens.targets.simt.scan import SCAN
+from pykittens.targets.simt.shape import SHAPE
+from pykittens.targets.target import Lowerings, Target
 
-SIMT = Target("simt", headers=("device.cuh", "math.cuh", "groups.cuh"))
+SIMT = Target(
+    "simt",
+    headers=("device.cuh", "math.cuh", "groups.cuh"),
+    lowerings=Lowerings(CONVERT | MAKING | MAP | MASK | MEMORY | RANDOM | REDUCE | SCAN | SHAPE),
+)

@@ -20,8 +20,8 @@ from pykittens.checker.proofs.resources import (
 from pykittens.emulate.placed import placed
 from pykittens.runtime import nvrtc
 from pykittens.runtime.compiled import Resources, RoleResources, compile_kernel
+from pykittens.targets.architectures import TARGETS
 from pykittens.targets.emit import emit
-from pykittens.targets.target import TARGETS
 from pykittens.types.devices import H200
 from tests.running import recorded
 from tests.targets.compiling import CASES as KERNELS

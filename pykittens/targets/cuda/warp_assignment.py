@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykittens.errors import ResourceError
-from pykittens.ir.nodes import Call, Kernel, Role, operands, walk
-from pykittens.ir.values import RegTile, RegVector
+from pykittens.ir.nodes import Kernel, Role
+from pykittens.targets.cuda.engines import lanes
 from pykittens.targets.target import Target
 
 WARPGROUP = 128  # threads
@@ -43,23 +43,14 @@ def teams(kernel: Kernel, target: Target) -> list[Team]:
             f"{kernel.name}: {len(service)} producers and storers share one warpgroup of 4 warps"
         )
     placed = [
-        Team(role, i, budgets.get(role), _lanes(role, target)) for i, role in enumerate(service)
+        Team(role, i, budgets.get(role), lanes(role, target)) for i, role in enumerate(service)
     ]
     warp, number = service_warps(service, target), 0
     for role in working:
-        placed.append(Team(role, warp, budgets.get(role), _lanes(role, target), number))
+        placed.append(Team(role, warp, budgets.get(role), lanes(role, target), number))
         warp += role.groups * role.warps
         number += role.groups
     return placed
-
-
-def _lanes(role: Role, target: Target) -> int:
-    calls = [n for n in walk(role.body) if isinstance(n, Call)]
-    by_engines = all(target.runs_on(role, c) for c in calls if c.op.effects.engine is not None)
-    registers = any(
-        isinstance(v, RegTile | RegVector) for c in calls for v in (*c.results, *operands(c.args))
-    )
-    return 1 if role.is_service and by_engines and not registers else 32
 
 
 def service_warps(service: list[Role], target: Target) -> int:

@@ -108,26 +108,27 @@ def check_element(e: Emitter, ref: TileRef | Global, at: Place) -> None:
 
 def check_view(e: Emitter, tile: Any, i: Any, j: Any, rows: int, cols: int) -> None:
     """A view of rows x cols lies inside its shared tile."""
-    if not e.debug:
-        return
-    down, right = tile.rows // rows, tile.cols // cols
-    tests = [
-        f"{e.scalar(x)} >= 0 && {e.scalar(x)} < {n}"
-        for x, n in ((i, down), (j, right))
-        if isinstance(x, Scalar) and not (x is e.role.index and e.role.groups <= n)
-    ]
-    if tests:
-        text = f"part ({{0}}, {{1}}) of {rows}x{cols} is outside a shared tile of {tile.rows}x{tile.cols}"
-        stop_unless(e, " && ".join(tests), "access", text, e.scalar(i), e.scalar(j))
+    text = (
+        f"part ({{0}}, {{1}}) of {rows}x{cols} is outside a shared tile of {tile.rows}x{tile.cols}"
+    )
+    _check_part(e, text, (i, tile.rows // rows), (j, tile.cols // cols))
 
 
 def check_part(e: Emitter, vector: Any, i: Any, length: int) -> None:
     """A part of so many elements lies inside its shared vector."""
-    count = vector.length // length
-    if e.debug and isinstance(i, Scalar) and not (i is e.role.index and e.role.groups <= count):
-        at = e.scalar(i)
-        text = f"part {{0}} of {length} is outside a shared vector of {vector.length}"
-        stop_unless(e, f"{at} >= 0 && {at} < {count}", "access", text, at)
+    text = f"part {{0}} of {length} is outside a shared vector of {vector.length}"
+    _check_part(e, text, (i, vector.length // length))
+
+
+def _check_part(e: Emitter, text: str, *parts: tuple[Any, int]) -> None:
+    """Each index is below its number of parts; that of a group of the role is if there are as many parts."""
+    tests = [
+        f"{e.scalar(x)} >= 0 && {e.scalar(x)} < {n}"
+        for x, n in parts
+        if e.debug and isinstance(x, Scalar) and not (x is e.role.index and e.role.groups <= n)
+    ]
+    if tests:
+        stop_unless(e, " && ".join(tests), "access", text, *(e.scalar(x) for x, _ in parts))
 
 
 def check_item(e: Emitter, name: str, index: Any, count: int) -> None:

@@ -9,7 +9,7 @@ from pykittens import settings
 from pykittens.errors import BackendError
 from pykittens.runtime import nvrtc
 from pykittens.runtime.kernel import KernelFunction
-from pykittens.targets.target import TARGETS, target_for
+from pykittens.targets.architectures import TARGETS, target_for
 from tests.kernels_cluster import cluster_matmul
 from tests.targets.compiling import CASES, matrix
 
@@ -23,12 +23,8 @@ def chosen(patch, name):
     patch.setattr(settings, "target", lambda: read)
 
 
-def parents(target):
-    return [] if target is None else [target.name, *parents(target.parent)]
-
-
 def test_each_target_stands_on_the_older_ones():
-    assert parents(TARGETS["sm_90a"]) == ["sm_90a", "sm_89", "sm_80", "simt"]
+    assert [t.name for t in TARGETS["sm_90a"].lineage()] == ["sm_90a", "sm_89", "sm_80", "simt"]
 
 
 @pytest.mark.parametrize(
