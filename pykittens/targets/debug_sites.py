@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykittens.ir.values import Global, Scalar, TileRef
 from pykittens.targets.emitter import Emitter
+from pykittens.targets.index import Index
 from pykittens.targets.source import Site, SiteKind
 
 if TYPE_CHECKING:
@@ -83,11 +84,11 @@ def _check_coordinate(e: Emitter, ref: TileRef, axis: int, unit: int) -> None:
     index, window = ref.index[axis], ref.windows.get(axis)
     if window is None and (unit == 1 or not isinstance(index, Scalar)):
         return
-    first = f"(i64){e.scalar(index)} * {unit}"
+    first = Index(f"(i64){e.scalar(index)}") * unit
     if window is not None:
-        first += f" + {e.scalar(window.origin)}"
+        first += e.scalar(window.origin)
     text = f"the coordinate {{0}} in `{literal(ref.tensor.name)}` overflows an int32"
-    stop_unless(e, f"is_int32({first}, {unit})", "access", text, first)
+    stop_unless(e, f"is_int32({first}, {unit})", "access", text, str(first))
 
 
 def named(ref: TileRef | Global) -> str:

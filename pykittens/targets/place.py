@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykittens.targets.index import Index
+
 
 @dataclass(frozen=True)
 class Place:
@@ -14,8 +16,8 @@ class Place:
 
     matrix: str
     stride: str
-    row: str
-    col: str
+    row: Index
+    col: Index
     rows: str
     cols: str
     aligned: bool = True

@@ -9,6 +9,7 @@ from typing import Any
 from pykittens.errors import Loc, ResourceError
 from pykittens.ir.nodes import Block, Call, Kernel, Require, Role, blocks, inputs, leaving
 from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
+from pykittens.targets.index import Index
 from pykittens.targets.lines import Lines
 from pykittens.targets.names import CNames
 from pykittens.targets.source import (
@@ -45,7 +46,7 @@ class Values(Lines):
         self.role: Role
         self.storage: Storage
         self.group_barrier = "1"  # the named barrier of the group that runs the role
-        self.group_number = "0"  # its number among the groups of the block
+        self.group_number = Index(0)  # its number among the groups of the block
         self.scratch_bytes = 0  # of shared memory a group has to join its warps
         self.scratch_room = 0  # bytes a group can have of it
 
@@ -85,6 +86,10 @@ class Values(Lines):
             return self.parameter(self.arguments[value], value.name)
         return self.names(self.storage.find(value))
 
+    def index(self, value: Any) -> Index:
+        """A scalar operand as an expression to compute with."""
+        return Index(self.scalar(value))
+
     # -- variables -----------------------------------------------------------------------------
 
     def array(self, value: Value) -> str:
@@ -119,7 +124,8 @@ class Values(Lines):
             place = "row_of" if operand.type.spread is Spread.PER_ROW else "col_of"
             index = f"{place}<{shape.type.cols}>({index})"
         if (packing := operand.dtype.packing) > 1:
-            return f"from_{operand.dtype}({self.array(operand)}[({index}) / {packing}], {index})"
+            register = f"{self.array(operand)}[{Index(index) // packing}]"
+            return f"from_{operand.dtype}({register}, {index})"
         return f"{self.array(operand)}[{index}]"
 
     def is_packed(self, value: Value) -> bool:
@@ -200,7 +206,7 @@ class Values(Lines):
             self.at(loc)
             self.line(f"const {self.declaration(result, self.array(result))} = {expression};")
         else:
-            self.expressions[result] = f"({expression})"
+            self.expressions[result] = Index(expression).operand
 
     # -- shared memory -------------------------------------------------------------------------
 
@@ -214,7 +220,7 @@ class Values(Lines):
                 help="take fewer stages or smaller tiles",
             )
         self.scratch_bytes = max(self.scratch_bytes, -(-size // 128) * 128)
-        return f"SCRATCH + {self.group_number} * SCRATCH_BYTES"
+        return str(Index("SCRATCH") + self.group_number * "SCRATCH_BYTES")
 
 
 def inputs_of(scalar: Value) -> list[Any]:

@@ -42,7 +42,7 @@ def test_operands_stand_in_the_places_of_their_numbers():
     x = np.zeros((64, 16), ml_dtypes.bfloat16)
     text = scaled.source(x, np.zeros((64, 16), np.float32), 3)
     assert "{ for (int j = 0; j < n; ++j) { __nanosleep(20); } }" in text
-    assert "made[i] = (ldexpf(from_bf16(t[(i) / 2], i), n) + 0.25f);" in text
+    assert "made[i] = (ldexpf(from_bf16(t[i / 2], i), n) + 0.25f);" in text
 
 
 def test_a_result_is_rounded_to_its_narrow_dtype_and_spread_over_the_shape():

@@ -47,7 +47,8 @@ def ring(x, y):
 
 def test_memory_outside_pipelines_lies_behind_their_stages_and_before_their_barriers():
     text = program(ring, matrix(128, 64), matrix(2, 144, dtype=np.dtype(np.float32)))
-    at = {name: int(offset) for name, offset in re.findall(r"u32 (\w+) = smem \+ (\d+)", text)}
+    found = re.findall(r"u32 (\w+) = smem(?: \+ (\d+))?", text)
+    at = {name: int(offset or 0) for name, offset in found}
     assert at == {"rows": 0, "tiles": 8192, "vector": 24576, "full": 25600, "empty": 25632}
     assert "rows_full = smem + 25648" in text
     assert "for (int i = 0; i < 2; ++i) semaphore_init(full + 16 * i, 1);" in text
@@ -96,7 +97,7 @@ def test_a_group_of_several_warps_arrives_once_when_all_are_there():
             pk.store_wait(2, read=True)
 
     text = program(kernel, np.zeros(8, np.float32), np.zeros(8, np.int32))
-    meets = r"group_sync\(0 \+ 1 \+ \w+, 128\);\n +"
+    meets = r"group_sync\(\w+ \+ 1, 128\);\n +"
     assert re.search(meets + r"if \(thread == 0\) \{\n +barrier_arrive\(full\);\n", text)
     assert "barrier_wait(full, 0);" in text
     one = r"if \(thread == 0\) \{\n +"

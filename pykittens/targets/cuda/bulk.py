@@ -16,7 +16,7 @@ from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, edged_a
 from pykittens.targets.cuda.shared import shared_place
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
-from pykittens.targets.simt.memory import plus, scaled
+from pykittens.targets.index import Index
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Lowerings
 
@@ -49,15 +49,15 @@ def _is_whole(e: CudaEmitter, call: Call) -> str:
         tests.append(f"{at} >= {low}")
         if axis == rank - 1 and (pieces := 16 // tile.dtype.bytes) > 1:
             # docs/facts.md: elsewhere the engine stops the kernel.
-            tests.append(f"({at}) % {pieces} == 0")
-        tests.append(f"({at} + {size} <= {high} || {high} == {e.extent(tensor, axis)})")
+            tests.append(f"{at % pieces} == 0")
+        tests.append(f"({at + size} <= {high} || {high} == {e.extent(tensor, axis)})")
     return " && ".join(tests)
 
 
-def _coordinate(e: CudaEmitter, ref: TileRef, axis: int, unit: int) -> str:
+def _coordinate(e: CudaEmitter, ref: TileRef, axis: int, unit: int) -> Index:
     """The element of an axis of the tensor at which a tile starts."""
-    at, window = scaled(e, ref.index[axis], unit), ref.windows.get(axis)
-    return at if window is None else plus(e.scalar(window.origin), at)
+    at, window = e.index(ref.index[axis]) * unit, ref.windows.get(axis)
+    return at if window is None else e.index(window.origin) + at
 
 
 @BULK.lower("load_async", declines=beyond_copy_engine)
@@ -72,12 +72,11 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
         if not by_hand and e.arms_each_copy(tile.stage.acquire):
             e.line(f"barrier_expect({full}, {tile.type.bytes});")
         for to, coordinates, name in _boxes(e, tile, src, rows):
-            if parts == 1:
-                e.line(f"copy_box({to}, {name}, {full}, {', '.join(coordinates)});")
-            else:
-                to += f" + rank * {rows * tile.type.layout.swizzle}"
-                coordinates[1] += f" + (int)rank * {rows}"
-                e.line(f"multicast_box({blocks}, {to}, {name}, {full}, {', '.join(coordinates)});")
+            if parts > 1:
+                to += Index("rank") * (rows * tile.type.layout.swizzle)
+                coordinates[1] += Index("(int)rank") * rows
+            function = "copy_box(" if parts == 1 else f"multicast_box({blocks}, "
+            e.line(f"{function}{to}, {name}, {full}, {', '.join(map(str, coordinates))});")
 
 
 @BULK.lower("store_async", declines=beyond_copy_engine)
@@ -94,13 +93,13 @@ def lower_store_async(e: CudaEmitter, call: Call) -> None:
             else nullcontext()
         ):
             for source, coordinates, name in boxes:
-                e.line(f"{function}({name}, {source}, {', '.join(coordinates)});")
+                e.line(f"{function}({name}, {source}, {', '.join(map(str, coordinates))});")
             e.line("stores_commit();")
 
 
 def _boxes(
     e: CudaEmitter, tile: SharedTile, ref: TileRef | Global, rows: int
-) -> list[tuple[str, list[str], str]]:
+) -> list[tuple[Index, list[Index], str]]:
     """The boxes of a tile, one a panel: shared address, coordinates with the innermost first, map."""
     layout, ref, width = tile.type.layout, ref.first, box_cols(tile)
     assert width is not None, f"{tile} cannot be cut into boxes"
@@ -111,13 +110,10 @@ def _boxes(
     check_access(e, ref, tile.rows, tile.cols)
     boxes = []
     for box in range(tile.cols // width):
-        x = _coordinate(e, ref, rank - 1, tile.cols)
-        if box:
-            x = str(box * width) if x == "0" else f"{x} + {box * width}"
+        x = _coordinate(e, ref, rank - 1, tile.cols) + box * width
         outer = [_coordinate(e, ref, rank - 2, tile.rows)] if rank > 1 else []
         outer += [_coordinate(e, ref, axis, 1) for axis in reversed(range(rank - 2))]
-        to = at if box == 0 else f"{at} + {box * distance}"
-        boxes.append((to, [x, *outer], name))
+        boxes.append((at + box * distance, [x, *outer], name))
     return boxes
 
 

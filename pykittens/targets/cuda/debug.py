@@ -13,6 +13,7 @@ from pykittens.ops.map import together
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.warp_assignment import teams
 from pykittens.targets.debug_sites import literal, stop_unless
+from pykittens.targets.index import Index
 from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import chunks
 from pykittens.targets.source import GroupPlace
@@ -74,17 +75,17 @@ def begin(e: CudaEmitter, standing: int) -> None:
     e.line("debug.begin();")
 
 
-def enter_role(e: CudaEmitter, group: str) -> None:
+def enter_role(e: CudaEmitter, group: Index) -> None:
     """Say which group of the block this is, and which of its threads speaks for it."""
     warps = [p.first_warp for p in group_places(e.kernel, e.target)]
     leader = "thread == 0" if e.role.warps > 1 else "lane == 0"
-    e.line(f"debug.enter({warps.index(e.team.first_warp)} + {group}, {leader});")
+    e.line(f"debug.enter({group + warps.index(e.team.first_warp)}, {leader});")
 
 
 @contextmanager
 def _each_element(e: CudaEmitter, value: Value) -> Iterator[list[str]]:
     """A loop over the elements of a tile or vector, each in one lane; gives their coordinates."""
-    whole = Place("", "0", "0", "0", "1", _length(value), False)
+    whole = Place("", "0", Index(0), Index(0), "1", _length(value), False)
     parts = chunks(e, value, whole)
     inside = parts.owner
     if not isinstance(value.type, RT):
@@ -92,7 +93,7 @@ def _each_element(e: CudaEmitter, value: Value) -> Iterator[list[str]]:
     with e.braces(f"UNROLL for (int i = 0; i < {parts.count}; ++i) {{"):
         if inside:
             e.line(f"if (!({inside})) continue;")
-        yield [parts.row, parts.col] if isinstance(value.type, RT) else [parts.col]
+        yield [str(parts.row), str(parts.col)] if isinstance(value.type, RT) else [str(parts.col)]
 
 
 def _length(value: Value) -> str:

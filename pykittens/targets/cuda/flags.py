@@ -10,6 +10,7 @@ from pykittens.ir.values import Global, TileRef
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_element, named, standing
+from pykittens.targets.index import Index
 from pykittens.targets.simt.memory import place
 from pykittens.targets.target import Lowerings
 
@@ -40,8 +41,7 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
 def _address(e: CudaEmitter, flag: TileRef | Global) -> str:
     at = place(e, flag, 1, 1)
     check_element(e, flag, at)
-    row = f" + ({at.row}) * (i64){at.stride}" if at.row != "0" else ""
-    return f"{at.matrix}{row} + {at.col}"
+    return str(Index(at.matrix) + at.row * at.stride + at.col)
 
 
 def _told(flag: TileRef | Global) -> str:

@@ -15,6 +15,7 @@ from pykittens.ir.values import SharedTile, Value
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 from pykittens.types.fragments import DEPTH_BYTES, depth_of
@@ -138,17 +139,17 @@ def _left(e: CudaEmitter, call: Call) -> Loading:
     a, across = call.args["a"], a_is_transposed(call.op)
     if not isinstance(a, SharedTile):
         return _from_registers(e, a)
-    block = f"(m_step * {e.role.warps} + warp)"
+    block = Index("m_step") * e.role.warps + "warp"
     if not across or a.dtype.bits == 16:
         # The second matrix holds the next rows of A: of the tile, or its next columns where it is transposed.
         return _matrices(e, a, "a", "a_part[m_step]", across, block, along=across)
     if a.dtype.bits == 8:
         depth = Rows("lane % 4 * 4", "i % 4", 1, 4, "k_step * 32 + i / 8 * 16")
         return _elements(
-            e, a, "a", "a_part[m_step]", depth, f"{block} * 16 + lane / 4 + i / 4 % 2 * 8"
+            e, a, "a", "a_part[m_step]", depth, block * 16 + "lane / 4" + "i / 4 % 2 * 8"
         )
     depth = Rows("lane % 4", "i / 2", 4, 2, "k_step * 8")
-    return _elements(e, a, "a", "a_part[m_step]", depth, f"{block} * 16 + lane / 4 + i % 2 * 8")
+    return _elements(e, a, "a", "a_part[m_step]", depth, block * 16 + "lane / 4" + "i % 2 * 8")
 
 
 def _right(e: CudaEmitter, call: Call) -> Loading:
@@ -157,12 +158,12 @@ def _right(e: CudaEmitter, call: Call) -> Loading:
     reordered = not isinstance(call.args["a"], SharedTile) and b.dtype.bits != 16
     if not reordered and (not across or b.dtype.bits == 16):
         # The second matrix holds the second half of the depth.
-        return _matrices(e, b, "b", "b_part", across, "n_step", along=not across)
+        return _matrices(e, b, "b", "b_part", across, Index("n_step"), along=not across)
     depth = (REORDERED if reordered else PLAIN)[b.dtype.bits]
     col = Rows("lane / 4", "0", 0, 1, f"n_step * 16 + i / {8 // b.dtype.bytes} * 8")
     if across:
-        return _elements(e, b, "b", "b_part", depth, col.text)
-    return _elements(e, b, "b", "b_part", col, depth.text)
+        return _elements(e, b, "b", "b_part", depth, col.whole)
+    return _elements(e, b, "b", "b_part", col, depth.whole)
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,8 @@ class Rows:
     step: str
 
     @property
-    def text(self) -> str:
-        return f"{self.step} + {self.lane} + {self.small} * {self.unit}"
+    def whole(self) -> Index:
+        return Index(self.step) + self.lane + Index(self.small) * self.unit
 
 
 PLAIN = {
@@ -211,7 +212,7 @@ def _from_registers(e: CudaEmitter, a: Value) -> Loading:
 
 
 def _matrices(
-    e: CudaEmitter, tile: SharedTile, word: str, to: str, across: bool, block: str, along: bool
+    e: CudaEmitter, tile: SharedTile, word: str, to: str, across: bool, block: Index, along: bool
 ) -> Loading:
     """Four matrices at once. block: which 16 rows or columns beside the depth; along: `fragments.matrix_row`."""
     swizzle, panel = tile.type.layout.swizzle, tile.type.layout.panel_bytes
@@ -220,35 +221,35 @@ def _matrices(
         row, piece = "lane % 8 + lane / 16 * 8", "lane / 8 % 2 * 16"
     else:
         row, piece = "lane % 16", "lane / 16 * 16"
-    outer, byte = (f"k_step * {16 * swizzle}", block) if across else (block, "k_step")
-    start = f"{word}_row + {outer}" if across else f"{word}_row + {outer} * {16 * swizzle}"
-    offset = f"{byte} * {DEPTH_BYTES} + {piece}" + ("" if at.byte == "0" else f" + {at.byte}")
+    step = Index("k_step")
+    outer, inner = (step, block) if across else (block, step)
+    start, offset = Index(f"{word}_row") + outer * (16 * swizzle), inner * DEPTH_BYTES + piece
     transposed = "_transposed" if across else ""
     load = [
-        f"load_matrices{transposed}({to}, row_at<{swizzle}>({start}, {word}_turn, {offset}, {panel}));"
+        f"load_matrices{transposed}({to}, row_at<{swizzle}>({start}, {word}_turn, {offset + at.byte}, {panel}));"
     ]
     if tile.dtype.bits == 32:
         load.append(f"UNROLL for (int i = 0; i < 4; ++i) {to}[i] = tf32({to}[i]);")
     before = [
-        f"const u32 {word}_row = {at.row} + ({row}) * {swizzle}, {word}_turn = turn_of<{swizzle}>({row});"
+        f"const u32 {word}_row = {at.row + Index(row) * swizzle}, {word}_turn = turn_of<{swizzle}>({row});"
     ]
     return Loading(before, load)
 
 
 def _elements(
-    e: CudaEmitter, tile: SharedTile, word: str, to: str, rows: Rows, col: str
+    e: CudaEmitter, tile: SharedTile, word: str, to: str, rows: Rows, col: Index
 ) -> Loading:
     """Elements one by one, where no load of matrices brings them to their lanes."""
     layout, at = tile.type.layout, shared_place(e, tile)
     swizzle, panel = layout.swizzle, layout.panel_bytes
-    byte = f"({col}) * {tile.dtype.bytes}" + ("" if at.byte == "0" else f" + {at.byte}")
-    start = f"{word}_row + ({rows.step} + {rows.small} * {rows.unit}) * {swizzle}"
+    byte = col * tile.dtype.bytes + at.byte
+    start = Index(f"{word}_row") + (Index(rows.step) + Index(rows.small) * rows.unit) * swizzle
     address = f"row_at<{swizzle}>({start}, {word}_turn[{rows.small}], {byte}, {panel})"
     turns = ", ".join(
-        f"turn_of<{swizzle}>({rows.lane} + {k * rows.unit})" for k in range(rows.count)
+        f"turn_of<{swizzle}>({Index(rows.lane) + k * rows.unit})" for k in range(rows.count)
     )
     before = [
-        f"const u32 {word}_row = {at.row} + ({rows.lane}) * {swizzle};",
+        f"const u32 {word}_row = {at.row + Index(rows.lane) * swizzle};",
         f"const u32 {word}_turn[{rows.count}] = {{{turns}}};",
     ]
     if tile.dtype.bits == 32:
@@ -270,7 +271,7 @@ def _instruction_text(name: str, a: DType, b: DType, into: DType) -> str:
     spelled, kind, constraint, count = ACCUMULATORS[into.name]
     d = ", ".join(f"%{i}" for i in range(count))
     inputs = [f"%{count + i}" for i in range(6)]
-    outputs = ", ".join(f'"+{constraint}"(d[at + {i}])' for i in range(count))
+    outputs = ", ".join(f'"+{constraint}"(d[{Index("at") + i}])' for i in range(count))
     shape = f"m16n8k{depth_of(a.bytes)}"
     types = f"{spelled}.{SPELLED[a.name]}.{SPELLED[b.name]}.{spelled}"
     return (

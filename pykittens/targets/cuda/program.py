@@ -23,6 +23,7 @@ from pykittens.targets.cuda.debug import STANDING_BYTES, group_places
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.warp_assignment import Team, teams, thread_count
+from pykittens.targets.index import Index
 from pykittens.targets.names import FUNCTIONS
 from pykittens.targets.simt.memory import MEMORY_TYPES
 from pykittens.targets.source import Slot, Source, scalar_type
@@ -206,7 +207,7 @@ def _body(e: CudaEmitter, at: SharedMap) -> list[str]:
         tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
         e.line(f"// pipeline {ring}: {p.stages} x ({tiles})")
         e.line(
-            f"const u32 {ring} = smem + {at.stages[p]}, {ring}_full = smem + {at.full[p]}, "
+            f"const u32 {ring} = {Index('smem') + at.stages[p]}, {ring}_full = smem + {at.full[p]}, "
             f"{ring}_empty = smem + {at.empty[p]};"
         )
     semaphores.write_addresses(e, at.shared)
@@ -311,23 +312,19 @@ def _chain(e: CudaEmitter, placed: list[Team], word: str) -> None:
 
 def _role(e: CudaEmitter, team: Team) -> None:
     """The body of a role, with the names its operations use: warp and thread in the group, group index."""
-    role, start, group = team.role, len(e.lines), "0"
+    role, start, group = team.role, len(e.lines), Index(0)
     e.begin_team(team)
     if not role.is_service:
-        first = f"warp_of_block - {team.first_warp}" if team.first_warp else "warp_of_block"
-        if role.warps == 1:
-            warp, group = "0", first
-        elif role.groups == 1:
-            warp, group = first, "0"
-        else:
-            warp, group = f"({first}) % {role.warps}", f"({first}) / {role.warps}"
+        warp = Index("warp_of_block") - team.first_warp
+        if role.groups > 1 or role.warps == 1:
+            warp, group = warp % role.warps, warp // role.warps
         e.line(f"const int warp = {warp};")
         e.line(f"const int thread = {'warp * 32 + ' if role.warps > 1 else ''}lane;")
         if role.index is not None and (role.groups > 1 or role.index.name):
             e.line(f"const int {e.names(role.index)} = {group};")
-            group = e.names(role.index)
-        e.group_number = f"({team.number} + {group})"
-        e.group_barrier = f"{team.number} + 1 + {group}"
+            group = Index(e.names(role.index))
+        e.group_number = group + team.number
+        e.group_barrier = str(e.group_number + 1)
     elif team.lanes > 1:
         e.line("const int warp = 0;")
         e.line("const int thread = lane;")

@@ -10,6 +10,7 @@ from pykittens.ir.values import SharedTile, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_item, literal, standing
+from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import SEMAPHORE, ST, TURNS
 
@@ -49,7 +50,7 @@ def write_addresses(e: CudaEmitter, at: dict[Value, int]) -> None:
     for shared in e.kernel.shared:
         value = shared.value
         times = f"{shared.count} x " if shared.count else ""
-        e.line(f"const u32 {e.names(value)} = smem + {at[value]};  // {times}{value.type}")
+        e.line(f"const u32 {e.names(value)} = {Index('smem') + at[value]};  // {times}{value.type}")
 
 
 def write_initials(e: CudaEmitter) -> None:
@@ -83,9 +84,9 @@ def lower_item(e: CudaEmitter, call: Call) -> None:
     memory, index = call.args["memory"], call.args["index"]
     (result,) = call.results
     unit = element_bytes(memory)
-    at = str(index * unit) if isinstance(index, int) else f"{unit} * {e.scalar(index)}"
+    at = Index(e.names(memory)) + Index(unit) * e.index(index)
     check_item(e, memory.name or "semaphore", index, call.args["count"])
-    e.line(f"const u32 {e.names(result)} = {e.names(memory)} + {at};")
+    e.line(f"const u32 {e.names(result)} = {at};")
 
 
 @SEMAPHORES.lower("arrive")
@@ -129,7 +130,7 @@ def lower_take_turn(e: CudaEmitter, call: Call) -> None:
     turns: Value = call.args["turns"]
     if turns in e.phases:
         phase = e.phases[turns]
-        at = f"{e.names(turns)} + {BARRIER_BYTES} * {e.scalar(call.args['group'])}"
+        at = Index(e.names(turns)) + Index(BARRIER_BYTES) * e.index(call.args["group"])
         who = standing(e, "at {loc} for the turn of group {0}", call.args["group"])
         e.line(f"barrier_wait({at}, {phase}{who});")
         e.line(f"{phase} ^= 1;")
@@ -141,8 +142,6 @@ def lower_pass_turn(e: CudaEmitter, call: Call) -> None:
     turns: Value = call.args["turns"]
     if turns in e.phases:
         groups = turns.type.groups  # type: ignore[union-attr]
-        following = f"({e.scalar(call.args['group'])} + 1) % {groups}"
+        following = Index(BARRIER_BYTES) * ((e.index(call.args["group"]) + 1) % groups)
         e.line("__syncwarp();")
-        e.line(
-            f"if (lane == 0) barrier_arrive({e.names(turns)} + {BARRIER_BYTES} * ({following}));"
-        )
+        e.line(f"if (lane == 0) barrier_arrive({Index(e.names(turns)) + following});")

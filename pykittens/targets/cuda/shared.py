@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pykittens.ir.nodes import Call, Role
 from pykittens.ir.values import Scalar, SharedTile, SharedVector, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.debug_sites import check_part, check_view
+from pykittens.targets.index import Index
 from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import (
     MEMORY_TYPES,
@@ -19,62 +19,43 @@ from pykittens.targets.simt.memory import (
 )
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import part_is_aligned
-from pykittens.types.tiles import ST, Spread
+from pykittens.types.tiles import Spread
 
 SHARED = Lowerings()
 STMATRIX = Lowerings()
+
+MOVE = Index("i")  # the number of a move, in the loop over those of a tile
 
 
 @dataclass(frozen=True)
 class SharedPlace:
     """Where a tile starts: the address of its first row, and bytes into the row where it is part of a panel."""
 
-    row: str
-    byte: str = "0"
+    row: Index
+    byte: Index = Index(0)
 
     @property
-    def address(self) -> str:
-        return self.row if self.byte == "0" else f"{self.row} + {self.byte}"
+    def address(self) -> Index:
+        return self.row + self.byte
 
 
 def shared_place(e: CudaEmitter, tile: SharedTile) -> SharedPlace:
     """The place of a tile or vector that has a name, or of a view of one."""
     source = tile.source
     if isinstance(source, Call) and "vector" in source.args:
-        return _part_place(e, source)
+        unit = source.args["length"] * tile.dtype.bytes
+        owner = shared_place(e, source.args["vector"])
+        return SharedPlace(owner.row + e.index(source.args["i"]) * unit)
     if not isinstance(source, Call) or "tile" not in source.args:
-        return SharedPlace(e.names(tile))
-    owner = shared_place(e, source.args["tile"])
-    type_: ST = tile.type
-    layout = type_.layout
-    row = owner.row
-    if (down := times(e, source.args["i"], tile.rows * layout.swizzle)) != "0":
-        row += f" + {down}"
-    width = tile.cols * type_.dtype.bytes
-    if width % layout.swizzle == 0:
-        if (
-            right := times(e, source.args["j"], width // layout.swizzle * layout.panel_bytes)
-        ) != "0":
-            row += f" + {right}"
-        return SharedPlace(row, owner.byte)
-    byte = times(e, source.args["j"], width)
-    if byte != "0":
-        row += f" + ({byte}) / {layout.swizzle} * {layout.panel_bytes}"
-        byte = f"({byte}) % {layout.swizzle}"
-    return SharedPlace(row, byte if owner.byte == "0" else f"{owner.byte} + {byte}")
-
-
-def _part_place(e: CudaEmitter, part: Call) -> SharedPlace:
-    """The place of a part of a vector."""
-    vector: SharedVector = part.args["vector"]
-    owner = shared_place(e, vector)
-    along = times(e, part.args["i"], part.args["length"] * vector.dtype.bytes)
-    return owner if along == "0" else SharedPlace(f"{owner.row} + {along}")
-
-
-def times(e: CudaEmitter, index: Any, unit: int) -> str:
-    """An index times a number of bytes."""
-    return str(index * unit) if isinstance(index, int) else f"{e.scalar(index)} * {unit}"
+        return SharedPlace(Index(e.names(tile)))
+    owner, layout = shared_place(e, source.args["tile"]), tile.type.layout
+    swizzle, panel, width = layout.swizzle, layout.panel_bytes, tile.cols * tile.dtype.bytes
+    row = owner.row + e.index(source.args["i"]) * (tile.rows * swizzle)
+    j = e.index(source.args["j"])
+    if width % swizzle == 0:
+        return SharedPlace(row + j * (width // swizzle * panel), owner.byte)
+    byte = j * width
+    return SharedPlace(row + byte // swizzle * panel, owner.byte + byte % swizzle)
 
 
 @SHARED.lower("view")
@@ -108,10 +89,8 @@ def lower_load(e: CudaEmitter, call: Call) -> None:
     if call.args["transposed"]:
         _load_transposed(e, tile, name, count)
     elif tile.dtype.bits == 16:
-        regs = ", ".join(f"{name}[4 * i + {k}]" for k in range(4))
-        e.line(
-            f"UNROLL for (int i = 0; i < {count // 8}; ++i) load_matrix({_matrix_address(e, tile)}, {regs});"
-        )
+        address, regs = _matrix_address(e, tile), _four_registers(name)
+        e.line(f"UNROLL for (int i = 0; i < {count // 8}; ++i) load_matrix({address}, {regs});")
     else:
         e.line(
             f"UNROLL for (int i = 0; i < {count}; i += 2) load_pair({_pair_address(e, tile)}, {name}, i);"
@@ -137,12 +116,12 @@ def _load_spread(e: CudaEmitter, vector: SharedVector, result: Value, spread: Sp
     with e.braces("{"):
         if spread is Spread.PER_ROW:
             place, word = f"row_position<{e.role.warps}>", MEMORY_TYPES[vector.dtype.name]
-            e.line(f"const u32 at = {address} + {place}(0, warp, lane) * {size};")
-            one = f"fetched<{word}>(at + {place}(i, 0, 0) * {size})"
+            e.line(f"const u32 at = {address + Index(f'{place}(0, warp, lane)') * size};")
+            one = f"fetched<{word}>({Index('at') + Index(f'{place}(i, 0, 0)') * size})"
             e.line(f"UNROLL for (int i = 0; i < {count}; ++i) put({name}, i, {one});")
             return
-        e.line(f"const u32 at = {address} + column_position(0, lane) * {size};")
-        pair = f"at + column_position(i, 0) * {size}"
+        e.line(f"const u32 at = {address + Index('column_position(0, lane)') * size};")
+        pair = Index("at") + Index("column_position(i, 0)") * size
         move = f"load_pair({pair}, {name}, i)"
         if size == 2:
             move = f"{name}[i / 2] = load_shared({pair})"
@@ -179,14 +158,13 @@ def lower_store(e: CudaEmitter, call: Call) -> None:
         e.array(value)
     )
     swizzle, warps, at = tile.type.layout.swizzle, e.role.warps, shared_place(e, tile)
-    down = f"(i / {tile.cols // 2} * {warps * 16} + i / 2 % 2 * 8) * {swizzle}"
-    byte = f"tile_col<{tile.cols}>(i, lane) * {tile.dtype.bytes}"
-    byte += "" if at.byte == "0" else f" + {at.byte}"
-    address = f"row_at<{swizzle}>(at_row + {down}, turn, {byte}, {tile.type.layout.panel_bytes})"
+    row = Index("at_row") + (MOVE // (tile.cols // 2) * (warps * 16) + "i / 2 % 2 * 8") * swizzle
+    byte = Index(f"tile_col<{tile.cols}>(i, lane)") * tile.dtype.bytes + at.byte
+    address = f"row_at<{swizzle}>({row}, turn, {byte}, {tile.type.layout.panel_bytes})"
     # All rows of a lane are turned alike; an address of its own for each would be kept over loops.
     with e.braces("{"):
-        row = f"(warp * 16 + lane / 4) * {swizzle}"
-        e.line(f"const u32 at_row = {at.row} + {row}, turn = turn_of<{swizzle}>(lane / 4);")
+        first = at.row + Index("warp * 16 + lane / 4") * swizzle
+        e.line(f"const u32 at_row = {first}, turn = turn_of<{swizzle}>(lane / 4);")
         e.line(
             f"UNROLL for (int i = 0; i < {e.registers(value)}; i += 2) store_shared({address}, {pair});"
         )
@@ -225,8 +203,7 @@ def is_no_matrix_store(role: Role, call: Call) -> str | None:
 @STMATRIX.lower("store", declines=is_no_matrix_store)
 def lower_store_matrices(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
-    regs = ", ".join(f"{e.array(value)}[4 * i + {k}]" for k in range(4))
-    transposed = call.args["transposed"]
+    regs, transposed = _four_registers(e.array(value)), call.args["transposed"]
     function = "store_matrix_transposed" if transposed else "store_matrix"
     e.line(
         f"UNROLL for (int i = 0; i < {e.registers(value) // 8}; ++i) "
@@ -234,38 +211,43 @@ def lower_store_matrices(e: CudaEmitter, call: Call) -> None:
     )
 
 
-def _pair_address(e: CudaEmitter, tile: SharedTile) -> str:
+def _four_registers(name: str) -> str:
+    """The registers of the i-th move of four matrices."""
+    return ", ".join(f"{name}[{Index('4 * i') + k}]" for k in range(4))
+
+
+def _pair_address(e: CudaEmitter, tile: SharedTile) -> Index:
     """Where the neighbours lie that a lane holds in registers i and i + 1."""
     row = f"tile_row<{tile.cols}, {e.role.warps}>(i, warp, lane)"
-    return _address(e, tile, row, f"tile_col<{tile.cols}>(i, lane) * {tile.dtype.bytes}")
+    return _address(e, tile, row, Index(f"tile_col<{tile.cols}>(i, lane)") * tile.dtype.bytes)
 
 
-def _transposed_address(e: CudaEmitter, tile: SharedTile) -> str:
+def _transposed_address(e: CudaEmitter, tile: SharedTile) -> Index:
     """Where the element lies that a lane holds in register i of the tile's transpose."""
-    byte = f"tile_row<{tile.rows}, {e.role.warps}>(i, warp, lane) * {tile.dtype.bytes}"
-    return _address(e, tile, f"tile_col<{tile.rows}>(i, lane)", byte)
+    col = Index(f"tile_row<{tile.rows}, {e.role.warps}>(i, warp, lane)")
+    return _address(e, tile, f"tile_col<{tile.rows}>(i, lane)", col * tile.dtype.bytes)
 
 
-def _matrix_address(e: CudaEmitter, tile: SharedTile, transposed: bool = False) -> str:
+def _matrix_address(e: CudaEmitter, tile: SharedTile, transposed: bool = False) -> Index:
     """The address that a lane gives to the i-th move of four 8x8 matrices of 16 bits: 16 rows by 16 columns.
 
     Those of a transpose come in the order of its registers, down its rows first.
     """
     if transposed:
         pieces = tile.rows // 16
-        row = f"i % {pieces} * 16 + lane / 16 * 8 + lane % 8"
-        byte = f"(i / {pieces} * {e.role.warps} + warp) * 32 + lane / 8 % 2 * 16"
+        row = MOVE % pieces * 16 + "lane / 16 * 8" + "lane % 8"
+        byte = (MOVE // pieces * e.role.warps + "warp") * 32 + "lane / 8 % 2 * 16"
         return _address(e, tile, row, byte)
     pieces = tile.cols // 16
-    row = f"(i / {pieces} * {e.role.warps} + warp) * 16 + lane % 16"
-    return _address(e, tile, row, f"i % {pieces} * 32 + lane / 16 * 16")
+    row = (MOVE // pieces * e.role.warps + "warp") * 16 + "lane % 16"
+    return _address(e, tile, row, MOVE % pieces * 32 + "lane / 16 * 16")
 
 
-def _address(e: CudaEmitter, tile: SharedTile, row: str, byte: str) -> str:
+def _address(e: CudaEmitter, tile: SharedTile, row: str | Index, byte: Index) -> Index:
     """The address of a byte of a row of a tile."""
     layout, at = tile.type.layout, shared_place(e, tile)
-    byte += "" if at.byte == "0" else f" + {at.byte}"
-    return f"{at.row} + shared_at<{layout.swizzle}>({row}, {byte}, {layout.panel_bytes})"
+    byte += at.byte
+    return at.row + f"shared_at<{layout.swizzle}>({row}, {byte}, {layout.panel_bytes})"
 
 
 def is_aligned(vector: SharedVector, warps: int) -> bool:
@@ -278,4 +260,4 @@ def _vector_place(e: CudaEmitter, vector: SharedVector) -> Place:
     word = MEMORY_TYPES[vector.dtype.name]
     matrix = f"({word}*)(shared + ({shared_place(e, vector).address} - smem))"
     aligned = is_aligned(vector, e.role.warps)
-    return Place(matrix, "0", "0", "0", "1", str(vector.length), aligned)
+    return Place(matrix, "0", Index(0), Index(0), "1", str(vector.length), aligned)

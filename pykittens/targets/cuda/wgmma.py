@@ -15,6 +15,7 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import beyond_wgmma
 from pykittens.targets.cuda.mma_sync import ACCUMULATORS, SPELLED
 from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import SharedLayout
 from pykittens.types.tiles import RT
@@ -43,13 +44,15 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
         if not isinstance(a, SharedTile):
             e.line(f"pin({e.array(a)});")
         e.line("products_fence();")
-        e.line(f"const u64 matrix_b = {_descriptor(e, b, by_rows=not instruction.b_by_cols)};")
+        b_at = _descriptor(b, shared_place(e, b).address, not instruction.b_by_cols)
+        e.line(f"const u64 matrix_b = {b_at};")
         for block in range(blocks if isinstance(a, SharedTile) else 0):
             # Each warpgroup of the group takes 64 rows of each block.
             unit = _rows_offset(a.type.layout, instruction.a_by_cols)
-            rows = f" + {block * warps // 4 * unit}" if block else ""
-            rows += f" + warp / 4 * {unit}" if warps > 4 else ""
-            at = _descriptor(e, a, by_rows=not instruction.a_by_cols, rows=rows)
+            first = shared_place(e, a).address + block * warps // 4 * unit
+            if warps > 4:
+                first += Index("warp / 4") * unit
+            at = _descriptor(a, first, not instruction.a_by_cols)
             e.line(f"const u64 matrix_a{block} = {at};")
         for block in range(blocks):
             for step in range(depth // instruction.depth):
@@ -176,7 +179,7 @@ class Instruction:
         acc, kind, constraint, _ = ACCUMULATORS[self.acc]
         count = self.registers
         d = ", ".join(f"%{i}" for i in range(count))
-        outputs = ", ".join(f'"+{constraint}"(d[AT + {i}])' for i in range(count))
+        outputs = ", ".join(f'"+{constraint}"(d[{Index("AT") + i}])' for i in range(count))
         if self.a_shared:
             parameters, inputs = "u64 a, u64 b", '"l"(a), "l"(b), "n"(ADD)'
             a, after = f"%{count}", count + 1
@@ -211,23 +214,22 @@ def _write(
     a, b, (result,) = call.args["a"], call.args["b"], call.results
     e.instructions.setdefault(instruction.name, instruction.text())
     if isinstance(a, SharedTile):
-        operand = (
-            f"matrix_a{block} + {_step(a.type.layout, step, instruction, instruction.a_by_cols)}"
-        )
+        along = _step(a.type.layout, step, instruction, instruction.a_by_cols)
+        operand = str(Index(f"matrix_a{block}") + along)
     else:
         first = (block * a.type.cols // 2 + step * instruction.depth // 2) // 2
         operand = ", ".join(f"{e.array(a)}[{first + i}]" for i in range(4))
-    b_at = f"matrix_b + {_step(b.type.layout, step, instruction, instruction.b_by_cols)}"
+    b_at = Index("matrix_b") + _step(b.type.layout, step, instruction, instruction.b_by_cols)
     name, at = instruction.name, block * instruction.registers
     e.line(f"{name}<{add}, {at}>({e.array(result)}, {operand}, {b_at});")
 
 
-def _descriptor(e: CudaEmitter, tile: SharedTile, by_rows: bool, rows: str = "") -> str:
+def _descriptor(tile: SharedTile, address: Index, by_rows: bool) -> str:
     """The descriptor of a tile whose contiguous axis is the depth (by_rows) or the other one of the product."""
     layout = tile.type.layout
     leading = 16 if by_rows else layout.panel_bytes
     mode = MODES[layout.swizzle]
-    return f"matrix({shared_place(e, tile).address}{rows}, {leading}, {layout.row_group_bytes}, {mode})"
+    return f"matrix({address}, {leading}, {layout.row_group_bytes}, {mode})"
 
 
 def _rows_offset(layout: SharedLayout, by_cols: bool) -> int:

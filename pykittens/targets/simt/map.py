@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, mul, sub
 from typing import Any
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
+from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import RT, RV, Spread
 
@@ -49,7 +51,7 @@ def write_elements(
 
 def joined(join: str, element: Callable[[str], str], first: str, count: int) -> str:
     """`count` neighbouring elements in one register."""
-    elements = [element(first if k == 0 else f"{first} + {k}") for k in range(count)]
+    elements = [element(str(Index(first) + k)) for k in range(count)]
     return f"{join}({', '.join(elements)})"
 
 
@@ -62,12 +64,19 @@ def lower_map(e: Emitter, call: Call) -> None:
     spell(e, call, wraps and call.op.scalar.wrapping or call.op.scalar.c, operands)
 
 
+# The arithmetic of integers that are no tiles, by its spelling: what is known of it is computed here.
+_FOLDED = {"{0} + {1}": add, "{0} - {1}": sub, "{0} * {1}": mul}
+
+
 def spell(e: Emitter, call: Call, spelling: str, operands: list[Any]) -> None:
     """Give each element of the result an expression of the operands' elements."""
     (result,) = call.results
     dtype = next(o.dtype for o in operands if isinstance(o, Value))
+    fold = _FOLDED.get(spelling) if isinstance(result, Scalar) and result.dtype.is_int else None
 
     def element(i: str) -> str:
+        if fold is not None:
+            return str(fold(*(e.index(o) for o in operands)))
         return spelling.format(*(e.element(o, i, result, dtype) for o in operands))
 
     write(e, call, element)

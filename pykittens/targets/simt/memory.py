@@ -11,6 +11,7 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, Scalar, TileRef, Value
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.emitter import Emitter
+from pykittens.targets.index import Index, least
 from pykittens.targets.place import Place
 from pykittens.targets.source import number, scalar_type
 from pykittens.targets.target import Lowerings
@@ -37,26 +38,26 @@ def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
     ref = ref.first
     check_access(e, ref, rows, cols)
     tensor, rank = ref.tensor, len(ref.tensor.extents)
-    matrix = e.pointer(tensor)
+    matrix = Index(e.pointer(tensor))
     for axis, index in enumerate(ref.index[:-2]):
         window = ref.windows.get(axis)
-        at = e.scalar(index)
+        at = e.index(index)
         if window is not None:
-            at = f"({e.scalar(window.origin)} + {at})"
-        if at != "0":
-            matrix += f" + (i64){at} * {e.stride(tensor, axis)}"
+            at = e.index(window.origin) + at
+        if at.number != 0:
+            matrix += at * e.stride(tensor, axis)
     stride = "0" if rank == 1 else e.stride(tensor, rank - 2)
-    row, height = "0", "1"
+    row, height = Index(0), "1"
     if rank > 1:
-        row, height = scaled(e, ref.index[-2], rows), e.extent(tensor, rank - 2)
-    col, width = scaled(e, ref.index[-1], cols), e.extent(tensor, rank - 1)
+        row, height = e.index(ref.index[-2]) * rows, e.extent(tensor, rank - 2)
+    col, width = e.index(ref.index[-1]) * cols, e.extent(tensor, rank - 1)
     if (window := ref.windows.get(rank - 2)) is not None:
-        matrix += f" + (i64){e.scalar(window.low)} * {stride}"
+        matrix += e.index(window.low) * stride
         row, height = _in_window(e, window, row)
     if (window := ref.windows.get(rank - 1)) is not None:
-        matrix += f" + {e.scalar(window.low)}"
+        matrix += e.scalar(window.low)
         col, width = _in_window(e, window, col)
-    return Place(matrix, stride, row, col, height, width, starts_aligned(ref))
+    return Place(str(matrix), stride, row, col, height, width, starts_aligned(ref))
 
 
 def starts_aligned(ref: TileRef | Global) -> bool:
@@ -67,19 +68,12 @@ def starts_aligned(ref: TileRef | Global) -> bool:
     return ref.type.aligned and known
 
 
-def _in_window(e: Emitter, window: Any, at: str) -> tuple[str, str]:
+def _in_window(e: Emitter, window: Any, at: Index) -> tuple[Index, str]:
     """A coordinate that counts from a window's origin, counted from its first element; and the window's size."""
-    origin, low, high = (e.scalar(x) for x in window.bounds)
-    if window.origin is not window.low and origin != low:
-        at = f"{origin} - {low} + {at}"
-    return at, high if low == "0" else f"({high} - {low})"
-
-
-def scaled(e: Emitter, index: Any, unit: int) -> str:
-    """An index in elements."""
-    if isinstance(index, int):
-        return str(index * unit)
-    return e.scalar(index) if unit == 1 else f"{e.scalar(index)} * {unit}"
+    origin, low, high = (e.index(x) for x in window.bounds)
+    if window.origin is not window.low and origin.text != low.text:
+        at = origin - low + at
+    return at, (high - low).operand
 
 
 @dataclass(frozen=True)
@@ -91,8 +85,8 @@ class Chunks:
 
     size: int
     count: int
-    row: str
-    col: str
+    row: Index
+    col: Index
     end: str = ""
     owner: str = ""
 
@@ -102,19 +96,18 @@ def chunks(e: Emitter, value: Value, at: Place) -> Chunks:
     count, warps = e.registers(value), e.role.warps
     match value.type:
         case RT(cols=cols):
-            row = plus(at.row, f"tile_row<{cols}, {warps}>(i, warp, lane)")
-            return Chunks(2, count, row, plus(at.col, f"tile_col<{cols}>(i, lane)"), at.cols)
+            row = at.row + f"tile_row<{cols}, {warps}>(i, warp, lane)"
+            return Chunks(2, count, row, at.col + f"tile_col<{cols}>(i, lane)", at.cols)
         case RV(spread=Spread.PER_ROW):
-            col = plus(at.col, f"row_position<{warps}>(i, warp, lane)")
+            col = at.col + f"row_position<{warps}>(i, warp, lane)"
             return Chunks(1, count, at.row, col, at.cols, owner(Spread.PER_ROW, warps))
         case RV(spread=Spread.PER_COLUMN):
-            col = plus(at.col, "column_position(i, lane)")
+            col = at.col + "column_position(i, lane)"
             return Chunks(2, count, at.row, col, at.cols, owner(Spread.PER_COLUMN, warps))
         case RV(length=length):
             size = plain_chunk(length, warps)
-            col = plus(at.col, f"vector_at<{size}, {warps * 32}>(i, thread)")
-            end = f"min({at.cols}, {plus(at.col, str(length))})"
-            return Chunks(size, count, at.row, col, end)
+            col = at.col + f"vector_at<{size}, {warps * 32}>(i, thread)"
+            return Chunks(size, count, at.row, col, str(least(at.cols, at.col + length)))
         case _:
             raise AssertionError(f"{value.type} lies in no chunks")
 
@@ -126,21 +119,16 @@ def owner(spread: Spread, warps: int) -> str:
     return "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
 
 
-def plus(a: str, b: str) -> str:
-    """The sum of two expressions."""
-    return b if a == "0" else f"{a} + {b}"
-
-
 def each_chunk(e: Emitter, value: Value, at: Place, move: str, parts: Chunks | None = None) -> None:
     """A loop over the chunks of a value. `move` is a call with holes for its template, registers, row and columns."""
     parts = parts or chunks(e, value, at)
     extent = value.type.cols if isinstance(value.type, RT) else value.type.length  # type: ignore[union-attr]
     # A chunk is aligned if the rows are and tiles start at multiples of it.
-    vector = at.aligned and (extent % parts.size == 0 or at.col == "0")
+    vector = at.aligned and (extent % parts.size == 0 or at.col.number == 0)
     with e.braces(f"UNROLL for (int i = 0; i < {parts.count}; i += {parts.size}) {{"):
         inside = "true"
-        if (parts.row, at.rows) != ("0", "1"):
-            e.line(f"const {'i64' if '(i64)' in parts.row else 'int'} at_row = {parts.row};")
+        if parts.row.number != 0 or at.rows != "1":
+            e.line(f"const {'i64' if '(i64)' in parts.row.text else 'int'} at_row = {parts.row};")
             e.line(f"const bool inside = at_row >= 0 && at_row < {at.rows};")
             inside = "inside"
         row = f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)"
@@ -162,11 +150,11 @@ def each_transposed(e: Emitter, tile: Value, at: Place, move: str) -> None:
     """
     assert isinstance(tile.type, RT), "only tiles have a transpose"
     cols, warps, word = tile.type.cols, e.role.warps, MEMORY_TYPES[tile.dtype.name]
-    stride = f"({at.stride} * {tile.dtype.bytes})"
+    stride = (Index(at.stride) * tile.dtype.bytes).operand
     down, right = f"tile_col<{cols}>(i, 0)", f"tile_row<{cols}, {warps}>(i, 0, 0)"
     with e.braces("{"):
-        row = plus(at.row, f"tile_col<{cols}>(0, lane)")
-        col = plus(at.col, f"tile_row<{cols}, {warps}>(0, warp, lane)")
+        row = at.row + f"tile_col<{cols}>(0, lane)"
+        col = at.col + f"tile_row<{cols}, {warps}>(0, warp, lane)"
         e.line(f"const int at_row = {row}, at = {col};")
         e.line(f"auto first = (char*)({at.matrix} + at_row * (i64){at.stride} + at);")
         with e.braces(f"UNROLL for (int i = 0; i < {e.registers(tile)}; ++i) {{"):
@@ -294,7 +282,7 @@ def _indexed(e: Emitter, tile: Value, index: Value, ref: Any) -> tuple[Place, Ch
     """The place of a tile of columns, and the chunks of a tile whose rows are those that an index names."""
     cols = tile.type.cols  # type: ignore[union-attr]
     at = place(e, ref, 1, cols)
-    row = plus(at.row, f"(i64){e.array(index)}[row_of<{cols}>(i)]")
+    row = at.row + f"(i64){e.array(index)}[row_of<{cols}>(i)]"
     return at, replace(chunks(e, tile, at), row=row)
 
 

@@ -6,6 +6,7 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, RegVector, Value
 from pykittens.ops.shape import bounds
 from pykittens.targets.emitter import Emitter
+from pykittens.targets.index import Index
 from pykittens.targets.simt.exchange import bits, exchange, memory_type, write_bits
 from pykittens.targets.simt.scratch import Exchange, Put, Strides, scratch
 from pykittens.targets.target import Lowerings
@@ -50,12 +51,10 @@ def lower_part(e: Emitter, call: Call) -> None:
     first = row // (16 * e.role.warps) * wide + col // 2
 
     def element(i: str) -> str:
-        at = (
-            f"{first} + {i}"
-            if wide == narrow
-            else f"({i}) / {narrow} * {wide} + {first} + ({i}) % {narrow}"
-        )
-        return bits(e, x, at)
+        register = Index(i)
+        if wide == narrow:
+            return bits(e, x, str(register + first))
+        return bits(e, x, str(register // narrow * wide + first + register % narrow))
 
     write_bits(e, result, element)
 
@@ -80,9 +79,9 @@ def lower_concat(e: Emitter, call: Call) -> None:
         left, right = a.type.cols // 2, b.type.cols // 2  # type: ignore[union-attr]
 
         def beside(i: str) -> str:
-            block, inner = f"({i}) / {left + right}", f"({i}) % {left + right}"
-            mine = bits(e, a, f"{block} * {left} + {inner}")
-            theirs = bits(e, b, f"{block} * {right} + {inner} - {left}")
+            block, inner = Index(i) // (left + right), Index(i) % (left + right)
+            mine = bits(e, a, str(block * left + inner))
+            theirs = bits(e, b, str(block * right + inner - left))
             return f"({inner} < {left} ? {mine} : {theirs})"
 
         write_bits(e, result, beside)

@@ -17,8 +17,8 @@ add(int out_n0,
     const int warp = warp_of_block;
 #line 12 "02_add.py"
     // row, col = pk.grid(pk.cdiv(out.rows, 64), pk.cdiv(out.cols, 64))
-    const int col = (int)blockIdx.x % (ceil_div(out_n1, 64));
-    const int row = (int)blockIdx.x / (ceil_div(out_n1, 64));
+    const int col = (int)blockIdx.x % ceil_div(out_n1, 64);
+    const int row = (int)blockIdx.x / ceil_div(out_n1, 64);
 #line 13 "02_add.py"
     // x = pk.load(a[row, col], rows=64, cols=64)  # outside the matrix reads as zero
     float x[32];

@@ -10,7 +10,7 @@ attention(const __grid_constant__ TensorMap K_map,
     const int lane = threadIdx.x % 32;
     const u32 smem = (u32)__cvta_generic_to_shared(shared);
     // pipeline q: 1 x (st<bf16, 128x128>)
-    const u32 q = smem + 0, q_full = smem + 196608, q_empty = smem + 196616;
+    const u32 q = smem, q_full = smem + 196608, q_empty = smem + 196616;
     // pipeline out: 1 x (st<bf16, 128x128>)
     const u32 out = smem + 32768, out_full = smem + 196624, out_empty = smem + 196632;
     // pipeline k: 2 x (st<bf16, 128x128>)
@@ -159,7 +159,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 products_fence();
                 const u64 matrix_b = matrix(kt, 16, 1024, 1);
                 const u64 matrix_a0 = matrix(qs + w * 8192, 16, 1024, 1);
-                mma_ABt_bf16_shared_n128<0, 0>(s, matrix_a0 + 0, matrix_b + 0);
+                mma_ABt_bf16_shared_n128<0, 0>(s, matrix_a0, matrix_b);
                 mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 2, matrix_b + 2);
                 mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 4, matrix_b + 4);
                 mma_ABt_bf16_shared_n128<1, 0>(s, matrix_a0 + 6, matrix_b + 6);
@@ -180,7 +180,7 @@ attention(const __grid_constant__ TensorMap K_map,
 #line 38 "07_attention.py"
             // s = pk.mask(s, row=block * 128 + w * 64, col=last(block) * 128, cols=n, causal=causal)
             float s1[64];
-            UNROLL for (int i = 0; i < 64; ++i) s1[i] = (block2 * 128) + tile_col<128>(i, lane) < Q_n2 && (block2 * 128) + tile_col<128>(i, lane) <= ((block2 * 128) + (w * 64)) + tile_row<128, 4>(i, warp, lane) ? s[i] : as_float(0xff800000u);
+            UNROLL for (int i = 0; i < 64; ++i) s1[i] = (block2 * 128) + tile_col<128>(i, lane) < Q_n2 && (block2 * 128) + tile_col<128>(i, lane) <= (block2 * 128 + w * 64) + tile_row<128, 4>(i, warp, lane) ? s[i] : as_float(0xff800000u);
 #line 39 "07_attention.py"
             // p, m, l, _ = pk.online_softmax(s, scale, to=bf16)
             float highest[2];
@@ -222,7 +222,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     products_fence();
                     const u64 matrix_b = matrix(kt1, 16, 1024, 1);
                     const u64 matrix_a0 = matrix(qs + w * 8192, 16, 1024, 1);
-                    mma_ABt_bf16_shared_n128<0, 0>(s2, matrix_a0 + 0, matrix_b + 0);
+                    mma_ABt_bf16_shared_n128<0, 0>(s2, matrix_a0, matrix_b);
                     mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 2, matrix_b + 2);
                     mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 4, matrix_b + 4);
                     mma_ABt_bf16_shared_n128<1, 0>(s2, matrix_a0 + 6, matrix_b + 6);
@@ -242,7 +242,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     pin(p1);
                     products_fence();
                     const u64 matrix_b = matrix(vt, 16384, 1024, 1);
-                    mma_AB_bf16_registers_n128<1, 0>(o, p1[0], p1[1], p1[2], p1[3], matrix_b + 0);
+                    mma_AB_bf16_registers_n128<1, 0>(o, p1[0], p1[1], p1[2], p1[3], matrix_b);
                     mma_AB_bf16_registers_n128<1, 0>(o, p1[4], p1[5], p1[6], p1[7], matrix_b + 128);
                     mma_AB_bf16_registers_n128<1, 0>(o, p1[8], p1[9], p1[10], p1[11], matrix_b + 256);
                     mma_AB_bf16_registers_n128<1, 0>(o, p1[12], p1[13], p1[14], p1[15], matrix_b + 384);
@@ -328,7 +328,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 pin(p1);
                 products_fence();
                 const u64 matrix_b = matrix(vt1, 16384, 1024, 1);
-                mma_AB_bf16_registers_n128<1, 0>(o, p1[0], p1[1], p1[2], p1[3], matrix_b + 0);
+                mma_AB_bf16_registers_n128<1, 0>(o, p1[0], p1[1], p1[2], p1[3], matrix_b);
                 mma_AB_bf16_registers_n128<1, 0>(o, p1[4], p1[5], p1[6], p1[7], matrix_b + 128);
                 mma_AB_bf16_registers_n128<1, 0>(o, p1[8], p1[9], p1[10], p1[11], matrix_b + 256);
                 mma_AB_bf16_registers_n128<1, 0>(o, p1[12], p1[13], p1[14], p1[15], matrix_b + 384);
@@ -365,7 +365,7 @@ attention(const __grid_constant__ TensorMap K_map,
             UNROLL for (int i = 0; i < 64; ++i) t22[i] = o[i] * inverse1[row_of<128>(i)];
             u32 t23[32];
             UNROLL for (int i = 0; i < 64; i += 2) t23[i / 2] = pack_bf16(t22[i], t22[i + 1]);
-            UNROLL for (int i = 0; i < 8; ++i) store_matrix(t19 + w * 8192 + shared_at<128>((i / 8 * 4 + warp) * 16 + lane % 16, i % 8 * 32 + lane / 16 * 16, 16384), t23[4 * i + 0], t23[4 * i + 1], t23[4 * i + 2], t23[4 * i + 3]);
+            UNROLL for (int i = 0; i < 8; ++i) store_matrix(t19 + w * 8192 + shared_at<128>((i / 8 * 4 + warp) * 16 + lane % 16, i % 8 * 32 + lane / 16 * 16, 16384), t23[4 * i], t23[4 * i + 1], t23[4 * i + 2], t23[4 * i + 3]);
             fence_async();
             __syncwarp();
             if (lane == 0) barrier_arrive(t19_full);

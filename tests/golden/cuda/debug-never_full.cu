@@ -13,7 +13,7 @@ never_full(const __grid_constant__ TensorMap A_map,
     debug.begin();
     const u32 smem = (u32)__cvta_generic_to_shared(shared);
     // pipeline inputs: 2 x (a: st<bf16, 128x64>, b: st<bf16, 64x64>)
-    const u32 inputs = smem + 0, inputs_full = smem + 49152, inputs_empty = smem + 49168;
+    const u32 inputs = smem, inputs_full = smem + 49152, inputs_empty = smem + 49168;
     if (threadIdx.x == 0) {
         prefetch(A_map);
         prefetch(A_map1);
@@ -29,7 +29,7 @@ never_full(const __grid_constant__ TensorMap A_map,
     if (warpgroup == 0) {
         registers_down<40>();
         if (warp_of_block == 0 && lane == 0) {  // producer
-            debug.enter(0 + 0, lane == 0);
+            debug.enter(0, lane == 0);
             Turn<2> inputs_fill;
             // for k in pk.range(3):
             NO_UNROLL for (int k = 0; k < 3; k += 1) {
@@ -54,7 +54,7 @@ never_full(const __grid_constant__ TensorMap A_map,
         const int warp = (warp_of_block - 4) % 4;
         const int thread = warp * 32 + lane;
         const int w = (warp_of_block - 4) / 4;
-        debug.enter(1 + w, thread == 0);
+        debug.enter(w + 1, thread == 0);
         Turn<2> inputs_drain, inputs_back;
         int inputs_held = 0;
         // acc = pk.zeros(f32, 64, 64)
@@ -76,7 +76,7 @@ never_full(const __grid_constant__ TensorMap A_map,
                 products_fence();
                 const u64 matrix_b = matrix(b1, 16, 1024, 1);
                 const u64 matrix_a0 = matrix(a1 + w * 8192, 16, 1024, 1);
-                mma_ABt_bf16_shared_n64<1, 0>(acc, matrix_a0 + 0, matrix_b + 0);
+                mma_ABt_bf16_shared_n64<1, 0>(acc, matrix_a0, matrix_b);
                 mma_ABt_bf16_shared_n64<1, 0>(acc, matrix_a0 + 2, matrix_b + 2);
                 mma_ABt_bf16_shared_n64<1, 0>(acc, matrix_a0 + 4, matrix_b + 4);
                 mma_ABt_bf16_shared_n64<1, 0>(acc, matrix_a0 + 6, matrix_b + 6);

@@ -9,7 +9,7 @@ matmul(const __grid_constant__ TensorMap A_map,
     const int lane = threadIdx.x % 32;
     const u32 smem = (u32)__cvta_generic_to_shared(shared);
     // pipeline inputs: 3 x (a: st<bf16, 128x64>, b: st<bf16, 256x64>)
-    const u32 inputs = smem + 0, inputs_full = smem + 212992, inputs_empty = smem + 213016;
+    const u32 inputs = smem, inputs_full = smem + 212992, inputs_empty = smem + 213016;
     // pipeline outputs: 1 x (c: st<bf16, 128x256>)
     const u32 outputs = smem + 147456, outputs_full = smem + 213040, outputs_empty = smem + 213048;
     if (threadIdx.x == 0) {
@@ -119,7 +119,7 @@ matmul(const __grid_constant__ TensorMap A_map,
                     products_fence();
                     const u64 matrix_b = matrix(b1, 16, 1024, 1);
                     const u64 matrix_a0 = matrix(a1 + w * 8192, 16, 1024, 1);
-                    mma_ABt_bf16_shared_n256<1, 0>(acc, matrix_a0 + 0, matrix_b + 0);
+                    mma_ABt_bf16_shared_n256<1, 0>(acc, matrix_a0, matrix_b);
                     mma_ABt_bf16_shared_n256<1, 0>(acc, matrix_a0 + 2, matrix_b + 2);
                     mma_ABt_bf16_shared_n256<1, 0>(acc, matrix_a0 + 4, matrix_b + 4);
                     mma_ABt_bf16_shared_n256<1, 0>(acc, matrix_a0 + 6, matrix_b + 6);
@@ -147,7 +147,7 @@ matmul(const __grid_constant__ TensorMap A_map,
             // pk.store(s.c.tiles(64, 256)[w], acc.to(bf16))
             u32 t3[64];
             UNROLL for (int i = 0; i < 128; i += 2) t3[i / 2] = pack_bf16(acc[i], acc[i + 1]);
-            UNROLL for (int i = 0; i < 16; ++i) store_matrix(c1 + w * 8192 + shared_at<128>((i / 16 * 4 + warp) * 16 + lane % 16, i % 16 * 32 + lane / 16 * 16, 16384), t3[4 * i + 0], t3[4 * i + 1], t3[4 * i + 2], t3[4 * i + 3]);
+            UNROLL for (int i = 0; i < 16; ++i) store_matrix(c1 + w * 8192 + shared_at<128>((i / 16 * 4 + warp) * 16 + lane % 16, i % 16 * 32 + lane / 16 * 16, 16384), t3[4 * i], t3[4 * i + 1], t3[4 * i + 2], t3[4 * i + 3]);
 #line 32 "06_matmul.py"
             // with outputs.fill() as s:
             fence_async();

@@ -26,12 +26,12 @@ rms_norm_rows(int x_n0,
     // t = pk.load(x[block * rows + w], cols=n).to(f32)
     u32 t1[32];
     UNROLL for (int i = 0; i < 64; i += 8) {
-        const int at_row = ((block * 4) + w);
+        const int at_row = block * 4 + w;
         const bool inside = at_row >= 0 && at_row < x_n0;
-        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(2048, 2048) : 0, 0x0u);
+        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? 2048 : 0, 0x0u);
     }
     float t[64];
-    UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[(i) / 2], i);
+    UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[i / 2], i);
 #line 37 "rms_norm.py"
     // scale = pk.rsqrt(pk.sum(t * t) / n + eps)
     float t2[64];
@@ -45,13 +45,13 @@ rms_norm_rows(int x_n0,
     float t4[64];
     UNROLL for (int i = 0; i < 64; ++i) t4[i] = t[i] * scale;
     float t5[64];
-    UNROLL for (int i = 0; i < 64; ++i) t5[i] = from_bf16(gain[(i) / 2], i);
+    UNROLL for (int i = 0; i < 64; ++i) t5[i] = from_bf16(gain[i / 2], i);
     float t6[64];
     UNROLL for (int i = 0; i < 64; ++i) t6[i] = t4[i] * t5[i];
     u32 t7[32];
     UNROLL for (int i = 0; i < 64; i += 2) t7[i / 2] = pack_bf16(t6[i], t6[i + 1]);
     UNROLL for (int i = 0; i < 64; i += 8) {
-        const int at_row = ((block * 4) + w);
+        const int at_row = block * 4 + w;
         const bool inside = at_row >= 0 && at_row < y_n0;
         store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 2048) : 0);
     }

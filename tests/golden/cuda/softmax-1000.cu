@@ -18,12 +18,12 @@ softmax(int x_n0,
     // t = pk.load(x[block * 8 + w], cols=n, fill=-pk.inf).to(f32)
     u32 t1[16];
     UNROLL for (int i = 0; i < 32; i += 8) {
-        const int at_row = ((block * 8) + w);
+        const int at_row = block * 8 + w;
         const bool inside = at_row >= 0 && at_row < x_n0;
-        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(1000, 1000) : 0, 0xff80u);
+        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? 1000 : 0, 0xff80u);
     }
     float t[32];
-    UNROLL for (int i = 0; i < 32; ++i) t[i] = from_bf16(t1[(i) / 2], i);
+    UNROLL for (int i = 0; i < 32; ++i) t[i] = from_bf16(t1[i / 2], i);
     float t2 = as_float(0xff800000u);
     UNROLL for (int i = 0; i < 24; ++i) t2 = max_nan(t2, t[i]);
     UNROLL for (int i = 24; i < 32; ++i) if (vector_at<8, 32>(i, thread) < 1000) t2 = max_nan(t2, t[i]);
@@ -48,7 +48,7 @@ softmax(int x_n0,
     u32 t7[16];
     UNROLL for (int i = 0; i < 32; i += 2) t7[i / 2] = pack_bf16(t6[i], t6[i + 1]);
     UNROLL for (int i = 0; i < 32; i += 8) {
-        const int at_row = ((block * 8) + w);
+        const int at_row = block * 8 + w;
         const bool inside = at_row >= 0 && at_row < y_n0;
         store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 1000) : 0);
     }
