@@ -20,7 +20,7 @@ def sampled(
     ]
 
 
-def sample(
+def sampled_together(
     cases: Iterable[Any], kind: Callable[[Any], Hashable], rest: Any = pytest.mark.units
 ) -> list[Any]:
     """Two parameters, for a test that takes many cases: the first of each kind, and all others in the tier `rest`."""

@@ -14,7 +14,7 @@ from pykittens.kernels.grouped_gemm_k import grouped_k_tiles
 from tests.cases import CASES as OPERATIONS
 from tests.running import recorded
 from tests.targets.compiling import CASES as KERNELS
-from tests.tiers import sample, sampled
+from tests.tiers import sampled, sampled_together
 
 X = np.zeros((256, 64), np.float32)
 
@@ -333,7 +333,7 @@ def test_nothing_is_found_in_examples_and_library(name):
     assert balanced == len(kernel.pipelines) - unknown
 
 
-@pytest.mark.parametrize("names", sample(OPERATIONS, lambda name: OPERATIONS[name].ops))
+@pytest.mark.parametrize("names", sampled_together(OPERATIONS, lambda name: OPERATIONS[name].ops))
 def test_nothing_is_found_in_the_cases_of_operations(names):
     for case in map(OPERATIONS.__getitem__, names):
         inputs, outputs = case.arrays()

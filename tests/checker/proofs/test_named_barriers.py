@@ -12,7 +12,7 @@ from pykittens.targets.target import TARGETS
 from tests.cases import CASES as OPERATIONS
 from tests.running import recorded
 from tests.targets.compiling import CASES as KERNELS
-from tests.tiers import sample, sampled
+from tests.tiers import sampled, sampled_together
 
 HOPPER = TARGETS["sm_90a"]
 
@@ -152,7 +152,7 @@ def test_nothing_is_found_in_examples_and_library(name):
     assert not prove_named_barriers(kernel, TARGETS[case.targets[-1]])
 
 
-@pytest.mark.parametrize("names", sample(OPERATIONS, lambda name: OPERATIONS[name].ops))
+@pytest.mark.parametrize("names", sampled_together(OPERATIONS, lambda name: OPERATIONS[name].ops))
 def test_nothing_is_found_in_the_cases_of_operations(names):
     for case in map(OPERATIONS.__getitem__, names):
         inputs, outputs = case.arrays()
