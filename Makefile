@@ -5,13 +5,20 @@
 PYTHON ?= python3
 BASE ?= main
 GPU_TESTS ?= $(wildcard tests/gpu tests/runtime tests/cli)
+DEFAULT_TIER := not gpu and not slow and not units and not soak
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# pytest writes its bytecode, too; without it, collecting the tests takes three times as long.
+unexport PYTHONDONTWRITEBYTECODE
+# A process of its own on each core: more threads in one would wait for one another.
+quick test compile soak golden: export OPENBLAS_NUM_THREADS := 1
+quick test compile soak golden: export OMP_NUM_THREADS := 1
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test speed gpu-test bench gemm-bench soak lint format types size weight compile check golden inventory pictures diff clean
+.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak lint format types size weight compile check golden inventory pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +41,11 @@ demo: ## run matmul, softmax and attention, check them, compile them for Hopper,
 		$(MAKE) --no-print-directory venv && $(BIN)/pykittens demo; \
 	fi
 
-test: venv ## the tests that need no GPU
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not slow and not units and not soak"
+quick: venv ## two cases of each test that neither compiles nor starts a program, in less than a minute
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(DEFAULT_TIER)" --quick
+
+test: venv ## the tests that need no GPU, with a sample of what `compile` does
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(DEFAULT_TIER)"
 
 speed: venv ## how fast the emulator and the compiler are, alone on the machine
 	$(BIN)/python -m pytest -m slow
@@ -70,7 +80,7 @@ size: venv ## the five largest files; more than 500 lines in one is an error
 weight: venv ## lines of code by folder, beside those of a commit: make weight BASE=main
 	@$(BIN)/python tools/weight.py $(BASE)
 
-compile: venv ## compile every case, example and kernel for each target that differs, without a GPU
+compile: venv ## all of what `test` samples: every case compiled for each target that differs, proofs and mutants
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m units
 
 check: lint types test compile size ## all of the above, as before a commit

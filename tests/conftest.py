@@ -1,11 +1,14 @@
-"""What all tests share: golden files, and the mark for tests that need a GPU."""
+"""What all tests share: golden files, the mark for tests that need a GPU, and the quick tier."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
@@ -15,21 +18,51 @@ from pykittens.runtime import driver, nvrtc
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = Path(__file__).parent.parent / "examples"
 HOPPER = (9, 0)
+QUICK_CASES = 2  # of each test
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
     parser.addoption(
+        "--quick",
+        action="store_true",
+        help="two cases of each test, none that compiles or starts a program",
+    )
+    parser.addoption(
         "--first", type=int, default=0, help="the number of the first of the random matrix products"
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after other tiers have been deselected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        known: Counter[str] = Counter()
+        kept, left = [], []
+        for item in items:
+            test = item.nodeid.partition("[")[0]
+            known[test] += 1
+            (kept if known[test] <= QUICK_CASES else left).append(item)
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = no_hopper() if marked else None
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In the quick tier, skips a test as soon as it compiles or starts a program."""
+
+    def skip(*_: object, **__: object) -> NoReturn:
+        pytest.skip("the quick tier neither compiles nor starts a program")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--quick"):
+            patch.setattr(nvrtc, "compile", skip)
+            patch.setattr(subprocess.Popen, "__init__", skip)
+        yield
 
 
 def no_hopper() -> str | None:

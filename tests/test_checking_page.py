@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pykittens.runtime import nvrtc
+from tests.commands import Done, run
 from tests.test_readme import is_program
 from tests.test_tour import changed
 
@@ -57,23 +60,20 @@ TABLES = [b for b in BLOCKS if b.language == ""]
 FRAGMENTS = [b for b in BLOCKS if b.language == "python" and not is_program(b.text)]
 PROGRAMS = list(dict.fromkeys(b.program for b in BLOCKS))
 DRAWN = dict(zip(["race.svg", "no_race.svg"], PROGRAMS, strict=False))
-CHECK = ["-m", "pykittens.cli", "check", "gram.py"]
+CHECK = ("pykittens", "check", "gram.py")
 
 
-def run(folder: Path, program: str, *words: str) -> tuple[int, str]:
-    """The exit code and the output of Python with these words, in a folder with gram.py."""
+def run_with(folder: Path, program: str, *words: str) -> Done:
+    """Run a command in a folder where gram.py holds a program."""
     (folder / "gram.py").write_text(program, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYKITTENS_SEED": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    return run(folder, *words, PYKITTENS_SEED="0")
+
+
+@functools.cache
+def checked(program: str) -> Done:
+    """A check of a program."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run_with(Path(folder), program, *CHECK)
 
 
 def hold(output: str, shown: str) -> None:
@@ -112,42 +112,48 @@ def test_every_block_of_the_page_is_of_a_kind_that_is_checked() -> None:
 @pytest.mark.parametrize("block", COMMANDS, ids=str)
 def test_a_command_of_the_page_prints_what_it_shows(block: Block, tmp_path: Path) -> None:
     command, _, shown = block.text.partition("\n")
-    prompt, program, *words = shlex.split(command)
+    prompt, *words = shlex.split(command)
     assert prompt == "$"
-    if program == "python":
-        assert words == ["gram.py"]
-    else:
-        assert (program, words[0]) == ("pykittens", "check")
-        words = ["-m", "pykittens.cli", *words]
-    code, output = run(tmp_path, block.program, *words)
-    hold(output, shown)
-    assert code == (1 if "error[" in output else 0)
+    assert words == ["python", "gram.py"] or (*words[:3],) == CHECK
+    done = run_with(tmp_path, block.program, *words)
+    hold(done.output, shown)
+    assert done.code == (1 if "error[" in done.output else 0)
 
 
 @pytest.mark.parametrize("block", TABLES, ids=str)
-def test_a_table_of_the_page_stands_in_the_report(block: Block, tmp_path: Path) -> None:
-    code, output = run(tmp_path, block.program, *CHECK)
-    assert code == 0
-    hold(output, f"{GAP}\n{block.text}\n{GAP}")
+def test_a_table_of_the_page_stands_in_the_report(block: Block) -> None:
+    done = checked(block.program)
+    assert done.code == 0
+    hold(done.output, f"{GAP}\n{block.text}\n{GAP}")
 
 
 @pytest.mark.parametrize("block", FRAGMENTS, ids=str)
 def test_a_fragment_of_the_page_runs_behind_its_program(block: Block, tmp_path: Path) -> None:
-    words = ["gram.py"]
-    if "def test_" in block.text:
-        # The plugin as pytest finds it, whether the package is installed here or not.
-        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:pykittens"]
-        words += ["-p", "pykittens.checker.fixture", "gram.py"]
-    code, output = run(tmp_path, f"{block.program}\n\n{block.text}", *words)
-    assert code == 0, output
-    assert "-q" not in words or "1 passed" in output
+    program = f"{block.program}\n\n{block.text}"
+    if "def test_" not in block.text:
+        assert run_with(tmp_path, program, "python", "gram.py").code == 0
+        return
+    (tmp_path / "gram.py").write_text(program, encoding="utf-8")
+    # The plugin as pytest finds it, whether the package is installed here or not.
+    plugins = ["-p", "no:cacheprovider", "-p", "no:pykittens", "-p", "pykittens.checker.fixture"]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "pytest", "-q", *plugins, "gram.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(("name", "program"), [*DRAWN.items()])
 def test_a_picture_of_the_page_is_as_the_command_draws_it(
     name: str, program: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    run(tmp_path, program, *CHECK, "-o", "gram.svg")
+    run_with(tmp_path, program, *CHECK, "-o", "gram.svg")
     drawn = (tmp_path / "gram.svg").read_text(encoding="utf-8")
     if request.config.getoption("--update-golden"):
         (PICTURES / name).write_text(drawn, encoding="utf-8", newline="\n")

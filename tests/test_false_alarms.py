@@ -1,6 +1,6 @@
 """The checker is silent about kernels that have no fault: the library's, the examples', the templates' and the tests'.
 
-`make soak` runs the same in many more schedules.
+`make soak` runs the same in 1000 schedules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykittens.emulate.watch import Watcher
 from pykittens.ir.nodes import Acquire, Pipeline
 from tests.launches import BLOCKS, larger, launches
 
-SCHEDULES = 20
+SCHEDULES = 4
 # A ring of one launch that is not filled over and over: a second phase of its kernel that happens once.
 ONCE = {"pipeline-taken_over": {"second"}}
 

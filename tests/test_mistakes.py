@@ -1,12 +1,12 @@
 """Every operation called with each kind of wrong operand: what is refused, what is not, and the texts.
 
-The golden files of tests/golden/errors/matrix have the good call first and what its operands may be; then the wrong
-calls, those with one sentence together, with the text of the first.
+tests/mistakes/texts.py says what the golden file of the texts holds.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,11 @@ import pytest
 import pykittens as pk
 from pykittens.ir.op import Op
 from pykittens.ops.core import OPS
-from tests.mistakes import calls
+from tests.mistakes import calls, texts
 from tests.mistakes.calls import Fault, Mistake, good_call, in_eight_warps, outside_roles, run
 from tests.mistakes.table import TABLE, Row
-from tests.mistakes.things import THINGS
 
-MATRIX = Path(__file__).parent / "golden" / "errors" / "matrix"
+RECORDED = Path(__file__).parent / "golden" / "errors" / "mistakes.txt"
 # What a user never sees: addresses, classes and modules of the package, names of NumPy's and Python's classes.
 INTERNAL = re.compile(
     r"object at 0x|<class|pykittens\.|\b_\w*Context|NoneType|ndarray|"
@@ -45,7 +44,7 @@ def check_form(row: Row, mistake: Mistake, fault: Fault) -> None:
     ), text
     assert re.search(r" (must|takes) .*, not ", sentence), text
     assert fault.error.operands or row.word, text
-    assert calls.described(mistake.thing) in "\n".join(
+    assert calls.described(mistake.wrong) in "\n".join(
         [sentence, *map(str, fault.error.operands.values())]
     ), text
 
@@ -64,57 +63,46 @@ def mistakes(row: Row) -> list[tuple[Mistake, Fault]]:
         assert fault is not None, mistake.call
         check_form(row, mistake, fault)
         found.append((mistake, fault))
-    return found
-
-
-def form(fault: Fault) -> tuple[str, ...]:
-    """A text without what differs from operand to operand."""
-    help = re.sub(r"\.to\([\w.]+\)", ".to(...)", fault.error.help or "")
-    help = re.sub(r"`\w+\[i\]`", "`several[i]`", help)
-    wanted = re.split(", not ", fault.error.message)[0]
-    return type(fault.error).__name__, re.sub(r"\d+", "n", wanted), re.sub(r"\d+", "n", help)
-
-
-def written(row: Row, found: list[tuple[Mistake, Fault]]) -> str:
-    lines = [good_call(row)]
-    for operand, rule in row.takes.items():
-        can_stand = row.of.get(operand, lambda thing: True)
-        legal = [t.name for t in THINGS.values() if can_stand(t) and rule(t)]
-        lines.append(
-            f"    {operand}: {', '.join([row.good[operand], *(n for n in legal if n != row.good[operand])])}"
-        )
-    groups: dict[tuple[str, ...], list[tuple[Mistake, Fault]]] = {}
-    for mistake, fault in found:
-        groups.setdefault((mistake.operand, *form(fault)), []).append((mistake, fault))
-    for (operand, *_), same in groups.items():
-        lines += ["", f"---- {same[0][0].call}"]
-        if " " in operand:
-            lines.append(f"---- {operand}")
-        if len(same) > 1:
-            others = [m.thing or m.call for m, _ in same[1:]]
-            lines.append(f"---- {operand or 'also'}: {', '.join(others)}")
-        lines.append(same[0][1].text)
-    return "\n".join(lines) + "\n"
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_a_wrong_call_is_told_and_a_good_one_passes(row, golden):
-    assert run(good_call(row)) is None
-    found = mistakes(row)
-    for where, (fault, possible), expected in (
+    for wrong, (fault, possible), expected in (
         ("in a group of 8 warps", in_eight_warps(row), row.rows),
         ("outside roles", outside_roles(row), not row.scalars),
     ):
         if possible:
             assert (fault is not None) == expected, (
-                f"{where}: {good_call(row)}\n{fault and fault.text}"
+                f"{wrong}: {good_call(row)}\n{fault and fault.text}"
             )
         if fault is not None and possible:
             assert fault.error.message.startswith(f"{row.shown}: "), fault.text
             assert not INTERNAL.search(fault.text), fault.text
-            found.append((Mistake(good_call(row), where), fault))
+            found.append((Mistake(good_call(row), "", wrong), fault))
+    return found
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """What the golden file says of each row."""
+    by_row = defaultdict(set)
+    for entry in texts.read(RECORDED.read_text(encoding="utf-8")):
+        by_row[entry.where.partition(".")[0]].add(entry)
+    return by_row
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_wrong_call_is_refused_with_its_text_and_a_good_one_passes(row, recorded, request):
+    assert run(good_call(row)) is None
+    found = texts.entries(row, mistakes(row))
     assert found
-    golden(f"errors/matrix/{row.name}.txt", written(row, found))
+    if not request.config.getoption("--update-golden"):
+        assert set(found) == recorded[row.name], "`make golden` writes other texts"
+
+
+def test_each_text_is_recorded_once(golden, request):
+    if request.config.getoption("--update-golden"):
+        entries = [e for row in TABLE.values() for e in texts.entries(row, mistakes(row))]
+    else:
+        entries = texts.read(RECORDED.read_text(encoding="utf-8"))
+    golden("errors/mistakes.txt", texts.written(entries))
+    assert {entry.where.partition(".")[0] for entry in entries} == TABLE.keys()
 
 
 # What may be said of Python's numbers, or before there is a kernel.
@@ -141,7 +129,3 @@ def test_every_operation_and_every_word_has_a_row():
     others |= {"check", "function", "kernel", "op", "in_turn"}
     exported = {w for w in pk.__all__ if callable(getattr(pk, w)) and w not in others}
     assert {w for w in exported if not isinstance(getattr(pk, w), Op)} <= TABLE.keys()
-
-
-def test_no_golden_text_is_left_over():
-    assert {p.stem for p in MATRIX.glob("*.txt")} == TABLE.keys()

@@ -22,6 +22,7 @@ from tests.mutants import (
     page,
     subjects,
 )
+from tests.tiers import sampled
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "mutants.md"
 
@@ -31,21 +32,24 @@ def few_blocks(monkeypatch):
     monkeypatch.setattr(machine, "BLOCKS", BLOCKS)
 
 
-@pytest.mark.parametrize("name", subjects())
+BY_KERNEL = sampled(subjects(), lambda name: subjects()[name].kernel)
+
+
+@pytest.mark.parametrize("name", BY_KERNEL)
 def test_nothing_is_found_where_nothing_is_left_out(name):
     subject = subjects()[name]
     for arguments in subject.launches():
         assert faults_in(run_schedules(subject.kernel, arguments, SEEDS)) == []
 
 
-@pytest.mark.parametrize("name", subjects())
+@pytest.mark.parametrize("name", BY_KERNEL)
 def test_what_the_compiler_places_is_needed_or_said_to_be_redundant(name):
     assert mutants(name), "nothing is placed"
     unnoticed = [m for m in mutants(name) if not m.kinds]
     assert [m.told for m in unnoticed if m.placed.description not in REDUNDANT] == []
 
 
-@pytest.mark.parametrize("name", subjects())
+@pytest.mark.parametrize("name", BY_KERNEL)
 def test_nothing_changes_without_what_is_redundant(name):
     subject = subjects()[name]
     unnoticed = [(m.placed.node, m.placed.what) for m in mutants(name) if not m.kinds]
@@ -58,11 +62,13 @@ def test_nothing_changes_without_what_is_redundant(name):
             assert output(subject, arguments, without) == whole
 
 
+@pytest.mark.units
 def test_every_reason_is_used():
     used = {m.placed.description for n in subjects() for m in mutants(n) if not m.kinds}
     assert used == set(REDUNDANT)
 
 
+@pytest.mark.units
 def test_the_page_of_mutants_is_what_is_found(request):
     if request.config.getoption("--update-golden"):
         PAGE.write_text(page(), encoding="utf-8")

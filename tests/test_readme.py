@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 import pykittens
 from examples.catalog import EXAMPLES
 from pykittens.settings import SETTINGS
+from tests.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -46,11 +45,8 @@ def test_a_block_is_python(text: str) -> None:
 def test_a_program_runs_as_it_stands(text: str, tmp_path: Path) -> None:
     if re.search(r"^import torch$", text, re.MULTILINE):
         pytest.importorskip("torch", reason="PyTorch is not installed")
-    program = tmp_path / "program.py"
-    program.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{text}", encoding="utf-8")
-    command = [sys.executable, "-W", "error", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "program.py").write_text(text, encoding="utf-8")
+    run(tmp_path, "python", "program.py")
 
 
 def test_the_readme_shows_a_program() -> None:

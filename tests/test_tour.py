@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +13,7 @@ import pytest
 import pykittens as pk
 from pykittens.cli.arguments import load
 from pykittens.runtime import nvrtc
+from tests.commands import run
 from tests.conftest import EXAMPLES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -135,20 +133,12 @@ def test_a_command_prints_what_the_tour_shows(block: Block) -> None:
     assert (prompt, program) == ("$", "pykittens")
     if words[1] in COMPILED and nvrtc.available() is not None:
         pytest.skip(f"{nvrtc.available()}")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "pykittens.cli", *words],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run(ROOT, program, *words)
+    assert (done.code, done.errors) == (0, "")
     assert f"examples/{block.stem}.py" in words
-    assert done.stdout
+    assert done.output
     if shown:
-        assert without_registers(done.stdout) == without_registers(shown)
+        assert without_registers(done.output) == without_registers(shown)
 
 
 def test_the_links_and_pictures_of_the_tour_are_there() -> None:

@@ -6,6 +6,7 @@ attributes: a byte of format, a byte of name, then two bytes of value or of leng
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -99,6 +100,11 @@ def disassemble(cubin: bytes) -> str:
     program = disassembler()
     if program is None:
         raise BackendError("nvdisasm was not found", help="pip install nvidia-cuda-nvdisasm")
+    return _disassembled(program, cubin)
+
+
+@functools.lru_cache(maxsize=32)  # nvdisasm takes 0.4 s; each report on a kernel asks for it
+def _disassembled(program: str, cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:  # it reads no standard input
         file.write(cubin)
         file.flush()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,11 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Mistake:
-    """A call with one operand replaced, or with wrong arguments; `operand` is "" for the latter."""
+    """A call with a thing in place of an operand, or with what else is wrong, such as `no arguments`."""
 
     call: str
-    operand: str = ""
-    thing: str = ""
+    operand: str
+    wrong: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def replaced(row: Row) -> Iterator[tuple[Mistake, bool]]:
 
 def wrong_arguments(row: Row) -> Iterator[Mistake]:
     """The call with an argument of no meaning, with none and with too many, where they are wrong."""
-    yield from map(Mistake, row.wrong)
+    yield from (Mistake(call, "", f"wrong[{i}]") for i, call in enumerate(row.wrong))
     good = good_call(row)
     calls = [n for n in ast.walk(ast.parse(good)) if isinstance(n, ast.Call)]
     if not calls or row.wrong:
@@ -69,19 +70,20 @@ def wrong_arguments(row: Row) -> Iterator[Mistake]:
     assert whole is not None
     assert callee is not None
 
-    def called(*arguments: str) -> Mistake:
-        return Mistake(good.replace(whole, f"{callee}({', '.join(arguments)})"))
+    def called(wrong: str, *arguments: str) -> Mistake:
+        return Mistake(good.replace(whole, f"{callee}({', '.join(arguments)})"), "", wrong)
 
     given = [a for a in (whole[len(callee) + 1 : -1],) if a]
-    yield called(*given, "nothing=1")
+    yield called("nothing=1", *given, "nothing=1")
     parameters = signature(callee).parameters.values()
     kinds = {p.kind for p in parameters}
     if any(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in parameters):
-        yield called()
+        yield called("no arguments")
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
-        yield called(*["1"] * 9)
+        yield called("nine arguments", *["1"] * 9)
 
 
+@functools.cache
 def signature(callee: str) -> inspect.Signature:
     with Case() as case:
         return inspect.signature(eval(callee, scope(callee, case)))
@@ -92,7 +94,8 @@ def scope(text: str, case: Case) -> dict[str, Any]:
     return {"pk": pk, "np": np, **{name: case[name] for name in things_in(text)}}
 
 
-def things_in(text: str) -> set[str]:
+@functools.cache
+def things_in(text: str) -> Set[str]:
     """The things that a text names, other than those it spells out."""
     return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} & THINGS.keys()
 
@@ -120,7 +123,7 @@ def outside_roles(row: Row) -> tuple[Fault | None, bool]:
         with case:
             pk.grid(1)
             scope(good_call(row), case)
-        faults.append(run(f"{call}", case) or _verified(case))
+        faults.append(run(call, case) or _verified(case))
     return faults[1], faults[0] is None
 
 
@@ -146,9 +149,11 @@ def in_eight_warps(row: Row) -> tuple[Fault | None, bool]:
     return run(good_call(row), case), True
 
 
-def described(thing: str) -> str:
-    """How a text describes a thing."""
-    if "[" in thing and THINGS[thing].kind == "tensor":
-        return f"gl<f32, 2> at {thing}"
+@functools.cache
+def described(text: str) -> str:
+    """How a message describes what an expression of things is."""
+    tensor, index, _ = text.partition("[")
     with Case() as case:
-        return describe(case[thing])
+        if index and tensor in THINGS:
+            return f"{describe(case[tensor])} at {text}"
+        return describe(eval(text, scope(text, case)))

@@ -216,7 +216,7 @@ row_with(
     )),
     like=("tile", all_of(in_registers(*ANY), lambda t: t.shape == (64, 64))),
     dtype=("pk.f32", any_of(dtype_word(), nothing)), numpy=("None", one_of("None", "len"))),
-    blames={"like": "operands"},
+    blames=dict.fromkeys(("operand", "like"), "operands"),
 )  # fmt: skip
 row_with(
     "inline_cuda_statement",
@@ -224,6 +224,7 @@ row_with(
     dict(operand=("count", any_of(lambda t: t.kind == "scalar", python_number("float"))),
     numpy=("None", one_of("None", "len"))),
     shown="inline_cuda",
+    blames={"operand": "operands"},
 )  # fmt: skip
 _TURNS = ("with pk.in_turn(): pass", "with pk.warps(2), pk.in_turn(1): pass")
 for _name in ("take_turn", "pass_turn"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from pykittens.pictures.picture import picture
 from pykittens.types.dtypes import DTYPES
 from pykittens.types.text import parse
 from pykittens.types.tiles import RT, shared_tile
-from tests.pictures.reading import read
+from tests.pictures.reading import Picture, read
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "layouts.md"
@@ -42,9 +43,14 @@ SHAPES = [
 ]
 
 
+@functools.cache
+def shown_of(text: str, warps: int) -> Picture:
+    return read(picture(parse(text), warps))
+
+
 @pytest.mark.parametrize(("text", "warps"), SHAPES, ids=lambda x: str(x))
 def test_all_of_a_picture_lies_inside_it_and_no_text_on_another(text: str, warps: int) -> None:
-    shown = read(picture(parse(text), warps))
+    shown = shown_of(text, warps)
     for box in shown.texts + shown.cells:
         assert shown.whole.holds(box), box
     for one, other in itertools.combinations(shown.texts, 2):
@@ -53,7 +59,7 @@ def test_all_of_a_picture_lies_inside_it_and_no_text_on_another(text: str, warps
 
 @pytest.mark.parametrize(("text", "warps"), SHAPES, ids=lambda x: str(x))
 def test_the_text_of_a_cell_fits_the_cell(text: str, warps: int) -> None:
-    shown = read(picture(parse(text), warps))
+    shown = shown_of(text, warps)
     inside = [t for t in shown.texts if t.style == "cell"]
     assert len(inside) > 16
     for word in inside:

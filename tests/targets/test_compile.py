@@ -46,16 +46,20 @@ def waits(name, arch):
 
 
 def compilations():
-    """Every case for each of its targets; the rare ones, and configurations for a second target, are `units`.
+    """Every case for each of its targets: the first of a kernel that is not rare by default, others in `units`.
 
     What waits for its turn at another target is for the soak.
     """
-    made = []
+    made, known = [], set()
     for name, case in CASES.items():
         for arch in case.targets:
-            again = name.startswith("library") and arch != case.targets[0]
-            marks = [pytest.mark.units] if case.rare or again else []
-            marks = [pytest.mark.soak] if waits(name, arch) else marks
+            marks = []
+            if waits(name, arch):
+                marks = [pytest.mark.soak]
+            elif case.rare or (case.kernel, arch) in known:
+                marks = [pytest.mark.units]
+            else:
+                known.add((case.kernel, arch))
             made.append(pytest.param(name, arch, marks=marks, id=f"{name}-{arch}"))
     return made
 

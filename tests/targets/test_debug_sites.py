@@ -1,5 +1,6 @@
 """Programs for debugging: what they check and where, and that other programs know nothing of it."""
 
+import itertools
 import re
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.debugging import program
 from tests.targets.clean import frame, spills
 from tests.targets.compiling import CASES, matrix
 from tests.targets.turns import BEFORE_HOPPER, are_one, is_in_turn
+from tests.tiers import sampled
 
 F32 = np.dtype(np.float32)
 needs_compiler = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -146,17 +148,17 @@ def waits(name, arch):
     return not name.startswith(TOO_LARGE) and not is_in_turn(name, arch)
 
 
-def on_targets(names):
-    """Each kernel on each target; what waits for its turn at another is for the soak."""
-    return [
-        pytest.param(name, arch, marks=[pytest.mark.soak] if waits(name, arch) else [])
-        for name in names
-        for arch in (*BEFORE_HOPPER, "sm_90a")
-    ]
+def on_targets(names, kind):
+    """Each kernel on each target, sampled; what waits for its turn at another is for the soak."""
+    all_ = list(itertools.product(names, (*BEFORE_HOPPER, "sm_90a")))
+    waiting = [pytest.param(*case, marks=pytest.mark.soak) for case in all_ if waits(*case)]
+    return sampled((case for case in all_ if not waits(*case)), kind) + waiting
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "arch"), on_targets(EXAMPLES))
+@pytest.mark.parametrize(
+    ("name", "arch"), on_targets(EXAMPLES, lambda case: (CASES[case[0]].kernel, case[1]))
+)
 def test_an_example_compiles_for_debugging(name, arch):
     case = CASES[name]
     kernel = recorded(case.kernel, *case.args, **case.constants)
@@ -182,7 +184,7 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "arch"), on_targets(FAULTS))
+@pytest.mark.parametrize(("name", "arch"), on_targets(FAULTS, lambda case: case))
 def test_a_kernel_that_goes_wrong_compiles_for_debugging(name, arch):
     kernel = recorded(getattr(debugging, name), *FAULTS[name])
     assert spills(compile_kernel(kernel, arch, debug=True)) == []

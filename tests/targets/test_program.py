@@ -1,6 +1,7 @@
 """What a whole program takes is held against what a block has, whoever notices."""
 
 import functools
+import itertools
 import re
 
 import numpy as np
@@ -15,6 +16,7 @@ from pykittens.targets.architectures import TARGETS
 from tests.kernels_cluster import cluster_matmul
 from tests.running import recorded
 from tests.targets.compiling import CASES, matrix
+from tests.tiers import sampled
 
 F32 = np.dtype(np.float32)
 needs_compiler = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -187,8 +189,12 @@ def reached(start: int, found: list[tuple[str, str, str]], labels: dict[str, int
 
 @needs_compiler
 @needs_nvdisasm
-@pytest.mark.parametrize("debug", [False, True])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    ("name", "debug"),
+    sampled(
+        itertools.product(ALL, (False, True)), lambda c: (c[0] in OF_HEAD, True) if c[1] else c[0]
+    ),
+)
 def test_every_thread_waits_for_the_launches_before_ahead_of_any_access(name, debug):
     found, labels = instructions(compiled(name, debug=debug))
     waits = [i for i, (_, op, _) in enumerate(found) if op == "ACQBULK"]

@@ -14,6 +14,7 @@ from pykittens.kernels.grouped_gemm_k import grouped_k_tiles
 from tests.cases import CASES as OPERATIONS
 from tests.running import recorded
 from tests.targets.compiling import CASES as KERNELS
+from tests.tiers import sampled, sampled_together
 
 X = np.zeros((256, 64), np.float32)
 
@@ -317,7 +318,7 @@ def test_turns_that_depend_on_the_group_and_the_pass_are_left_to_the_emulator():
 # -- what is right ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", sampled(KERNELS, lambda name: KERNELS[name].kernel))
 def test_nothing_is_found_in_examples_and_library(name):
     case = KERNELS[name]
     kernel = recorded(case.kernel, *case.args, **case.constants)
@@ -332,8 +333,9 @@ def test_nothing_is_found_in_examples_and_library(name):
     assert balanced == len(kernel.pipelines) - unknown
 
 
-def test_nothing_is_found_in_the_cases_of_operations():
-    for case in OPERATIONS.values():
+@pytest.mark.parametrize("names", sampled_together(OPERATIONS, lambda name: OPERATIONS[name].ops))
+def test_nothing_is_found_in_the_cases_of_operations(names):
+    for case in map(OPERATIONS.__getitem__, names):
         inputs, outputs = case.arrays()
         kernel = recorded(case.kernel, *inputs, *outputs, *case.scalars, **case.constants)
         assert not prove(kernel).findings, case.name

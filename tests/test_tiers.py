@@ -1,0 +1,30 @@
+"""The default tier has the first case of each kind, and another tier all others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tiers import sampled, sampled_together
+
+WORDS = ["add", "abs", "exp", "erf", "all"]
+
+
+def by_letter(word: str) -> str:
+    return word[0]
+
+
+def test_the_first_case_of_each_kind_has_no_mark() -> None:
+    found = {case.values: [mark.name for mark in case.marks] for case in sampled(WORDS, by_letter)}
+    rest = ["units"]
+    assert found == {("add",): [], ("abs",): rest, ("exp",): [], ("erf",): rest, ("all",): rest}
+
+
+def test_a_tuple_is_a_value_for_each_parameter() -> None:
+    (case,) = sampled([("add", "sm_80")], by_letter)
+    assert case.values == ("add", "sm_80")
+
+
+def test_cases_taken_together_are_each_in_one_of_two_parameters() -> None:
+    first, others = sampled_together(WORDS, by_letter, pytest.mark.soak)
+    assert (sorted(first.values[0]), [*first.marks]) == (["add", "exp"], [])
+    assert (others.values[0], others.marks[0].name) == (["abs", "erf", "all"], "soak")
