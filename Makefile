@@ -88,8 +88,9 @@ check: lint types test compile size ## all of the above, as before a commit
 golden: venv ## write the golden files anew; read the diff before committing
 	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak"
 
-inventory: venv ## write the lists of folders and files in docs/architecture.md anew
+inventory: venv ## write the lists in docs/architecture.md and docs/kernels.md anew
 	PYTHONPATH=. $(BIN)/python tools/inventory.py
+	PYTHONPATH=. $(BIN)/python tools/kernels_page.py
 
 pictures: venv ## draw the pictures of docs/layouts.md anew
 	PYTHONPATH=. $(BIN)/python tools/pictures.py

@@ -29,7 +29,7 @@ from gemm_problems import ROUNDING, Data, Expected, Problem, made  # noqa: E402
 import pykittens as pk  # noqa: E402
 from pykittens import bf16, f32  # noqa: E402
 from pykittens.kernels.gemm import gemm  # noqa: E402
-from pykittens.kernels.products.config import Config  # noqa: E402
+from pykittens.kernels.gemm.config import Config  # noqa: E402
 
 try:
     from experiments_plot import plot

@@ -28,7 +28,7 @@ from gemm_problems import SECTIONS, Problem, problems  # noqa: E402
 from gemm_report import merged, report, save  # noqa: E402
 
 import pykittens as pk  # noqa: E402
-from pykittens.kernels.core import Limits, limits_of  # noqa: E402
+from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 from pykittens.runtime import driver  # noqa: E402
 
 try:

@@ -16,11 +16,11 @@ from gemm_problems import Data, Expected, Problem, allowed, call_of, calls, made
 from protocol import Figure, buffer_count, burst
 
 from pykittens.errors import KernelError
-from pykittens.kernels.core import Limits, limits_of
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.pick import pick
-from pykittens.kernels.products.tune import compile_for, found_before, tuned
+from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.choose import pick
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.tune import found_before, tuned
+from pykittens.kernels.limits import Limits, limits_of
 
 Row = dict[str, Any]
 Contender = Callable[[int], Any]
@@ -58,7 +58,7 @@ def measured(problem: Problem, way: Way) -> Row:
     empty = made(problem, "meta").tensors
     sets = [made(problem, way.device) for _ in range(way.count(empty))]
     expected, call = Expected(problem, sets[0]), call_of(problem, sets[0])
-    picked = pick(call.shape, limits_of(call.like))
+    picked = pick(call.shape, limits_of(call.arrays.like))
     chosen = {OURS: picked} | (_tuned(problem, call) if way.tune else {})
     # What gemm chooses itself it is not told, which saves the host some time.
     itself = found_before(call) or picked
@@ -185,7 +185,7 @@ def compile_ahead(
 
 def _compiled(problem: Problem, config: Config, arch: str) -> str:
     try:
-        compile_for(call_of(problem, made(problem, "cpu")), config, arch)
+        call_of(problem, made(problem, "cpu")).plan(config).compile(arch)
     except Exception as fault:  # the launch will tell, where the product is then left out
         return f"{problem.section}, {name_of(config)}: {type(fault).__name__}: {fault}"
     return ""

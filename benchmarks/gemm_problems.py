@@ -12,12 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import pykittens as pk
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.options import GIVEN, NOTHING, Options
-from pykittens.kernels.products.reference import reference
+from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.reference import reference
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 BLOCK = 128  # elements along a side of a block of fp8 that has one scale
@@ -237,18 +235,8 @@ def made(problem: Problem, device: str) -> Data:
 
 def call_of(problem: Problem, data: Data) -> Call:
     """The call of gemm, of which nothing is launched."""
-    given = {**dict.fromkeys(GIVEN), **NOTHING, **data.extras}
-    given |= {"a": data.a, "b": data.b, "out": data.out}
-    options = Options(
-        transpose_b=problem.transpose_b,
-        out_dtype=None,
-        accumulate=pk.f32,
-        activation=problem.activation,
-        row_sums=False,
-        column_sums=False,
-        epilogue=None,
-    )
-    return Call(gemm_tiles, tuple(given[name] for name in GIVEN), options)
+    words = {"transpose_b": problem.transpose_b, "activation": problem.activation, **data.extras}
+    return Call.of(gemm_tiles, data.a, data.b, data.out, **words)
 
 
 def calls(problem: Problem, sets: Sequence[Data], config: Config | None) -> Callable[[int], Tensor]:

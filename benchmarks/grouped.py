@@ -21,10 +21,11 @@ import torch  # noqa: E402
 from protocol import Figure, buffer_count, burst, driver_version, isolated  # noqa: E402
 
 import pykittens as pk  # noqa: E402
-from pykittens.kernels.core import limits_of  # noqa: E402
+from pykittens.kernels.gemm.choose import fitted  # noqa: E402
+from pykittens.kernels.gemm.config import Config, Shape  # noqa: E402
 from pykittens.kernels.grouped_gemm import grouped_gemm  # noqa: E402
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k  # noqa: E402
-from pykittens.kernels.products.config import Config, Shape, fitted  # noqa: E402
+from pykittens.kernels.limits import limits_of  # noqa: E402
 
 Row = dict[str, Any]
 Measure = Callable[[dict[str, Callable[[int], Any]], int, int], list[Figure]]

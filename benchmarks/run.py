@@ -16,18 +16,22 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from protocol import buffer_count, burst, call_cost, driver_version, isolated  # noqa: E402
 
 import pykittens as pk  # noqa: E402
 from pykittens.cli.arguments import load  # noqa: E402
 from pykittens.kernels import attention, gemm  # noqa: E402
-from pykittens.kernels.core import limits_of  # noqa: E402
-from pykittens.kernels.products import config, pick  # noqa: E402
-from pykittens.kernels.rms_norm import rms_norm_rows  # noqa: E402
+from pykittens.kernels.gemm import choose, config  # noqa: E402
+from pykittens.kernels.library import Entry, load_all  # noqa: E402
+from pykittens.kernels.limits import limits_of  # noqa: E402
+from pykittens.runtime.arrays import describe, torch_dtype  # noqa: E402
 from tests.templates import by_hand, kernels  # noqa: E402
 
 Row = dict[str, Any]
+# The least work of a case that is measured; smaller ones are for tests.
+LEAST = {"FLOP": 1e11, "bytes": 1e8}
 
 
 def load_example(stem: str) -> Any:
@@ -157,16 +161,47 @@ def attention_rows(
 
 
 def library_rows(protocol: str, rounds: int) -> list[Row]:
-    """The library's products and attention, in the configurations it picks for this GPU."""
+    """Every kernel of the library that has a rival, in the configurations it picks for this GPU."""
+    found = [
+        entry_row(protocol, rounds, entry, case)
+        for entry in load_all().values()
+        if entry.rival is not None and entry.work is not None
+        for case in entry.cases
+        if entry.work(**case)[0] >= LEAST[entry.work(**case)[1]]
+    ]
+    torch.cuda.empty_cache()
+    return found
 
-    def straight(a: Any, b: Any, c: Any) -> None:
-        gemm.gemm(a, b, c, transpose_b=False)
 
-    sizes, attend = (4096, 8192), attention.attention
-    rows = matmul_rows(protocol, rounds, "gemm A @ B.T bf16", gemm.gemm, sizes)
-    rows += matmul_rows(protocol, rounds, "gemm A @ B bf16", straight, sizes, bt=False)
-    shapes = [(16, 16, 3072, d) for d in (64, 128, 256)]
-    return rows + attention_rows(protocol, rounds, "library attention", attend, shapes)
+def entry_row(protocol: str, rounds: int, entry: Entry, case: dict[str, Any]) -> Row:
+    """A kernel of the library beside its rival, whose result is what it is checked against."""
+    assert entry.rival is not None
+    assert entry.work is not None
+    given = entry.inputs(np.random.default_rng(0), **case)
+    arrays = {name: on_gpu(x) for name, x in given.items() if isinstance(x, np.ndarray)}
+    constants = {name: x for name, x in given.items() if name not in arrays}
+    expected = entry.rival(torch, **arrays, **constants)
+    count = buffer_count([*arrays.values(), expected])
+    sets = [{name: x.clone() for name, x in arrays.items()} for _ in range(count)]
+    outs = [torch.full_like(expected, torch.nan) for _ in sets]
+    entry.function(**sets[0], **constants, out=outs[0])
+    # Both are rounded to bf16.
+    error = check(entry.name, outs[0], expected.double(), 8e-3)
+    contenders = {
+        "pykittens": lambda i: entry.function(**sets[i], **constants, out=outs[i]),
+        "PyTorch": lambda i: entry.rival(torch, **sets[i], **constants),
+    }
+    figures = (burst if protocol == "burst" else isolated)(contenders, count, rounds)
+    work, unit = entry.work(**case)
+    shape = ", ".join(f"{name} {value}" for name, value in case.items())
+    per_second = {"FLOP": "TFLOP/s", "bytes": "GB/s"}[unit]
+    return row(entry.name, shape, figures, work, per_second, error, protocol)
+
+
+def on_gpu(x: Any) -> torch.Tensor:
+    """A NumPy array, of ml_dtypes, too, as a tensor on the GPU."""
+    bits = torch.from_numpy(x.view(f"i{x.itemsize}")).cuda()
+    return bits.view(torch_dtype(describe(x).dtype))
 
 
 def older_rows(protocol: str, rounds: int) -> list[Row]:
@@ -175,7 +210,7 @@ def older_rows(protocol: str, rounds: int) -> list[Row]:
     if limits.warpgroups:
         sys.exit("bench: `older` is for PYKITTENS_TARGET=sm_80 or sm_89")
     rows = []
-    for c in pick.candidates(config.Shape(4096, 4096, 4096), limits):
+    for c in choose.candidates(config.Shape(4096, 4096, 4096), limits):
         name = f"gemm {c.rows}x{c.cols}x{c.depth}, {c.stages} stages, {limits.target}"
         rows += matmul_rows(protocol, rounds, name, partial(gemm.gemm, config=c), (4096, 8192))
     for a in attention.CONFIGS:
@@ -187,7 +222,8 @@ def older_rows(protocol: str, rounds: int) -> list[Row]:
     return rows
 
 
-def row_rows(protocol: str, rounds: int) -> list[Row]:
+def softmax_rows(protocol: str, rounds: int) -> list[Row]:
+    """The softmax of the examples beside PyTorch's."""
     softmax = load_example("03_softmax").softmax
     rows = []
     for shape in ((16384, 2048), (65536, 4096)):
@@ -197,7 +233,6 @@ def row_rows(protocol: str, rounds: int) -> list[Row]:
             for _ in range(count)
         ]
         x, y = sets[0]
-        gain = normal(shape[1])
         moved = 2.0 * x.numel() * x.element_size()
         measure = burst if protocol == "burst" else isolated
         softmax(x, y)
@@ -209,26 +244,6 @@ def row_rows(protocol: str, rounds: int) -> list[Row]:
         rows.append(
             row(
                 "softmax bf16",
-                str(shape),
-                measure(contenders, count, rounds),
-                moved,
-                "GB/s",
-                error,
-                protocol,
-            )
-        )
-        rms_norm_rows(x, gain, y, eps=1e-6)
-        expected = torch.nn.functional.rms_norm(x.double(), (shape[1],), gain.double(), 1e-6)
-        error = check("rms_norm", y, expected, 4e-3)
-        contenders = {
-            "pykittens": lambda i, s=sets, g=gain: rms_norm_rows(s[i][0], g, s[i][1], eps=1e-6),
-            "PyTorch": lambda i, s=sets, g=gain: torch.nn.functional.rms_norm(
-                s[i][0], (g.numel(),), g, 1e-6
-            ),
-        }
-        rows.append(
-            row(
-                "rms_norm bf16",
                 str(shape),
                 measure(contenders, count, rounds),
                 moved,
@@ -345,7 +360,7 @@ def main() -> None:
     if "calls" in wanted:
         rows += call_costs()
     if "rows" in wanted:
-        rows += row_rows(options.protocol, options.rounds)
+        rows += softmax_rows(options.protocol, options.rounds)
     if "templates" in wanted:
         rows += template_rows(options.protocol, options.rounds)
     if "matmul" in wanted:

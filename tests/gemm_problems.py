@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels import gemm as gemm_file
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.operands import OPERANDS
-from pykittens.kernels.products.options import GIVEN, NOTHING, Options
+from pykittens.kernels.gemm import kernel as gemm_file
+from pykittens.kernels.gemm.call import OPERANDS, Call
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.plan import Plan
 from pykittens.types.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
@@ -144,20 +143,19 @@ class Problem:
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of an argument."""
         m, n, k, lead = self.m, self.n, self.k, self.lead
+        wide = lead if self.wide else ()
+        axes = {"m": m, "n": n, "k/128": -(-k // 128), "n/128": -(-n // 128), "1": 1}
         b = (*self.leads[1], *((n, k) if self.transpose_b else (k, n)))
-        kinds = {
-            "b": b,
-            "one": (1,),
-            "rows": (*lead, m),
-            "columns": (*(lead if self.wide else ()), n),
-            "product": (*lead, m, n),
-            "row blocks": (m, -(-k // 128)),
-            "column blocks": (-(-n // 128), -(-k // 128)),
-        }
-        operands = {"row": "rows", "column": "columns", "tile": "product"}
-        shapes = {"a": (*self.leads[0], m, k), "b": b, "out": (*lead, m, n)}
-        kind = OPERANDS.get(name) or operands.get(name, "one")
-        return shapes.get(name) or kinds[kind]
+        own = {"row": (*lead, m), "column": (*wide, n), "tile": (*lead, m, n)}
+        shapes = {"a": (*self.leads[0], m, k), "b": b, "gate": b, "out": (*lead, m, n), **own}
+        if name in shapes:
+            return shapes[name]
+        shape = OPERANDS[name].shape.split("|")[-1 if self.wide or name in self.arrays else 0]
+        return tuple(
+            extent
+            for axis in shape.split()
+            for extent in (lead if axis == "*lead" else (axes[axis],))
+        )
 
     def stored(self) -> dict[str, Stored]:
         """All arrays by name, filled with random numbers of a size that keeps products near 1."""
@@ -200,10 +198,8 @@ class Problem:
     def call(self) -> Call:
         """The call as gemm sees it, to be compiled and not to be made."""
         given = self.given({name: x.view() for name, x in self.stored().items()})
-        options = ("transpose_b", "out_dtype", "accumulate", "activation", "row_sums")
-        options += ("column_sums", "epilogue")
-        values = [given.get(name, NOTHING.get(name)) for name in GIVEN]
-        return Call(gemm_tiles, (*values, *given["operands"]), Options(*map(given.get, options)))
+        del given["config"]
+        return Call.of(gemm_tiles, given.pop("a"), given.pop("b"), given.pop("out", None), **given)
 
 
 def arguments_of(call: Call, config: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -211,12 +207,23 @@ def arguments_of(call: Call, config: Config) -> tuple[tuple[Any, ...], dict[str,
 
     What it has to write before it reads it holds NaN.
     """
-    made = call.room(config).made(call.like, 0)
-    out = call.flat(call.whole())
-    for x in (*made.values(), *([out] if call.out is None else [])):
-        if x.dtype.kind != "i":
-            x[...] = np.nan
-    return call.arguments(config, out, made), call.constants(config)
+    plan = call.plan(config)
+    return arguments_of_step(plan, unwritten(plan))
+
+
+def unwritten(plan: Plan) -> dict[str, Any]:
+    """The memory of a plan, of which what it makes holds NaN."""
+    memory = plan.memory()
+    for name in (*plan.scratch, *plan.arrays.made):
+        if memory[name].dtype.kind != "i":
+            memory[name][...] = np.nan
+    return memory
+
+
+def arguments_of_step(plan: Plan, memory: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the first kernel of a plan takes, by position and by keyword."""
+    step = plan.steps[0]
+    return tuple(memory[name] for name in step.args), dict(step.constants)
 
 
 # -- functions of a user ---------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.kernels.core import Limits, limits_of
-from pykittens.kernels.products.config import Config, Shape
-from pykittens.kernels.products.pick import candidates, joining
+from pykittens.kernels.gemm.choose import candidates, joining
+from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.limits import Limits, limits_of
 from pykittens.types.dtypes import DTYPES
 from tests.gemm_bounds import Known, expected
 from tests.gemm_problems import Array, Layout, Problem, Stored, results

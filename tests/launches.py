@@ -17,9 +17,9 @@ from pykittens.cli.arguments import load
 from pykittens.emulate.finding import Finding, Level
 from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k, rms_norm
 from pykittens.kernels.epilogue import Epilogue
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.pick import ALONE
-from pykittens.kernels.products.tiling import Form
+from pykittens.kernels.gemm.choose import ALONE
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.tiles import Form
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
@@ -190,8 +190,7 @@ def library(blocks: int, steps: int = 2) -> Iterator[Launch]:
         yield Launch(
             f"rms_norm-{cols}",
             rms_norm.rms_norm_rows,
-            moved(x, weight, x, dtype=f32),
-            {"eps": 1e-6},
+            lambda x=x, weight=weight: (*moved(x, weight, x, dtype=f32)(), 1e-6),
         )
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from pykittens.cli.arguments import load
 from pykittens.errors import KernelError
-from pykittens.kernels.core import limits_of
-from pykittens.kernels.products.config import Config, Shape
-from pykittens.kernels.products.pick import pick
+from pykittens.kernels.gemm.choose import pick
+from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.limits import limits_of
 from pykittens.runtime import nvrtc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -146,7 +146,7 @@ def test_a_tuned_choice_that_is_the_picked_one_is_measured_once(bench, on_the_ho
     import gemm_measure
 
     def same(call):
-        return pick(call.shape, limits_of(call.like))
+        return pick(call.shape, limits_of(call.arrays.like))
 
     monkeypatch.setattr(gemm_measure, "tuned", same)
     row = bench.measured(plain(bench), replace(on_the_host, tune=True))

@@ -21,8 +21,10 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.errors import ArgumentError
-from pykittens.kernels.core import Limits, check_floats, empty, entry, first_that_fits, limits_of
+from pykittens.kernels.arrays import NARROW, Arrays
+from pykittens.kernels.library import entry
+from pykittens.kernels.limits import Limits, first_that_fits, limits_of
+from pykittens.kernels.plan import Plan, Step
 
 
 def reference(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
@@ -163,6 +165,8 @@ CASES = (
     {"batch": 16, "heads": 16, "length": 3072, "d": 128, "causal": True},
     {"batch": 16, "heads": 16, "length": 3072, "d": 64, "causal": False},
     {"batch": 16, "heads": 16, "length": 3072, "d": 64, "causal": True},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 256, "causal": False},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 256, "causal": True},
     {"batch": 2, "heads": 3, "length": 1000, "d": 256, "causal": True},
     {"batch": 1, "heads": 2, "length": 200, "d": 64, "causal": False},
     {"batch": 1, "heads": 2, "length": 300, "d": 48, "causal": True},
@@ -185,26 +189,39 @@ def config_for(d: int, limits: Limits) -> Config:
     return first_that_fits("attention", [(c, c.shared_bytes(d)) for c in able], limits)
 
 
-@entry(kernel=attention_blocks, reference=reference, cases=CASES, inputs=inputs)
+def work(batch: int, heads: int, length: int, d: int, causal: bool) -> tuple[float, Any]:
+    """Operations of the two products; half of them if causal."""
+    return 4.0 * batch * heads * length**2 * d * (0.5 if causal else 1.0), "FLOP"
+
+
+def rival(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
+    """PyTorch's attention: cuDNN's, or FlashAttention's if d > 128."""
+    backends = torch.nn.attention.SDPBackend
+    backend = backends.FLASH_ATTENTION if q.shape[-1] > 128 else backends.CUDNN_ATTENTION
+    with torch.nn.attention.sdpa_kernel(backend):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+@entry(reference=reference, cases=CASES, inputs=inputs, rival=rival, work=work)
 def attention(
     q: Any, k: Any, v: Any, out: Any = None, *, causal: bool = False, config: Config | None = None
-) -> Any:
+) -> Plan:
     """softmax(q k^T / sqrt(d)) v along the keys; where causal, query i sees the keys up to i.
 
     q, k, v: (batch, heads, length, d) of one shape, all bf16 or all f16, NumPy or PyTorch; d is a multiple of 16 up to
     256. The result has their shape and dtype; it is written to `out` where given. Sums are in f32, the weights are
     rounded to the dtype before they meet v. `config` is one of CONFIGS; if None, the one for d and the GPU of `q`.
     """
-    given = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
-    check_floats("attention", rank=4, **given)
-    d = q.shape[3]
+    arrays = Arrays("attention", q=q, k=k, v=v, out=out)
+    shape = "batch heads length d"
+    d = arrays.shapes(q=shape, k=shape, v=shape)["d"]
+    dtype = arrays.dtypes("q", "k", "v", "out", among=NARROW)
     if d % 16 or not 16 <= d <= 256:
-        raise ArgumentError(
-            f"attention: d, the last extent, must be a multiple of 16 from 16 to 256, not {d}",
+        raise arrays.fail(
+            f"d, the last extent, must be a multiple of 16 from 16 to 256, not {d}",
             help="pad q, k and v with columns of zeros, and multiply q by sqrt(padded d / d)",
         )
-    if out is None:
-        out = empty(q, q.shape)
-    chosen = config or config_for(d, limits_of(q))
-    attention_blocks(q, k, v, out, causal=bool(causal), config=chosen)
-    return out
+    arrays.result(shape, dtype)
+    arrays.lines("q", "k", "v", "out")
+    constants = {"causal": bool(causal), "config": config or config_for(d, limits_of(q))}
+    return Plan(arrays, [Step(attention_blocks, ("q", "k", "v", "out"), constants)])

@@ -15,16 +15,17 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import Repeated, entry, limits_of
+from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.epilogue import Epilogue, check_activation
-from pykittens.kernels.products.config import Config, Shape
-from pykittens.kernels.products.grouped_config import checked, pick_rows
-from pykittens.kernels.products.grouped_operands import OPERANDS, Grouped, by_rows
-from pykittens.kernels.products.grouped_tiling import Groups, advance
-from pykittens.kernels.products.tiling import Form, send
-from pykittens.runtime.arrays import describe
-from pykittens.runtime.bound import PreparedCalls
-from pykittens.types.dtypes import DTYPES, DType
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.grouped_call import OPERANDS, by_rows, shape_of
+from pykittens.kernels.gemm.grouped_choose import checked, pick_rows
+from pykittens.kernels.gemm.grouped_tiles import Groups, advance
+from pykittens.kernels.gemm.tiles import Form, send
+from pykittens.kernels.library import entry
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.plan import Plan, Step
+from pykittens.types.dtypes import DType
 
 
 def reference(a: Any, b: Any, offsets: Any, transpose_b: bool = True) -> Any:
@@ -120,11 +121,8 @@ def inputs(
 
 # -- the host --------------------------------------------------------------------------------------
 
-GIVEN = ("a", "b", "out", "offsets", *OPERANDS)
-CALLS: PreparedCalls[Repeated] = PreparedCalls()
 
-
-@entry(kernel=grouped_tiles, reference=reference, cases=CASES, inputs=inputs)
+@entry(reference=reference, cases=CASES, inputs=inputs)
 def grouped_gemm(
     a: Any,
     b: Any,
@@ -144,7 +142,7 @@ def grouped_gemm(
     column_blocks: Any = None,
     gate_blocks: Any = None,
     config: Config | None = None,
-) -> Any:
+) -> Plan:
     """a @ b[g].T for the rows of each group g, or a @ b[g] with transpose_b=False, and what is made of it.
 
         x = activation(row_scale * column_scale[g] * (a @ b[g].T) + bias[g])
@@ -159,45 +157,18 @@ def grouped_gemm(
 
     config: how the work is cut; if None, one is picked for the rows a group has on average, and for the GPU.
     """
-    tensors = (
-        *(a, b, out, offsets, gate, row_scale, column_scale, gate_column_scale),
-        *(row_blocks, column_blocks, gate_blocks, bias, gate_bias),
-    )
-    again, key, values, stream = CALLS.find(tensors, transpose_b, out_dtype, activation, config)
-    if again is None:
-        check_activation("grouped_gemm", activation)
-        extras = dict(zip(GIVEN[4:], tensors[4:], strict=True))
-        p = by_rows(a, b, offsets, out, extras, transpose_b, out_dtype)
-        shape = shape_of(p)
-        chosen = checked("grouped_gemm", config, shape)
-        chosen = chosen or pick_rows(shape, max(p.groups, 1), limits_of(a))
-        return launched(p, chosen, activation, key)
-    return again(values, a, out, stream)
-
-
-def shape_of(p: Grouped) -> Shape:
-    """What the choice of a configuration depends on."""
-    found, out = describe(p.a), describe(p.out)
-    assert found is not None
-    assert out is not None
-    bytes, out_bytes = DTYPES[found.dtype].bytes, DTYPES[out.dtype].bytes
-    gated, blocks = "gate" in p.extras, "row_blocks" in p.extras
-    return Shape(p.m, p.n, p.k, 1, bytes, out_bytes, gated, blocks, may_swap=False)
-
-
-def launched(p: Grouped, config: Config, activation: str, key: Any) -> Any:
-    """The result of a call of which nothing is known yet; what it does is kept for those like it."""
-    if not p.groups:
-        return p.out
-    lines, names = p.lines, p.names
-    form = Form(b_is_transposed=p.b_is_transposed, epilogue=Epilogue(names, activation))
-    arguments = (p.a, p.b, lines, p.offsets, *(p.extras[name] for name in names))
-    grouped_tiles(*arguments, form=form, config=config)
-    if lines is not p.out:
-        p.out[...] = lines
-    elif key is not None and not p.copied:
-        places = tuple(GIVEN.index(name) for name in (*GIVEN[:4], *names))
-        launch = grouped_tiles.bind(*arguments, form=form, config=config)
-        dtype = describe(p.out).dtype  # type: ignore[union-attr]
-        CALLS.keep(key, Repeated(launch, places, tuple(p.out.shape), dtype))
-    return p.out
+    check_activation("grouped_gemm", activation)
+    given = {"gate": gate, "bias": bias, "gate_bias": gate_bias, "row_scale": row_scale}
+    given |= {"column_scale": column_scale, "gate_column_scale": gate_column_scale}
+    given |= {"row_blocks": row_blocks, "column_blocks": column_blocks, "gate_blocks": gate_blocks}
+    arrays = Arrays("grouped_gemm", a=a, b=b, offsets=offsets, out=out, **given)
+    b_is_transposed = by_rows(arrays, transpose_b, out_dtype)
+    shape, groups = shape_of(arrays), arrays.dims["groups"]
+    if not groups:
+        return Plan(arrays, [])
+    names = tuple(name for name in OPERANDS if name in arrays)
+    constants = {
+        "form": Form(b_is_transposed=b_is_transposed, epilogue=Epilogue(names, activation)),
+        "config": checked("grouped_gemm", config, shape) or pick_rows(shape, groups, limits_of(a)),
+    }
+    return Plan(arrays, [Step(grouped_tiles, ("a", "b", "out", "offsets", *names), constants)])

@@ -15,14 +15,15 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import Repeated, entry, limits_of
-from pykittens.kernels.grouped_gemm import ends, shape_of
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.grouped_config import checked, pick_k
-from pykittens.kernels.products.grouped_operands import by_depth
-from pykittens.kernels.products.tiling import Form, Task, Tiling, send
-from pykittens.runtime.arrays import describe
-from pykittens.runtime.bound import PreparedCalls
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.grouped_call import by_depth, shape_of
+from pykittens.kernels.gemm.grouped_choose import checked, pick_k
+from pykittens.kernels.gemm.tiles import Form, Task, Tiling, send
+from pykittens.kernels.grouped_gemm import ends
+from pykittens.kernels.library import entry
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.plan import Plan, Step
 from pykittens.types.dtypes import DType
 
 
@@ -155,10 +156,8 @@ def inputs(
 
 # -- the host --------------------------------------------------------------------------------------
 
-CALLS: PreparedCalls[Repeated] = PreparedCalls()
 
-
-@entry(kernel=grouped_k_tiles, reference=reference, cases=CASES, inputs=inputs)
+@entry(reference=reference, cases=CASES, inputs=inputs)
 def grouped_gemm_k(
     a: Any,
     b: Any,
@@ -169,7 +168,7 @@ def grouped_gemm_k(
     transpose_b: bool = False,
     out_dtype: DType | None = None,
     config: Config | None = None,
-) -> Any:
+) -> Plan:
     """a[:, part] @ b[part] for the part of k of each group: for tokens x and gradients y, x.T @ y of each expert.
 
     a: (m, k), or (k, m) with transpose_a. b: (k, n), or (n, k) with transpose_b. Both bf16 or both f16. offsets: int32
@@ -179,21 +178,12 @@ def grouped_gemm_k(
 
     config: how the work is cut; if None, one is picked for the shape and the GPU.
     """
-    tensors = a, b, out, offsets
-    again, key, values, stream = CALLS.find(tensors, transpose_a, transpose_b, out_dtype, config)
-    if again is not None:
-        return again(values, a, out, stream)
-    p = by_depth(a, b, offsets, out, (transpose_a, transpose_b), out_dtype)
-    if not p.groups:
-        return p.out
-    shape = shape_of(p)
-    chosen = checked("grouped_gemm_k", config, shape) or pick_k(shape, p.groups, limits_of(a))
-    lines, form = p.lines, Form(a_is_transposed=True, b_is_transposed=False)
-    grouped_k_tiles(p.a, p.b, lines, p.offsets, form=form, config=chosen)
-    if lines is not p.out:
-        p.out[...] = lines
-    elif key is not None and not p.copied:
-        launch = grouped_k_tiles.bind(p.a, p.b, lines, p.offsets, form=form, config=chosen)
-        dtype = describe(p.out).dtype  # type: ignore[union-attr]
-        CALLS.keep(key, Repeated(launch, (0, 1, 2, 3), tuple(p.out.shape), dtype))
-    return p.out
+    arrays = Arrays("grouped_gemm_k", a=a, b=b, offsets=offsets, out=out)
+    by_depth(arrays, transpose_a, transpose_b, out_dtype)
+    shape, groups = shape_of(arrays), arrays.dims["groups"]
+    if not groups:
+        return Plan(arrays, [])
+    chosen = checked("grouped_gemm_k", config, shape) or pick_k(shape, groups, limits_of(a))
+    form = Form(a_is_transposed=True, b_is_transposed=False)
+    constants = {"form": form, "config": chosen}
+    return Plan(arrays, [Step(grouped_k_tiles, ("a", "b", "out", "offsets"), constants)])

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import entry
+from pykittens.kernels.arrays import FLOATS, Arrays
+from pykittens.kernels.library import entry
+from pykittens.kernels.plan import Plan, Step
+from pykittens.runtime.arrays import numpy_dtype
 from pykittens.types.dtypes import f32
 
 
@@ -24,7 +27,7 @@ def reference(x: Any, weight: Any, eps: float = 1e-6) -> Any:
 
 
 @pk.kernel
-def rms_norm_rows(x, weight, y, *, eps):  # type: ignore[no-untyped-def]
+def rms_norm_rows(x, weight, y, eps):  # type: ignore[no-untyped-def]
     """y = x / sqrt(mean(x^2) + eps) * weight, a row a warp or a warpgroup."""
     pk.require(x.shape == y.shape, "x and y must have one shape")
     pk.require(weight.cols == x.cols, "weight must have as many elements as a row")
@@ -44,25 +47,38 @@ CASES = (
     {"rows": 100, "cols": 1000},
     {"rows": 3, "cols": 8192},
     {"rows": 17, "cols": 17},
+    {"rows": 17, "cols": 17, "dtype": "f32"},
 )
 
 
-def inputs(rng: np.random.Generator, rows: int, cols: int) -> dict[str, Any]:
+def inputs(rng: np.random.Generator, rows: int, cols: int, dtype: str = "bf16") -> dict[str, Any]:
     """Random normal x and weight."""
-    return {
-        "x": rng.standard_normal((rows, cols)).astype(np.float32),
-        "weight": rng.standard_normal(cols).astype(np.float32),
-    }
+    shapes = {"x": (rows, cols), "weight": (cols,)}
+    return {n: rng.standard_normal(s).astype(numpy_dtype(dtype)) for n, s in shapes.items()}
 
 
-@entry(kernel=rms_norm_rows, reference=reference, cases=CASES, inputs=inputs)
-def rms_norm(x: Any, weight: Any, eps: float = 1e-6, out: Any = None) -> Any:
+def work(rows: int, cols: int, dtype: str = "bf16") -> tuple[float, Any]:
+    """Bytes of x and of the result."""
+    return 2.0 * rows * cols * numpy_dtype(dtype).itemsize, "bytes"
+
+
+@entry(
+    reference=reference,
+    cases=CASES,
+    inputs=inputs,
+    rival=lambda torch, x, weight: torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6),
+    work=work,
+    numbers={"eps": None},
+)
+def rms_norm(x: Any, weight: Any, eps: float = 1e-6, out: Any = None) -> Plan:
     """x / sqrt(mean(x^2) + eps) * weight along the last axis.
 
     x: (rows, cols), weight: (cols,), of bf16, f16 or f32, NumPy or PyTorch. The result has the shape and dtype
-    of x; it is written to `out` where given. Arithmetic is f32.
+    of x; it is written to `out` if that is given. Arithmetic is f32.
     """
-    if out is None:
-        out = np.empty_like(x) if isinstance(x, np.ndarray) else x.new_empty(x.shape)
-    rms_norm_rows(x, weight, out, eps=float(eps))
-    return out
+    arrays = Arrays("rms_norm", x=x, weight=weight, eps=float(eps), out=out)
+    arrays.shapes(x="rows cols", weight="cols", out="rows cols")
+    arrays.dtypes("x", "weight", among=FLOATS, same=False)
+    arrays.result("rows cols", arrays.found["x"].dtype, among=FLOATS)
+    arrays.lines("x", "weight", "out")
+    return Plan(arrays, [Step(rms_norm_rows, ("x", "weight", "out", "eps"))])

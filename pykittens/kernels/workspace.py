@@ -1,90 +1,83 @@
-"""Memory that the launches of a stream share, as they follow one another.
+"""Scratch memory of launches, shared by those of a stream because they follow one another.
 
-Flags, by which the blocks of a launch wait for one another: int32 that are 0 before a launch and after it. And scratch,
-in which blocks leave for one another what a launch is done with when it ends. A launch that is captured has memory of
-its own, since a graph may run beside the stream that it was captured on.
+A kernel whose blocks wait for one another needs flags: int32 that are 0 before a launch and after it. What blocks pass
+to one another is of no use after the launch. A launch that is captured has memory of its own, since a graph may run
+beside the stream that it was captured on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from pykittens.kernels.core import empty
+from pykittens.kernels.arrays import empty
 from pykittens.runtime import driver
-from pykittens.runtime.arrays import describe
 from pykittens.runtime.launch import current_stream
 
 OF_GRAPHS = 2**18  # flags of a GPU for launches that are captured
 
-_flags: dict[tuple[int, int], Any] = {}  # by GPU and stream
-_scratch: dict[tuple[int, int], Any] = {}
-_of_graphs: dict[int, Any] = {}
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory of a launch: f32 that hold anything, or as `flags` int32 that are 0 and are left 0."""
+
+    shape: tuple[int, ...]
+    flags: bool = False
 
 
-def stream_of(array: Any) -> int:
-    """The current stream of the GPU an array is on."""
-    found = describe(array)
-    assert found is not None
-    return 0 if isinstance(found.device, str) else current_stream(found.device[1])
+_kept: dict[tuple[int, int, bool], Any] = {}  # by GPU, stream, and whether it is flags
+_of_graphs: dict[int, Any] = {}  # flags that no captured launch has yet, by GPU
 
 
-def is_shared(like: Any, stream: int) -> bool:
-    """Whether memory for a launch on a stream is that of the launches before it."""
-    return not _is_on_host(like) and not driver.stream_is_capturing(stream, like.get_device())
+def memory(scratch: Mapping[str, Scratch], like: Any, alone: bool = False) -> dict[str, Any]:
+    """Arrays by name for a launch on the current stream of an array's GPU.
 
-
-def flags(like: Any, count: int, stream: int) -> Any:
-    """`count` flags on the GPU of an array, for a launch on its current stream that leaves them 0.
-
-    Captured launches share OF_GRAPHS of a GPU; past these a graph sets its own to 0.
+    alone: arrays that no other launch has, so that a wrong launch leaves no flag set for others.
     """
-    if _is_on_host(like):
-        return zeros(like, count)
-    ordinal = like.get_device()
+    found = {}
+    for flags in (True, False):
+        parts = {name: s.shape for name, s in scratch.items() if s.flags == flags}
+        counts = [-(-prod(shape) // 4) * 4 for shape in parts.values()]  # each starts at 16 bytes
+        whole = _memory(like, sum(counts), flags, alone) if parts else None
+        for (name, shape), count in zip(parts.items(), counts, strict=True):
+            assert whole is not None
+            found[name], whole = whole[: prod(shape)].reshape(shape), whole[count:]
+    return found
+
+
+def _memory(like: Any, count: int, flags: bool, alone: bool) -> Any:
+    """So many elements, of the memory that is kept for the current stream if possible."""
+    ordinal = -1 if isinstance(like, np.ndarray) else like.get_device()
+    if alone or ordinal < 0:
+        return _made(like, count, flags)
+    stream = current_stream(ordinal)
     if driver.stream_is_capturing(stream, ordinal):
-        left = _of_graphs.get(ordinal)
-        taken = -(-count // 4) * 4  # the next begin at a multiple of 16 bytes, as others do
-        if left is None or len(left) < taken:
-            return zeros(like, count)
-        _of_graphs[ordinal] = left[taken:]
-        return left[:count]
-    if ordinal not in _of_graphs:
-        _of_graphs[ordinal] = zeros(like, OF_GRAPHS)
+        return _captured(like, count, flags, ordinal)
+    if flags and ordinal not in _of_graphs:
+        _of_graphs[ordinal] = _made(like, OF_GRAPHS, flags)
         driver.wait_for_stream(ordinal, stream)  # graphs run on any stream
-    return _kept(_flags, (ordinal, stream), count, lambda: zeros(like, max(count, 4096)))
-
-
-def scratch(like: Any, shape: tuple[int, ...], stream: int) -> Any:
-    """An f32 array on the GPU of an array, for a launch on its current stream; it holds anything."""
-    if not is_shared(like, stream):
-        return empty(like, shape, "f32")
-    place, count = (like.get_device(), stream), prod(shape)
-    return _kept(_scratch, place, count, lambda: empty(like, (count,), "f32")).reshape(shape)
-
-
-def _kept(
-    by_place: dict[tuple[int, int], Any],
-    place: tuple[int, int],
-    count: int,
-    make: Callable[[], Any],
-) -> Any:
-    """So much of what is kept for a stream, which is made anew where it is too short."""
-    kept = by_place.get(place)
+    kept = _kept.get((ordinal, stream, flags))
     if kept is None or len(kept) < count:
-        kept = by_place[place] = make()
-    return kept[:count]
+        kept = _made(like, max(count, 4096 if flags else 0), flags)
+        _kept[ordinal, stream, flags] = kept
+    return kept
 
 
-def zeros(like: Any, count: int) -> Any:
-    """`count` int32 that are 0, on the device of an array."""
-    made = empty(like, (count,), "int32")
-    made[:] = 0
+def _captured(like: Any, count: int, flags: bool, ordinal: int) -> Any:
+    """Memory of a graph. Flags are of those that were set to 0 before; if these are used up, the graph does it."""
+    left = _of_graphs.get(ordinal)
+    if not flags or left is None or len(left) < count:
+        return _made(like, count, flags)
+    _of_graphs[ordinal] = left[count:]
+    return left
+
+
+def _made(like: Any, count: int, flags: bool) -> Any:
+    made = empty(like, (count,), "int32" if flags else "f32")
+    if flags:
+        made[...] = 0
     return made
-
-
-def _is_on_host(like: Any) -> bool:
-    return isinstance(like, np.ndarray) or like.get_device() < 0

@@ -5,7 +5,7 @@ Recording bakes their values in, so a kernel whose constants have changed since 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from types import CellType, CodeType, FunctionType
@@ -40,13 +40,14 @@ class Outside:
             cells += function.__closure__ or ()
         return names, cells
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to follow."""
+    @cached_property
+    def _is_empty(self) -> bool:
         return not any(self._places)
 
-    def values(self) -> list[Any]:
+    def values(self) -> Sequence[Any]:
         """The constants as they are now, each with its type: 1, 1.0 and True are three."""
+        if self._is_empty:
+            return ()
         names, cells = self._places
         found = [(type(v), v) for v in (known.get(n) for known, n in names)]
         return found + [(type(v), v) for v in map(_contents, cells) if _is_constant(v)]

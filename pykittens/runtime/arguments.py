@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
@@ -137,6 +137,12 @@ class Arguments:
             self.tensors[n].address if n in self.tensors else self.scalars[n] for n in self.order
         ]
 
+    def at(self, values: Sequence[Any]) -> Arguments:
+        """The same arguments with other addresses and numbers, in the order of the signature; it owns no memory."""
+        given = dict(zip(self.order, values, strict=True))
+        tensors = {n: replace(a, address=given[n], owner=None) for n, a in self.tensors.items()}
+        return replace(self, tensors=tensors, scalars={n: given[n] for n in self.scalars})
+
     def _type(self, name: str) -> TensorArg | ScalarArg:
         if name in self.scalars:
             return ScalarArg(scalar_dtype(self.scalars[name]), self.scalars[name])
@@ -245,13 +251,7 @@ def known_values(kernel: Kernel, arguments: Arguments) -> dict[Value, Any]:
 
 def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Value, Any]) -> None:
     """Raise the first `require` that does not hold; refuse uneven clusters and outputs that cannot be written."""
-    for node in walk(kernel.body):
-        if isinstance(node, Require) and not host_value(node.condition, known):
-            shown: dict[str, object] = dict(arguments.tensors)
-            raise ArgumentError(
-                f"{kernel.name}: {node.message}", operands=shown | arguments.scalars, loc=node.loc
-            )
-    _check_clusters(kernel, known)
+    check_values(kernel, requirements(kernel), known, lambda: arguments)
     outputs = written(kernel)
     for name in outputs:
         array = arguments.tensors[name]
@@ -265,6 +265,26 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
                 f"{kernel.name}: `{name}` is written and {fault}", operands={name: array}
             )
     check_aliasing(kernel.name, outputs, arguments.tensors, kernel.inplace)
+
+
+def check_values(
+    kernel: Kernel,
+    required: Sequence[Require],
+    known: Mapping[Value, Any],
+    arguments: Callable[[], Arguments],
+) -> None:
+    """Raise the first `require` that does not hold; refuse work that clusters cannot share evenly."""
+    for node in required:
+        if not host_value(node.condition, known):
+            given = arguments()
+            shown: dict[str, object] = {**given.tensors, **given.scalars}
+            raise ArgumentError(f"{kernel.name}: {node.message}", operands=shown, loc=node.loc)
+    _check_clusters(kernel, known)
+
+
+def requirements(kernel: Kernel) -> list[Require]:
+    """What a kernel requires of its arguments."""
+    return [node for node in walk(kernel.body) if isinstance(node, Require)]
 
 
 def _repetition(array: Array) -> str | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -28,14 +27,12 @@ from pykittens.runtime.arguments import (
     known_values,
     scalars,
 )
-from pykittens.runtime.bound import BoundLaunch
+from pykittens.runtime.calls import Calls
 from pykittens.runtime.compiled import Compiled, Resources, compile_kernel
-from pykittens.runtime.launch import Loaded, Plan, current_stream, make_plan
+from pykittens.runtime.launch import Launch, Loaded, current_stream, launch_of
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
 
-# Plans of one kernel; a program that meets more shapes than this starts anew.
-MAX_PLANS = 4096
 DEFAULT_ARCH = "sm_90a"
 
 
@@ -51,7 +48,7 @@ class KernelFunction:
         self._recorded: dict[Any, list[Kernel]] = {}
         self._compiled: dict[tuple[Kernel, str, str, bool], Compiled] = {}
         self._loaded: dict[tuple[Kernel, int, str, bool], Loaded] = {}
-        self._plans: dict[Any, Plan] = {}
+        self._calls: Calls[Launch] = Calls()
         self._outsides: dict[tuple[Any, ...], Outside] = {}
         functools.update_wrapper(self, function)
 
@@ -60,32 +57,28 @@ class KernelFunction:
         return rewrite(self.function)
 
     def __call__(self, *args: Any, **constants: Any) -> None:
-        torch = sys.modules.get("torch")
-        if torch is not None and len(args) >= len(self.parameters.positional):
-            key, values, ordinal = _key(torch.Tensor, args)
-            if ordinal >= 0:
-                outside = self._outside(constants)
-                if not outside.is_empty:
-                    key += outside.values()
-                if constants:
-                    key.append(tuple(constants.items()))
-                plan = self._plans.get(tuple(key))
-                if plan is not None and plan.by_value:
-                    plan = self._plans.get((*key, *_scalars(values, args)))
-                if plan is not None and (values == plan.last or not plan.overlaps(values)):
-                    plan.launch(values, torch._C._cuda_getCurrentRawStream(ordinal))
-                    return
-                self._launch(args, constants, key)
+        read: Sequence[Any] = self.outside(constants).values()
+        find, form, is_whole = self._calls.find, None, len(args) >= len(self.parameters.positional)
+        if is_whole:
+            launch, form, values, stream = find(args, constants, read)
+            if launch is not None and launch.by_value:
+                launch = find(args, constants, [*read, *_numbers(args)])[0]
+            if launch is not None:
+                launch.launch((*values, stream))
                 return
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
             self.emulate(arguments)
-        else:
-            self._launch(args, constants, None)
+            return
+        launch = self.launch_of(arguments)
+        self._calls.keep(form, launch)
+        if launch.by_value and form is not None:
+            self._calls.keep(find(args, constants, [*read, *_numbers(args)])[1], launch)
+        launch.launch((*arguments.values, current_stream(arguments.device[1])))
 
     # -- recording and compiling ---------------------------------------------------------------
 
-    def _outside(self, constants: Mapping[str, Any]) -> Outside:
+    def outside(self, constants: Mapping[str, Any]) -> Outside:
         """What the kernel, and the functions that it is passed as constants, read from outside."""
         passed = tuple(functions_among(constants.values())) if constants else ()
         found = self._outsides.get(passed)
@@ -99,7 +92,7 @@ class KernelFunction:
         key = (
             tuple(getattr(t, "type", None) or t.dtype for t in types.values()),  # type: ignore[union-attr]
             *((name, type(value), value) for name, value in arguments.constants.items()),
-            *self._outside(arguments.constants).values(),
+            *self.outside(arguments.constants).values(),
         )
         variants = self._recorded.setdefault(key, [])
         for kernel in variants:
@@ -159,39 +152,11 @@ class KernelFunction:
         if arguments.device == "cpu":
             self.emulate(arguments)
         else:
-            self._launch(args, constants, None, debug=True)
+            launch = self.launch_of(arguments, debug=True)
+            launch.launch((*arguments.values, current_stream(arguments.device[1])))
 
-    def bind(self, *args: Any, **constants: Any) -> BoundLaunch:
-        """A launch for arguments like these on their GPU, to be made again with other memory of the same form."""
-        arguments = check(self.parameters, args, constants)
-        if arguments.device == "cpu":
-            raise ArgumentError(
-                f"{self.parameters.name}: launches are bound to a GPU, and these arrays are on the CPU",
-                help="a call runs it in the emulator",
-            )
-        return BoundLaunch(arguments, self._plan, self._outside(constants))
-
-    def _launch(
-        self,
-        args: tuple[Any, ...],
-        constants: dict[str, Any],
-        key: list[Any] | None,
-        debug: bool = False,
-    ) -> None:
-        """Check everything, make the plan, keep it under `key`, launch."""
-        arguments = check(self.parameters, args, constants)
-        plan = self._plan(arguments, debug)
-        values = arguments.values
-        if key is not None:
-            if len(self._plans) >= MAX_PLANS:
-                self._plans.clear()
-            self._plans[tuple(key)] = plan
-            if plan.by_value:
-                self._plans[(*key, *_scalars(values, args))] = plan
-        plan.launch(values, current_stream(plan.loaded.function.device.ordinal))
-
-    def _plan(self, arguments: Arguments, debug: bool = False) -> Plan:
-        """Check what the kernel asks of arguments on a GPU, compile it, and make the plan."""
+    def launch_of(self, arguments: Arguments, debug: bool = False) -> Launch:
+        """Launches for checked arguments of this form on a GPU; the kernel is compiled for it if need be."""
         assert not isinstance(arguments.device, str)
         ordinal = arguments.device[1]
         if (missing := driver.available()) is not None:
@@ -201,7 +166,7 @@ class KernelFunction:
         check_requirements(kernel, arguments, known)
         with driver.device(ordinal).current():  # a thread that works out gradients has none
             loaded = self._load(kernel, ordinal, current_stream(ordinal), debug or settings.debug())
-            return make_plan(loaded, arguments, known)
+            return launch_of(loaded, arguments, known)
 
     def _load(self, kernel: Kernel, ordinal: int, stream: int, debug: bool) -> Loaded:
         key = (kernel, ordinal, settings.target(), debug)
@@ -216,30 +181,8 @@ class KernelFunction:
         return self._loaded[key]
 
 
-def _key(tensor: type, args: tuple[Any, ...]) -> tuple[list[Any], list[Any], int]:
-    """What a plan depends on, the addresses and scalars, and the GPU; -1 where the fast way is not for these."""
-    key: list[Any] = []
-    values: list[Any] = []
-    ordinal = -1
-    for arg in args:
-        if isinstance(arg, tensor):
-            device = arg.get_device()  # type: ignore[attr-defined]
-            if device < 0 or (device != ordinal and ordinal >= 0):
-                return key, values, -1
-            ordinal = device
-            address = arg.data_ptr()  # type: ignore[attr-defined]
-            key += (arg.dtype, arg.shape, arg.stride(), device, address & 15)  # type: ignore[attr-defined]
-            values.append(address)
-        elif type(arg) in (int, float, bool):
-            key.append(type(arg))
-            values.append(arg)
-        else:
-            return key, values, -1
-    return key, values, ordinal
-
-
-def _scalars(values: list[Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return ("scalars", *(v for v, a in zip(values, args, strict=True) if v is a))
+def _numbers(args: tuple[Any, ...]) -> list[int | float]:
+    return [x for x in args if isinstance(x, int | float)]
 
 
 @overload

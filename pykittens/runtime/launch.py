@@ -1,21 +1,29 @@
-"""Launches on a GPU. What a call needs is worked out once for its shapes and kept as a plan."""
+"""Launches on a GPU: what a call needs is worked out once for its shapes, strides and alignments."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 from pykittens import settings
 from pykittens.errors import ArgumentError, BackendError
-from pykittens.ir.evaluate import depends_on, host_value
-from pykittens.ir.nodes import Kernel, Require, Tasks, waits_for_flags, walk, written
+from pykittens.ir.evaluate import depends_on, host_function, host_value
+from pykittens.ir.nodes import Kernel, Tasks, waits_for_flags, written
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 from pykittens.runtime import driver
-from pykittens.runtime.arguments import INT32, Arguments, span
+from pykittens.runtime.arguments import (
+    INT32,
+    Arguments,
+    check_aliasing,
+    check_values,
+    requirements,
+    span,
+)
 from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.launcher import Launcher
@@ -34,6 +42,7 @@ class Loaded:
             compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
         )
         self.overlaps = self.source.overlaps and settings.overlap()
+        self.waits = waits_for_flags(kernel)
         self.slots: list[Kind] = ["tensor_map"] * len(self.source.maps)
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
         if self.source.sites is not None:
@@ -56,85 +65,141 @@ def _slot_kind(slot: Slot) -> Kind:
             return {"float": "float32", "int": "int32", "bool": "bool"}[slot.dtype.kind]  # type: ignore[return-value]
 
 
-@dataclass
-class Plan:
-    """A launch for given shapes, strides and alignments; addresses and free scalars come with each call.
+_UNKNOWN: Any = object()  # in place of the launcher for values that were never launched
 
-    It has parameters of its own, so a call with the same addresses as the last changes none.
-    arguments: position of each argument in a call. by_value: the plan holds for these scalars only.
+
+class Launch:
+    """Launches of a kernel for given shapes, strides and alignments; addresses and numbers come with each call.
+
+    Parameters that were packed for the addresses and numbers of a call are kept, so a repeated call changes none of
+    them. Only values that recur are kept by themselves; all others share one set of parameters.
+
+    by_value: numbers are part of what was recorded, so the launches hold for the numbers of `arguments` alone.
     """
 
-    loaded: Loaded
-    grid: int
-    maps: list[tuple[int, bytearray, int]]  # slot, encoded map, position of the tensor
-    values: list[Any]  # what fills the other slots, with gaps
-    gaps: list[tuple[int, int]]  # place in `values`, position of the argument
-    aliases: list[tuple[int, int, int, int]]  # output and other by position, their spans in bytes
-    by_value: bool
-    launcher: Launcher = field(init=False)
-    threads: int = field(init=False)
-    shared_bytes: int = field(init=False)
-    last: list[Any] = field(init=False, default_factory=list)  # the arguments of the last launch
+    MOST_KEPT = 512
+    debugging: tuple[int, ...] = ()  # what a program for debugging takes besides
 
-    def __post_init__(self) -> None:
-        loaded = self.loaded
-        self.launcher = Launcher(loaded.function, loaded.slots, loaded.overlaps)
-        self.values = list(self.values)  # of this plan alone
-        self.threads, self.shared_bytes = loaded.source.threads, loaded.source.shared_bytes
-        for slot, encoded, _ in self.maps:
-            self.launcher.set_tensor_map(slot, encoded)
+    def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
+        kernel, tensors = loaded.kernel, arguments.tensors
+        self.loaded, self.known = loaded, known
+        self.arguments = arguments.at(arguments.values)
+        self.by_value = any(_depends_on_numbers(kernel, v) for v, _ in kernel.statics)
+        position = {p.name: i for i, p in enumerate(kernel.params)}
+        self._grid = self._grid_function(position)
+        self.maps = [
+            (i, encode(slot, tensors[slot.tensor]), position[slot.tensor])
+            for i, slot in enumerate(loaded.source.maps)
+        ]
+        # What fills the other slots: values of a call, and after these what is the same in all calls.
+        fixed, chosen = list(self.debugging), []
+        for slot in loaded.source.slots:
+            array = tensors.get(slot.argument)
+            if array is None or slot.kind == "pointer":
+                chosen.append(position[slot.argument])
+            else:
+                extents = array.shape if slot.kind == "extent" else array.strides
+                chosen.append(len(kernel.params) + 1 + len(fixed))
+                fixed.append(extents[slot.axis])
+        chosen += range(len(kernel.params) + 1, len(kernel.params) + 1 + len(self.debugging))
+        few = slice(chosen[0], chosen[0] + 1) if chosen else slice(0)  # also of one slot, a tuple
+        self._fixed = tuple(fixed)
+        self._chosen = itemgetter(*chosen) if len(chosen) > 1 else itemgetter(few)
+        # An output and another tensor: positions, spans in bytes, whether they may be one.
+        self.aliases = [
+            (
+                *(position[out], position[other], span(tensors[out]), span(tensors[other])),
+                kernel.inplace and _form(tensors[out]) == _form(tensors[other]),
+            )
+            for out in written(kernel)
+            for other in tensors
+            if other != out
+        ]
+        self._lock, self._shared = threading.Lock(), self._launcher()
+        # By values; None for those that were launched once, with the shared parameters.
+        self._kept: dict[tuple[Any, ...], Launcher | None] = {}
 
-    def launch(self, arguments: list[Any], stream: int) -> None:
-        """Launch with these addresses and scalars, in the order of the parameters."""
-        source = self.loaded.source
-        with self.launcher.lock:
-            if arguments != self.last:
-                self._set(arguments)
-            self.launcher.launch(self.grid, source.threads, source.shared_bytes, stream)
+    def launch(self, values: tuple[Any, ...]) -> None:
+        """Launch with these addresses and numbers, in the order of the parameters, and on the stream after them."""
+        launcher = self._kept.get(values, _UNKNOWN)
+        if launcher is None:
+            launcher = self._kept[values] = self._filled(self._launcher(), values)
+        if launcher is not _UNKNOWN:
+            launcher.launch()
+            return
+        with self._lock:
+            self._filled(self._shared, values).launch()
+        if len(self._kept) >= self.MOST_KEPT:
+            self._kept.clear()
+        self._kept[values] = None
 
-    def fix(self, arguments: list[Any]) -> None:
-        """Set these addresses and scalars, for launches with them and no others."""
-        with self.launcher.lock:
-            self._set(arguments)
-
-    def launch_fixed(self, stream: int) -> None:
-        """Launch with what was set."""
-        with self.launcher.lock:
-            self.launcher.launch(self.grid, self.threads, self.shared_bytes, stream)
-
-    def _set(self, arguments: list[Any]) -> None:
-        self.last = []  # unknown while the parameters change
-        for place, position in self.gaps:
-            self.values[place] = arguments[position]
-        self.launcher.fill(*self.values)
+    def _filled(self, launcher: Launcher, values: tuple[Any, ...]) -> Launcher:
+        """The launcher with these values, which are checked."""
+        if self.aliases:
+            self._check_aliasing(values)
+        grid = self._grid(values)
+        launcher.fill(self._chosen(values + self._fixed))
         for slot, _, position in self.maps:
-            self.launcher.set_tensor_map_address(slot, arguments[position])
-        self.last = arguments
+            launcher.set_tensor_map_address(slot, values[position])
+        launcher.set_launch(grid, values[-1])
+        return launcher
 
-    def overlaps(self, arguments: list[Any]) -> bool:
-        """Whether an output may share memory with another argument; `check_requirements` then decides."""
-        for i, j, reach_i, reach_j in self.aliases:
-            a, b = arguments[i], arguments[j]
-            if a < b + reach_j and b < a + reach_i:
-                return True
-        return False
+    def _launcher(self) -> Launcher:
+        loaded = self.loaded
+        block = loaded.source.threads, loaded.source.shared_bytes
+        launcher = Launcher(loaded.function, loaded.slots, *block, loaded.overlaps)
+        for slot, encoded, _ in self.maps:
+            launcher.set_tensor_map(slot, encoded)
+        return launcher
+
+    def _grid_function(self, position: Mapping[str, int]) -> Callable[[tuple[Any, ...]], int]:
+        """Blocks of a launch by its values; it raises if numbers among these do not meet a requirement."""
+        loaded, kernel, known = self.loaded, self.loaded.kernel, self.known
+        required = requirements(kernel)
+        dims = kernel.launch.dims if kernel.launch else ()
+        decided = [*dims, *(node.condition for node in required)]
+        if not any(_depends_on_numbers(kernel, value) for value in decided):
+            grid = grid_size(loaded, [host_value(d, known) for d in dims])
+            return lambda values: grid
+        numbers: dict[Value, int] = {
+            p: position[p.name] for p in kernel.params if not isinstance(p, Global)
+        }
+        extents = host_function(dims, known, numbers)
+        holds = host_function([node.condition for node in required], known, numbers)
+
+        def size(values: tuple[Any, ...]) -> int:
+            if kernel.cluster > 1 or not all(holds(values)):
+                here = dict(known) | {p: values[i] for p, i in numbers.items()}
+                check_values(kernel, required, here, lambda: self.arguments.at(values[:-1]))
+            return grid_size(loaded, extents(values))
+
+        return size
+
+    def _check_aliasing(self, values: tuple[Any, ...]) -> None:
+        for i, j, reach_i, reach_j, may_be_one in self.aliases:
+            a, b = values[i], values[j]
+            if a < b + reach_j and b < a + reach_i and not (may_be_one and a == b):
+                kernel, tensors = self.loaded.kernel, self.arguments.at(values[:-1]).tensors
+                check_aliasing(kernel.name, written(kernel), tensors, kernel.inplace)
+                return
 
 
-@dataclass
-class DebugPlan(Plan):
-    """A launch of a program for debugging: it waits for the end and raises what stopped it."""
+def _form(array: Array) -> tuple[Any, ...]:
+    return array.shape, array.strides
 
-    shapes: dict[str, tuple[int, ...]]  # of the tensors, by name
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.ordinal = self.loaded.function.device.ordinal
+class DebugLaunch(Launch):
+    """Launches of a program for debugging: each waits for the end and raises what stopped it."""
+
+    def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
+        self.ordinal = loaded.function.device.ordinal
         self.report = report_of(self.ordinal)
-        self.values += [self.report.address, int(settings.debug_seconds() * 1e9)]
+        self.debugging = self.report.address, int(settings.debug_seconds() * 1e9)
+        super().__init__(loaded, arguments, known)
 
-    def launch(self, arguments: list[Any], stream: int) -> None:
+    def launch(self, values: tuple[Any, ...]) -> None:
         """Launch, wait until the kernel has ended, and raise the error that it reports."""
-        name = self.loaded.kernel.name
+        name, stream = self.loaded.kernel.name, values[-1]
         with self.loaded.function.device.current():
             captures = driver.stream_is_capturing(stream, self.ordinal)
         if captures:
@@ -144,11 +209,12 @@ class DebugPlan(Plan):
             )
         with self.report.lock:
             self.report.clear()
-            super().launch(arguments, stream)
+            super().launch(values)
             fault = driver.wait_for_stream(self.ordinal, stream)
             stop = self.report.read()
         if stop is not None:
-            raise told(stop, self.loaded.source, self.shapes)
+            shapes = {n: a.shape for n, a in self.arguments.tensors.items()}
+            raise told(stop, self.loaded.source, shapes)
         if fault is not None:
             raise BackendError(
                 f"{name}: the GPU stopped, and no check of the kernel says why: {fault}",
@@ -158,48 +224,22 @@ class DebugPlan(Plan):
             )
 
 
-def make_plan(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> Plan:
-    """The plan for a call whose arguments have been checked."""
-    kernel = loaded.kernel
-    position = {p.name: i for i, p in enumerate(kernel.params)}
-    tensors = arguments.tensors
-    maps = [
-        (i, encode(slot, tensors[slot.tensor]), position[slot.tensor])
-        for i, slot in enumerate(loaded.source.maps)
-    ]
-    values: list[Any] = []
-    gaps = []
-    for slot in loaded.source.slots:
-        array = tensors.get(slot.argument)
-        if slot.kind == "extent" and array is not None:
-            values.append(array.shape[slot.axis])
-        elif slot.kind == "stride" and array is not None:
-            values.append(array.strides[slot.axis])
-        else:
-            gaps.append((len(values), position[slot.argument]))
-            values.append(0)
-    outputs = written(kernel)
-    aliases = [
-        (position[o], position[other], span(tensors[o]), span(tensors[other]))
-        for o in outputs
-        for other in tensors
-        if other != o
-    ]
-    work = grid_size(loaded, known), maps, values, gaps, aliases, needs_values(kernel)
-    if loaded.source.sites is None:
-        return Plan(loaded, *work)
-    return DebugPlan(loaded, *work, {n: a.shape for n, a in tensors.items()})
+def launch_of(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> Launch:
+    """The launches of a kernel for arguments that have been checked."""
+    kind = Launch if loaded.source.sites is None else DebugLaunch
+    return kind(loaded, arguments, known)
 
 
-def grid_size(loaded: Loaded, known: Mapping[Value, Any]) -> int:
+def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
     """Blocks of a launch: one a point of the grid, or as many as the device holds at once."""
     kernel = loaded.kernel
     assert kernel.launch is not None
-    dims = [int(host_value(d, known)) for d in kernel.launch.dims]
-    if any(d <= 0 for d in dims):
+    if dims and min(dims) <= 0:
         return 0
     persistent = isinstance(kernel.launch, Tasks)
-    total = prod(task_extents(kernel.launch, dims, kernel.cluster) if persistent else dims)  # type: ignore[arg-type]
+    if persistent:
+        dims = task_extents(kernel.launch, dims, kernel.cluster)  # type: ignore[arg-type]
+    total = int(prod(dims))
     if total not in INT32:
         raise ArgumentError(
             f"{kernel.name}: {total} tiles of work are more than an int32 counts",
@@ -207,7 +247,7 @@ def grid_size(loaded: Loaded, known: Mapping[Value, Any]) -> int:
         )
     if persistent:
         return min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
-    if waits_for_flags(kernel) and total > loaded.blocks_at_once:
+    if loaded.waits and total > loaded.blocks_at_once:
         raise ArgumentError(
             f"{kernel.name}: its blocks wait for one another, so all {total} must run at once, and this GPU runs "
             f"{loaded.blocks_at_once}",
@@ -217,15 +257,8 @@ def grid_size(loaded: Loaded, known: Mapping[Value, Any]) -> int:
     return total
 
 
-def needs_values(kernel: Kernel) -> bool:
-    """Whether a scalar argument decides something on the host: the grid, a static value or a requirement."""
-    scalars: set[Value] = {p for p in kernel.params if not isinstance(p, Global)}
-    if not scalars:
-        return False
-    decided = [v for v, _ in kernel.statics]
-    decided += list(kernel.launch.dims) if kernel.launch else []
-    decided += [n.condition for n in walk(kernel.body) if isinstance(n, Require)]
-    return any(depends_on(v, scalars) for v in decided)
+def _depends_on_numbers(kernel: Kernel, value: Any) -> bool:
+    return depends_on(value, {p for p in kernel.params if not isinstance(p, Global)})
 
 
 def encode(slot: MapSlot, array: Array) -> bytearray:

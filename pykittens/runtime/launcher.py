@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-import threading
 from collections.abc import Sequence
 from ctypes import c_uint, c_uint64, c_void_p
 from typing import Literal
@@ -46,21 +45,28 @@ class _LaunchAttribute(ctypes.Structure):
 class Launcher:
     """The parameters of one kernel, packed once and changed in place, and its launch.
 
-    Slots are the kernel's parameters in order. Threads share a launcher: hold `lock` from the first
-    value that is set to the launch, which copies the parameters. overlaps: the launch may start before the one before
-    it on the stream has ended, since the program waits for that itself.
+    Slots are the kernel's parameters in order. A launch has blocks of `block` threads with `shared_bytes` of dynamic
+    shared memory. Threads that share a launcher hold a lock from the first value that is
+    set to the launch, which copies the parameters. overlaps: the launch may start before the previous one on the stream
+    has ended, because the program itself waits for that.
 
-        with launcher.lock:
-            launcher.set_tensor_map(0, encoded)
-            launcher.set_tensor_map_address(0, address)
-            launcher.fill(pointer, rows)            # every other slot, in order
-            launcher.launch(grid, block, shared, stream)
+        launcher.set_tensor_map(0, encoded)
+        launcher.set_tensor_map_address(0, address)
+        launcher.fill([pointer, rows])          # every other slot, in order
+        launcher.set_launch(grid, stream)
+        launcher.launch()
     """
 
-    def __init__(self, function: Function, slots: Sequence[Slot], overlaps: bool = False) -> None:
+    def __init__(
+        self,
+        function: Function,
+        slots: Sequence[Slot],
+        block: int = 1,
+        shared_bytes: int = 0,
+        overlaps: bool = False,
+    ) -> None:
         self.function = function
         self.slots = tuple(slots)
-        self.lock = threading.Lock()
         self._cuda = driver.library()
 
         # Tensor maps come first, so that what `fill` packs is one piece.
@@ -79,12 +85,12 @@ class Launcher:
         storage, self._start = aligned_memory(end)
         self._memory = memoryview(storage)[self._start - address_of(storage) :]
         self._parameters = (c_void_p * len(slots))(*[self._start + at for at in self._offsets])
-        self._config = _LaunchConfig(1, 1, 1, 1, 1, 1, 0, None, None, 0)
+        self._config = _LaunchConfig(1, 1, 1, block, 1, 1, shared_bytes, None, None, 0)
+        self._grid = 1
         if overlaps:
             self._attribute = _LaunchAttribute(_PROGRAMMATIC_STREAM_SERIALIZATION, (1,))
             self._config.attributes = ctypes.addressof(self._attribute)
             self._config.attribute_count = 1
-        self._shape = (1, 1, 0)
         # cuLaunchKernelEx takes 4 arguments where cuLaunchKernel takes 11: half the time.
         self._launch = functools.partial(
             self._cuda.cuLaunchKernelEx,
@@ -97,7 +103,7 @@ class Launcher:
         self._maps: list[bytes | bytearray | None] = [None] * len(slots)
         self._addresses: list[int | None] = [None] * len(slots)
 
-    def fill(self, *values: int | float) -> None:
+    def fill(self, values: Sequence[int | float]) -> None:
         """Set every slot that is no tensor map, in order; a value out of range is refused."""
         try:
             self._pack.pack_into(self._memory, self._values_start, *values)
@@ -137,19 +143,18 @@ class Launcher:
                 check(code, f"giving a tensor map the address {address:#x}")
             self._addresses[i] = address
 
-    def launch(self, grid: int, block: int, shared: int, stream: int) -> None:
-        """Launch `grid` blocks of `block` threads with `shared` dynamic bytes; none for grid 0.
+    def set_launch(self, grid: int, stream: int) -> None:
+        """The blocks of a launch, none of which is launched for 0, and the stream that it is queued on.
 
-        A cluster's size is part of the kernel. The call returns before the kernel has run.
+        A cluster's size is part of the kernel.
         """
-        if grid == 0:
-            return
-        config = self._config
-        if (grid, block, shared) != self._shape:
-            config.grid_x, config.block_x, config.shared_bytes = self._shape = grid, block, shared
-        config.stream = stream
-        code = self._launch()
-        if code != 0:
+        if grid != self._grid:
+            self._config.grid_x = self._grid = grid
+        self._config.stream = stream
+
+    def launch(self) -> None:
+        """Launch with what was set; it returns before the kernel has run."""
+        if self._grid and (code := self._launch()):
             self._launch_again(code)
 
     def _launch_again(self, code: int) -> None:

@@ -178,7 +178,7 @@ static void check_rms_norm(const rms_norm_rows_kernel *kernel, int rows, int col
     pk_tensor X = matrix(to_device(x, count * 2), rows, cols, cols), Y = matrix(device_memory(count * 2), rows, cols, cols);
     const int64_t width[] = {cols};
     pk_tensor W = pk_packed(to_device(weight, (size_t)cols * 2), 1, width);
-    bool right = rms_norm_rows_launch(kernel, NULL, &X, &W, &Y) == PK_OK;
+    bool right = rms_norm_rows_launch(kernel, NULL, &X, &W, &Y, (float)eps) == PK_OK;
     const uint16_t *found = to_host(Y.data, count * 2);
     for (int row = 0; row < rows; ++row) {
         double squares = 0;

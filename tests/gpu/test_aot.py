@@ -51,7 +51,7 @@ def build(folder: Path) -> Path:
         load(examples / "06_matmul.py").matmul.compile(half, half, half, out=folder),
         cluster_matmul.compile(half, half, half, out=folder),
         scaled.compile(single, single, 1.0, 1, False, out=folder),
-        rms_norm_rows.compile(rows, rows[0], rows, eps=1e-6, out=folder),
+        rms_norm_rows.compile(rows, rows[0], rows, 1e-6, out=folder),
     ]
     sources = [folder / f"{compiled.source.name}.c" for compiled in made]
     program = folder / "program"

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 import pykittens as pk
-from pykittens.kernels.core import limits_of
 from pykittens.kernels.gemm import gemm
-from pykittens.kernels.products.config import Config, Shape
-from pykittens.kernels.products.pick import ALONE, candidates
+from pykittens.kernels.gemm.choose import ALONE, candidates
+from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.limits import limits_of
 from pykittens.types.dtypes import DTYPES
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, results
 from tests.gemm_random import drawn, fault_of

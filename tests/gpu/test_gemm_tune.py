@@ -6,12 +6,12 @@ import time
 import pytest
 
 import pykittens as pk
-from pykittens.kernels.core import limits_of
-from pykittens.kernels.gemm import forget_calls, gemm
-from pykittens.kernels.products import tune
-from pykittens.kernels.products.check import Trial, spare_call
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.tune import contenders, found_before, launch_of
+from pykittens.kernels import library
+from pykittens.kernels.gemm import gemm, tune
+from pykittens.kernels.gemm.trial import Trial, spare_call
+from pykittens.kernels.gemm.tune import contenders, found_before, launch_of
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.plan import Plan, Prepared
 from pykittens.runtime import tuned
 from tests.kernels.test_gemm_check import biased, call
 
@@ -26,9 +26,9 @@ def memory(tmp_path, monkeypatch):
     monkeypatch.setattr(tuned, "folder", lambda: tmp_path)
     monkeypatch.setattr(tuned, "_found", {})
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
-    forget_calls()
+    gemm.forget()
     yield
-    forget_calls()
+    gemm.forget()
 
 
 def normal(*shape, dtype=torch.bfloat16):
@@ -85,7 +85,7 @@ CALLS_TO_TUNE = {
 def test_every_configuration_that_is_measured_is_right(name):
     made = CALLS_TO_TUNE[name]()
     trial = Trial(made)
-    faults = {c: trial.fault(c) for c in contenders(made.shape, limits_of(made.like))}
+    faults = {c: trial.fault(c) for c in contenders(made.shape, limits_of(made.arrays.like))}
     assert {c: fault for c, fault in faults.items() if fault is not None} == {}
 
 
@@ -93,21 +93,21 @@ def test_a_large_product_is_compared_in_some_rows():
     made = call(normal(16384, 8192), normal(16384, 8192))
     trial = Trial(made)
     assert trial.rows is not None
-    assert trial.fault(contenders(made.shape, limits_of(made.like))[0]) is None
+    assert trial.fault(contenders(made.shape, limits_of(made.arrays.like))[0]) is None
 
 
 @pytest.mark.parametrize("name", ["square", "fp8", "beta"])
 def test_a_result_with_a_wrong_block_is_refused(name, monkeypatch):
-    result = Call.result
+    run_with = Plan.run_with
 
-    def damaged(self, config, made=None):
-        whole = result(self, config, made)
+    def damaged(self, memory):
+        whole = run_with(self, memory)
         whole[64:72, 128:136] = 0.0
         return whole
 
-    monkeypatch.setattr(Call, "result", damaged)
+    monkeypatch.setattr(Plan, "run_with", damaged)
     made = CALLS_TO_TUNE[name]()
-    fault = Trial(made).fault(contenders(made.shape, limits_of(made.like))[0])
+    fault = Trial(made).fault(contenders(made.shape, limits_of(made.arrays.like))[0])
     assert "compared elements are wrong" in fault
 
 
@@ -129,13 +129,13 @@ def test_the_choice_is_kept_and_is_among_the_fastest(name, memory):
 
 def test_calls_with_and_without_tune_use_what_was_found(memory, monkeypatch):
     a, b = normal(1000, 2048), normal(3000, 2048)
-    used, again = [], Call.again
+    used = []
 
-    def watched(made, config, *names):
-        used.append(config)
-        return again(made, config, *names)
+    def watched(plan, *given):
+        used.append(plan.steps[0].constants["config"])
+        return Prepared(plan, *given)
 
-    monkeypatch.setattr(Call, "again", watched)
+    monkeypatch.setattr(library, "Prepared", watched)
     first = gemm(a, b)
     second = gemm(a, b, tune=True)
     third = gemm(a, b)
@@ -148,7 +148,7 @@ def test_calls_with_and_without_tune_use_what_was_found(memory, monkeypatch):
 
 def test_a_launch_that_is_measured_takes_little_time_on_the_host():
     made = spare_call(call(normal(64, 64), normal(64, 64), row_sums=True))
-    launch = launch_of(made, contenders(made.shape, limits_of(made.like))[0])
+    launch = launch_of(made, contenders(made.shape, limits_of(made.arrays.like))[0])
     for _ in range(50):
         launch()
     torch.cuda.synchronize()

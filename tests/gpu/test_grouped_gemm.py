@@ -6,11 +6,11 @@ With PYKITTENS_TARGET=sm_80 or sm_89 they are the configurations and the lowerin
 import pytest
 
 from pykittens.errors import UnsupportedError
-from pykittens.kernels.core import limits_of
+from pykittens.kernels.gemm.config import Shape
+from pykittens.kernels.gemm.grouped_choose import pick_k, pick_rows
 from pykittens.kernels.grouped_gemm import grouped_gemm
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k
-from pykittens.kernels.products.config import Shape
-from pykittens.kernels.products.grouped_config import pick_k, pick_rows
+from pykittens.kernels.limits import limits_of
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ import pytest
 from pykittens.errors import KernelError
 from pykittens.kernels import attention as attention_file
 from pykittens.kernels.attention import attention
-from pykittens.kernels.core import limits_of
+from pykittens.kernels.limits import limits_of
 
 torch = pytest.importorskip("torch")
 

@@ -44,7 +44,7 @@ def test_scalars_change_without_a_new_plan():
     for factor in (2.0, -0.5, 3.25):
         scaled(x, y, factor)
         assert torch.equal(y, x * factor)
-    assert len(scaled._plans) == 1
+    assert len(scaled._calls) == 1
 
 
 def test_a_scalar_in_a_requirement_is_checked_at_each_call():
@@ -164,6 +164,6 @@ def test_a_call_with_further_arguments_takes_the_fast_way_and_plans_of_its_own()
             y.fill_(torch.nan)
             total(y, *terms, scale=2.0)
             assert torch.allclose(y, 2 * sum(terms, torch.zeros_like(y)))
-    assert len(total._plans) == 5
+    assert len(total._calls) == 5
     with pytest.raises(pk.KernelError, match="shares memory"):
         total(y, x, y, scale=2.0)

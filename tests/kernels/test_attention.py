@@ -15,7 +15,7 @@ from pykittens.kernels.attention import (
     inputs,
     reference,
 )
-from pykittens.kernels.core import Limits
+from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 from tests import tolerance
 
@@ -123,7 +123,11 @@ def test_widths_and_shapes_that_do_not_fit_are_refused():
     for d in (0, 8, 40, 272):
         with pytest.raises(ArgumentError, match=rf"a multiple of 16 from 16 to 256, not {d}"):
             attention(*(zeros(1, 1, 16, d) for _ in range(3)))
-    with pytest.raises(ArgumentError, match="q, k, v and out must have one shape"):
-        attention(zeros(1, 2, 16, 64), zeros(1, 1, 16, 64), zeros(1, 1, 16, 64))
+    one, other = (1, 2, 16, 64), (1, 1, 16, 64)
+    for name in ("k", "v", "out"):
+        given = {x: zeros(*(other if x == name else one)) for x in ("q", "k", "v", "out")}
+        message = rf"`{name}` must have the shape \(1, 2, 16, 64\), not \(1, 1, 16, 64\)"
+        with pytest.raises(ArgumentError, match=message):
+            attention(**given)
     with pytest.raises(ArgumentError, match="`q` must have rank 4, not 3"):
         attention(*(zeros(2, 16, 64) for _ in range(3)))

@@ -10,11 +10,13 @@ import pytest
 
 import pykittens as pk
 from pykittens.kernels.gemm import gemm
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.reference import reference
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.reference import reference
 from tests.gemm_bounds import expected
-from tests.gemm_problems import BLOCK_SCALES, Problem
+from tests.gemm_problems import BLOCK_SCALES, Problem, results
 from tests.gemm_random import drawn, fault_of
+from tests.kernels.host_functions import tensor_of
+from tests.runtime.c_programs import needs_compiler
 
 CONFIGS = {
     "plain": Config(64, 64, stages=2, consumers=1, out_cols=32),
@@ -110,6 +112,34 @@ def test_operands_that_come_through_the_stages(stages, turns):
         assert fault_of(replace(problem, config=one, schedule=seed)) == ""
         plain = replace(problem, out=False, numbers={}, config=one, leads=((2,), (2,)))
         assert fault_of(replace(plain, schedule=seed)) == ""
+
+
+FURTHER = {
+    "sums": replace(PLAIN, row_sums=True, column_sums=True, extras={"bias": "f32"}),
+    "sums-batch": replace(PLAIN, leads=((2, 1, 2), ()), row_sums=True),
+    "function": replace(
+        PLAIN, function="shifted", extras=dict.fromkeys(("row", "column", "tile"), "bf16")
+    ),
+}
+ON_GPU = [(name, "splits") for name in (*PROBLEMS, *FURTHER)]
+ON_GPU += [(name, config) for name in ("all", "beta") for config in ("plain", "swap")]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "config"), ON_GPU)
+def test_calls_of_a_form_launch_with_their_own_operands_and_numbers(name, config, emulated):
+    pytest.importorskip("torch")
+    for seed in (0, 1):
+        problem = replace((PROBLEMS | FURTHER)[name], config=CONFIGS[config], seed=seed)
+        numbers = {n: x * (1 + seed / 2) for n, x in problem.numbers.items()}
+        problem = replace(problem, numbers=numbers)
+        expected = results(problem, {n: x.view() for n, x in problem.stored().items()})
+        on_gpu = {n: x.view(tensor_of(x.memory)) for n, x in problem.stored().items()}
+        found = results(problem, on_gpu)
+        assert len(found) == len(expected)
+        for x, y in zip(found, expected, strict=True):
+            assert x.tolist() == tensor_of(y).tolist()
+    assert len(emulated) == 1 + problem.row_sums + problem.column_sums
 
 
 # -- sums ------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.pick import ALONE, candidates
+from pykittens.kernels.gemm.choose import ALONE, candidates
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.limits import Limits
 from pykittens.runtime.arguments import check
 from pykittens.targets.architectures import TARGETS
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of, results

@@ -9,11 +9,12 @@ import pytest
 import pykittens as pk
 from pykittens.errors import KernelError
 from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.products import check
-from pykittens.kernels.products.check import Trial, deviation, sample, slack
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.options import GIVEN, Asked
+from pykittens.kernels.gemm import trial as check
+from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.trial import Trial, slack
+from pykittens.kernels.plan import Plan
+from pykittens.kernels.verify import deviation, sample
 from pykittens.runtime.kernel import KernelFunction
 
 torch = pytest.importorskip("torch")
@@ -26,8 +27,7 @@ CONFIGS = (ROWS, SPLITS)
 
 def call(a, b, out=None, kernel=gemm_tiles, transpose_b=True, **further):
     """What `gemm` makes of these arguments."""
-    asked = Asked.of(further)
-    return Call(kernel, (a, b, out, *asked.given), asked.options(transpose_b))
+    return Call.of(kernel, a, b, out, transpose_b=transpose_b, **further)
 
 
 def bf16(*shape):
@@ -186,32 +186,32 @@ def test_a_term_of_the_epilogue_that_is_left_out_is_told():
             **{name: torch.randn(*((N,) if name == "bias" else (M, N)))},
         )
         trial = Trial(with_it)
-        exact, given = trial.exact, dict(zip(GIVEN, trial.call.given, strict=True))
+        exact, given = trial.exact, trial.call.given
         less = exact - given[name].double()
         assert deviation(less, exact, pk.bf16, slack(with_it), None) is not None
 
 
 def test_sums_that_are_wrong_are_told(monkeypatch):
-    result = Call.result
+    run_with = Plan.run_with
 
-    def damaged(self, config, made=None):
-        whole, rows, columns = result(self, config, made)
+    def damaged(self, memory):
+        whole, rows, columns = run_with(self, memory)
         columns[7] *= 1.5
         return whole, rows, columns
 
-    monkeypatch.setattr(Call, "result", damaged)
+    monkeypatch.setattr(Plan, "run_with", damaged)
     assert Trial(CALLS["sums"]()).fault(ROWS) == f"1 of {N} column_sums are wrong"
 
 
 def test_flags_that_stay_set_are_told(monkeypatch):
-    result = Call.result
+    run_with = Plan.run_with
 
-    def forgetful(self, config, made=None):
-        whole = result(self, config, made)
-        made["flags"][0] = 1
+    def forgetful(self, memory):
+        whole = run_with(self, memory)
+        memory["flags"][0] = 1
         return whole
 
-    monkeypatch.setattr(Call, "result", forgetful)
+    monkeypatch.setattr(Plan, "run_with", forgetful)
     fault = Trial(CALLS["plain"]()).fault(SPLITS)
     assert fault == "flags by which blocks wait for one another stay set"
 
@@ -246,38 +246,3 @@ def test_rows_that_are_not_compared_are_looked_at_for_nan(monkeypatch):
         out[row, 5] = torch.nan
 
     assert fault_with(damage) == f"1 of {M * N} elements are NaN"
-
-
-def test_every_strip_of_a_tile_is_sampled():
-    for count in (1, 63, 64, 65, 1000, 16384, 2**20):
-        rows = sample(count)
-        assert rows == sorted(set(rows))
-        assert {0, count - 1} <= set(rows)
-        assert len(rows) < 530
-        strip = max(64, -(-count // 512))
-        assert {i // strip for i in rows} == set(range(-(-count // strip)))
-
-
-# -- the bound -------------------------------------------------------------------------------------
-
-
-def test_results_beyond_the_largest_number_are_all_the_same():
-    exact = np.array([[1e5, -1e5, 3.0, 2.0]])
-    found = np.array([[np.inf, -65504.0, 3.0, 2.0]], np.float16)
-    assert deviation(found, exact, pk.f16, 0.0, None) is None
-    found[0, 1] = 65504.0
-    assert deviation(found, exact, pk.f16, 0.0, None) is not None
-
-
-def test_nan_may_only_be_where_it_should():
-    exact = np.array([[np.nan, 1.0, 2.0]])
-    assert deviation(np.array([[np.nan, 1.0, 2.0]], np.float32), exact, pk.f32, 0.0, None) is None
-    for found in ([[0.0, 1.0, 2.0]], [[np.nan, np.nan, 2.0]]):
-        assert deviation(np.array(found, np.float32), exact, pk.f32, 1.0, None) is not None
-
-
-def test_more_than_the_allowed_are_told():
-    exact, found = np.zeros((10, 10)), np.zeros((10, 10), np.float32)
-    found[0, :3] = 1.0
-    assert deviation(found, exact, pk.f32, 0.0, None, allowed=3) is None
-    assert "3 of 100" in deviation(found, exact, pk.f32, 0.0, None, allowed=2)

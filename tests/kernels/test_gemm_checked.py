@@ -9,10 +9,10 @@ import pytest
 
 from pykittens.checker.runs import run_schedules
 from pykittens.emulate import machine
-from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.pick import candidates
+from pykittens.kernels.gemm.choose import candidates
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.launches import BLOCKS, Launch

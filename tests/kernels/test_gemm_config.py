@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pykittens.errors import ResourceError
-from pykittens.kernels.core import Limits
-from pykittens.kernels.products.config import Config, Shape, together, work
-from pykittens.kernels.products.pick import candidates, fitted, pick
+from pykittens.kernels.gemm.choose import candidates, fitted, pick
+from pykittens.kernels.gemm.config import Config, Shape, together, work
+from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 
 LIMITS = {n: Limits(n, t.shared_bytes, t.warpgroups) for n, t in TARGETS.items()}

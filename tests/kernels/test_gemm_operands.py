@@ -11,8 +11,7 @@ import pytest
 import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm import gemm
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.options import GIVEN
+from pykittens.kernels.gemm.config import Config
 from pykittens.runtime.arrays import describe
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, centred
 from tests.gemm_random import drawn, fault_of
@@ -110,7 +109,7 @@ def test_a_batch_of_views(array, layout):
 
 def test_rows_of_a_batch_that_one_b_serves_become_rows_of_one_product():
     shared = Problem(3, 40, 50, leads=((7,), ()), extras={"bias": "f32", "row_scale": "f32"})
-    assert (shared.call().p.m, shared.call().p.lead) == (21, ())
+    assert (shared.call().m, shared.call().lead) == (21, ())
     for own in (
         replace(shared, wide=True),
         replace(shared, row_sums=True),
@@ -118,7 +117,7 @@ def test_rows_of_a_batch_that_one_b_serves_become_rows_of_one_product():
         replace(shared, layouts={"a": Layout(columns=True)}),
         replace(shared, leads=((7,), (7,))),
     ):
-        assert (own.call().p.m, own.call().p.lead) == (3, (7,))
+        assert (own.call().m, own.call().lead) == (3, (7,))
         assert fault_of(own) == ""
 
 
@@ -155,9 +154,9 @@ EXTRA = {
         ("`a` must be bf16, f16, e4m3 or e5m2, not f32", A.astype(np.float32), B, {}),
         ("`b` must have the dtype of `a`", A, B.astype(np.float16), {}),
         ("`b` must have the dtype of `a`", A, FP8_B, {}),
-        ("`a` has 32 columns and `b.T` 16 rows", A, normal(32, 16), {}),
-        ("`a` has 32 columns and `b` 48 rows", A, B, {"transpose_b": False}),
-        ("the batches of `a` and `b` do not fit", normal(2, 16, 32), normal(3, 48, 32), {}),
+        (r"`b` must have the shape \(..., n, 32\), not \(32, 16\)", A, normal(32, 16), {}),
+        (r"`b` must have the shape \(..., 32, n\), not \(48, 32\)", A, B, {"transpose_b": False}),
+        (r"the batches \(2,\) and \(3,\) do not fit", normal(2, 16, 32), normal(3, 48, 32), {}),
         (r"`out` must have the shape \(16, 48\)", A, B, {"out": normal(16, 40)}),
         (
             r"`out` must have the shape \(2, 16, 48\)",
@@ -178,8 +177,8 @@ EXTRA = {
         ("bf16 is summed in f32, f16 also in f16, not in f16", A, B, {"accumulate": pk.f16}),
         ("`accumulate` must be a dtype such as pk.f32", A, B, {"accumulate": np.float32}),
         ("`activation` must be one of '', 'relu', 'gelu'", A, B, {"activation": "tanh"}),
-        ("`beta` scales what `out` holds", A, B, {"beta": 1.0}),
-        ("`beta` must be a number, not ndarray", A, B, {"out": normal(16, 48), "beta": ONE}),
+        ("`beta` goes with `out`, which is missing", A, B, {"beta": 1.0}),
+        ("`beta` must be a number, not an array", A, B, {"out": normal(16, 48), "beta": ONE}),
         (
             r"`alpha` must have the shape \(\) or \(1,\)",
             A,
@@ -187,12 +186,12 @@ EXTRA = {
             {"alpha": np.ones(2, np.float32)},
         ),
         ("`bias` must be an array, not list", A, B, {"bias": [1.0]}),
-        ("`row_blocks` without `column_blocks`", FP8_A, FP8_B, {"row_blocks": ONE}),
-        ("`column_blocks` without `row_blocks`", FP8_A, FP8_B, {"column_blocks": ONE}),
+        ("`row_blocks` goes with `column_blocks`", FP8_A, FP8_B, {"row_blocks": ONE}),
+        ("`column_blocks` goes with `row_blocks`", FP8_A, FP8_B, {"column_blocks": ONE}),
         ("`row_blocks` scale blocks of fp8, and `a` is bf16", A, B, SCALES),
-        ("there must be `gate_blocks`", FP8_A, FP8_B, {"gate": FP8_B, **SCALES}),
-        ("`gate_bias` without `gate`", A, B, {"gate_bias": normal(48)}),
-        ("`gate_alpha` without `gate`", A, B, {"gate_alpha": 2.0}),
+        ("`gate` goes with `gate_blocks`", FP8_A, FP8_B, {"gate": FP8_B, **SCALES}),
+        ("`gate_bias` goes with `gate`", A, B, {"gate_bias": normal(48)}),
+        ("`gate_alpha` goes with `gate`", A, B, {"gate_alpha": 2.0}),
         ("`gate` must have the dtype of `b`", A, B, {"gate": B.astype(np.float16)}),
         ("has no `row_sums`", A, B, {"row_sums": True, "config": SWAP}),
         ("has no `row_sums` and `column_sums`", A, B, {"column_sums": True, "config": SWAP}),
@@ -220,7 +219,7 @@ EXTRA = {
             {"config": replace(SMALL, depth=256), **SCALES},
         ),
         ("`row_blocks` must be f32", FP8_A, FP8_B, SCALES | {"row_blocks": normal(16, 1)}),
-        ("`gate_blocks` without `row_blocks`", A, B, {"gate": B, "gate_blocks": ONE}),
+        ("`gate_blocks` goes with `row_blocks`", A, B, {"gate": B, "gate_blocks": ONE}),
         ("`activation` must be one of", A, B, {"activation": ["relu"]}),
         ("`accumulate` must be a dtype", A, B, {"accumulate": None}),
         ("`epilogue` must be a function, not int", A, B, {"epilogue": 3}),
@@ -278,13 +277,13 @@ def noting(x, at, noted):
 def test_what_an_epilogue_writes_to_an_operand_is_in_it(shape):
     """However it lies: what the kernel cannot take as it is, is copied, and copied back."""
     a, b = normal(*shape), np.broadcast_to(B, (*shape[:-2], *B.shape))
-    wanted = gemm(a, b, out_dtype=pk.f32)
+    wanted = gemm(a, b, out_dtype=pk.f32, config=SMALL)
     for noted in (
         np.zeros((*shape[:-1], 48), np.float32),
         np.zeros((*shape[:-2], 48, 16), np.float32).swapaxes(-1, -2),
         np.zeros((16, 48, *shape[:-2]), np.float32).transpose(*range(2, len(shape)), 0, 1),
     ):
-        gemm(a, b, epilogue=noting, operands=(noted,))
+        gemm(a, b, epilogue=noting, operands=(noted,), config=SMALL)
         assert (noted == wanted).all()
 
 
@@ -320,9 +319,7 @@ def test_an_output_that_cannot_be_written_is_refused():
 def test_what_is_not_called_copied_lies_where_the_caller_has_it(first):
     """Later calls launch with the addresses of what they are given."""
     for number in range(first, first + 100):
-        call = drawn(number, numpy=False).call()
-        names = (*GIVEN, *(f"operand{i}" for i in range(call.own)))
-        given, p = dict(zip(names, call.given, strict=True)), call.p
-        for name, x in {"a": p.a, "b": p.b, "out": p.out, **p.extras}.items():
-            if isinstance(x, np.ndarray) and x.size and not p.copied:
-                assert describe(x).address == describe(given[name]).address, (number, name)
+        arrays = drawn(number, numpy=False).call().arrays
+        for name, x in arrays.views.items():
+            if isinstance(x, np.ndarray) and x.size and name not in arrays.copies:
+                assert describe(x).address == describe(arrays.given[name]).address, (number, name)

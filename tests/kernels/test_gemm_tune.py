@@ -13,14 +13,14 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import BackendError, KernelError
-from pykittens.kernels.core import limits_of
-from pykittens.kernels.gemm import forget_calls, gemm
-from pykittens.kernels.products import tune
-from pykittens.kernels.products.check import Trial
-from pykittens.kernels.products.config import Config, Shape
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.pick import candidates
-from pykittens.kernels.products.tune import MOST, contenders, found_before, function_name, key_of
+from pykittens.kernels import library
+from pykittens.kernels.gemm import gemm, tune
+from pykittens.kernels.gemm.choose import candidates
+from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.trial import Trial
+from pykittens.kernels.gemm.tune import MOST, contenders, found_before, function_name, key_of
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.plan import Plan, Prepared
 from pykittens.runtime import nvrtc, tuned
 from tests.kernels.test_gemm_check import bf16, biased, call, counted_in_tiles, e4m3
 from tests.runtime.c_programs import Log, fake_driver, fake_library
@@ -35,6 +35,11 @@ TILE = {"stages": 3, "consumers": 1, "out_cols": 48}
 FIRST, SECOND = Config(64, 48, **TILE), Config(64, 96, **TILE)
 SPLITS = Config(64, 144, splits=3, **TILE)
 CONFIGS = (FIRST, SECOND, SPLITS)
+
+
+def config_of(plan):
+    """The configuration in which a product is launched."""
+    return plan.steps[0].constants["config"]
 
 
 class Gpu:
@@ -60,8 +65,8 @@ class Gpu:
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 7, raising=False)
 
     def _watch(self, monkeypatch):
-        launch_of, compile_for = tune.launch_of, tune.compile_for
-        again, fault = Call.again, Trial.fault
+        launch_of, compile_plan, fault = tune.launch_of, Plan.compile, Trial.fault
+        used = self.used
 
         def timed(made, config):
             launch = launch_of(made, config)
@@ -73,13 +78,18 @@ class Gpu:
 
             return run
 
-        def compiled(made, config, arch):
-            self.compiled[config, arch] += 1
-            compile_for(made, config, arch)
+        def compiled(plan, arch):
+            self.compiled[config_of(plan), arch] += 1
+            compile_plan(plan, arch)
 
-        def watched(made, config, given):
-            self.used.append(config)
-            return again(made, config, given)
+        class Watched(Prepared):
+            def __init__(self, plan, *rest):
+                super().__init__(plan, *rest)
+                self.config = config_of(plan)
+
+            def launch(self, *given):
+                used.append(self.config)
+                return super().launch(*given)
 
         def emulated(trial, config):
             self.is_on = False
@@ -89,15 +99,15 @@ class Gpu:
                 self.is_on = True
 
         monkeypatch.setattr(tune, "launch_of", timed)
-        monkeypatch.setattr(tune, "compile_for", compiled)
-        monkeypatch.setattr(Call, "again", watched)
+        monkeypatch.setattr(Plan, "compile", compiled)
+        monkeypatch.setattr(library, "Prepared", Watched)
         monkeypatch.setattr(Trial, "fault", emulated)
 
     @staticmethod
     def forget():
         """As a new process, which has what is on disk."""
         tuned._found.clear()
-        forget_calls()
+        gemm.forget()
 
 
 @pytest.fixture(scope="session")
@@ -111,9 +121,9 @@ def memory(tmp_path, monkeypatch):
     monkeypatch.setattr(tuned, "folder", lambda: tmp_path / "tuning")
     monkeypatch.setattr(tuned, "_found", {})
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
-    forget_calls()
+    gemm.forget()
     yield tmp_path / "tuning"
-    forget_calls()
+    gemm.forget()
 
 
 @pytest.fixture
@@ -177,15 +187,15 @@ def test_sums_are_measured_with_the_product(gpu, log):
 @needs_fake
 @pytest.mark.parametrize("wrong", [0.0, float("nan")])
 def test_a_candidate_with_a_wrong_result_is_never_returned(gpu, monkeypatch, wrong):
-    result = Call.result
+    run_with = Plan.run_with
 
-    def damaged(self, config, made=None):
-        whole = result(self, config, made)
-        if config == SPLITS:
+    def damaged(self, memory):
+        whole = run_with(self, memory)
+        if config_of(self) == SPLITS:
             whole[64:, 96:] = wrong
         return whole
 
-    monkeypatch.setattr(Call, "result", damaged)
+    monkeypatch.setattr(Plan, "run_with", damaged)
     with pytest.warns(RuntimeWarning, match="computes something wrong and is not used"):
         gemm(bf16(M, K), bf16(N, K), tune=True)
     (record,) = tuned.records()
@@ -201,8 +211,8 @@ def test_a_candidate_with_a_wrong_result_is_never_returned(gpu, monkeypatch, wro
 
 @needs_fake
 def test_where_all_are_wrong_the_call_ends_with_what_is_wrong(gpu, monkeypatch):
-    result = Call.result
-    monkeypatch.setattr(Call, "result", lambda self, *rest: result(self, *rest).zero_())
+    run_with = Plan.run_with
+    monkeypatch.setattr(Plan, "run_with", lambda self, memory: run_with(self, memory).zero_())
     with (
         pytest.warns(RuntimeWarning, match="computes something wrong"),
         pytest.raises(KernelError, match="of 3 configurations none can be used"),

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-import pykittens.kernels.grouped_gemm as module
 from pykittens.errors import ArgumentError, ResourceError
-from pykittens.kernels.core import Limits
+from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.grouped_choose import pick_rows
 from pykittens.kernels.grouped_gemm import ends, grouped_gemm
-from pykittens.kernels.products.config import Config, Shape
-from pykittens.kernels.products.grouped_config import pick_rows
+from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 from tests import tolerance
+from tests.kernels.host_functions import tensor_of
+from tests.runtime.c_programs import needs_compiler
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
@@ -294,37 +295,19 @@ def test_the_dtype_of_the_result():
     tolerance.assert_within(found, exact, tolerance.rounding(F32, exact) + error)
 
 
-class Calls:
-    """What a host function keeps for calls that are alike, with arrays in place of their addresses."""
-
-    def __init__(self):
-        self.kept = {}
-
-    def find(self, tensors, *constants):
-        return self.kept.get(constants), constants, list(tensors), 7
-
-    def keep(self, key, prepared):
-        self.kept[key] = prepared
-
-
-def test_a_call_like_one_before_is_launched_with_its_own_arrays(monkeypatch):
-    bound = []
-
-    def bind(*first, **constants):
-        bound.append(constants)
-        return lambda values, stream: kernel(*values, **constants) if stream == 7 else None
-
-    kernel = module.grouped_tiles
-    monkeypatch.setattr(module, "CALLS", Calls())
-    monkeypatch.setattr(kernel, "bind", bind)
+@needs_compiler
+def test_a_call_like_one_before_is_launched_with_its_own_arrays(emulated):
+    pytest.importorskip("torch")
     for seed, sizes in enumerate((SIZES["random"], (0, 300, 0, 7, 0))):
         offsets = offsets_of(sizes)
         a, b = normal(310, 60, seed=seed), normal(5, 70, 60, seed=seed + 1)
         bias, rows, out = normal(5, 70, seed=2), positive(310, seed=seed), untouched(310, 70, F32)
-        assert grouped_gemm(a, b, offsets, out, bias=bias, row_scale=rows) is out
+        tensors = [tensor_of(x) for x in (a, b, offsets, out)]
+        given = {"bias": tensor_of(bias), "row_scale": tensor_of(rows)}
+        assert grouped_gemm(*tensors, **given) is tensors[-1]
         scale, wide = rows[:, None].astype(np.float64), of_rows(bias.astype(float), offsets, 310)
         assert_grouped(out, *linear(a, b, offsets, scale, wide), offsets)
-    assert len(bound) == 1
+    assert len(emulated) == 1
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -334,11 +317,12 @@ def test_a_call_like_one_before_is_launched_with_its_own_arrays(monkeypatch):
     ("change", "message"),
     [
         ({"a": normal(30)}, "`a` must have rank 2, not 1"),
-        ({"b": normal(40, 50)}, "`b` must have rank 3, not 2"),
-        ({"b": normal(2, 50, 41)}, "`a` has 40 columns and the matrices of `b`, transposed,"),
+        ({"b": normal(40, 50)}, r"`b` must have the shape \(groups, n, 40\), not \(40, 50\)"),
+        ({"b": normal(2, 50, 41)}, r"`b` must have the shape \(groups, n, 40\), not \(2, 50, 41\)"),
+        ({"transpose_b": False}, r"`b` must have the shape \(groups, 40, n\), not \(2, 50, 40\)"),
         ({"b": normal(2, 50, 40, dtype=F16)}, "`b` must have the dtype of `a`"),
         ({"a": normal(30, 40, dtype=F32)}, "`a` must be bf16, f16, e4m3 or e5m2, not f32"),
-        ({"offsets": np.zeros(3, np.int32)}, "an element for each of the 2 groups"),
+        ({"offsets": np.zeros(3, np.int32)}, r"`offsets` must have the shape \(2,\), not \(3,\)"),
         ({"offsets": np.zeros(2, np.int64)}, "`offsets` must be int32, not int64"),
         ({"offsets": [10, 30]}, "`offsets` must be an array, not list"),
         ({"out": normal(30, 51)}, r"`out` must have the shape \(30, 50\)"),
@@ -351,7 +335,7 @@ def test_a_call_like_one_before_is_launched_with_its_own_arrays(monkeypatch):
         ({"column_blocks": positive(2, 1, 1)}, "`column_blocks` goes with `row_blocks`"),
         (
             {"row_blocks": positive(30, 1), "column_blocks": positive(2, 1, 1)},
-            "blocks have scales where `a` and `b` are fp8",
+            "`row_blocks` scale blocks of fp8, and `a` is bf16",
         ),
         (
             {"gate": normal(2, 50, 40), "row_blocks": positive(30, 1)}

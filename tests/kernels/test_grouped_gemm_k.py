@@ -8,9 +8,9 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
+from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.grouped_gemm import ends
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k, reference
-from pykittens.kernels.products.config import Config
 from tests import tolerance
 from tests.kernels.test_grouped_gemm import offsets_of, parts
 
@@ -140,7 +140,7 @@ def test_nothing_to_sum_is_zero_and_no_groups_give_nothing():
     ("change", "message"),
     [
         ({"a": normal(30)}, "`a` must have rank 2, not 1"),
-        ({"b": normal(31, 50)}, "`a` has 30 elements along the axis of the sum and `b` 31"),
+        ({"b": normal(31, 50)}, r"`b` must have the shape \(30, n\), not \(31, 50\)"),
         ({"b": normal(30, 50, dtype=F16)}, "`b` must have the dtype of `a`"),
         ({"b": normal(30, 50, dtype=F32)}, "`b` must be bf16 or f16, not f32"),
         ({"offsets": np.zeros(2, np.int64)}, "`offsets` must be int32, not int64"),

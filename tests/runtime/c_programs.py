@@ -14,7 +14,7 @@ import pytest
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.compiled import Compiled, compile_kernel
-from pykittens.runtime.launch import Loaded, make_plan
+from pykittens.runtime.launch import Loaded, launch_of
 
 FAKE = Path(__file__).with_name("fake_cuda.c")
 ARCH = "sm_90a"
@@ -51,15 +51,11 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch, fake: Path) -> Iterator[None]:
 def python_launch(
     kernel: Any, made: Compiled, *args: Any, stream: int = 0, **constants: Any
 ) -> None:
-    """Launch as a call from Python does: check, plan, launch."""
+    """Launch as a call from Python does: check, prepare, launch."""
     arguments = check(kernel.parameters, args, constants)
     loaded = Loaded(made.kernel, made, 0)
-    plan = make_plan(loaded, arguments, known_values(made.kernel, arguments))
-    values = [
-        arguments.tensors[n].address if n in arguments.tensors else arguments.scalars[n]
-        for n in arguments.order
-    ]
-    plan.launch(values, stream)
+    launch = launch_of(loaded, arguments, known_values(made.kernel, arguments))
+    launch.launch((*arguments.values, stream))
 
 
 def parameter_sizes(made: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:

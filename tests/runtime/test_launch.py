@@ -13,6 +13,8 @@ import pykittens as pk
 from pykittens import settings
 from pykittens.aot.launcher import c_files
 from pykittens.errors import ArgumentError
+from pykittens.ir.evaluate import host_value
+from pykittens.ir.nodes import waits_for_flags
 from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.compiled import Compiled, compile_kernel
 from pykittens.runtime.launch import grid_size
@@ -68,7 +70,8 @@ def size(kernel, rows, at_once):
     args = (np.zeros((rows, 8), np.float32), np.zeros(rows, np.int32))
     made = recorded(kernel, *args)
     known = known_values(made, check(kernel.parameters, args, {}))
-    return grid_size(SimpleNamespace(kernel=made, blocks_at_once=at_once), known)
+    loaded = SimpleNamespace(kernel=made, blocks_at_once=at_once, waits=waits_for_flags(made))
+    return grid_size(loaded, [host_value(d, known) for d in made.launch.dims])
 
 
 def test_blocks_that_wait_for_one_another_are_refused_where_they_cannot_run_at_once():

@@ -73,9 +73,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return stand_in
 
 
-def launcher(*slots: Slot, overlaps: bool = False) -> Launcher:
+def launcher(*slots: Slot, block: int = 32, shared: int = 0, overlaps: bool = False) -> Launcher:
     gpu = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024)
-    return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, overlaps)
+    return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, block, shared, overlaps)
+
+
+def launch(it: Launcher, grid: int = 1, stream: int = 0) -> None:
+    it.set_launch(grid, stream)
+    it.launch()
 
 
 def read(fake: FakeDriver, i: int, code: str) -> Any:
@@ -86,12 +91,14 @@ def read(fake: FakeDriver, i: int, code: str) -> Any:
 
 def test_every_kind_of_parameter_reaches_the_launch(fake: FakeDriver) -> None:
     it = launcher(
-        "int32", "tensor_map", "pointer", "bool", "tensor_map", "int64", "float32", "int32"
+        *("int32", "tensor_map", "pointer", "bool", "tensor_map", "int64", "float32", "int32"),
+        block=384,
+        shared=213056,
     )
     it.set_tensor_map(1, MAP)
     it.set_tensor_map(4, bytes(reversed(MAP)))
-    it.fill(-5, 0xDEAD_BEEF_0000_0000, True, -(2**40), 1.5, 7)
-    it.launch(132, 384, 213056, 0x7FFF_0000_1000)
+    it.fill([-5, 0xDEAD_BEEF_0000_0000, True, -(2**40), 1.5, 7])
+    launch(it, 132, 0x7FFF_0000_1000)
     grid = (132, 1, 1, 384, 1, 1, 213056, 0x7FFF_0000_1000, 0, 0)
     assert fake.launches == [(0xF00D_0000_0001, 0, *grid)]
     assert [read(fake, i, code) for i, code in enumerate(["i", "128s", "Q", "?"])] == [
@@ -110,27 +117,27 @@ def test_every_kind_of_parameter_reaches_the_launch(fake: FakeDriver) -> None:
 
 def test_parameters_are_aligned(fake: FakeDriver) -> None:
     it = launcher("bool", "tensor_map", "pointer", "bool", "int32", "tensor_map", "bool", "int64")
-    it.launch(1, 32, 0, 0)
+    launch(it)
     alignments = [1, 64, 8, 1, 4, 64, 1, 8]
     assert [at % by for at, by in zip(fake.parameters, alignments, strict=True)] == [0] * 8
 
 
 def test_single_values_are_set_in_place(fake: FakeDriver) -> None:
     it = launcher("pointer", "int32", "float32", "bool", "int64")
-    it.fill(1, 2, 3.0, False, 5)
+    it.fill([1, 2, 3.0, False, 5])
     it.set_value(0, 2**63)
     it.set_value(1, -(2**31))
     it.set_value(2, 0.25)
     it.set_value(3, True)
-    it.launch(1, 32, 0, 0)
+    launch(it)
     values = [read(fake, i, code) for i, code in enumerate("Qif?q")]
     assert values == [2**63, -(2**31), 0.25, True, 5]
 
 
 def test_numpy_scalars_are_values(fake: FakeDriver) -> None:
     it = launcher("int32", "float32", "bool")
-    it.fill(np.int64(3), np.float32(0.5), np.bool_(True))  # type: ignore[arg-type]
-    it.launch(1, 32, 0, 0)
+    it.fill([np.int64(3), np.float32(0.5), np.bool_(True)])
+    launch(it)
     assert [read(fake, i, code) for i, code in enumerate("if?")] == [3, 0.5, True]
 
 
@@ -142,15 +149,15 @@ def test_an_integer_out_of_range_is_refused(fake: FakeDriver, slot: Slot, value:
     it = launcher("pointer", slot)
     message = f"{value} does not fit parameter 1 of add, which is {slot}"
     with pytest.raises(ArgumentError, match=message):
-        it.fill(0, value)
+        it.fill([0, value])
     with pytest.raises(ArgumentError, match=message):
         it.set_value(1, value)
 
 
 def test_a_float_is_rounded_to_f32(fake: FakeDriver) -> None:
     it = launcher("float32", "float32")
-    it.fill(0.1, 1e300)
-    it.launch(1, 32, 0, 0)
+    it.fill([0.1, 1e300])
+    launch(it)
     assert [read(fake, i, "f") for i in range(2)] == [float(np.float32(0.1)), float("inf")]
 
 
@@ -175,22 +182,22 @@ def test_a_launch_that_overlaps_has_the_attribute_for_it_every_time(fake: FakeDr
     it = launcher("int32", overlaps=True)
     for grid in (1, 2):
         fake.attributes = b""
-        it.launch(grid, 32, 0, 0)
+        launch(it, grid)
         # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, and 1 at the start of a union of 64 bytes
         assert struct.unpack("@i4xi60x", fake.attributes) == (6, 1)
-    launcher("int32").launch(1, 32, 0, 0)
+    launch(launcher("int32"))
     assert fake.attributes == b""
 
 
 def test_no_blocks_are_no_launch(fake: FakeDriver) -> None:
-    launcher("int32").launch(0, 128, 0, 0)
+    launch(launcher("int32"), 0)
     assert fake.launches == []
 
 
 @pytest.mark.parametrize("code", [201, 400])
 def test_a_thread_without_the_context_launches_within_it(fake: FakeDriver, code: int) -> None:
     fake.codes = [code]
-    launcher("int32").launch(2, 128, 0, 0)
+    launch(launcher("int32"), 2)
     ((_, context, grid, *_),) = fake.launches
     assert (context, grid) == (0x1234_5678_9ABC, 2)
     assert fake.current == 0
@@ -200,7 +207,7 @@ def test_a_thread_without_the_context_launches_within_it(fake: FakeDriver, code:
 def test_a_refused_launch_is_told_with_its_size(fake: FakeDriver, codes: list[int]) -> None:
     fake.codes = list(codes)
     with pytest.raises(BackendError, match="launching add with 2 blocks of 128 threads") as caught:
-        launcher("int32").launch(2, 128, 64, 0)
+        launch(launcher("int32", block=128, shared=64), 2)
     text = {1: "CUDA_ERROR_INVALID_VALUE: invalid argument", 201: "CUDA_ERROR_INVALID_CONTEXT"}
     assert text[codes[0]] in caught.value.message
 
@@ -208,9 +215,9 @@ def test_a_refused_launch_is_told_with_its_size(fake: FakeDriver, codes: list[in
 @pytest.mark.gpu
 def test_a_kernel_runs_with_every_kind_of_value(gpu: Device) -> None:
     y, x = Memory(np.ones(1000, np.float32)), Memory(np.arange(1000, dtype=np.float32))
-    it = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS)
-    it.fill(y.address, 999, x.address, 0.5, True, -(2**40))
-    it.launch(8, 128, 0, 0)
+    it = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS, 128)
+    it.fill([y.address, 999, x.address, 0.5, True, -(2**40)])
+    launch(it, 8)
     expected = np.arange(1000, dtype=np.float32) + 101
     expected[999] = 1
     np.testing.assert_array_equal(y.numpy(), expected)
@@ -219,7 +226,7 @@ def test_a_kernel_runs_with_every_kind_of_value(gpu: Device) -> None:
 
 @pytest.mark.gpu
 def test_threads_without_a_context_share_a_launcher(gpu: Device) -> None:
-    it = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS)
+    it, lock = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS, 64), threading.Lock()
     x = Memory(np.ones(64, np.float32))
     outputs = [Memory(np.zeros(64, np.float32)) for _ in range(4)]
     faults: list[BaseException] = []
@@ -227,9 +234,9 @@ def test_threads_without_a_context_share_a_launcher(gpu: Device) -> None:
     def work(index: int) -> None:
         try:
             for _ in range(100):
-                with it.lock:
-                    it.fill(outputs[index].address, 64, x.address, float(index), False, 0)
-                    it.launch(1, 64, 0, 0)
+                with lock:
+                    it.fill([outputs[index].address, 64, x.address, float(index), False, 0])
+                    launch(it)
         except BaseException as fault:
             faults.append(fault)
 
@@ -244,9 +251,9 @@ def test_threads_without_a_context_share_a_launcher(gpu: Device) -> None:
 
 @pytest.mark.gpu
 def test_a_launch_of_too_many_threads_is_told(gpu: Device) -> None:
-    it = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS)
+    it = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS, 2048)
     with pytest.raises(BackendError, match="1 blocks of 2048 threads.*CUDA_ERROR_INVALID_VALUE"):
-        it.launch(1, 2048, 0, 0)
+        launch(it)
 
 
 @pytest.mark.gpu
@@ -254,9 +261,9 @@ def test_dynamic_shared_memory_is_allowed_up_to_the_limit(gpu: Device) -> None:
     limit = gpu.shared_bytes_per_block_optin
     function = loaded(MIRROR, "mirror", limit)
     values = Memory(np.arange(40000, dtype=np.float32))
-    it = Launcher(function, ("pointer",))
-    it.fill(values.address)
-    it.launch(1, 256, limit, 0)
+    it = Launcher(function, ("pointer",), 256, limit)
+    it.fill([values.address])
+    launch(it)
     np.testing.assert_array_equal(values.numpy(), np.arange(40000, dtype=np.float32)[::-1])
     assert function.occupancy(256, limit) == 1
     assert function.occupancy(256, 1024) > 1
@@ -274,7 +281,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) ranks(int *p) {
 @pytest.mark.gpu
 def test_a_cluster_is_launched_with_the_size_it_was_compiled_with(gpu: Device) -> None:
     out = Memory(np.full(6, -1, np.int32))
-    it = Launcher(loaded(CLUSTER, "ranks"), ("pointer",))
-    it.fill(out.address)
-    it.launch(6, 32, 0, 0)
+    it = Launcher(loaded(CLUSTER, "ranks"), ("pointer",), 32)
+    it.fill([out.address])
+    launch(it, 6)
     np.testing.assert_array_equal(out.numpy(), [0, 1, 0, 1, 0, 1])

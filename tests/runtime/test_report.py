@@ -16,7 +16,7 @@ from pykittens.errors import AccessError, AssertError, BackendError, DeadlockErr
 from pykittens.runtime import driver, report
 from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.driver import Device, Function
-from pykittens.runtime.launch import make_plan
+from pykittens.runtime.launch import launch_of
 from pykittens.targets.emit import emit
 from tests import debugging
 from tests.debugging import fault, program, site_of
@@ -84,17 +84,19 @@ def plan(kernel: Any, *args: Any) -> tuple[Any, Any]:
         slots=[*(kinds[slot.kind] for slot in source.slots), "pointer", "int64"],
         blocks_at_once=132,
         overlaps=source.overlaps,
+        waits=False,
     )
-    return make_plan(loaded, arguments, known_values(made, arguments)), source
+    return launch_of(loaded, arguments, known_values(made, arguments)), source
 
 
 def test_a_launch_for_debugging_waits_for_its_end(gpu: FakeGpu) -> None:
     made, _ = plan(debugging.leading_index, X, X.copy())
-    made.launch([0x1000, 0x2000], 77)
+    made.launch((0x10000, 0x20000, 77))
     assert gpu.waited == [77]
     assert len(gpu.launches) == 1
-    assert made.launcher.slots[-2:] == ("pointer", "int64")
-    assert made.values[-2:] == [0xD0_0000, 5_000_000_000]
+    assert made.loaded.slots[-2:] == ["pointer", "int64"]
+    assert made.debugging == (0xD0_0000, 5_000_000_000)
+    assert made._chosen((0x10000, 0x20000, 77, *made._fixed))[-2:] == made.debugging
 
 
 def test_what_the_gpu_wrote_is_raised(gpu: FakeGpu) -> None:
@@ -104,23 +106,23 @@ def test_what_the_gpu_wrote_is_raised(gpu: FakeGpu) -> None:
     with pytest.raises(
         AccessError, match=r"index 4 of axis 0 is outside `x`, whose shape is \(4, "
     ):
-        made.launch([0x1000, 0x2000], 0)
+        made.launch((0x10000, 0x20000, 0))
     gpu.writes, gpu.code = None, 0
-    made.launch([0x1000, 0x2000], 0)  # an old report is not read again
+    made.launch((0x10000, 0x20000, 0))  # an old report is not read again
 
 
 def test_a_gpu_that_stops_without_a_report_is_told(gpu: FakeGpu) -> None:
     made, _ = plan(debugging.leading_index, X, X.copy())
     gpu.code = 1
     with pytest.raises(BackendError, match="no check of the kernel says why: CUDA_ERROR_INVALID"):
-        made.launch([0x1000, 0x2000], 0)
+        made.launch((0x10000, 0x20000, 0))
 
 
 def test_a_launch_for_debugging_is_not_captured(gpu: FakeGpu) -> None:
     made, _ = plan(debugging.leading_index, X, X.copy())
     gpu.captures = True
     with pytest.raises(BackendError, match="a CUDA graph is captured"):
-        made.launch([0x1000, 0x2000], 0)
+        made.launch((0x10000, 0x20000, 0))
     assert gpu.launches == []
 
 
@@ -135,7 +137,7 @@ def test_threads_share_the_one_report(gpu: FakeGpu) -> None:
         return wait(stream)
 
     gpu.cuStreamSynchronize = slow  # type: ignore[method-assign]
-    threads = [threading.Thread(target=made.launch, args=([0x1000, 0x2000], s)) for s in (1, 2)]
+    threads = [threading.Thread(target=made.launch, args=((0x10000, 0x20000, s),)) for s in (1, 2)]
     for thread in threads:
         thread.start()
     assert gpu_waits.wait(10)

@@ -39,14 +39,16 @@ extern "C" __global__ void box(const __grid_constant__ Map map, float *out, int 
 def boxed(values: Memory, x: int, y: int, swizzle_bytes: int) -> np.ndarray[Any, Any]:
     rows, columns = values.shape
     out = Memory(np.full((8, 32), np.nan, np.float32))
-    it = Launcher(loaded(BOX, "box", 2048), ("tensor_map", "pointer", "int32", "int32"))
+    slots = ("tensor_map", "pointer", "int32", "int32")
+    it = Launcher(loaded(BOX, "box", 2048), slots, 32, 2048)
     encoded = encode_tensor_map(
         out.address, "f32", (columns, rows), (columns * 4,), (32, 8), swizzle_bytes
     )
     it.set_tensor_map(0, encoded)
     it.set_tensor_map_address(0, values.address)  # it was encoded for another tensor
-    it.fill(out.address, x, y)
-    it.launch(1, 32, 2048, 0)
+    it.fill([out.address, x, y])
+    it.set_launch(1, 0)
+    it.launch()
     return out.numpy()
 
 

@@ -10,17 +10,20 @@ import ml_dtypes
 import numpy as np
 
 from examples.catalog import EXAMPLES, arrays, load
+from pykittens import settings
 from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k
-from pykittens.kernels.core import KERNELS, Limits
 from pykittens.kernels.epilogue import Epilogue
-from pykittens.kernels.products.config import Shape, together
-from pykittens.kernels.products.grouped_config import pick_k, pick_rows
-from pykittens.kernels.products.pick import pick
-from pykittens.kernels.products.tiling import Form
+from pykittens.kernels.gemm.choose import pick
+from pykittens.kernels.gemm.config import Shape, together
+from pykittens.kernels.gemm.grouped_choose import pick_k, pick_rows
+from pykittens.kernels.gemm.tiles import Form
+from pykittens.kernels.library import load_all
+from pykittens.kernels.limits import Limits
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.architectures import TARGETS
 from pykittens.targets.target import Target
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
+from tests.library import small_cases
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -94,8 +97,8 @@ def cases() -> Iterator[Case]:
         if e.name not in above:
             yield Case(e.name, kernels[e.name], tuple(arrays(e, e.small)), e.constants)
     for width in (17, 2048, 4096, 8192):
-        args = (matrix(16, width), matrix(width), matrix(16, width))
-        yield Case(f"rms_norm-{width}", rms_norm_rows, args, {"eps": 1e-6}, golden=width == 2048)
+        args = (matrix(16, width), matrix(width), matrix(16, width), 1e-6)
+        yield Case(f"rms_norm-{width}", rms_norm_rows, args, golden=width == 2048)
 
 
 def is_for(target: Target, warpgroups: bool, shared_bytes: int) -> bool:
@@ -235,11 +238,31 @@ def limits(target: str) -> Limits:
     return Limits(target, found.shared_bytes, found.warpgroups)
 
 
-LIBRARY = {
-    "gemm": gemm_cases,
-    "attention": attention_cases,
-    "grouped_gemm": grouped_cases,
-    "grouped_gemm_k": grouped_k_cases,
-}
-assert KERNELS.keys() == {"rms_norm", *LIBRARY}, "a kernel of the library is not compiled here"
-CASES = {case.name: case for made in (cases, *LIBRARY.values()) for case in made()}
+def library_cases() -> Iterator[Case]:
+    """What every kernel of the library launches for its small cases, as it chooses for each target."""
+    chosen = settings.target
+    for entry in load_all().values():
+        for i, case in enumerate(small_cases(entry)):
+            given = entry.inputs(np.random.default_rng(0), **case)
+            for target in TARGETS:
+                if target == "sm_80" and any(map(is_fp8, given.values())):
+                    continue
+                settings.target = lambda target=target: target
+                try:
+                    plan = entry.function.plan(**given)
+                finally:
+                    settings.target = chosen
+                memory = plan.memory()
+                for step in plan.steps:
+                    args = tuple(memory[name] for name in step.args)
+                    name = f"library_{entry.name}-case{i}-{step.kernel.__name__}-{target}"
+                    yield Case(name, step.kernel, args, dict(step.constants), targets=(target,))
+
+
+def is_fp8(x: Any) -> bool:
+    """Whether a value is an array of 8-bit floats, which sm_80 does not multiply."""
+    return isinstance(x, np.ndarray) and x.itemsize == 1
+
+
+LIBRARY = (library_cases, gemm_cases, attention_cases, grouped_cases, grouped_k_cases)
+CASES = {case.name: case for made in (cases, *LIBRARY) for case in made()}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pykittens.kernels.core import Limits
 from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.products.pick import pick
+from pykittens.kernels.gemm.choose import pick
+from pykittens.kernels.limits import Limits
 from pykittens.runtime import nvrtc
 from pykittens.targets.architectures import TARGETS
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of

@@ -4,25 +4,26 @@ rms_norm_rows(int x_n0,
     int weight_n0,
     const unsigned short* __restrict__ x,
     i64 x_s0,
+    float eps,
     unsigned short* y,
     i64 y_s0,
     int y_n0,
     int y_n1) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const int lane = threadIdx.x % 32;
-#line 33 "rms_norm.py"
+#line 36 "rms_norm.py"
     // (block,) = pk.grid(pk.cdiv(x.rows, rows))
     const int block = (int)blockIdx.x;
     const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const int thread = lane;
     const int w = warp_of_block;
-#line 35 "rms_norm.py"
+#line 38 "rms_norm.py"
     // gain = pk.load(weight, cols=n)  # before x, so that both are on their way at once
     u32 gain[32];
     UNROLL for (int i = 0; i < 64; i += 8) {
         load_chunk<8, true>(gain, i, weight, vector_at<8, 32>(i, thread), min(weight_n0, 2048), 0x0u);
     }
-#line 36 "rms_norm.py"
+#line 39 "rms_norm.py"
     // t = pk.load(x[block * rows + w], cols=n).to(f32)
     u32 t1[32];
     UNROLL for (int i = 0; i < 64; i += 8) {
@@ -32,15 +33,15 @@ rms_norm_rows(int x_n0,
     }
     float t[64];
     UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[i / 2], i);
-#line 37 "rms_norm.py"
+#line 40 "rms_norm.py"
     // scale = pk.rsqrt(pk.sum(t * t) / n + eps)
     float t2[64];
     UNROLL for (int i = 0; i < 64; ++i) t2[i] = t[i] * t[i];
     float t3 = 0.0f;
     UNROLL for (int i = 0; i < 64; ++i) t3 = t3 + t2[i];
     t3 = join_lanes<1, 16>(t3, [](float a, float b) { return a + b; });
-    const float scale = rsqrt_fast(((t3 / 2048.0f) + 9.999999974752427e-07f));
-#line 38 "rms_norm.py"
+    const float scale = rsqrt_fast(((t3 / 2048.0f) + eps));
+#line 41 "rms_norm.py"
     // pk.store(y[block * rows + w], (t * scale * gain.to(f32)).to(y.dtype))
     float t4[64];
     UNROLL for (int i = 0; i < 64; ++i) t4[i] = t[i] * scale;

@@ -1,4 +1,4 @@
-"""Bound launches on a GPU: for other memory, on the stream they are given, in graphs, from threads."""
+"""Calls of a host function on a GPU: for other memory, on the current stream, in graphs, from threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import pykittens as pk
-from pykittens.runtime.bound import BoundLaunch, PreparedCalls
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.library import HostFunction
+from pykittens.kernels.plan import Plan, Step
 
 torch = pytest.importorskip("torch")
 
@@ -22,23 +24,15 @@ def scaled(x, y, factor):
     pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64) * factor)
 
 
-CALLS: PreparedCalls[BoundLaunch] = PreparedCalls()
+def plan_of(x: Any, factor: float, out: Any = None) -> Plan:
+    """x * factor."""
+    arrays = Arrays("times", x=x, factor=float(factor), out=out)
+    arrays.shapes(x="rows cols")
+    arrays.result("rows cols", arrays.dtypes("x", among=("f32",)))
+    return Plan(arrays, [Step(scaled, ("x", "out", "factor"))])
 
 
-def times(x: Any, factor: float, out: Any = None) -> Any:
-    """x * factor, as a host function of the library is written."""
-    found, key, values, stream = CALLS.find((x, out))
-    if out is None:
-        out = x.new_empty(x.shape)
-        values[1:] = [out.data_ptr()]
-    if found is None:
-        if key is None:
-            scaled(x, out, factor)
-            return out
-        found = scaled.bind(x, out, factor)
-        CALLS.keep(key, found)
-    found([*values, factor], stream)
-    return out
+times = HostFunction(plan_of, {})
 
 
 def test_a_host_function_is_right_for_all_memory_it_meets():
@@ -52,7 +46,7 @@ def test_a_host_function_is_right_for_all_memory_it_meets():
             assert torch.equal(y, x * factor)
 
 
-def test_an_output_over_an_input_is_refused_when_bound():
+def test_an_output_over_an_input_is_refused():
     x = torch.randn(128, 64, device="cuda")
     times(x[:64], 2.0, x[64:])
     with pytest.raises(pk.KernelError, match="shares memory"):
@@ -61,7 +55,7 @@ def test_an_output_over_an_input_is_refused_when_bound():
     assert torch.equal(x[64:], x[:64] * 2)
 
 
-def test_a_bound_launch_goes_to_the_current_stream():
+def test_a_call_goes_to_the_current_stream():
     x, y = torch.randn(4096, 4096, device="cuda"), torch.empty(4096, 4096, device="cuda")
     times(x, 3.0, y)
     side = torch.cuda.Stream()
@@ -74,7 +68,7 @@ def test_a_bound_launch_goes_to_the_current_stream():
     assert torch.equal(y, x * 2)
 
 
-def test_a_graph_replays_a_bound_launch():
+def test_a_graph_replays_calls():
     x = torch.randn(300, 300, device="cuda")
     times(x, 2.0)
     graph = torch.cuda.CUDAGraph()
@@ -105,3 +99,15 @@ def test_threads_call_a_host_function_at_once():
     for thread in threads:
         thread.join()
     assert faults == []
+
+
+def test_the_same_memory_is_launched_with_the_numbers_of_each_call():
+    x, y = torch.randn(100, 72, device="cuda"), torch.empty(100, 72, device="cuda")
+    for factor in (2.0, 3.0, 2.0, 2.0, 3.0, -0.5, 0.0, -0.0, 0.0, -0.0, 2.0):
+        x.normal_()
+        exact = x * factor
+        assert times(x, factor, y) is y
+        assert torch.equal(y, exact)
+        assert torch.equal(y.signbit(), exact.signbit())
+        scaled(x, y, factor + 1)
+        assert torch.equal(y, x * (factor + 1))

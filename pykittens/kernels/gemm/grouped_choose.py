@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pykittens.errors import ArgumentError
-from pykittens.kernels.core import Limits, first_that_fits
-from pykittens.kernels.products.config import Config, Shape, check
-from pykittens.kernels.products.pick import fitted
+from pykittens.kernels.gemm.choose import fitted
+from pykittens.kernels.gemm.config import Config, Shape, check
+from pykittens.kernels.limits import Limits, first_that_fits
 
 # Rows a group from which on tiles of 128 rows waste less time than tiles of 64 do: a block with one warpgroup
 # multiplies at about three quarters of the speed of one with two, and a group ends half a tile early on average.

@@ -1,16 +1,22 @@
-"""Arrays that lie in memory as others do, of the same shape, strides, dtype and alignment, with other numbers."""
+"""Whether a kernel computes the right thing: random arrays that lie as others do, results in memory of NaN, comparison.
+
+An array that lies as another has its shape, strides, dtype and alignment.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 import sys
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from pykittens.kernels.core import empty
+from pykittens.kernels.arrays import empty
 from pykittens.runtime.arrays import describe
+from pykittens.types.dtypes import DType
 
 MARGIN = 4096  # bytes in front of an array and behind it
 ALIGNED = 16  # bytes; what the copy engine asks for, so that programs differ by it
@@ -121,3 +127,53 @@ def _wide(memory: Any) -> Any:
 def _fill(memory: Any, vector: Any) -> None:
     if vector is not memory:
         memory.copy_(vector)
+
+
+# -- comparison ------------------------------------------------------------------------------------
+
+STRIP = 64  # rows of the smallest tile: of each such strip one is compared
+MOST_ROWS = 512
+
+
+def wide(array: Any) -> Any:
+    """An array in float64."""
+    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
+
+
+def sample(count: int) -> list[int]:
+    """Some hundred rows: those at both ends and at edges of tiles, and a random one of each strip."""
+    strip = max(STRIP, -(-count // MOST_ROWS))
+    chosen = random.Random(0)
+    rows = {min(i + chosen.randrange(strip), count - 1) for i in range(0, count, strip)}
+    for side in (64, 128, 256):
+        last = (count - 1) // side * side
+        rows |= {0, side - 1, side, last - 1, last, count - 1}
+    return sorted(i for i in rows if 0 <= i < count)
+
+
+def deviation(
+    found: Any, exact: Any, dtype: DType, slack: float, rows: list[int] | None, allowed: int = 0
+) -> str | None:
+    """Which elements are further from what they should be than rounding explains, if more than are allowed.
+
+    Beyond the largest number of the dtype all are the same; NaN may only be where it should.
+    """
+    found, exact = (wide(x).clip(dtype.least, dtype.largest) for x in (found, exact))
+    both = nans(found) & nans(exact)
+    found[both] = exact[both] = 0
+    numbers = exact[~nans(exact)]
+    size = float((numbers**2).mean() ** 0.5) if len(numbers) else 0.0
+    tiny = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
+    wrong = ~(abs(found - exact) <= dtype.epsilon * abs(exact) + tiny + slack * size)
+    count = int(wrong.sum())
+    if count <= allowed:
+        return None
+    first = int(wrong.reshape(-1).nonzero()[0][0])
+    place = [int(i) for i in np.unravel_index(first, tuple(wrong.shape))]
+    if rows is not None:
+        place[-2] = rows[place[-2]]
+    pair = float(found.reshape(-1)[first]), float(exact.reshape(-1)[first])
+    return (
+        f"{count} of {math.prod(wrong.shape)} compared elements are wrong; that at {tuple(place)} "
+        f"is {pair[0]:.6g} instead of {pair[1]:.6g}"
+    )

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.kernels.verify import wide
+
 BLOCK = 128  # elements that one scale of a block is for
-
-
-def wide(array: Any) -> Any:
-    """An array in float64."""
-    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
 
 
 def reference(

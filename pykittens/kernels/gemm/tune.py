@@ -6,24 +6,19 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from pykittens.kernels.core import Limits, empty, limits_of
-from pykittens.kernels.products.check import Trial, spare_call
-from pykittens.kernels.products.config import Config, Shape
-from pykittens.kernels.products.launch import Call, add_up
-from pykittens.kernels.products.operands import has_lines
-from pykittens.kernels.products.pick import candidates
-from pykittens.kernels.workspace import stream_of
+from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.choose import candidates
+from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.trial import Trial, spare_call
+from pykittens.kernels.limits import Limits, limits_of
 from pykittens.runtime import driver
 from pykittens.runtime import tuned as kept
-from pykittens.runtime.arguments import reachable
-from pykittens.runtime.arrays import Device, describe
-from pykittens.runtime.bound import BoundLaunch
+from pykittens.runtime.arrays import Device
 from pykittens.runtime.cache import key as hash_of
-from pykittens.runtime.kernel import KernelFunction
+from pykittens.runtime.launch import current_stream
 from pykittens.runtime.tune import remembered, tune
 
 NAME = "gemm"
@@ -35,16 +30,18 @@ def found_before(call: Call) -> Config | None:
     device = device_of(call)
     if device == "cpu" or not kept.has_any(NAME):
         return None
-    return remembered(NAME, key_of(call), contenders(call.shape, limits_of(call.like)), device)
+    return remembered(
+        NAME, key_of(call), contenders(call.shape, limits_of(call.arrays.like)), device
+    )
 
 
 def tuned(call: Call) -> Config:
     """The fastest configuration whose results are right: found before, or measured now."""
-    chosen, device = contenders(call.shape, limits_of(call.like)), device_of(call)
+    chosen, device = contenders(call.shape, limits_of(call.arrays.like)), device_of(call)
     spare, arch = call, ""
     # The others are nowhere to be measured, which `tune` says.
     if not isinstance(device, str) and not driver.stream_is_capturing(
-        stream_of(call.like), device[1]
+        current_stream(device[1]), device[1]
     ):
         spare, arch = spare_call(call), driver.device(device[1]).arch
     launches: dict[Config, Callable[[], None]] = {}
@@ -61,15 +58,13 @@ def tuned(call: Call) -> Config:
         run,
         Trial(call).fault,
         device=device,
-        compile=lambda config: compile_for(spare, config, arch),
+        compile=lambda config: spare.plan(config).compile(arch),
     )
 
 
 def device_of(call: Call) -> Device:
     """Where a call is launched."""
-    found = describe(call.like)
-    assert found is not None
-    return found.device
+    return call.arrays.found["a"].device
 
 
 @functools.lru_cache(4096)
@@ -91,31 +86,19 @@ def contenders(shape: Shape, limits: Limits) -> tuple[Config, ...]:
 
 def key_of(call: Call) -> dict[str, Any]:
     """All that the choice may depend on."""
-    p, options = call.p, call.options
-    form = call.form(Config(0, 0))
-    arrays = {"a": p.a, "b": p.b, **p.extras}
-    known = {name: d for name, x in arrays.items() if (d := describe(x)) is not None}
-    aligned = [name for name, d in known.items() if reachable(d)]
+    options, arrays, names = call.options, call.arrays, call.form(Config(0, 0)).epilogue.names
+    inputs = {name: found for name, found in arrays.found.items() if name != "out"}
     return {
         **vars(call.shape),
-        "lead": list(p.lead),
-        "ranks": [len(known["a"].shape), len(known["b"].shape)],
-        "transposed": [p.a_is_transposed, p.b_is_transposed],
-        "dtypes": {**{name: d.dtype for name, d in known.items()}, "out": call.dtype},
-        "aligned": [*aligned, *["out"] * _out_is_aligned(call)],
+        "lead": list(call.lead),
+        "ranks": [arrays.views[name].ndim for name in ("a", "b")],
+        "transposed": [call.a_is_transposed, call.b_is_transposed],
+        "dtypes": {**{name: found.dtype for name, found in inputs.items()}, "out": call.dtype},
+        "aligned": [name for name in (*inputs, "out") if arrays.reachable(name)],
         "accumulate": options.accumulate.name,
-        "epilogue": [*form.epilogue.names, options.activation],
+        "epilogue": [*names, options.activation],
         "function": function_name(options.epilogue),
     }
-
-
-def _out_is_aligned(call: Call) -> bool:
-    """Whether the copy engine can write the result; one that is made, or copied afterwards, lies without gaps."""
-    if call.out is not None and has_lines(flat := call.flat(call.out)):
-        found = describe(flat)
-        assert found is not None
-        return reachable(found)
-    return call.p.n * call.shape.out_bytes % 16 == 0
 
 
 def function_name(function: Callable[..., Any] | None) -> str:
@@ -154,45 +137,18 @@ def _enclosed(function: Any) -> Iterator[Any]:
 # -- what is measured ------------------------------------------------------------------------------
 
 
-def compile_for(call: Call, config: Config, arch: str) -> None:
-    """Compile what a configuration launches, from any thread; `call` has an output."""
-    arguments = call.arguments(config, _lines(call), call.room(config).alone(call.like))
-    call.kernel.compile(*arguments, arch=arch, **call.constants(config))
-
-
 def launch_of(call: Call, config: Config) -> Callable[[], None]:
-    """All launches of a configuration, with arguments and room that are made once: some microseconds on the host."""
-    stream, made = stream_of(call.like), call.room(config).alone(call.like)
-    arguments = call.arguments(config, _lines(call), made)
-    launches = [Launch.of(call.kernel, arguments, **call.constants(config))]
-    for name, shape in call.sums():
-        total = empty(made[name], (*call.p.lead, shape[-1]))
-        launches.append(Launch.of(add_up, (made[name], total)))
+    """All launches of a configuration, in memory that is made once: some microseconds on the host."""
+    plan = call.plan(config)
+    memory = plan.memory(alone=True)
+    device = device_of(call)
+    assert not isinstance(device, str)
+    stream = current_stream(device[1])
+    launches = [(launch.launch, (*values, stream)) for launch, values in plan.launches(memory)]
 
     def launch() -> None:
-        for each in launches:
-            each.launch(each.values, stream)
+        assert memory  # lives as long
+        for each, values in launches:
+            each(values)
 
     return launch
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A bound launch with the addresses and numbers that it is made with, and the arrays, which live as long."""
-
-    launch: BoundLaunch
-    values: list[Any]
-    arguments: tuple[Any, ...]
-
-    @staticmethod
-    def of(kernel: KernelFunction, arguments: tuple[Any, ...], **constants: Any) -> Launch:
-        """The launch of a kernel with these arguments."""
-        found = [(x, describe(x)) for x in arguments]
-        values = [x if array is None else array.address for x, array in found]
-        return Launch(kernel.bind(*arguments, **constants), values, arguments)
-
-
-def _lines(call: Call) -> Any:
-    """The output as the kernel takes it."""
-    flat = call.flat(call.out)
-    return flat if has_lines(flat) else empty(flat, tuple(flat.shape))

@@ -5,8 +5,8 @@ Constants were fitted to products of 1 to 16384 rows, and are cycles where nothi
 
 from __future__ import annotations
 
-from pykittens.kernels.core import Limits
-from pykittens.kernels.products.config import LINE, Config, Shape, extents, scaled, work
+from pykittens.kernels.gemm.config import LINE, Config, Shape, extents, scaled, work
+from pykittens.kernels.limits import Limits
 
 CLOCK = 1840  # cycles a microsecond
 PRODUCTS = 4096  # bytes of A times bytes of B that the tensor cores of a multiprocessor multiply in a cycle

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.products.config import SCALED, Config
-from pykittens.kernels.products.scales import Scales
-from pykittens.kernels.products.tiling import Form, Task, Tiling
+from pykittens.kernels.gemm.config import SCALED, Config
+from pykittens.kernels.gemm.scales import Scales
+from pykittens.kernels.gemm.tiles import Form, Task, Tiling
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pykittens.kernels.core import Limits, first_that_fits
-from pykittens.kernels.products.config import LINE, SCALED, Config, Shape, work
-from pykittens.kernels.products.estimate import estimate
+from pykittens.kernels.gemm.config import LINE, SCALED, Config, Shape, work
+from pykittens.kernels.gemm.estimate import estimate
+from pykittens.kernels.limits import Limits, first_that_fits
 
 MOVING = 9_400_000  # bytes on their way that keep the memory of an H200 busy
 MOST_SPLITS = 32

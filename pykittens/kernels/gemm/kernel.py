@@ -17,16 +17,16 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.core import Repeated, entry, limits_of
 from pykittens.kernels.epilogue import Place
-from pykittens.kernels.products.config import Config, check, together
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.options import PLAIN, Asked, parted
-from pykittens.kernels.products.pick import pick
-from pykittens.kernels.products.reference import reference
-from pykittens.kernels.products.tiling import Task, Tiling, send
-from pykittens.kernels.products.tune import found_before, tuned
-from pykittens.runtime.bound import PreparedCalls, SameTensors
+from pykittens.kernels.gemm.call import NUMBERS, Call
+from pykittens.kernels.gemm.choose import pick
+from pykittens.kernels.gemm.config import Config, check, together
+from pykittens.kernels.gemm.reference import reference
+from pykittens.kernels.gemm.tiles import Task, Tiling, send
+from pykittens.kernels.gemm.tune import found_before, tuned
+from pykittens.kernels.library import entry
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.plan import Plan
 from pykittens.types.dtypes import DType
 
 
@@ -154,6 +154,7 @@ CASES = (
     {"m": 4096, "n": 4096, "k": 4096, "transpose_b": True},
     {"m": 8192, "n": 8192, "k": 8192, "transpose_b": True},
     {"m": 4096, "n": 4096, "k": 4096, "transpose_b": False},
+    {"m": 8192, "n": 8192, "k": 8192, "transpose_b": False},
     {"m": 1111, "n": 2222, "k": 3333, "transpose_b": True},
     {"m": 70, "n": 40, "k": 33, "transpose_b": True},
     {"m": 33, "n": 70, "k": 40, "transpose_b": False},
@@ -172,23 +173,14 @@ def inputs(rng: np.random.Generator, m: int, n: int, k: int, transpose_b: bool) 
 
 # -- the host --------------------------------------------------------------------------------------
 
-CALLS: PreparedCalls[Repeated] = PreparedCalls()
-SAME = SameTensors()
-
-
-def forget_calls() -> None:
-    """Work out anew what is kept for calls that are alike."""
-    CALLS.forget()
-    SAME.forget()
-
 
 class Further(TypedDict, total=False):
-    """What a call of gemm may say besides."""
+    """Keyword arguments of gemm: operands of the epilogue and options."""
 
     out_dtype: DType | None
     accumulate: DType
     alpha: Any
-    beta: float
+    beta: float | None
     bias: Any
     activation: str
     residual: Any
@@ -205,10 +197,19 @@ class Further(TypedDict, total=False):
     column_sums: bool
     epilogue: Callable[..., Any] | None
     operands: tuple[Any, ...]
-    config: Config | None
 
 
-@entry(kernel=gemm_tiles, reference=reference, cases=CASES, inputs=inputs)
+def rival(torch: Any, a: Any, b: Any, transpose_b: bool) -> Any:
+    """cuBLAS."""
+    return torch.mm(a, b.mT if transpose_b else b)
+
+
+def work(m: int, n: int, k: int, transpose_b: bool) -> tuple[float, Any]:
+    """Operations of the product."""
+    return 2.0 * m * n * k, "FLOP"
+
+
+@entry(reference=reference, cases=CASES, inputs=inputs, rival=rival, work=work, numbers=NUMBERS)
 def gemm(
     a: Any,
     b: Any,
@@ -216,8 +217,9 @@ def gemm(
     *,
     transpose_b: bool = True,
     tune: bool = False,
+    config: Config | None = None,
     **further: Unpack[Further],
-) -> Any:
+) -> Plan:
     """a @ b.T, or a @ b with transpose_b=False, and what is made of it before it is stored.
 
         x = activation(alpha * row_scale * column_scale * (a @ b.T) + bias + beta * out)
@@ -235,36 +237,11 @@ def gemm(
     config: how the work is cut; if None, one is picked for the shape and the GPU. tune: measure configurations once,
     and remember the fastest.
     """
-    tensors, said = (a, b, out), transpose_b
-    may_recur = out is not None and not tune
-    if may_recur:
-        if further:
-            tensors, said = parted(tensors, transpose_b, further)
-        if SAME.launch(tensors, said):
-            return out
-    asked = Asked.of(further) if further else PLAIN
-    again, key, values, stream = CALLS.find(
-        (a, b, out, *asked.tensors), transpose_b, tune, asked.key
-    )
-    if again is None:
-        call = Call(gemm_tiles, (a, b, out, *asked.given), asked.options(transpose_b))
-        shape, limits = call.shape, limits_of(a)
-        given = None if asked.config is None else check("gemm", asked.config, shape)
-        chosen = given or found_before(call)
-        if chosen is None and tune:
-            chosen = tuned(call)
-            forget_calls()  # those without `tune` use it, too
-        chosen = together(chosen or pick(shape, limits), shape, limits.multiprocessors)
-        again = call.again(chosen, asked.names) if key is not None else None
-        if again is None:
-            return call.result(chosen)
-        CALLS.keep(key, again)
-    passed = [*values, *asked.numbers]
-    result = again(passed, a, out, stream)
-    if (
-        may_recur
-        and SAME.recurs(tensors, said)
-        and (fixed := again.fixed(passed, stream)) is not None
-    ):
-        SAME.keep(tensors, said, fixed)
-    return result
+    call = Call.of(gemm_tiles, a, b, out, transpose_b=transpose_b, **further)
+    limits = limits_of(a)
+    chosen = found_before(call) if config is None else check("gemm", config, call.shape)
+    if chosen is None and tune:
+        chosen = tuned(call)
+        gemm.forget()  # calls that do not tune use it, too
+    chosen = chosen or pick(call.shape, limits)
+    return call.plan(together(chosen, call.shape, limits.multiprocessors))

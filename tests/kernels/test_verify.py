@@ -1,4 +1,4 @@
-"""Arrays that lie as others do: shape, strides, dtype and alignment are theirs, numbers and memory are not."""
+"""Arrays that lie as others do, with their shape, strides, dtype and alignment; and comparison with exact results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pykittens.kernels.alike import (
+import pykittens as pk
+from pykittens.kernels.verify import (
     alike,
     copy_like,
+    deviation,
     nans,
     normal_like,
     poison_like,
     positive_like,
+    sample,
     written_beside,
 )
 from pykittens.runtime.arrays import describe
@@ -105,3 +108,38 @@ def test_what_is_written_beside_an_array_shows(name):
     behind += sum((n - 1) * s for n, s in zip(found.shape, found.strides, strict=True)) + 1
     made.memory[behind] = 0.0
     assert written_beside(made)
+
+
+# -- comparison ------------------------------------------------------------------------------------
+
+
+def test_every_strip_of_a_tile_is_sampled():
+    for count in (1, 63, 64, 65, 1000, 16384, 2**20):
+        rows = sample(count)
+        assert rows == sorted(set(rows))
+        assert {0, count - 1} <= set(rows)
+        assert len(rows) < 530
+        strip = max(64, -(-count // 512))
+        assert {i // strip for i in rows} == set(range(-(-count // strip)))
+
+
+def test_results_beyond_the_largest_number_are_all_the_same():
+    exact = np.array([[1e5, -1e5, 3.0, 2.0]])
+    found = np.array([[np.inf, -65504.0, 3.0, 2.0]], np.float16)
+    assert deviation(found, exact, pk.f16, 0.0, None) is None
+    found[0, 1] = 65504.0
+    assert deviation(found, exact, pk.f16, 0.0, None) is not None
+
+
+def test_nan_may_only_be_where_it_should():
+    exact = np.array([[np.nan, 1.0, 2.0]])
+    assert deviation(np.array([[np.nan, 1.0, 2.0]], np.float32), exact, pk.f32, 0.0, None) is None
+    for found in ([[0.0, 1.0, 2.0]], [[np.nan, np.nan, 2.0]]):
+        assert deviation(np.array(found, np.float32), exact, pk.f32, 1.0, None) is not None
+
+
+def test_more_than_the_allowed_are_told():
+    exact, found = np.zeros((10, 10)), np.zeros((10, 10), np.float32)
+    found[0, :3] = 1.0
+    assert deviation(found, exact, pk.f32, 0.0, None, allowed=3) is None
+    assert "3 of 100" in deviation(found, exact, pk.f32, 0.0, None, allowed=2)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.epilogue import Epilogue, Place
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.scales import Scales
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.scales import Scales
 
 MULTIPLY = {
     (False, False): pk.mma_AB,

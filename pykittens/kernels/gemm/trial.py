@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from pykittens.errors import KernelError
-from pykittens.kernels.alike import (
+from pykittens.kernels.arrays import FP8, empty
+from pykittens.kernels.gemm.call import OPERANDS, Call
+from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.reference import reference
+from pykittens.kernels.verify import (
     Alike,
     copy_like,
+    deviation,
     nans,
     normal_like,
     poison_like,
     positive_like,
+    sample,
+    wide,
     written_beside,
 )
-from pykittens.kernels.core import empty
-from pykittens.kernels.products.config import Config
-from pykittens.kernels.products.launch import Call
-from pykittens.kernels.products.operands import FP8, OPERANDS, has_lines
-from pykittens.kernels.products.options import GIVEN
-from pykittens.kernels.products.reference import reference, wide
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import DTYPES, DType
 
 # Products and results up to so many are compared as a whole, larger ones by some of their rows.
 MOST_PRODUCTS, MOST_RESULTS = 2**39, 2**26
-STRIP = 64  # rows of the smallest tile: of each such strip one is compared
-MOST_ROWS = 512
 # Of the results of a function of the user's so many may be others: where it has steps, sums rounded in two ways may
 # fall on two sides of one.
 STEPS = 1e-3
@@ -68,29 +63,29 @@ class Trial:
     @cached_property
     def plain(self) -> Call:
         """The call without the user's function."""
-        options = replace(self.call.options, epilogue=None)
-        return Call(self.call.kernel, self.call.given[: len(GIVEN)], options)
+        given = {name: x for name, x in self.call.given.items() if name not in self.call.own}
+        return Call(self.call.kernel, given, replace(self.call.options, epilogue=None))
 
     @cached_property
     def rows(self) -> list[int] | None:
         """The rows that are compared; None for all."""
-        p = self._like.p
-        results = p.batch * p.m * p.n
-        if results <= MOST_RESULTS and results * p.k <= MOST_PRODUCTS:
+        call = self._like
+        results = call.batch * call.m * call.n
+        if results <= MOST_RESULTS and results * call.k <= MOST_PRODUCTS:
             return None
-        return sample(p.shape[-2])
+        return sample(call.result[-2])
 
     @cached_property
     def exact(self) -> Any:
         """What the compared rows should be, without the user's function."""
         options = self.plain.options
-        given = {n: x for n, x in zip(GIVEN, self.plain.given, strict=True) if x is not None}
+        given = dict(self.plain.given)
         if self.rows is not None:
             given |= {n: _taken(x, self.rows, n) for n, x in given.items() if n in ROWS}
         return reference(**given, transpose_b=options.transpose_b, activation=options.activation)
 
     def _fault(self, config: Config) -> str | None:
-        if 0 in self.plain.p.shape:
+        if 0 in self.plain.result:
             return None
         result = poisoned(self.plain, config)
         whole = result.out.array
@@ -99,7 +94,7 @@ class Trial:
             return f"{count} of {math.prod(whole.shape)} elements are NaN"
         dtype = DTYPES[self.plain.dtype]
         wrong = deviation(self._compared(whole), self.exact, dtype, slack(self.plain), self.rows)
-        for (name, _), found in zip(self.plain.sums(), result.sums, strict=True):
+        for name, found in zip(self.plain.sums, result.sums, strict=True):
             wrong = wrong or _fault_of_sums(name, found, whole, dtype)
         if wrong is None and result.flags is not None and bool((result.flags != 0).any()):
             wrong = "flags by which blocks wait for one another stay set"
@@ -138,18 +133,18 @@ def random_call(call: Call) -> Call:
 
     Products are normal, too, with a deviation of 1, so that no operand of the epilogue is lost beside them.
     """
-    each = max(call.p.k, 1) ** -0.25
-    made: list[Any] = []
-    for seed, (name, x) in enumerate(zip(GIVEN, call.given, strict=False)):
-        if describe(x) is None:
-            made.append(x)
+    each = max(call.k, 1) ** -0.25
+    made: dict[str, Any] = {}
+    for seed, name in enumerate(("a", "b", "out", *OPERANDS, *call.own)):
+        if describe(x := call.given.get(name)) is None:
+            continue
+        if name in call.own:
+            made[name] = copy_like(x)
         elif name in SCALES:
-            made.append(positive_like(x, seed))
+            made[name] = positive_like(x, seed)
         else:
-            factor = each if name in ("a", "b", "gate") else 1.0
-            made.append(normal_like(x, seed, factor))
-    own = [x if describe(x) is None else copy_like(x) for x in call.given[len(GIVEN) :]]
-    return Call(call.kernel, (*made, *own), call.options)
+            made[name] = normal_like(x, seed, each if name in ("a", "b", "gate") else 1.0)
+    return call.on(**made)
 
 
 @dataclass(frozen=True)
@@ -166,38 +161,26 @@ def poisoned(call: Call, config: Config) -> Result:
 
     Where the launch reads its output, that holds the numbers of the call.
     """
-    given = call.given[2]
-    lies = given is not None and has_lines(call.flat(given))
-    out = poison_like(given if lies else empty(call.like, call.p.shape, call.dtype))
-    if "beta" in call.p.extras:
+    given = call.given["out"]
+    lies = given is not None and "out" not in call.arrays.copies
+    out = poison_like(given if lies else empty(call.arrays.like, call.result, call.dtype))
+    if "beta" in call.arrays:
         out.array[...] = given
-    again = Call(call.kernel, (*call.given[:2], out.array, *call.given[3:]), call.options)
-    made = call.room(config).alone(call.like)
-    for name, array in made.items():
-        if name != "flags":
-            array[...] = math.nan
-    result = again.result(config, made)
-    return Result(out, result[1:] if isinstance(result, tuple) else (), made.get("flags"))
+    plan = call.on(out=out.array).plan(config)
+    memory = plan.memory(alone=True)
+    for name, scratch in plan.scratch.items():
+        if not scratch.flags:
+            memory[name][...] = math.nan
+    result = plan.run_with(memory)
+    return Result(out, result[1:] if isinstance(result, tuple) else (), memory.get("flags"))
 
 
 def spare_call(call: Call) -> Call:
     """The same call, but what a launch may write is not the caller's: a copy of its output and of its own operands."""
-    out, own = call.given[2], call.given[len(GIVEN) :]
-    made = empty(call.like, call.p.shape, call.dtype) if out is None else copy_like(out)
-    copies = [x if describe(x) is None else copy_like(x) for x in own]
-    given = (*call.given[:2], made, *call.given[3 : len(GIVEN)], *copies)
-    return Call(call.kernel, given, call.options)
-
-
-def sample(count: int) -> list[int]:
-    """Some hundred rows: those at both ends and at edges of tiles, and a random one of each strip."""
-    strip = max(STRIP, -(-count // MOST_ROWS))
-    chosen = random.Random(0)
-    rows = {min(i + chosen.randrange(strip), count - 1) for i in range(0, count, strip)}
-    for side in (64, 128, 256):
-        last = (count - 1) // side * side
-        rows |= {0, side - 1, side, last - 1, last, count - 1}
-    return sorted(i for i in rows if 0 <= i < count)
+    out, own = call.given["out"], {name: call.given[name] for name in call.own}
+    made = empty(call.arrays.like, call.result, call.dtype) if out is None else copy_like(out)
+    copies = {name: copy_like(x) for name, x in own.items() if describe(x) is not None}
+    return call.on(out=made, **copies)
 
 
 def _taken(x: Any, rows: list[int], name: str) -> Any:
@@ -212,41 +195,13 @@ def slack(call: Call) -> float:
 
     Sums of fp8 keep about 14 bits on Hopper (docs/facts.md), those in f16 round each step of 16 anew.
     """
-    k, accumulate = call.p.k, call.options.accumulate
+    k, accumulate = call.k, call.options.accumulate
     part = 1e-3
-    if describe(call.like).dtype in FP8:  # type: ignore[union-attr]
+    if call.arrays.found["a"].dtype in FP8:
         part = 1e-2 + 2e-2 * k / 16384
     elif accumulate.bits < 32:
         part = accumulate.epsilon * (8 + 2 * math.sqrt(k / 16))
-    return part * (4 if "gate" in call.p.extras else 1)
-
-
-def deviation(
-    found: Any, exact: Any, dtype: DType, slack: float, rows: list[int] | None, allowed: int = 0
-) -> str | None:
-    """Which elements are further from what they should be than rounding explains, if more than are allowed.
-
-    Beyond the largest number of the dtype all are the same; NaN may only be where it should.
-    """
-    found, exact = (wide(x).clip(dtype.least, dtype.largest) for x in (found, exact))
-    both = nans(found) & nans(exact)
-    found[both] = exact[both] = 0
-    numbers = exact[~nans(exact)]
-    size = float((numbers**2).mean() ** 0.5) if len(numbers) else 0.0
-    tiny = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
-    wrong = ~(abs(found - exact) <= dtype.epsilon * abs(exact) + tiny + slack * size)
-    count = int(wrong.sum())
-    if count <= allowed:
-        return None
-    first = int(wrong.reshape(-1).nonzero()[0][0])
-    place = [int(i) for i in np.unravel_index(first, tuple(wrong.shape))]
-    if rows is not None:
-        place[-2] = rows[place[-2]]
-    pair = float(found.reshape(-1)[first]), float(exact.reshape(-1)[first])
-    return (
-        f"{count} of {math.prod(wrong.shape)} compared elements are wrong; that at {tuple(place)} "
-        f"is {pair[0]:.6g} instead of {pair[1]:.6g}"
-    )
+    return part * (4 if "gate" in call.arrays else 1)
 
 
 def _fault_of_sums(name: str, found: Any, whole: Any, dtype: DType) -> str | None:

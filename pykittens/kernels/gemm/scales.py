@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.products.config import SCALED, Config
+from pykittens.kernels.gemm.config import SCALED, Config
 
 AT_ONCE = 16  # scales of blocks that are copied together
 

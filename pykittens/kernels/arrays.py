@@ -1,0 +1,282 @@
+"""The arrays of a call of the library: described once, checked with one set of sentences, laid out for kernels.
+
+NumPy arrays and PyTorch tensors are handled alike, by the methods that both have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import ArgumentError
+from pykittens.runtime.arguments import overlap, reachable
+from pykittens.runtime.arrays import Array, describe, numpy_dtype, torch_dtype
+from pykittens.types.dtypes import DTYPES, DType
+
+NARROW, FP8 = ("bf16", "f16"), ("e4m3", "e5m2")
+FLOATS = (*NARROW, "f32")
+RESULTS = (*FLOATS, *FP8)
+
+
+@dataclass(frozen=True)
+class Made:
+    """An array that a call makes and returns: its shape, its dtype, and the shape in which kernels take it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    seen: tuple[int, ...]
+
+
+class Arrays:
+    """The arrays and numbers of a call by name; those that are None are absent.
+
+    given: as the caller passed them. found: what is known of each array. views: the arrays as kernels take them, of the
+    caller's memory, and the numbers. copies: arrays whose memory no kernel takes as it lies, each with the shape in
+    which it is copied before a launch; copied back if a kernel writes it. made: arrays that the call makes. dims:
+    extents by the names of their axes.
+    """
+
+    def __init__(self, function: str, **given: Any) -> None:
+        self.function = function
+        self.given = {name: x for name, x in given.items() if x is not None}
+        self.views = dict(self.given)
+        self.copies: dict[str, tuple[int, ...]] = {}
+        self.made: dict[str, Made] = {}
+        self.dims: dict[str, Any] = {}
+        self.found: dict[str, Array] = {}
+        for name, x in self.given.items():
+            if isinstance(x, int | float):
+                continue
+            found = describe(x)
+            if found is None:
+                raise self.fail(f"`{name}` must be an array, not {type(x).__name__}")
+            self.found[name] = found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.given
+
+    def fail(self, message: str, help: str | None = None) -> ArgumentError:
+        """The error for arguments that do not fit."""
+        return ArgumentError(f"{self.function}: {message}", operands=dict(self.found), help=help)
+
+    @property
+    def like(self) -> Any:
+        """An array on the device of the call."""
+        return self.given[next(iter(self.found))]
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def shapes(self, **specs: str) -> dict[str, Any]:
+        """The extents by the names of their axes; an ArgumentError unless each array that is given has its shape.
+
+        A shape is the names of its axes, as in weight="c" and x="r c". "*b" stands for any number of leading axes,
+        "k/128" for a rounded-up quotient, "" for no axes, and "|" separates shapes of which one must fit. A name
+        has one extent in all arrays, that of the first that has it.
+        """
+        for name, spec in specs.items():
+            if name in self.given and name not in self.found:
+                raise self.fail(f"`{name}` must be an array, not a number")
+            if name in self.found:
+                self._check_shape(name, [shape.split() for shape in spec.split("|")])
+        return self.dims
+
+    def _check_shape(self, name: str, shapes: list[list[str]]) -> None:
+        found = self.found[name].shape
+        for axes in shapes:
+            known = self._matched(axes, found)
+            if known is not None:
+                self.dims |= known
+                return
+        ranks = [f"{len(s) - 1} or more" if _is_open(s) else str(len(s)) for s in shapes]
+        if len(shapes) == 1 and all(self._extent(axis) is None for axis in shapes[0]):
+            raise self.fail(f"`{name}` must have rank {ranks[0]}, not {len(found)}")
+        wanted = " or ".join(dict.fromkeys(map(self._shown, shapes)))
+        raise self.fail(f"`{name}` must have the shape {wanted}, not {found}")
+
+    def _matched(self, axes: list[str], shape: tuple[int, ...]) -> dict[str, Any] | None:
+        """The extents that a shape gives the names of its axes; None if it does not fit."""
+        known: dict[str, Any] = {}
+        if _is_open(axes):
+            count = len(shape) - len(axes) + 1
+            if count < 0:
+                return None
+            known[axes[0]], axes, shape = tuple(shape[:count]), axes[1:], shape[count:]
+        if len(axes) != len(shape):
+            return None
+        known.update(zip(axes, shape, strict=True))
+        fits = all(self._extent(axis) in (None, n) for axis, n in known.items())
+        named = {axis.lstrip("*"): n for axis, n in known.items()}
+        return {axis: n for axis, n in named.items() if axis.isidentifier()} if fits else None
+
+    def _extent(self, axis: str) -> Any:
+        """The extent of an axis as far as it is known."""
+        name, _, divisor = axis.lstrip("*").partition("/")
+        if name.isdecimal():
+            return int(name)
+        extent = self.dims.get(name)
+        return -(-extent // int(divisor)) if divisor and extent is not None else extent
+
+    def _extents(self, axes: list[str]) -> Iterator[Any]:
+        """The extents of a shape; the name of an axis whose extent is not known."""
+        for axis in axes:
+            extent = self._extent(axis)
+            if isinstance(extent, tuple):
+                yield from extent
+            else:
+                yield ("..." if axis.startswith("*") else axis) if extent is None else extent
+
+    def _shown(self, axes: list[str]) -> str:
+        extents = [str(n) for n in self._extents(axes)]
+        return f"({', '.join(extents)}{',' * (len(extents) == 1)})"
+
+    def needs(self, name: str, *others: str) -> None:
+        """Raise if an array or a number is given without another that it goes with."""
+        for other in others:
+            if name in self and other not in self:
+                raise self.fail(f"`{name}` goes with `{other}`, which is missing")
+
+    def broadcast(self, *names: str) -> tuple[int, ...]:
+        """The axes that the leading axes of these names come to, which must go together."""
+        try:
+            return tuple(np.broadcast_shapes(*(self.dims[name] for name in names)))
+        except ValueError:
+            shown = " and ".join(str(self.dims[name]) for name in names)
+            raise self.fail(f"the batches {shown} do not fit each other") from None
+
+    def dtypes(self, *names: str, among: Sequence[str], same: bool = True) -> str:
+        """The dtype of the first; an ArgumentError unless those given are among these, and all the same if `same`."""
+        given = [name for name in names if name in self.found]
+        for name in given:
+            dtype, first = self.found[name].dtype, self.found[given[0]].dtype
+            if dtype not in among:
+                raise self.fail(f"`{name}` must be {either(among)}, not {dtype}")
+            if same and dtype != first:
+                raise self.fail(
+                    f"`{name}` must have the dtype of `{given[0]}`, {first}, not {dtype}"
+                )
+        return self.found[given[0]].dtype if given else ""
+
+    def result(
+        self, spec: str, own: str, asked: DType | None = None, among: Sequence[str] = RESULTS
+    ) -> str:
+        """The dtype of the result: that of `out`, the one that is asked for, or its own.
+
+        `out` must have this shape and memory that may be written; if it is absent, it is made.
+        """
+        if not isinstance(asked, DType | None):
+            raise self.fail(f"`out_dtype` must be a dtype such as pk.f32, not {asked!r}")
+        dtype = own if asked is None else asked.name
+        self.shapes(out=spec)
+        if "out" in self.found:
+            if asked is not None and dtype != self.found["out"].dtype:
+                raise self.fail(f"`out` is {self.found['out'].dtype}, and `out_dtype` says {dtype}")
+            dtype = self.found["out"].dtype
+            self._check_memory()
+        if dtype not in among:
+            raise self.fail(f"the result can be {either(among)}, not {dtype}")
+        if "out" not in self.found:
+            self.make("out", spec, dtype)
+        return dtype
+
+    def make(self, name: str, spec: str, dtype: str) -> None:
+        """Let the call make an array whose extents are known."""
+        shape = tuple(self._extents(spec.split()))
+        self.made[name] = Made(shape, dtype, shape)
+
+    def reachable(self, name: str) -> bool:
+        """Whether the copy engine can address an array as kernels take it; a copy lies without gaps."""
+        if name in self.made:
+            made = self.made[name]
+            return _is_aligned(made.seen, DTYPES[made.dtype].bytes)
+        if name in self.copies:
+            return _is_aligned(self.copies[name], self.found[name].itemsize)
+        found = describe(self.views[name])
+        return found is not None and reachable(found)
+
+    def _check_memory(self) -> None:
+        out = self.found["out"]
+        if not out.writable:
+            raise self.fail("`out` is written and is read-only")
+        for name, x in self.found.items():
+            if name != "out" and overlap(out, x):
+                raise self.fail(f"`out` shares memory with `{name}`", "pass a copy of one of them")
+
+    # -- layout ------------------------------------------------------------------------------------
+
+    def view(self, name: str, view: Any) -> None:
+        """Let kernels take this view of an array."""
+        self.views[name] = view
+
+    def reshape(self, name: str, shape: tuple[int, ...]) -> None:
+        """Let kernels take an array in another shape; it is copied unless it lies so."""
+        if name in self.made:
+            self.made[name] = replace(self.made[name], seen=shape)
+            return
+        x = self.views[name]
+        if name in self.copies or (made := reshaped(x, shape)) is None:
+            self.copies[name] = shape
+        else:
+            self.views[name] = made
+
+    def lines(self, *names: str) -> None:
+        """Let kernels take these arrays with a last stride of 1; one that lies otherwise is copied."""
+        for name in names:
+            if name in self.found and name not in self.copies and not has_lines(self.views[name]):
+                self.copies[name] = tuple(self.views[name].shape)
+
+
+def _is_aligned(shape: tuple[int, ...], itemsize: int) -> bool:
+    return 0 not in shape and (len(shape) < 2 or shape[-1] * itemsize % 16 == 0)
+
+
+def _is_open(axes: list[str]) -> bool:
+    return bool(axes) and axes[0].startswith("*")
+
+
+def either(words: Sequence[str]) -> str:
+    """Words as a choice: "bf16, f16 or f32"."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def has_lines(x: Any) -> bool:
+    """Whether the last stride of an array is 1 and no other stride is negative, as kernels take it."""
+    found = describe(x)
+    assert found is not None
+    if not found.shape:
+        return True
+    *outer, last = zip(found.shape, found.strides, strict=True)
+    return (last[0] <= 1 or last[1] == 1) and all(s >= 0 for n, s in outer if n > 1)
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """A view of an array in another shape; None if only a copy has it."""
+    if isinstance(x, np.ndarray):
+        made = x.reshape(shape)
+        return made if not x.size or np.may_share_memory(made, x) else None
+    try:
+        return x.view(shape)
+    except RuntimeError:
+        return None
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """An array of this shape and dtype, with the library and the device of another."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, numpy_dtype(dtype))
+    return like.new_empty(shape, dtype=torch_dtype(dtype))
+
+
+def contiguous(array: Any) -> Any:
+    """The array, copied unless its elements lie one after another."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
+
+
+def spread_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """A view of this shape in which axes of extent 1 repeat."""
+    if tuple(array.shape) == shape:
+        return array
+    return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.expand(shape)

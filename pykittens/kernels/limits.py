@@ -1,0 +1,67 @@
+"""What a GPU gives the kernels of the library, and the configurations that fit it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pykittens import settings
+from pykittens.errors import ResourceError
+from pykittens.runtime import driver
+from pykittens.runtime.arrays import describe
+from pykittens.runtime.kernel import DEFAULT_ARCH
+from pykittens.targets.architectures import target_for
+from pykittens.types.devices import H200
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a GPU gives the programs of its target.
+
+    shared_bytes: the most shared memory of a block. warpgroups: whether four warps multiply together. multiprocessors:
+    their number; that of an H200 if no GPU is asked.
+    """
+
+    target: str
+    shared_bytes: int
+    warpgroups: bool
+    multiprocessors: int = H200.sms
+
+
+def limits_of(array: Any) -> Limits:
+    """The limits of the GPU an array is on; those of Hopper for an array of the CPU, since the emulator has none."""
+    found = describe(array)
+    ordinal = -1 if found is None or isinstance(found.device, str) else found.device[1]
+    return _limits(ordinal, settings.target())
+
+
+@functools.cache
+def _limits(ordinal: int, chosen: str) -> Limits:
+    if ordinal < 0:
+        target = target_for(DEFAULT_ARCH, chosen)
+        return Limits(target.name, target.shared_bytes, target.warpgroups)
+    device = driver.device(ordinal)
+    target = target_for(device.arch, chosen)
+    shared_bytes = min(target.shared_bytes, device.shared_bytes_per_block_optin)
+    return Limits(target.name, shared_bytes, target.warpgroups, device.multiprocessors)
+
+
+def first_that_fits(name: str, configs: Sequence[tuple[C, int]], limits: Limits) -> C:
+    """The first configuration whose shared memory fits a block; each comes with its bytes."""
+    for config, shared_bytes in configs:
+        if shared_bytes <= limits.shared_bytes:
+            return config
+    least = min((b for _, b in configs), default=None)
+    why = (
+        "there is none for its products"
+        if least is None
+        else f"the smallest takes {least} bytes of shared memory a block, and there are {limits.shared_bytes}"
+    )
+    raise ResourceError(
+        f"{name}: no configuration fits {limits.target}: {why}",
+        help="the emulator runs it: pass arrays of the CPU",
+    )

@@ -1,0 +1,188 @@
+"""Plans: what a host function decides for a call. It checks and chooses, and launches nothing.
+
+    @entry(...)
+    def rms_norm(x, weight, eps=1e-6, out=None):
+        arrays = Arrays("rms_norm", x=x, weight=weight, eps=eps, out=out)
+        ...
+        return Plan(arrays, [Step(rms_norm_rows, ("x", "weight", "out", "eps"))])
+
+A plan is run, prepared for calls of the same form, compiled, tuned or checked, all from the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from pykittens.ir.nodes import written
+from pykittens.kernels import workspace
+from pykittens.kernels.arrays import Arrays, contiguous, empty
+from pykittens.kernels.workspace import Scratch
+from pykittens.runtime import driver
+from pykittens.runtime.arguments import check
+from pykittens.runtime.arrays import torch_dtype
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.runtime.launch import Launch
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch: the kernel, the names of its arrays and numbers, and its compile-time constants."""
+
+    kernel: KernelFunction
+    args: tuple[str, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of a call, one after another on the current stream, and its result.
+
+    scratch: memory of use during the launches only, by name. result: the names of what is returned, each of an array
+    that was passed or is made.
+    """
+
+    arrays: Arrays
+    steps: Sequence[Step]
+    scratch: Mapping[str, Scratch] = field(default_factory=dict)
+    result: tuple[str, ...] = ("out",)
+
+    def run(self) -> Any:
+        """Launch all steps; what the call returns."""
+        return self.run_with(self.memory())
+
+    def memory(self, alone: bool = False) -> dict[str, Any]:
+        """All arrays and numbers by name as kernels take them; results and copies are made.
+
+        alone: scratch is not shared with other launches.
+        """
+        like, views = self.arrays.like, dict(self.arrays.views)
+        for name, shape in self.arrays.copies.items():
+            views[name] = contiguous(views[name]).reshape(shape)
+        for name, made in self.arrays.made.items():
+            views[name] = empty(like, made.seen, made.dtype)
+        return views | workspace.memory(self.scratch, like, alone)
+
+    def run_with(self, memory: Mapping[str, Any]) -> Any:
+        """Launch all steps with these arrays and numbers; what the call returns."""
+        for step in self.steps:
+            step.kernel(*[memory[name] for name in step.args], **step.constants)
+            if self.arrays.copies:
+                self._write_back(step, memory)
+        found = [
+            memory[name].reshape(self.arrays.made[name].shape)
+            if name in self.arrays.made
+            else self.arrays.given[name]
+            for name in self.result
+        ]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _write_back(self, step: Step, memory: Mapping[str, Any]) -> None:
+        """What a kernel wrote to a copy of an array belongs to the array."""
+        args = tuple(memory[name] for name in step.args)
+        kernel = step.kernel.record(check(step.kernel.parameters, args, step.constants))
+        outputs = written(kernel)
+        for param, name in zip(kernel.params, step.args, strict=True):
+            if name in self.arrays.copies and param.name in outputs:
+                view = self.arrays.views[name]
+                view[...] = memory[name].reshape(view.shape)
+
+    def compile(self, arch: str) -> None:
+        """Compile the kernels of all steps; nothing is launched, and threads may do it at once."""
+        memory = self.memory(alone=True)
+        for step in self.steps:
+            step.kernel.compile(*[memory[n] for n in step.args], arch=arch, **step.constants)
+
+    def launches(self, memory: Mapping[str, Any]) -> list[tuple[Launch, list[Any]]]:
+        """The launches of all steps on a GPU, each with the addresses and numbers of this memory."""
+        made = []
+        for step in self.steps:
+            args = tuple(memory[name] for name in step.args)
+            arguments = check(step.kernel.parameters, args, step.constants)
+            made.append((step.kernel.launch_of(arguments), arguments.values))
+        return made
+
+
+class Prepared:
+    """The launches of a plan for all calls of its form, which differ in addresses and numbers only.
+
+    names: of the addresses and numbers of a call, in its order. place: the position or keyword of each array in a call.
+    is_fixed: whether they hold whatever the numbers are, and whatever kernels read from outside themselves.
+    """
+
+    def __init__(self, plan: Plan, names: Sequence[str], place: Mapping[str, int | str]) -> None:
+        views, made = plan.arrays.views, list(plan.arrays.made)
+        defaults = [n for n in views if n not in names and n not in plan.arrays.found]
+        order = [*names, *defaults, *plan.scratch, *made]
+        launches = plan.launches(plan.memory())
+        self._steps = [
+            (launch.launch, itemgetter(*map(order.index, step.args), len(order)))
+            for (launch, _), step in zip(launches, plan.steps, strict=True)
+        ]
+        self._scratch = plan.scratch
+        self._kept: dict[int, tuple[list[int], Any]] = {}  # addresses of scratch memory, by stream
+        self._made = [(made.shape, torch_dtype(made.dtype)) for made in plan.arrays.made.values()]
+        self._defaults = [views[name] for name in defaults]  # numbers that the call does not pass
+        self._results: list[tuple[bool, Any]] = [
+            (name in made, made.index(name) if name in made else place[name])
+            for name in plan.result
+        ]
+        self._like = place[next(iter(plan.arrays.found))]
+        read = [step.kernel.outside(step.constants) for step in plan.steps]
+        self._reads = [(x, x.values()) for x in read if x.values()]
+        is_by_value = any(launch.by_value for launch, _ in launches)
+        numbers = [(i, views[n]) for i, n in enumerate(names) if n not in plan.arrays.found]
+        self._numbers = numbers if is_by_value else []  # those of the call are part of a program
+        self.is_fixed = not (self._reads or self._numbers)
+        # Most calls are one launch that returns what was passed.
+        is_plain = not (self._defaults or self._scratch or made or plan.result[1:])
+        self._plain = self._steps[0] if is_plain and len(self._steps) == 1 else None
+
+    def holds(self, values: Sequence[Any]) -> bool:
+        """Whether programs are those for these values, and kernels still read the same from outside themselves."""
+        return all(values[i] == number for i, number in self._numbers) and all(
+            read.values() == known for read, known in self._reads
+        )
+
+    def launch(
+        self, values: list[Any], stream: int, args: tuple[Any, ...], words: Mapping[str, Any]
+    ) -> Any:
+        """Launch with these addresses and numbers, those of these arguments; what the call returns."""
+        if self._plain is not None:
+            launch, pick = self._plain
+            values.append(stream)
+            launch(pick(values))
+            at = self._results[0][1]
+            return args[at] if type(at) is int else words[at]
+        values += self._defaults
+        memory = None  # lives until all is launched
+        if self._scratch:
+            addresses, memory = self._passing(stream, _found(args, words, self._like))
+            values += addresses
+        made = []
+        for shape, dtype in self._made:
+            made.append(_found(args, words, self._like).new_empty(shape, dtype=dtype))
+            values.append(made[-1].data_ptr())
+        values.append(stream)
+        for launch, pick in self._steps:
+            launch(pick(values))
+        results = [
+            made[at] if is_made else _found(args, words, at) for is_made, at in self._results
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _passing(self, stream: int, like: Any) -> tuple[list[int], Any]:
+        """Scratch memory and its addresses: that of the stream, unless a graph captures the launch."""
+        kept = self._kept.get(stream)
+        if kept is None or driver.stream_is_capturing(stream, like.get_device()):
+            memory = workspace.memory(self._scratch, like)
+            kept = [memory[name].data_ptr() for name in self._scratch], memory
+            if not driver.stream_is_capturing(stream, like.get_device()):
+                self._kept[stream] = kept
+        return kept
+
+
+def _found(args: tuple[Any, ...], words: Mapping[str, Any], place: int | str) -> Any:
+    return args[place] if isinstance(place, int) else words[place]
