@@ -137,8 +137,8 @@ class Prepared:
         self._numbers = numbers if is_by_value else []  # those of the call are part of a program
         self.is_fixed = not (self._reads or self._numbers)
         # Most calls are one launch that returns what was passed.
-        is_plain = not (self._defaults or self._scratch or made or plan.result[1:])
-        self._plain = self._steps[0] if is_plain and len(self._steps) == 1 else None
+        is_plain = not (self._defaults or made or plan.result[1:] or plan.steps[1:])
+        self._plain = (*self._steps[0], self._results[0][1]) if is_plain else None
 
     def holds(self, values: Sequence[Any]) -> bool:
         """Whether programs are those for these values, and kernels still read the same from outside themselves."""
@@ -150,14 +150,16 @@ class Prepared:
         self, values: list[Any], stream: int, args: tuple[Any, ...], words: Mapping[str, Any]
     ) -> Any:
         """Launch with these addresses and numbers, those of these arguments; what the call returns."""
+        memory = None  # lives until all is launched
         if self._plain is not None:
-            launch, pick = self._plain
+            launch, pick, at = self._plain
+            if self._scratch:
+                addresses, memory = self._passing(stream, _found(args, words, self._like))
+                values += addresses
             values.append(stream)
             launch(pick(values))
-            at = self._results[0][1]
             return args[at] if type(at) is int else words[at]
         values += self._defaults
-        memory = None  # lives until all is launched
         if self._scratch:
             addresses, memory = self._passing(stream, _found(args, words, self._like))
             values += addresses

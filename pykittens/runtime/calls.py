@@ -53,9 +53,21 @@ class Calls(Generic[T]):
             return _NOTHING
         plain, weight = torch.Tensor, torch.nn.Parameter
         form: list[Any] = list(more)
-        given = args
+        given: Sequence[Any] = args
         if words:
-            given = (*args, *self._given(words, form, plain, weight))
+            given, passed = list(args), self.passed
+            for name, x in words.items():
+                form.append(name)
+                kind = type(x)
+                if passed is not None and (kind is plain or kind is weight or x is None):
+                    given.append(x)
+                elif passed is None or name not in passed:
+                    form += (kind, x)
+                elif kind is tuple or kind is list:
+                    form.append(len(x))
+                    given += x
+                else:
+                    given.append(None if kind in _NUMBERS and x == passed[name] else x)
         values: list[Any] = []
         ordinal = -2  # the CPU is -1
         for x in given:
@@ -88,26 +100,6 @@ class Calls(Generic[T]):
         except TypeError:  # a constant that is not hashable
             return _NOTHING
         return prepared, key, values, torch._C._cuda_getCurrentRawStream(ordinal)
-
-    def _given(self, words: Mapping[str, Any], form: list[Any], *tensors: type) -> list[Any]:
-        """Tensors and numbers among the keyword arguments; the others and all names go to the form."""
-        given: list[Any] = []
-        passed = self.passed
-        for name, x in words.items():
-            form.append(name)
-            kind = type(x)
-            if passed is None:
-                form += (kind, x)
-            elif kind in tensors or x is None:
-                given.append(x)
-            elif name not in passed:
-                form += (kind, x)
-            elif kind is tuple or kind is list:
-                form.append(len(x))
-                given += x
-            else:
-                given.append(None if kind in _NUMBERS and x == passed[name] else x)
-        return given
 
     def names(
         self, parameters: Sequence[str], args: tuple[Any, ...], words: Mapping[str, Any]

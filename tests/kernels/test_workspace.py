@@ -195,7 +195,7 @@ def result():
     return torch.zeros(256, 256, dtype=torch.bfloat16)
 
 
-def test_calls_of_a_form_share_the_memory_of_their_stream(plans, made, on_stream):
+def test_calls_of_a_form_share_the_memory_of_their_stream(plans, made, on_stream, monkeypatch):
     a, b = operands()
     for out in (result(), result()):
         for _ in range(3):
@@ -208,6 +208,10 @@ def test_calls_of_a_form_share_the_memory_of_their_stream(plans, made, on_stream
         gemm(a, b, out, config=SPLITS)
     assert len(plans) == 1
     assert len(made) == 5
+    monkeypatch.setattr(workspace, "memory", lambda *a: pytest.fail("looked up again"))
+    for stream in (STREAM + 1, STREAM):
+        on_stream(stream)
+        gemm(a, b, out, config=SPLITS)
 
 
 @pytest.fixture

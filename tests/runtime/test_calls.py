@@ -58,6 +58,7 @@ def test_what_distinguishes_two_calls_is_in_the_form(gpu_tensors: None) -> None:
         form_of(calls, x, out=y, bias=x),
         form_of(calls, x, bias=x, out=y),
         form_of(calls, x, y, bias=x),
+        form_of(calls, x, y, operands=(x,)),
         *(form_of(calls, x, y, mode=c) for c in (1, 1.0, True, "1", None, (1,), int)),
         form_of(calls, x, y, mode=1, other=2),
         form_of(calls, x, y, mode=2, other=1),

@@ -79,7 +79,7 @@ class Trial:
     def exact(self) -> Any:
         """What the compared rows should be, without the user's function."""
         options = self.plain.options
-        given = dict(self.plain.given)
+        given = {name: x for name, x in self.plain.given.items() if x is not None}
         if self.rows is not None:
             given |= {n: _taken(x, self.rows, n) for n, x in given.items() if n in ROWS}
         return reference(**given, transpose_b=options.transpose_b, activation=options.activation)
