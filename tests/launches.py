@@ -20,6 +20,7 @@ from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.gemm.choose import ALONE
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.tiles import Form
+from pykittens.kernels.library import Entry, load_all
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
@@ -28,6 +29,7 @@ from tests import kernels_by_hand, kernels_flight, kernels_in_order, kernels_pip
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.kernels_cluster import cluster_matmul
 from tests.kernels_matmul import VARIANTS, tiled_matmul
+from tests.library import small_cases
 from tests.templates import by_hand
 from tests.templates import kernels as templates
 
@@ -100,6 +102,28 @@ def larger(blocks: int = BLOCKS) -> dict[str, Launch]:
 def _loaded(file: str, name: str) -> KernelFunction:
     found: KernelFunction = getattr(load(FOLDER / file), name)
     return found
+
+
+@functools.cache
+def of_cases() -> dict[str, Launch]:
+    """What every kernel of the library launches for its first small case."""
+    made = {}
+    for entry in load_all().values():
+        given = entry.inputs(np.random.default_rng(0), **small_cases(entry)[0])
+        for i, step in enumerate(entry.function.plan(**given).steps):
+            make = functools.partial(_of_step, entry, given, i)
+            name = f"case-{entry.name}-{step.kernel.__name__}"
+            made[name] = Launch(name, step.kernel, make, dict(step.constants))
+    return made
+
+
+def _of_step(entry: Entry, given: dict[str, Any], i: int) -> tuple[Any, ...]:
+    plan = entry.function.plan(**given)
+    memory = plan.memory()
+    for name in (*plan.scratch, *plan.arrays.made):
+        if memory[name].dtype.kind != "i":
+            memory[name][...] = np.nan
+    return tuple(memory[name] for name in plan.steps[i].args)
 
 
 def normal(*shape: int, dtype: DType = bf16, seed: int = 0) -> Any:

@@ -16,7 +16,7 @@ from pykittens.emulate import machine
 from pykittens.emulate.group import Group
 from pykittens.emulate.watch import Watcher
 from pykittens.ir.nodes import Acquire, Pipeline
-from tests.launches import BLOCKS, larger, launches
+from tests.launches import BLOCKS, larger, launches, of_cases
 
 SCHEDULES = 4
 # A ring of one launch that is not filled over and over: a second phase of its kernel that happens once.
@@ -28,9 +28,9 @@ def few_blocks(monkeypatch):
     monkeypatch.setattr(machine, "BLOCKS", BLOCKS)
 
 
-@pytest.mark.parametrize("name", launches())
+@pytest.mark.parametrize("name", launches() | of_cases())
 def test_nothing_is_found_in_a_kernel_without_a_fault(name):
-    launch = launches()[name]
+    launch = (launches() | of_cases())[name]
     found = run_schedules(launch.kernel, launch.arguments(), range(SCHEDULES))
     assert [f.message for f in launch.faults(found)] == []
 
