@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ class Arrays:
                 yield ("..." if axis.startswith("*") else axis) if extent is None else extent
 
     def _shown(self, axes: list[str]) -> str:
-        extents = [str(n) for n in self._extents(axes)]
+        extents = [f"{n}" for n in self._extents(axes)]
         return f"({', '.join(extents)}{',' * (len(extents) == 1)})"
 
     def needs(self, name: str, *others: str) -> None:
@@ -140,11 +141,15 @@ class Arrays:
 
     def broadcast(self, *names: str) -> tuple[int, ...]:
         """The axes that the leading axes of these names come to, which must go together."""
-        try:
-            return tuple(np.broadcast_shapes(*(self.dims[name] for name in names)))
-        except ValueError:
-            shown = " and ".join(str(self.dims[name]) for name in names)
-            raise self.fail(f"the batches {shown} do not fit each other") from None
+        shapes = [self.dims[name] for name in names]
+        found: list[Any] = []
+        for extents in zip_longest(*map(reversed, shapes), fillvalue=1):
+            wide = [n for n in extents if n != 1]
+            if any(n != wide[0] for n in wide):
+                shown = " and ".join(self._shown([f"*{name}"]) for name in names)
+                raise self.fail(f"the batches {shown} do not fit each other")
+            found.append(wide[0] if wide else 1)
+        return tuple(reversed(found))
 
     def dtypes(self, *names: str, among: Sequence[str], same: bool = True) -> str:
         """The dtype of the first; an ArgumentError unless those given are among these, and all the same if `same`."""

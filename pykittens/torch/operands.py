@@ -1,57 +1,116 @@
-"""The tensors that the operators take, and the errors for others."""
+"""The tensors of an operator's call, with memory or without, and their checks."""
 
 from __future__ import annotations
 
-import os
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
-import pykittens as pk
-from pykittens.errors import ArgumentError, Loc
-from pykittens.kernels.epilogue import ACTIVATIONS
-from pykittens.torch.registration import has_tangent, is_castable
+from pykittens.errors import ArgumentError
+from pykittens.kernels.arrays import FLOATS, FP8, Arrays
+from pykittens.kernels.epilogue import check_activation
+from pykittens.runtime.arrays import Array, torch_dtype
+from pykittens.torch.registration import is_castable
 
-DTYPES = {
-    torch.bfloat16: pk.bf16,
-    torch.float16: pk.f16,
-    torch.float32: pk.f32,
-    torch.float8_e4m3fn: pk.e4m3,
-    torch.float8_e5m2: pk.e5m2,
-}
-NARROW = (torch.bfloat16, torch.float16)
-FLOATS = (*NARROW, torch.float32)
-FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 OLDEST = 8  # compute capability of the GPUs that the oldest target is for
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_DTYPES = {name: torch_dtype(name) for name in (*FLOATS, *FP8, "int32")}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _DEVICES = ("cuda", "cpu", "meta")
 
 
-class Refusal(NamedTuple):
-    """Why a call cannot be done, and a way out. It is no error yet: the call may fall back to PyTorch."""
+class Refusal(ArgumentError):
+    """Why there is no kernel for a call. It has no operands and no line, which the compiler could not trace."""
 
-    message: str
-    help: str | None = None
+    def __init__(self, message: str, help: str | None) -> None:
+        self.message, self.help = message, help
 
-    def error(self, function: str, **operands: Any) -> ArgumentError:
-        """The error of a function that was called with these tensors."""
-        shown = {name: _shown(x) for name, x in operands.items() if x is not None}
-        place = Loc.here(beyond=(_TORCH,))  # the dispatcher's frames may lie in between
-        message = f"{function}: {self.message}"
-        return ArgumentError(message, operands=shown, loc=place, help=self.help)
+
+class Operands(Arrays):
+    """The tensors of a call by name. Extents may be symbolic; strides and memory are left to the host function.
+
+    refusal: a message and a help if there is no kernel for the call. rearranged: the same for a call that the function
+    takes, and the operator does not.
+    """
+
+    def __init__(self, function: str) -> None:
+        super().__init__(function)
+        self.refusal: tuple[str, str | None] | None = None
+        self.rearranged: tuple[str, str | None] | None = None
+
+    def add(self, name: str, x: Any, cast: bool) -> None:
+        """Add an argument; an ArgumentError unless it is a tensor that kernels can read. cast: autocast converts it."""
+        if not isinstance(x, torch.Tensor):
+            raise self.fail(f"`{name}` must be a tensor, not {type(x).__name__}")
+        if x.is_nested:
+            way = f"pass torch.nested.to_padded_tensor({name}, 0), or its parts one by one"
+            raise self.fail(f"`{name}` must be one array, not a nested tensor", way)
+        if x.layout is not torch.strided:
+            layout = str(x.layout).removeprefix("torch.")
+            raise self.fail(f"`{name}` must be dense, not {layout}", f"pass {name}.to_dense()")
+        self._check_device(name, x)
+        dtype = (_autocast_dtype(x) if cast else None) or x.dtype
+        self.found[name] = Array(name_of(dtype), tuple(x.shape), (), 0, "cpu", True, x)
+        self.given[name] = x
+
+    def _check_device(self, name: str, x: torch.Tensor) -> None:
+        way = "let PyTorch do it with fallback=True"
+        for first, other in self.given.items():
+            if x.device != other.device:
+                raise self.fail(f"`{first}` is on {other.device} and `{name}` on {x.device}")
+        if x.device.type not in _DEVICES:
+            help = f"move it to a CUDA device, or {way}"
+            raise self.fail(f"`{name}` is on {x.device}, where there are no kernels", help)
+        if not is_dynamo_compiling() and x.is_cuda and torch.cuda.is_initialized():
+            found = torch.cuda.get_device_capability(x.device)
+            if found[0] < OLDEST:
+                gpu = "a GPU of compute capability {}.{}".format(*found)
+                raise self.fail(f"`{name}` is on {gpu}, and kernels need {OLDEST}.0", way)
+
+    def fail(self, message: str, help: str | None = None) -> ArgumentError:
+        """Why there is no kernel for the call."""
+        return Refusal(f"{self.function}: {message}", help)
+
+    def rank(self, name: str) -> int:
+        """The number of axes of a tensor."""
+        return len(self.found[name].shape)
+
+    def dtypes(self, *names: str, among: Sequence[str], same: bool = True) -> str:
+        """The dtype of the first; an ArgumentError unless those given are among these, and all the same if `same`."""
+        try:
+            return super().dtypes(*names, among=among, same=same)
+        except ArgumentError as error:
+            own = next(self.found[name].dtype for name in names if name in self)
+            wanted = _DTYPES[own if own in among else among[0]]
+            error.help = f"convert it with .to({wanted}), or let PyTorch do it with fallback=True"
+            raise
+
+    def _check_memory(self) -> None:
+        if not is_dynamo_compiling() and self.given["out"].is_neg():
+            raise self.fail(
+                "`out` must not be a view that negates its memory",
+                "write to another tensor, and copy that",
+            )
+
+    def activation(self, activation: Any) -> None:
+        """Raise unless there is such an activation."""
+        if not is_dynamo_compiling():  # else the operator raises: PyTorch has no other activations
+            check_activation(self.function, activation)
+
+    def rearrange(self, takes: str, others: str) -> None:
+        """Let the function rearrange the tensors of the call. The operator refuses them: it takes others."""
+        way = f"pykittens.torch.{self.function} takes {others}"
+        self.rearranged = f"{self.function}: the operator takes {takes}", way
 
 
 def name_of(dtype: Any) -> str:
-    """The language's name of a dtype, PyTorch's if it has none."""
-    return DTYPES[dtype].name if dtype in DTYPES else str(dtype).removeprefix("torch.")
+    """The language's name of a dtype, or PyTorch's if it has none."""
+    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-def _to(dtype: Any) -> str:
-    return f"convert it with .to({dtype}), or let PyTorch do it with fallback=True"
-
-
-def _shown(x: Any) -> str:
+def description(x: Any) -> str:
+    """What an error shows of an argument."""
     if not isinstance(x, torch.Tensor):
         return type(x).__name__
     if x.is_nested:
@@ -60,99 +119,9 @@ def _shown(x: Any) -> str:
     return f"{name_of(x.dtype)} ({extents}) on {x.device}"
 
 
-def refused_pair(
-    names: tuple[str, str], a: Any, b: Any, dtypes: tuple[Any, ...], cast: bool = True
-) -> Refusal | None:
-    """Why two tensors cannot be multiplied, whatever their shapes; None where they can.
-
-    cast: under autocast other floats are converted.
-    """
-    for name, x in zip(names, (a, b), strict=True):
-        if not isinstance(x, torch.Tensor):
-            return Refusal(f"`{name}` must be a tensor, not {type(x).__name__}")
-        if (refusal := refused_layout(name, x)) is not None:
-            return refusal
-    if a.device != b.device:
-        return Refusal(f"`{names[0]}` is on {a.device} and `{names[1]}` on {b.device}")
-    if a.device.type not in _DEVICES:
-        return Refusal(
-            f"`{names[0]}` is on {a.device}, where there are no kernels",
-            "move it to a CUDA device, or let PyTorch do it with fallback=True",
-        )
-    if not torch.compiler.is_compiling() and a.is_cuda and torch.cuda.is_initialized():
-        major, minor = torch.cuda.get_device_capability(a.device)
-        if major < OLDEST:
-            return Refusal(
-                f"`{names[0]}` is on a GPU of compute capability {major}.{minor}, and kernels need {OLDEST}.0",
-                "let PyTorch do it with fallback=True",
-            )
-    if cast and _is_autocast(a, b):
+def _autocast_dtype(x: torch.Tensor) -> Any:
+    """The dtype to which autocast converts a tensor; None if it does not."""
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device) or not is_castable(x):
         return None
-    for name, x in zip(names, (a, b), strict=True):
-        if x.dtype not in dtypes:
-            wanted = " or ".join(map(name_of, dtypes))
-            return Refusal(f"`{name}` must be {wanted}, not {name_of(x.dtype)}", _to(dtypes[0]))
-    if a.dtype != b.dtype and a.dtype not in FP8:
-        return Refusal(f"`{names[1]}` must have the dtype of `{names[0]}`", _to(a.dtype))
-    return None
-
-
-def refused_layout(name: str, x: Any) -> Refusal | None:
-    """Why the elements of a tensor do not lie as those of an array; None where they do."""
-    if x.is_nested:
-        way = f"pass torch.nested.to_padded_tensor({name}, 0), or its parts one by one"
-        return Refusal(f"`{name}` must be one array, not a nested tensor", way)
-    if x.layout is not torch.strided:
-        layout = str(x.layout).removeprefix("torch.")
-        return Refusal(f"`{name}` must be dense, not {layout}", f"pass {name}.to_dense()")
-    return None
-
-
-def _is_autocast(a: Any, b: Any) -> bool:
-    kind = a.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):
-        return False
-    return torch.get_autocast_dtype(kind) in NARROW and is_castable(a) and is_castable(b)
-
-
-def refused_beside(
-    name: str, x: Any, of: Any, shape: tuple[Any, ...], dtypes: tuple[Any, ...] = FLOATS
-) -> Refusal | None:
-    """Why a tensor that is added, or a scale, does not fit a product of `of`; None where it does or is not given."""
-    if x is None:
-        return None
-    if not isinstance(x, torch.Tensor):
-        return Refusal(f"`{name}` must be a tensor, not {type(x).__name__}")
-    if (refusal := refused_layout(name, x)) is not None:
-        return refusal
-    if tuple(x.shape) != tuple(shape):
-        extents = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
-        return Refusal(f"`{name}` must have the shape ({extents})")
-    if x.dtype not in dtypes:
-        wanted = " or ".join(map(name_of, dtypes))
-        return Refusal(f"`{name}` must be {wanted}, not {name_of(x.dtype)}", _to(dtypes[0]))
-    if x.device != of.device:
-        return Refusal(f"`{name}` is on {x.device}, and the product on {of.device}")
-    return None
-
-
-def refused_activation(activation: Any) -> Refusal | None:
-    """Why there is no such activation; None where there is."""
-    if isinstance(activation, str) and activation in ACTIVATIONS:
-        return None
-    known = ", ".join(f'"{name}"' for name in ACTIVATIONS)
-    return Refusal(f"`activation` must be one of {known}, not {activation!r}")
-
-
-def check_transforms(function: str, **operands: Any) -> None:
-    """Raise where a gradient or a tangent is asked for in a way that operators with gradients of their own lack."""
-    if torch._C._are_functorch_transforms_active():
-        raise Refusal(
-            "torch.func.grad, vjp, jvp and what is made of them do not go through this operator",
-            "use torch.autograd.grad or .backward(); torch.vmap works",
-        ).error(function, **operands)
-    if forward_ad._current_level >= 0 and any(map(has_tangent, operands.values())):
-        raise Refusal(
-            "there is no derivative in forward mode, and one of the tensors has a tangent",
-            "use torch.autograd.grad or .backward()",
-        ).error(function, **operands)
+    return torch.get_autocast_dtype(device)

@@ -177,10 +177,14 @@ def test_a_view_that_negates_its_memory_counts_as_it_says(form):
 @pytest.mark.parametrize(
     ("shapes", "offs", "text"),
     [
-        (((4, 3, 5), (4, 5, 6)), True, "`offs` has no meaning where `a` and `b` have rank 3"),
-        (((1, 3, 5), (4, 5, 6)), False, "`b` must have the groups of `a`"),
+        (((4, 3, 5), (4, 5, 6)), True, "`offs` has no meaning if `a` and `b` have rank 3"),
+        (
+            ((1, 3, 5), (4, 5, 6)),
+            False,
+            "`b` must have the shape (5, n) or (1, 5, n), not (4, 5, 6)",
+        ),
         (((23, 5), (4, 5, 6)), False, "`offs` must be a tensor, not NoneType"),
-        (((4, 6, 5), (4, 23)), True, "`a` has 5 columns and `b` 4 rows"),
+        (((4, 6, 5), (4, 23)), True, "`b` must have the shape (5, n) or (4, 5, n), not (4, 23)"),
     ],
 )
 @pytest.mark.parametrize("gradient", [False, True])

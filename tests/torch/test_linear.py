@@ -211,5 +211,5 @@ def test_what_is_added_is_a_float_whether_a_gradient_is_asked_for_or_not(dtype, 
             layer(x, weight, **{name: torch.ones(shape).to(dtype)})
         assert (
             fault.value.message
-            == f"linear: `{name}` must be bf16 or f16 or f32, not {name_of(dtype)}"
+            == f"linear: `{name}` must be bf16, f16 or f32, not {name_of(dtype)}"
         )

@@ -69,16 +69,14 @@ class Functions(TorchFunctionMode):
 )
 def test_modes_have_a_say(context, direct):
     with context():
-        assert is_direct(torch.empty(2), None, optional=1) is direct
+        assert is_direct(torch.empty(2), None) is direct
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_of_a_class_of_their_own_have_a_say():
     plain = torch.empty(2, 3)
     nested = torch.nested.nested_tensor([plain, plain])
-    assert is_direct(plain, torch.nn.Parameter(plain), None, optional=1)
-    assert not is_direct(plain, None)
-    assert not is_direct(None, plain, optional=1)
+    assert is_direct(plain, torch.nn.Parameter(plain), None)
     assert not is_direct(plain, plain.as_subclass(Tagged))
     assert not is_direct(plain.to("meta"))
     assert not is_direct(plain.to_sparse())

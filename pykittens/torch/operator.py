@@ -1,0 +1,209 @@
+"""Operators of PyTorch, each stated by a schema and a few functions.
+
+    MATMUL = Operator("matmul(Tensor a, Tensor b, bool tune=False) -> Tensor", check, run, backward=..., ...)
+
+The dispatcher's kernels, fakes for compilers, autocast, the refusals and the way past the dispatcher follow from it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import torch
+from torch._C import _are_functorch_transforms_active, _increment_version
+from torch.autograd import Function, forward_ad
+from torch.compiler import is_dynamo_compiling
+
+from pykittens.errors import ArgumentError, KernelError, Loc
+from pykittens.runtime.arrays import torch_dtype
+from pykittens.runtime.calls import MAX_FORMS
+from pykittens.torch.operands import Operands, description
+from pykittens.torch.registration import (
+    AUTOCAST,
+    LIBRARY,
+    casting,
+    form_of,
+    has_tangent,
+    is_direct,
+    needs_gradient,
+)
+
+_TRANSFORMED = (
+    "torch.func.grad, vjp, jvp and what is made of them do not go through this operator",
+    "use torch.autograd.grad or .backward(); torch.vmap works",
+)
+_FORWARD = (
+    "there is no derivative in forward mode, and one of the tensors has a tangent",
+    "use torch.autograd.grad or .backward()",
+)
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+@dataclass(eq=False)
+class Operator:
+    """torch.ops.pykittens.<name>, and calls of the function of that name that go past the dispatcher if they may.
+
+    schema: as torch.library takes it. Tensors come first, options after them; all functions take them in this order.
+
+    check(operands, *options): states shapes, dtypes and results as a host function of the library does, and raises
+    operands.fail(...) if there is no kernel. run(*args): the result of a call that passed the check; its defaults are
+    those of the schema. fallback(*args): PyTorch's result. rearranged(*args): the result of a call for which the check
+    called operands.rearrange(...).
+
+    forward(ctx, *args), backward(ctx, *gradients): those of a torch.autograd.Function, whose `apply` is the operator's.
+    recorded(*args): the result if autograd records the call; `apply` unless given. no_gradient: the message and help
+    if there is no gradient.
+
+    casts: the number of leading arguments that autocast converts. function: the name of the function, if it differs.
+    """
+
+    schema: str
+    check: Callable[..., None]
+    run: Callable[..., Any]
+    _: KW_ONLY
+    fallback: Callable[..., Any] | None = None
+    rearranged: Callable[..., Any] | None = None
+    forward: Callable[..., Any] | None = None
+    backward: Callable[..., Any] | None = None
+    recorded: Callable[..., Any] | None = None
+    no_gradient: tuple[str, str] = ("there is no gradient", "call it under torch.no_grad()")
+    casts: int = 0
+    function: str = ""
+
+    def __post_init__(self) -> None:
+        name = self.schema[: self.schema.index("(")]
+        LIBRARY.define(self.schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self.op = getattr(torch.ops.pykittens, name).default
+        kernels = {"CompositeExplicitAutograd": self._run, "Autograd": self._autograd}
+        kernels |= {key: casting(self.op, key, self.casts) for key in AUTOCAST if self.casts}
+        for key, kernel in kernels.items():
+            LIBRARY.impl(name, kernel, key)
+        torch.library.register_fake(f"pykittens::{name}", self._fake, lib=LIBRARY)
+        self.function = self.function or name
+        tensors = [x for x in self.op._schema.arguments if "Tensor" in str(x.type)]
+        self.names = tuple(x.name for x in tensors)
+        self._needed = {x.name for x in tensors if not x.has_default_value()}
+        self._written = [i for i, x in enumerate(tensors) if x.alias_info is not None]
+        self._defaults = [x.default for x in inspect.signature(self.run).parameters.values()]
+        if self.forward is not None and self.backward is not None:
+            methods = {n: staticmethod(getattr(self, n)) for n in ("forward", "backward")}
+            function: Any = type(name, (Function,), methods)
+            self.apply = function.apply
+            self.recorded = self.recorded or self.apply
+        # The forms of calls that have passed the check, each with `run` or `rearranged`.
+        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    # -- a call of the function --------------------------------------------------------------------
+
+    def call(self, tensors: tuple[Any, ...], options: tuple[Any, ...], fallback: bool) -> Any:
+        """The result of a call of the function; without a kernel, PyTorch's if `fallback`, else an ArgumentError."""
+        form = form_of(tensors, options)
+        call = None if form is None else self._known.get(form)
+        if call is not None:
+            if call is self.run and needs_gradient(*tensors):
+                call = self.record
+            try:
+                return call(*tensors, *options)
+            except KernelError:  # a fault that the form does not show, in the host function's words
+                if is_direct(*tensors) and self._examined((*tensors, *options)).refusal is None:
+                    raise
+        args = (*tensors, *options)
+        of = self._examined(args)
+        if of.refusal is None:
+            call = self._remember(form, of)
+            return (self.launch if call is self.run else call)(*args)
+        if fallback and self.fallback is not None:
+            return self.fallback(*args)
+        if is_dynamo_compiling():
+            return self.op(*args)  # raises the error
+        raise self._error(args, *of.refusal)
+
+    def launch(self, *args: Any) -> Any:
+        """The result of a call whose arguments have passed the check."""
+        tensors = args[: len(self.names)]
+        if not is_direct(*tensors):
+            return self.op(*args)
+        return self.record(*args) if needs_gradient(*tensors) else self.run(*args)
+
+    def record(self, *args: Any) -> Any:
+        """The result, recorded by autograd; an ArgumentError if no gradient of the kind asked for exists."""
+        if _are_functorch_transforms_active():
+            message, help = _TRANSFORMED
+        elif forward_ad._current_level >= 0 and any(map(has_tangent, args)):
+            message, help = _FORWARD
+        elif self.recorded is None:
+            message, help = self.no_gradient
+        else:
+            return self.recorded(*args)
+        raise self._error(args, f"{self.function}: {message}", help)
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def _examined(self, args: tuple[Any, ...]) -> Operands:
+        of = Operands(self.function)
+        try:
+            for i, name in enumerate(self.names):
+                if args[i] is not None or name in self._needed:
+                    of.add(name, args[i], cast=i < self.casts)
+            self.check(of, *args[len(self.names) :])
+        except ArgumentError as error:
+            of.refusal = error.message, error.help
+        return of
+
+    def _remember(self, form: tuple[Any, ...] | None, of: Operands) -> Callable[..., Any]:
+        """`run` or `rearranged`, whichever takes these operands; calls of this form are not checked again."""
+        call = self.run if of.rearranged is None else self.rearranged
+        assert call is not None, f"{self.function} takes its tensors in one form"
+        if form is not None:
+            if len(self._known) >= MAX_FORMS:
+                self._known.clear()
+            self._known[form] = call
+        return call
+
+    def _checked(self, args: tuple[Any, ...]) -> Operands:
+        """The operands of a call of the operator; an ArgumentError if it has no kernel for them."""
+        of = self._examined(args)
+        if (refusal := of.refusal or of.rearranged) is not None:
+            raise self._error(args, *refusal)
+        return of
+
+    def _error(self, args: tuple[Any, ...], message: str, help: str | None) -> ArgumentError:
+        given = zip(self.names, args, strict=False)
+        shown = {name: description(x) for name, x in given if x is not None}
+        place = Loc.here(beyond=(_TORCH,))  # the dispatcher's frames may lie in between
+        return ArgumentError(message, operands=shown, loc=place, help=help)
+
+    # -- what the dispatcher calls -----------------------------------------------------------------
+
+    def _run(self, *args: Any) -> Any:
+        args = self._full(args)
+        form = form_of(args[: len(self.names)], args[len(self.names) :])
+        if form is None or self._known.get(form) is not self.run:
+            self._remember(form, self._checked(args))
+        return self.run(*args)
+
+    def _fake(self, *args: Any) -> Any:
+        args = self._full(args)
+        of = self._checked(args)
+        _increment_version([args[i] for i in self._written])
+        results = [
+            of.like.new_empty(made.shape, dtype=torch_dtype(made.dtype))
+            for made in of.made.values()
+        ]
+        return results[0] if len(results) == 1 else tuple(results) or None
+
+    def _autograd(self, *args: Any) -> Any:
+        if not needs_gradient(*args):
+            with torch._C._AutoDispatchBelowAutograd():
+                return self.op(*args)
+        args = self._full(args)
+        self._checked(args)
+        return self.record(*args)
+
+    def _full(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All arguments of a call; the dispatcher leaves out defaults at the end."""
+        return (*args, *self._defaults[len(args) :])
