@@ -70,6 +70,11 @@ from pykittens.ops.bits import shift_left as shift_left
 from pykittens.ops.bits import shift_right as shift_right
 from pykittens.ops.compare import where as where
 from pykittens.ops.core import op as op
+from pykittens.ops.creation import col_index as col_index
+from pykittens.ops.creation import full as full
+from pykittens.ops.creation import iota as iota
+from pykittens.ops.creation import row_index as row_index
+from pykittens.ops.creation import zeros as zeros
 from pykittens.ops.debug import assert_ as assert_
 from pykittens.ops.flags import signal as signal
 from pykittens.ops.flags import wait as wait
@@ -97,11 +102,6 @@ from pykittens.ops.logical import logical_and as logical_and
 from pykittens.ops.logical import logical_not as logical_not
 from pykittens.ops.logical import logical_or as logical_or
 from pykittens.ops.logical import logical_xor as logical_xor
-from pykittens.ops.making import col_index as col_index
-from pykittens.ops.making import full as full
-from pykittens.ops.making import iota as iota
-from pykittens.ops.making import row_index as row_index
-from pykittens.ops.making import zeros as zeros
 from pykittens.ops.mask import mask as mask
 from pykittens.ops.memory import load as load
 from pykittens.ops.memory import store as store

@@ -12,9 +12,9 @@ from pykittens.checker.costs import cost_tables
 from pykittens.checker.faults import caught_in
 from pykittens.checker.options import SCHEDULES, Options, check_kernel, check_options, words_of
 from pykittens.checker.proofs.launches import prove_aliasing
-from pykittens.checker.recorded import look_at
 from pykittens.checker.report.report import Report, Source, Table
 from pykittens.checker.runs import is_determined, run_schedules
+from pykittens.checker.static import look_at
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.nodes import Kernel

@@ -13,7 +13,7 @@ from rich.text import Text
 from pykittens.cli import screen
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.kernels.gemm import gemm
-from pykittens.runtime import driver, tuned
+from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.arrays import torch_dtype
 
 DTYPES = ("bf16", "f16", "e4m3", "e5m2")
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Tune, and print what is kept for these extents; or print all that is kept."""
     if parsed.list:
-        _print(tuned.records())
+        _print(tuning_records.records())
         return 0
     if parsed.kernel is None or len(parsed.sizes) != 3 or min(parsed.sizes) < 1:
         raise ArgumentError(
@@ -49,7 +49,9 @@ def run(parsed: argparse.Namespace) -> int:
     m, n, k = parsed.sizes
     _tune(m, n, k, parsed.dtype, parsed.layout)
     asked = {"m": m, "n": n, "k": k}
-    _print(r for r in tuned.records() if r.kernel == "gemm" and asked.items() <= r.key.items())
+    _print(
+        r for r in tuning_records.records() if r.kernel == "gemm" and asked.items() <= r.key.items()
+    )
     return 0
 
 
@@ -66,7 +68,7 @@ def _tune(m: int, n: int, k: int, dtype: str, layout: str) -> None:
     gemm(a, b, tune=True)
 
 
-def _print(records: Iterable[tuned.Record]) -> None:
+def _print(records: Iterable[tuning_records.Record]) -> None:
     """A line a problem."""
     table: Table = screen.table("what tuning found")
     for column in ("kernel", "problem", "GPU", "ms", "configuration", "date"):

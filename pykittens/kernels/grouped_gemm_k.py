@@ -42,7 +42,7 @@ PART = 64  # columns of a stage that a warpgroup clears at once: as many rows as
 
 
 @dataclass(frozen=True)
-class Part(Task):
+class GroupTask(Task):
     """A tile of the product of a group, whose elements along k start at `begin`.
 
     whole: steps that do not go beyond the group. cut: 1 if there is one that does, else 0; `rest` is what it has of
@@ -63,7 +63,7 @@ class Groups(Tiling):
         self.offsets, self.inner = offsets, self.a.rows
         pk.require(offsets.shape[0] == self.c.shape[0], "there must be an offset for each matrix")
 
-    def part(self, turn: Any) -> Part:
+    def part(self, turn: Any) -> GroupTask:
         """The tile of a turn."""
         group = turn[0]
         before = pk.load(self.offsets[pk.maximum(group - 1, 0)])
@@ -72,7 +72,7 @@ class Groups(Tiling):
         whole, rest = (end - begin) // self.depth, (end - begin) % self.depth
         cut = pk.cdiv(rest, self.depth)
         at = turn[:-2], turn[-2], turn[-1], 0, whole + cut
-        return Part(*at, begin=begin, whole=whole, cut=cut, rest=rest)
+        return GroupTask(*at, begin=begin, whole=whole, cut=cut, rest=rest)
 
     def load(self, s: Any, task: Any, k: Any) -> None:
         """Fill a stage; the last one goes on into the next group, so the copy engine need not know the end."""

@@ -10,7 +10,7 @@ from pykittens.ir.nodes import Block, If, Merged
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import Value, describe, handle
 from pykittens.lang.bindings import MISSING, alike, at_head, held, parts, rebuilt, same, type_of
-from pykittens.lang.leaving import Construct
+from pykittens.lang.control_exits import Construct
 from pykittens.lang.truth import Thunk, check_condition
 
 

@@ -34,7 +34,7 @@ from pykittens.lang.bindings import (
     same,
     type_of,
 )
-from pykittens.lang.leaving import Construct
+from pykittens.lang.control_exits import Construct
 from pykittens.lang.truth import Thunk, check_condition
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR

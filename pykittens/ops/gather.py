@@ -12,7 +12,7 @@ from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef, describe
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
-from pykittens.ops.making import check_tile_sides
+from pykittens.ops.creation import check_tile_sides
 from pykittens.ops.memory import check_fill, check_width, from_tensor
 from pykittens.types.dtypes import int32, int64
 from pykittens.types.tiles import RT, Spread

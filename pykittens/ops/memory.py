@@ -25,7 +25,7 @@ from pykittens.ir.values import (
 from pykittens.ops.arguments import check_truth
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
-from pykittens.ops.making import (
+from pykittens.ops.creation import (
     MAX_VECTOR_REGISTERS,
     check_cols,
     check_rows,

@@ -9,7 +9,7 @@ import numpy as np
 from pykittens.ir.values import Scalar
 from pykittens.ops.arguments import check_int32
 from pykittens.ops.core import op
-from pykittens.ops.making import check_cols, made_type, plain_type
+from pykittens.ops.creation import check_cols, made_type, plain_type
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import RT, RV
 

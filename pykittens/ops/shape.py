@@ -12,7 +12,7 @@ from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.ops.arguments import check_index
 from pykittens.ops.core import op
-from pykittens.ops.making import check_rows, check_vector_length
+from pykittens.ops.creation import check_rows, check_vector_length
 from pykittens.ops.map import loaded
 from pykittens.ops.memory import check_spread_length
 from pykittens.types.dtypes import int32

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pykittens.pictures.holders import Holder, tile_holders
-from pykittens.pictures.parts import (
+from pykittens.pictures.axes import (
     CELL,
     LINE,
     MAP_LINE,
@@ -14,6 +13,7 @@ from pykittens.pictures.parts import (
     values,
     warp_brackets,
 )
+from pykittens.pictures.holders import Holder, tile_holders
 from pykittens.pictures.svg import (
     HIGHLIGHT,
     MARGIN,

@@ -14,9 +14,9 @@ from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Kernel
 from pykittens.ir.passes import lower
 from pykittens.ir.verify import verify
+from pykittens.lang.closures import Outside, functions_among
 from pykittens.lang.control import rewrite
 from pykittens.lang.grid import CLUSTERS
-from pykittens.lang.outside import Outside, functions_among
 from pykittens.lang.trace import Options, trace
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from pykittens import settings
 from pykittens.errors import ArgumentError, BackendError
-from pykittens.runtime import driver, tuned
+from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.arrays import Device
-from pykittens.runtime.contest import Contest
+from pykittens.runtime.autotuner import Contest
 from pykittens.runtime.launch import current_stream
 from pykittens.runtime.progress import Progress, Step, shown
 from pykittens.runtime.timing import Timer
@@ -78,7 +78,7 @@ def remembered(
     _check_device(name, device)
     if device == "cpu" or not candidates:
         return None
-    place = tuned.place(name, key, candidates, device[1])
+    place = tuning_records.place(name, key, candidates, device[1])
     record = None if place is None else place.read()
     if place is None or record is None or place.wrong(record.best) is not None:
         return None

@@ -13,7 +13,7 @@ from pykittens.targets.index import Index
 from pykittens.targets.source import Site, SiteKind
 
 if TYPE_CHECKING:
-    from pykittens.targets.place import Place
+    from pykittens.targets.address import TileAddress
 
 
 def literal(text: str) -> str:
@@ -97,7 +97,7 @@ def named(ref: TileRef | Global) -> str:
     return f"{literal(ref.first.tensor.name)}[{holes}]"
 
 
-def check_element(e: Emitter, ref: TileRef | Global, at: Place) -> None:
+def check_element(e: Emitter, ref: TileRef | Global, at: TileAddress) -> None:
     """The one element that a reference names is there."""
     if not e.debug:
         return

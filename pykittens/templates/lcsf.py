@@ -17,7 +17,7 @@ from pykittens.errors import LanguageError
 from pykittens.ir.nodes import Tasks
 from pykittens.ir.values import describe
 from pykittens.lang.pipeline import Ring
-from pykittens.templates.part import Part, outside
+from pykittens.templates.callback import Callback, outside
 
 
 def lcsf(
@@ -66,8 +66,8 @@ def lcsf(
         _store(work)
 
 
-def _part(name: str, function: Callable[..., Any] | None, *words: str) -> Part | None:
-    return None if function is None else Part(name, function, words)
+def _part(name: str, function: Callable[..., Any] | None, *words: str) -> Callback | None:
+    return None if function is None else Callback(name, function, words)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Work:
         """What the steps of a task are counted with. A single step is no loop."""
         if self.is_one_step:
             return range(1)
-        return pk.range(self.steps(task=task) if isinstance(self.steps, Part) else self.steps)
+        return pk.range(self.steps(task=task) if isinstance(self.steps, Callback) else self.steps)
 
     @property
     def ends_with_output(self) -> bool:
@@ -150,7 +150,7 @@ class _Work:
         if self.has_state and not self.is_one_step:
             raise self.finish.fault("takes a state, and there is no `setup` for a task of no steps")
 
-    def _check_outputs(self, fillers: list[Part]) -> None:
+    def _check_outputs(self, fillers: list[Callback]) -> None:
         if self.outputs is None:
             for part in (*fillers, *([self.store] if self.store is not None else [])):
                 raise part.fault("needs `outputs`", help="outputs=pk.pipeline(...) makes them")

@@ -7,14 +7,14 @@ import importlib
 import pytest
 
 from pykittens.cli import main, screen
-from pykittens.runtime import driver, tuned
-from pykittens.runtime.tuned import Outcome, Record
+from pykittens.runtime import driver, tuning_records
+from pykittens.runtime.tuning_records import Outcome, Record
 
 
 @pytest.fixture
 def records(monkeypatch):
     made = []
-    monkeypatch.setattr(tuned, "records", lambda: iter(made))
+    monkeypatch.setattr(tuning_records, "records", lambda: iter(made))
     return made
 
 

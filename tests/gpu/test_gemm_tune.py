@@ -12,7 +12,7 @@ from pykittens.kernels.gemm.trial import Trial, spare_call
 from pykittens.kernels.gemm.tune import contenders, found_before, launch_of
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan, Prepared
-from pykittens.runtime import tuned
+from pykittens.runtime import tuning_records
 from tests.kernels.test_gemm_check import biased, call
 
 torch = pytest.importorskip("torch")
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
     """Compiled kernels stay where they are; what tuning found is kept here."""
-    monkeypatch.setattr(tuned, "folder", lambda: tmp_path)
-    monkeypatch.setattr(tuned, "_found", {})
+    monkeypatch.setattr(tuning_records, "folder", lambda: tmp_path)
+    monkeypatch.setattr(tuning_records, "_found", {})
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
     gemm.forget()
     yield
@@ -118,9 +118,9 @@ def test_the_choice_is_kept_and_is_among_the_fastest(name, memory):
     chosen = tune.tuned(made)
     assert time.monotonic() - begin < 120  # most of it the compiler's
     assert found_before(made) == chosen
-    tuned._found.clear()
+    tuning_records._found.clear()
     assert found_before(made) == chosen
-    (record,) = tuned.records()
+    (record,) = tuning_records.records()
     times = [o.milliseconds for o in record.outcomes if o.fault is None and o.milliseconds]
     best = next(o for o in record.outcomes if o.candidate == record.best)
     assert best.checked
@@ -139,7 +139,7 @@ def test_calls_with_and_without_tune_use_what_was_found(memory, monkeypatch):
     first = gemm(a, b)
     second = gemm(a, b, tune=True)
     third = gemm(a, b)
-    (record,) = tuned.records()
+    (record,) = tuning_records.records()
     assert [repr(c) for c in used[1:]] == [record.best] * 2
     exact = a.double() @ b.double().T
     for found in (first, second, third):

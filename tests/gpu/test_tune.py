@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 import pykittens as pk
-from pykittens.runtime import driver, tuned
+from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.launch import current_stream
 from pykittens.runtime.timing import Timer
 from pykittens.runtime.tune import remembered, tune
@@ -44,7 +44,7 @@ ONE_BLOCK, MANY, WRONG, REFUSED = Shares(1), Shares(256), Shares(512, 3.0), Shar
 def memory(tmp_path, monkeypatch):
     monkeypatch.setenv("PYKITTENS_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
-    monkeypatch.setattr(tuned, "_found", {})
+    monkeypatch.setattr(tuning_records, "_found", {})
 
 
 def tuned_shares(candidates, launches, **options):
@@ -77,13 +77,13 @@ def test_the_faster_of_two_is_found_and_remembered(memory):
     assert chosen == MANY
     assert set(launches) == set(candidates)
     assert steps[-1].stage == "done"
-    (record,) = tuned.records()
+    (record,) = tuning_records.records()
     times = {o.candidate: o.milliseconds for o in record.outcomes}
     # 128 MB go through four multiprocessors in one case and through all in the other.
     assert times[repr(ONE_BLOCK)] > 3 * times[repr(MANY)]
     assert record.seconds < 60
     launches.clear()
-    tuned._found.clear()
+    tuning_records._found.clear()
     assert tuned_shares(candidates, launches) == MANY
     assert remembered("doubled", KEY, candidates, DEVICE) == MANY
     assert launches == []
@@ -94,7 +94,7 @@ def test_the_wrong_and_the_refused_are_not_chosen(memory):
     with pytest.warns(RuntimeWarning, match=r"factor=3.0\) computes something wrong"):
         chosen = tuned_shares((WRONG, REFUSED, ONE_BLOCK, MANY), launches)
     assert chosen == MANY
-    (record,) = tuned.records()
+    (record,) = tuning_records.records()
     faults = {o.candidate: o.fault for o in record.outcomes}
     assert "elements are wrong" in faults[repr(WRONG)]
     assert "the parts must divide the columns" in faults[repr(REFUSED)]

@@ -21,7 +21,7 @@ from pykittens.kernels.gemm.trial import Trial
 from pykittens.kernels.gemm.tune import MOST, contenders, found_before, function_name, key_of
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan, Prepared
-from pykittens.runtime import nvrtc, tuned
+from pykittens.runtime import nvrtc, tuning_records
 from tests.kernels.test_gemm_check import bf16, biased, call, counted_in_tiles, e4m3
 from tests.runtime.c_programs import Log, fake_driver, fake_library
 
@@ -106,7 +106,7 @@ class Gpu:
     @staticmethod
     def forget():
         """As a new process, which has what is on disk."""
-        tuned._found.clear()
+        tuning_records._found.clear()
         gemm.forget()
 
 
@@ -118,8 +118,8 @@ def fake(tmp_path_factory):
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
     """What tuning found is kept here; compiled kernels stay where they are."""
-    monkeypatch.setattr(tuned, "folder", lambda: tmp_path / "tuning")
-    monkeypatch.setattr(tuned, "_found", {})
+    monkeypatch.setattr(tuning_records, "folder", lambda: tmp_path / "tuning")
+    monkeypatch.setattr(tuning_records, "_found", {})
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
     gemm.forget()
     yield tmp_path / "tuning"
@@ -198,7 +198,7 @@ def test_a_candidate_with_a_wrong_result_is_never_returned(gpu, monkeypatch, wro
     monkeypatch.setattr(Plan, "run_with", damaged)
     with pytest.warns(RuntimeWarning, match="computes something wrong and is not used"):
         gemm(bf16(M, K), bf16(N, K), tune=True)
-    (record,) = tuned.records()
+    (record,) = tuning_records.records()
     assert gpu.used == [SECOND]
     assert record.best == repr(SECOND)
     checked = {o.candidate: o.checked for o in record.outcomes}
@@ -266,7 +266,7 @@ def test_where_nothing_was_ever_tuned_one_look_is_all(gpu, monkeypatch):
 
 def test_arrays_of_the_cpu_take_the_first_and_nothing_is_looked_up_or_kept(memory, monkeypatch):
     a, b = bf16(M, K), bf16(N, K)
-    monkeypatch.setattr(tuned, "has_any", lambda kernel: pytest.fail("looked"))
+    monkeypatch.setattr(tuning_records, "has_any", lambda kernel: pytest.fail("looked"))
     monkeypatch.setattr(tune, "launch_of", lambda *given: pytest.fail("measured"))
     made = call(a, b)
     assert tune.tuned(made) == candidates(made.shape, limits_of(a))[0]
@@ -275,15 +275,15 @@ def test_arrays_of_the_cpu_take_the_first_and_nothing_is_looked_up_or_kept(memor
 
 
 def test_something_is_kept_for_a_kernel_where_its_folder_is_or_this_process_knows(memory):
-    assert not tuned.has_any("gemm")
-    tuned._found[memory / "other" / "x.json"] = ""
+    assert not tuning_records.has_any("gemm")
+    tuning_records._found[memory / "other" / "x.json"] = ""
     (memory / "other").mkdir(parents=True)
-    assert not tuned.has_any("gemm")
-    tuned._found[memory / "gemm" / "x.json"] = ""
-    assert tuned.has_any("gemm")
-    tuned._found.clear()
+    assert not tuning_records.has_any("gemm")
+    tuning_records._found[memory / "gemm" / "x.json"] = ""
+    assert tuning_records.has_any("gemm")
+    tuning_records._found.clear()
     (memory / "gemm").mkdir()
-    assert tuned.has_any("gemm")
+    assert tuning_records.has_any("gemm")
 
 
 # -- what a choice depends on ----------------------------------------------------------------------
@@ -342,7 +342,9 @@ def test_the_key_is_another_for_all_that_matters():
     keys = {name: key_of(make()) for name, make in DIFFERENT.items()}
     for name, key in keys.items():
         assert [other for other, found in keys.items() if found == key] == [name]
-        assert tuned._plain("gemm", key) == tuned._plain("gemm", key_of(DIFFERENT[name]()))
+        assert tuning_records._plain("gemm", key) == tuning_records._plain(
+            "gemm", key_of(DIFFERENT[name]())
+        )
 
 
 def test_functions_of_one_name_are_told_apart_by_their_code():

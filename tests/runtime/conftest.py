@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pykittens.runtime import driver, tune, tuned
+from pykittens.runtime import driver, tune, tuning_records
 from pykittens.runtime.driver import Device
 from tests.runtime.c_programs import Log, fake_driver
 from tests.runtime.fake_gpu import fake, gpu_tensors
@@ -36,7 +36,7 @@ def work(
     """`work({64: 0.5, 128: 0.3})` is a kernel to tune on the stand-in for libcuda, with a memory of its own."""
     monkeypatch.setenv("PYKITTENS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
-    monkeypatch.setattr(tuned, "_found", {})
+    monkeypatch.setattr(tuning_records, "_found", {})
     monkeypatch.setattr(tune, "_told", set())
     with fake_driver(monkeypatch, fake):
         yield lambda times: Work(fake, times)

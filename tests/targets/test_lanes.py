@@ -10,7 +10,7 @@ from tests.cases import CASES
 pytestmark = pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
 
 FAMILIES = (
-    "making",
+    "creation",
     "mask",
     "random",
     "reduce",

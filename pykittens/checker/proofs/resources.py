@@ -23,7 +23,7 @@ _ANY_SIZE = 2**31  # bytes: more than any kernel asks for
 
 
 @dataclass(frozen=True)
-class Part:
+class MemoryUse:
     """A part of a block's shared memory: what is there, where it starts, and its bytes."""
 
     name: str
@@ -61,7 +61,7 @@ def resource_tables(
 # -- shared memory ---------------------------------------------------------------------------------
 
 
-def shared_parts(kernel: Kernel, target: Target, source: Source | None = None) -> list[Part]:
+def shared_parts(kernel: Kernel, target: Target, source: Source | None = None) -> list[MemoryUse]:
     """The parts of shared memory in order of their places, more of them than a block can have, too.
 
     Where the warps of a group meet is known of an emitted program only.
@@ -70,7 +70,7 @@ def shared_parts(kernel: Kernel, target: Target, source: Source | None = None) -
     parts = [_stages(p, at.stages[p]) for p in kernel.pipelines]
     parts += [_outside(s, at.shared[s.value]) for s in kernel.shared]
     parts += [
-        Part(
+        MemoryUse(
             p.name,
             f"full and empty barriers of {p.stages} stages",
             at.full[p],
@@ -82,26 +82,26 @@ def shared_parts(kernel: Kernel, target: Target, source: Source | None = None) -
     if source is not None and source.shared_bytes > at.end:
         groups = sum(r.groups for r in kernel.roles)
         what = f"where the warps of {groups} group{'s' * (groups > 1)} meet"
-        parts.append(Part("", what, at.end, source.shared_bytes - at.end))
+        parts.append(MemoryUse("", what, at.end, source.shared_bytes - at.end))
     return sorted(parts, key=lambda p: p.offset)
 
 
-def _stages(pipeline: Pipeline, offset: int) -> Part:
+def _stages(pipeline: Pipeline, offset: int) -> MemoryUse:
     tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in pipeline.tiles.items())
     what = f"{pipeline.stages} x ({tiles})"
     if pipeline.reuse is not None:
         what += f", in place of `{pipeline.reuse.name}`"
     size = pipeline.stages * pipeline.stage_bytes
-    return Part(pipeline.name, what, offset, size, pipeline.loc)
+    return MemoryUse(pipeline.name, what, offset, size, pipeline.loc)
 
 
-def _outside(shared: Shared, offset: int) -> Part:
+def _outside(shared: Shared, offset: int) -> MemoryUse:
     times = f"{shared.count} x " if shared.count else ""
     what = f"{times}{shared.value.type}"
-    return Part(shared.value.name, what, offset, shared_bytes(shared), shared.loc)
+    return MemoryUse(shared.value.name, what, offset, shared_bytes(shared), shared.loc)
 
 
-def memory_table(parts: Sequence[Part], target: Target) -> Table:
+def memory_table(parts: Sequence[MemoryUse], target: Target) -> Table:
     """Shared memory, part by part, and the total beside what a block can have."""
     total = max((p.end for p in parts), default=0)
     rows = [Row((p.name, p.what, str(p.offset), str(p.bytes)), p.loc) for p in parts]

@@ -28,9 +28,9 @@ from pykittens.emulate.races.clocks import (
     new_clock,
 )
 from pykittens.emulate.races.conflicts import conflict, who
+from pykittens.emulate.races.initialized import Written
 from pykittens.emulate.races.protocol import Protocol
 from pykittens.emulate.races.shadow import Lanes, Record, SharedShadow, TensorShadow
-from pykittens.emulate.races.written import Written
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import Several, Turn
 from pykittens.emulate.watch import Access, Watcher

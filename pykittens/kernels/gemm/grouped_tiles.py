@@ -15,7 +15,7 @@ from pykittens.kernels.gemm.tiles import Form, Task, Tiling
 
 
 @dataclass(frozen=True)
-class Part(Task):
+class GroupTask(Task):
     """A tile of a group, which `lead` names, and whose rows are from `begin` to before `end`."""
 
     begin: Any = None
@@ -79,7 +79,7 @@ class Groups(Tiling):
         """Where a walk begins: a group, the tasks before it, its first row, the row behind its last."""
         return 0, 0, 0, self.clamped(self.offset(0), 0)
 
-    def part(self, at: tuple[Any, ...], number: Any) -> Part:
+    def part(self, at: tuple[Any, ...], number: Any) -> GroupTask:
         """The tile of a task in the group where a walk stands: down the columns of a band of rows of tiles."""
         group, before, begin, end = at
         band, width, number = self.config.band, self.tiles[1], number - before
@@ -87,7 +87,7 @@ class Groups(Tiling):
         place = number - first * width
         tall = pk.minimum(self.height(begin, end) - first, band)
         row, col = first + place % tall, place // tall
-        return Part((group,), row, col, 0, self.steps, begin=begin, end=end)
+        return GroupTask((group,), row, col, 0, self.steps, begin=begin, end=end)
 
     def load(self, s: Any, task: Any, k: Any) -> None:
         """Fill a stage. Rows of A behind the group do no harm, and so the copy engine need not know its end."""

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.epilogue import Place
+from pykittens.kernels.epilogue import Region
 from pykittens.kernels.gemm.call import NUMBERS, Call
 from pykittens.kernels.gemm.choose import pick
 from pykittens.kernels.gemm.config import Config, check, together
@@ -91,7 +91,7 @@ def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: l
 @pk.function
 def complete(
     tiles: Tiling, task: Task, w: Any, part: Any, products: list[Any], arrived: list[Any]
-) -> tuple[Place, Any]:
+) -> tuple[Region, Any]:
     """Where a part of the columns lies, and what the epilogue makes of it."""
     at = tiles.place(task, w, part, arrived)
     x = tiles.form.epilogue(products, at, tiles.given, tiles.c)

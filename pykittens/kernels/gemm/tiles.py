@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.epilogue import Epilogue, Place
+from pykittens.kernels.epilogue import Epilogue, Region
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.scales import Scales
 
@@ -211,9 +211,9 @@ class Tiling:
                 sums[at] = sums[at] + piece * (by_row * by_block[at])
         return sums
 
-    def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Place:
+    def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Region:
         """Where a part of a group's rows lies in the product; `arrived` are parts of other tensors that are here."""
-        return Place(
+        return Region(
             arrived=tuple(zip(self.streamed, arrived, strict=True)) if arrived else (),
             lead=task.lead,
             row=task.row * self.config.consumers + w,
@@ -225,7 +225,7 @@ class Tiling:
             width=self.cols,
         )
 
-    def target(self, at: Place) -> Any:
+    def target(self, at: Region) -> Any:
         """The part of the result that a place is."""
         to = (at.col, at.row) if self.config.swap else (at.row, at.col)
         return of_batch(self.c, at.lead)[to]

@@ -14,8 +14,7 @@ from pykittens.kernels.gemm.choose import candidates
 from pykittens.kernels.gemm.config import Config, Shape
 from pykittens.kernels.gemm.trial import Trial, spare_call
 from pykittens.kernels.limits import Limits, limits_of
-from pykittens.runtime import driver
-from pykittens.runtime import tuned as kept
+from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.arrays import Device
 from pykittens.runtime.cache import key as hash_of
 from pykittens.runtime.launch import current_stream
@@ -28,7 +27,7 @@ MOST = 24  # candidates that are measured
 def found_before(call: Call) -> Config | None:
     """What an earlier measurement found for such a call on such a GPU; it costs no time of the GPU."""
     device = device_of(call)
-    if device == "cpu" or not kept.has_any(NAME):
+    if device == "cpu" or not tuning_records.has_any(NAME):
         return None
     return remembered(
         NAME, key_of(call), contenders(call.shape, limits_of(call.arrays.like)), device

@@ -10,9 +10,9 @@ from pykittens.lang.std.masks import (
 )
 from pykittens.lang.std.online import inf, log2e, normalize, online_softmax
 from pykittens.lang.std.outer import outer_add, outer_mul, outer_sub
-from pykittens.lang.std.parts import diagonal, diagonal_matrix, with_column, with_row
 from pykittens.lang.std.random import uniform
 from pykittens.lang.std.rotary import rotary, rotate_half, rotate_pairs
+from pykittens.lang.std.slices import diagonal, diagonal_matrix, with_column, with_row
 
 __all__ = [
     "diagonal",

@@ -11,7 +11,7 @@ from pykittens.ir.values import RegTile
 from pykittens.lang.std.operands import check_position, check_tile, check_together
 from pykittens.ops.compare import where
 from pykittens.ops.core import composed
-from pykittens.ops.making import col_index, row_index
+from pykittens.ops.creation import col_index, row_index
 
 
 @composed

@@ -7,7 +7,7 @@ from typing import Any
 from pykittens.ir.values import RegVector
 from pykittens.lang.std.operands import check_kinds, check_vector
 from pykittens.ops.core import composed
-from pykittens.ops.making import check_cols, check_rows
+from pykittens.ops.creation import check_cols, check_rows
 from pykittens.ops.map import common_dtype
 from pykittens.ops.shape import spread
 from pykittens.types.tiles import Spread, per_column, per_row

@@ -9,7 +9,7 @@ from pykittens.ir.values import RegTile, describe
 from pykittens.lang.std.operands import check_tile, check_together
 from pykittens.ops.compare import where
 from pykittens.ops.core import composed
-from pykittens.ops.making import col_index
+from pykittens.ops.creation import col_index
 from pykittens.ops.map import NUMBER
 from pykittens.ops.shape import concat, swap_pairs
 

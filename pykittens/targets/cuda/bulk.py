@@ -13,7 +13,7 @@ from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, edged_axes, ends, is_split
-from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.index import Index
@@ -106,7 +106,7 @@ def _boxes(
     is_vector = isinstance(tile, SharedVector)
     distance = width * tile.dtype.bytes if is_vector else layout.panel_bytes
     name = e.tensor_map(MapSlot(ref.tensor.name, rows, width, layout.swizzle), ref.tensor)
-    rank, at = len(ref.index), shared_place(e, tile).address
+    rank, at = len(ref.index), shared_location(e, tile).address
     check_access(e, ref, tile.rows, tile.cols)
     boxes = []
     for box in range(tile.cols // width):

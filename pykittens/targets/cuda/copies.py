@@ -6,9 +6,9 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.op import Engine
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import ends, moves_pieces
-from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.simt.memory import COMBINED_TYPES, place
+from pykittens.targets.simt.memory import COMBINED_TYPES, address_of
 from pykittens.targets.target import Lowerings
 
 COPIES = Lowerings()
@@ -49,10 +49,10 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
     """The call of one of two device functions, or of the one that combines memory with what is copied."""
     (tile, ref), op = ends(call), call.args.get("op")
     stores, bits = call.op.effects.engine is Engine.COPY_OUT, BITS[tile.dtype.bits]
-    at = place(e, ref, tile.rows, tile.cols)
+    at = address_of(e, ref, tile.rows, tile.cols)
     pointer = f"({'' if stores else 'const '}{COMBINED_TYPES[tile.dtype.name] if op else bits}*)"
     matrix = f"{pointer}({at.matrix}), {at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
-    to = shared_place(e, tile)
+    to = shared_location(e, tile)
     shared = f"{to.row}, {to.byte}, {tile.type.layout.panel_bytes}"
     shape = f"{tile.rows}, {tile.cols}, {tile.type.layout.swizzle}"
     lanes = "lane"

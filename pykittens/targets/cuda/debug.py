@@ -10,11 +10,11 @@ from pykittens.ir.nodes import Call, Kernel, group_name
 from pykittens.ir.values import RegTile, RegVector, Value, handle
 from pykittens.ops.debug import pieces, spread_values
 from pykittens.ops.map import together
+from pykittens.targets.address import TileAddress
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.warp_assignment import teams
 from pykittens.targets.debug_sites import literal, stop_unless
 from pykittens.targets.index import Index
-from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import chunks
 from pykittens.targets.source import GroupPlace
 from pykittens.targets.target import Lowerings, Target
@@ -85,7 +85,7 @@ def enter_role(e: CudaEmitter, group: Index) -> None:
 @contextmanager
 def _each_element(e: CudaEmitter, value: Value) -> Iterator[list[str]]:
     """A loop over the elements of a tile or vector, each in one lane; gives their coordinates."""
-    whole = Place("", "0", Index(0), Index(0), "1", _length(value), False)
+    whole = TileAddress("", "0", Index(0), Index(0), "1", _length(value), False)
     parts = chunks(e, value, whole)
     inside = parts.owner
     if not isinstance(value.type, RT):

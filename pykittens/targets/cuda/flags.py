@@ -11,7 +11,7 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_element, named, standing
 from pykittens.targets.index import Index
-from pykittens.targets.simt.memory import place
+from pykittens.targets.simt.memory import address_of
 from pykittens.targets.target import Lowerings
 
 FLAGS = Lowerings()
@@ -39,7 +39,7 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
 
 
 def _address(e: CudaEmitter, flag: TileRef | Global) -> str:
-    at = place(e, flag, 1, 1)
+    at = address_of(e, flag, 1, 1)
     check_element(e, flag, at)
     return str(Index(at.matrix) + at.row * at.stride + at.col)
 

@@ -14,7 +14,7 @@ from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile, Value
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
@@ -216,7 +216,7 @@ def _matrices(
 ) -> Loading:
     """Four matrices at once. block: which 16 rows or columns beside the depth; along: `fragments.matrix_row`."""
     swizzle, panel = tile.type.layout.swizzle, tile.type.layout.panel_bytes
-    at = shared_place(e, tile)
+    at = shared_location(e, tile)
     if along:
         row, piece = "lane % 8 + lane / 16 * 8", "lane / 8 % 2 * 16"
     else:
@@ -240,7 +240,7 @@ def _elements(
     e: CudaEmitter, tile: SharedTile, word: str, to: str, rows: Rows, col: Index
 ) -> Loading:
     """Elements one by one, where no load of matrices brings them to their lanes."""
-    layout, at = tile.type.layout, shared_place(e, tile)
+    layout, at = tile.type.layout, shared_location(e, tile)
     swizzle, panel = layout.swizzle, layout.panel_bytes
     byte = col * tile.dtype.bytes + at.byte
     start = Index(f"{word}_row") + (Index(rows.step) + Index(rows.small) * rows.unit) * swizzle

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pykittens.ir.nodes import Call, Role
 from pykittens.ir.values import Scalar, SharedTile, SharedVector, Value
+from pykittens.targets.address import TileAddress
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.debug_sites import check_part, check_view
 from pykittens.targets.index import Index
-from pykittens.targets.place import Place
 from pykittens.targets.simt.memory import (
     MEMORY_TYPES,
     define_element,
@@ -28,7 +28,7 @@ MOVE = Index("i")  # the number of a move, in the loop over those of a tile
 
 
 @dataclass(frozen=True)
-class SharedPlace:
+class SharedLocation:
     """Where a tile starts: the address of its first row, and bytes into the row where it is part of a panel."""
 
     row: Index
@@ -39,23 +39,23 @@ class SharedPlace:
         return self.row + self.byte
 
 
-def shared_place(e: CudaEmitter, tile: SharedTile) -> SharedPlace:
+def shared_location(e: CudaEmitter, tile: SharedTile) -> SharedLocation:
     """The place of a tile or vector that has a name, or of a view of one."""
     source = tile.source
     if isinstance(source, Call) and "vector" in source.args:
         unit = source.args["length"] * tile.dtype.bytes
-        owner = shared_place(e, source.args["vector"])
-        return SharedPlace(owner.row + e.index(source.args["i"]) * unit)
+        owner = shared_location(e, source.args["vector"])
+        return SharedLocation(owner.row + e.index(source.args["i"]) * unit)
     if not isinstance(source, Call) or "tile" not in source.args:
-        return SharedPlace(Index(e.names(tile)))
-    owner, layout = shared_place(e, source.args["tile"]), tile.type.layout
+        return SharedLocation(Index(e.names(tile)))
+    owner, layout = shared_location(e, source.args["tile"]), tile.type.layout
     swizzle, panel, width = layout.swizzle, layout.panel_bytes, tile.cols * tile.dtype.bytes
     row = owner.row + e.index(source.args["i"]) * (tile.rows * swizzle)
     j = e.index(source.args["j"])
     if width % swizzle == 0:
-        return SharedPlace(row + j * (width // swizzle * panel), owner.byte)
+        return SharedLocation(row + j * (width // swizzle * panel), owner.byte)
     byte = j * width
-    return SharedPlace(row + byte // swizzle * panel, owner.byte + byte % swizzle)
+    return SharedLocation(row + byte // swizzle * panel, owner.byte + byte % swizzle)
 
 
 @SHARED.lower("view")
@@ -101,9 +101,9 @@ def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call
     if isinstance(result, Scalar):
         e.at(call.loc)
         word = MEMORY_TYPES[vector.dtype.name]
-        define_element(e, result, f"fetched<{word}>({shared_place(e, vector).address})")
+        define_element(e, result, f"fetched<{word}>({shared_location(e, vector).address})")
     elif vector.whole is vector or call.args["spread"] is Spread.PLAIN:
-        load_chunks(e, result, _vector_place(e, vector), fill_bits(vector.dtype, 0))
+        load_chunks(e, result, _vector_address(e, vector), fill_bits(vector.dtype, 0))
     else:
         _load_spread(e, vector, result, call.args["spread"])
 
@@ -112,7 +112,7 @@ def _load_spread(e: CudaEmitter, vector: SharedVector, result: Value, spread: Sp
     """A part to a vector whose lanes hold all of its elements and no other: nothing is checked."""
     e.declare(result)
     name, count, size = e.array(result), e.registers(result), vector.dtype.bytes
-    address = shared_place(e, vector).address
+    address = shared_location(e, vector).address
     with e.braces("{"):
         if spread is Spread.PER_ROW:
             place, word = f"row_position<{e.role.warps}>", MEMORY_TYPES[vector.dtype.name]
@@ -145,7 +145,7 @@ def _load_transposed(e: CudaEmitter, tile: SharedTile, name: str, count: int) ->
 def lower_store(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
     if isinstance(tile, SharedVector):
-        store_chunks(e, value, _vector_place(e, tile))
+        store_chunks(e, value, _vector_address(e, tile))
         return
     if call.args["transposed"]:
         one = _ELEMENTS[tile.dtype.bits if tile.dtype.bits < 32 else tile.dtype.name]
@@ -157,7 +157,7 @@ def lower_store(e: CudaEmitter, call: Call) -> None:
     pair = _PAIRS[tile.dtype.bits if tile.dtype.bits < 32 else tile.dtype.name].format(
         e.array(value)
     )
-    swizzle, warps, at = tile.type.layout.swizzle, e.role.warps, shared_place(e, tile)
+    swizzle, warps, at = tile.type.layout.swizzle, e.role.warps, shared_location(e, tile)
     row = Index("at_row") + (MOVE // (tile.cols // 2) * (warps * 16) + "i / 2 % 2 * 8") * swizzle
     byte = Index(f"tile_col<{tile.cols}>(i, lane)") * tile.dtype.bytes + at.byte
     address = f"row_at<{swizzle}>({row}, turn, {byte}, {tile.type.layout.panel_bytes})"
@@ -245,7 +245,7 @@ def _matrix_address(e: CudaEmitter, tile: SharedTile, transposed: bool = False) 
 
 def _address(e: CudaEmitter, tile: SharedTile, row: str | Index, byte: Index) -> Index:
     """The address of a byte of a row of a tile."""
-    layout, at = tile.type.layout, shared_place(e, tile)
+    layout, at = tile.type.layout, shared_location(e, tile)
     byte += at.byte
     return at.row + f"shared_at<{layout.swizzle}>({row}, {byte}, {layout.panel_bytes})"
 
@@ -255,9 +255,9 @@ def is_aligned(vector: SharedVector, warps: int) -> bool:
     return vector.whole is vector or part_is_aligned(vector.length, warps)
 
 
-def _vector_place(e: CudaEmitter, vector: SharedVector) -> Place:
+def _vector_address(e: CudaEmitter, vector: SharedVector) -> TileAddress:
     """A shared vector as a row of memory."""
     word = MEMORY_TYPES[vector.dtype.name]
-    matrix = f"({word}*)(shared + ({shared_place(e, vector).address} - smem))"
+    matrix = f"({word}*)(shared + ({shared_location(e, vector).address} - smem))"
     aligned = is_aligned(vector, e.role.warps)
-    return Place(matrix, "0", Index(0), Index(0), "1", str(vector.length), aligned)
+    return TileAddress(matrix, "0", Index(0), Index(0), "1", str(vector.length), aligned)

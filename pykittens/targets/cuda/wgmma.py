@@ -14,7 +14,7 @@ from pykittens.ops.mma import a_is_transposed, b_is_transposed, depth_step
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import beyond_wgmma
 from pykittens.targets.cuda.mma_sync import ACCUMULATORS, SPELLED
-from pykittens.targets.cuda.shared import shared_place
+from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import SharedLayout
@@ -44,12 +44,12 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
         if not isinstance(a, SharedTile):
             e.line(f"pin({e.array(a)});")
         e.line("products_fence();")
-        b_at = _descriptor(b, shared_place(e, b).address, not instruction.b_by_cols)
+        b_at = _descriptor(b, shared_location(e, b).address, not instruction.b_by_cols)
         e.line(f"const u64 matrix_b = {b_at};")
         for block in range(blocks if isinstance(a, SharedTile) else 0):
             # Each warpgroup of the group takes 64 rows of each block.
             unit = _rows_offset(a.type.layout, instruction.a_by_cols)
-            first = shared_place(e, a).address + block * warps // 4 * unit
+            first = shared_location(e, a).address + block * warps // 4 * unit
             if warps > 4:
                 first += Index("warp / 4") * unit
             at = _descriptor(a, first, not instruction.a_by_cols)

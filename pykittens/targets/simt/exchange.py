@@ -46,14 +46,14 @@ def write_bits(e: Emitter, result: Value, element: Callable[[str], str]) -> None
 # -- places ----------------------------------------------------------------------------------------
 
 
-def tile_place(e: Emitter, tile: Value, i: str) -> tuple[str, str]:
+def tile_position(e: Emitter, tile: Value, i: str) -> tuple[str, str]:
     """Row and column of register i of a tile."""
     assert isinstance(tile.type, RT)
     cols = tile.type.cols
     return f"tile_row<{cols}, {e.role.warps}>({i}, warp, lane)", f"tile_col<{cols}>({i}, lane)"
 
 
-def vector_place(e: Emitter, vector: Value, i: str) -> str:
+def vector_position(e: Emitter, vector: Value, i: str) -> str:
     """Position of register i of a vector."""
     assert isinstance(vector.type, RV)
     warps = e.role.warps
@@ -76,7 +76,7 @@ def holds_alone(e: Emitter, vector: Value, i: str) -> str | None:
         return owner(vector.type.spread, e.role.warps)
     length = vector.type.length
     whole = e.registers(vector) * e.role.warps * 32 == length
-    return None if whole else f"{vector_place(e, vector, i)} < {length}"
+    return None if whole else f"{vector_position(e, vector, i)} < {length}"
 
 
 def sync(e: Emitter) -> str:
@@ -115,28 +115,30 @@ def exchange(e: Emitter, call: Call) -> bool:
                 condition = f"if ({guard}) " if guard else ""
                 e.line(
                     f"UNROLL for (int i = 0; i < {e.registers(put.value)}; ++i) "
-                    f"{condition}held[{_place(e, put.value, put.at)}] = {bits(e, put.value, 'i')};"
+                    f"{condition}held[{_position(e, put.value, put.at)}] = {bits(e, put.value, 'i')};"
                 )
             e.line(sync(e))
-            write_bits(e, result, lambda i: f"held[{_place(e, result, moved.take, i)}]")
+            write_bits(e, result, lambda i: f"held[{_position(e, result, moved.take, i)}]")
             e.line(sync(e))
         else:
             _in_turns(e, result, moved, places, turn)
     return True
 
 
-def _place(e: Emitter, value: Value, at: Strides, i: str = "i") -> str:
+def _position(e: Emitter, value: Value, at: Strides, i: str = "i") -> str:
     """The place of register i of a value."""
     if isinstance(value.type, RT):
-        return at.text(*tile_place(e, value, i))
-    return at.text("0", vector_place(e, value, i))
+        return at.text(*tile_position(e, value, i))
+    return at.text("0", vector_position(e, value, i))
 
 
 def _when(e: Emitter, put: Put) -> str | None:
     """The condition under which a lane writes register i of a value; None if every lane does."""
     if not isinstance(put.value.type, RT):
         return holds_alone(e, put.value, "i")
-    return None if put.row is None else f"{tile_place(e, put.value, 'i')[0]} == {e.scalar(put.row)}"
+    return (
+        None if put.row is None else f"{tile_position(e, put.value, 'i')[0]} == {e.scalar(put.row)}"
+    )
 
 
 def _in_turns(e: Emitter, result: Value, moved: Exchange, places: int, turn: int) -> None:
@@ -151,13 +153,13 @@ def _in_turns(e: Emitter, result: Value, moved: Exchange, places: int, turn: int
     with e.braces(f"UNROLL for (int first = 0; first < {places}; first += {turn}) {{"):
         for put in moved.puts:
             with e.braces(f"UNROLL for (int i = 0; i < {e.registers(put.value)}; ++i) {{"):
-                e.line(f"const int at = {_place(e, put.value, put.at)} - first;")
+                e.line(f"const int at = {_position(e, put.value, put.at)} - first;")
                 guard = _when(e, put)
                 inside = f"at >= 0 && at < {turn}" + (f" && {guard}" if guard else "")
                 e.line(f"if ({inside}) held[at] = {bits(e, put.value, 'i')};")
         e.line(sync(e))
         with e.braces(f"UNROLL for (int i = 0; i < {e.registers(result)}; ++i) {{"):
-            e.line(f"const int at = {_place(e, result, moved.take)} - first;")
+            e.line(f"const int at = {_position(e, result, moved.take)} - first;")
             width = 32 // packing
             taken = (
                 f"{to}[i] = held[at]"

@@ -9,10 +9,10 @@ import numpy as np
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, Scalar, TileRef, Value
+from pykittens.targets.address import TileAddress
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.index import Index, least
-from pykittens.targets.place import Place
 from pykittens.targets.source import number, scalar_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
@@ -33,7 +33,7 @@ MEMORY_TYPES = {
 COMBINED_TYPES = MEMORY_TYPES | {"bf16": "BF16", "f16": "F16"}
 
 
-def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
+def address_of(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> TileAddress:
     """Where a tile of rows x cols lies; a window's matrix starts at the window's first element."""
     ref = ref.first
     check_access(e, ref, rows, cols)
@@ -57,7 +57,7 @@ def place(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> Place:
     if (window := ref.windows.get(rank - 1)) is not None:
         matrix += e.scalar(window.low)
         col, width = _in_window(e, window, col)
-    return Place(str(matrix), stride, row, col, height, width, starts_aligned(ref))
+    return TileAddress(str(matrix), stride, row, col, height, width, starts_aligned(ref))
 
 
 def starts_aligned(ref: TileRef | Global) -> bool:
@@ -91,7 +91,7 @@ class Chunks:
     owner: str = ""
 
 
-def chunks(e: Emitter, value: Value, at: Place) -> Chunks:
+def chunks(e: Emitter, value: Value, at: TileAddress) -> Chunks:
     """How the lanes of the role hold a tile or a vector that lies at a place."""
     count, warps = e.registers(value), e.role.warps
     match value.type:
@@ -119,7 +119,9 @@ def owner(spread: Spread, warps: int) -> str:
     return "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
 
 
-def each_chunk(e: Emitter, value: Value, at: Place, move: str, parts: Chunks | None = None) -> None:
+def each_chunk(
+    e: Emitter, value: Value, at: TileAddress, move: str, parts: Chunks | None = None
+) -> None:
     """A loop over the chunks of a value. `move` is a call with holes for its template, registers, row and columns."""
     parts = parts or chunks(e, value, at)
     extent = value.type.cols if isinstance(value.type, RT) else value.type.length  # type: ignore[union-attr]
@@ -143,7 +145,7 @@ def each_chunk(e: Emitter, value: Value, at: Place, move: str, parts: Chunks | N
         )
 
 
-def each_transposed(e: Emitter, tile: Value, at: Place, move: str) -> None:
+def each_transposed(e: Emitter, tile: Value, at: TileAddress, move: str) -> None:
     """A loop over the elements of a tile that lies transposed at a place; `move` is a call as of `each_chunk`.
 
     `first` goes along with the columns of the tile: a product of a stride for each would cost more than the move.
@@ -187,7 +189,7 @@ def loading(fill: str) -> str:
 
 
 def load_chunks(
-    e: Emitter, value: Value, at: Place, fill: str, parts: Chunks | None = None
+    e: Emitter, value: Value, at: TileAddress, fill: str, parts: Chunks | None = None
 ) -> None:
     """Memory to registers."""
     e.declare(value)
@@ -204,7 +206,7 @@ def storing(value: Value, op: str | None) -> str:
 
 
 def store_chunks(
-    e: Emitter, value: Value, at: Place, op: str | None = None, parts: Chunks | None = None
+    e: Emitter, value: Value, at: TileAddress, op: str | None = None, parts: Chunks | None = None
 ) -> None:
     """Registers to memory, combined with what is there where `op` says so."""
     parts, call = parts or chunks(e, value, at), storing(value, op)
@@ -220,18 +222,18 @@ def lower_load(e: Emitter, call: Call) -> None:
     src, fill = call.args["src"], fill_bits(call.args["src"].dtype, call.args["fill"])
     (result,) = call.results
     if isinstance(result, Scalar):
-        _load_scalar(e, result, place(e, src, 1, 1), fill)
+        _load_scalar(e, result, address_of(e, src, 1, 1), fill)
         return
     rows, cols = result.type.shape if isinstance(result.type, RT) else (1, result.type.length)  # type: ignore[union-attr]
     if call.args["transposed"]:
-        at = place(e, src, cols, rows)
+        at = address_of(e, src, cols, rows)
         e.declare(result)
         each_transposed(e, result, at, loading(fill))
         return
-    load_chunks(e, result, place(e, src, rows, cols), fill)
+    load_chunks(e, result, address_of(e, src, rows, cols), fill)
 
 
-def _load_scalar(e: Emitter, result: Scalar, at: Place, fill: str) -> None:
+def _load_scalar(e: Emitter, result: Scalar, at: TileAddress, fill: str) -> None:
     """One element in a variable, read here: what the expression names may change."""
     edges = f"{at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
     define_element(e, result, f"load_element({at.matrix}, {edges}, {fill})")
@@ -254,16 +256,16 @@ def lower_store(e: Emitter, call: Call) -> None:
     """Registers to a tensor."""
     dst, value, op = call.args["dst"], call.args["value"], call.args["op"]
     if isinstance(value, Scalar | int | float):
-        _store_scalar(e, value, dst.dtype, place(e, dst, 1, 1), op)
+        _store_scalar(e, value, dst.dtype, address_of(e, dst, 1, 1), op)
         return
     rows, cols = value.type.shape if isinstance(value.type, RT) else (1, value.length)
     if call.args["transposed"]:
-        each_transposed(e, value, place(e, dst, cols, rows), storing(value, op))
+        each_transposed(e, value, address_of(e, dst, cols, rows), storing(value, op))
         return
-    store_chunks(e, value, place(e, dst, rows, cols), op)
+    store_chunks(e, value, address_of(e, dst, rows, cols), op)
 
 
-def _store_scalar(e: Emitter, value: Any, dtype: DType, at: Place, op: str | None) -> None:
+def _store_scalar(e: Emitter, value: Any, dtype: DType, at: TileAddress, op: str | None) -> None:
     """One element, by one thread of the group."""
     text = e.scalar(value) if isinstance(value, Value) else number(value, dtype)
     if dtype.packing > 1:
@@ -278,10 +280,10 @@ def _store_scalar(e: Emitter, value: Any, dtype: DType, at: Place, op: str | Non
 # -- rows by index ---------------------------------------------------------------------------------
 
 
-def _indexed(e: Emitter, tile: Value, index: Value, ref: Any) -> tuple[Place, Chunks]:
+def _indexed(e: Emitter, tile: Value, index: Value, ref: Any) -> tuple[TileAddress, Chunks]:
     """The place of a tile of columns, and the chunks of a tile whose rows are those that an index names."""
     cols = tile.type.cols  # type: ignore[union-attr]
-    at = place(e, ref, 1, cols)
+    at = address_of(e, ref, 1, cols)
     row = at.row + f"(i64){e.array(index)}[row_of<{cols}>(i)]"
     return at, replace(chunks(e, tile, at), row=row)
 

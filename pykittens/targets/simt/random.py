@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Call
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.exchange import tile_place, vector_place
+from pykittens.targets.simt.exchange import tile_position, vector_position
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT
@@ -20,11 +20,11 @@ def lower_random_bits(e: Emitter, call: Call) -> None:
     )
     chunk, at_row = 2, row
     if isinstance(result.type, RT):
-        place = tile_place(e, result, "i")
+        place = tile_position(e, result, "i")
         at_row, at_col = f"(u32){row} + {place[0]}", place[1]
     else:
         chunk = plain_chunk(result.type.length, e.role.warps)  # type: ignore[union-attr]
-        at_col = vector_place(e, result, "i")
+        at_col = vector_position(e, result, "i")
     e.declare(result)
     e.line(
         f"UNROLL for (int i = 0; i < {e.registers(result)}; i += {chunk}) "

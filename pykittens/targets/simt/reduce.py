@@ -8,7 +8,7 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, Value
 from pykittens.ops.reduce import Reduction
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.exchange import sync, tile_place, vector_place
+from pykittens.targets.simt.exchange import sync, tile_position, vector_position
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.scratch import SCRATCH, Partials, scratch, through_scratch
 from pykittens.targets.source import number, rounded_scalar, scalar_type
@@ -76,7 +76,7 @@ def _element(e: Emitter, how: Joining, operand: Value, place: str) -> str:
 def lower_row_reduce(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how = _joining(call, tile)
-    _, col = tile_place(e, tile, "i")
+    _, col = tile_position(e, tile, "i")
     with _Partial(e, call.results[0], how) as partial:
         _over_registers(e, tile, how, partial, "row_of", col)
         partial.each(f"join_lanes<1, 2>({partial.name}[i], {how.function})")
@@ -94,7 +94,7 @@ def partial_columns(call: Call, warps: int) -> Partials | None:
 def lower_col_reduce(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
     how, warps = _joining(call, tile), e.role.warps
-    row, _ = tile_place(e, tile, "i")
+    row, _ = tile_position(e, tile, "i")
     with _Partial(e, call.results[0], how) as partial:
         _over_registers(e, tile, how, partial, "col_of", row)
         partial.each(f"join_lanes<4, 16>({partial.name}[i], {how.function})")
@@ -192,14 +192,14 @@ def _reduce(e: Emitter, call: Call, x: Value, how: Joining, total: str) -> None:
     inside = ""
     match x.type:
         case RT():
-            row, col = tile_place(e, x, "i")
+            row, col = tile_position(e, x, "i")
             lanes, place = "1, 16", f"{row} * {x.type.cols} + {col}"
         case RV(spread=Spread.PER_ROW):
-            lanes, place = "4, 16", vector_place(e, x, "i")
+            lanes, place = "4, 16", vector_position(e, x, "i")
         case RV(spread=Spread.PER_COLUMN):
-            lanes, place, warps = "1, 2", vector_place(e, x, "i"), 1  # all warps hold the same
+            lanes, place, warps = "1, 2", vector_position(e, x, "i"), 1  # all warps hold the same
         case RV():
-            lanes, place = "1, 16", vector_place(e, x, "i")
+            lanes, place = "1, 16", vector_position(e, x, "i")
             chunk, threads = plain_chunk(x.type.length, warps), warps * 32
             whole = x.type.length // (chunk * threads) * chunk  # registers without padding
             inside = f"if ({place} < {x.type.length}) "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykittens.targets.simt.convert import CONVERT
-from pykittens.targets.simt.making import MAKING
+from pykittens.targets.simt.creation import CREATION
 from pykittens.targets.simt.map import MAP
 from pykittens.targets.simt.mask import MASK
 from pykittens.targets.simt.memory import MEMORY
@@ -16,5 +16,5 @@ from pykittens.targets.target import Lowerings, Target
 SIMT = Target(
     "simt",
     headers=("device.cuh", "math.cuh", "groups.cuh"),
-    lowerings=Lowerings(CONVERT | MAKING | MAP | MASK | MEMORY | RANDOM | REDUCE | SCAN | SHAPE),
+    lowerings=Lowerings(CONVERT | CREATION | MAP | MASK | MEMORY | RANDOM | REDUCE | SCAN | SHAPE),
 )

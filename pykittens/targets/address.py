@@ -8,7 +8,7 @@ from pykittens.targets.index import Index
 
 
 @dataclass(frozen=True)
-class Place:
+class TileAddress:
     """A tile of memory in C++: the matrix it lies in, and its first row and column.
 
     rows, cols: the edges of the matrix. aligned: whether its rows start at multiples of 16 bytes.

@@ -75,7 +75,7 @@ def plain_type(dtype: DType, name: str, length: Any) -> RV:
 # -- constants -------------------------------------------------------------------------------------
 
 
-def _making_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
+def _creation_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
     type_ = made_type(args["dtype"], args["rows"], args["cols"])
     value, dtype = args.get("value", 0), type_.dtype
     if isinstance(value, Scalar):
@@ -88,20 +88,20 @@ def _making_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
     return type_
 
 
-def _making_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _creation_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
     shape = (args["rows"],) if args["cols"] is None else (args["rows"], args["cols"])
     return np.full(shape, args.get("value", 0), args["dtype"].numpy)
 
 
-MAKING = Family("making", _making_type, _making_numpy)
+CREATION = Family("creation", _creation_type, _creation_numpy)
 
 
-@op(family=MAKING)
+@op(family=CREATION)
 def zeros(dtype: DType, rows: int, cols: int | None = None) -> Any:
     """A register tile of rows x cols zeros; without `cols` a plain vector of `rows` zeros."""
 
 
-@op(family=MAKING)
+@op(family=CREATION)
 def full(dtype: DType, value: Any, rows: int, cols: int | None = None) -> Any:
     """A register tile of rows x cols elements that are all `value`, a number or a scalar of the dtype.
 

@@ -14,7 +14,7 @@ from pykittens.lang.std.operands import (
 )
 from pykittens.ops.compare import where
 from pykittens.ops.core import composed
-from pykittens.ops.making import check_cols, check_rows, col_index, row_index
+from pykittens.ops.creation import check_cols, check_rows, col_index, row_index
 from pykittens.ops.shape import column
 from pykittens.types.tiles import per_column, per_row
 

@@ -7,7 +7,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import f32
-from pykittens.checker.recorded import look_at
+from pykittens.checker.static import look_at
 from pykittens.emulate.finding import Kind
 from pykittens.runtime.arguments import check
 from pykittens.types.devices import H200

@@ -25,7 +25,7 @@ def _constants(dtype: DType) -> Case:
 
     filled = converted(np.float32(value) if dtype.is_float else np.int64(value), dtype)
     return Case(
-        f"making-full-{dtype}",
+        f"creation-full-{dtype}",
         ("full", "zeros"),
         make,
         lambda rng: [],
@@ -42,7 +42,7 @@ def _scalar(dtype: DType, value: float) -> Case:
         pk.store(vector, pk.full(dtype, value, 77))
 
     return Case(
-        f"making-full-scalar-{dtype}",
+        f"creation-full-scalar-{dtype}",
         ("full",),
         make,
         lambda rng: [],
@@ -59,7 +59,7 @@ def _iota(length: int, warps: int) -> Case:
         pk.store(y, pk.iota(length))
 
     return Case(
-        f"making-iota-{length}-{warps}",
+        f"creation-iota-{length}-{warps}",
         ("iota",),
         make,
         lambda rng: [],
@@ -78,7 +78,7 @@ def _positions(rows: int, cols: int, warps: int) -> Case:
 
     row, col = np.mgrid[:rows, :cols]
     return Case(
-        f"making-positions-{rows}x{cols}-{warps}",
+        f"creation-positions-{rows}x{cols}-{warps}",
         ("row_index", "col_index"),
         make,
         lambda rng: [],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykittens.runtime import driver, nvrtc, tuned
+from pykittens.runtime import driver, nvrtc, tuning_records
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.tuning import KEY, Rows, Work
 
@@ -33,11 +33,11 @@ def it(work: Makes) -> Work:
 
 def forget() -> None:
     """What a new process knows: what is on disk."""
-    tuned._found.clear()
+    tuning_records._found.clear()
 
 
 def files() -> list[Path]:
-    return sorted(tuned.folder().rglob("*.json"))
+    return sorted(tuning_records.folder().rglob("*.json"))
 
 
 def problem_file() -> Path:
@@ -72,7 +72,7 @@ def test_the_file_can_be_read_by_people(it: Work) -> None:
 
 def test_all_records_are_listed(it: Work) -> None:
     it.tune({"m": 2})
-    found = list(tuned.records())
+    found = list(tuning_records.records())
     assert [r.kernel for r in found] == ["product"] * 2
     assert {r.key.get("m") for r in found} == {4096, 2}
     assert all(r.best == "Rows(rows=2)" and len(r.outcomes) == 4 for r in found)
@@ -129,8 +129,8 @@ def test_another_compiler_package_or_program_measures_anew(
 ) -> None:
     for module, name, value in (
         (nvrtc, "version", (99, 0)),
-        (tuned, "_package_version", "99.0"),
-        (tuned, "_hash_of_programs", "another"),
+        (tuning_records, "_package_version", "99.0"),
+        (tuning_records, "_hash_of_programs", "another"),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(module, name, lambda *_, value=value: value)
@@ -158,8 +158,8 @@ def test_the_programs_are_those_of_the_package_and_of_the_candidates_file(
     for name in ("kernels/gemm.py", "targets/cuda/math.cuh", "cli/show.py"):
         (package / name).write_text("one")
     own.write_text("one")
-    monkeypatch.setattr(tuned, "_PACKAGE", package)
-    hashed = tuned._hash_of_programs.__wrapped__
+    monkeypatch.setattr(tuning_records, "_PACKAGE", package)
+    hashed = tuning_records._hash_of_programs.__wrapped__
     seen = [hashed(str(own))]
     for path in (package / "kernels/gemm.py", package / "targets/cuda/math.cuh", own):
         path.write_text("two")
@@ -181,7 +181,7 @@ def test_candidates_of_a_class_in_no_file_are_measured_each_time(
 
 
 def test_a_file_that_is_gone_is_no_file() -> None:
-    assert tuned._hash_of_programs.__wrapped__("/no/such/file.py") is None
+    assert tuning_records._hash_of_programs.__wrapped__("/no/such/file.py") is None
 
 
 def cut(text: str) -> str:
@@ -250,7 +250,7 @@ def test_bytes_that_are_no_text_are_measured_anew(it: Work) -> None:
     problem_file().write_bytes(b"\xff\xfe\x00")
     forget()
     assert it.remembered() is None
-    assert list(tuned.records()) == []
+    assert list(tuning_records.records()) == []
 
 
 def test_a_choice_that_is_found_wrong_later_is_not_returned(it: Work) -> None:
@@ -303,17 +303,17 @@ def test_without_a_cache_nothing_is_read_or_written_and_the_process_remembers(
 WORKER = """
 import sys, warnings
 from pathlib import Path
-from pykittens.runtime import driver, tuned
+from pykittens.runtime import driver, tuning_records
 from tests.runtime.tuning import Work
 driver._LIBRARY = sys.argv[1]
 worker = int(sys.argv[2])
 work = Work(Path(sys.argv[1]), {1: 1.0, 2: 0.5, 3: 0.75})
 for turn in range(20):
     key = {"m": turn % 3}
-    tuned._found.clear()
+    tuning_records._found.clear()
     assert work.tune(key) == 2
     if turn % 4 == worker:
-        tuned.place("product", key, work.candidates, 0).file.write_bytes(b"damaged")
+        tuning_records.place("product", key, work.candidates, 0).file.write_bytes(b"damaged")
 for m in range(3):
     assert work.tune({"m": m}) == 2
 """
@@ -334,7 +334,7 @@ def test_processes_that_tune_at_once_all_choose_and_leave_whole_files(
     ]
     errors = [worker.communicate(timeout=120)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0, 0], errors
-    names = {path.name for path in tuned.folder().rglob("*.*")}
+    names = {path.name for path in tuning_records.folder().rglob("*.*")}
     assert all(name.endswith(".json") for name in names)
     assert len(names) == 3
     assert driver.device(0).name == "a GPU"

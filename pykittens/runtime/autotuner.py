@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pykittens.errors import BackendError, KernelError
-from pykittens.runtime import tuned
+from pykittens.runtime import tuning_records
 from pykittens.runtime.progress import Progress, Stage, Step
 from pykittens.runtime.timing import LaunchFault, Timer
 
@@ -46,9 +46,9 @@ class Runner(Generic[C]):
     def median(self) -> float:
         return statistics.median(self.times)
 
-    def outcome(self) -> tuned.Outcome:
+    def outcome(self) -> tuning_records.Outcome:
         median = round(self.median, 6) if self.times else None
-        return tuned.Outcome(
+        return tuning_records.Outcome(
             repr(self.candidate), median, len(self.times), self.checked, self.fault
         )
 
@@ -66,7 +66,7 @@ class Contest(Generic[C]):
     ) -> None:
         self.name, self.show = name, show
         self.begin = time.monotonic()
-        self.place = tuned.place(name, key, candidates, ordinal)
+        self.place = tuning_records.place(name, key, candidates, ordinal)
         self.runners = [Runner(c) for c in candidates]
         for runner in self.runners:
             if self.place is not None:
@@ -164,7 +164,7 @@ class Contest(Generic[C]):
         least = min(r.median for r in right)
         chosen = next(r for r in self.runners if r in right and r.median <= (1 + NOISE) * least)
         if self.place is not None:
-            record = tuned.Record(
+            record = tuning_records.Record(
                 self.name,
                 self.place.key,
                 self.place.conditions,

@@ -26,7 +26,7 @@ def outside() -> Loc | None:
     return Loc(code.co_filename, frame.f_lineno, code.co_name, code, frame.f_lasti)
 
 
-class Part:
+class Callback:
     """One function of a kernel made from a template; its parameters say which of the template's words it takes."""
 
     def __init__(self, name: str, function: Callable[..., Any], known: tuple[str, ...]) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Call
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.exchange import vector_place
+from pykittens.targets.simt.exchange import vector_position
 from pykittens.targets.simt.map import write_elements
 from pykittens.targets.target import Lowerings
 
-MAKING = Lowerings()
+CREATION = Lowerings()
 
 
-@MAKING.lower("making")
+@CREATION.lower("creation")
 def lower_making(e: Emitter, call: Call) -> None:
     (result,) = call.results
     value = call.args.get("value", 0)
     write_elements(e, result, lambda i: e.element(value, i, result))
 
 
-@MAKING.lower("iota", "row_index", "col_index")
+@CREATION.lower("iota", "row_index", "col_index")
 def lower_index(e: Emitter, call: Call) -> None:
     (result,) = call.results
-    write_elements(e, result, lambda i: vector_place(e, result, i))
+    write_elements(e, result, lambda i: vector_position(e, result, i))

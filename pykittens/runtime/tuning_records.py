@@ -58,7 +58,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordFile:
     """Where what is found for one problem is kept, and that candidates are wrong, whatever the problem."""
 
     kernel: str
@@ -106,7 +106,7 @@ class Place:
 
 def place(
     name: str, key: Mapping[str, Any], candidates: Sequence[object], ordinal: int
-) -> Place | None:
+) -> RecordFile | None:
     """The place for a problem on a GPU; None where the candidates' class is in no file, so that changes do not show."""
     if not name.isidentifier():
         raise ArgumentError(f"tuning: the name of a kernel must be a Python name, not {name!r}")
@@ -124,7 +124,7 @@ def place(
         "pykittens": _package_version(),
         "programs": programs,
     }
-    return Place(name, problem, conditions, tuple(map(repr, candidates)))
+    return RecordFile(name, problem, conditions, tuple(map(repr, candidates)))
 
 
 def records() -> Iterator[Record]:
