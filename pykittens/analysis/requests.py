@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Block, Call, Kernel, Role, moved, walk
+from pykittens.ir.nodes import Call, Kernel, Role, moved, within
 from pykittens.ir.values import RegTile, RegVector, SharedTile
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -101,7 +101,7 @@ def calls(kernel: Kernel) -> Iterator[tuple[Role, Call]]:
     every_warp = Role("block", 1, 1, None, kernel.body) if kernel.has_roles else kernel.roles[0]
     for node in kernel.body.nodes:
         role = node if isinstance(node, Role) else every_warp
-        yield from ((role, n) for n in walk(Block([node])) if isinstance(n, Call))
+        yield from ((role, n) for n in within(node) if isinstance(n, Call))
 
 
 def sides(call: Call) -> tuple[int, int]:

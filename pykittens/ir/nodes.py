@@ -96,6 +96,16 @@ class Carried:
     next: Any
     result: Value
 
+    @property
+    def names(self) -> tuple[Value, ...]:
+        """The values that stand for it."""
+        return self.param, self.result
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """The values it may be."""
+        return self.init, self.next
+
 
 @dataclass(eq=False)
 class For:
@@ -139,6 +149,14 @@ class Merged:
     then: Any
     otherwise: Any
     result: Value
+
+    @property
+    def names(self) -> tuple[Value, ...]:
+        return (self.result,)
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        return self.then, self.otherwise
 
 
 @dataclass(eq=False)
@@ -358,60 +376,6 @@ def coordinates(ref: TileRef | Global) -> Iterator[Any]:
         yield from window.bounds
 
 
-def inputs(node: Node) -> Iterator[Value]:
-    """The values a node itself uses, without those its blocks use."""
-    loose: list[Any]
-    match node:
-        case Call():
-            yield from operands(node.args)
-            return
-        case Require():
-            loose = [node.condition]
-        case Grid():
-            loose = list(node.dims)
-        case For():
-            loose = [node.start, node.stop, *(c.init for c in node.carried)]
-        case ForTasks():
-            loose = [*node.tasks.dims, *(c.init for c in node.carried)]
-        case While():
-            loose = [c.init for c in node.carried]
-        case If():
-            loose = [node.condition]
-        case WaitProducts():
-            loose = list(node.frees)  # what it completes is made by the product, not read here
-        case _:
-            loose = []
-    yield from (v for v in loose if isinstance(v, Value))
-
-
-def leaving(node: Node) -> Iterator[Value]:
-    """The values that the blocks of a node hand to it: carried to the next pass, or merged."""
-    loose: list[Any]
-    match node:
-        case For() | ForTasks():
-            loose = [c.next for c in node.carried]
-        case While():
-            loose = [node.condition, *(c.next for c in node.carried)]
-        case If():
-            loose = [x for m in node.merged for x in (m.then, m.otherwise)]
-        case _:
-            loose = []
-    yield from (v for v in loose if isinstance(v, Value))
-
-
-def results(node: Node) -> list[Value]:
-    """The values a node makes, carried and merged ones included."""
-    match node:
-        case Call():
-            return node.results
-        case For() | ForTasks() | While():
-            return [v for c in node.carried for v in (c.param, c.result)]
-        case If():
-            return [m.result for m in node.merged]
-        case _:
-            return []
-
-
 def blocks(node: Node) -> list[Block]:
     """The blocks inside a node, in the order they run."""
     match node:
@@ -428,9 +392,19 @@ def blocks(node: Node) -> list[Block]:
 def walk(block: Block) -> Iterator[Node]:
     """All nodes of a block and of the blocks inside it, in program order."""
     for node in block.nodes:
-        yield node
-        for inner in blocks(node):
-            yield from walk(inner)
+        yield from within(node)
+
+
+def within(node: Node) -> Iterator[Node]:
+    """A node and all nodes of the blocks inside it, in program order."""
+    yield node
+    for inner in blocks(node):
+        yield from walk(inner)
+
+
+def all_blocks(block: Block) -> list[Block]:
+    """A block and all blocks inside it, in program order."""
+    return [block, *(inner for node in walk(block) for inner in blocks(node))]
 
 
 def takes(block: Block, pipeline: Pipeline, side: Side) -> bool:

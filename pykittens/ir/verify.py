@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
-from pykittens.errors import LanguageError, Loc
+from pykittens.errors import LanguageError
 from pykittens.ir.nodes import (
     Acquire,
     Block,
     Call,
-    For,
-    ForTasks,
-    Grid,
-    If,
     Kernel,
+    Node,
     Pipeline,
     Role,
     Side,
     While,
     blocks,
-    inputs,
-    leaving,
     walk,
+    within,
 )
+from pykittens.ir.structure import handed, heads, inputs, results
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
 
 
@@ -43,70 +41,44 @@ def verify(kernel: Kernel) -> None:
     _signalled(kernel)
 
 
-def _made_before_use(block: Block, outer: set[Value]) -> set[Value]:
-    """Raise if a value is carried, merged or read outside the block that made it; returns what is made here."""
-    made = set(outer)
+def _made_before_use(block: Block, known: set[Value]) -> set[Value]:
+    """Raise if a value is carried, merged or read outside the block that made it.
 
-    def check(values: Iterable[Value], loc: Loc | None) -> None:
-        for v in values:
-            if v.block is not None and not isinstance(v, SharedTile) and v not in made:
-                raise LanguageError(
-                    f"`{v.name or 'a value'}` is carried out of {v.block.owner} that made it",
-                    operands={v.name or "value": v.type, **({"made at": v.loc} if v.loc else {})},
-                    loc=loc,
-                    help="bind the name before the loop to carry it out",
-                )
-
+    `known` has the values that the block sees at its start; those that it makes are added.
+    """
     for node in block.nodes:
-        loc = getattr(node, "loc", None)
-        check(inputs(node), loc)
-        match node:
-            case Call():
-                made.update(node.results)
-            case Grid():
-                made.update(node.index)
-            case Role():
-                index = {node.index} if node.index is not None else set()
-                _made_before_use(node.body, made | index)
-            case For() | ForTasks():
-                index = {node.index} if isinstance(node, For) else set(node.index)
-                params = {c.param for c in node.carried}
-                inside = _made_before_use(node.body, made | index | params)
-                made, before = inside, made
-                check(leaving(node), loc)
-                made = before | {c.result for c in node.carried}
-            case While():
-                params = {c.param for c in node.carried}
-                tested = _made_before_use(node.test, made | params)
-                made, before = _made_before_use(node.body, tested), made
-                check(leaving(node), loc)
-                made = before | {c.result for c in node.carried}
-            case If():
-                before = made
-                for body, side in ((node.then, "then"), (node.otherwise, "otherwise")):
-                    made = _made_before_use(body, before)
-                    check((v for m in node.merged if isinstance(v := getattr(m, side), Value)), loc)
-                made = before | {m.result for m in node.merged}
-            case _:
-                pass
-    return made
+        _check_known(inputs(node), known, node)
+        inside = known
+        for inner in blocks(node):
+            at_end = _made_before_use(inner, {*inside, *heads(node)})
+            _check_known(handed(node, inner), at_end, node)
+            if isinstance(node, While):
+                inside = at_end  # the body sees what the test has computed
+        known.update(results(node))
+    return known
+
+
+def _check_known(values: Iterable[Any], known: set[Value], node: Node) -> None:
+    for v in values:
+        if not isinstance(v, Value) or isinstance(v, SharedTile) or v.block is None or v in known:
+            continue
+        raise LanguageError(
+            f"`{v.name or 'a value'}` is carried out of {v.block.owner} that made it",
+            operands={v.name or "value": v.type, **({"made at": v.loc} if v.loc else {})},
+            loc=node.loc,
+            help="bind the name before the loop to carry it out",
+        )
 
 
 def _only_scalars_outside_roles(kernel: Kernel) -> None:
-    for node in kernel.body.nodes:
-        if isinstance(node, Role):
-            continue
-        for inner in (node, *(n for b in blocks(node) for n in walk(b))):
-            outside = isinstance(inner, Acquire) or (
-                isinstance(inner, Call) and _belongs_in_a_role(inner)
+    for node in (n for top in kernel.body.nodes if not isinstance(top, Role) for n in within(top)):
+        if isinstance(node, Acquire) or (isinstance(node, Call) and _belongs_in_a_role(node)):
+            what = node.op.shown if isinstance(node, Call) else "a stage"
+            raise LanguageError(
+                f"{what}: stands outside the roles of a kernel that has some",
+                loc=node.loc,
+                help="outside roles there are scalars only; move it into the role that needs it",
             )
-            if outside:
-                what = inner.op.shown if isinstance(inner, Call) else "a stage"
-                raise LanguageError(
-                    f"{what}: stands outside the roles of a kernel that has some",
-                    loc=getattr(inner, "loc", None),
-                    help="outside roles there are scalars only; move it into the role that needs it",
-                )
 
 
 def _belongs_in_a_role(call: Call) -> bool:

@@ -19,14 +19,16 @@ from pykittens.ir.nodes import (
     Grid,
     If,
     Kernel,
+    Loop,
     Node,
     Require,
     Role,
     Tasks,
     While,
-    blocks,
+    within,
 )
-from pykittens.ir.values import Scalar, Value
+from pykittens.ir.structure import heads, results
+from pykittens.ir.values import Scalar
 from pykittens.targets.source import Site
 from pykittens.targets.target import Target
 from pykittens.targets.tasks import coordinates, task_index
@@ -52,16 +54,16 @@ class Emitter(Values):
             if self.storage.declared_in.get(value) is block and len(members) > 1
         }
         for node in block.nodes:
-            made = _made_in(node)
+            made = {v for n in within(node) for v in (*heads(n), *results(n))}
             for value in [v for v, members in waiting.items() if made & members]:
                 del waiting[value]
                 if value in self.uses:
-                    self.at(getattr(node, "loc", None))
+                    self.at(node.loc)
                     self.declare(value)
             self.node(node)
 
     def node(self, node: Node) -> None:
-        self.loc = getattr(node, "loc", None)
+        self.loc = node.loc
         match node:
             case Call():
                 self.call(node)
@@ -96,7 +98,7 @@ class Emitter(Values):
 
     # -- control flow --------------------------------------------------------------------------
 
-    def loop(self, node: For | ForTasks | While) -> None:
+    def loop(self, node: Loop) -> None:
         self.at(node.loc)
         for c in node.carried:
             self.declare(c.param)
@@ -111,7 +113,7 @@ class Emitter(Values):
             # What is carried moves to where the next pass reads it.
             self.move([(c.next, c.param) for c in node.carried])
 
-    def loop_head(self, node: For | ForTasks | While) -> str:
+    def loop_head(self, node: Loop) -> str:
         match node:
             case For():
                 i, start = self.names(node.index), self.scalar(node.start)
@@ -159,21 +161,3 @@ class Emitter(Values):
             with self.braces("} else {"):
                 self.block(node.otherwise)
                 self.move([(m.otherwise, m.result) for m in node.merged])
-
-
-def _made_in(node: Node) -> set[Value]:
-    """The values that a node makes, itself or inside."""
-    found: set[Value] = set()
-    match node:
-        case Call():
-            found.update(node.results)
-        case For() | ForTasks() | While():
-            found.update(v for c in node.carried for v in (c.param, c.result))
-        case If():
-            found.update(m.result for m in node.merged)
-        case _:
-            pass
-    for inner in blocks(node):
-        for n in inner.nodes:
-            found |= _made_in(n)
-    return found

@@ -30,6 +30,7 @@ from pykittens.ir.nodes import (
     Merged,
     Role,
     While,
+    all_blocks,
     blocks,
     walk,
     written,
@@ -85,7 +86,7 @@ class Trace:
             numbers.setdefault(line.call, []).append(number)
         moving = {
             block
-            for block in _all_blocks(launch.kernel.body)
+            for block in all_blocks(launch.kernel.body)
             if any(isinstance(n, Call) and n in numbers for n in walk(block))
         }
         outputs = written(launch.kernel)
@@ -301,7 +302,3 @@ class Trace:
             self.guess("how often the loop runs depends on data: counted as once", node.loc)
             holds = turn == 0
         return np.flatnonzero(np.broadcast_to(holds, inner.count))
-
-
-def _all_blocks(block: Block) -> list[Block]:
-    return [block, *(inner for node in walk(block) for inner in blocks(node))]

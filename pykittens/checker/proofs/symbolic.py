@@ -8,8 +8,9 @@ from typing import Any
 
 from pykittens.checker.proofs.formula import Formula, Quantity
 from pykittens.errors import KernelError
-from pykittens.ir.nodes import Call, Grid, Kernel, Require, Role, blocks, results, walk
+from pykittens.ir.nodes import Block, Call, Grid, Kernel, Require, Role
 from pykittens.ir.operators import OPERATORS
+from pykittens.ir.structure import definitions
 from pykittens.ir.text import Names
 from pykittens.ir.values import Global, Scalar, Value
 from pykittens.types.dtypes import int32
@@ -24,7 +25,9 @@ class Formulas:
         self.found: dict[Value, Formula] = {}
         # Stands behind the name of a value that each group of the role has for itself.
         self.group = ""
-        self.outside = set(_outside(kernel))
+        # The values that all groups see.
+        outside = Block([n for n in kernel.body.nodes if not isinstance(n, Role)])
+        self.outside = set(definitions(outside))
         for param in kernel.params:
             extents = param.extents if isinstance(param, Global) else ()
             for axis, extent in enumerate(extents):
@@ -138,14 +141,6 @@ def _evaluated(call: Call, given: Mapping[str, Formula]) -> int | None:
     except KernelError:
         return None
     return number if int32.represents(number) else None
-
-
-def _outside(kernel: Kernel) -> Iterator[Value]:
-    """The values that all groups of a kernel see."""
-    for node in kernel.body.nodes:
-        if not isinstance(node, Role):
-            for inner in (node, *(n for block in blocks(node) for n in walk(block))):
-                yield from results(inner)
 
 
 _ONE = Formula.of(1)

@@ -23,12 +23,11 @@ from pykittens.ir.nodes import (
     While,
     blocks,
     coordinates,
-    inputs,
-    leaving,
     tensors,
     walk,
     written,
 )
+from pykittens.ir.structure import uses
 from pykittens.ir.values import Global, Scalar, TileRef, Value
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -253,7 +252,7 @@ def _are_of(values: Iterable[Any], arguments: Container[Value], seen: set[Value]
         )
         if node is None or of_a_grid:
             continue
-        if _are_of([*inputs(node), *leaving(node)], arguments, seen):
+        if _are_of(uses(node), arguments, seen):
             return True
     return False
 

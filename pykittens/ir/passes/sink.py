@@ -6,31 +6,17 @@ wait it can, and the wide tile is what waits.
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import (
-    Block,
-    Call,
-    Kernel,
-    Node,
-    WaitProducts,
-    blocks,
-    inputs,
-    leaving,
-    walk,
-)
+from pykittens.ir.nodes import Block, Call, Kernel, Node, WaitProducts, all_blocks, blocks, walk
+from pykittens.ir.structure import inputs, leaving, uses
 
 
 def sink(kernel: Kernel) -> None:
-    """Sink conversions in every block."""
+    """Sink conversions in every block, inner blocks first."""
     for role in kernel.roles:
-        _sink(role.body)
-
-
-def _sink(block: Block) -> None:
-    for node in list(block.nodes):
-        for inner in blocks(node):
-            _sink(inner)
-        if isinstance(node, Call) and node.op.effects.narrows and _is_narrower(node):
-            _move(block, node)
+        for block in reversed(all_blocks(role.body)):
+            for node in list(block.nodes):
+                if isinstance(node, Call) and node.op.effects.narrows and _is_narrower(node):
+                    _move(block, node)
 
 
 def _is_narrower(call: Call) -> bool:
@@ -56,9 +42,5 @@ def _move(block: Block, call: Call) -> None:
 
 def _used_inside(call: Call, node: Node) -> bool:
     """Whether a node's blocks use the result, or hand it to the node: to be carried round it, or merged after it."""
-    inside = (n for inner in blocks(node) for n in walk(inner))
-    return any(
-        call.results[0] is v
-        for values in (leaving(node), *((*inputs(n), *leaving(n)) for n in inside))
-        for v in values
-    )
+    inside = (v for inner in blocks(node) for n in walk(inner) for v in uses(n))
+    return any(call.results[0] is v for v in (*leaving(node), *inside))

@@ -43,16 +43,15 @@ from pykittens.ir.nodes import (
     WaitProducts,
     WaitStores,
     While,
+    all_blocks,
     blocks,
-    inputs,
-    leaving,
     operands,
-    results,
     walk,
 )
 from pykittens.ir.op import Engine
 from pykittens.ir.passes.flight import Held, Product, State, join
 from pykittens.ir.passes.order import find_stalls
+from pykittens.ir.structure import definitions, uses
 from pykittens.ir.values import RegTile, SharedTile, Turns, Value
 
 
@@ -75,11 +74,7 @@ Snapshot = list[tuple[Block, list[Node]]]
 
 def list_nodes(block: Block) -> Snapshot:
     """The nodes of a block and of all blocks inside, to restore them by."""
-    found: Snapshot = [(block, list(block.nodes))]
-    for node in block.nodes:
-        for inner in blocks(node):
-            found += list_nodes(inner)
-    return found
+    return [(inner, list(inner.nodes)) for inner in all_blocks(block)]
 
 
 def restore(snapshot: Snapshot) -> None:
@@ -104,12 +99,11 @@ class Placement:
         self.retry = False
 
     def role(self, role: Role) -> None:
-        self.uses.update(v for n in walk(role.body) for v in (*inputs(n), *leaving(n)))
+        self.uses.update(v for n in walk(role.body) for v in uses(n))
         self.stored = any(
             isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT for n in walk(role.body)
         )
-        made = (v for n in walk(role.body) for v in results(n))
-        self.place = {v: i for i, v in enumerate(made)}
+        self.place = {v: i for i, v in enumerate(definitions(role.body))}
         while True:
             self.state, self.retry = State(), False
             nodes = self.block(role.body.nodes, role)
@@ -136,14 +130,9 @@ class Placement:
                 self.acquire(node)
             case Leave():
                 self.leave(node)
-            case If():
+            case If() | While():
                 self.complete_all(node)
-                for inner in (node.then, node.otherwise):
-                    inner.nodes[:] = self.block(inner.nodes, node)
-                self.out.append(node)
-            case While():
-                self.complete_all(node)
-                for inner in (node.test, node.body):
+                for inner in blocks(node):
                     inner.nodes[:] = self.block(inner.nodes, node)
                 self.out.append(node)
             case For() | ForTasks():
@@ -294,7 +283,7 @@ class Placement:
             restore(snapshot)
             self.state = head.copy()
             self.over_back_edge = {**outer_edges, **{c.param: c for c in node.carried}}
-            inside = {r for n in walk(Block(original)) for r in results(n)}
+            inside = set(definitions(Block(original)))
             body = self.loop_body(node, original, inside | {c.param for c in node.carried})
             back = self.state
             for q in back.queue:
