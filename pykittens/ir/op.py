@@ -123,7 +123,9 @@ def called(
             try:
                 return function(*args, **kwargs)
             except Mismatch as fault:
-                raise kind(f"{name}: {fault.message}", help=fault.help) from None
+                message = f"{name}: {fault.message}"
+                operands = getattr(args[0], "operand", None) if skipped else None
+                raise kind(message, operands=operands, help=fault.help) from None
 
         return call
 

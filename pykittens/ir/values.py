@@ -8,12 +8,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
-from pykittens.ir.op import called
+from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.views import SharedTiles, VectorParts
@@ -23,6 +23,8 @@ from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, ST, SV, TURNS, 
 
 class Value(Arithmetic):
     """A value of the program. Two handles are one value only if they are one object."""
+
+    kind = "value"  # what an error text calls it if it has no name
 
     def __init__(self, type: Type, name: str = "", loc: Loc | None = None) -> None:
         self.type = type
@@ -38,6 +40,11 @@ class Value(Arithmetic):
 
     def __repr__(self) -> str:
         return f"{self.name or '_'}: {self.type}"
+
+    @property
+    def operand(self) -> dict[str, object]:
+        """The value as an error text lists it."""
+        return {self.name or self.kind: self.type}
 
     __hash__ = object.__hash__
 
@@ -63,7 +70,7 @@ class Scalar(Operators, Value):
     def __index__(self) -> int:
         raise LanguageError(
             "a run-time value stands where a compile-time integer is needed",
-            operands={self.name or "value": self.type},
+            operands=self.operand,
             help="pk.static(...) makes an extent of an argument a compile-time constant",
         )
 
@@ -116,16 +123,16 @@ class SharedTile(_Tile):
 
     type: ST
     stage: Any = None  # the Stage of a pipeline it belongs to
+    kind = "tile"
 
-    @called("tiles")
+    @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """This tile cut into rows x cols tiles; `.tiles(r, c)[i, j]` is a view, no copy."""
-        _check_sides(self, rows, cols)
+        _check_sides(self, rows=rows, cols=cols)
         if self.rows % rows or self.cols % cols:
-            raise TypeMismatch(
-                f"tiles: `rows` and `cols` must divide the {self.rows}x{self.cols} of the tile exactly, "
-                f"not {describe(rows)} and {describe(cols)}",
-                operands={"tile": self.type},
+            raise Mismatch(
+                f"`rows` and `cols` must divide the {self.rows}x{self.cols} of the tile exactly, "
+                f"not {rows} and {cols}"
             )
         return SharedTiles(self, rows, cols)
 
@@ -134,6 +141,7 @@ class SharedVector(SharedTile):
     """A vector in shared memory, or a part of one: a row of as many elements as it is long."""
 
     type: SV
+    kind = "vector"
 
     def __init__(self, type: SV, name: str = "", loc: Loc | None = None) -> None:
         super().__init__(type, name, loc)
@@ -143,59 +151,44 @@ class SharedVector(SharedTile):
     def length(self) -> int:
         return self.type.cols
 
-    @called("parts")
+    @called("parts", TypeMismatch)
     def parts(self, length: int) -> VectorParts:
         """This vector cut into parts of `length` elements; `.parts(n)[i]` is a view, no copy."""
-        _check_side("parts", "length", length, self)
+        _check_sides(self, length=length)
         if self.length % length:
-            raise TypeMismatch(
-                f"parts: `length` must divide the {self.length} of the vector exactly, not {describe(length)}",
-                operands={"vector": self.type},
+            raise Mismatch(
+                f"`length` must divide the {self.length} of the vector exactly, not {length}"
             )
         return VectorParts(self, length)
 
-    @called("tiles")
+    @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """Refused: a vector has no tiles."""
-        raise TypeMismatch(
-            "tiles: a shared vector has none",
-            operands={"vector": self.type},
-            help="vector.parts(length)[i] is a part of it",
+        raise Mismatch(
+            "a shared vector has no tiles", help="vector.parts(length)[i] is a part of it"
         )
 
 
-def _check_sides(tensor: SharedTile | Global, rows: Any, cols: Any) -> None:
-    """Raise unless tiles can have these sides; a tensor may be counted in tiles of a run-time size."""
-    for name, side in (("rows", rows), ("cols", cols)):
-        _check_side("tiles", name, side, tensor)
-
-
-def _check_side(word: str, name: str, side: Any, of: SharedTile | Global) -> None:
-    """Raise unless a side of the parts that a word makes is a positive number that it may be."""
-    if isinstance(side, Undefined):
-        side.fail()
-    fixed = isinstance(side, int) and not isinstance(side, bool) and side > 0
-    fixed = fixed and int32.represents(side)
-    counted = isinstance(of, Global) and isinstance(side, Scalar) and side.dtype == int32
-    if not fixed and not counted:
-        kind = "vector" if isinstance(of, SharedVector) else "tile"
-        raise TypeMismatch(
-            f"{word}: `{name}` must be a positive compile-time int, not {describe(side)}",
-            operands={of.name or kind: of.type},
-        )
+def _check_sides(whole: SharedTile | Global, **sides: Any) -> None:
+    """Raise unless sides of tiles are positive numbers; a tensor may be counted in tiles of a run-time size."""
+    for name, side in sides.items():
+        is_counted = isinstance(whole, Global) and isinstance(side, Scalar) and is_int32(side)
+        if not is_counted and not (is_number(side) and side > 0):
+            raise Mismatch(f"`{name}` must be a positive compile-time int, not {describe(side)}")
 
 
 class Semaphore(Value):
     """An mbarrier in shared memory: arrivals, and bytes that copies bring, complete one phase after another."""
 
     type: SEMAPHORE
+    kind = "semaphore"
 
     @called("arrive")
     def arrive(self) -> None:
         """One arrival of the group, when all its warps are here."""
         OPERATORS["arrive"](self)
 
-    @called("expect")
+    @called("expect", TypeMismatch)
     def expect(self, *what: Any) -> None:
         """One arrival of the group, and the phase waits for these bytes, too: numbers of them, or shared tiles."""
         total: Any = 0
@@ -203,10 +196,7 @@ class Semaphore(Value):
             bytes = part.type.bytes if isinstance(part, SharedTile) else part
             fits = isinstance(bytes, int) or (isinstance(bytes, Scalar) and bytes.dtype.is_int)
             if not fits and len(what) > 1:
-                raise TypeMismatch(
-                    f"expect: takes shared tiles and numbers of bytes, not {describe(part)}",
-                    operands={self.name or "semaphore": self.type},
-                )
+                raise Mismatch(f"takes shared tiles and numbers of bytes, not {describe(part)}")
             total = total + bytes if len(what) > 1 else bytes
         OPERATORS["expect"](self, total)
 
@@ -313,19 +303,18 @@ class Global(Value):
         """The tile at the start of every axis that is not fixed."""
         return TileRef(self.owner, self.leading + (0,) * self.rank, self.windows)
 
-    @called("at")
+    @called("at", TypeMismatch)
     def at(self, *index: Any) -> Global:
         """This tensor with its first axes fixed."""
         if len(index) > max(self.rank - 2, 0):
-            raise TypeMismatch(
-                f"at: fixes {len(index)} axes of a tensor of rank {self.rank}, the last two must stay",
-                operands={self.name: self.type},
+            raise Mismatch(
+                f"fixes {len(index)} axes of a tensor of rank {self.rank}, the last two must stay",
                 help=f"`{self.name}[i]` names a row where a vector is moved",
             )
-        self._check_index("at(...)", index)
+        self._check_index(".at(...)", index)
         return self._part(self.leading + index, self.windows)
 
-    @called("window")
+    @called("window", TypeMismatch)
     def window(self, axis: int, start: Any, stop: Any) -> Global:
         """The elements from `start` to before `stop` of an axis, as a tensor: its coordinates count from `start`.
 
@@ -333,21 +322,14 @@ class Global(Value):
         below `stop` it is empty. Outside a window of one of the last two axes a load reads the fill and a store writes
         nothing; a leading index outside is an error. Axes count as in `.shape`, from the end where negative.
         """
-        known = isinstance(axis, int) and not isinstance(axis, bool)
-        if not known or not -self.rank <= axis < self.rank:
-            raise TypeMismatch(
-                f"window: `axis` must be a compile-time int from {-self.rank} to {self.rank - 1}, not {describe(axis)}",
-                operands={self.name: self.type},
+        if not is_number(axis) or not -self.rank <= axis < self.rank:
+            raise Mismatch(
+                f"`axis` must be a compile-time int from {-self.rank} to {self.rank - 1}, not {describe(axis)}"
             )
         for name, bound in (("start", start), ("stop", stop)):
-            if isinstance(bound, Undefined):
-                bound.fail()
-            is_index = isinstance(bound, Scalar) and bound.dtype == int32
-            is_number = isinstance(bound, int) and not isinstance(bound, bool)
-            if not (is_number and int32.represents(bound)) and not is_index:
-                raise TypeMismatch(
-                    f"window: `{name}` must be an int32, not {describe(bound)}",
-                    operands={self.name: self.type},
+            if not is_int32(bound):
+                raise Mismatch(
+                    f"`{name}` must be an int32, not {describe(bound)}",
                     help=f"`{name}.to(pk.int32)` is one" if isinstance(bound, Scalar) else None,
                 )
         place = len(self.leading) + axis % self.rank
@@ -360,10 +342,10 @@ class Global(Value):
         part.leading, part.windows, part.owner = leading, windows, self.owner
         return part
 
-    @called("tiles")
+    @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> Shape:
         """How many rows x cols tiles cover the tensor, rounded up, behind the extents of its leading axes."""
-        _check_sides(self, rows, cols)
+        _check_sides(self, rows=rows, cols=cols)
         cdiv = OPERATORS["cdiv"]
         return Shape((*self.shape[:-2], cdiv(self.rows, rows), cdiv(self.cols, cols)))
 
@@ -377,7 +359,7 @@ class Global(Value):
         if missing < 0:
             raise TypeMismatch(
                 f"{self.name}[...]: {len(given)} indices for a tensor of rank {self.rank}",
-                operands={self.name: self.type},
+                operands=self.operand,
             )
         self._check_index("[...]", given)
         filled = given + (0,) * (self.rank - len(given))
@@ -385,16 +367,14 @@ class Global(Value):
 
     def _check_index(self, where: str, index: tuple[Any, ...]) -> None:
         for i in index:
-            if isinstance(i, Undefined):
-                i.fail()
-            is_number = isinstance(i, int) and not isinstance(i, bool) and int32.represents(i)
-            if not is_number and not (isinstance(i, Scalar) and i.dtype.is_int):
+            if not is_number(i) and not (isinstance(i, Scalar) and i.dtype.is_int):
+                hint = (
+                    "slices of tensors are not needed: a tile's extents come from where it is moved"
+                )
                 raise TypeMismatch(
-                    f"{self.name}{'.' * where.startswith('at')}{where}: an index must be an int32, not {describe(i)}",
-                    operands={self.name: self.type},
-                    help="slices of tensors are not needed: a tile's extents come from where it is moved"
-                    if isinstance(i, slice)
-                    else None,
+                    f"{self.name}{where}: an index must be an int32, not {describe(i)}",
+                    operands=self.operand,
+                    help=hint if isinstance(i, slice) else None,
                 )
 
     def __iter__(self) -> NoReturn:
@@ -480,6 +460,18 @@ def describe(thing: object) -> str:
     if inspect.isroutine(thing) or inspect.isclass(thing):
         return f"the function {getattr(thing, '__name__', '')}"
     return getattr(thing, "description", type(thing).__name__)
+
+
+def is_number(thing: object) -> TypeGuard[int]:
+    """Whether it is a Python int that an int32 can hold; raises if a name has no value."""
+    if isinstance(thing, Undefined):
+        thing.fail()
+    return isinstance(thing, int) and not isinstance(thing, bool) and int32.represents(thing)
+
+
+def is_int32(thing: object) -> bool:
+    """Whether it is an int32, known when the kernel is recorded or when it runs."""
+    return is_number(thing) or (isinstance(thing, Scalar) and thing.dtype == int32)
 
 
 def in_memory(thing: object) -> bool:
