@@ -391,8 +391,7 @@ def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
     match value.dtype.kind:
         case "int":
             if node is not None and node.op.scalar is not None and node.op.scalar.wraps:
-                least = int(value.dtype.least)
-                result = (int(result) - least) % 2**value.dtype.bits + least
+                result = value.dtype.wrapped(int(result))
             if not value.dtype.least <= result <= value.dtype.largest:
                 what = f"{node.op.name}: " if node is not None else ""
                 raise AccessError(

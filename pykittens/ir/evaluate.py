@@ -1,4 +1,4 @@
-"""Values that the host knows: extents, scalar arguments and what is computed from them."""
+"""Scalars evaluated from their definitions: on the host, from extents and scalar arguments, or in another algebra."""
 
 from __future__ import annotations
 
@@ -12,6 +12,27 @@ from pykittens.ir.nodes import Call, For, ForTasks, Grid, Role
 from pykittens.ir.values import Scalar, Value
 
 
+def definition(value: Any) -> Call | None:
+    """The operation that computes a scalar from its operands alone.
+
+    None for a scalar that is given, read from memory or bound by control flow, and for anything else.
+    """
+    call = value.source if isinstance(value, Scalar) else None
+    return call if isinstance(call, Call) and call.op.effects.pure else None
+
+
+def fold(call: Call, evaluate: Callable[[Any], Any]) -> Any:
+    """The result of a call on the numbers or arrays that `evaluate` gives for its operands; None if one is None."""
+    args = {name: evaluate(a) for name, a in call.args.items()}
+    if any(a is None for a in args.values()):
+        return None
+    try:
+        return call.op.evaluate(args)
+    except KernelError as fault:
+        fault.loc = call.loc  # in the kernel, not where it is called
+        raise
+
+
 def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
     """The number a value has for these arguments, None if only a running kernel knows it."""
     if isinstance(value, tuple):
@@ -21,16 +42,8 @@ def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
         return value
     if value in known:
         return known[value]
-    if not isinstance(value, Scalar) or not isinstance(value.source, Call):
-        return None
-    args = {name: host_value(a, known) for name, a in value.source.args.items()}
-    if any(a is None for a in args.values()):
-        return None
-    try:
-        number = value.source.op.evaluate(args)
-    except KernelError as fault:
-        fault.loc = value.source.loc  # in the kernel, not where it is called
-        raise
+    call = definition(value)
+    number = None if call is None else fold(call, lambda a: host_value(a, known))
     return number.item() if isinstance(number, np.generic) else number
 
 
@@ -52,7 +65,8 @@ def host_function(
             return f"arguments[{position[value]}]"
         if not depends_on(value, set(position)):
             return named(host_value(value, known))
-        call: Call = value.source
+        call = definition(value)
+        assert call is not None, "a value that depends on an argument is computed from it"
         operands = [text(a) for a in call.args.values()]
         scalar = call.op.scalar if call.op.meaning is None else None
         if scalar is not None and scalar.numpy in _SYMBOLS:  # of numbers, nothing is rounded
@@ -101,9 +115,8 @@ def depends_on(value: Any, parameters: set[Value]) -> bool:
         return False
     if value in parameters:
         return True
-    return isinstance(value.source, Call) and any(
-        depends_on(a, parameters) for a in value.source.args.values()
-    )
+    call = definition(value)
+    return call is not None and any(depends_on(a, parameters) for a in call.args.values())
 
 
 def is_natural(value: Any) -> bool:

@@ -79,6 +79,11 @@ class DType:
         """Whether -inf and inf are among the numbers."""
         return self.is_float and self is not e4m3
 
+    def wrapped(self, value: Any) -> Any:
+        """The whole numbers of this integer type that are equal to these modulo 2**bits."""
+        least = int(self.least)
+        return (value - least) % 2**self.bits + least
+
     def represents(self, value: float) -> bool:
         """Whether a Python number is exactly or, for floats, up to rounding one of this type's."""
         match self.kind:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.errors import KernelError
+from pykittens.ir.evaluate import definition, fold
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Scalar, Value
 from pykittens.types.dtypes import DType
@@ -62,30 +62,20 @@ class Lanes:
         return found
 
     def _found(self, value: Value) -> Column:
+        if (call := definition(value)) is not None:
+            return self._computed(call, value.dtype)
         if isinstance(value.source, Call):
-            return self._computed(value.source, value)
-        if self.parent is None:
-            return None
-        return taken(self.parent.value(value), self.rows)
+            return self.reads(value.source, self) if isinstance(value, Scalar) else None
+        return None if self.parent is None else taken(self.parent.value(value), self.rows)
 
-    def _computed(self, call: Call, value: Value) -> Column:
-        if not isinstance(value, Scalar):
+    def _computed(self, call: Call, dtype: DType) -> Column:
+        with np.errstate(all="ignore"):
+            result = fold(call, self.value)
+        if result is None:
             return None
-        if not call.op.effects.pure:
-            return self.reads(call, self)
-        args = {name: self.value(a) for name, a in call.args.items()}
-        if any(a is None for a in args.values()):
-            return None
-        try:
-            with np.errstate(all="ignore"):
-                result = call.op.evaluate(args)
-        except KernelError as fault:
-            fault.loc = call.loc
-            raise
         if call.op.scalar is not None and call.op.scalar.wraps:
-            least = int(value.dtype.least)
-            result = (result - least) % 2**value.dtype.bits + least
-        return as_column(result, value.dtype)
+            result = dtype.wrapped(result)
+        return as_column(result, dtype)
 
 
 def _unread(call: Call, lanes: Lanes) -> Column:

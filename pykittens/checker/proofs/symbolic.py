@@ -8,6 +8,7 @@ from typing import Any
 
 from pykittens.checker.proofs.formula import Formula, Quantity
 from pykittens.errors import KernelError
+from pykittens.ir.evaluate import definition
 from pykittens.ir.nodes import Block, Call, Grid, Kernel, Require, Role
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.structure import definitions
@@ -46,8 +47,8 @@ class Formulas:
 
     def _equate(self, condition: Any) -> None:
         """Take one name for two extents or arguments that a requirement says are equal."""
-        call = condition.source if isinstance(condition, Value) else None
-        if not isinstance(call, Call):
+        call = definition(condition)
+        if call is None:
             return
         sides = list(call.args.values())
         if call.op is OPERATORS["and"]:
@@ -84,9 +85,8 @@ class Formulas:
         return self.found[value]
 
     def _made(self, value: Value) -> Formula:
-        call = value.source
-        is_pure = isinstance(call, Call) and call.op.effects.pure and len(call.results) == 1
-        if not is_pure or not all(map(_is_whole, call.args.values())):
+        call = definition(value)
+        if call is None or not all(map(_is_whole, call.args.values())):
             ours = self.group if value.block is not None and value not in self.outside else ""
             return Formula.of(_quantity(value, self.names(value) + ours))
         given = {name: self.formula(a) for name, a in call.args.items()}
