@@ -85,7 +85,7 @@ def costs(
 ) -> list[Cost]:
     """The moves of each line of a lowered kernel counted, in the order of the program."""
     found: dict[object, Cost] = {}
-    for role, call in calls(kernel):
+    for role, call in calls_by_role(kernel):
         for move in moves(role, call):
             total, ideal = sum(map(count, move.requests)), sum(map(fewest, move.requests))
             cost = Cost(call.loc, move.what, move.name, total, ideal, move.assumed)
@@ -96,7 +96,7 @@ def costs(
     return list(found.values())
 
 
-def calls(kernel: Kernel) -> Iterator[tuple[Role, Call]]:
+def calls_by_role(kernel: Kernel) -> Iterator[tuple[Role, Call]]:
     """The operations of a kernel with the roles that run them; outside of roles every warp runs them for itself."""
     every_warp = Role("block", 1, 1, None, kernel.body) if kernel.has_roles else kernel.roles[0]
     for node in kernel.body.nodes:

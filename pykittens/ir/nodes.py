@@ -402,6 +402,11 @@ def within(node: Node) -> Iterator[Node]:
         yield from walk(inner)
 
 
+def calls(block: Block) -> Iterator[Call]:
+    """All operations of a block and of the blocks inside it, in program order."""
+    return (n for n in walk(block) if isinstance(n, Call))
+
+
 def all_blocks(block: Block) -> list[Block]:
     """A block and all blocks inside it, in program order."""
     return [block, *(inner for node in walk(block) for inner in blocks(node))]
@@ -417,18 +422,14 @@ def takes(block: Block, pipeline: Pipeline, side: Side) -> bool:
 def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
     """Whether other blocks of the cluster write to the stages of a pipeline."""
     return any(
-        isinstance(n, Call)
-        and n.args.get("multicast")
-        and n.args["dst"].stage.acquire.pipeline is pipeline
-        for n in walk(kernel.body)
+        c.args.get("multicast") and c.args["dst"].stage.acquire.pipeline is pipeline
+        for c in calls(kernel.body)
     )
 
 
 def waits_for_flags(kernel: Kernel) -> bool:
     """Whether blocks wait for others of the launch, so that all of them must run at once."""
-    return any(
-        isinstance(n, Call) and any(tensors(n, n.op.effects.waits)) for n in walk(kernel.body)
-    )
+    return any(any(tensors(c, c.op.effects.waits)) for c in calls(kernel.body))
 
 
 def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
@@ -441,5 +442,5 @@ def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
 
 def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
-    calls = (n for n in walk(kernel.body) if isinstance(n, Call))
-    return list(dict.fromkeys(t for c in calls for t in tensors(c, c.op.effects.writes)))
+    names = (t for c in calls(kernel.body) for t in tensors(c, c.op.effects.writes))
+    return list(dict.fromkeys(names))

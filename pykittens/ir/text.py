@@ -9,7 +9,6 @@ from pykittens.ir.nodes import (
     Acquire,
     Block,
     Call,
-    Carried,
     For,
     ForTasks,
     GiveBack,
@@ -17,6 +16,7 @@ from pykittens.ir.nodes import (
     If,
     Kernel,
     Leave,
+    Loop,
     Node,
     Require,
     Role,
@@ -72,7 +72,7 @@ def _block(block: Block, names: Names, indent: str) -> Iterator[str]:
 def _node(node: Node, names: Names) -> Iterator[str]:
     match node:
         case Call():
-            args = ", ".join(f"{n}={_operand(a, names)}" for n, a in _said(node))
+            args = ", ".join(f"{n}={_operand(a, names)}" for n, a in _given(node))
             results = ", ".join(f"{names(r)}: {r.type} = " for r in node.results)
             yield f"{results}{node.op.name}({args})"
         case Require():
@@ -86,21 +86,14 @@ def _node(node: Node, names: Names) -> Iterator[str]:
             yield from _block(node.body, names, "  ")
         case For():
             bounds = ", ".join(_operand(b, names) for b in (node.start, node.stop, node.step))
-            yield f"for {names(node.index)} in range({bounds}){_carried(node.carried, names)}:"
-            yield from _block(node.body, names, "  ")
-            yield from _yields(node.carried, names)
+            yield from _loop(node, f"for {names(node.index)} in range({bounds})", names)
         case ForTasks():
             dims = ", ".join(_operand(d, names) for d in node.tasks.dims)
             index = ", ".join(names(i) for i in node.index)
-            yield f"for {index} in tasks({dims}; {node.tasks.order.kind}){_carried(node.carried, names)}:"
-            yield from _block(node.body, names, "  ")
-            yield from _yields(node.carried, names)
+            head = f"for {index} in tasks({dims}; {node.tasks.order.kind})"
+            yield from _loop(node, head, names)
         case While():
-            yield f"while{_carried(node.carried, names)}:"
-            yield from _block(node.test, names, "  test: ")
-            yield f"  test: {_operand(node.condition, names)}"
-            yield from _block(node.body, names, "  ")
-            yield from _yields(node.carried, names)
+            yield from _loop(node, "while", names)
         case If():
             yield f"if {_operand(node.condition, names)}:"
             yield from _block(node.then, names, "  ")
@@ -124,22 +117,23 @@ def _node(node: Node, names: Names) -> Iterator[str]:
             yield f"wait until stores have {'read' if node.read else 'written'}"
 
 
-def _said(call: Call) -> Iterator[tuple[str, Any]]:
+def _loop(node: Loop, head: str, names: Names) -> Iterator[str]:
+    carried = ", ".join(f"{names(c.param)} = {_operand(c.init, names)}" for c in node.carried)
+    yield f"{head} carrying {carried}:" if carried else f"{head}:"
+    if isinstance(node, While):
+        yield from _block(node.test, names, "  test: ")
+        yield f"  test: {_operand(node.condition, names)}"
+    yield from _block(node.body, names, "  ")
+    for c in node.carried:
+        yield f"  next {names(c.param)} = {_operand(c.next, names)}, after the loop {names(c.result)}"
+
+
+def _given(call: Call) -> Iterator[tuple[str, Any]]:
     """The arguments of a call by name, without options left at their defaults."""
     for name, arg in call.args.items():
         default = call.op.__signature__.parameters[name].default
         if isinstance(arg, Value | TileRef) or arg is not default:
             yield name, arg
-
-
-def _carried(carried: list[Carried], names: Names) -> str:
-    parts = ", ".join(f"{names(c.param)} = {_operand(c.init, names)}" for c in carried)
-    return f" carrying {parts}" if parts else ""
-
-
-def _yields(carried: list[Carried], names: Names) -> Iterator[str]:
-    for c in carried:
-        yield f"  next {names(c.param)} = {_operand(c.next, names)}, after the loop {names(c.result)}"
 
 
 def _operand(thing: Any, names: Names) -> str:

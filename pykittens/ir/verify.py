@@ -18,6 +18,7 @@ from pykittens.ir.nodes import (
     Side,
     While,
     blocks,
+    calls,
     walk,
     within,
 )
@@ -112,16 +113,15 @@ def _signalled(kernel: Kernel) -> None:
     """Raise if a semaphore is waited for that nobody arrives at."""
     signalled: set[Value] = set()
     awaited: list[tuple[Value, Call]] = []
-    for node in walk(kernel.body):
-        if isinstance(node, Call):
-            signalled.update(_semaphores(node, node.op.effects.signals))
-            awaited += [(s, node) for s in _semaphores(node, node.op.effects.waits)]
-    for semaphore, node in awaited:
+    for call in calls(kernel.body):
+        signalled.update(_semaphores(call, call.op.effects.signals))
+        awaited += [(s, call) for s in _semaphores(call, call.op.effects.waits)]
+    for semaphore, call in awaited:
         if semaphore not in signalled:
             raise LanguageError(
                 f"the semaphore `{semaphore.name or '_'}` is waited for, and nobody arrives at it",
                 operands={"made at": semaphore.loc},
-                loc=node.loc,
+                loc=call.loc,
                 help="`semaphore.arrive()`, or `semaphore.expect(bytes)` where copies bring bytes",
             )
 

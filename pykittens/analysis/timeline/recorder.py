@@ -22,7 +22,7 @@ from pykittens.emulate.memory import Box, GlobalTile, Region
 from pykittens.emulate.regions import SharedRegion
 from pykittens.emulate.shared import Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Side, operands, walk
+from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Side, calls, operands
 from pykittens.ir.op import Engine
 from pykittens.types.tiles import RT, RV
 
@@ -240,7 +240,7 @@ def _process(block: BlockRun) -> str:
 
 def _engines_of(kernel: Kernel) -> list[Engine]:
     """The engines that a kernel uses, in the order of their definition."""
-    used = {n.op.effects.engine for n in walk(kernel.body) if isinstance(n, Call)}
+    used = {call.op.effects.engine for call in calls(kernel.body)}
     return [e for e in Engine if e in used]
 
 

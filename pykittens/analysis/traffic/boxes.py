@@ -18,7 +18,7 @@ from pykittens.analysis.sectors import SECTOR
 from pykittens.analysis.traffic.vector import Column, IntArray, Lanes
 from pykittens.emulate.memory import Array
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Call, Kernel, walk
+from pykittens.ir.nodes import Call, Kernel, calls
 from pykittens.ir.values import Global, RegVector, TileRef
 
 # A box is cut into so many pieces at most.
@@ -82,12 +82,7 @@ class Grain:
 
 def lines_of(kernel: Kernel) -> list[Line]:
     """Every operand of a call of the kernel that stands for a tensor."""
-    return [
-        line
-        for node in walk(kernel.body)
-        if isinstance(node, Call)
-        for line in _lines_of_call(node, kernel.cluster)
-    ]
+    return [line for call in calls(kernel.body) for line in _lines_of_call(call, kernel.cluster)]
 
 
 def _lines_of_call(call: Call, cluster: int) -> Iterator[Line]:

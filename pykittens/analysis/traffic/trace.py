@@ -32,7 +32,7 @@ from pykittens.ir.nodes import (
     While,
     all_blocks,
     blocks,
-    walk,
+    calls,
     written,
 )
 from pykittens.ir.values import Scalar
@@ -87,7 +87,7 @@ class Trace:
         moving = {
             block
             for block in all_blocks(launch.kernel.body)
-            if any(isinstance(n, Call) and n in numbers for n in walk(block))
+            if any(call in numbers for call in calls(block))
         }
         outputs = written(launch.kernel)
         known = {n: array for n, array in contents.items() if n not in outputs}

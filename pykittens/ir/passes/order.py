@@ -24,6 +24,7 @@ from pykittens.ir.nodes import (
     If,
     Kernel,
     Leave,
+    Loop,
     Pipeline,
     Role,
     While,
@@ -107,15 +108,8 @@ class _Walker:
                     self.given[node.pipeline] = max(
                         self.given[node.pipeline], self.taken[node.pipeline, "drain"] - node.keep
                     )
-                case For():
+                case For() | ForTasks() | While():
                     for i in range(self.trips(node, path)):
-                        yield from self.run(node.body, (*path, i))
-                case ForTasks():
-                    for i in range(TASKS):
-                        self.keys.update({v: ("task", axis) for axis, v in enumerate(node.index)})
-                        yield from self.run(node.body, (*path, i))
-                case While():
-                    for i in range(self.trial.trips(self.trial.ordinal(node), path)):
                         yield from self.run(node.body, (*path, i))
                 case If():
                     side = self.trial.taken(self.key(node.condition), path)
@@ -123,7 +117,13 @@ class _Walker:
                 case _:
                     pass
 
-    def trips(self, node: For, path: tuple[int, ...]) -> int:
+    def trips(self, node: Loop, path: tuple[int, ...]) -> int:
+        """How many passes a loop makes in the trial."""
+        if isinstance(node, ForTasks):
+            self.keys.update({v: ("task", axis) for axis, v in enumerate(node.index)})
+            return TASKS
+        if isinstance(node, While):
+            return self.trial.trips(self.trial.ordinal(node), path)
         span = _minus(self.key(node.stop), self.key(node.start))
         if node.step < 0:
             span = _minus(self.key(node.start), self.key(node.stop))

@@ -25,7 +25,7 @@ role once with the state of `flight.py`, loop bodies until the state at their he
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from pykittens.ir.nodes import (
     Acquire,
@@ -45,6 +45,7 @@ from pykittens.ir.nodes import (
     While,
     all_blocks,
     blocks,
+    calls,
     operands,
     walk,
 )
@@ -100,9 +101,7 @@ class Placement:
 
     def role(self, role: Role) -> None:
         self.uses.update(v for n in walk(role.body) for v in uses(n))
-        self.stored = any(
-            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT for n in walk(role.body)
-        )
+        self.stored = any(_stores(role.body))
         self.place = {v: i for i, v in enumerate(definitions(role.body))}
         while True:
             self.state, self.retry = State(), False
@@ -255,13 +254,9 @@ class Placement:
 
     def stored_from(self, acquire: Acquire) -> bool:
         return self.stored and any(
-            isinstance(n, Call)
-            and n.op.effects.engine is Engine.COPY_OUT
-            and any(
-                isinstance(a, SharedTile) and a.stage and a.stage.acquire is acquire
-                for a in n.args.values()
-            )
-            for n in walk(Block(self.out))
+            isinstance(a, SharedTile) and a.stage and a.stage.acquire is acquire
+            for call in _stores(Block(self.out))
+            for a in call.args.values()
         )
 
     # -- loops ---------------------------------------------------------------------------------
@@ -325,6 +320,11 @@ class Placement:
                 case _:
                     return False
         return self.uses[carried.param] == 1
+
+
+def _stores(block: Block) -> Iterator[Call]:
+    """The stores of the copy engine in a block."""
+    return (c for c in calls(block) if c.op.effects.engine is Engine.COPY_OUT)
 
 
 def _gives_up_loose_memory(node: Call) -> bool:
