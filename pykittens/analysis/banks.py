@@ -28,15 +28,7 @@ from pykittens.analysis.accesses import (
     lines,
     matrices,
 )
-from pykittens.analysis.requests import (
-    NOWHERE,
-    Cost,
-    Move,
-    Numbers,
-    Requests,
-    costs,
-    in_order,
-)
+from pykittens.analysis.requests import NOWHERE, Cost, Move, Numbers, Requests, costs, in_order
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Scalar, SharedTile, SharedVector

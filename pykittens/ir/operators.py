@@ -1,4 +1,4 @@
-"""Python's operators on handles. The operation of each is looked up in OPERATORS, where `@op(operator=...)` puts it."""
+"""Python's operators on handles. Each looks up its operation in OPERATORS, which `@op(operator=...)` fills."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _both(symbol: str) -> tuple[Binary, Binary]:
 
 
 class Arithmetic:
-    """Python's operators, each handed to the operation registered for its symbol.
+    """Python's operators, each of which calls the operation registered for its symbol.
 
-    Handles of memory have them, too: the operation says what they must be.
+    Handles of memory have them, too: the operation checks its operands.
     """
 
-    __array_ufunc__ = None  # `array + tile` is refused by `tile`, not taken apart by NumPy
+    __array_ufunc__ = None  # so that `array + tile` calls the operator of `tile`
 
     __add__, __radd__ = _both("+")
     __sub__, __rsub__ = _both("-")
@@ -54,7 +54,7 @@ class Arithmetic:
 
 
 class Operators(Arithmetic):
-    """Python's operators with `==` and `!=`, which of other handles are Python's own."""
+    """Python's operators, with `==` and `!=`; other handles keep Python's own."""
 
     def __eq__(self, other: object) -> Any:
         return OPERATORS["=="](self, other)

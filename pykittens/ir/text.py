@@ -1,4 +1,4 @@
-"""A kernel as text, for people and for golden files."""
+"""A kernel as text, for readers and for golden files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pykittens.ir.values import Global, TileRef, Value
 
 
 class Names:
-    """A name for each value: the user's where there is one, numbered where it is taken."""
+    """A name for each value: the user's if there is one, with a number if it is taken."""
 
     def __init__(self) -> None:
         self.names: dict[Value, str] = {}
@@ -48,7 +48,7 @@ class Names:
 
 
 def text(kernel: Kernel) -> str:
-    """The kernel, a node a line."""
+    """The text of a kernel, one line per node."""
     names = Names()
     lines = [f"kernel {kernel.name}({', '.join(f'{names(p)}: {p.type}' for p in kernel.params)})"]
     for p in kernel.pipelines:

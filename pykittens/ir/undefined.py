@@ -1,4 +1,4 @@
-"""The placeholder of a name without a value: every use of it is an error that says why."""
+"""The placeholder of a name without a value: every use of it raises an error that says why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pykittens.errors import LanguageError
 
 
 class Undefined:
-    """Stands for a name that has no value here: bound only inside a loop or one branch, or of two types."""
+    """Stands for a name without a value here: bound only inside a loop or in one branch, or with two types."""
 
     def __init__(self, name: str, reason: str, help: str = "") -> None:
         self._name, self._reason, self._help = name, reason, help

@@ -5,6 +5,7 @@ A handle is a value of the program: it has a type, the block that made it and, o
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,11 @@ class Value(Arithmetic):
     def operand(self) -> dict[str, object]:
         """The value as an error text lists it."""
         return {self.name or self.kind: self.type}
+
+    @property
+    def origin(self) -> dict[str, object]:
+        """The same with the line that made it, if it has one."""
+        return self.operand | ({"made at": self.loc} if self.loc else {})
 
     __hash__ = object.__hash__
 
@@ -228,10 +234,7 @@ class Shape(tuple[Any, ...]):
         if any(p is False for p in pairs):
             return False
         unknown = [p for p in pairs if p is not True]
-        result: Any = unknown.pop(0) if unknown else True
-        for p in unknown:
-            result = OPERATORS["and"](result, p)
-        return result
+        return functools.reduce(OPERATORS["and"], unknown) if unknown else True
 
     def __ne__(self, other: object) -> Any:
         equal = self == other
@@ -252,7 +255,7 @@ class Window:
     def part(self, start: Any, stop: Any) -> Window:
         """The part of this window from `start` to before `stop`, counted from its origin."""
         maximum, minimum = OPERATORS["maximum"], OPERATORS["minimum"]
-        if self.origin != 0 if isinstance(self.origin, int) else True:
+        if not (isinstance(self.origin, int) and self.origin == 0):
             start, stop = self.origin + start, self.origin + stop
         low, high = maximum(self.low, start), minimum(self.high, stop)
         return Window(start, low, high, maximum(high - start, 0))

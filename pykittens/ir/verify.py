@@ -65,7 +65,7 @@ def _check_known(values: Iterable[Any], known: set[Value], node: Node) -> None:
             continue
         raise LanguageError(
             f"`{v.name or 'a value'}` is carried out of {v.block.owner} that made it",
-            operands={v.name or "value": v.type, **({"made at": v.loc} if v.loc else {})},
+            operands=v.origin,
             loc=node.loc,
             help="bind the name before the loop to carry it out",
         )

@@ -8,17 +8,7 @@ from typing import Any
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current, recording
-from pykittens.ir.nodes import (
-    Block,
-    Carried,
-    For,
-    ForTasks,
-    Loop,
-    Tasks,
-    While,
-    blocks,
-    walk,
-)
+from pykittens.ir.nodes import Block, Carried, For, ForTasks, Loop, Tasks, While, blocks, walk
 from pykittens.ir.structure import uses
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import Scalar, Value, describe, handle

@@ -13,14 +13,7 @@ from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
 from pykittens.targets.index import Index
 from pykittens.targets.lines import Lines
 from pykittens.targets.names import CNames
-from pykittens.targets.source import (
-    C_TYPES,
-    MapSlot,
-    Slot,
-    number,
-    rounded_scalar,
-    scalar_type,
-)
+from pykittens.targets.source import C_TYPES, MapSlot, Slot, number, rounded_scalar, scalar_type
 from pykittens.targets.storage import Storage
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import (

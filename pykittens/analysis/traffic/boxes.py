@@ -104,17 +104,8 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[Line]:
         if rows == cols == 1:
             # CUDA C++ Programming Guide, "Global Memory": the cache is asked for a sector even if one element is meant.
             cols = max(SECTOR // ref.type.dtype.bytes, 1)
-        yield Line(
-            call,
-            ref,
-            reads,
-            writes,
-            rows // cluster if shared else rows,
-            cols,
-            units,
-            scattered,
-            shared,
-        )
+        rows = rows // cluster if shared else rows
+        yield Line(call, ref, reads, writes, rows, cols, units, scattered, shared)
 
 
 class Places:

@@ -105,19 +105,17 @@ class Placement:
         self.place = {v: i for i, v in enumerate(definitions(role.body))}
         while True:
             self.state, self.retry = State(), False
-            nodes = self.block(role.body.nodes, role)
+            nodes = self.block(role.body.nodes)
             if not self.retry:
                 break
-        role.body.nodes[:] = nodes
+        role.body.nodes[:] = [*nodes, WaitStores(False)] if self.stored else nodes
 
-    def block(self, nodes: list[Node], owner: Role | If | While) -> list[Node]:
+    def block(self, nodes: list[Node]) -> list[Node]:
         """The nodes with waits between them, everything complete at the end."""
         outer, self.out = self.out, []
         for node in nodes:
             self.node(node)
         self.complete_all(None)
-        if isinstance(owner, Role) and self.stored:
-            self.out.append(WaitStores(False))
         done, self.out = self.out, outer
         return done
 
@@ -132,7 +130,7 @@ class Placement:
             case If() | While():
                 self.complete_all(node)
                 for inner in blocks(node):
-                    inner.nodes[:] = self.block(inner.nodes, node)
+                    inner.nodes[:] = self.block(inner.nodes)
                 self.out.append(node)
             case For() | ForTasks():
                 self.loop(node)
@@ -202,7 +200,7 @@ class Placement:
         completes = self.in_order(v for q in done for v in q.results)
         frees = list(dict.fromkeys(r for q in done for r in q.registers))
         leaves = self.in_order(v for q in self.state.queue for v in q.results)
-        self.out.append(WaitProducts(pending, completes, frees, leaves, getattr(node, "loc", None)))
+        self.out.append(WaitProducts(pending, completes, frees, leaves, node.loc if node else None))
         self.give_back()
 
     def in_order(self, values: Iterable[Value]) -> list[Value]:
