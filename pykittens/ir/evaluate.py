@@ -34,7 +34,7 @@ def fold(call: Call, evaluate: Callable[[Any], Any]) -> Any:
 
 
 def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
-    """The number a value has for these arguments, None if only a running kernel knows it."""
+    """The number that a value has for these arguments, None if only a running kernel knows it."""
     if isinstance(value, tuple):
         found = tuple(host_value(v, known) for v in value)
         return None if None in found else found
@@ -50,9 +50,9 @@ def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
 def host_function(
     values: Sequence[Any], known: Mapping[Value, Any], position: Mapping[Value, int]
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Host values as a function of a call's arguments, of which those at `position` vary and the others are known.
+    """Host values as a function of a call's arguments: those at `position` vary, and the others are known.
 
-    It is compiled from one expression, since every launch with new numbers evaluates it.
+    The function is compiled from one expression, because every launch with new numbers evaluates it.
     """
     names: dict[str, Any] = {}
 
@@ -69,18 +69,18 @@ def host_function(
         assert call is not None, "a value that depends on an argument is computed from it"
         operands = [text(a) for a in call.args.values()]
         scalar = call.op.scalar if call.op.meaning is None else None
-        if scalar is not None and scalar.numpy in _SYMBOLS:  # of numbers, nothing is rounded
+        if scalar is not None and scalar.numpy in _SYMBOLS:  # Python numbers need no rounding
             return f"({_SYMBOLS[scalar.numpy].join(operands)})"
         return f"{named(_meaning(call))}({', '.join(operands)})"
 
-    made: Callable[[Sequence[Any]], tuple[Any, ...]] = eval(
+    compiled: Callable[[Sequence[Any]], tuple[Any, ...]] = eval(
         f"lambda arguments: ({''.join(f'{text(v)}, ' for v in values)})", names
     )
 
     def function(arguments: Sequence[Any]) -> tuple[Any, ...]:
         try:
-            return made(arguments)
-        except KernelError:  # which is raised again, at its line in the kernel
+            return compiled(arguments)
+        except KernelError:  # raised again by host_value, at its line in the kernel
             here = {**known, **{value: arguments[i] for value, i in position.items()}}
             return tuple(host_value(value, here) for value in values)
 
@@ -88,7 +88,7 @@ def host_function(
 
 
 def _meaning(call: Call) -> Callable[..., Any]:
-    """The meaning of a call, with its operands by position."""
+    """The meaning of a call as a function of its operands by position."""
     if call.op.meaning is None and call.op.scalar is not None:
         return call.op.scalar.numpy
     evaluate, names = call.op.evaluate, tuple(call.args)
@@ -120,7 +120,7 @@ def depends_on(value: Any, parameters: set[Value]) -> bool:
 
 
 def is_natural(value: Any) -> bool:
-    """Whether a run-time int is never negative, as far as its origin tells: a coordinate of a task or of the grid."""
+    """Whether a run-time int is known not to be negative: an index of a task, of the grid, of a role or of a loop."""
     if not isinstance(value, Value):
         return bool(value >= 0)
     match node := value.source:

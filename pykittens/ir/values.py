@@ -1,6 +1,6 @@
 """Typed handles: the values that a kernel function computes with while it is recorded.
 
-A handle is a value of the program: it has a type, the block that made it and, once assigned, the user's name.
+A handle is a value of the program: it has a type, the block that defines it and, once assigned, the user's name.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, ST, SV, TURNS, 
 
 
 class Value(Arithmetic):
-    """A value of the program. Two handles are one value only if they are one object."""
+    """A value of the program. Two handles are the same value only if they are the same object."""
 
-    kind = "value"  # what an error text calls it if it has no name
+    kind = "value"  # its name in error texts if the user gave it none
 
     def __init__(self, type: Type, name: str = "", loc: Loc | None = None) -> None:
         self.type = type
         self.name = name
         self.loc = loc
-        self.block: Any = None  # the Block it was made in; None for parameters
-        self.source: Any = None  # the node that made it; None for parameters
+        self.block: Any = None  # the Block that defines it; None for parameters
+        self.source: Any = None  # the node that defines it; None for parameters
 
     @property
     def dtype(self) -> DType:
@@ -49,7 +49,7 @@ class Value(Arithmetic):
 
     @property
     def origin(self) -> dict[str, object]:
-        """The same with the line that made it, if it has one."""
+        """The value as an error text lists it, with the line that made it if there is one."""
         return self.operand | ({"made at": self.loc} if self.loc else {})
 
     __hash__ = object.__hash__
@@ -64,7 +64,7 @@ class Value(Arithmetic):
             f"a run-time value ({self.type}) has no truth value while the kernel is recorded",
             operands={self.name: self.type} if self.name else None,
             help="`if`, `while`, `and`, `or` and `not` on run-time values work in functions marked "
-            "@pk.kernel or @pk.function; in place of `a if c else b` use pk.where(c, a, b)",
+            "@pk.kernel or @pk.function; instead of `a if c else b` use pk.where(c, a, b)",
         )
 
 
@@ -103,7 +103,7 @@ class _Tile(Value):
 
 
 class RegTile(Operators, _Tile):
-    """A tile in registers, spread over the warps of the group that made it. Immutable."""
+    """A tile in registers, distributed over the warps of its group. Immutable."""
 
     type: RT
 
@@ -112,7 +112,7 @@ class RegTile(Operators, _Tile):
 
 
 class RegVector(Operators, Value):
-    """A vector in registers: one value a row or a column of a tile, or a plain row of memory. Immutable."""
+    """A vector in registers: one value per row or column of a tile, or a plain row of memory. Immutable."""
 
     type: RV
 
@@ -144,14 +144,14 @@ class SharedTile(_Tile):
 
 
 class SharedVector(SharedTile):
-    """A vector in shared memory, or a part of one: a row of as many elements as it is long."""
+    """A vector in shared memory, or a part of one: a tile of one row."""
 
     type: SV
     kind = "vector"
 
     def __init__(self, type: SV, name: str = "", loc: Loc | None = None) -> None:
         super().__init__(type, name, loc)
-        self.whole: SharedVector = self  # the vector it is a part of
+        self.whole: SharedVector = self  # the vector of which it is a part
 
     @property
     def length(self) -> int:
@@ -169,7 +169,7 @@ class SharedVector(SharedTile):
 
     @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
-        """Refused: a vector has no tiles."""
+        """Raises TypeMismatch: a vector has no tiles."""
         raise Mismatch(
             "a shared vector has no tiles", help="vector.parts(length)[i] is a part of it"
         )
@@ -191,12 +191,12 @@ class Semaphore(Value):
 
     @called("arrive")
     def arrive(self) -> None:
-        """One arrival of the group, when all its warps are here."""
+        """One arrival of the group, after all its warps have reached it."""
         OPERATORS["arrive"](self)
 
     @called("expect", TypeMismatch)
     def expect(self, *what: Any) -> None:
-        """One arrival of the group, and the phase waits for these bytes, too: numbers of them, or shared tiles."""
+        """One arrival of the group; the phase also waits for these bytes, given as numbers or shared tiles."""
         total: Any = 0
         for part in what:
             bytes = part.type.bytes if isinstance(part, SharedTile) else part
@@ -208,18 +208,18 @@ class Semaphore(Value):
 
     @called("wait")
     def wait(self, phase: Any) -> None:
-        """Wait until the phase of this parity is complete: the lowest bit of an int32, or a bool."""
+        """Wait until the phase of this parity is complete; the parity is a bool or the lowest bit of an int32."""
         OPERATORS["wait_phase"](self, phase)
 
 
 class Turns(Value):
-    """Whose turn it is among the groups of a role."""
+    """The group of a role whose turn it is."""
 
     type: TURNS
 
 
 class Shape(tuple[Any, ...]):
-    """Extents of a tensor: Python ints where known, else run-time scalars. Comparing gives a run-time truth."""
+    """Extents of a tensor: Python ints if known, else run-time scalars. Comparing gives a run-time truth."""
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
@@ -245,7 +245,7 @@ class Shape(tuple[Any, ...]):
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A part of an axis: coordinates count from `origin`, elements from `low` to before `high` are there."""
+    """A range of an axis: coordinates count from `origin`, and elements from `low` to before `high` exist."""
 
     origin: Any
     low: Any
@@ -253,7 +253,7 @@ class Window:
     extent: Any
 
     def part(self, start: Any, stop: Any) -> Window:
-        """The part of this window from `start` to before `stop`, counted from its origin."""
+        """The window from `start` to before `stop` of this one, counted from its origin."""
         maximum, minimum = OPERATORS["maximum"], OPERATORS["minimum"]
         if not (isinstance(self.origin, int) and self.origin == 0):
             start, stop = self.origin + start, self.origin + stop
@@ -262,12 +262,12 @@ class Window:
 
     @property
     def bounds(self) -> tuple[Any, Any, Any]:
-        """What a kernel has to know of it when it runs."""
+        """The values that a running kernel needs."""
         return self.origin, self.low, self.high
 
 
 class Global(Value):
-    """A tensor in global memory: an argument of the kernel, perhaps with its leading axes fixed or a window of it."""
+    """A tensor in global memory: an argument of the kernel, with leading axes fixed, or a window of one."""
 
     type: GL
 
@@ -276,11 +276,11 @@ class Global(Value):
         self.extents: tuple[Any, ...] = extents
         self.leading: tuple[Any, ...] = ()
         self.windows: dict[int, Window] = {}  # by axis of the argument
-        self.owner: Global = self  # the argument itself
+        self.owner: Global = self  # the argument
 
     @property
     def shape(self) -> Shape:
-        """Extents of the axes that are not fixed; of a window, from where it starts to where the tensor or it ends."""
+        """Extents of the axes that are not fixed; a window ends where it or the tensor ends."""
         extents = [
             self.windows[axis].extent if axis in self.windows else extent
             for axis, extent in enumerate(self.extents)
@@ -293,7 +293,7 @@ class Global(Value):
 
     @property
     def rows(self) -> Any:
-        """Extent of the last axis but one; 1 for a tensor of rank 1."""
+        """Extent of the second-to-last axis; 1 for a tensor of rank 1."""
         return self.shape[-2] if self.rank > 1 else 1
 
     @property
@@ -321,9 +321,9 @@ class Global(Value):
     def window(self, axis: int, start: Any, stop: Any) -> Global:
         """The elements from `start` to before `stop` of an axis, as a tensor: its coordinates count from `start`.
 
-        The bounds are ints or int32, known when the kernel runs, and may lie outside the tensor; where `start` is not
-        below `stop` it is empty. Outside a window of one of the last two axes a load reads the fill and a store writes
-        nothing; a leading index outside is an error. Axes count as in `.shape`, from the end where negative.
+        The bounds are ints or run-time int32 and may lie outside the tensor; if `start` is not below `stop`, the
+        window is empty. Outside a window of one of the last two axes a load reads the fill and a store writes nothing;
+        a leading index outside is an error. Axes count as in `.shape`; negative ones count from the end.
         """
         if not is_number(axis) or not -self.rank <= axis < self.rank:
             raise Mismatch(
@@ -335,10 +335,10 @@ class Global(Value):
                     f"`{name}` must be an int32, not {describe(bound)}",
                     help=f"`{name}.to(pk.int32)` is one" if isinstance(bound, Scalar) else None,
                 )
-        place = len(self.leading) + axis % self.rank
-        extent = self.extents[place]
-        whole = self.windows.get(place, Window(0, 0, extent, extent))
-        return self._part(self.leading, {**self.windows, place: whole.part(start, stop)})
+        number = len(self.leading) + axis % self.rank  # the axis of the argument
+        extent = self.extents[number]
+        whole = self.windows.get(number, Window(0, 0, extent, extent))
+        return self._part(self.leading, {**self.windows, number: whole.part(start, stop)})
 
     def _part(self, leading: tuple[Any, ...], windows: dict[int, Window]) -> Global:
         part = Global(self.type, self.name, self.extents)
@@ -347,7 +347,7 @@ class Global(Value):
 
     @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> Shape:
-        """How many rows x cols tiles cover the tensor, rounded up, behind the extents of its leading axes."""
+        """The extents of the leading axes, then the counts of rows x cols tiles that cover the last two, rounded up."""
         _check_sides(self, rows=rows, cols=cols)
         cdiv = OPERATORS["cdiv"]
         return Shape((*self.shape[:-2], cdiv(self.rows, rows), cdiv(self.cols, cols)))
@@ -388,7 +388,7 @@ class Global(Value):
 class TileRef(Arithmetic):
     """A tile of a global tensor: leading indices, then row and column in units of the tile moved.
 
-    `windows`, by axis, are where indices count from and what lies inside.
+    windows: by axis, the origin of the indices and the elements that exist.
     """
 
     tensor: Global
@@ -408,7 +408,7 @@ class TileRef(Arithmetic):
         return self.tensor.dtype
 
     def to(self, dtype: DType) -> Any:
-        """Refused: what is in memory is not converted."""
+        """Raises TypeMismatch: elements in memory are not converted."""
         return OPERATORS["to"](self, dtype)
 
     def __str__(self) -> str:
@@ -430,12 +430,12 @@ _HANDLES: dict[type, type[Value]] = {
 
 
 def handle(type_: Type, name: str = "", loc: Loc | None = None) -> Value:
-    """A new handle of the class that goes with a type."""
+    """A new handle of the class for a type."""
     return _HANDLES[type(type_)](type_, name, loc)
 
 
 def describe(thing: object) -> str:
-    """A value or a Python object as an error text shows it: its type, or what it is."""
+    """A value or a Python object as an error text shows it: its type, or the object."""
     match thing:
         case TileRef():
             return f"{thing.type} at {thing}"
@@ -478,5 +478,5 @@ def is_int32(thing: object) -> bool:
 
 
 def in_memory(thing: object) -> bool:
-    """Whether it is something that pk.load reads."""
+    """Whether pk.load can read it."""
     return isinstance(thing, SharedTile | TileRef | Global)

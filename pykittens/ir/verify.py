@@ -27,7 +27,7 @@ from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
 
 
 def verify(kernel: Kernel) -> None:
-    """Raise a KernelError for a kernel whose parts do not fit together."""
+    """Raise a KernelError for a kernel whose roles, pipelines or semaphores do not fit together."""
     if kernel.launch is None:
         raise LanguageError(
             f"{kernel.name}: the kernel has no grid",
@@ -76,14 +76,14 @@ def _only_scalars_outside_roles(kernel: Kernel) -> None:
         if isinstance(node, Acquire) or (isinstance(node, Call) and _belongs_in_a_role(node)):
             what = node.op.shown if isinstance(node, Call) else "a stage"
             raise LanguageError(
-                f"{what}: stands outside the roles of a kernel that has some",
+                f"{what}: stands outside the roles of a kernel with roles",
                 loc=node.loc,
-                help="outside roles there are scalars only; move it into the role that needs it",
+                help="only scalars may stand outside roles; move it into the role that needs it",
             )
 
 
 def _belongs_in_a_role(call: Call) -> bool:
-    """Whether an operation does more than make a scalar or name shared memory, in which nothing stands yet."""
+    """Whether an operation does more than compute a scalar from values or tensors, or name shared memory."""
     effects = call.op.effects
     return (
         not replace(effects, reads=()).pure
@@ -110,7 +110,7 @@ def _both_ends(kernel: Kernel, pipeline: Pipeline) -> None:
 
 
 def _signalled(kernel: Kernel) -> None:
-    """Raise if a semaphore is waited for that nobody arrives at."""
+    """Raise if a kernel waits for a semaphore at which no operation arrives."""
     signalled: set[Value] = set()
     awaited: list[tuple[Value, Call]] = []
     for call in calls(kernel.body):
@@ -119,15 +119,15 @@ def _signalled(kernel: Kernel) -> None:
     for semaphore, call in awaited:
         if semaphore not in signalled:
             raise LanguageError(
-                f"the semaphore `{semaphore.name or '_'}` is waited for, and nobody arrives at it",
+                f"the kernel waits for the semaphore `{semaphore.name or '_'}`, and nothing arrives at it",
                 operands={"made at": semaphore.loc},
                 loc=call.loc,
-                help="`semaphore.arrive()`, or `semaphore.expect(bytes)` where copies bring bytes",
+                help="`semaphore.arrive()`, or `semaphore.expect(bytes)` if copies bring bytes",
             )
 
 
 def _semaphores(node: Call, names: Iterable[str]) -> Iterator[Value]:
-    """The semaphores among these operands; of one of several, the first, which stands for all."""
+    """The semaphores among these operands; one of an array of semaphores stands for the array."""
     for name in names:
         value = node.args[name]
         if isinstance(value, Semaphore):

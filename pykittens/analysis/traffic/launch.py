@@ -51,9 +51,9 @@ class Launch:
         if isinstance(launch, Grid):
             return np.array(np.unravel_index(np.arange(first, last), self.extents), np.int64)
         assert launch is not None
-        turns = range(first // cluster, -(-last // cluster))
-        found = [decode(launch, self.extents, turn) for turn in turns]
-        index = np.array(found, np.int64).reshape(len(turns), -1).repeat(cluster, axis=0)
+        positions = range(first // cluster, -(-last // cluster))
+        found = [decode(launch, self.extents, position) for position in positions]
+        index = np.array(found, np.int64).reshape(len(positions), -1).repeat(cluster, axis=0)
         index = index[first % cluster :][: last - first]
         if (axis := launch.cluster_axis) is not None:
             index[:, axis] = index[:, axis] * cluster + np.arange(first, last) % cluster

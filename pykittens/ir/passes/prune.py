@@ -10,7 +10,7 @@ from pykittens.ir.values import Value
 
 
 def prune(kernel: Kernel) -> None:
-    """Keep what effects, bounds and conditions need, and what that needs in turn."""
+    """Drop every value that no effect, bound or condition depends on."""
     live = _live(kernel)
     for node in walk(kernel.body):
         carried = bindings(node)
@@ -20,7 +20,7 @@ def prune(kernel: Kernel) -> None:
 
 
 def _live(kernel: Kernel) -> set[Value]:
-    """Every value that a node which stays reads."""
+    """The values that effects, bounds and conditions depend on."""
     work: list[Any] = [v for v, _ in kernel.statics]
     if isinstance(kernel.launch, Tasks | Grid):
         work += kernel.launch.dims

@@ -1,7 +1,7 @@
 """Moves a conversion to a narrower type past the waits before its first use.
 
-While a product reads its operand from registers, the next operand cannot take their place. Converted behind the
-wait it can, and the wide tile is what waits.
+While a product reads its operand from registers, the next operand cannot take these registers. If the conversion
+follows the wait, it can, and only the wide tile is held in the meantime.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def sink(kernel: Kernel) -> None:
 
 
 def _is_narrower(call: Call) -> bool:
-    """Whether the result has fewer bits an element than what it is made of."""
-    made = call.results[0].dtype.bits
-    return all(made < v.dtype.bits for v in inputs(call))
+    """Whether the elements of the result have fewer bits than those of the operands."""
+    bits = call.results[0].dtype.bits
+    return all(bits < v.dtype.bits for v in inputs(call))
 
 
 def _move(block: Block, call: Call) -> None:
