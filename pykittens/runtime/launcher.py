@@ -52,8 +52,7 @@ class Launcher:
 
         launcher.set_tensor_map(0, encoded)
         launcher.set_tensor_map_address(0, address)
-        launcher.fill([pointer, rows])          # every other slot, in order
-        launcher.set_launch(grid, stream)
+        launcher.fill([pointer, rows], grid, stream)  # every other slot, in order
         launcher.launch()
     """
 
@@ -79,11 +78,12 @@ class Launcher:
             offsets[i] = -(-end // size) * size
             end = offsets[i] + size
         self._offsets = [offsets[i] for i in range(len(slots))]
-        # "@" pads as C does, and as the offsets above.
-        self._pack = struct.Struct("@" + "".join(_CODE[slots[i]] for i in self._value_slots))
 
         storage, self._start = aligned_memory(end)
         self._memory = memoryview(storage)[self._start - address_of(storage) :]
+        # "@" pads as C does, and as the offsets above.
+        values = struct.Struct("@" + "".join(_CODE[slots[i]] for i in self._value_slots))
+        self._pack = functools.partial(values.pack_into, self._memory, self._values_start)
         self._parameters = (c_void_p * len(slots))(*[self._start + at for at in self._offsets])
         self._config = _LaunchConfig(1, 1, 1, block, 1, 1, shared_bytes, None, None, 0)
         self._grid = 1
@@ -103,14 +103,21 @@ class Launcher:
         self._maps: list[bytes | bytearray | None] = [None] * len(slots)
         self._addresses: list[int | None] = [None] * len(slots)
 
-    def fill(self, values: Sequence[int | float]) -> None:
-        """Set every slot that is no tensor map, in order; a value out of range is refused."""
+    def fill(self, values: Sequence[int | float], grid: int = 1, stream: int = 0) -> None:
+        """Set every slot that is no tensor map, in order, the number of blocks and the stream.
+
+        No blocks are launched if `grid` is 0. A cluster's size is part of the kernel. Raises ArgumentError if a value
+        is out of range.
+        """
         try:
-            self._pack.pack_into(self._memory, self._values_start, *values)
+            self._pack(*values)
         except struct.error:
             for i, value in zip(self._value_slots, values, strict=True):
                 self.set_value(i, value)  # says which of them it is
             raise
+        if grid != self._grid:
+            self._config.grid_x = self._grid = grid
+        self._config.stream = stream
 
     def set_value(self, i: int, value: int | float) -> None:
         """Set slot `i`, whatever its kind; a value out of range is refused."""
@@ -142,15 +149,6 @@ class Launcher:
             if code != 0:
                 check(code, f"giving a tensor map the address {address:#x}")
             self._addresses[i] = address
-
-    def set_launch(self, grid: int, stream: int) -> None:
-        """The blocks of a launch, none of which is launched for 0, and the stream that it is queued on.
-
-        A cluster's size is part of the kernel.
-        """
-        if grid != self._grid:
-            self._config.grid_x = self._grid = grid
-        self._config.stream = stream
 
     def launch(self) -> None:
         """Launch with what was set; it returns before the kernel has run."""

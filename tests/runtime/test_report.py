@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from pykittens.errors import AccessError, AssertError, BackendError, DeadlockErr
 from pykittens.runtime import driver, report
 from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.driver import Device, Function
-from pykittens.runtime.launch import launch_of
+from pykittens.runtime.launch import launch_of, most_blocks
 from pykittens.targets.emit import emit
 from tests import debugging
 from tests.debugging import fault, program, site_of
@@ -84,7 +85,7 @@ def plan(kernel: Any, *args: Any) -> tuple[Any, Any]:
         slots=[*(kinds[slot.kind] for slot in source.slots), "pointer", "int64"],
         blocks_at_once=132,
         overlaps=source.overlaps,
-        waits=False,
+        most_blocks=most_blocks(made, 132),
     )
     return launch_of(loaded, arguments, known_values(made, arguments)), source
 
@@ -96,7 +97,8 @@ def test_a_launch_for_debugging_waits_for_its_end(gpu: FakeGpu) -> None:
     assert len(gpu.launches) == 1
     assert made.loaded.slots[-2:] == ["pointer", "int64"]
     assert made.debugging == (0xD0_0000, 5_000_000_000)
-    assert made._chosen((0x10000, 0x20000, 77, *made._fixed))[-2:] == made.debugging
+    it = made._shared
+    assert struct.unpack_from("@Qq", it._memory, it._offsets[-2]) == made.debugging
 
 
 def test_what_the_gpu_wrote_is_raised(gpu: FakeGpu) -> None:
