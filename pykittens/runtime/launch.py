@@ -1,4 +1,4 @@
-"""Launches on a GPU: what a call needs is worked out once for its shapes, strides and alignments."""
+"""Launches on a GPU. Everything that follows from shapes, strides and alignments is prepared once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.launcher import Launcher
 from pykittens.runtime.launcher import Slot as Kind
-from pykittens.runtime.report import report_of, told
+from pykittens.runtime.report import error_of, report_of
 from pykittens.runtime.tensor_map import encode_tensor_map
 from pykittens.targets.source import MapSlot, Slot
 
@@ -67,20 +67,20 @@ def _slot_kind(slot: Slot) -> Kind:
 
 
 Fill = Callable[[Launcher, tuple[Any, ...]], None]
-_UNKNOWN: Any = object()  # in place of the launcher for values that were never launched
+_UNKNOWN: Any = object()  # stands for values that were never launched
 
 
 class Launch:
     """Launches of a kernel for given shapes, strides and alignments; addresses and numbers come with each call.
 
-    Parameters that were packed for the addresses and numbers of a call are kept, so a repeated call changes none of
-    them. Only values that recur are kept by themselves; all others share one set of parameters.
+    Addresses and numbers that recur keep a launcher with their packed parameters, so a repeated call packs nothing.
+    All other values share one launcher.
 
-    by_value: numbers are part of what was recorded, so the launches hold for the numbers of `arguments` alone.
+    by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`.
     """
 
     MOST_KEPT = 512
-    debugging: tuple[int, ...] = ()  # what a program for debugging takes besides
+    debugging: tuple[int, ...] = ()  # further parameters of a program for debugging
 
     def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
         kernel, tensors = loaded.kernel, arguments.tensors
@@ -94,11 +94,11 @@ class Launch:
         ]
         self._fill = self._fill_function(position)
         self._lock, self._shared = threading.Lock(), self._launcher()
-        # By values; None for those that were launched once, with the shared parameters.
+        # By values; None for values that were launched once, with the shared launcher.
         self._kept: dict[tuple[Any, ...], Launcher | None] = {}
 
     def launch(self, values: tuple[Any, ...]) -> None:
-        """Launch with these addresses and numbers, in the order of the parameters, and on the stream after them."""
+        """Launch with `values`: addresses and numbers in the order of the parameters, then the stream."""
         launcher = self._kept.get(values, _UNKNOWN)
         if launcher is None:
             launcher = self._launcher()
@@ -125,7 +125,7 @@ class Launch:
     def _fill_function(self, position: Mapping[str, int]) -> Fill:
         """The function that checks the values of a call and sets them in a launcher.
 
-        It is compiled from text, since every launch with new values runs it: `v0, v1` are the values.
+        It is compiled from text, because every launch with new values runs it. `v0`, `v1`, ... are the values.
         """
         loaded, kernel, tensors = self.loaded, self.loaded.kernel, self.arguments.tensors
         constants: dict[str, Any] = {
@@ -162,7 +162,7 @@ class Launch:
         else:
             lines.append(f"grid = {grid_size(loaded, [host_value(d, self.known) for d in dims])}")
 
-        # What fills the slots that are no tensor maps: values of a call, and what is the same in all calls.
+        # The slots other than tensor maps: values of the call, and constants of this Launch.
         slots = []
         for slot in loaded.source.slots:
             array = tensors.get(slot.argument)
@@ -182,7 +182,7 @@ class Launch:
         return self.loaded.kernel.inplace and (a.shape, a.strides) == (b.shape, b.strides)
 
     def _check(self, values: tuple[Any, ...]) -> None:
-        """Raise what is wrong with the values of a call, at its line in the kernel."""
+        """Raise the error in the values of a call, with its line in the kernel."""
         kernel, arguments = self.loaded.kernel, self.arguments.at(values[:-1])
         known = dict(self.known) | known_values(kernel, arguments)
         check_values(kernel, requirements(kernel), known, lambda: arguments)
@@ -191,7 +191,7 @@ class Launch:
 
 
 class DebugLaunch(Launch):
-    """Launches of a program for debugging: each waits for the end and raises what stopped it."""
+    """Launches of a program for debugging: each waits for the end of the kernel and raises the reported error."""
 
     def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
         self.ordinal = loaded.function.device.ordinal
@@ -216,18 +216,18 @@ class DebugLaunch(Launch):
             stop = self.report.read()
         if stop is not None:
             shapes = {n: a.shape for n, a in self.arguments.tensors.items()}
-            raise told(stop, self.loaded.source, shapes)
+            raise error_of(stop, self.loaded.source, shapes)
         if fault is not None:
             raise BackendError(
-                f"{name}: the GPU stopped, and no check of the kernel says why: {fault}",
+                f"{name}: the GPU stopped, and no check of the kernel reported why: {fault}",
                 loc=self.loaded.kernel.loc,
-                help="earlier launches on the stream may be the cause; they are not for debugging "
+                help="earlier launches on the stream may be the cause; they run without checks "
                 f"unless {settings.DEBUG.variable} is set",
             )
 
 
 def launch_of(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> Launch:
-    """The launches of a kernel for arguments that have been checked."""
+    """The Launch of a kernel for checked arguments."""
     kind = Launch if loaded.source.sites is None else DebugLaunch
     return kind(loaded, arguments, known)
 
@@ -256,14 +256,14 @@ def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
     assert kernel.launch is not None
     if total not in INT32:
         raise ArgumentError(
-            f"{kernel.name}: {total} tiles of work are more than an int32 counts",
+            f"{kernel.name}: {total} tiles of work exceed the range of int32",
             loc=kernel.launch.loc,
         )
     raise ArgumentError(
-        f"{kernel.name}: its blocks wait for one another, so all {total} must run at once, and this GPU runs "
+        f"{kernel.name}: its blocks wait for one another, so all {total} must run at once, but this GPU runs "
         f"{loaded.blocks_at_once}",
         loc=kernel.launch.loc,
-        help="pk.persistent(...) starts no more blocks than run at once and shares the tasks among them",
+        help="pk.persistent(...) starts only as many blocks as run at once and distributes the tasks among them",
     )
 
 

@@ -77,7 +77,7 @@ def size(kernel, rows, at_once):
 
 def test_blocks_that_wait_for_one_another_are_refused_where_they_cannot_run_at_once():
     assert size(neighbours, 264, 264) == 264
-    with pytest.raises(ArgumentError, match="all 265 must run at once, and this GPU runs 264"):
+    with pytest.raises(ArgumentError, match="all 265 must run at once, but this GPU runs 264"):
         size(neighbours, 265, 264)
 
 

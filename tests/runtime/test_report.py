@@ -116,7 +116,9 @@ def test_what_the_gpu_wrote_is_raised(gpu: FakeGpu) -> None:
 def test_a_gpu_that_stops_without_a_report_is_told(gpu: FakeGpu) -> None:
     made, _ = plan(debugging.leading_index, X, X.copy())
     gpu.code = 1
-    with pytest.raises(BackendError, match="no check of the kernel says why: CUDA_ERROR_INVALID"):
+    with pytest.raises(
+        BackendError, match="no check of the kernel reported why: CUDA_ERROR_INVALID"
+    ):
         made.launch((0x10000, 0x20000, 0))
 
 
@@ -158,7 +160,7 @@ def test_a_thread_of_no_group_is_told_by_its_block() -> None:
     args = np.zeros((128, 192), ml_dtypes.bfloat16), np.zeros((128, 64), F32)
     source = program(debugging.never_full, *args)
     stop = report.Stop(site_of(source, "inputs.fill()"), 6, 127, (1, 0), ((0,) * 8,) * 3)
-    message = str(report.told(stop, source, {}))
+    message = str(report.error_of(stop, source, {}))
     assert "deadlock: a thread of block 6 has waited" in message
     assert message.count(" : runs") == 3
 
