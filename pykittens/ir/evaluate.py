@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,47 +44,40 @@ def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
         return known[value]
     call = definition(value)
     number = None if call is None else fold(call, lambda a: host_value(a, known))
-    return number.item() if isinstance(number, np.generic) else number
+    return number.item() if isinstance(number, np.generic | np.ndarray) else number
 
 
-def host_function(
-    values: Sequence[Any], known: Mapping[Value, Any], position: Mapping[Value, int]
-) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Host values as a function of a call's arguments: those at `position` vary, and the others are known.
+def host_text(
+    value: Any, known: Mapping[Value, Any], names: Mapping[Any, str], constants: dict[str, Any]
+) -> str:
+    """A host value as a Python expression of the variables in `names` and of constants, which it adds to `constants`.
 
-    The function is compiled from one expression, because every launch with new numbers evaluates it.
+    An operation that raises does so without the line in the kernel; `host_value` adds it.
     """
-    names: dict[str, Any] = {}
 
-    def named(value: Any) -> str:
-        names[f"n{len(names)}"] = value
-        return f"n{len(names) - 1}"
+    def constant(value: Any) -> str:
+        if type(value) is int and value >= 0:
+            return str(value)
+        constants[name := f"constant{len(constants)}"] = value
+        return name
 
     def text(value: Any) -> str:
-        if value in position:
-            return f"arguments[{position[value]}]"
-        if not depends_on(value, set(position)):
-            return named(host_value(value, known))
+        if value in names:
+            return names[value]
+        if not depends_on(value, set(names)):
+            return constant(host_value(value, known))
         call = definition(value)
         assert call is not None, "a value that depends on an argument is computed from it"
         operands = [text(a) for a in call.args.values()]
         scalar = call.op.scalar if call.op.meaning is None else None
-        if scalar is not None and scalar.numpy in _SYMBOLS:  # Python numbers need no rounding
-            return f"({_SYMBOLS[scalar.numpy].join(operands)})"
-        return f"{named(_meaning(call))}({', '.join(operands)})"
+        if scalar is not None:
+            if scalar.c in _PYTHON:  # Python numbers need no rounding
+                return f"({scalar.c.format(*operands)})"
+            if scalar.quotient and operands[1].isdigit() and operands[1] != "0":
+                return f"({scalar.quotient.format(*operands)})"
+        return f"{constant(_meaning(call))}({', '.join(operands)})"
 
-    compiled: Callable[[Sequence[Any]], tuple[Any, ...]] = eval(
-        f"lambda arguments: ({''.join(f'{text(v)}, ' for v in values)})", names
-    )
-
-    def function(arguments: Sequence[Any]) -> tuple[Any, ...]:
-        try:
-            return compiled(arguments)
-        except KernelError:  # raised again by host_value, at its line in the kernel
-            here = {**known, **{value: arguments[i] for value, i in position.items()}}
-            return tuple(host_value(value, here) for value in values)
-
-    return function
+    return text(value)
 
 
 def _meaning(call: Call) -> Callable[..., Any]:
@@ -95,18 +88,8 @@ def _meaning(call: Call) -> Callable[..., Any]:
     return lambda *operands: evaluate(dict(zip(names, operands, strict=True)))
 
 
-# Python's operators take a tenth of the time of NumPy's functions.
-_SYMBOLS: dict[Any, str] = {
-    np.add: " + ",
-    np.subtract: " - ",
-    np.multiply: " * ",
-    np.less: " < ",
-    np.less_equal: " <= ",
-    np.greater: " > ",
-    np.greater_equal: " >= ",
-    np.equal: " == ",
-    np.not_equal: " != ",
-}
+# The spellings that C and Python share. A Python operator takes a fraction of the time of a function.
+_PYTHON = {f"{{0}} {symbol} {{1}}" for symbol in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=")}
 
 
 def depends_on(value: Any, parameters: set[Value]) -> bool:

@@ -72,7 +72,7 @@ class ScalarMeaning:
     kinds: the kinds that operands may have. truth: the result is a bool. hint: the help if a kind is refused.
     wrapping: the spelling for integers of tiles and vectors, if that for scalars may overflow. wraps: a scalar that
     overflows its integer type wraps; without it, overflow is an error. folds: on Python numbers it is computed while
-    the kernel is recorded.
+    the kernel is recorded. quotient: the spelling in Python of a division by a number other than 0.
     """
 
     numpy: Callable[..., Any]
@@ -83,6 +83,7 @@ class ScalarMeaning:
     wrapping: str | None = None
     wraps: bool = False
     folds: bool = True
+    quotient: str | None = None
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,10 @@ def _divided(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, A
 @op(
     family=INTEGER,
     scalar=ScalarMeaning(
-        _divided("floor_div", lambda a, b: a // b), "floor_div({0}, {1})", kinds=INT
+        _divided("floor_div", lambda a, b: a // b),
+        "floor_div({0}, {1})",
+        kinds=INT,
+        quotient="{0} // {1}",
     ),
     operator="//",
 )
@@ -74,7 +77,10 @@ def floor_div(a: Operand, b: Operand) -> Any:
 @op(
     family=INTEGER,
     scalar=ScalarMeaning(
-        _divided("floor_mod", lambda a, b: a % b), "floor_mod({0}, {1})", kinds=INT
+        _divided("floor_mod", lambda a, b: a % b),
+        "floor_mod({0}, {1})",
+        kinds=INT,
+        quotient="{0} % {1}",
     ),
     operator="%",
 )
@@ -85,7 +91,10 @@ def floor_mod(a: Operand, b: Operand) -> Any:
 @op(
     family=INTEGER,
     scalar=ScalarMeaning(
-        _divided("cdiv", lambda a, b: -(-a // b)), "ceil_div({0}, {1})", kinds=INT
+        _divided("cdiv", lambda a, b: -(-a // b)),
+        "ceil_div({0}, {1})",
+        kinds=INT,
+        quotient="-(-{0} // {1})",
     ),
     operator="cdiv",
 )
