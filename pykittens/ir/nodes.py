@@ -337,6 +337,11 @@ class Kernel:
         return roles or [Role("block", 1, self.warps, None, self.body, loc=self.loc)]
 
     @property
+    def outside(self) -> Block:
+        """The nodes outside roles."""
+        return Block([n for n in self.body.nodes if not isinstance(n, Role)])
+
+    @property
     def has_roles(self) -> bool:
         return any(isinstance(n, Role) for n in self.body.nodes)
 

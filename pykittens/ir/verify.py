@@ -14,13 +14,11 @@ from pykittens.ir.nodes import (
     Kernel,
     Node,
     Pipeline,
-    Role,
     Side,
     While,
     blocks,
     calls,
     walk,
-    within,
 )
 from pykittens.ir.structure import handed, heads, inputs, results
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
@@ -72,7 +70,7 @@ def _check_known(values: Iterable[Any], known: set[Value], node: Node) -> None:
 
 
 def _only_scalars_outside_roles(kernel: Kernel) -> None:
-    for node in (n for top in kernel.body.nodes if not isinstance(top, Role) for n in within(top)):
+    for node in walk(kernel.outside):
         if isinstance(node, Acquire) or (isinstance(node, Call) and _belongs_in_a_role(node)):
             what = node.op.shown if isinstance(node, Call) else "a stage"
             raise LanguageError(

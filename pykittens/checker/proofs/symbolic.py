@@ -9,7 +9,7 @@ from typing import Any
 from pykittens.checker.proofs.formula import Formula, Quantity
 from pykittens.errors import KernelError
 from pykittens.ir.evaluate import definition
-from pykittens.ir.nodes import Block, Call, Grid, Kernel, Require, Role
+from pykittens.ir.nodes import Call, Grid, Kernel, Require
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.structure import definitions
 from pykittens.ir.text import Names
@@ -27,8 +27,7 @@ class Formulas:
         # Stands behind the name of a value that each group of the role has for itself.
         self.group = ""
         # The values that all groups see.
-        outside = Block([n for n in kernel.body.nodes if not isinstance(n, Role)])
-        self.outside = set(definitions(outside))
+        self.outside = set(definitions(kernel.outside))
         for param in kernel.params:
             extents = param.extents if isinstance(param, Global) else ()
             for axis, extent in enumerate(extents):

@@ -13,7 +13,7 @@ MOST_PENDING = 7
 
 
 @dataclass(eq=False)
-class Held:
+class HeldStage:
     """A stage taken by `drain` and not given back. open: the user still uses it. sure: it is held on every path."""
 
     pipeline: Pipeline
@@ -23,14 +23,14 @@ class Held:
 
 
 @dataclass(eq=False)
-class Product:
+class PendingProduct:
     """A product not known to be complete: the values of its result, the stages and registers that it reads.
 
     sure: it is issued on every path. loose: it reads shared memory outside pipelines.
     """
 
     results: set[Value]
-    stages: list[Held]
+    stages: list[HeldStage]
     registers: list[Value]
     sure: bool = True
     loose: bool = False
@@ -40,10 +40,10 @@ class Product:
 class State:
     """Products in the order of their issue, and the held stages of each pipeline, oldest first."""
 
-    queue: list[Product] = field(default_factory=list)
-    held: dict[Pipeline, list[Held]] = field(default_factory=dict)
+    queue: list[PendingProduct] = field(default_factory=list)
+    held: dict[Pipeline, list[HeldStage]] = field(default_factory=dict)
 
-    def last(self, matches: Callable[[Product], bool]) -> int | None:
+    def last(self, matches: Callable[[PendingProduct], bool]) -> int | None:
         """The index in the queue of the newest product that matches."""
         return max((i for i, q in enumerate(self.queue) if matches(q)), default=None)
 
@@ -51,11 +51,11 @@ class State:
         """The number of products that were surely issued after the one at this index."""
         return sum(q.sure for q in self.queue[index + 1 :])
 
-    def finish(self, index: int) -> tuple[int, list[Product]]:
+    def finish(self, index: int) -> tuple[int, list[PendingProduct]]:
         """Wait for the product at this index: the number that may stay pending, and the products that are complete."""
         pending = min(MOST_PENDING, self.surely_after(index))
-        done: list[Product] = []
-        unfinished: list[Product] = []
+        done: list[PendingProduct] = []
+        unfinished: list[PendingProduct] = []
         for i, q in enumerate(self.queue):
             (done if self.surely_after(i) >= pending else unfinished).append(q)
         for i, q in enumerate(unfinished):
@@ -104,8 +104,8 @@ class State:
 def join(a: State, b: State) -> State:
     """The state after two paths; an entry of only one path is not sure. Entries are aligned from the newest."""
     a, b = a.copy(), b.copy()
-    same: dict[Held, Held] = {}
-    held: dict[Pipeline, list[Held]] = {}
+    same: dict[HeldStage, HeldStage] = {}
+    held: dict[Pipeline, list[HeldStage]] = {}
     for pipeline in {**a.held, **b.held}:
         ours, theirs = a.held.get(pipeline, []), b.held.get(pipeline, [])
         longer, shorter = (ours, theirs) if len(ours) >= len(theirs) else (theirs, ours)
@@ -119,21 +119,23 @@ def join(a: State, b: State) -> State:
                 h.sure = h.sure and other.sure
                 h.open = h.open or other.open
         held[pipeline] = longer
-    queue: list[Product] = []
+    queue: list[PendingProduct] = []
     while a.queue and b.queue and a.queue[-1].results & b.queue[-1].results:
         p, q = a.queue.pop(), b.queue.pop()
         stages = list(dict.fromkeys(same.get(h, h) for h in p.stages + q.stages))
         registers = list(dict.fromkeys(p.registers + q.registers))
         both = p.sure and q.sure
-        queue.insert(0, Product(p.results | q.results, stages, registers, both, p.loose or q.loose))
+        queue.insert(
+            0, PendingProduct(p.results | q.results, stages, registers, both, p.loose or q.loose)
+        )
     for q in reversed(a.queue + b.queue):
         queue.insert(0, replace(q, stages=[same.get(h, h) for h in q.stages], sure=False))
     return State(_distinct(queue), held)
 
 
-def _distinct(queue: list[Product]) -> list[Product]:
+def _distinct(queue: list[PendingProduct]) -> list[PendingProduct]:
     """The products, but only the newest of equal ones that are not sure: a wait for it covers the others."""
-    kept: list[Product] = []
+    kept: list[PendingProduct] = []
     seen: set[object] = set()
     for q in reversed(queue):
         like = (frozenset(q.results), frozenset(q.stages), frozenset(q.registers))

@@ -54,8 +54,8 @@ def find_stalls(kernel: Kernel) -> set[Acquire]:
         for side in ("fill", "drain")
     }
     deepest = max(p.stages for p in kernel.pipelines)
-    trials: list[Trial] = [Trial(fixed=n) for n in range(deepest + 3)]
-    trials += [Trial(seed=seed, most=deepest + 2) for seed in range(RANDOM_TRIALS)]
+    trials: list[TripCounts] = [TripCounts(fixed=n) for n in range(deepest + 3)]
+    trials += [TripCounts(seed=seed, most=deepest + 2) for seed in range(RANDOM_TRIALS)]
     for trial in trials:
         stalled = _run([_Walker(role, trial, changing) for role in kernel.roles], sides)
         if stalled:
@@ -63,7 +63,7 @@ def find_stalls(kernel: Kernel) -> set[Acquire]:
     return set()
 
 
-class Trial:
+class TripCounts:
     """Trip counts and branches for one run: one number for all loops, or a random number for each."""
 
     def __init__(self, fixed: int | None = None, seed: int = 0, most: int = 0) -> None:
@@ -86,7 +86,7 @@ class Trial:
 class _Walker:
     """One role of the network."""
 
-    def __init__(self, role: Role, trial: Trial, written: set[str]) -> None:
+    def __init__(self, role: Role, trial: TripCounts, written: set[str]) -> None:
         self.trial, self.written = trial, written
         self.keys: dict[Value, object] = {}
         self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)

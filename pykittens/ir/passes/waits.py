@@ -50,7 +50,7 @@ from pykittens.ir.nodes import (
     walk,
 )
 from pykittens.ir.op import Engine
-from pykittens.ir.passes.flight import Held, Product, State, join
+from pykittens.ir.passes.flight import HeldStage, PendingProduct, State, join
 from pykittens.ir.passes.order import find_stalls
 from pykittens.ir.structure import definitions, uses
 from pykittens.ir.values import RegTile, SharedTile, Turns, Value
@@ -168,7 +168,7 @@ class Placement:
             a for a in node.args.values() if isinstance(a, RegTile) and a is not accumulator
         ]
         loose = any(t.stage is None for t in tiles)
-        newest = Product(set(node.results), stages, registers, loose=loose)
+        newest = PendingProduct(set(node.results), stages, registers, loose=loose)
         self.state.queue.append(newest)
         older = {
             h
@@ -188,7 +188,7 @@ class Placement:
             self.retry = True
         self.wait_for(newest, node)
 
-    def complete(self, matches: Callable[[Product], bool], node: Node) -> None:
+    def complete(self, matches: Callable[[PendingProduct], bool], node: Node) -> None:
         """Wait for the newest product that matches, if there is one."""
         last = self.state.last(matches)
         if last is not None:
@@ -231,7 +231,7 @@ class Placement:
             while len(held) >= node.pipeline.stages and not held[0].open:
                 self.complete_readers(held[0], node)
                 held = self.state.held[node.pipeline]
-            held.append(Held(node.pipeline, node))
+            held.append(HeldStage(node.pipeline, node))
         self.out.append(node)
 
     def leave(self, node: Leave) -> None:
@@ -247,7 +247,7 @@ class Placement:
             self.complete_readers(stage, node)
         self.give_back()
 
-    def complete_readers(self, stage: Held, node: Node) -> None:
+    def complete_readers(self, stage: HeldStage, node: Node) -> None:
         self.complete(lambda q: stage in q.stages, node)
 
     def stored_from(self, acquire: Acquire) -> bool:

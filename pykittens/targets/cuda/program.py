@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError, ResourceError
-from pykittens.ir.nodes import Acquire, Block, Kernel, Pipeline, Role, walk, written
+from pykittens.ir.nodes import Acquire, Kernel, Pipeline, Role, walk, written
 from pykittens.ir.structure import uses
 from pykittens.ir.values import Value
 from pykittens.targets.cuda import debug, semaphores
@@ -228,7 +228,7 @@ def _last_to_load(kernel: Kernel) -> Role | None:
 
 def _outside_roles(e: CudaEmitter) -> None:
     """What stands before the roles: scalars that all threads compute."""
-    outside = Block([n for n in e.kernel.body.nodes if not isinstance(n, Role)])
+    outside = e.kernel.outside
     read = {v for role in e.kernel.roles for n in walk(role.body) for v in uses(n)}
     e.begin_role(Role("block", 1, 1, None, outside), outliving=read)
     e.block(outside)
