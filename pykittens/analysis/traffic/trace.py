@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
@@ -184,22 +185,21 @@ class Trace:
         self.guesses.setdefault(Guess(what, loc))
 
     def _branch(self, node: If, lanes: Columns) -> IntArray:
-        made: list[tuple[Block, Columns, IntArray]] = []
         tables: list[IntArray] = []
 
+        @cache
         def sides() -> list[tuple[Block, Columns, IntArray]]:
-            if made:
-                return made
             holds = lanes.value(node.condition)
             if holds is None:
                 self.guess("the branch taken depends on data: counted as the first", node.loc)
             chosen = np.broadcast_to(True if holds is None else holds, lanes.count)
+            run = []
             for block, where in ((node.then, chosen), (node.otherwise, ~chosen)):
                 if (rows := np.flatnonzero(where)).size:
                     part = lanes.part(rows)
-                    made.append((block, part, rows))
+                    run.append((block, part, rows))
                     tables.append(at(self.run(block, part), rows))
-            return made
+            return run
 
         def merged(m: Merged) -> Column:
             if lanes.value(node.condition) is None:
@@ -219,12 +219,7 @@ class Trace:
     # -- loops ---------------------------------------------------------------------------------
 
     def _loop(self, node: Loop, lanes: Columns) -> IntArray:
-        traced: list[tuple[IntArray, dict[Carried, Column]]] = []
-
-        def one_by_one() -> tuple[IntArray, dict[Carried, Column]]:
-            if not traced:
-                traced.append(self._one_by_one(node, lanes))
-            return traced[0]
+        one_by_one = cache(lambda: self._one_by_one(node, lanes))
 
         for c in node.carried:
             lanes.known[c.result] = Later(lambda c=c: one_by_one()[1].get(c))  # type: ignore[misc]
@@ -245,7 +240,7 @@ class Trace:
         rows = np.repeat(np.arange(lanes.count), counts)
         step = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         inner = lanes.part(rows)
-        self._name(node, lanes, inner, rows, step)
+        self._name(node, lanes, inner, step)
 
         def previous() -> Column:
             if isinstance(node, For):
@@ -270,13 +265,11 @@ class Trace:
             return 1
         return np.maximum(-((start - stop) // node.step), 0)
 
-    def _name(
-        self, node: Loop, lanes: Columns, inner: Columns, rows: IntArray, step: Column
-    ) -> None:
+    def _name(self, node: Loop, lanes: Columns, inner: Columns, step: Column) -> None:
         """Set the indices of a loop in iteration `step` of each lane."""
         match node:
             case For():
-                start = taken(lanes.value(node.start), rows)
+                start = taken(lanes.value(node.start), inner.rows)
                 inner.known[node.index] = None if start is None else start + step * node.step
             case ForTasks():
                 index = self.launch.coordinates(self.first, self.last)
@@ -298,7 +291,7 @@ class Trace:
                 break
             inner = lanes.part(rows)
             inner.known.update((c.param, taken(state[c], rows)) for c in numbers)
-            self._name(node, lanes, inner, rows, step)
+            self._name(node, lanes, inner, step)
             if isinstance(node, While):
                 tables.append(at(self.run(node.test, inner), rows))
                 kept = self._kept(node, inner, step)
