@@ -10,6 +10,7 @@ request. Hits of the first-level cache between requests are ignored, and flags a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,10 +74,7 @@ def _is_at_start(ref: TileRef) -> bool:
 
 def global_costs(kernel: Kernel, tensors: Mapping[str, Tensor]) -> list[Cost]:
     """The sectors that each line of a lowered kernel touches on sm_90a, and the fewest that hold the same bytes."""
-
-    def moves(role: Role, call: Call) -> Iterator[Move]:
-        return global_moves(role, call, tensors, kernel.cluster)
-
+    moves = partial(global_moves, tensors=tensors, cluster=kernel.cluster)
     return costs(kernel, moves, sectors, fewest)
 
 

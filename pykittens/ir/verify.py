@@ -14,7 +14,6 @@ from pykittens.ir.nodes import (
     Kernel,
     Node,
     Pipeline,
-    Side,
     While,
     blocks,
     calls,
@@ -91,20 +90,19 @@ def _belongs_in_a_role(call: Call) -> bool:
 
 
 def _both_ends(kernel: Kernel, pipeline: Pipeline) -> None:
-    sides: dict[Side, list[Acquire]] = {"fill": [], "drain": []}
-    for node in walk(kernel.body):
-        if isinstance(node, Acquire) and node.pipeline is pipeline:
-            sides[node.side].append(node)
-    done = {"fill": "filled", "drain": "drained"}
-    others: list[tuple[Side, Side]] = [("fill", "drain"), ("drain", "fill")]
-    for side, other in others:
-        if sides[side] and not sides[other]:
-            raise LanguageError(
-                f"the pipeline `{pipeline.name}` is {done[side]} and never {done[other]}",
-                loc=sides[side][0].loc,
-                operands={"made at": pipeline.loc},
-                help=f"another role takes its stages with `{pipeline.name}.{other}()`",
-            )
+    """Raise if a pipeline is only filled or only drained."""
+    taken = [n for n in walk(kernel.body) if isinstance(n, Acquire) and n.pipeline is pipeline]
+    sides = {n.side for n in taken}
+    if len(sides) == 1:
+        done, missing, other = (
+            ("filled", "drained", "drain") if "fill" in sides else ("drained", "filled", "fill")
+        )
+        raise LanguageError(
+            f"the pipeline `{pipeline.name}` is {done} and never {missing}",
+            loc=taken[0].loc,
+            operands={"made at": pipeline.loc},
+            help=f"another role takes its stages with `{pipeline.name}.{other}()`",
+        )
 
 
 def _signalled(kernel: Kernel) -> None:
