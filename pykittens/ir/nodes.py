@@ -367,7 +367,7 @@ def operands(args: dict[str, Any]) -> Iterator[Value]:
 
 
 def moved(call: Call) -> Any:
-    """What a call moves to or from memory: its result, the `value` it stores, or the shared tile of a copy."""
+    """The value a call moves to or from memory: its result, the `value` it stores, or the shared tile of a copy."""
     if call.results:
         return call.results[0]
     shared = (a for a in call.args.values() if isinstance(a, SharedTile))

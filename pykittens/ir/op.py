@@ -25,7 +25,7 @@ class Engine(Enum):
 
 @dataclass(frozen=True)
 class Effects:
-    """What an operation does besides computing its result; operands have the names of its signature.
+    """The effects of an operation besides its result; operands have the names of its signature.
 
     reads, writes: memory operands. engine: the hardware that completes it after the issue and uses the memory
     operands until then. accumulates: the register operand that a product adds to, which may still be in flight.

@@ -1,6 +1,6 @@
-"""The structure of any node: the values that it reads and binds, and those that its blocks hand to it.
+"""The structure of any node: the values that it reads and binds, and those that its blocks yield.
 
-Passes ask these functions instead of matching loops and branches themselves.
+Passes call these functions instead of matching loops and branches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pykittens.ir.values import Value
 
 
 def bindings(node: Node | None) -> list[Any]:
-    """The list of what a loop carries, or of what a branch merges; a new list for any other node."""
+    """The list of the values that a loop carries or a branch merges; a new list for any other node."""
     match node:
         case For() | ForTasks() | While():
             return node.carried
@@ -40,7 +40,7 @@ def bindings(node: Node | None) -> list[Any]:
 
 
 def heads(node: Node) -> list[Value]:
-    """The values that a node binds at the head of its blocks: indices, and what a loop carries."""
+    """The values that a node binds at the head of its blocks: indices and carried values."""
     carried = [b.param for b in bindings(node) if isinstance(b, Carried)]
     match node:
         case ForTasks():
@@ -51,8 +51,8 @@ def heads(node: Node) -> list[Value]:
             return carried
 
 
-def handed(node: Node, block: Block) -> list[Any]:
-    """What a block of a node hands to it at its end: what is carried or merged, the condition of a `while`."""
+def yielded(node: Node, block: Block) -> list[Any]:
+    """The values that a block of a node yields at its end: carried or merged values, or the condition of a `while`."""
     match node:
         case While() if block is node.test:
             return [node.condition]
@@ -81,7 +81,7 @@ def definitions(block: Block) -> list[Value]:
 
 
 def reads(node: Node) -> Iterator[Any]:
-    """The operands, bounds and conditions of a node, without what it carries and what its blocks use."""
+    """The operands, bounds and conditions of a node, without carried values and without its blocks."""
     match node:
         case Call():
             yield from operands(node.args)
@@ -100,23 +100,23 @@ def reads(node: Node) -> Iterator[Any]:
 
 
 def inputs(node: Node) -> Iterator[Value]:
-    """The values that a node itself uses, without those that its blocks use."""
+    """The values that a node uses before its blocks, including the initial ones that it carries."""
     carried = (b.init for b in bindings(node) if isinstance(b, Carried))
     return (v for v in (*reads(node), *carried) if isinstance(v, Value))
 
 
 def leaving(node: Node) -> Iterator[Value]:
-    """The values that the blocks of a node hand to it."""
-    return (v for b in blocks(node) for v in handed(node, b) if isinstance(v, Value))
+    """The values that the blocks of a node yield."""
+    return (v for b in blocks(node) for v in yielded(node, b) if isinstance(v, Value))
 
 
 def uses(node: Node) -> list[Value]:
-    """The values that a node itself uses, and those that its blocks hand to it."""
+    """The values that a node uses before its blocks, and those that its blocks yield."""
     return [*inputs(node), *leaving(node)]
 
 
 def sources(value: Value) -> Iterator[Any]:
-    """The operands of the operation that computes a value; of a carried or merged value, what is bound to it."""
+    """The operands of the operation that computes a value, or the values that a loop or branch binds to it."""
     if isinstance(value.source, Call):
         yield from operands(value.source.args)
     for binding in bindings(value.source):

@@ -19,7 +19,7 @@ from pykittens.ir.nodes import (
     calls,
     walk,
 )
-from pykittens.ir.structure import handed, heads, inputs, results
+from pykittens.ir.structure import heads, inputs, results, yielded
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
 
 
@@ -49,7 +49,7 @@ def _made_before_use(block: Block, known: set[Value]) -> set[Value]:
         inside = known
         for inner in blocks(node):
             at_end = _made_before_use(inner, {*inside, *heads(node)})
-            _check_known(handed(node, inner), at_end, node)
+            _check_known(yielded(node, inner), at_end, node)
             if isinstance(node, While):
                 inside = at_end  # the body sees what the test has computed
         known.update(results(node))

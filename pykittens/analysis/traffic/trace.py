@@ -62,7 +62,7 @@ BEFORE, AFTER = -1, 2**40
 
 @dataclass(frozen=True)
 class Guess:
-    """A value on which the bytes depend and that only a running kernel knows, and what is assumed of it."""
+    """An assumption about a value on which the bytes depend and that only a running kernel knows."""
 
     what: str
     loc: Loc | None
