@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, count
 from typing import Any
 
 from pykittens.ir.nodes import (
@@ -36,14 +37,10 @@ class Names:
 
     def __call__(self, value: Value) -> str:
         if value not in self.names:
-            stem = value.name or "t"
-            name, number = stem, 1
-            while name in self.taken or (not value.name and number == 1):
-                name, number = f"{stem}{number}", number + 1
-                if name not in self.taken:
-                    break
-            self.taken.add(name)
-            self.names[value] = name
+            numbered = (f"{value.name or 't'}{number}" for number in count(1))
+            names = chain([value.name] if value.name else [], numbered)
+            self.names[value] = next(name for name in names if name not in self.taken)
+            self.taken.add(self.names[value])
         return self.names[value]
 
 
