@@ -97,7 +97,7 @@ def traffic(
 
     contents: the arrays of tensors whose elements may be read, such as indices and lengths; others are guessed.
     """
-    trace = Trace.of(LaunchWork.of(kernel, shapes, scalars), shapes, contents)
+    trace = Trace(LaunchWork.of(kernel, shapes, scalars), shapes, contents)
     room = max(device.sms * blocks_per_sm // kernel.cluster, 1) * kernel.cluster
     blocks = min(trace.launch.units, room)
     cache = Cache(trace.boxes, device.l2_bytes)

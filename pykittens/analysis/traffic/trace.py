@@ -6,8 +6,9 @@ assumed in a simple way and reported as a Guess.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
@@ -75,40 +76,32 @@ class _Sequential(Exception):
         self.node = node
 
 
-@dataclass
 class Trace:
     """Traces the memory traffic of the units from `first` to before `last`; `table` gives their boxes."""
 
-    launch: LaunchWork
-    boxes: Boxes
-    numbers: dict[Call, list[int]]  # the lines of a call
-    moving: set[Block]  # blocks that move boxes
-    guesses: dict[Guess, None]
-    contents: Mapping[str, Array]
-    first: int = 0
-    last: int = 0
-    rank: Scalar = field(default_factory=lambda: Scalar(SCALAR(int32)))
-    past_tasks: bool = False
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         launch: LaunchWork,
         shapes: Mapping[str, tuple[int, ...]],
         contents: Mapping[str, Array] = MappingProxyType({}),
-    ) -> Trace:
+    ) -> None:
         """The trace of a launch for tensors of these shapes; `contents` has the tensors with known elements."""
-        lines = lines_of(launch.kernel)
-        numbers: dict[Call, list[int]] = {}
-        for number, line in enumerate(lines):
-            numbers.setdefault(line.call, []).append(number)
-        moving = {
+        self.launch, self.boxes = launch, Boxes(lines_of(launch.kernel), shapes)
+        self.numbers: dict[Call, list[int]] = defaultdict(list)  # the lines of a call
+        for number, line in enumerate(self.lines):
+            self.numbers[line.call].append(number)
+        # The blocks that move boxes.
+        self.moving = {
             block
             for block in all_blocks(launch.kernel.body)
-            if any(call in numbers for call in calls(block))
+            if any(call in self.numbers for call in calls(block))
         }
+        self.guesses: dict[Guess, None] = {}
         outputs = written(launch.kernel)
-        known = {n: array for n, array in contents.items() if n not in outputs}
-        return Trace(launch, Boxes(lines, shapes), numbers, moving, {}, known)
+        self.contents = {n: array for n, array in contents.items() if n not in outputs}
+        self.first = self.last = 0
+        self.rank = Scalar(SCALAR(int32))
+        self.past_tasks = False
 
     @property
     def lines(self) -> list[TensorLine]:

@@ -25,7 +25,7 @@ def traced(kernel, *args, contents=(), **constants):
     arguments = check(kernel.parameters, args, constants)
     shapes = {n: a.shape for n, a in arguments.tensors.items()}
     launch = LaunchWork.of(kernel.record(arguments), shapes, arguments.scalars)
-    trace = Trace.of(launch, shapes, {n: arguments.tensors[n].numpy() for n in contents})
+    trace = Trace(launch, shapes, {n: arguments.tensors[n].numpy() for n in contents})
     return trace, trace.table(0, trace.launch.units)
 
 
