@@ -384,6 +384,8 @@ def coordinates(ref: TileRef | Global) -> Iterator[Any]:
 def blocks(node: Node) -> list[Block]:
     """The blocks inside a node, in the order they run."""
     match node:
+        case Call():  # by far the most nodes
+            return []
         case For() | ForTasks() | Role():
             return [node.body]
         case While():
@@ -397,14 +399,14 @@ def blocks(node: Node) -> list[Block]:
 def walk(block: Block) -> Iterator[Node]:
     """All nodes of a block and of the blocks inside it, in program order."""
     for node in block.nodes:
-        yield from within(node)
+        yield node
+        for inner in blocks(node):
+            yield from walk(inner)
 
 
 def within(node: Node) -> Iterator[Node]:
     """A node and all nodes of the blocks inside it, in program order."""
-    yield node
-    for inner in blocks(node):
-        yield from walk(inner)
+    return walk(Block([node]))
 
 
 def calls(block: Block) -> Iterator[Call]:
