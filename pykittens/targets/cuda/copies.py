@@ -8,7 +8,7 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import ends, moves_pieces
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.simt.memory import COMBINED_TYPES, address_of
+from pykittens.targets.simt.memory import address_of, combined_type
 from pykittens.targets.target import Lowerings
 
 COPIES = Lowerings()
@@ -50,8 +50,8 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
     (tile, ref), op = ends(call), call.args.get("op")
     stores, bits = call.op.effects.engine is Engine.COPY_OUT, BITS[tile.dtype.bits]
     at = address_of(e, ref, tile.rows, tile.cols)
-    pointer = f"({'' if stores else 'const '}{COMBINED_TYPES[tile.dtype.name] if op else bits}*)"
-    matrix = f"{pointer}({at.matrix}), {at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
+    pointer = f"({'' if stores else 'const '}{combined_type(tile.dtype) if op else bits}*)"
+    matrix = f"{pointer}({at.matrix}), {at.operands}"
     to = shared_location(e, tile)
     shared = f"{to.row}, {to.byte}, {tile.type.layout.panel_bytes}"
     shape = f"{tile.rows}, {tile.cols}, {tile.type.layout.swizzle}"

@@ -16,7 +16,7 @@ from pykittens.targets.cuda.warp_assignment import teams
 from pykittens.targets.debug_sites import literal, stop_unless
 from pykittens.targets.index import Index
 from pykittens.targets.simt.memory import chunks
-from pykittens.targets.source import GroupPlace
+from pykittens.targets.source import GroupWarps
 from pykittens.targets.target import Lowerings, Target
 from pykittens.types.dtypes import DType, f32, int32
 from pykittens.types.tiles import RT
@@ -59,10 +59,10 @@ def lower_assert(e: CudaEmitter, call: Call) -> None:
 STANDING_BYTES = 32  # what a group says of itself in shared memory: `Standing` in debug.cuh
 
 
-def group_places(kernel: Kernel, target: Target) -> list[GroupPlace]:
+def group_places(kernel: Kernel, target: Target) -> list[GroupWarps]:
     """The groups of a block and their warps, in the order in which they say where they stand."""
     return [
-        GroupPlace(group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.role.warps)
+        GroupWarps(group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.role.warps)
         for t in teams(kernel, target)
         for i in range(t.role.groups)
     ]

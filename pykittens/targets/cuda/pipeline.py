@@ -7,7 +7,7 @@ from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import by_lanes
 from pykittens.targets.cuda.stages import fillings, stage_copies
-from pykittens.targets.debug_sites import literal, standing
+from pykittens.targets.debug_sites import literal, wait_arguments
 from pykittens.targets.simt.exchange import sync
 from pykittens.targets.target import Lowerings
 
@@ -25,8 +25,8 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
     phase = f"{turn}.phase ^ 1" if side == "fill" else f"{turn}.phase"
     told = f"{{loc}}: stage {{0}} to be {'free' if side == 'fill' else 'full'}, phase {{1}}"
     told = f"{literal(node.pipeline.name)}.{side}() at {told}"
-    who = standing(e, told, f"{turn}.stage", phase)
-    e.line(f"barrier_wait({ring}_{barrier} + 8 * {turn}.stage, {phase}{who});")
+    debug = wait_arguments(e, told, f"{turn}.stage", phase)
+    e.line(f"barrier_wait({ring}_{barrier} + 8 * {turn}.stage, {phase}{debug});")
     tiles = [
         f"{e.names(tile)} = {ring} + {node.pipeline.stage_bytes} * {turn}.stage"
         + (f" + {offset}" if (offset := node.pipeline.tile_offset(field)) else "")

@@ -25,8 +25,7 @@ from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.warp_assignment import Team, teams, thread_count
 from pykittens.targets.index import Index
 from pykittens.targets.names import FUNCTIONS
-from pykittens.targets.simt.memory import MEMORY_TYPES
-from pykittens.targets.source import Slot, Source, scalar_type
+from pykittens.targets.source import Slot, Source, memory_type, scalar_type
 from pykittens.targets.target import Target
 from pykittens.types.devices import shared_room
 
@@ -95,12 +94,12 @@ def _parameter(slot: Slot, name: str, outputs: set[str], overlaps: bool) -> str:
     match slot.kind:
         case "pointer":
             assert slot.dtype is not None
-            memory_type = MEMORY_TYPES[slot.dtype.name]
+            type_ = memory_type(slot.dtype)
             if slot.argument in outputs:
-                return f"{memory_type}* {name}"
+                return f"{type_}* {name}"
             # What `__restrict__` says is read-only the compiler reads ahead of the wait for the launches before.
             restrict = "" if overlaps else " __restrict__"
-            return f"const {memory_type}*{restrict} {name}"
+            return f"const {type_}*{restrict} {name}"
         case "stride":
             return f"i64 {name}"
         case "extent":

@@ -9,7 +9,7 @@ from pykittens.ir.nodes import Call, Kernel, Role, Shared, walk
 from pykittens.ir.values import SharedTile, Value
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.debug_sites import check_item, literal, standing
+from pykittens.targets.debug_sites import check_item, literal, wait_arguments
 from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import SEMAPHORE, ST, TURNS
@@ -108,8 +108,8 @@ def lower_expect(e: CudaEmitter, call: Call) -> None:
 def lower_wait_phase(e: CudaEmitter, call: Call) -> None:
     semaphore, parity = call.args["semaphore"], _parity(e, call.args["phase"])
     name, index = _told(semaphore)
-    who = standing(e, f"at {{loc}} for phase {{0}} of {name}", parity, *index)
-    e.line(f"barrier_wait({e.names(semaphore)}, {parity}{who});")
+    debug = wait_arguments(e, f"at {{loc}} for phase {{0}} of {name}", parity, *index)
+    e.line(f"barrier_wait({e.names(semaphore)}, {parity}{debug});")
 
 
 def _told(semaphore: Value) -> tuple[str, list[Any]]:
@@ -131,8 +131,8 @@ def lower_take_turn(e: CudaEmitter, call: Call) -> None:
     if turns in e.phases:
         phase = e.phases[turns]
         at = Index(e.names(turns)) + Index(BARRIER_BYTES) * e.index(call.args["group"])
-        who = standing(e, "at {loc} for the turn of group {0}", call.args["group"])
-        e.line(f"barrier_wait({at}, {phase}{who});")
+        debug = wait_arguments(e, "at {loc} for the turn of group {0}", call.args["group"])
+        e.line(f"barrier_wait({at}, {phase}{debug});")
         e.line(f"{phase} ^= 1;")
 
 

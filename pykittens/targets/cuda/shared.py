@@ -11,12 +11,12 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.debug_sites import check_part, check_view
 from pykittens.targets.index import Index
 from pykittens.targets.simt.memory import (
-    MEMORY_TYPES,
     define_element,
     fill_bits,
     load_chunks,
     store_chunks,
 )
+from pykittens.targets.source import memory_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import part_is_aligned
 from pykittens.types.tiles import Spread
@@ -100,7 +100,7 @@ def lower_load(e: CudaEmitter, call: Call) -> None:
 def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call) -> None:
     if isinstance(result, Scalar):
         e.at(call.loc)
-        word = MEMORY_TYPES[vector.dtype.name]
+        word = memory_type(vector.dtype)
         define_element(e, result, f"fetched<{word}>({shared_location(e, vector).address})")
     elif vector.whole is vector or call.args["spread"] is Spread.PLAIN:
         load_chunks(e, result, _vector_address(e, vector), fill_bits(vector.dtype, 0))
@@ -115,7 +115,7 @@ def _load_spread(e: CudaEmitter, vector: SharedVector, result: Value, spread: Sp
     address = shared_location(e, vector).address
     with e.braces("{"):
         if spread is Spread.PER_ROW:
-            place, word = f"row_position<{e.role.warps}>", MEMORY_TYPES[vector.dtype.name]
+            place, word = f"row_position<{e.role.warps}>", memory_type(vector.dtype)
             e.line(f"const u32 at = {address + Index(f'{place}(0, warp, lane)') * size};")
             one = f"fetched<{word}>({Index('at') + Index(f'{place}(i, 0, 0)') * size})"
             e.line(f"UNROLL for (int i = 0; i < {count}; ++i) put({name}, i, {one});")
@@ -136,7 +136,7 @@ def _load_transposed(e: CudaEmitter, tile: SharedTile, name: str, count: int) ->
         )
         return
     with e.braces(f"UNROLL for (int i = 0; i < {count}; ++i) {{"):
-        e.line(f"{MEMORY_TYPES[tile.dtype.name]} moved;")
+        e.line(f"{memory_type(tile.dtype)} moved;")
         e.line(f"fetch({_transposed_address(e, tile)}, moved);")
         e.line(f"put({name}, i, moved);")
 
@@ -257,7 +257,7 @@ def is_aligned(vector: SharedVector, warps: int) -> bool:
 
 def _vector_address(e: CudaEmitter, vector: SharedVector) -> TileAddress:
     """A shared vector as a row of memory."""
-    word = MEMORY_TYPES[vector.dtype.name]
+    word = memory_type(vector.dtype)
     matrix = f"({word}*)(shared + ({shared_location(e, vector).address} - smem))"
     aligned = is_aligned(vector, e.role.warps)
     return TileAddress(matrix, "0", Index(0), Index(0), "1", str(vector.length), aligned)
