@@ -1,4 +1,4 @@
-"""Values in the emitted program: parameters, variables and registers, and the scratch memory that they go through."""
+"""Values in the emitted program: parameters, variables, registers and scratch memory."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Values(Lines):
                 return self.scalar(operand)
             return number(operand, dtype or shape.dtype)
         if isinstance(shape.type, RT) and isinstance(operand.type, RV):
-            index = register_beside(operand, shape.type, index)
+            index = register_beside(operand, shape, index)
         if (packing := operand.dtype.packing) > 1:
             register = f"{self.array(operand)}[{Index(index) // packing}]"
             return f"from_{operand.dtype}({register}, {index})"
@@ -209,7 +209,7 @@ class Values(Lines):
         """Byte offset of `size` bytes of scratch memory, which belong to the group while a call runs."""
         if size > self.scratch_room:
             raise ResourceError(
-                f"{call.op.name}: {size} bytes of shared memory join the lanes of a group, "
+                f"{call.op.name}: an exchange between the lanes of a group needs {size} bytes of shared memory, "
                 f"and {self.scratch_room} are left",
                 loc=call.loc,
                 help="take fewer stages or smaller tiles",
@@ -223,10 +223,11 @@ def inputs_of(scalar: Value) -> list[Any]:
     return list(scalar.source.args.values()) if isinstance(scalar.source, Call) else []
 
 
-def register_beside(vector: RegVector, tile: RT, index: str) -> str:
+def register_beside(vector: RegVector, tile: Value, index: str) -> str:
     """The register of a vector for the row or column of register `index` of a tile."""
+    assert isinstance(tile.type, RT)
     function = "row_of" if vector.type.spread is Spread.PER_ROW else "col_of"
-    return f"{function}<{tile.cols}>({index})"
+    return f"{function}<{tile.type.cols}>({index})"
 
 
 def is_unused(call: Call, uses: Counter[Value]) -> bool:

@@ -11,7 +11,7 @@ from pykittens.runtime import nvrtc
 from pykittens.runtime.arguments import check
 from pykittens.runtime.compiled import compile_kernel
 from pykittens.runtime.report import BYTES
-from pykittens.targets.cuda.debug import STANDING_BYTES
+from pykittens.targets.cuda.allocation import STANDING_BYTES
 from pykittens.targets.cuda.program import text_of
 from pykittens.targets.emit import emit
 from tests import debugging

@@ -54,7 +54,10 @@ def test_shared_memory_for_reductions_counts(monkeypatch):
     message = told(
         KernelFunction(full_of_stages.function, full_of_stages.options), x, x.copy(), small=1
     )
-    assert "sum: 16 bytes of shared memory join the lanes of a group, and 0 are left" in message
+    assert (
+        "sum: an exchange between the lanes of a group needs 16 bytes of shared memory, and 0 are left"
+        in message
+    )
 
 
 @pk.kernel

@@ -100,14 +100,13 @@ def lower_div(e: Emitter, call: Call) -> None:
     e.declare(result)
     with e.braces("{"):
         if isinstance(b, RegVector):
-            assert isinstance(tile := result.type, RT)
             e.line(f"float inverse[{e.registers(b)}];")
             e.each(e.registers(b), f"inverse[i] = 1.0f / {e.element(b, 'i', b)};")
         else:
             e.line(f"const float inverse = 1.0f / {e.element(b, '', result)};")
 
         def element(i: str) -> str:
-            index = f"[{register_beside(b, tile, i)}]" if isinstance(b, RegVector) else ""
+            index = f"[{register_beside(b, result, i)}]" if isinstance(b, RegVector) else ""
             return f"{e.element(a, i, result)} * inverse{index}"
 
         write_elements(e, result, element)

@@ -141,16 +141,16 @@ def each_transposed(e: Emitter, tile: Value, at: TileAddress, move: str) -> None
     stride = (Index(at.stride) * tile.dtype.bytes).operand
     down, right = f"tile_col<{cols}>(i, 0)", f"tile_row<{cols}, {warps}>(i, 0, 0)"
     with e.braces("{"):
-        row = at.row + f"tile_col<{cols}>(0, lane)"
-        col = at.col + f"tile_row<{cols}, {warps}>(0, warp, lane)"
-        e.line(f"const int at_row = {row}, at = {col};")
+        first_row = at.row + f"tile_col<{cols}>(0, lane)"
+        first_col = at.col + f"tile_row<{cols}, {warps}>(0, warp, lane)"
+        e.line(f"const int at_row = {first_row}, at = {first_col};")
         e.line(f"auto first = (char*)({at.matrix} + at_row * (i64){at.stride} + at);")
         with e.braces(f"{unrolled(e.registers(tile))} {{"):
             e.line(f"const bool inside = at_row + {down} >= 0 && at_row + {down} < {at.rows}")
             e.line(f"    && at + {right} >= 0 && at + {right} < {at.cols};")
             row = f"({memory_type(tile.dtype)}*)(i % 2 ? first + {stride} : first)"
-            cols_ = f"inside ? {right} + 1 : 0"
-            e.line(move.format(template="1, false", row=row, col=right, cols=cols_))
+            end = f"inside ? {right} + 1 : 0"
+            e.line(move.format(template="1, false", row=row, col=right, cols=end))
             # The last column of 16 rows is followed by the first column of the next 16.
             step = f"((i + 1) % {cols // 2} ? 8 : {8 - cols})"
             e.line(f"if (i % 4 == 3) first += {step} * {stride};")
