@@ -39,6 +39,16 @@ def ascii_name(name: str) -> str:
     return name if name.isascii() else re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
+def free_name(stem: str, taken: set[str], suffixes: Sequence[str] = ("",)) -> str:
+    """A name that is not in `taken` with any of these suffixes; the names with suffixes are added to `taken`."""
+    stem = ascii_name(stem)
+    name, number = stem, 1
+    while any(name + suffix in taken for suffix in suffixes):
+        name, number = f"{stem}{number}", number + 1
+    taken.update(name + suffix for suffix in suffixes)
+    return name
+
+
 class CNames(Names):
     """Names of values and of everything else that the program declares, distinct from its device functions."""
 
@@ -54,9 +64,4 @@ class CNames(Names):
 
     def unique(self, stem: str, suffixes: Sequence[str] = ("",)) -> str:
         """A name that is new with each of these suffixes."""
-        stem = ascii_name(stem)
-        name, number = stem, 1
-        while any(name + suffix in self.taken for suffix in suffixes):
-            name, number = f"{stem}{number}", number + 1
-        self.taken.update(name + suffix for suffix in suffixes)
-        return name
+        return free_name(stem, self.taken, suffixes)
