@@ -125,7 +125,7 @@ static int load_module(OWN(kernel) *kernel) {
     if (kernel->context == NULL)
         return refuse(PK_NO_CONTEXT, "no CUDA context is current: call cuCtxSetCurrent or cudaSetDevice first");
     CHECK(cuda, cuda->cuCtxGetDevice(&device), "reading the current GPU");
-    CHECK(cuda, cuda->cuDeviceGetAttribute(&processors, MULTIPROCESSOR_COUNT, device), "reading its multiprocessor count");
+    CHECK(cuda, cuda->cuDeviceGetAttribute(&processors, MULTIPROCESSOR_COUNT, device), "counting its multiprocessors");
     CHECK(cuda, cuda->cuDeviceGetAttribute(&limit, SHARED_MEMORY_PER_BLOCK_OPTIN, device), "reading its shared memory");
     CHECK(cuda, cuda->cuModuleLoadData(&kernel->module, OWN(cubin)), "loading the machine code for " ARCH);
     CHECK(cuda, cuda->cuModuleGetFunction(&kernel->function, kernel->module, NAME), "finding the kernel");

@@ -16,7 +16,7 @@ from pykittens.aot.text import INDENT, c_string, comment, template, wrapped
 from pykittens.ir.nodes import Call, Kernel, Require, Tasks, waits_for_flags, walk, written
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Scalar, Value
-from pykittens.targets.cuda.engines import ends
+from pykittens.targets.cuda.engines import copy_operands
 from pykittens.targets.names import RESERVED, free_name
 from pykittens.targets.source import MAP_DTYPE, MAP_SWIZZLE, Source
 
@@ -51,7 +51,7 @@ class CLauncher:
         # The copy engine may read past the end of a row, but it must not write there.
         calls = (n for n in walk(kernel.body) if isinstance(n, Call))
         stores = (c for c in calls if c.op.effects.engine is Engine.COPY_OUT)
-        stored = {ends(c)[1].first.tensor.owner for c in stores}
+        stored = {copy_operands(c)[1].first.tensor.owner for c in stores}
         self.whole_rows = {t.name for t in self.tensors if t in stored and t.type.whole_rows}
 
     # -- the two texts -------------------------------------------------------------------------

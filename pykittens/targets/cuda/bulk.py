@@ -12,7 +12,13 @@ from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, edged_axes, ends, is_split
+from pykittens.targets.cuda.engines import (
+    beyond_copy_engine,
+    box_cols,
+    copy_operands,
+    edged_axes,
+    is_split,
+)
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
@@ -37,7 +43,7 @@ def _if_whole(e: CudaEmitter, call: Call, by_lanes: Callable[[Any, Call], None])
 
 def _is_whole(e: CudaEmitter, call: Call) -> str:
     """Whether every element of a tile inside the tensor is inside the window, and the engine can start at the tile."""
-    tile, ref = ends(call)
+    tile, ref = copy_operands(call)
     ref = ref.first
     rank, tests = len(ref.index), []
     for axis in edged_axes(ref):

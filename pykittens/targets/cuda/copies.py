@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykittens.ir.nodes import Call
 from pykittens.ir.op import Engine
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import ends, moves_pieces
+from pykittens.targets.cuda.engines import copy_operands, moves_pieces
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.simt.memory import address_of, combined_type
@@ -43,7 +43,7 @@ def lower_store_async(e: CudaEmitter, call: Call) -> None:
 
 def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
     """The call of a device function that copies by pieces or elements, or combines memory with the copied elements."""
-    (tile, ref), op = ends(call), call.args.get("op")
+    (tile, ref), op = copy_operands(call), call.args.get("op")
     stores, bits = call.op.effects.engine is Engine.COPY_OUT, BITS[tile.dtype.bits]
     at = address_of(e, ref, tile.rows, tile.cols)
     pointer = f"({'' if stores else 'const '}{combined_type(tile.dtype) if op else bits}*)"

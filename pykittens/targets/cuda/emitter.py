@@ -32,9 +32,7 @@ class CudaEmitter(Emitter):
         self.names.taken.update(PARTS, DEBUG if debug else ())
         self.rings = {p: self.names.unique(p.name, RING_SUFFIXES) for p in kernel.pipelines}
         self.full: dict[Acquire, str] = {}
-        self.phases: dict[
-            Value, str
-        ] = {}  # the variable with the next phase of each of the role's turns
+        self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
         self.team: Team
         self.team_lanes = 32
 

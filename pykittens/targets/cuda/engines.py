@@ -53,7 +53,7 @@ COMBINED_IN_BULK = {
 }
 
 
-def ends(call: Call) -> tuple[SharedTile, TileRef | Global]:
+def copy_operands(call: Call) -> tuple[SharedTile, TileRef | Global]:
     """The shared tile of a copy, and its source or destination in global memory."""
     stores = call.op.effects.engine is Engine.COPY_OUT
     tile, ref = call.args["src" if stores else "dst"], call.args["dst" if stores else "src"]
@@ -77,7 +77,7 @@ def box_cols(tile: SharedTile) -> int | None:
 def beyond_copy_engine(role: Role, call: Call) -> str | None:
     """Why the lanes copy: the engine moves only whole panels between aligned tensors and shared memory."""
     stores = call.op.effects.engine is Engine.COPY_OUT
-    tile, ref = ends(call)
+    tile, ref = copy_operands(call)
     reached = box_cols(tile) and ref.type.aligned and (ref.type.whole_rows or not stores)
     op = call.args.get("op")
     combines = op is None or tile.dtype.name in COMBINED_IN_BULK[op]
@@ -96,12 +96,12 @@ def edged_axes(ref: TileRef | Global) -> list[int]:
 def is_split(call: Call) -> bool:
     """Whether the lanes do a copy that the engine could do, if the edge of a window cuts the tile."""
     copies = call.op.effects.engine in (Engine.COPY_IN, Engine.COPY_OUT)
-    return copies and bool(edged_axes(ends(call)[1]))
+    return copies and bool(edged_axes(copy_operands(call)[1]))
 
 
 def moves_pieces(call: Call, target: Target) -> bool:
     """Whether the lanes copy pieces of 16 bytes, not elements; with an engine they copy only the rest, by elements."""
-    tile, ref = ends(call)
+    tile, ref = copy_operands(call)
     whole = tile.cols * tile.dtype.bytes % 16 == 0
     combines = call.args.get("op") is not None
     return whole and not target.engines and starts_aligned(ref) and not combines

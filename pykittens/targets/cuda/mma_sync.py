@@ -238,12 +238,12 @@ def _elements(
     byte = col * tile.dtype.bytes + at.byte
     start = Index(f"{name}_row") + (Index(rows.step) + Index(rows.small) * rows.unit) * swizzle
     address = f"row_at<{swizzle}>({start}, {name}_turn[{rows.small}], {byte}, {panel})"
-    turns = ", ".join(
+    swizzles = ", ".join(
         f"turn_of<{swizzle}>({Index(rows.lane) + k * rows.unit})" for k in range(rows.count)
     )
     before = [
         f"const u32 {name}_row = {at.row + Index(rows.lane) * swizzle};",
-        f"const u32 {name}_turn[{rows.count}] = {{{turns}}};",
+        f"const u32 {name}_turn[{rows.count}] = {{{swizzles}}};",
     ]
     if tile.dtype.bits == 32:
         value = f"tf32(load_shared({address}))"
