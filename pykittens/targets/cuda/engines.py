@@ -43,7 +43,7 @@ def beyond_wgmma(role: Role, call: Call) -> str | None:
 
 # -- copies ----------------------------------------------------------------------------------------
 
-MOST_OF_A_BOX = 256  # elements along an axis of a box
+MAX_BOX_EXTENT = 256  # elements along an axis of a box
 LINE = 128  # bytes: the alignment of a box in shared memory
 # Dtypes that the copy engine combines in memory. In a maximum of 16-bit floats it would drop a NaN.
 COMBINED_IN_BULK = {
@@ -67,10 +67,10 @@ def box_cols(tile: SharedTile) -> int | None:
     if not isinstance(tile, SharedVector):
         panel = tile.type.layout.panel_cols
         return panel if tile.cols % panel == 0 else None
-    if tile.length <= MOST_OF_A_BOX:
+    if tile.length <= MAX_BOX_EXTENT:
         return tile.length
     unit = LINE // tile.dtype.bytes
-    lengths = range(unit, MOST_OF_A_BOX + 1, unit)
+    lengths = range(unit, MAX_BOX_EXTENT + 1, unit)
     return max((n for n in lengths if tile.length % n == 0), default=None)
 
 

@@ -51,10 +51,10 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
 @PIPELINE.lower(Leave)
 def leave(e: CudaEmitter, node: Leave) -> None:
     full = e.full_barrier(node.acquire)
-    by_lanes, by_warp = fillings(e.role, node.acquire.pipeline, e.target)
-    if by_lanes:
+    each_lane, each_warp = fillings(e.role, node.acquire.pipeline, e.target)
+    if each_lane:
         e.line(f"barrier_arrive_copied({full});")
-    if by_warp:
+    if each_warp:
         e.line("__syncwarp();")
         e.line(f"if (lane == 0) barrier_arrive({full});")
 

@@ -103,7 +103,7 @@ def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call
 
 
 def _load_spread(e: CudaEmitter, vector: SharedVector, result: Value, spread: Spread) -> None:
-    """A part of a vector, of which each lane reads whole chunks, so that no bounds are checked."""
+    """A part of a vector to a result with the same elements, so that no bounds are checked."""
     e.declare(result)
     name, count, size = e.array(result), e.registers(result), vector.dtype.bytes
     address = shared_location(e, vector).address

@@ -72,7 +72,9 @@ def sync(e: Emitter) -> str:
 def exchange(e: Emitter, call: Call) -> bool:
     """Write the exchange that an operation declares: elements to slots, a barrier, reads from slots, a barrier.
 
-    Returns whether the call exchanges elements. If there is not room for all slots, the exchange takes several passes.
+    Returns whether the call exchanges elements. A tile takes the same share of shared memory as of registers, so that
+    no fewer blocks fit. If there is not room for all slots, the exchange takes several passes, during which the
+    registers of both the operands and the result are needed.
     """
     assert declared(call.op), f"{call.op.name} declares no exchange"
     moved = through_scratch(call, e.role.warps)
@@ -112,11 +114,8 @@ def _writer(e: Emitter, put: Put) -> str | None:
     """The condition under which a lane writes register i of a value; None if every lane does."""
     value, warps = put.value, e.role.warps
     if isinstance(value.type, RT):
-        return (
-            f"{tile_position(e, value, 'i')[0]} == {e.scalar(put.row)}"
-            if put.row is not None
-            else None
-        )
+        row, _ = tile_position(e, value, "i")
+        return None if put.row is None else f"{row} == {e.scalar(put.row)}"
     assert isinstance(value.type, RV)
     if value.type.spread is not Spread.PLAIN:
         return owner(value.type.spread, warps)

@@ -110,7 +110,10 @@ def chunks(e: Emitter, value: Value, at: TileAddress, index: Value | None = None
 
 
 def owner(spread: Spread, warps: int) -> str:
-    """The lanes that store a vector: several lanes, and of a per-column vector several warps, hold each element."""
+    """The lanes that store a vector.
+
+    Four lanes hold each element of a per-row vector, and eight lanes of every warp each element of a per-column vector.
+    """
     if spread is Spread.PER_ROW:
         return "lane % 4 == 0"
     return "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
