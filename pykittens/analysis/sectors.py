@@ -18,7 +18,7 @@ from pykittens.analysis.accesses import PIECE, Address, by_elements, chunk_moves
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
-from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, ends
+from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, copy_operands
 from pykittens.targets.simt.memory import starts_aligned
 from pykittens.types.layouts import LANES
 
@@ -121,7 +121,7 @@ def _of_value(
 
 def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Requests:
     """A copy by the engine, a box a request; of a tile for the whole cluster each block fetches its share."""
-    tile, _ = ends(call)
+    tile, _ = copy_operands(call)
     at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile)
     assert width is not None
     rows = tile.rows // (cluster if call.args.get("multicast") else 1)

@@ -32,7 +32,7 @@ DTYPES = {"bf16": BF16, "f16": F16, "f32": np.dtype(np.float32), "int32": np.dty
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, arguments of one specialisation and the targets it is for.
+    """A kernel, the arguments of one specialisation, and its targets.
 
     golden: its CUDA C++ is kept. rare: compiled by `make compile` only.
     """
@@ -47,7 +47,7 @@ class Case:
 
 
 def matrix(*shape: int, dtype: np.dtype[Any] = BF16, aligned: bool = True) -> np.ndarray[Any, Any]:
-    """Zeros; unaligned ones start one element behind a 16-byte boundary and have odd strides."""
+    """Zeros; if unaligned, they start one element past a 16-byte boundary and have odd strides."""
     if aligned:
         return np.zeros(shape, dtype)
     return np.zeros((*shape[:-1], shape[-1] + 1), dtype)[..., 1:]

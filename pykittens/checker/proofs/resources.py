@@ -13,8 +13,7 @@ from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel, Pipeline, Shared
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.targets.architectures import target_for
-from pykittens.targets.cuda.program import layout_shared
-from pykittens.targets.cuda.semaphores import shared_bytes
+from pykittens.targets.cuda.allocation import layout_shared, shared_bytes
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
 from pykittens.types.devices import Device
