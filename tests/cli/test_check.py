@@ -127,7 +127,7 @@ def test_another_kernel_that_stops_the_file_is_told(check, file: str) -> None:
     code, out, err = check(f"{file}:right", "--schedules", "1")
     assert code == 2
     assert out.count("no fault found") == 2
-    assert "deadlock: every role that is left waits" in err
+    assert "deadlock: every role that has not ended waits" in err
 
 
 @pytest.mark.parametrize("name", ["01_copy", "06_matmul"])
