@@ -18,8 +18,8 @@ BEGIN, END = "<!-- kinds: written by a test -->\n", "<!-- end of kinds -->\n"
 HEAD = """# Planted bugs
 
 Small kernels that do one thing wrong, by the kind of the fault, and how the checker finds each. They are in
-tests/planted, {all} of them. {mended} a twin in which the bug is fixed and the checker finds no fault. A test writes this
-page from the reports (`make golden`). [checking.md](checking.md) explains how to read a report.
+tests/planted, {all} of them. {mended} a twin in which the bug is fixed and the checker finds no fault. A test writes
+this page from the reports (`make golden`). [checking.md](checking.md) explains how to read a report.
 
 *Proved*: for all arguments, from the recorded program. *Before the launch*: from the arguments of the call. *Seed 0,
 every schedule*: the schedule of seed 0 was the first to show it, and what it shows holds for every schedule with these
