@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
         "check",
         help="find races, deadlocks and other faults of a kernel, without a GPU",
         description="Run a kernel in the emulator in many schedules and report its faults. With --arg, arrays hold "
-        "fixed random numbers, arrays of integers 0 to 7, flags 0; NAME=DTYPE[SHAPE]=N is full of N. Without --arg, the "
+        "fixed random numbers, integers 0 to 7, flags 0; NAME=DTYPE[SHAPE]=N is full of N. Without --arg, the "
         "file runs as a script, and each call of a kernel in it is checked. The exit code is 1 if a fault was "
         "found, 2 if the command line or the file does not allow a check.",
     )
