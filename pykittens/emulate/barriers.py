@@ -89,14 +89,13 @@ class StageRing:
         self.taken_over = False
         stages, name = range(pipeline.stages), pipeline.name
         self.stages = [self._tiles(stage) for stage in stages]
-        self.full = [
-            Barrier(fillers, f"stage {i} of `{name}` to be full", watch, pipeline.loc)
-            for i in stages
-        ]
-        self.empty = [
-            Barrier(drainers, f"stage {i} of `{name}` to be free", watch, pipeline.loc)
-            for i in stages
-        ]
+        self.full, self.empty = (
+            [
+                Barrier(n, f"stage {i} of `{name}` to be {state}", watch, pipeline.loc)
+                for i in stages
+            ]
+            for n, state in ((fillers, "full"), (drainers, "free"))
+        )
 
     def _tiles(self, stage: int) -> dict[str, SharedRegion]:
         regions = {}
@@ -104,14 +103,8 @@ class StageRing:
             start = stage * self.pipeline.stage_bytes + self.pipeline.tile_offset(field)
             array = self.memory[start : start + type_.bytes].view(type_.dtype.numpy)
             array.fill(poison(type_.dtype))
-            name = f"{field} of " if field else ""
-            memory = SharedMemory(
-                f"{name}stage {stage} of `{self.pipeline.name}`",
-                type_,
-                self.block,
-                self.memory.ctypes.data,
-                start,
-            )
+            name = f"{f'{field} of ' if field else ''}stage {stage} of `{self.pipeline.name}`"
+            memory = SharedMemory(name, type_, self.block, self.memory.ctypes.data, start)
             shaped = array.reshape(type_.rows, type_.cols)
             regions[field] = SharedRegion(shaped, memory, watch=self.watch)
         return regions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track
 from pykittens.errors import ArgumentError
@@ -180,5 +181,7 @@ class _Picture:
 
 def _step(length: int) -> int:
     """The least of 1, 2, 5, 10, 20, … that gives few enough ticks."""
-    steps = (factor * 10**power for power in itertools.count() for factor in (1, 2, 5))
+    steps: Iterator[int] = (
+        factor * 10**power for power in itertools.count() for factor in (1, 2, 5)
+    )
     return next(step for step in steps if length <= step * _TICKS)

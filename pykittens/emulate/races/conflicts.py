@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pykittens.emulate.barriers import Barrier
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level
 from pykittens.emulate.group import Group, name_in_launch
 from pykittens.emulate.races.shadow import AccessRecord
@@ -55,13 +54,14 @@ def conflict(
     if _is_one_scatter(old, new):
         return _rows_of_one_index(memory, steps)
     if is_tensor and apart:
-        return _between_blocks(memory, old, new, names, steps)
-    if old.engine is Engine.COPY_IN and not old.access.reads and new.access.reads:
-        return _unlanded(memory, old, names, steps)
+        if old.of_a_flag or new.of_a_flag:
+            return _beside_a_flag(memory, old, new, steps)
+        return _between_blocks(memory, names, steps)
+    if old.engine is Engine.COPY_IN and not old.access.reads:
+        found = _unlanded if new.access.reads else _landing
+        return found(memory, old, names, steps)
     if old.engine in (Engine.PRODUCT, Engine.COPY_OUT) and old.access.reads:
         return _overwritten(memory, old, new, names, steps)
-    if old.engine is Engine.COPY_IN and not old.access.reads:
-        return _landing(memory, old, new, names, steps)
     return _race(memory, old, new, names, steps)
 
 
@@ -115,11 +115,7 @@ def _rows_of_one_index(memory: str, steps: Steps) -> Finding:
     )
 
 
-def _between_blocks(
-    memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps
-) -> Finding:
-    if old.of_a_flag or new.of_a_flag:
-        return _beside_a_flag(memory, old, new, steps)
+def _between_blocks(memory: str, names: Names, steps: Steps) -> Finding:
     both = all(s.what.startswith(("writes", "starts a store")) for s in steps)
     return Finding(
         Kind.BLOCK_CONFLICT,
@@ -151,13 +147,11 @@ def _beside_a_flag(memory: str, old: AccessRecord, new: AccessRecord, steps: Ste
 
 
 def _unlanded(memory: str, old: AccessRecord, names: Names, steps: Steps) -> Finding:
-    barrier = old.barrier
-    awaited = barrier.name if isinstance(barrier, Barrier) else "its barrier"
     return Finding(
         Kind.UNLANDED_COPY,
         f"{memory} is read before the copy into it is known to have landed",
         steps,
-        f"a wait of {names[1]} for the phase of {awaited} that the copy completes",
+        f"a wait of {names[1]} for the phase of {_barrier(old)} that the copy completes",
         "before this line, wait for the phase that the copy completes; the i-th use of one of n semaphores is phase "
         "i // n",
     )
@@ -178,27 +172,27 @@ def _overwritten(
     )
 
 
-def _landing(
-    memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps
-) -> Finding:
-    awaited = old.barrier.name if isinstance(old.barrier, Barrier) else "its barrier"
+def _landing(memory: str, old: AccessRecord, names: Names, steps: Steps) -> Finding:
     return Finding(
         Kind.OVERWRITTEN_IN_USE,
         f"{memory} is written while an earlier copy may still land in it, before its data have been used",
         steps,
-        f"{names[1]} must wait until the first copy has landed (the phase of {awaited}) and its data have been read",
+        f"{names[1]} must wait until the first copy has landed (the phase of {_barrier(old)}) and its data have "
+        "been read",
         "wait until the memory is free: let the group that reads it arrive on a semaphore when it is done",
     )
 
 
 def _race(memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps) -> Finding:
+    first, second = past(old), past(new)
+    how = f"{first} twice" if first == second else f"{first} and {second}"
     if old.group is new.group:
         help = "call pk.sync() between the two: the warps of a group run independently"
     else:
         help = "let the first arrive on a semaphore after its access, and the second wait for that phase before its own"
     return Finding(
         Kind.RACE,
-        f"{memory} is {_both(old, new)}, and nothing orders the two accesses",
+        f"{memory} is {how}, and nothing orders the two accesses",
         steps,
         _edge(old, new, names),
         help,
@@ -211,9 +205,9 @@ def _edge(old: AccessRecord, new: AccessRecord, names: Names, after: str = "its 
     return f"after {after}, {names[0]} must arrive on a barrier that {names[1]} waits on"
 
 
-def _both(old: AccessRecord, new: AccessRecord) -> str:
-    first, second = past(old), past(new)
-    return f"{first} twice" if first == second else f"{first} and {second}"
+def _barrier(record: AccessRecord) -> str:
+    """The barrier that a copy completes."""
+    return getattr(record.barrier, "name", "its barrier")
 
 
 def past(record: AccessRecord) -> str:
