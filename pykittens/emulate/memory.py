@@ -30,7 +30,7 @@ def poison(dtype: DType) -> Any:
             return np.True_
 
 
-class Region(NamedTuple):
+class Area(NamedTuple):
     """Some rows and columns: the first, and the one after the last."""
 
     top: int
@@ -42,7 +42,7 @@ class Region(NamedTuple):
     def is_empty(self) -> bool:
         return self.top >= self.bottom or self.left >= self.right
 
-    def overlaps(self, other: Region) -> bool:
+    def overlaps(self, other: Area) -> bool:
         return (
             self.top < other.bottom
             and other.top < self.bottom
@@ -50,7 +50,7 @@ class Region(NamedTuple):
             and other.left < self.right
         )
 
-    def covers(self, other: Region) -> bool:
+    def covers(self, other: Area) -> bool:
         return (
             self.top <= other.top
             and self.bottom >= other.bottom
@@ -120,7 +120,7 @@ class GlobalTile:
         r0, r1 = max(row, top), min(row + rows, bottom)
         c0, c1 = max(col, left), min(col + cols, right)
         is_empty = r0 >= r1 or c0 >= c1
-        inside = Region(row, row, col, col) if is_empty else Region(r0, r1, c0, c1)
+        inside = Area(row, row, col, col) if is_empty else Area(r0, r1, c0, c1)
         leading = self.leading()
         plane: Array = self.array[leading]
         return Box(plane if plane.ndim == 2 else plane[np.newaxis], leading, row, col, inside)
@@ -187,7 +187,7 @@ class Box:
     leading: tuple[int, ...]
     row: int
     col: int
-    inside: Region
+    inside: Area
 
     @property
     def of_plane(self) -> tuple[slice, slice]:

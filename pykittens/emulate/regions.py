@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pykittens.emulate.memory import Array, Region
+from pykittens.emulate.memory import Area, Array
 from pykittens.emulate.watch import NOBODY, Access, Watcher
 from pykittens.errors import AccessError
 from pykittens.types.tiles import ST
@@ -25,8 +25,8 @@ class SharedMemory:
     overlapping: list[SharedMemory] = field(default_factory=list)
 
     @property
-    def whole(self) -> Region:
-        return Region(0, self.type.rows, 0, self.type.cols)
+    def whole(self) -> Area:
+        return Area(0, self.type.rows, 0, self.type.cols)
 
 
 class SharedRegion:
@@ -52,9 +52,9 @@ class SharedRegion:
         return int(self.array.shape[1])
 
     @property
-    def region(self) -> Region:
+    def region(self) -> Area:
         """The rows and columns of the tile that this view covers."""
-        return Region(self.top, self.top + self.rows, self.left, self.left + self.cols)
+        return Area(self.top, self.top + self.rows, self.left, self.left + self.cols)
 
     def cut(self, top: int, rows: int, left: int, cols: int) -> SharedRegion:
         """Some rows and columns, counted from those of this view."""

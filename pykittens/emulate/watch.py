@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pykittens.emulate.barriers import Barrier, Copy
     from pykittens.emulate.block import BlockRun
     from pykittens.emulate.group import Group
-    from pykittens.emulate.memory import Box, GlobalTile, Region
+    from pykittens.emulate.memory import Area, Box, GlobalTile
     from pykittens.emulate.regions import SharedRegion
     from pykittens.emulate.shared import Turn
     from pykittens.emulate.waiting import Wait
@@ -57,7 +57,7 @@ class Watcher:
     def ran(self, group: Group, call: Call) -> None:
         """The lanes have carried the operation out."""
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Region, access: Access) -> None:
+    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
         """The operation that runs accesses memory."""
 
     def meets(self, group: Group) -> None:

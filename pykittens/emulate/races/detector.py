@@ -14,7 +14,7 @@ from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.finding import Finding
 from pykittens.emulate.group import Group
-from pykittens.emulate.memory import Array, Box, GlobalTile, Region
+from pykittens.emulate.memory import Area, Array, Box, GlobalTile
 from pykittens.emulate.races import protocol
 from pykittens.emulate.races.clocks import (
     FENCE,
@@ -113,7 +113,7 @@ class Races(Watcher):
     def ran(self, group: Group, call: Call) -> None:
         self.running = None
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Region, access: Access) -> None:
+    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
         if self.running is None:
             return
         group, call = self.running
@@ -130,7 +130,7 @@ class Races(Watcher):
         self.moves(record, where, box, self.groups[group].known)
 
     def of_lanes(
-        self, group: Group, call: Call, access: Access, region: Region, lanes: LaneMapping
+        self, group: Group, call: Call, access: Access, region: Area, lanes: LaneMapping
     ) -> AccessRecord:
         """An access of the lanes of a group, over when the group signals."""
         clock = self.groups[group]
@@ -230,7 +230,7 @@ class Races(Watcher):
         self.moves(self.of_engine(group, call, access, box.inside, *end), dst, box, clock.known)
 
     def of_engine(
-        self, group: Group, call: Call, access: Access, region: Region, component: int, value: int
+        self, group: Group, call: Call, access: Access, region: Area, component: int, value: int
     ) -> AccessRecord:
         """An access of an engine that a group started, over when the group has waited for the engine."""
         engine, first = call.op.effects.engine, self.groups[group].first

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pykittens.emulate.memory import Region
+from pykittens.emulate.memory import Area
 from pykittens.emulate.races.clocks import Clock
 from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.watch import Access
@@ -51,7 +51,7 @@ class AccessRecord:
     call: Call
     access: Access
     engine: Engine | None
-    region: Region
+    region: Area
     together: object
     component: int
     value: int
@@ -147,7 +147,7 @@ class TensorShadow:
         for cell in self._cells(leading, new.region):
             self.cells[cell] = compare(self.cells.get(cell, []), new, known, meet)
 
-    def _cells(self, leading: tuple[int, ...], region: Region) -> Iterator[tuple[object, int, int]]:
+    def _cells(self, leading: tuple[int, ...], region: Area) -> Iterator[tuple[object, int, int]]:
         if self.cell is None:
             rows, cols = region.bottom - region.top, region.right - region.left
             self.cell = max(rows, LEAST_CELL[0]), max(cols, LEAST_CELL[1])
@@ -173,7 +173,7 @@ class SharedShadow:
                     judge(old, new, known, old.ended(new, known), meet, lies_alike)
 
 
-def _share_bytes(a: SharedMemory, region: Region, b: SharedMemory, other: Region) -> bool:
+def _share_bytes(a: SharedMemory, region: Area, b: SharedMemory, other: Area) -> bool:
     """Whether regions of two tiles of one arena have a byte in common."""
     unit = CHUNK if _is_of_chunks(a.type, region) and _is_of_chunks(b.type, other) else 1
     first, second = _units(a.type, region, unit), _units(b.type, other, unit)
@@ -184,14 +184,14 @@ def _share_bytes(a: SharedMemory, region: Region, b: SharedMemory, other: Region
 CHUNK = 16  # bytes that every swizzle keeps together
 
 
-def _is_of_chunks(type_: ST, region: Region) -> bool:
+def _is_of_chunks(type_: ST, region: Area) -> bool:
     """Whether the rows of a region are whole chunks."""
     size = type_.dtype.bytes
     return region.left * size % CHUNK == 0 and region.right * size % CHUNK == 0
 
 
 @lru_cache(maxsize=4096)
-def _units(type_: ST, region: Region, unit: int) -> frozenset[int]:
+def _units(type_: ST, region: Area, unit: int) -> frozenset[int]:
     """The chunks, or bytes, of a tile that a region covers."""
     rows = np.arange(region.top, region.bottom)[:, np.newaxis]
     cols = np.arange(region.left, region.right)[np.newaxis]

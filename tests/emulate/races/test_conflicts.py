@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pykittens.emulate.finding import Finding, Kind, Level
-from pykittens.emulate.memory import Region
+from pykittens.emulate.memory import Area
 from pykittens.emulate.races.conflicts import conflict, does, past, who
 from pykittens.emulate.races.shadow import AccessRecord, LaneMapping
 from pykittens.emulate.watch import Access
@@ -50,7 +50,7 @@ def record(
     **others: Any,
 ) -> AccessRecord:
     call: Any = SimpleNamespace(loc=None, args={"dst": SimpleNamespace(dtype=dtype), "op": op})
-    return AccessRecord(who, call, access, engine, Region(0, 8, 0, 8), None, 0, 1, **others)
+    return AccessRecord(who, call, access, engine, Area(0, 8, 0, 8), None, 0, 1, **others)
 
 
 def found(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pykittens.emulate.memory import Region
+from pykittens.emulate.memory import Area
 from pykittens.emulate.races.clocks import (
     FENCE,
     OF_A_GROUP,
@@ -40,7 +40,7 @@ class Seen:
     number: int
     group: int
     access: Access
-    region: Region
+    region: Area
     lanes: int | None
 
 
@@ -72,7 +72,7 @@ class Memory:
         return set(self.done[group])
 
 
-def cells(region: Region) -> set[tuple[int, int]]:
+def cells(region: Area) -> set[tuple[int, int]]:
     """The elements of a region, which begins and ends at multiples of 8 and 32."""
     rows, cols = range(region.top, region.bottom, 8), range(region.left, region.right, 32)
     return {(i, j) for i in rows for j in cols}
@@ -95,8 +95,8 @@ ORDER = st.one_of(
 PROGRAM = st.lists(st.one_of(ACCESS, PRODUCT, ORDER, ORDER), max_size=40)
 
 
-def region(rows: tuple[int, int], cols: tuple[int, int]) -> Region:
-    return Region(8 * rows[0], 8 * sum(rows), 32 * cols[0], 32 * sum(cols))
+def region(rows: tuple[int, int], cols: tuple[int, int]) -> Area:
+    return Area(8 * rows[0], 8 * sum(rows), 32 * cols[0], 32 * sum(cols))
 
 
 class Program:
@@ -126,7 +126,7 @@ class Program:
         first = clock.first
         self.add(group, Access.READ, region(rows, cols), None, first + PRODUCTS, clock.products)
 
-    def add(self, group: int, access: Access, where: Region, lanes: int | None, *over: int) -> None:
+    def add(self, group: int, access: Access, where: Area, lanes: int | None, *over: int) -> None:
         number = len(self.memory.seen)
         record = AccessRecord(
             self.groups[group],  # type: ignore[arg-type]
@@ -233,7 +233,7 @@ def test_matrices_of_one_tensor_are_apart():
 def test_a_fence_counts_when_it_comes_before_the_sync(order, missing):
     clock, met = GroupClock(0, SIZE), []
     group, epoch, shadow = object(), object(), TensorShadow()
-    where = Region(0, 8, 0, 8)
+    where = Area(0, 8, 0, 8)
     write = AccessRecord(
         group, None, Access.WRITE, None, where, epoch, TIME, clock.now, FENCE, LaneMapping("tile")
     )  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def test_a_fence_counts_when_it_comes_before_the_sync(order, missing):
 
 
 @st.composite
-def tiles(draw: Any) -> tuple[SharedMemory, Region]:
+def tiles(draw: Any) -> tuple[SharedMemory, Area]:
     """A tile somewhere in an arena and a part of it, as views are."""
     dtype = draw(st.sampled_from([bf16, f32, int8]))
     type_ = shared_tile(
@@ -260,20 +260,20 @@ def tiles(draw: Any) -> tuple[SharedMemory, Region]:
     width = draw(st.sampled_from([w for w in (16, 32, 64, 128) if type_.cols % w == 0]))
     top = height * draw(st.integers(0, type_.rows // height - 1))
     left = width * draw(st.integers(0, type_.cols // width - 1))
-    return memory, Region(top, top + height, left, left + width)
+    return memory, Area(top, top + height, left, left + width)
 
 
 @st.composite
-def vectors(draw: Any) -> tuple[SharedMemory, Region]:
+def vectors(draw: Any) -> tuple[SharedMemory, Area]:
     """A vector somewhere in an arena and a part of it, down to one element."""
     type_ = shared_vector(draw(st.sampled_from([bf16, f32, int8])), 48)
     memory = SharedMemory("v", type_, arena=0, start=1024 * draw(st.integers(0, 2)))
     length = draw(st.sampled_from([n for n in range(1, 49) if 48 % n == 0]))
     left = length * draw(st.integers(0, 48 // length - 1))
-    return memory, Region(0, 1, left, left + length)
+    return memory, Area(0, 1, left, left + length)
 
 
-def bytes_of(memory: SharedMemory, part: Region) -> set[int]:
+def bytes_of(memory: SharedMemory, part: Area) -> set[int]:
     """The bytes of the arena in which a part of a tile lies, element by element."""
     rows, cols = np.mgrid[part.top : part.bottom, part.left : part.right]
     first = memory.start + memory.type.layout.offset(rows, cols).ravel()
@@ -281,8 +281,8 @@ def bytes_of(memory: SharedMemory, part: Region) -> set[int]:
 
 
 def meetings(
-    one: tuple[SharedMemory, Region],
-    other: tuple[SharedMemory, Region],
+    one: tuple[SharedMemory, Area],
+    other: tuple[SharedMemory, Area],
     lanes: LaneMapping,
     same: bool,
 ) -> int:
@@ -304,7 +304,7 @@ def test_parts_of_tiles_over_one_another_conflict_where_they_share_a_byte(one, o
 
 
 def test_equal_parts_of_unequal_tiles_are_those_of_other_lanes():
-    whole = Region(0, 64, 0, 64)
+    whole = Area(0, 64, 0, 64)
     narrow = SharedMemory("a", shared_tile(bf16, 64, 64), arena=0)
     alike = SharedMemory("b", shared_tile(bf16, 64, 64), arena=0)
     wide = SharedMemory("c", shared_tile(f32, 64, 64), arena=0)
