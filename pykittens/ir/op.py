@@ -36,6 +36,7 @@ class Effects:
     where it is false, an operation that finishes the engine does. finishes: the engine of whose operations at most
     `pending` are left unfinished. meets: the warps of the group wait for one another. fences: what the group wrote
     is seen by the engines that read next. shows: it tells the user something, so it stays though nothing reads it.
+    index: the vector operand that names the rows of the memory operand, one by one.
     """
 
     reads: tuple[str, ...] = ()
@@ -50,6 +51,7 @@ class Effects:
     meets: bool = False
     fences: bool = False
     shows: bool = False
+    index: str | None = None
 
     @property
     def pure(self) -> bool:

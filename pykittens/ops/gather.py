@@ -18,7 +18,7 @@ from pykittens.types.dtypes import int32, int64
 from pykittens.types.tiles import RT, Spread
 
 
-@op(effects=Effects(reads=("src",)))
+@op(effects=Effects(reads=("src",), index="index"))
 def gather(src: TileRef | Global, index: RegVector, *, cols: int, fill: float = 0) -> RegTile:
     """The tile whose row i is row index[i] of the matrix; a row or column outside it reads as `fill`."""
 
@@ -60,7 +60,7 @@ def _gather_numpy(src: Any, index: Any, cols: int, fill: float) -> Any:
     return src.gather(index[:, 0], cols, fill)
 
 
-@op(effects=Effects(writes=("dst",)))
+@op(effects=Effects(writes=("dst",), index="index"))
 def scatter(
     dst: TileRef | Global, index: RegVector, value: RegTile, *, op: str | None = None
 ) -> None:

@@ -56,7 +56,7 @@ def test_a_tile_that_is_filled_again_too_early_is_found():
     kernel(x, y, waits=True)
     assert np.array_equal(x, y)
     with pytest.raises(
-        pk.KernelError, match="full: an arrival more than the 1 that complete a phase"
+        pk.KernelError, match="full: one arrival more than the 1 that complete a phase"
     ):
         kernel(x, nan(256, 16), waits=False)
 

@@ -1,4 +1,4 @@
-"""Kernels in which every group that is left waits for something that nobody will do."""
+"""Kernels in which every group that has not ended waits for something that no group will do."""
 
 import numpy as np
 

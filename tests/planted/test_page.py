@@ -18,12 +18,12 @@ BEGIN, END = "<!-- kinds: written by a test -->\n", "<!-- end of kinds -->\n"
 HEAD = """# Planted bugs
 
 Small kernels that do one thing wrong, by the kind of the fault, and how the checker finds each. They are in
-tests/planted, {all} of them. {mended} a twin in which the bug is mended, and in no twin is a fault found. A test writes
-this page from the reports (`make golden`). How to read a report is told in [checking.md](checking.md).
+tests/planted, {all} of them. {mended} a twin in which the bug is fixed and the checker finds no fault. A test writes
+this page from the reports (`make golden`). [checking.md](checking.md) explains how to read a report.
 
 *Proved*: for all arguments, from the recorded program. *Before the launch*: from the arguments of the call. *Seed 0,
 every schedule*: the schedule of seed 0 was the first to show it, and what it shows holds for every schedule with these
-arguments. *Seed 4, 5 of 20*: so many of the schedules tried showed it, that of seed 4 first. *Warning, not judged*: the
+arguments. *Seed 4, 5 of 20*: 5 of the 20 schedules tried showed it, that of seed 4 first. *Warning, not judged*: the
 checker names the line, but does not know whether it is wrong.
 """
 # The widest scope first: it is shown if several findings report one bug.
