@@ -96,7 +96,7 @@ def for_any_operand(row: Row, mistake: Mistake, sentence: str, help: str) -> tup
     if thing.dtype is not None and "{thing}" not in found:
         found = re.sub(alone(str(thing.dtype)), "{dtype}", found)
     for braces, value in (("{shape}", "x".join(map(str, thing.shape))), ("{dtype}", thing.dtype)):
-        must = must.replace(f" {value} as `{{operand}}`", f" {braces} as `{{operand}}`")
+        must = must.replace(f" {value} like `{{operand}}`", f" {braces} like `{{operand}}`")
     return must + but + found, help
 
 

@@ -51,7 +51,7 @@ class Joining:
 def joining(meaning: Reduction, dtype: DType) -> Joining:
     """The joining of elements of a dtype."""
     type_, size = scalar_type(dtype), max(dtype.bytes, dtype.compute.bytes)
-    nothing = number(meaning.nothing(dtype), dtype.compute)
+    nothing = number(meaning.identity_of(dtype), dtype.compute)
     if not meaning.finds:
         return Joining(type_, (size,), nothing, meaning.c)
     found = f"Found<{type_}>"
