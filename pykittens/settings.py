@@ -42,7 +42,7 @@ DEBUG_SECONDS = Setting(
     "PYKITTENS_DEBUG_SECONDS", "5", "the longest wait in such a launch, in seconds"
 )
 TARGET = Setting(
-    "PYKITTENS_TARGET", "", "the target whose programs are used in place of those of the GPU's own"
+    "PYKITTENS_TARGET", "", "the target whose programs are used in place of the GPU's own"
 )
 
 SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, OVERLAP, SEED, TARGET)

@@ -70,7 +70,7 @@ def _load_async_type(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
     check_stage("dst", dst, "fill")
     if signal is not None:
         raise Mismatch(
-            f"`signal` must be left out for a stage of a pipeline, which signals by itself, not {describe(signal)}"
+            f"`signal` must be left out for a stage of a pipeline, which has its own barriers, not {describe(signal)}"
         )
     cluster = current("load_async").kernel.cluster
     if multicast and (cluster == 1 or dst.rows % (8 * cluster)):
