@@ -1,4 +1,4 @@
-"""Every operation called with each kind of wrong operand: what is refused, what is not, and the texts.
+"""Every operation called with each kind of wrong operand: refusals, accepted calls and error texts.
 
 tests/mistakes/texts.py says what the golden file of the texts holds.
 """

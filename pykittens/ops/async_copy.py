@@ -14,7 +14,7 @@ from pykittens.ir.values import Global, Semaphore, SharedTile, SharedVector, Til
 from pykittens.ops.arguments import check_truth
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
-from pykittens.ops.memory import check_matrix, check_stage, from_tensor
+from pykittens.ops.memory import check_matrix, check_stage, check_tensor
 from pykittens.ops.views import check_shared
 
 
@@ -51,7 +51,7 @@ def load_async(
 @load_async.type
 def _load_async_type(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
     check_shared("dst", dst)
-    from_tensor(src, "src")
+    check_tensor("src", src)
     check_truth("multicast", multicast)
     _same_dtype(dst, src, "src")
     if dst.stage is None:
@@ -99,7 +99,7 @@ def store_async(dst: TileRef | Global, src: SharedTile, *, op: str | None = None
 @store_async.type
 def _store_async_type(dst: Any, src: Any, op: Any) -> None:
     check_shared("src", src, "pk.store writes registers to a tensor")
-    from_tensor(dst, "dst")
+    check_tensor("dst", dst)
     _same_dtype(src, dst, "dst")
     check_stage("src", src, "drain")
     check_combining(op, dst.dtype)

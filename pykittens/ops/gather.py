@@ -14,7 +14,7 @@ from pykittens.ops.arguments import check_number
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
 from pykittens.ops.creation import tile_type
-from pykittens.ops.memory import check_matrix, check_stored, check_width, from_tensor
+from pykittens.ops.memory import check_matrix, check_stored, check_tensor, check_width
 from pykittens.types.dtypes import int32, int64
 from pykittens.types.tiles import RT, Spread
 
@@ -34,7 +34,7 @@ def _gather_type(src: Any, index: Any, cols: Any, fill: Any) -> RT:
 
 def _check_rows(matrix: Any, name: str, index: Any) -> None:
     """Raise unless an operand is a matrix, without a row, and the index a vector of row numbers."""
-    from_tensor(matrix, name)
+    check_tensor(name, matrix)
     check_matrix(name, matrix)
     row = matrix.first.index[-2]
     if not isinstance(row, int) or row:

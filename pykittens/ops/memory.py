@@ -71,7 +71,7 @@ def _load_type(
 
 
 def _tensor_load_type(src: Any, rows: Any, cols: Any, fill: Any, spread: Spread) -> RegisterType:
-    from_tensor(src, "src")
+    check_tensor("src", src)
     check_number("fill", fill, src.dtype)
     if rows is None and cols is None:
         return SCALAR(src.dtype)
@@ -98,10 +98,12 @@ def _shared_load_type(
             return SCALAR(src.dtype)
         return vector_type(src.dtype, "src.length", src.length, spread)
     _check_no_spread(spread, "only vectors have a spread")
-    rows, cols = ("cols", "rows") if transposed is True else ("rows", "cols")
-    check_rows(f"src.{rows}", getattr(src, rows))
-    check_cols(f"src.{cols}", getattr(src, cols))
-    return RT(src.dtype, getattr(src, rows), getattr(src, cols))
+    names, (rows, cols) = ("src.rows", "src.cols"), (src.rows, src.cols)
+    if transposed is True:
+        names, rows, cols = names[::-1], cols, rows
+    check_rows(names[0], rows)
+    check_cols(names[1], cols)
+    return RT(src.dtype, rows, cols)
 
 
 def _check_no_spread(spread: Spread, help: str) -> None:
@@ -118,12 +120,12 @@ def _check_transposed(transposed: Any, is_tile: bool) -> None:
         )
 
 
-def from_tensor(src: Any, name: str) -> None:
+def check_tensor(name: str, x: Any) -> None:
     """Raise unless an operand is a tensor or a tile of a tensor."""
-    if not isinstance(src, TileRef | Global):
+    if not isinstance(x, TileRef | Global):
         raise Mismatch(
-            f"`{name}` must be a tile of a tensor such as A[i, j], not {describe(src)}",
-            help=getattr(src, "way_in", None),
+            f"`{name}` must be a tile of a tensor such as A[i, j], not {describe(x)}",
+            help=getattr(x, "way_in", None),
         )
 
 
@@ -178,7 +180,7 @@ def vector_type(dtype: DType, name: str, length: int, spread: Spread) -> RV:
     most = MAX_VECTOR_REGISTERS * (8 * warps if per_row else 4)
     if length > most:
         raise Mismatch(
-            f"`{name}` must be at most {most}, the capacity of the registers {spread}, not {length}",
+            f"`{name}` must be at most {most} for a vector that is {spread}, not {length}",
             help="loop over parts of the vector",
         )
     return RV(dtype, length, spread)

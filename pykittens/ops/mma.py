@@ -78,16 +78,16 @@ def _product_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     check_truth("managed", args["managed"])
     _check_tiles(op, a, b)
     _check_dtypes(a.dtype, b.dtype)
-    sides, depth, rows = ("columns", "rows"), a.cols, a.rows
+    rows, depth, rows_side, depth_side = a.rows, a.cols, "rows", "columns"
     if a_is_transposed(op):
-        sides, depth, rows = ("rows", "columns"), a.rows, a.cols
-    b_side, inner, cols = "rows", b.rows, b.cols
+        rows, depth, rows_side, depth_side = a.cols, a.rows, "columns", "rows"
+    inner, cols, inner_side = b.rows, b.cols, "rows"
     if b_is_transposed(op):
-        b_side, inner, cols = "columns", b.cols, b.rows
+        inner, cols, inner_side = b.cols, b.rows, "columns"
     if depth != inner:
-        wanted = f"`a` must have as many {sides[0]} as `b` has {b_side}"
-        if b_side == sides[0]:
-            wanted = f"`a` and `b` must have the same number of {b_side}"
+        wanted = f"`a` must have as many {depth_side} as `b` has {inner_side}"
+        if depth_side == inner_side:
+            wanted = f"`a` and `b` must have the same number of {depth_side}"
         other = "mma_ABt" if op.name == "mma_AB" else "mma_AB"
         raise Mismatch(
             f"{wanted}, not {depth} and {inner}",
@@ -96,13 +96,15 @@ def _product_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     warps = current(op.name).warps
     if rows % (16 * warps):
         why = f"for a group of {counted_warps(warps)}"
-        raise Mismatch(f"`a` must have a multiple of {16 * warps} {sides[1]} {why}, not {rows}")
+        raise Mismatch(f"`a` must have a multiple of {16 * warps} {rows_side} {why}, not {rows}")
     if cols % 16 or cols > MOST_COLUMNS:
         raise Mismatch(
             f"the product must have a multiple of 16 columns up to {MOST_COLUMNS}, not {cols}"
         )
     if depth % (unit := max(depth_step(a.dtype), 16)):
-        raise Mismatch(f"`a` must have a multiple of {unit} {sides[0]} for {a.dtype}, not {depth}")
+        raise Mismatch(
+            f"`a` must have a multiple of {unit} {depth_side} for {a.dtype}, not {depth}"
+        )
     return _result_type(rows, cols, a.dtype, acc)
 
 

@@ -1,4 +1,4 @@
-"""The rewriting of kernel functions: what keeps working, and what is refused with a caret."""
+"""The rewriting of kernel functions: constructs that keep working, and refusals with carets."""
 
 from __future__ import annotations
 

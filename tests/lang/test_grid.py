@@ -1,4 +1,4 @@
-"""Grids and tasks: every task is walked exactly once, in the order asked for."""
+"""Grids and tasks: every task is done exactly once, in the requested order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops of a kernel: what is carried and what is refused."""
+"""Loops of a kernel: carried values and refusals."""
 
 from __future__ import annotations
 

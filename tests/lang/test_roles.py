@@ -1,4 +1,4 @@
-"""Roles: who runs what, and what may stand where."""
+"""Roles: their groups and warps, and the positions where they are allowed."""
 
 from __future__ import annotations
 

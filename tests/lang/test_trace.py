@@ -1,4 +1,4 @@
-"""Recording: requirements, static extents, what a kernel may return, and which calls record anew."""
+"""Recording: requirements, static extents, results of a kernel, and calls that record again."""
 
 from __future__ import annotations
 

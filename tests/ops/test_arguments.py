@@ -1,4 +1,4 @@
-"""Arguments that are no tiles: what is an int32, a size, a truth, a word."""
+"""Checks of arguments that are no tiles: int32 numbers, indices, sizes, bools and words."""
 
 from __future__ import annotations
 

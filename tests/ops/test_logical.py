@@ -1,4 +1,4 @@
-"""Truths of tiles, vectors and scalars."""
+"""Logic on bools of tiles, vectors and scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts, rows and columns that do not fit are refused; what moves is in tests/cases/shape.py."""
+"""Parts, rows and columns that do not fit are refused; tests/cases/shape.py has the results."""
 
 from __future__ import annotations
 

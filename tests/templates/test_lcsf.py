@@ -1,4 +1,4 @@
-"""Load, compute, store, finish: right at any size and under any schedule, and the same program as by hand."""
+"""Load, compute, store, finish: correct at any size and in any schedule, and the same program as written by hand."""
 
 from __future__ import annotations
 

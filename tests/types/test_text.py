@@ -1,4 +1,4 @@
-"""Types read from their text are the types that print so."""
+"""A parsed type prints as the text from which it was parsed."""
 
 from __future__ import annotations
 
