@@ -20,7 +20,7 @@ def shared_room(most: int, resident: int) -> int:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceSpec:
     """A GPU: `sms` multiprocessors, its L2 cache and memory bandwidth, and the limits of a multiprocessor.
 
     shared_bytes_per_block: the most that one block can use. reserved_shared_bytes: what the system adds per block.
@@ -42,10 +42,10 @@ class Device:
         return self.name
 
 
-H200 = Device("H200", "sm_90a", 132, 60 * MIB, 4.8e12, 228 * KIB, 227 * KIB, 2048, 32)
-H100 = Device("H100 SXM", "sm_90a", 132, 50 * MIB, 3.35e12, 228 * KIB, 227 * KIB, 2048, 32)
-A100 = Device("A100 SXM", "sm_80", 108, 40 * MIB, 2.039e12, 164 * KIB, 163 * KIB, 2048, 32)
-L40S = Device("L40S", "sm_89", 142, 96 * MIB, 0.864e12, 100 * KIB, 99 * KIB, 1536, 24)
-RTX_4090 = Device("RTX 4090", "sm_89", 128, 72 * MIB, 1.008e12, 100 * KIB, 99 * KIB, 1536, 24)
+H200 = DeviceSpec("H200", "sm_90a", 132, 60 * MIB, 4.8e12, 228 * KIB, 227 * KIB, 2048, 32)
+H100 = DeviceSpec("H100 SXM", "sm_90a", 132, 50 * MIB, 3.35e12, 228 * KIB, 227 * KIB, 2048, 32)
+A100 = DeviceSpec("A100 SXM", "sm_80", 108, 40 * MIB, 2.039e12, 164 * KIB, 163 * KIB, 2048, 32)
+L40S = DeviceSpec("L40S", "sm_89", 142, 96 * MIB, 0.864e12, 100 * KIB, 99 * KIB, 1536, 24)
+RTX_4090 = DeviceSpec("RTX 4090", "sm_89", 128, 72 * MIB, 1.008e12, 100 * KIB, 99 * KIB, 1536, 24)
 
 DEVICES = {d.name: d for d in (H200, H100, A100, L40S, RTX_4090)}
