@@ -9,7 +9,7 @@ import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.errors import KernelError
 from pykittens.runtime.arguments import check
-from pykittens.runtime.report import BYTES, decoded, told
+from pykittens.runtime.report import BYTES, decoded, error_of
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
 
@@ -174,4 +174,4 @@ def fault(
     """The error for a stop at the site with this text."""
     stop = decoded(report(site_of(source, text), block, thread, numbers, [*standing]))
     assert stop is not None
-    return told(stop, source, shapes or {})
+    return error_of(stop, source, shapes or {})

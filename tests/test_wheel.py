@@ -135,7 +135,7 @@ def test_a_kernel_runs_in_the_emulator(alone: Alone) -> None:
 @pytest.mark.parametrize("kernel", ["softened", "copied"])
 def test_a_kernel_is_compiled(alone: Alone, kernel: str) -> None:
     words = ("program.py", "--kernel", kernel, "--arg", "x=f32[100,64]", "--arg", "y=f32[100,64]")
-    assert "registers a thread at entry" in alone.run("pykittens", "show", "resources", *words)
+    assert "registers per thread at entry" in alone.run("pykittens", "show", "resources", *words)
     alone.run("pykittens", "compile", *words, "--out", "built")
     assert (alone.folder / "built" / f"{kernel}.sm_90a.cubin").read_bytes()[:4] == b"\x7fELF"
 

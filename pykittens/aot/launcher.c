@@ -327,7 +327,7 @@ static int count_blocks(const OWN(kernel) *kernel, const int64_t *extents, int r
         points *= extent;
     }
     if (!IS_PERSISTENT && points % CLUSTER)
-        return refuse(PK_CLUSTER, "its grid cannot be cut into clusters of %d", CLUSTER);
+        return refuse(PK_CLUSTER, "its grid cannot be divided into clusters of %d", CLUSTER);
     if (WAITS_FOR_BLOCKS && points > kernel->blocks_at_once)
         return refuse(PK_AT_ONCE, "its blocks wait for one another, and this GPU runs fewer at once");
     const int64_t at_once = kernel->blocks_at_once > CLUSTER ? kernel->blocks_at_once / CLUSTER : 1;

@@ -23,8 +23,8 @@ from pykittens.runtime import nvrtc
 from pykittens.runtime.arguments import (
     Arguments,
     check_requirements,
+    device_name,
     known_values,
-    place,
     scalar_dtype,
     scalars,
 )
@@ -175,7 +175,7 @@ def _is_proved(finding: Finding, proofs: Sequence[Finding]) -> bool:
 def _check_device(kernel: KernelFunction, arguments: Arguments) -> None:
     if arguments.device != "cpu":
         raise ArgumentError(
-            f"{kernel.parameters.name}: the arrays are on {place(arguments.device)}, a check runs on the CPU",
+            f"{kernel.parameters.name}: the arrays are on {device_name(arguments.device)}, a check runs on the CPU",
             help="pass copies of them on the CPU",
         )
 

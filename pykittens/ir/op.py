@@ -71,6 +71,7 @@ class ScalarMeaning:
     kinds: what the operands may be; truth: the result is a bool; hint: the way out where a kind is refused.
     wrapping: the spelling for integers of tiles and vectors, where that for scalars may overflow. wraps: a scalar
     that leaves its integer type wraps, too, where others are an error. folds: on Python's numbers it is done at once.
+    quotient: the spelling in Python of a division by a number other than 0.
     """
 
     numpy: Callable[..., Any]
@@ -81,6 +82,7 @@ class ScalarMeaning:
     wrapping: str | None = None
     wraps: bool = False
     folds: bool = True
+    quotient: str | None = None
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,9 @@ def _integer_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
 INTEGER = Family("integer", _integer_type, map_numpy)
 
 
-def _division(name: str, c: str, function: Callable[[Any, Any], Any]) -> ScalarMeaning:
+def _division(
+    name: str, c: str, quotient: str, function: Callable[[Any, Any], Any]
+) -> ScalarMeaning:
     """The meaning of a division that gives 0 for elements divided by 0, and raises for a number divided by 0."""
 
     def divide(a: Any, b: Any) -> Any:
@@ -57,12 +59,12 @@ def _division(name: str, c: str, function: Callable[[Any, Any], Any]) -> ScalarM
             raise AccessError(f"{name}: {a} is divided by 0")
         return function(a, b)
 
-    return ScalarMeaning(divide, c, kinds=INT)
+    return ScalarMeaning(divide, c, kinds=INT, quotient=quotient)
 
 
-_FLOOR_DIV = _division("floor_div", "floor_div({0}, {1})", lambda a, b: a // b)
-_FLOOR_MOD = _division("floor_mod", "floor_mod({0}, {1})", lambda a, b: a % b)
-_CEIL_DIV = _division("cdiv", "ceil_div({0}, {1})", lambda a, b: -(-a // b))
+_FLOOR_DIV = _division("floor_div", "floor_div({0}, {1})", "{0} // {1}", lambda a, b: a // b)
+_FLOOR_MOD = _division("floor_mod", "floor_mod({0}, {1})", "{0} % {1}", lambda a, b: a % b)
+_CEIL_DIV = _division("cdiv", "ceil_div({0}, {1})", "-(-{0} // {1})", lambda a, b: -(-a // b))
 
 
 @op(family=INTEGER, scalar=_FLOOR_DIV, operator="//")

@@ -57,7 +57,7 @@ class Parameters:
         return Parameters(function.__name__, tuple(positional), constants, loc, further)
 
     def names(self, count: int) -> tuple[str, ...]:
-        """The names of the arguments of a call that passes so many by position, the further ones numbered from 0."""
+        """The names of `count` positional arguments; further ones are numbered from 0."""
         more = count - len(self.positional)
         if self.further is None or more <= 0:
             return self.positional
@@ -109,7 +109,7 @@ class Parameters:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name, with as many underscores behind it as make it nobody's."""
+    """The name, followed by underscores until it is unique."""
     while name in taken:
         name += "_"
     return name
@@ -117,7 +117,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 @dataclass
 class Arguments:
-    """The checked arguments of one call; `order` are their names as in the signature."""
+    """The checked arguments of one call; `order` lists their names as in the signature."""
 
     order: tuple[str, ...]
     tensors: dict[str, Array]
@@ -127,7 +127,7 @@ class Arguments:
 
     @property
     def types(self) -> dict[str, TensorArg | ScalarArg]:
-        """What recording sees of them, in the order of the signature."""
+        """The types that recording sees, in the order of the signature."""
         return {name: self._type(name) for name in self.order}
 
     @property
@@ -138,7 +138,7 @@ class Arguments:
         ]
 
     def at(self, values: Sequence[Any]) -> Arguments:
-        """The same arguments with other addresses and numbers, in the order of the signature; it owns no memory."""
+        """The same arguments with other addresses and numbers, in the order of the signature; owns no memory."""
         given = dict(zip(self.order, values, strict=True))
         tensors = {n: replace(a, address=given[n], owner=None) for n, a in self.tensors.items()}
         return replace(self, tensors=tensors, scalars={n: given[n] for n in self.scalars})
@@ -171,7 +171,7 @@ def reachable(array: Array) -> bool:
 
 
 def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
-    """The arguments of a call, or an ArgumentError that says which is wrong."""
+    """The checked arguments of a call. Raises ArgumentError, which names the wrong argument."""
     values, constants = parameters.bind(args, kwargs)
     tensors: dict[str, Array] = {}
     scalars: dict[str, int | float | bool] = {}
@@ -199,12 +199,12 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
     if len(devices) > 1:
         raise ArgumentError(
             f"{parameters.name}: all arrays must be on one device",
-            operands={n: f"on {place(a.device)}" for n, a in tensors.items()},
+            operands={n: f"on {device_name(a.device)}" for n, a in tensors.items()},
         )
     return Arguments(tuple(values), tensors, scalars, constants, devices.pop())
 
 
-def place(device: Device) -> str:
+def device_name(device: Device) -> str:
     """A device as PyTorch writes it."""
     return device if isinstance(device, str) else f"{device[0]}:{device[1]}"
 
@@ -225,7 +225,7 @@ def _check_array(parameters: Parameters, name: str, array: Array) -> None:
     if any(n not in INT32 for n in array.shape):
         fail("has an extent outside the range of int32")
     if 0 in array.shape:
-        return  # the strides of nothing say nothing; NumPy makes them 0
+        return  # the strides of an empty array have no meaning; NumPy makes them 0
     if array.shape[-1] > 1 and array.strides[-1] != 1:
         fail(
             f"has a last stride of {array.strides[-1]}, it must be 1",
@@ -239,7 +239,7 @@ def _check_array(parameters: Parameters, name: str, array: Array) -> None:
 
 
 def known_values(kernel: Kernel, arguments: Arguments) -> dict[Value, Any]:
-    """Every extent and scalar argument, by the value that stands for it in the kernel."""
+    """The extents and scalar arguments, keyed by the values that represent them in the kernel."""
     known: dict[Value, Any] = {}
     for param in kernel.params:
         if isinstance(param, Global):
@@ -250,7 +250,7 @@ def known_values(kernel: Kernel, arguments: Arguments) -> dict[Value, Any]:
 
 
 def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Value, Any]) -> None:
-    """Raise the first `require` that does not hold; refuse uneven clusters and outputs that cannot be written."""
+    """Raise ArgumentError for a `require` that does not hold, an uneven cluster or an output that cannot be written."""
     check_values(kernel, requirements(kernel), known, lambda: arguments)
     outputs = written(kernel)
     for name in outputs:
@@ -273,7 +273,7 @@ def check_values(
     known: Mapping[Value, Any],
     arguments: Callable[[], Arguments],
 ) -> None:
-    """Raise the first `require` that does not hold; refuse work that clusters cannot share evenly."""
+    """Raise ArgumentError for the first `require` that does not hold, or if clusters cannot share the work evenly."""
     for node in required:
         if not host_value(node.condition, known):
             given = arguments()
@@ -283,32 +283,32 @@ def check_values(
 
 
 def requirements(kernel: Kernel) -> list[Require]:
-    """What a kernel requires of its arguments."""
+    """The requirements of a kernel on its arguments."""
     return [node for node in walk(kernel.body) if isinstance(node, Require)]
 
 
 def _repetition(array: Array) -> str | None:
-    """What is wrong where elements of an array lie in one place, as far as two axes show it."""
+    """What is wrong if two elements of an array share an address; compares two axes at a time."""
     axes = [(n, s) for n, s in zip(array.shape, array.strides, strict=True) if n > 1]
     if any(stride == 0 for _, stride in axes):
         return "has an axis of stride 0"
     for (n, s), (m, t) in itertools.combinations(axes, 2):
-        # t / g steps along one axis lead where s / g steps along the other do.
+        # t / g steps along one axis reach the same address as s / g steps along the other.
         g = gcd(s, t)
         if t // g < n and s // g < m:
-            return "has elements that lie in one place"
+            return "has elements that share an address"
     return None
 
 
 def _check_clusters(kernel: Kernel, known: Mapping[Value, Any]) -> None:
-    """Refuse work that the clusters of a kernel cannot share evenly, where the rest would lie outside a tensor."""
+    """Raise ArgumentError if clusters cannot share the work evenly and the rest would lie outside a tensor."""
     if isinstance(kernel.launch, Grid) and kernel.cluster > 1:
         points = prod(int(host_value(d, known)) for d in kernel.launch.dims)
         if points % kernel.cluster:
             raise ArgumentError(
-                f"{kernel.name}: a grid of {points} blocks cannot be cut into clusters of {kernel.cluster}",
+                f"{kernel.name}: a grid of {points} blocks cannot be divided into clusters of {kernel.cluster}",
                 loc=kernel.launch.loc,
-                help="pk.persistent(...) gives clusters their shares of any number of tasks",
+                help="pk.persistent(...) distributes any number of tasks among clusters",
             )
     if isinstance(kernel.launch, Tasks) and kernel.launch.cluster_axis is not None:
         axis, dims = kernel.launch.cluster_axis, kernel.launch.dims
@@ -317,14 +317,14 @@ def _check_clusters(kernel: Kernel, known: Mapping[Value, Any]) -> None:
             raise ArgumentError(
                 f"{kernel.name}: {extent} tasks along axis {axis} cannot be shared by clusters of {kernel.cluster}",
                 loc=kernel.launch.loc,
-                help="only the last two axes of the tasks may end inside a cluster: those of a tensor have edges",
+                help="only the last two axes of the tasks may end inside a cluster, because a tensor has edges there",
             )
 
 
 def check_aliasing(
     name: str, outputs: list[str], tensors: Mapping[str, Array], inplace: bool
 ) -> None:
-    """Refuse an output that shares memory with another argument, but for the same tensor where `inplace`."""
+    """Raise ArgumentError if an output shares memory with another argument; `inplace` permits the same tensor."""
     for out in outputs:
         for other, array in tensors.items():
             if other == out or not overlap(tensors[out], array):
@@ -345,7 +345,7 @@ def check_aliasing(
 
 
 def span(array: Array) -> int:
-    """Bytes from the first to behind the last element."""
+    """Bytes from the start of the first element to the end of the last one."""
     if 0 in array.shape:
         return 0
     reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
@@ -373,5 +373,5 @@ class _Shadow:
 
 
 def _shadow(array: Array) -> Any:
-    """An array of the same addresses that is never read."""
+    """An array at the same addresses, which is never read."""
     return np.asarray(_Shadow(array))

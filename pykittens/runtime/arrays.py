@@ -1,7 +1,7 @@
-"""Arrays of any library, described without a copy: dtype, shape, strides, address and device.
+"""Describes arrays of any library without a copy: dtype, shape, strides, address and device.
 
-NumPy and PyTorch are read directly, others through DLPack or `__cuda_array_interface__`. PyTorch is
-never imported: an array of its own can only come from a program that has.
+NumPy and PyTorch are read directly, other libraries through DLPack or `__cuda_array_interface__`. PyTorch is never
+imported here: only a program that has imported it can pass its tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pykittens.runtime import driver
 
 Device = Literal["cpu"] | tuple[Literal["cuda"], int]
 
-# The language's short names; any other dtype keeps its own, for error texts.
+# The short names of the language; any other dtype keeps its name, for error texts.
 _SHORT = {
     "bfloat16": "bf16",
     "float16": "f16",
@@ -32,12 +32,12 @@ _SHORT = {
 _LONG = {short: long for long, short in _SHORT.items()}
 
 
-# Not frozen: that costs 0.7 µs for each argument of a call.
+# Not frozen: a frozen dataclass costs 0.7 µs per argument of a call.
 @dataclass(slots=True, eq=False)
 class Array:
-    """One tensor argument: `strides` count elements, `address` is that of element 0 in bytes.
+    """One tensor argument: `strides` count elements, `address` is the byte address of element 0.
 
-    `owner` keeps the memory alive. An array is not changed once it is made.
+    `owner` keeps the memory alive. An array is immutable by convention.
     """
 
     dtype: str
@@ -72,13 +72,13 @@ class Array:
 
 
 def describe(value: object) -> Array | None:
-    """The array that `value` is, or None where it is none."""
+    """The description of `value`, or None if `value` is not an array."""
     if isinstance(value, np.ndarray):
         return _from_numpy(value)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _from_torch(value)
-    kind = type(value)  # the class is asked, since a class object has these names too
+    kind = type(value)  # asked of the class, since a class object has these names too
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
         return _from_dlpack(value)
     if hasattr(kind, "__cuda_array_interface__"):
@@ -102,14 +102,14 @@ def _from_numpy(value: np.ndarray[Any, Any]) -> Array:
 
 @functools.cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    # In another byte order the name is the same, but not the values: show NumPy's code instead.
+    # The name does not show the byte order; NumPy's code does.
     return _SHORT.get(dtype.name, dtype.name) if dtype.isnative else dtype.str
 
 
 def _from_torch(value: Any) -> Array:
-    if value.is_neg():  # its memory holds the numbers with the other sign
+    if value.is_neg():  # its memory holds the negated numbers
         raise ArgumentError(
-            "this tensor is a view that negates its memory, and a kernel would read what lies there",
+            "this tensor is a negated view, and a kernel would read the memory without negating it",
             help="pass x.resolve_neg()",
         )
     try:
@@ -134,7 +134,7 @@ def _torch_dtype(dtype: Any) -> str:
 
 @functools.cache
 def torch_dtype(name: str) -> Any:
-    """PyTorch's dtype of a name such as bf16 or int32, where PyTorch is loaded."""
+    """PyTorch's dtype of a name such as bf16 or int32. PyTorch must be loaded."""
     return getattr(sys.modules["torch"], _LONG.get(name, name))
 
 
@@ -149,7 +149,7 @@ def _torch_device(device: Any) -> Device:
 
 def _elsewhere(place: str) -> ArgumentError:
     return ArgumentError(
-        f"an array on the device {place} can be used neither by the GPU nor by the emulator",
+        f"neither the GPU nor the emulator can use an array on the device {place}",
         help="move it to the CPU or to a CUDA device",
     )
 
@@ -157,8 +157,8 @@ def _elsewhere(place: str) -> ArgumentError:
 def _elements(stride_bytes: int, size: int) -> int:
     if size == 0 or stride_bytes % size:
         raise ArgumentError(
-            f"a stride of {stride_bytes} bytes is no whole number of elements of {size} bytes",
-            help="pass a copy, or a view whose elements do not straddle each other",
+            f"a stride of {stride_bytes} bytes is not a multiple of the element size, {size} bytes",
+            help="pass a copy, or a view whose elements do not overlap",
         )
     return stride_bytes // size
 
@@ -169,7 +169,7 @@ def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Memory:
-    """What NumPy needs to view memory at an address; the view keeps it alive, and it the owner."""
+    """The array interface through which NumPy views memory at an address. The view keeps the owner alive."""
 
     def __init__(self, interface: dict[str, object], owner: object) -> None:
         self.__array_interface__ = interface
@@ -180,8 +180,8 @@ def _view(array: Array) -> np.ndarray[Any, Any]:
     dtype = numpy_dtype(array.dtype)
     if math.prod(array.shape) == 0:
         return np.empty(array.shape, dtype)
-    # The protocol knows no bfloat16 or fp8: view as integers of that size, then as what it is.
-    known = dtype.isbuiltin == 1  # e5m2 calls itself a float, but is none of NumPy's
+    # The protocol has no bfloat16 or fp8: view as integers of that size, then as the dtype.
+    known = dtype.isbuiltin == 1  # ml_dtypes says that e5m2 is a float, but NumPy has no such float
     interface: dict[str, object] = {
         "version": 3,
         "shape": array.shape,
@@ -237,7 +237,7 @@ def _from_dlpack(value: Any) -> Array:
     kind, ordinal = value.__dlpack_device__()
     if kind in (_CUDA, _CUDA_MANAGED):
         device: Device = ("cuda", int(ordinal))
-        # -1: no synchronisation. A call is ordered by the stream it is launched on.
+        # -1: no synchronisation. The stream of a launch orders the call.
         stream = {"stream": -1}
     elif kind in (_CPU, _CUDA_HOST):
         device, stream = "cpu", {}
@@ -246,12 +246,12 @@ def _from_dlpack(value: Any) -> Array:
     try:
         try:
             capsule = value.__dlpack__(max_version=(1, 0), **stream)
-        except TypeError:  # from before the protocol had versions
+        except TypeError:  # older than the versions of the protocol
             capsule = value.__dlpack__(**stream)
     except BufferError as error:
         raise ArgumentError(f"this array does not share its memory: {error}") from error
 
-    # The capsule is never renamed, so it stays its owner's, and frees the memory when it goes.
+    # The capsule is never renamed, so it keeps its ownership and frees the memory when it is deleted.
     writable = True
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
@@ -283,6 +283,6 @@ def _from_cuda_array_interface(value: Any) -> Array:
         else tuple(_elements(s, dtype.itemsize) for s in in_bytes)
     )
     address, read_only = interface["data"]
-    # The interface does not say which device; the driver knows whose memory an address is.
+    # The interface does not name the device; the driver knows which device owns an address.
     device: Device = ("cuda", driver.device_of(int(address)))
     return Array(_name_of(dtype), shape, strides, int(address), device, not read_only, value)

@@ -1,4 +1,4 @@
-"""A contest of candidates: few launches of all, more of the best third, and the best three that are right in turn."""
+"""Measures candidates in three stages: a few launches of each, more of the fastest third, finalists in turn."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pykittens.runtime.timing import LaunchFault, Timer
 
 C = TypeVar("C")
 
-# Launches of a candidate in the first stage, in the second, and in the last, where the finalists take turns.
+# Launches of a candidate in the first, second and last stage; in the last stage the finalists alternate.
 FEW, MORE, ROUNDS = 3, 7, 15
 FINALISTS = 3
-# About what all launches of one candidate in one stage may take; slow kernels are launched less often.
+# Approximate time for all launches of one candidate in one stage; slow kernels are launched less often.
 STAGE_MILLISECONDS = 40.0
-# Nearer medians are noise: there the candidate that was named first wins.
+# Medians that differ by less are equal within noise; the candidate that comes first in the list wins.
 NOISE = 0.01
-# A compilation takes some hundred megabytes of memory.
+# Each compilation takes some hundred megabytes of memory.
 MAX_COMPILERS = 16
 
 
 @dataclass(eq=False)
 class Runner(Generic[C]):
-    """One candidate in a contest. times: milliseconds of the launches in its last stage."""
+    """One candidate. times: milliseconds of each launch in its last stage."""
 
     candidate: C
     times: list[float] = field(default_factory=list)
@@ -53,8 +53,8 @@ class Runner(Generic[C]):
         )
 
 
-class Contest(Generic[C]):
-    """The candidates for one problem, from the first launch to the choice."""
+class Autotuner(Generic[C]):
+    """The autotuner of one problem: compiles, measures and checks the candidates, and records the choice."""
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class Contest(Generic[C]):
 
     @property
     def left(self) -> list[Runner[C]]:
-        """Those without a fault, the fastest of the last stage first."""
+        """The candidates without a fault, fastest first."""
         fit = [r for r in self.runners if r.fault is None]
         return sorted(fit, key=lambda r: (-r.stage, r.median if r.times else 0.0))
 
     def compile(self, compile: Callable[[C], object]) -> None:
-        """Compile all candidates, side by side: the compiler lets go of the interpreter while it works."""
+        """Compile all candidates in parallel threads: the compiler releases the interpreter lock."""
         runners = self.left
 
         def compiled(runner: Runner[C]) -> None:
@@ -97,8 +97,8 @@ class Contest(Generic[C]):
     def decide(
         self, run: Callable[[C], object], check: Callable[[C], str | None], timer: Timer
     ) -> C:
-        """Measure, check and compare; the choice is kept."""
-        timer.settle(patient=True)  # what was launched before is none of a candidate's doing
+        """Measure, check and compare the candidates; record the choice and return it."""
+        timer.settle(patient=True)  # faults of earlier launches are not the candidates'
         for i, runner in enumerate(everyone := self.left):
             self._measure(runner, run, timer, FEW)
             self._step("measured", i + 1, len(everyone), runner)
@@ -121,7 +121,7 @@ class Contest(Generic[C]):
             runner.stage += 1
 
     def _finalists(self, check: Callable[[C], str | None], timer: Timer) -> list[Runner[C]]:
-        """The fastest whose results are right; whoever is wrong makes room for the next."""
+        """The fastest candidates whose results are right; the next one replaces a wrong one."""
         finalists: list[Runner[C]] = []
         for runner in self.left:
             if len(finalists) == FINALISTS:
@@ -140,7 +140,7 @@ class Contest(Generic[C]):
     def _compare(
         self, finalists: list[Runner[C]], run: Callable[[C], object], timer: Timer
     ) -> None:
-        """Launch the finalists in turn, to and fro, so that clocks that drift favour none."""
+        """Launch the finalists alternately, in both orders, so that drifting clocks favour none."""
         if len(finalists) < 2:
             return
         rounds = max(FEW, _count(ROUNDS, sum(r.median for r in finalists) / len(finalists)))
@@ -154,11 +154,11 @@ class Contest(Generic[C]):
             self._step("compared", turn + 1, rounds)
 
     def _chosen(self, finalists: list[Runner[C]]) -> C:
-        """The fastest finalist, the one named first among those as fast; it is kept."""
+        """The fastest finalist, by list order if several are equally fast; it is recorded."""
         right = [r for r in finalists if r.fault is None]
         if not right:
             raise KernelError(
-                f"{self.name}: of {len(self.runners)} configurations none can be used",
+                f"{self.name}: none of {len(self.runners)} configurations can be used",
                 operands={repr(r.candidate): r.fault for r in self.runners},
             )
         least = min(r.median for r in right)
@@ -181,7 +181,7 @@ class Contest(Generic[C]):
 
     @contextmanager
     def _blamed(self, runner: Runner[C], timer: Timer) -> Iterator[None]:
-        """A KernelError is the candidate's fault; one that takes the GPU with it is never tried again."""
+        """Record a KernelError as the candidate's fault. A candidate that stops the GPU is never tried again."""
         try:
             yield
         except Exception as error:
@@ -191,7 +191,7 @@ class Contest(Generic[C]):
                     self.place.write_wrong(repr(runner.candidate), fault.message)
                 raise BackendError(
                     f"{self.name}: tuning ends with {runner.candidate!r}: {fault.message}",
-                    help="start the program again: this configuration will be left out",
+                    help="start the program again: it will skip this configuration",
                 ) from error
             if not isinstance(error, KernelError):
                 raise
@@ -216,7 +216,7 @@ class Contest(Generic[C]):
 
 
 def _fault(timer: Timer) -> LaunchFault | None:
-    """What has become of the GPU after an error, None where it goes on."""
+    """The state of the GPU after an error, None if it still works."""
     try:
         timer.settle()
     except LaunchFault as fault:
@@ -225,5 +225,5 @@ def _fault(timer: Timer) -> LaunchFault | None:
 
 
 def _count(most: int, milliseconds: float) -> int:
-    """How many launches of a kernel that takes so long."""
+    """The number of launches for a kernel that takes this many milliseconds."""
     return max(1, min(most, int(STAGE_MILLISECONDS / max(milliseconds, 1e-3))))

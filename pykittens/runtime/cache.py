@@ -1,8 +1,8 @@
-"""Compiled kernels on disk: one file an entry, named by the hash of all that went into it.
+"""Compiled kernels on disk: one file per entry, named by the hash of the compiler's inputs.
 
 A file is a magic word, the length and the SHA-256 of the rest, and the rest: a count, then a name
 and bytes for each part. Files appear by renaming, so a reader sees a whole entry or none; two
-processes may build one entry at once, and either file is right. No lock is needed.
+processes may build the same entry at once, and either file is right. No lock is needed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _MAGIC = b"pykitn01"
 _HEADER = struct.Struct("<8sQ32s")
 _LENGTH = struct.Struct("<Q")
 
-# Entries that could not be written; without them each call would compile anew.
+# Entries that could not be written; without these, each call would compile again.
 _unwritten: dict[str, Parts] = {}
 
 
 def key(*parts: str | bytes) -> str:
-    """A name for an entry: the SHA-256 of the parts, each with its length before it."""
+    """The name of an entry: the SHA-256 of the parts, each preceded by its length."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -38,9 +38,9 @@ def key(*parts: str | bytes) -> str:
 
 
 def fetch(key: str, build: Callable[[], Parts]) -> Parts:
-    """The parts kept under `key`; where none are, or they are damaged, those `build` makes.
+    """The parts kept under `key`. If there are none, or they are damaged, `build` makes them.
 
-    A folder that cannot be written fails no call: the parts stay in memory instead.
+    If the folder cannot be written, the parts stay in memory instead.
     """
     if settings.NO_CACHE.read():
         return build()
@@ -84,7 +84,7 @@ def _write(path: Path, parts: Parts) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put a file in place by renaming: a reader sees what was there before or all of it."""
+    """Write a file and rename it into place: a reader sees the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder: a rename is atomic only within a file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=".tmp")

@@ -1,7 +1,7 @@
-"""Calls of a function on PyTorch's tensors, and what was prepared for them.
+"""The cache of prepared calls of a function on PyTorch's tensors.
 
-What is prepared for a call holds for all calls of the same form: all that distinguishes two calls except the addresses
-of tensors and the values of the numbers that are passed on to kernels.
+The key is the form of a call: everything that distinguishes two calls except the addresses of tensors and the values of
+the numbers that are passed to kernels. A prepared call serves all calls of its form.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# Forms of the calls of one function; a program that meets more starts anew.
+# The most forms that are kept for one function; when there are more, all are dropped.
 MAX_FORMS = 4096
 
 _NUMBERS = frozenset((float, int, bool))
 
-# What was prepared, the form of the call, its addresses and numbers, and the current stream of its GPU.
+# The prepared call, the form, the addresses and numbers of the call, and the current stream of its GPU.
 Found = tuple[T | None, Hashable | None, list[Any], int]
 _NOTHING: Found[Any] = (None, None, [], 0)
 
 
 class Calls(Generic[T]):
-    """What was prepared for the calls of one function.
+    """The prepared calls of one function.
 
-    passed: keyword arguments whose numbers are passed on to kernels, each with the value that has no effect. None if
-    all keyword arguments are constants. Positional numbers are always passed on.
+    passed: the keyword arguments whose numbers are passed to kernels, each with its neutral value. None if all keyword
+    arguments are constants. Positional numbers are always passed.
     """
 
     def __init__(self, passed: Mapping[str, Any] | None = None) -> None:
@@ -40,13 +40,13 @@ class Calls(Generic[T]):
     def find(
         self, args: tuple[Any, ...], words: Mapping[str, Any], more: Sequence[Hashable] = ()
     ) -> Found[T]:
-        """What was prepared for a call with these positional and keyword arguments, None if nothing was.
+        """The prepared call for these positional and keyword arguments, or None.
 
-        And the form of the call, to which `more` belongs; the addresses of its tensors and the numbers that are passed
-        on, in the order of the call; PyTorch's current stream of their GPU. The form is None if there can be none.
+        Also returns the form of the call, which includes `more`; the addresses of its tensors and the numbers that are
+        passed, in the order of the call; and PyTorch's current stream of their GPU.
 
-        Of a tensor the dtype, shape, strides, GPU and the address modulo 16 bytes belong to the form. There is no form
-        for arguments of another library, subclasses of tensors, tensors of the CPU or of two GPUs, and negated views.
+        The form includes the dtype, shape, strides and GPU of each tensor, and its address modulo 16 bytes. It is None
+        for arrays of other libraries, subclasses of tensors, tensors on the CPU or on two GPUs, and negated views.
         """
         torch = sys.modules.get("torch")
         if torch is None:
@@ -86,7 +86,7 @@ class Calls(Generic[T]):
             elif x is None:
                 form.append(None)
             elif kind is float or kind is int or kind is bool:
-                # 0.0 and -0.0 are equal, but not the same.
+                # 0.0 and -0.0 compare equal, but they are different constants.
                 form.append(kind if x or kind is not float else copysign(1.0, x))
                 values.append(x)
             else:
@@ -108,7 +108,9 @@ class Calls(Generic[T]):
 
         The elements of a tuple of `operands` are operand0, operand1 and so on.
         """
-        assert self.passed is not None, "only keyword arguments that are passed on have names"
+        assert self.passed is not None, (
+            "only keyword arguments that are passed to kernels have names"
+        )
         given = list(zip(parameters, args, strict=False))
         for name, x in words.items():
             if name in self.passed and isinstance(x, tuple | list):
@@ -118,7 +120,7 @@ class Calls(Generic[T]):
         return [name for name, x in given if x is not None]
 
     def keep(self, form: Hashable | None, prepared: T) -> None:
-        """Keep what holds for all calls of a form; nothing if there is no form."""
+        """Keep a prepared call for a form; does nothing if the form is None."""
         if form is None:
             return
         if len(self._prepared) >= MAX_FORMS:
@@ -126,5 +128,5 @@ class Calls(Generic[T]):
         self._prepared[form] = prepared
 
     def forget(self) -> None:
-        """Forget all that was prepared, so that it is decided anew."""
+        """Drop all prepared calls."""
         self._prepared.clear()

@@ -16,7 +16,7 @@ from pykittens.targets.source import Source
 
 @dataclass(frozen=True)
 class RoleResources:
-    """Registers a thread of a role: used by its code, and its budget where warpgroups trade registers."""
+    """Registers per thread of a role: used by its code, and its budget if warpgroups trade registers."""
 
     role: str
     used: int
@@ -25,8 +25,8 @@ class RoleResources:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a compiled kernel uses. registers: a thread at entry; frame: bytes of local memory a thread;
-    shared_bytes: shared memory a block; spills: the compiler's remarks on spills, local memory and serialised
+    """What a compiled kernel uses. registers: per thread at entry; frame: bytes of local memory per thread;
+    shared_bytes: shared memory per block; spills: the compiler's remarks on spills, local memory and serialised
     products; roles: the registers of each role, in order of their code (empty without a disassembler)."""
 
     registers: int
@@ -38,8 +38,8 @@ class Resources:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.threads} threads, {self.registers} registers a thread at entry, "
-            f"{self.shared_bytes} bytes of shared memory, {self.frame} bytes of local memory a thread"
+            f"{self.threads} threads, {self.registers} registers per thread at entry, "
+            f"{self.shared_bytes} bytes of shared memory, {self.frame} bytes of local memory per thread"
         ]
         for r in self.roles:
             of = f" of {r.budget}" if r.budget else ""
@@ -117,7 +117,7 @@ class Compiled:
 
 
 def binary_of(source: Source, arch: str) -> nvrtc.Binary:
-    """The machine code of a program: where it spills, compiled again with all registers if that spills less."""
+    """The machine code of a program; if it spills, also compiled with all registers, of which the better is used."""
     binary = nvrtc.compile(source.text, arch, source.name)
     faults = len(nvrtc.performance_faults(binary.log))
     if not faults or source.roomier == source.text:
@@ -127,7 +127,7 @@ def binary_of(source: Source, arch: str) -> nvrtc.Binary:
 
 
 def compile_kernel(kernel: Kernel, arch: str, debug: bool = False) -> Compiled:
-    """The machine code of a lowered kernel, from the cache where the same text was compiled before."""
+    """The machine code of a lowered kernel, from the cache if the same text was compiled before."""
     source = emit(kernel, arch, debug)
     if (missing := nvrtc.available()) is not None:
         raise BackendError(f"{kernel.name} cannot be compiled: {missing}")

@@ -1,7 +1,7 @@
-"""Resources of a compiled kernel, read from its cubin: registers, memory, the registers of each role.
+"""Reads the resources of a compiled kernel from its cubin: registers, memory, the registers of each role.
 
 A cubin is an ELF file. Its sections `.nv.info` (of the file) and `.nv.info.<kernel>` are lists of
-attributes: a byte of format, a byte of name, then two bytes of value or of length.
+attributes: a byte of format, a byte of name, then two bytes of value or length.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pykittens.errors import BackendError
 from pykittens.runtime import toolkit
 
 _MAX_THREADS, _FRAME_SIZE, _MIN_STACK_SIZE, _REGCOUNT = 0x05, 0x11, 0x12, 0x2F
-_FORMAT_SIZED = 4  # the value lies behind the entry, its length in the two bytes
+_FORMAT_SIZED = 4  # the value follows the entry, and the two bytes are its length
 _ENTRY_POINT = 0x10  # bit of a symbol's `other` byte: a kernel, not a device function
 
-# From sm_90 on, shared memory starts with a part of the system's own; a kernel's section counts it.
+# From sm_90 on, the system reserves the start of shared memory, and a kernel's section counts it.
 _RESERVED_SECTION, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 
 _OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
 _BUDGET = re.compile(r"\b(0x[0-9a-f]+|\d+)\s*$")
 _REGISTER = re.compile(r"(?<![\w.])R(\d+)(\.64)?")
-# The second and further tries of a wait, which the compiler puts behind the code of all roles.
+# The second and further tries of a wait, which the compiler places after the code of all roles.
 _RETRIES = re.compile(r"^(\.L_x_\d+):\n.*PHASECHK.*\n.*BRA `\(\1\).*\n", re.MULTILINE)
 _OWN_FUNCTION = re.compile(r"^\$__internal_\d+_.*:$", re.MULTILINE)
 _PRODUCT = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)")
@@ -37,11 +37,11 @@ _PRODUCT = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)")
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes.
+    """What one kernel uses.
 
-    `registers` a thread at entry, `frame` and `stack` bytes of local memory a thread (0 unless it
-    spills, calls or indexes an array at run time), `shared` bytes of static shared memory a block
-    without the system's own, `max_threads` a block by its launch bounds (None without).
+    `registers` per thread at entry, `frame` and `stack` bytes of local memory per thread (0 unless it
+    spills, calls or indexes an array at run time), `shared` bytes of static shared memory per block
+    without the system's share, `max_threads` per block by its launch bounds (None without).
     """
 
     kernel: str
@@ -53,10 +53,10 @@ class Resources:
 
 
 def resources(cubin: bytes) -> Resources:
-    """What the one kernel of a cubin takes."""
+    """What the only kernel of a cubin uses."""
     sections = {section.name: section for section in _sections(cubin)}
     kernels = [name for name, other in _symbols(cubin, sections) if other & _ENTRY_POINT]
-    assert len(kernels) == 1, f"a cubin of ours holds one kernel, not {kernels}"
+    assert len(kernels) == 1, f"the cubin must hold one kernel, not {kernels}"
     (kernel,) = kernels
     index = [name for name, _ in _symbols(cubin, sections)].index(kernel)
 
@@ -88,7 +88,7 @@ def resources(cubin: bytes) -> Resources:
 
 
 def disassembler() -> str | None:
-    """The path of nvdisasm, from its wheel, a toolkit or PATH; None where there is none."""
+    """The path of nvdisasm, from its wheel, a toolkit or PATH; None if there is none."""
     for folder in toolkit.folders():
         if os.access(folder / "bin" / "nvdisasm", os.X_OK):
             return str(folder / "bin" / "nvdisasm")
@@ -96,14 +96,14 @@ def disassembler() -> str | None:
 
 
 def disassemble(cubin: bytes) -> str:
-    """The machine instructions of a cubin (SASS), a line each, with their labels."""
+    """The machine instructions of a cubin (SASS), one per line, with their labels."""
     program = disassembler()
     if program is None:
         raise BackendError("nvdisasm was not found", help="pip install nvidia-cuda-nvdisasm")
     return _disassembled(program, cubin)
 
 
-@functools.lru_cache(maxsize=32)  # nvdisasm takes 0.4 s; each report on a kernel asks for it
+@functools.lru_cache(maxsize=32)  # nvdisasm takes 0.4 s, and each report on a kernel needs it
 def _disassembled(program: str, cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:  # it reads no standard input
         file.write(cubin)
@@ -119,9 +119,9 @@ def registers_by_region(sass: str) -> list[tuple[int, int]]:
 
     The budget is what the instruction asks for; the registers used are the highest number named,
     plus one. The first pair is the code before any such instruction, with budget 0: it runs on what
-    the launch gave. Regions follow the text, so code that all roles share counts where it stands;
-    functions of the compiler's own behind the kernel, such as the rare cases of a division, and
-    further tries of waits count nowhere: they run on what their caller has.
+    the launch gave. Regions follow the text, so code that all roles share counts in the region that contains it.
+    Functions that the compiler adds after the kernel, such as the rare cases of a division, and
+    further tries of waits are not counted: they use the registers of their caller.
     """
     regions = [(0, 0)]
     for match in _OPCODE.finditer(_RETRIES.sub("", _OWN_FUNCTION.split(sass)[0])):
@@ -137,12 +137,12 @@ def registers_by_region(sass: str) -> list[tuple[int, int]]:
 
 
 def _registers_used(opcode: str, operands: str) -> int:
-    """One past the highest register an instruction names, wide operands counted whole."""
+    """One past the highest register that an instruction names, including all registers of wide operands."""
     width = 4 if ".128" in opcode else 2 if ".64" in opcode else 1
     highest = 0
     for position, operand in enumerate(operands.split(",")):
         for match in _REGISTER.finditer(operand):
-            # Within brackets stands an address, which says itself when it is a pair.
+            # Brackets hold an address, whose spelling says whether it is a pair.
             count = 2 if match[2] else 1 if "[" in operand else width
             product = _PRODUCT.match(opcode)
             if product is not None and position == 0:  # the accumulators, updated in place
@@ -177,7 +177,7 @@ def _sections(cubin: bytes) -> list[_Section]:
 
 
 def _symbols(cubin: bytes, sections: dict[str, _Section]) -> list[tuple[str, int]]:
-    """Name and `other` byte of every symbol, in the order the attributes count them."""
+    """Name and `other` byte of every symbol, in the order in which the attributes count them."""
     strings = sections[".strtab"].offset
     entries = struct.iter_unpack("<IBBHQQ", sections[".symtab"].data(cubin))
     return [(_string(cubin, strings + name), other) for name, _, other, _, _, _ in entries]

@@ -1,7 +1,7 @@
 """The CUDA driver, called through ctypes: the library, devices and loaded kernels.
 
-The few functions used here have kept their signatures since CUDA 12, and a launch through ctypes costs 0.5 µs before
-the driver's own share.
+The functions used here have kept their signatures since CUDA 12. A launch through ctypes adds 0.5 µs to the driver's
+time.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ _SIGNATURES = {
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
 }  # fmt: skip
 
-INVALID_CONTEXT = 201  # what the driver says to a thread without one
+INVALID_CONTEXT = 201  # the code that a thread without a context gets
 OUT_OF_MEMORY, NOT_READY = 2, 600
 # Attributes of a device, of a function and of a pointer.
 _MAX_THREADS, _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_OPTIN = 1, 16, 38, 75, 76, 97
 _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 1, 8
 _DEVICE_ORDINAL = 9
-_PORTABLE, _DEVICE_MAP = 1, 2  # memory of the host for all contexts, and mapped to the device
+_PORTABLE, _DEVICE_MAP = 1, 2  # host memory for all contexts, mapped to the device
 
-# A chip's own instructions need the architecture's `a` form.
+# Instructions that only one chip has need the `a` form of the architecture.
 _OWN_INSTRUCTIONS = {(9, 0), (10, 0)}
 
 
 def available() -> str | None:
-    """None when kernels can be launched, else a sentence of what is missing."""
+    """None if kernels can be launched, else a sentence that says what is missing."""
     try:
         return None if device_count() > 0 else "the CUDA driver sees no GPU"
     except BackendError as error:
@@ -90,14 +90,14 @@ def available() -> str | None:
 
 
 def version() -> tuple[int, int]:
-    """Major and minor version of the newest CUDA whose programs the driver runs."""
+    """Major and minor version of the newest CUDA that the driver supports."""
     number = c_int()
     check(library().cuDriverGetVersion(byref(number)), "asking for the driver's version")
     return number.value // 1000, number.value % 1000 // 10
 
 
 def device_count() -> int:
-    """How many GPUs the driver sees."""
+    """The number of GPUs that the driver sees."""
     count = c_int()
     check(library().cuDeviceGetCount(byref(count)), "counting the GPUs")
     return count.value
@@ -105,10 +105,10 @@ def device_count() -> int:
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU: what the driver says of it.
+    """One GPU, as the driver describes it.
 
-    `capability` is (9, 0) on Hopper; `shared_bytes_per_block_optin` is the most shared memory a
-    block may ask for, static and dynamic together; `max_threads` is the most threads of a block.
+    `capability` is (9, 0) on Hopper; `shared_bytes_per_block_optin` is the most shared memory that a
+    block may request, static and dynamic together; `max_threads` is the most threads of a block.
     """
 
     ordinal: int
@@ -126,7 +126,7 @@ class Device:
 
     @functools.cached_property
     def context(self) -> int:
-        """The primary context, which PyTorch and the CUDA runtime use too; never released."""
+        """The primary context, which PyTorch and the CUDA runtime also use; it is never released."""
         handle = c_void_p()
         code = library().cuDevicePrimaryCtxRetain(byref(handle), self.ordinal)
         check(code, f"opening GPU {self.ordinal}")
@@ -134,7 +134,7 @@ class Device:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """Make this GPU's context the calling thread's for a while."""
+        """Make this GPU's context current in the calling thread, until the end of a `with`."""
         cuda = library()
         check(cuda.cuCtxPushCurrent_v2(self.context), f"choosing GPU {self.ordinal}")
         try:
@@ -145,7 +145,7 @@ class Device:
 
 @functools.cache
 def device(ordinal: int) -> Device:
-    """The one Device of an ordinal."""
+    """The Device of an ordinal; the same object for each call."""
     if not 0 <= ordinal < device_count():
         raise BackendError(f"there is no GPU {ordinal}: the driver sees {device_count()}")
     name = ctypes.create_string_buffer(256)
@@ -169,44 +169,44 @@ def device(ordinal: int) -> Device:
 
 
 def memory_bytes(ordinal: int) -> int:
-    """Bytes of a GPU's memory."""
+    """The size of a GPU's memory in bytes."""
     size = c_size_t()
     check(library().cuDeviceTotalMem_v2(byref(size), ordinal), f"measuring GPU {ordinal}'s memory")
     return size.value
 
 
 def architecture(major: int, minor: int) -> str:
-    """The compiler's name of a compute capability: sm_90a, sm_100a, else such as sm_89."""
+    """The compiler's name of a compute capability, for example sm_90a, sm_100a or sm_89."""
     return f"sm_{major}{minor}" + ("a" if (major, minor) in _OWN_INSTRUCTIONS else "")
 
 
 def device_of(address: int) -> int:
-    """The ordinal of the GPU that memory belongs to; 0 for the null address of an empty array."""
+    """The ordinal of the GPU that owns an address; 0 for the null address of an empty array."""
     if address == 0:
         return 0
     ordinal = c_int()
     check(
         library().cuPointerGetAttribute(byref(ordinal), _DEVICE_ORDINAL, address),
-        f"asking whose memory {address:#x} is",
+        f"asking for the owner of the address {address:#x}",
     )
     return ordinal.value
 
 
 def synchronize(ordinal: int) -> None:
-    """Wait until a GPU has done all that was launched; a kernel's fault shows here."""
+    """Wait until a GPU has completed all launches. Raises BackendError if a kernel failed."""
     with device(ordinal).current():
         check(library().cuCtxSynchronize(), f"waiting for GPU {ordinal}")
 
 
 def wait_for_stream(ordinal: int, stream: int) -> str | None:
-    """Wait until all that was launched on a stream is done; what the driver says if a kernel was stopped."""
+    """Wait until a stream has completed all launches; returns the driver's error if a kernel was stopped, else None."""
     with device(ordinal).current():
         code = library().cuStreamSynchronize(stream)
     return error_text(code) if code != 0 else None
 
 
 def mapped_memory(ordinal: int, size: int) -> tuple[int, int]:
-    """Memory of the host that a GPU can write, for as long as the process lives: its address here and there."""
+    """Host memory that a GPU can write, until the process ends: its address on the host and on the GPU."""
     cuda, host, there = library(), c_void_p(), c_uint64()
     with device(ordinal).current():
         code = cuda.cuMemHostAlloc(byref(host), size, _PORTABLE | _DEVICE_MAP)
@@ -221,10 +221,10 @@ def stream_is_capturing(stream: int, ordinal: int) -> bool:
     status = c_int()
     code = library().cuStreamIsCapturing(stream, byref(status))
     if code == INVALID_CONTEXT:
-        # A thread that has used no GPU yet, as one that works out gradients.
+        # A thread that has not used a GPU yet, such as one that computes gradients.
         with device(ordinal).current():
             code = library().cuStreamIsCapturing(stream, byref(status))
-    check(code, "asking a stream for its capture")
+    check(code, "asking whether a stream captures a graph")
     return status.value != 0
 
 
@@ -237,7 +237,7 @@ class Function:
     device: Device
 
     def occupancy(self, threads: int, shared_bytes: int) -> int:
-        """How many blocks of so many threads and dynamic shared bytes fit on one multiprocessor."""
+        """The number of blocks that fit on one multiprocessor, given threads and dynamic shared bytes per block."""
         blocks = c_int()
         ask = library().cuOccupancyMaxActiveBlocksPerMultiprocessor
         with self.device.current():
@@ -247,7 +247,7 @@ class Function:
 
 
 def load(cubin: bytes, name: str, ordinal: int, shared_bytes: int = 0) -> Function:
-    """The kernel `name` of a cubin on a GPU, allowed `shared_bytes` of dynamic shared memory."""
+    """Load the kernel `name` of a cubin on a GPU, with up to `shared_bytes` of dynamic shared memory."""
     cuda, owner = library(), device(ordinal)
     module, function, static = c_void_p(), c_void_p(), c_int()
     with owner.current():
@@ -257,7 +257,7 @@ def load(cubin: bytes, name: str, ordinal: int, shared_bytes: int = 0) -> Functi
         limit = owner.shared_bytes_per_block_optin
         if static.value + shared_bytes > limit:
             raise ResourceError(
-                f"{name} needs {static.value + shared_bytes} bytes of shared memory a block, and "
+                f"{name} needs {static.value + shared_bytes} bytes of shared memory per block, and "
                 f"{owner.name} has {limit}",
                 help="fewer pipeline stages, or smaller tiles",
             )
@@ -271,13 +271,13 @@ def load(cubin: bytes, name: str, ordinal: int, shared_bytes: int = 0) -> Functi
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The driver library, started and with its signatures set."""
+    """The driver library, initialised, with its signatures set."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError as error:
         raise BackendError(
             f"the CUDA driver ({_LIBRARY}) was not found",
-            help="arrays on the CPU need none: they run in the emulator",
+            help="arrays on the CPU need no driver: they run in the emulator",
         ) from error
     try:
         for name, arguments in _SIGNATURES.items():
@@ -292,13 +292,13 @@ def library() -> ctypes.CDLL:
 
 
 def check(code: int, what: str) -> None:
-    """Raise a BackendError, with what was tried, unless a call of the driver succeeded."""
+    """Raise a BackendError that names the attempted action, unless the code is success."""
     if code != 0:
         raise BackendError(f"{what} failed: {error_text(code)}")
 
 
 def error_text(code: int, cuda: ctypes.CDLL | None = None) -> str:
-    """The driver's name and sentence for a code, such as CUDA_ERROR_NO_DEVICE: no CUDA-capable …"""
+    """The driver's name and description of a code, such as CUDA_ERROR_NO_DEVICE: no CUDA-capable …"""
     cuda = cuda or library()
     name, text = c_char_p(), c_char_p()
     cuda.cuGetErrorName(code, byref(name))

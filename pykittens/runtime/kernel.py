@@ -1,4 +1,4 @@
-"""`@pk.kernel`: a function that is recorded, then run where its arguments live."""
+"""`@pk.kernel`: records a function and runs it on the device of its arguments."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ DEFAULT_ARCH = "sm_90a"
 
 
 class KernelFunction:
-    """A kernel. Calling it runs it: NumPy arrays and CPU tensors in the emulator, CUDA tensors on their GPU.
+    """A kernel. A call runs it: on NumPy arrays and CPU tensors in the emulator, on CUDA tensors on their GPU.
 
-    It returns when the launch is queued on PyTorch's current stream of that GPU, or when the emulator is done.
+    The call returns when the launch is queued on PyTorch's current stream of that GPU, or when the emulator is done.
     """
 
     def __init__(self, function: Callable[..., Any], options: TraceOptions) -> None:
@@ -79,7 +79,7 @@ class KernelFunction:
     # -- recording and compiling ---------------------------------------------------------------
 
     def outside(self, constants: Mapping[str, Any]) -> Outside:
-        """What the kernel, and the functions that it is passed as constants, read from outside."""
+        """The names that the kernel, and the functions among its constants, read from enclosing scopes and globals."""
         passed = tuple(functions_among(constants.values())) if constants else ()
         found = self._outsides.get(passed)
         if found is None:
@@ -87,7 +87,7 @@ class KernelFunction:
         return found
 
     def record(self, arguments: Arguments) -> Kernel:
-        """The lowered kernel for these arguments, recorded once for each specialisation."""
+        """The lowered kernel for these arguments, recorded once per specialisation."""
         types = arguments.types
         key = (
             tuple(getattr(t, "type", None) or t.dtype for t in types.values()),  # type: ignore[union-attr]
@@ -107,7 +107,7 @@ class KernelFunction:
     def compile(
         self, *args: Any, arch: str = DEFAULT_ARCH, out: str | Path | None = None, **constants: Any
     ) -> Compiled:
-        """Compile for an architecture, with no GPU: `args` are arrays of the dtypes and static extents meant.
+        """Compile for an architecture; no GPU is needed. `args` are arrays that give the dtypes and static extents.
 
         With `out`, the cubin, the PTX, the CUDA C++ and a launcher in C with its header are written to that folder.
         """
@@ -121,7 +121,7 @@ class KernelFunction:
         return self.emitted(*args, arch=arch, **constants).text
 
     def emitted(self, *args: Any, arch: str = DEFAULT_ARCH, **constants: Any) -> Source:
-        """The program for arguments like these: its text, and what a launch of it needs."""
+        """The program for arguments like these: its text and the layout of its parameters."""
         return emit(self.record(check(self.parameters, args, constants)), arch)
 
     def resources(self, *args: Any, arch: str = DEFAULT_ARCH, **constants: Any) -> Resources:
@@ -137,16 +137,16 @@ class KernelFunction:
     # -- running -------------------------------------------------------------------------------
 
     def emulate(self, arguments: Arguments, seed: int | None = None) -> None:
-        """Run in the emulator; `seed` picks the schedule, the setting PYKITTENS_SEED where None."""
+        """Run in the emulator. `seed` selects the schedule; None stands for the setting PYKITTENS_SEED."""
         kernel = self.record(arguments)
         check_requirements(kernel, arguments, known_values(kernel, arguments))
         tensors = {n: a.numpy() for n, a in arguments.tensors.items()}
         machine.run(kernel, tensors, scalars(arguments), settings.seed() if seed is None else seed)
 
     def debug(self, *args: Any, **constants: Any) -> None:
-        """Run like a call; on a GPU waits, accesses and assertions are checked, and it returns when the kernel ended.
+        """Run like a call. On a GPU, check waits, accesses and assertions, and return when the kernel has ended.
 
-        A DeadlockError, AccessError or AssertError tells what goes wrong; after it the process cannot use the GPU.
+        Raises DeadlockError, AccessError or AssertError; after that the process cannot use the GPU.
         """
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
@@ -156,7 +156,7 @@ class KernelFunction:
             launch.launch((*arguments.values, current_stream(arguments.device[1])))
 
     def launch_of(self, arguments: Arguments, debug: bool = False) -> Launch:
-        """Launches for checked arguments of this form on a GPU; the kernel is compiled for it if need be."""
+        """The Launch for checked arguments of this form on a GPU; compiles the kernel if necessary."""
         assert not isinstance(arguments.device, str)
         ordinal = arguments.device[1]
         if (missing := driver.available()) is not None:
@@ -164,7 +164,7 @@ class KernelFunction:
         kernel = self.record(arguments)
         known = known_values(kernel, arguments)
         check_requirements(kernel, arguments, known)
-        with driver.device(ordinal).current():  # a thread that works out gradients has none
+        with driver.device(ordinal).current():  # a thread that computes gradients has no context
             loaded = self._load(kernel, ordinal, current_stream(ordinal), debug or settings.debug())
             return launch_of(loaded, arguments, known)
 
@@ -198,9 +198,9 @@ def kernel(
     cluster: int = 1,
     inplace: bool = False,
 ) -> Any:
-    """Make a function a kernel.
+    """Turn a function into a kernel.
 
-    warps: warps of the one group of a kernel without roles. cluster: blocks that share multicast copies.
+    warps: warps per block of a kernel without roles. cluster: blocks that share multicast copies.
     inplace: an output may be the same tensor as an input.
     """
     if not isinstance(warps, int) or not 1 <= warps <= 32:

@@ -1,17 +1,17 @@
-"""Launches on a GPU: what a call needs is worked out once for its shapes, strides and alignments."""
+"""Launches on a GPU. Everything that follows from shapes, strides and alignments is prepared once."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
-from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from pykittens import settings
-from pykittens.errors import ArgumentError, BackendError
-from pykittens.ir.evaluate import depends_on, host_function, host_value
+from pykittens.errors import ArgumentError, BackendError, KernelError
+from pykittens.ir.evaluate import depends_on, host_text, host_value
 from pykittens.ir.nodes import Kernel, Tasks, waits_for_flags, written
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
@@ -21,6 +21,7 @@ from pykittens.runtime.arguments import (
     Arguments,
     check_aliasing,
     check_values,
+    known_values,
     requirements,
     span,
 )
@@ -28,7 +29,7 @@ from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.launcher import Launcher
 from pykittens.runtime.launcher import Slot as Kind
-from pykittens.runtime.report import report_of, told
+from pykittens.runtime.report import error_of, report_of
 from pykittens.runtime.tensor_map import encode_tensor_map
 from pykittens.targets.source import MapSlot, Slot
 
@@ -42,7 +43,6 @@ class Loaded:
             compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
         )
         self.overlaps = self.source.overlaps and settings.overlap()
-        self.waits = waits_for_flags(kernel)
         self.slots: list[Kind] = ["tensor_map"] * len(self.source.maps)
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
         if self.source.sites is not None:
@@ -50,6 +50,7 @@ class Loaded:
         self.blocks_at_once = self.function.device.multiprocessors * max(
             1, self.function.occupancy(self.source.threads, self.source.shared_bytes)
         )
+        self.most_blocks = most_blocks(kernel, self.blocks_at_once)
 
 
 def _slot_kind(slot: Slot) -> Kind:
@@ -65,20 +66,21 @@ def _slot_kind(slot: Slot) -> Kind:
             return {"float": "float32", "int": "int32", "bool": "bool"}[slot.dtype.kind]  # type: ignore[return-value]
 
 
-_UNKNOWN: Any = object()  # in place of the launcher for values that were never launched
+Fill = Callable[[Launcher, tuple[Any, ...]], None]
+_UNKNOWN: Any = object()  # stands for values that were never launched
 
 
 class Launch:
     """Launches of a kernel for given shapes, strides and alignments; addresses and numbers come with each call.
 
-    Parameters that were packed for the addresses and numbers of a call are kept, so a repeated call changes none of
-    them. Only values that recur are kept by themselves; all others share one set of parameters.
+    Addresses and numbers that recur keep a launcher with their packed parameters, so a repeated call packs nothing.
+    All other values share one launcher.
 
-    by_value: numbers are part of what was recorded, so the launches hold for the numbers of `arguments` alone.
+    by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`.
     """
 
     MOST_KEPT = 512
-    debugging: tuple[int, ...] = ()  # what a program for debugging takes besides
+    debugging: tuple[int, ...] = ()  # further parameters of a program for debugging
 
     def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
         kernel, tensors = loaded.kernel, arguments.tensors
@@ -86,63 +88,31 @@ class Launch:
         self.arguments = arguments.at(arguments.values)
         self.by_value = any(_depends_on_numbers(kernel, v) for v, _ in kernel.statics)
         position = {p.name: i for i, p in enumerate(kernel.params)}
-        self._grid = self._grid_function(position)
         self.maps = [
             (i, encode(slot, tensors[slot.tensor]), position[slot.tensor])
             for i, slot in enumerate(loaded.source.maps)
         ]
-        # What fills the other slots: values of a call, and after these what is the same in all calls.
-        fixed, chosen = list(self.debugging), []
-        for slot in loaded.source.slots:
-            array = tensors.get(slot.argument)
-            if array is None or slot.kind == "pointer":
-                chosen.append(position[slot.argument])
-            else:
-                extents = array.shape if slot.kind == "extent" else array.strides
-                chosen.append(len(kernel.params) + 1 + len(fixed))
-                fixed.append(extents[slot.axis])
-        chosen += range(len(kernel.params) + 1, len(kernel.params) + 1 + len(self.debugging))
-        few = slice(chosen[0], chosen[0] + 1) if chosen else slice(0)  # also of one slot, a tuple
-        self._fixed = tuple(fixed)
-        self._chosen = itemgetter(*chosen) if len(chosen) > 1 else itemgetter(few)
-        # An output and another tensor: positions, spans in bytes, whether they may be one.
-        self.aliases = [
-            (
-                *(position[out], position[other], span(tensors[out]), span(tensors[other])),
-                kernel.inplace and _form(tensors[out]) == _form(tensors[other]),
-            )
-            for out in written(kernel)
-            for other in tensors
-            if other != out
-        ]
+        self._fill = self._fill_function(position)
         self._lock, self._shared = threading.Lock(), self._launcher()
-        # By values; None for those that were launched once, with the shared parameters.
+        # By values; None for values that were launched once, with the shared launcher.
         self._kept: dict[tuple[Any, ...], Launcher | None] = {}
 
     def launch(self, values: tuple[Any, ...]) -> None:
-        """Launch with these addresses and numbers, in the order of the parameters, and on the stream after them."""
+        """Launch with `values`: addresses and numbers in the order of the parameters, then the stream."""
         launcher = self._kept.get(values, _UNKNOWN)
         if launcher is None:
-            launcher = self._kept[values] = self._filled(self._launcher(), values)
+            launcher = self._launcher()
+            self._fill(launcher, values)
+            self._kept[values] = launcher
         if launcher is not _UNKNOWN:
             launcher.launch()
             return
         with self._lock:
-            self._filled(self._shared, values).launch()
+            self._fill(self._shared, values)
+            self._shared.launch()
         if len(self._kept) >= self.MOST_KEPT:
             self._kept.clear()
         self._kept[values] = None
-
-    def _filled(self, launcher: Launcher, values: tuple[Any, ...]) -> Launcher:
-        """The launcher with these values, which are checked."""
-        if self.aliases:
-            self._check_aliasing(values)
-        grid = self._grid(values)
-        launcher.fill(self._chosen(values + self._fixed))
-        for slot, _, position in self.maps:
-            launcher.set_tensor_map_address(slot, values[position])
-        launcher.set_launch(grid, values[-1])
-        return launcher
 
     def _launcher(self) -> Launcher:
         loaded = self.loaded
@@ -152,44 +122,76 @@ class Launch:
             launcher.set_tensor_map(slot, encoded)
         return launcher
 
-    def _grid_function(self, position: Mapping[str, int]) -> Callable[[tuple[Any, ...]], int]:
-        """Blocks of a launch by its values; it raises if numbers among these do not meet a requirement."""
-        loaded, kernel, known = self.loaded, self.loaded.kernel, self.known
-        required = requirements(kernel)
-        dims = kernel.launch.dims if kernel.launch else ()
-        decided = [*dims, *(node.condition for node in required)]
-        if not any(_depends_on_numbers(kernel, value) for value in decided):
-            grid = grid_size(loaded, [host_value(d, known) for d in dims])
-            return lambda values: grid
-        numbers: dict[Value, int] = {
-            p: position[p.name] for p in kernel.params if not isinstance(p, Global)
+    def _fill_function(self, position: Mapping[str, int]) -> Fill:
+        """The function that checks the values of a call and sets them in a launcher.
+
+        It is compiled from text, because every launch with new values runs it. `v0`, `v1`, ... are the values.
+        """
+        loaded, kernel, tensors = self.loaded, self.loaded.kernel, self.arguments.tensors
+        constants: dict[str, Any] = {
+            "check": self._check,
+            "blocks": partial(grid_size, loaded),
+            "error": KernelError,
         }
-        extents = host_function(dims, known, numbers)
-        holds = host_function([node.condition for node in required], known, numbers)
+        lines = [f"{', '.join(f'v{i}' for i in position.values())}, stream = values"]
+        shared = [
+            f"v{i} < v{j} + {span(tensors[other])} and v{j} < v{i} + {span(tensors[out])}"
+            + (f" and v{i} != v{j}" if self._may_be_one(out, other) else "")
+            for out, i in position.items()
+            for other, j in position.items()
+            if out in written(kernel) and other in tensors and other != out
+        ]
+        if shared:
+            lines.append(f"if {' or '.join(shared)}: check(values)")
 
-        def size(values: tuple[Any, ...]) -> int:
-            if kernel.cluster > 1 or not all(holds(values)):
-                here = dict(known) | {p: values[i] for p, i in numbers.items()}
-                check_values(kernel, required, here, lambda: self.arguments.at(values[:-1]))
-            return grid_size(loaded, extents(values))
+        dims = kernel.launch.dims if kernel.launch else ()
+        conditions = [node.condition for node in requirements(kernel)]
+        if any(_depends_on_numbers(kernel, value) for value in [*conditions, *dims]):
+            names = {p: f"v{position[p.name]}" for p in kernel.params if not isinstance(p, Global)}
+            text = partial(host_text, known=self.known, names=names, constants=constants)
+            holds = " and ".join(map(text, conditions)) or "True"
+            lines += [
+                "try:",
+                f"    holds, dims = {holds}, ({''.join(f'{text(d)}, ' for d in dims)})",
+                "except error:",
+                "    check(values)",
+                "    raise",
+                f"if {'True' if kernel.cluster > 1 else 'not holds'}: check(values)",
+                "grid = blocks(dims)",
+            ]
+        else:
+            lines.append(f"grid = {grid_size(loaded, [host_value(d, self.known) for d in dims])}")
 
-        return size
+        # The slots other than tensor maps: values of the call, and constants of this Launch.
+        slots = []
+        for slot in loaded.source.slots:
+            array = tensors.get(slot.argument)
+            if array is None or slot.kind == "pointer":
+                slots.append(f"v{position[slot.argument]}")
+            else:
+                extents = array.shape if slot.kind == "extent" else array.strides
+                slots.append(str(extents[slot.axis]))
+        slots += map(str, self.debugging)
+        lines.append(f"launcher.fill(({''.join(f'{s}, ' for s in slots)}), grid, stream)")
+        lines += [f"launcher.set_tensor_map_address({i}, v{at})" for i, _, at in self.maps]
+        exec("\n    ".join(["def fill(launcher, values):", *lines]), constants)
+        return cast(Fill, constants["fill"])
 
-    def _check_aliasing(self, values: tuple[Any, ...]) -> None:
-        for i, j, reach_i, reach_j, may_be_one in self.aliases:
-            a, b = values[i], values[j]
-            if a < b + reach_j and b < a + reach_i and not (may_be_one and a == b):
-                kernel, tensors = self.loaded.kernel, self.arguments.at(values[:-1]).tensors
-                check_aliasing(kernel.name, written(kernel), tensors, kernel.inplace)
-                return
+    def _may_be_one(self, out: str, other: str) -> bool:
+        a, b = self.arguments.tensors[out], self.arguments.tensors[other]
+        return self.loaded.kernel.inplace and (a.shape, a.strides) == (b.shape, b.strides)
 
-
-def _form(array: Array) -> tuple[Any, ...]:
-    return array.shape, array.strides
+    def _check(self, values: tuple[Any, ...]) -> None:
+        """Raise the error in the values of a call, with its line in the kernel."""
+        kernel, arguments = self.loaded.kernel, self.arguments.at(values[:-1])
+        known = dict(self.known) | known_values(kernel, arguments)
+        check_values(kernel, requirements(kernel), known, lambda: arguments)
+        host_value(kernel.launch.dims if kernel.launch else (), known)
+        check_aliasing(kernel.name, written(kernel), arguments.tensors, kernel.inplace)
 
 
 class DebugLaunch(Launch):
-    """Launches of a program for debugging: each waits for the end and raises what stopped it."""
+    """Launches of a program for debugging: each waits for the end of the kernel and raises the reported error."""
 
     def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
         self.ordinal = loaded.function.device.ordinal
@@ -214,47 +216,55 @@ class DebugLaunch(Launch):
             stop = self.report.read()
         if stop is not None:
             shapes = {n: a.shape for n, a in self.arguments.tensors.items()}
-            raise told(stop, self.loaded.source, shapes)
+            raise error_of(stop, self.loaded.source, shapes)
         if fault is not None:
             raise BackendError(
-                f"{name}: the GPU stopped, and no check of the kernel says why: {fault}",
+                f"{name}: the GPU stopped, and no check of the kernel reported why: {fault}",
                 loc=self.loaded.kernel.loc,
-                help="earlier launches on the stream may be the cause; they are not for debugging "
+                help="earlier launches on the stream may be the cause; they run without checks "
                 f"unless {settings.DEBUG.variable} is set",
             )
 
 
 def launch_of(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> Launch:
-    """The launches of a kernel for arguments that have been checked."""
+    """The Launch of a kernel for checked arguments."""
     kind = Launch if loaded.source.sites is None else DebugLaunch
     return kind(loaded, arguments, known)
 
 
-def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
-    """Blocks of a launch: one a point of the grid, or as many as the device holds at once."""
-    kernel = loaded.kernel
-    assert kernel.launch is not None
-    if dims and min(dims) <= 0:
+def most_blocks(kernel: Kernel, blocks_at_once: int) -> int:
+    """The largest grid with one block per point; 0 if blocks share the points."""
+    if isinstance(kernel.launch, Tasks):
         return 0
-    persistent = isinstance(kernel.launch, Tasks)
-    if persistent:
-        dims = task_extents(kernel.launch, dims, kernel.cluster)  # type: ignore[arg-type]
-    total = int(prod(dims))
+    return blocks_at_once if waits_for_flags(kernel) else INT32[-1]
+
+
+def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
+    """Blocks of a launch: one per point of the grid, or as many as the device runs at once."""
+    total = 1
+    for extent in dims:
+        if extent <= 0:
+            return 0
+        total *= int(extent)
+    if total <= loaded.most_blocks:
+        return total
+    kernel = loaded.kernel
+    if isinstance(kernel.launch, Tasks):
+        total = int(prod(task_extents(kernel.launch, dims, kernel.cluster)))
+        if total in INT32:
+            return min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
+    assert kernel.launch is not None
     if total not in INT32:
         raise ArgumentError(
-            f"{kernel.name}: {total} tiles of work are more than an int32 counts",
+            f"{kernel.name}: {total} tiles of work exceed the range of int32",
             loc=kernel.launch.loc,
         )
-    if persistent:
-        return min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
-    if loaded.waits and total > loaded.blocks_at_once:
-        raise ArgumentError(
-            f"{kernel.name}: its blocks wait for one another, so all {total} must run at once, and this GPU runs "
-            f"{loaded.blocks_at_once}",
-            loc=kernel.launch.loc,
-            help="pk.persistent(...) starts no more blocks than run at once and shares the tasks among them",
-        )
-    return total
+    raise ArgumentError(
+        f"{kernel.name}: its blocks wait for one another, so all {total} must run at once, but this GPU runs "
+        f"{loaded.blocks_at_once}",
+        loc=kernel.launch.loc,
+        help="pk.persistent(...) starts only as many blocks as run at once and distributes the tasks among them",
+    )
 
 
 def _depends_on_numbers(kernel: Kernel, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Launches: the parameters of a kernel packed once, changed in place, and handed to the driver."""
+"""The parameters of a kernel, packed in the layout of the driver, and the driver's launch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pykittens.runtime.tensor_map import MAP_BYTES, address_of, aligned_memory
 
 Slot = Literal["tensor_map", "pointer", "int32", "int64", "float32", "bool"]
 
-# Formats of `struct`, which also refuse what is out of range.
+# Formats of `struct`, which also raises for values out of range.
 _CODE = {"pointer": "Q", "int32": "i", "int64": "q", "float32": "f", "bool": "?"}
 
-# What lets a launch start before the one before it has ended; its program waits for that itself.
+# Lets a launch start before the previous one has ended; the program itself waits for the previous one.
 # Source: CUDA Driver API, CUlaunchAttributeID.
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
-# What the driver says to a launch where another device's context is current.
+# The code of a launch while the context of another device is current.
 _INVALID_HANDLE = 400
 
 
@@ -43,17 +43,16 @@ class _LaunchAttribute(ctypes.Structure):
 
 
 class Launcher:
-    """The parameters of one kernel, packed once and changed in place, and its launch.
+    """The packed parameters of one kernel, which are changed in place, and its launch.
 
     Slots are the kernel's parameters in order. A launch has blocks of `block` threads with `shared_bytes` of dynamic
-    shared memory. Threads that share a launcher hold a lock from the first value that is
-    set to the launch, which copies the parameters. overlaps: the launch may start before the previous one on the stream
-    has ended, because the program itself waits for that.
+    shared memory. It copies the parameters; threads that share a launcher must hold a lock from the first change of a
+    parameter until the launch. overlaps: the launch may start before the previous one on the stream has ended, because
+    the program itself waits for the previous one.
 
         launcher.set_tensor_map(0, encoded)
         launcher.set_tensor_map_address(0, address)
-        launcher.fill([pointer, rows])          # every other slot, in order
-        launcher.set_launch(grid, stream)
+        launcher.fill([pointer, rows], grid, stream)  # every other slot, in order
         launcher.launch()
     """
 
@@ -69,7 +68,7 @@ class Launcher:
         self.slots = tuple(slots)
         self._cuda = driver.library()
 
-        # Tensor maps come first, so that what `fill` packs is one piece.
+        # Tensor maps come first, so that the values that `fill` packs are contiguous.
         maps = [i for i, slot in enumerate(slots) if slot == "tensor_map"]
         offsets = {i: position * MAP_BYTES for position, i in enumerate(maps)}
         self._values_start = end = len(maps) * MAP_BYTES
@@ -79,11 +78,12 @@ class Launcher:
             offsets[i] = -(-end // size) * size
             end = offsets[i] + size
         self._offsets = [offsets[i] for i in range(len(slots))]
-        # "@" pads as C does, and as the offsets above.
-        self._pack = struct.Struct("@" + "".join(_CODE[slots[i]] for i in self._value_slots))
 
         storage, self._start = aligned_memory(end)
         self._memory = memoryview(storage)[self._start - address_of(storage) :]
+        # "@" pads like C, and like the offsets above.
+        values = struct.Struct("@" + "".join(_CODE[slots[i]] for i in self._value_slots))
+        self._pack = functools.partial(values.pack_into, self._memory, self._values_start)
         self._parameters = (c_void_p * len(slots))(*[self._start + at for at in self._offsets])
         self._config = _LaunchConfig(1, 1, 1, block, 1, 1, shared_bytes, None, None, 0)
         self._grid = 1
@@ -91,7 +91,7 @@ class Launcher:
             self._attribute = _LaunchAttribute(_PROGRAMMATIC_STREAM_SERIALIZATION, (1,))
             self._config.attributes = ctypes.addressof(self._attribute)
             self._config.attribute_count = 1
-        # cuLaunchKernelEx takes 4 arguments where cuLaunchKernel takes 11: half the time.
+        # cuLaunchKernelEx takes 4 arguments, cuLaunchKernel 11: half the time.
         self._launch = functools.partial(
             self._cuda.cuLaunchKernelEx,
             c_void_p(ctypes.addressof(self._config)),
@@ -99,21 +99,28 @@ class Launcher:
             c_void_p(ctypes.addressof(self._parameters)),
             None,
         )
-        # What each map slot holds now: a copy and an address are set only when they change.
+        # The content of each map slot: a map and an address are copied only if they change.
         self._maps: list[bytes | bytearray | None] = [None] * len(slots)
         self._addresses: list[int | None] = [None] * len(slots)
 
-    def fill(self, values: Sequence[int | float]) -> None:
-        """Set every slot that is no tensor map, in order; a value out of range is refused."""
+    def fill(self, values: Sequence[int | float], grid: int = 1, stream: int = 0) -> None:
+        """Set all slots except tensor maps, in order, the number of blocks and the stream.
+
+        No blocks are launched if `grid` is 0. A cluster's size is part of the kernel. Raises ArgumentError if a value
+        is out of range.
+        """
         try:
-            self._pack.pack_into(self._memory, self._values_start, *values)
+            self._pack(*values)
         except struct.error:
             for i, value in zip(self._value_slots, values, strict=True):
-                self.set_value(i, value)  # says which of them it is
+                self.set_value(i, value)  # names the value that is out of range
             raise
+        if grid != self._grid:
+            self._config.grid_x = self._grid = grid
+        self._config.stream = stream
 
     def set_value(self, i: int, value: int | float) -> None:
-        """Set slot `i`, whatever its kind; a value out of range is refused."""
+        """Set slot `i` of any kind. Raises ArgumentError if the value is out of range."""
         kind = self.slots[i]
         try:
             struct.pack_into(_CODE[kind], self._memory, self._offsets[i], value)
@@ -143,22 +150,13 @@ class Launcher:
                 check(code, f"giving a tensor map the address {address:#x}")
             self._addresses[i] = address
 
-    def set_launch(self, grid: int, stream: int) -> None:
-        """The blocks of a launch, none of which is launched for 0, and the stream that it is queued on.
-
-        A cluster's size is part of the kernel.
-        """
-        if grid != self._grid:
-            self._config.grid_x = self._grid = grid
-        self._config.stream = stream
-
     def launch(self) -> None:
-        """Launch with what was set; it returns before the kernel has run."""
+        """Launch with the current parameters; it returns before the kernel has run."""
         if self._grid and (code := self._launch()):
             self._launch_again(code)
 
     def _launch_again(self, code: int) -> None:
-        """Once more in the right context: a new thread has none, and another GPU may be current."""
+        """Try again in the right context: a new thread has none, and another GPU may be current."""
         if code in (driver.INVALID_CONTEXT, _INVALID_HANDLE):
             with self.function.device.current():
                 code = self._launch()

@@ -1,4 +1,4 @@
-"""CUDA C++ in, a cubin out: the NVRTC compiler, called through ctypes, and what its log says about speed."""
+"""Compiles CUDA C++ to a cubin with NVRTC, called through ctypes, and reads warnings about speed from its log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGNATURES = {
 }  # fmt: skip
 _SUCCESS, _ERROR_COMPILATION = 0, 6
 
-# ptxas tells of spills and local memory only when asked, and each in an option of its own.
+# ptxas reports spills and local memory only on request, each with its own option.
 OPTIONS = (
     "-std=c++17",
     "-lineinfo",
@@ -40,7 +40,7 @@ OPTIONS = (
     "--ptxas-options=-warn-lmem-usage",
 )
 
-# C7508 ignored setmaxnreg; C7514 to C7517 serialised products and waits that ptxas put in.
+# C7508: ignored setmaxnreg; C7514 to C7517: serialised products, and waits that ptxas inserted.
 _FAULT = re.compile(r"\(C75\d\d\)|Registers are spilled|Local memory used")
 # A matrix instruction with more accumulators than a thread has registers.
 _TOO_WIDE = re.compile(r"\(C7602\) Insufficient registers \((\d+)\).* register target of (\d+)")
@@ -48,7 +48,7 @@ _TOO_WIDE = re.compile(r"\(C7602\) Insufficient registers \((\d+)\).* register t
 
 @dataclass(frozen=True)
 class Binary:
-    """What a compilation made: machine code, the PTX it came from and the compiler's remarks."""
+    """The output of a compilation: machine code, its PTX and the compiler's remarks."""
 
     cubin: bytes
     ptx: str
@@ -56,7 +56,7 @@ class Binary:
 
 
 class CompileFailure(AssertionError):
-    """NVRTC refused text that we emitted; `log` is what it said and `source` what it read."""
+    """NVRTC rejected emitted text; `log` is its output and `source` its input."""
 
     def __init__(self, name: str, log: str, source: str) -> None:
         super().__init__(f"the CUDA C++ emitted for {name} does not compile:\n{log}")
@@ -66,7 +66,7 @@ class CompileFailure(AssertionError):
 
 
 def available() -> str | None:
-    """None when kernels can be compiled, else a sentence of what is missing and how to get it."""
+    """None if kernels can be compiled, else a sentence that says what is missing and how to install it."""
     try:
         version()
     except BackendError as error:
@@ -86,7 +86,7 @@ def version() -> tuple[int, int]:
 
 @functools.cache
 def architectures() -> tuple[str, ...]:
-    """Every architecture this compiler knows, without the suffixes `a` and `f`: sm_75, sm_80, …"""
+    """Every architecture that this compiler supports, without the suffixes `a` and `f`: sm_75, sm_80, …"""
     count = c_int()
     _check(library().nvrtcGetNumSupportedArchs(byref(count)))
     numbers = (c_int * count.value)()
@@ -103,9 +103,9 @@ def compile(
 ) -> Binary:
     """Machine code of `source` for `arch` (such as sm_90a).
 
-    `name` is the file the log speaks of, `headers` are texts `source` may include by name. Raises
-    BackendError for an unknown architecture or a missing compiler, ResourceError for an instruction with
-    more registers than there are, CompileFailure for bad source.
+    `name` is the file name in the log, `headers` are texts that `source` may include by name. Raises
+    BackendError for an unknown architecture or a missing compiler, ResourceError for an instruction that
+    needs more registers than a thread has, CompileFailure for invalid source.
     """
     _require_architecture(arch)
     nvrtc = library()
@@ -129,9 +129,9 @@ def compile(
             raise _unknown_architecture(arch)
         if too_wide := _TOO_WIDE.search(log):
             raise ResourceError(
-                f"{name}: one instruction takes {too_wide[2]} registers a thread, and a block of this "
+                f"{name}: one instruction needs {too_wide[2]} registers per thread, but a block of this "
                 f"size starts with {too_wide[1]}",
-                help="take fewer columns in one product, or fewer groups in the block",
+                help="use fewer columns per product, or fewer groups per block",
             )
         if status == _ERROR_COMPILATION:
             raise CompileFailure(name, log, source)
@@ -143,14 +143,14 @@ def compile(
 
 
 def command_line(arch: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The options a compilation for `arch` is given, include paths last."""
+    """The options of a compilation for `arch`, include paths last."""
     folder = toolkit.header_folder()
     include = () if folder is None else (f"--include-path={folder}",)
     return (f"--gpu-architecture={arch}", *OPTIONS, *options, *include)
 
 
 def performance_faults(log: str) -> list[str]:
-    """The lines of a log that cost speed: serialised products, ignored budgets, local memory."""
+    """The lines of a log that report lost speed: serialised products, ignored budgets, local memory."""
     return [line.strip() for line in log.splitlines() if _FAULT.search(line)]
 
 
@@ -180,10 +180,10 @@ def library() -> ctypes.CDLL:
 
 
 def _loaded(path: str) -> ctypes.CDLL:
-    """The library of a path or a name, with its builtins.
+    """The library with this path or name, with its builtins loaded.
 
-    NVRTC loads its builtins by name at the first compilation, and the loader may not look beside the library: with the
-    wheel of 13.0 it does not (cuda-pathfinder loads them in advance for this reason).
+    NVRTC loads its builtins by name at the first compilation, but the loader may not search the folder of the library:
+    with the wheel of 13.0 it does not (cuda-pathfinder loads them in advance for this reason).
     """
     folder = Path(path).parent
     if folder.is_absolute():
@@ -205,7 +205,7 @@ def _unknown_architecture(arch: str) -> BackendError:
     return BackendError(
         f"NVRTC {major}.{minor} does not know the architecture {arch}",
         operands={"known": ", ".join(architectures())},
-        help="sm_90 and above also have a form for one chip only, such as sm_90a",
+        help="sm_90 and above also have a form for a single chip, such as sm_90a",
     )
 
 
@@ -224,7 +224,7 @@ def _strings(texts: Collection[str]) -> ctypes.Array[c_char_p]:
 
 
 def _bytes(program: c_void_p, what: str) -> bytes:
-    """One of the program's outputs: "CUBIN", "PTX" or "ProgramLog"."""
+    """An output of the program: "CUBIN", "PTX" or "ProgramLog"."""
     size = c_size_t()
     _check(getattr(library(), f"nvrtcGet{what}Size")(program, byref(size)))
     buffer = ctypes.create_string_buffer(size.value)

@@ -16,9 +16,9 @@ Stage = Literal[
 
 @dataclass(frozen=True)
 class Step:
-    """One step: so many of so many are done in a stage. best: the fastest so far, in milliseconds.
+    """One step: `done` of `total` candidates in a stage. best: the fastest time so far, in milliseconds.
 
-    note: what a candidate is left out for; of the last step, what was chosen.
+    note: why a candidate was skipped; in the last step, the choice.
     """
 
     kernel: str
@@ -40,7 +40,7 @@ Progress = Callable[[Step], object]
 
 @contextmanager
 def shown(progress: Progress | None, stream: TextIO | None = None) -> Iterator[Progress]:
-    """`progress`, or where it is None a line on standard error that changes; nothing where that is no terminal."""
+    """`progress`; if it is None, a line on standard error that is rewritten, or nothing if that is not a terminal."""
     if progress is not None:
         yield progress
         return
@@ -53,7 +53,7 @@ def shown(progress: Progress | None, stream: TextIO | None = None) -> Iterator[P
     def show(step: Step) -> None:
         nonlocal written
         width = shutil.get_terminal_size().columns - 1
-        # Back to the start of the line, and erase what is longer there.
+        # Return to the start of the line, and erase the rest of a longer line.
         stream.write(f"\r{str(step).splitlines()[0][:width]}\x1b[K")
         stream.flush()
         written = True

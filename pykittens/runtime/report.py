@@ -1,6 +1,6 @@
-"""The debug report: what stopped a launch, written by the GPU to memory of the host.
+"""The debug report, which a GPU writes to host memory when a check stops a launch.
 
-The memory is pinned and mapped to the device, so it can still be read when the trap has ended the kernel and the
+The memory is pinned and mapped to the device, so it can still be read after the trap has ended the kernel and the
 context. Its layout is `Report` in targets/cuda/debug.cuh.
 """
 
@@ -30,7 +30,7 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Stop:
-    """What a thread wrote before it stopped the kernel. standing: of each group a site and its numbers."""
+    """The report of the thread that stopped the kernel. standing: a site and its numbers for each group."""
 
     site: int
     block: int
@@ -40,29 +40,29 @@ class Stop:
 
 
 class Report:
-    """Memory that the GPU of an ordinal writes a report to; hold `lock` while a launch may do so."""
+    """The memory to which a GPU writes its report; hold `lock` while a launch may write it."""
 
     def __init__(self, ordinal: int) -> None:
         self.lock = threading.Lock()
         self.host, self.address = driver.mapped_memory(ordinal, BYTES)
 
     def clear(self) -> None:
-        """Forget what was told."""
+        """Erase the report."""
         ctypes.memset(self.host, 0, BYTES)
 
     def read(self) -> Stop | None:
-        """What was told, None if nothing stopped."""
+        """The report, None if no check stopped a launch."""
         return decoded(ctypes.string_at(self.host, BYTES))
 
 
 @functools.cache
 def report_of(ordinal: int) -> Report:
-    """The one report of a GPU."""
+    """The Report of a GPU; the same object for each call."""
     return Report(ordinal)
 
 
 def decoded(data: bytes) -> Stop | None:
-    """What the bytes of a report tell, None if none was written."""
+    """The decoded bytes of a report, None if none was written."""
     written, site, block, thread, *numbers = _HEAD.unpack_from(data)
     if not written:
         return None
@@ -70,9 +70,9 @@ def decoded(data: bytes) -> Stop | None:
     return Stop(site, block, thread, tuple(numbers), standing)
 
 
-def told(stop: Stop, source: Source, shapes: Mapping[str, tuple[int, ...]]) -> KernelError:
-    """The error that a report tells of; `shapes` are those of the tensors, by name."""
-    assert source.sites is not None, "a report of a program that is not for debugging"
+def error_of(stop: Stop, source: Source, shapes: Mapping[str, tuple[int, ...]]) -> KernelError:
+    """The error that a report describes; `shapes` are the shapes of the tensors, by name."""
+    assert source.sites is not None, "this program was not emitted for debugging"
     site = source.sites[stop.site]
     number, group = _group(stop.thread, source)
     who: dict[str, object] = {"block": stop.block}
@@ -92,7 +92,7 @@ def told(stop: Stop, source: Source, shapes: Mapping[str, tuple[int, ...]]) -> K
 
 
 def _deadlock(stop: Stop, source: Source, number: int | None) -> DeadlockError:
-    """A wait that took too long, and where every group of the block stands."""
+    """The error of a wait that took too long, with the current line of every group of the block."""
     assert source.sites is not None
     site = source.sites[stop.site]
     standing: dict[str, object] = {}

@@ -13,7 +13,7 @@ from pykittens.runtime import driver
 from pykittens.targets.source import MAP_DTYPE, MAP_SWIZZLE
 
 MAP_BYTES, _MAP_ALIGNMENT = 128, 64
-_L2_PROMOTION_128 = 2  # a miss brings 128 bytes into L2, the widest row of a swizzled box
+_L2_PROMOTION_128 = 2  # a miss loads 128 bytes into L2, the widest row of a swizzled box
 
 
 def encode_tensor_map(
@@ -24,11 +24,11 @@ def encode_tensor_map(
     box: tuple[int, ...],
     swizzle_bytes: int,
 ) -> bytearray:
-    """The 128 bytes by which the copy engine knows a tensor and the box it moves.
+    """The 128 bytes that describe a tensor and a box of it to the copy engine.
 
     All axes are listed innermost first. `extents` and `box` count elements, one for each of 1 to 5
-    axes; `strides_bytes` starts with the second axis, since the innermost is packed, so it is one
-    shorter. `swizzle_bytes` is 16 (none), 32, 64 or 128. What lies outside the extents reads as zero.
+    axes. `strides_bytes` starts with the second axis, since the innermost is packed. `swizzle_bytes` is
+    16 (none), 32, 64 or 128. Elements outside the extents read as zero.
     """
     rank = len(extents)
     assert len(strides_bytes) == rank - 1, "strides start with the second axis"
@@ -37,7 +37,7 @@ def encode_tensor_map(
     code = driver.library().cuTensorMapEncodeTiled(
         start, MAP_DTYPE[dtype_code], rank, address,
         (c_uint64 * rank)(*extents),
-        # Rank 1 has no strides, yet a null address is refused.
+        # Rank 1 has no strides, but the driver rejects a null address.
         (c_uint64 * rank)(*strides_bytes),
         (c_uint32 * rank)(*box),
         (c_uint32 * rank)(*[1] * rank),
@@ -59,7 +59,7 @@ def encode_tensor_map(
 
 
 def aligned_memory(size: int) -> tuple[bytearray, int]:
-    """Memory with room for `size` bytes from the second result on, an address aligned for a map."""
+    """Memory, and an address in it that is aligned for a map and followed by at least `size` bytes."""
     storage = bytearray(size + _MAP_ALIGNMENT)
     return storage, -(-address_of(storage) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
 

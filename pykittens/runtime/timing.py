@@ -1,4 +1,4 @@
-"""Times of launches on a GPU, taken between two events of the driver, each launch on a cold L2 cache."""
+"""Measures launches on a GPU with two events each, on a cold L2 cache."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pykittens.errors import BackendError
 from pykittens.runtime import driver
 from pykittens.runtime.driver import Device, check
 
-# A flush writes so many times the L2 cache. Once would empty it; four times, on an H200 about 65 µs, also keep the GPU
-# busy until the launch behind it is queued: else the host's own time would be in what the events measure.
+# A flush writes this multiple of the L2 cache. One would empty it; four (about 65 µs on an H200) also keep the GPU busy
+# until the next launch is queued. Otherwise the events would include host time.
 FLUSH_CACHES = 4
-# A launch that takes longer is taken for one that never ends.
+# A launch that takes longer counts as one that never ends.
 LONGEST_SECONDS = 30.0
 _POLL_SECONDS = 1e-4
 
 
 class LaunchFault(BackendError):
-    """A launch stopped the GPU, or does not end; the process can make no use of the GPU any more."""
+    """A launch stopped the GPU or does not end; the process cannot use the GPU after it."""
 
 
 class Timer:
-    """Milliseconds of the GPU for single launches on a stream; used in a `with`, while the GPU's context is current.
+    """Measures the GPU time of single launches on a stream; a context manager that makes the GPU's context current.
 
     `flush` empties the caches before each launch; None writes a buffer larger than the L2 cache.
     """
@@ -50,7 +50,7 @@ class Timer:
         self._events, self._buffer = [], 0
 
     def times(self, launch: Callable[[], object], count: int) -> list[float]:
-        """The milliseconds of `count` launches, each behind a flush; LaunchFault where one does not end well."""
+        """The milliseconds of `count` launches, each after a flush. Raises LaunchFault if one fails."""
         self._create_events(2 * count)
         for i in range(count):
             self._flush()
@@ -61,7 +61,7 @@ class Timer:
         return [self._elapsed(2 * i, 2 * i + 1) for i in range(count)]
 
     def settle(self, patient: bool = False) -> None:
-        """Wait until all that was launched is done; LaunchFault where the GPU stopped or, unless patient, goes on."""
+        """Wait for all launches. Raises LaunchFault if the GPU stopped or, unless `patient`, if they take too long."""
         self._create_events(1)
         self._record(0)
         self._wait(0, patient)
@@ -73,11 +73,11 @@ class Timer:
         while (code := self._cuda.cuMemAlloc_v2(byref(address), size)) == driver.OUT_OF_MEMORY:
             if size <= self.gpu.l2_bytes:
                 raise BackendError(
-                    f"{self.gpu.name} has no {size} bytes left, with which its L2 cache is emptied between launches",
+                    f"{self.gpu.name} lacks {size} bytes of free memory to empty its L2 cache between launches",
                     help="free memory before tuning",
                 )
             size //= 2
-        check(code, f"taking {size} bytes to empty the L2 cache")
+        check(code, f"allocating {size} bytes to empty the L2 cache")
         self._buffer, self._bytes = address.value, size
 
     def _write_buffer(self) -> None:
@@ -100,11 +100,11 @@ class Timer:
         return milliseconds.value
 
     def _wait(self, i: int, patient: bool = False) -> None:
-        # Asked again and again, not waited for: a launch that never ends must not take the process with it.
+        # Polled rather than waited for: a launch that never ends must not block the process.
         begin = time.monotonic()
         while (code := self._cuda.cuEventQuery(self._events[i])) == driver.NOT_READY:
             if not patient and time.monotonic() - begin > self._limit:
-                self._buffer = 0  # to free it would wait, too
+                self._buffer = 0  # freeing it would wait, too
                 raise LaunchFault(f"it does not end within {self._limit:g} seconds")
             time.sleep(_POLL_SECONDS)
         self._sound(code)

@@ -1,4 +1,4 @@
-"""Where this machine keeps the parts of a CUDA toolkit: the compiler NVRTC, its headers, its tools.
+"""Finds the parts of a CUDA toolkit on this machine: the compiler NVRTC, its headers, its tools.
 
 The wheels nvidia-cuda-nvrtc and nvidia-cuda-runtime are enough; an installed toolkit serves as well.
 """
@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# Headers an emitted kernel may include; the first stands for the folder that has them all.
+# Headers that an emitted kernel may include; the folder of the first must have them all.
 HEADERS = ("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h")
 
-# The names that a program loads NVRTC by, newest first, and the folders of a toolkit that may hold it.
+# The file names of NVRTC, newest first, and the folders of a toolkit that may hold it.
 _WINDOWS = sys.platform == "win32"
 NVRTC = (
     ("nvrtc64_130_0.dll", "nvrtc64_120_0.dll") if _WINDOWS else ("libnvrtc.so.13", "libnvrtc.so.12")
@@ -46,7 +46,7 @@ def header_folder() -> Path | None:
 
 
 def nvrtc_libraries() -> Iterator[str]:
-    """What NVRTC may be loaded from, best first: a toolkit's file, a name that the loader finds, PyTorch's copy."""
+    """The candidates for NVRTC, best first: a toolkit's file, a name that the loader finds, PyTorch's copy."""
     yield from _nvrtc_files(folders())
     yield from NVRTC
     yield from _nvrtc_files(Path(root, "torch") for root in sys.path)

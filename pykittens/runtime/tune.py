@@ -1,6 +1,6 @@
-"""Tuning: candidates of a kernel measured on the GPU, the fastest right one kept for the next time.
+"""Tuning: measures candidates of a kernel on the GPU and keeps the fastest one whose result is right.
 
-What was found is kept on disk (`tuned`), so that each problem is measured once for a kind of GPU (`contest`).
+Results are kept on disk (tuning_records), so each problem is measured (autotuner) once per kind of GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pykittens import settings
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.arrays import Device
-from pykittens.runtime.autotuner import Contest
+from pykittens.runtime.autotuner import Autotuner
 from pykittens.runtime.launch import current_stream
 from pykittens.runtime.progress import Progress, Step, shown
 from pykittens.runtime.timing import Timer
@@ -21,7 +21,7 @@ from pykittens.runtime.timing import Timer
 C = TypeVar("C")
 
 _one_at_a_time = threading.RLock()
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def tune(
@@ -38,11 +38,12 @@ def tune(
 ) -> C:
     """The fastest candidate whose check passes: remembered, or measured on the GPU in some seconds.
 
-    name, key: the kernel and its problem, all that the choice may depend on. candidates: best guess first.
-    run: launches a candidate once on the current stream. check: None, or what is wrong with a candidate's result.
-    device: where the arguments are; on the CPU nothing is measured and the first is returned. compile: compiles one
-    without a launch; called from several threads. flush: empties the caches in place of a buffer of the tuner's.
-    A candidate that raises a KernelError is left out. KernelError where none is left.
+    name, key: the kernel and its problem; the choice may depend on nothing else. candidates: best guess first.
+    run: launches a candidate once on the current stream. check: returns what is wrong with a candidate's result, or
+    None. device: the device of the arguments; on the CPU nothing is measured and the first candidate is returned.
+    compile: compiles a candidate without a launch; called from several threads. flush: empties the caches; None writes
+    a buffer larger than the L2 cache. A candidate that raises a KernelError is skipped; if none remains, raises
+    KernelError.
     """
     if not candidates:
         raise ArgumentError(f"tuning {name}: there are no candidates")
@@ -55,7 +56,7 @@ def tune(
             return candidates[0]
         gpu, stream = driver.device(device[1]), current_stream(device[1])
         with _one_at_a_time, gpu.current():
-            # Another thread may have measured it meanwhile.
+            # Another thread may have measured it in the meantime.
             known = remembered(name, key, candidates, device)
             if known is not None:
                 return known
@@ -64,17 +65,17 @@ def tune(
                     f"{name} would be tuned while a CUDA graph is captured",
                     help="tune it with these shapes before the capture",
                 )
-            contest = Contest(name, key, candidates, device[1], show)
+            tuner = Autotuner(name, key, candidates, device[1], show)
             if compile is not None:
-                contest.compile(compile)
+                tuner.compile(compile)
             with Timer(gpu, stream, flush) as timer:
-                return contest.decide(run, check, timer)
+                return tuner.decide(run, check, timer)
 
 
 def remembered(
     name: str, key: Mapping[str, Any], candidates: Sequence[C], device: Device
 ) -> C | None:
-    """What an earlier `tune` of this problem chose on such a GPU with these versions; None where there was none."""
+    """The choice of an earlier `tune` of this problem on such a GPU with these versions, or None."""
     _check_device(name, device)
     if device == "cpu" or not candidates:
         return None
@@ -91,17 +92,17 @@ def _check_device(name: str, device: Any) -> None:
             return
     raise ArgumentError(
         f'tuning {name}: `device` must be "cpu" or ("cuda", ordinal), not {device!r}',
-        help='say where the arguments are: ("cuda", 0) is the first GPU',
+        help='`device` is the device of the arguments: ("cuda", 0) is the first GPU',
     )
 
 
 def _tell_once(name: str, show: Progress, on_the_cpu: bool) -> None:
-    if name in _told:
+    if name in _warned:
         return
-    _told.add(name)
+    _warned.add(name)
     why = (
-        "arguments of the CPU run in the emulator, where there is nothing to measure"
+        "arguments on the CPU run in the emulator, which cannot be measured"
         if on_the_cpu
         else f"launches for debugging are not measured: {settings.DEBUG.variable} is set"
     )
-    show(Step(name, "not measured", note=f"{why}; the first configuration is taken"))
+    show(Step(name, "not measured", note=f"{why}; the first configuration is used"))

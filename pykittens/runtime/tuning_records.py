@@ -1,8 +1,8 @@
 """Tuning results on disk: one JSON file per problem, for people and for the next process.
 
-The name of a file is the hash of all that the choice depends on: the problem, the candidates, the GPU, the driver, the
-compiler, and the files of the package that write and launch programs. So an old file is never taken for a changed
-kernel, files of two versions stand side by side, and none is read, changed and written back: no lock is needed.
+The name of a file is the hash of everything that the choice depends on: the problem, the candidates, the GPU, the
+driver, the compiler, and the files of the package that emit and launch programs. So a changed kernel never matches an
+old file, files of two versions coexist, and no file is modified: no lock is needed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pykittens.errors import ArgumentError
 from pykittens.runtime import cache, driver, nvrtc
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# The folders that decide which program a configuration becomes; the library's kernels are written in the last.
+# The folders that determine the program of a configuration.
 _PROGRAMS = ("types", "ir", "ops", "lang", "targets", "runtime", "templates", "kernels")
 
-# What this process found, also where nothing can be written: file -> text.
+# What this process found, even if nothing can be written: file -> text.
 _found: dict[Path, str] = {}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one candidate.
+    """The outcome for one candidate.
 
-    milliseconds: the median of its last `launches`, None where it was not measured. checked: its result was compared
-    with the reference and is right. fault: why it was left out.
+    milliseconds: the median of its last `launches`, None if it was not measured. checked: its result matched the
+    reference. fault: why it was skipped.
     """
 
     candidate: str
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Record:
-    """What tuning found for one problem. conditions: the GPU and the versions it holds for."""
+    """The result of tuning one problem. conditions: the GPU and the versions for which it holds."""
 
     kernel: str
     key: dict[str, Any]
@@ -59,7 +59,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RecordFile:
-    """Where what is found for one problem is kept, and that candidates are wrong, whatever the problem."""
+    """The file of one problem's result, and the files that mark wrong candidates of any problem."""
 
     kernel: str
     key: dict[str, Any]
@@ -72,7 +72,7 @@ class RecordFile:
         return self._named(json.dumps(self.key, sort_keys=True), *self.candidates)
 
     def wrong_file(self, candidate: str) -> Path:
-        """The file that is there if a candidate computed something wrong under these conditions."""
+        """The file that exists if a candidate computed a wrong result under these conditions."""
         return self._named("wrong", candidate)
 
     def _named(self, *parts: str) -> Path:
@@ -80,23 +80,23 @@ class RecordFile:
         return folder() / self.kernel / f"{name[:32]}.json"
 
     def read(self) -> Record | None:
-        """What was found; None where nothing was, or the file is damaged or its choice was not checked."""
+        """The record; None if there is none, the file is damaged or the choice was not checked."""
         text = _read(self.file)
         record = None if text is None else _record(text)
         return record if record is not None and record.best in self.candidates else None
 
     def write(self, record: Record) -> None:
-        """Keep what was found."""
+        """Keep a record."""
         _write(self.file, asdict(record))
 
     def wrong(self, candidate: str) -> str | None:
-        """What was wrong with a candidate, None where nothing is known."""
+        """Why a candidate is known to be wrong, or None."""
         text = _read(self.wrong_file(candidate))
         if text is None:
             return None
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return str(json.loads(text)["wrong"])
-        return "it was wrong before"  # a damaged file, too, is there for a reason
+        return "it was wrong before"  # a damaged file also marks a wrong candidate
 
     def write_wrong(self, candidate: str, reason: str) -> None:
         """Keep that a candidate is wrong."""
@@ -107,7 +107,7 @@ class RecordFile:
 def place(
     name: str, key: Mapping[str, Any], candidates: Sequence[object], ordinal: int
 ) -> RecordFile | None:
-    """The place for a problem on a GPU; None where the candidates' class is in no file, so that changes do not show."""
+    """The files of a problem on a GPU; None if the class of the candidates has no file to compare."""
     if not name.isidentifier():
         raise ArgumentError(f"tuning: the name of a kernel must be a Python name, not {name!r}")
     problem = _plain(name, key)
@@ -128,7 +128,7 @@ def place(
 
 
 def records() -> Iterator[Record]:
-    """All that is kept on this machine, in the order of kernels and their files."""
+    """All records on this machine, ordered by kernel and file."""
     for path in sorted(folder().glob("*/*.json")):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             record = _record(path.read_text(encoding="utf-8"))
@@ -137,12 +137,12 @@ def records() -> Iterator[Record]:
 
 
 def has_any(kernel: str) -> bool:
-    """Whether anything is kept for a kernel, whatever the problem; one look, as calls that never tuned ask it, too."""
+    """Whether any record of a kernel exists. Cheap, because calls of kernels that were never tuned ask it."""
     return any(path.parent.name == kernel for path in _found) or (folder() / kernel).is_dir()
 
 
 def folder() -> Path:
-    """The folder of what tuning found, a folder a kernel in it."""
+    """The folder of the records, with one folder per kernel."""
     return settings.cache_dir() / "tuning"
 
 
@@ -159,7 +159,7 @@ def _plain(name: str, key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _record(text: str) -> Record | None:
-    """The record that a text holds; None where it holds none, or one whose choice was not checked."""
+    """The record in a text; None if there is none or its choice was not checked."""
     try:
         data = json.loads(text)
         outcomes = tuple(Outcome(**outcome) for outcome in data.pop("outcomes"))
@@ -181,20 +181,20 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
     text = json.dumps(data, indent=1) + "\n"
     _found[path] = text
     if not settings.NO_CACHE.read():
-        # A folder that cannot be written fails no call: this process remembers.
+        # If the folder cannot be written, this process still remembers.
         with contextlib.suppress(OSError):
             cache.write_whole(path, text.encode())
 
 
 def _file_of(candidates: Sequence[object]) -> str | None:
-    """The file with the class of the candidates; None for classes of an interpreter, a notebook or Python itself."""
+    """The file that defines the class of the candidates; None for classes of an interpreter, a notebook or Python."""
     module = sys.modules.get(type(candidates[0]).__module__)
     return getattr(module, "__file__", None)
 
 
 @functools.cache
 def _hash_of_programs(file: str | None) -> str | None:
-    """The hash of the files that decide which program a candidate becomes: the package's, and the candidates' own."""
+    """The hash of the files that determine the program of a candidate: the package's and the candidates' own."""
     try:
         parts = [] if file is None else [Path(file).read_bytes()]
     except OSError:
@@ -210,7 +210,7 @@ def _hash_of_programs(file: str | None) -> str | None:
 
 @functools.cache
 def _package_version() -> str:
-    # The package itself stands behind this layer; its version is a line of its file.
+    # This layer cannot import the package itself; its version is a line of its file.
     text = (_PACKAGE / "__init__.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "(.*)"', text, re.MULTILINE)
     assert found is not None, "pykittens/__init__.py states the version"

@@ -89,7 +89,7 @@ class Operands(Arrays):
     def _check_memory(self) -> None:
         if not is_dynamo_compiling() and self.given["out"].is_neg():
             raise self.fail(
-                "`out` must not be a view that negates its memory",
+                "`out` must not be a negated view",
                 "write to another tensor, and copy that",
             )
 

@@ -274,7 +274,7 @@ def test_a_grid_that_clusters_cannot_share(launchers: Any, log: Log) -> None:
     launcher = launchers(pairs, x, y)
     assert launcher.launch(x, y) == PK_OK
     assert "grid 64 1 1" in log.take("launch")[0]
-    refused(launcher, log, PK_CLUSTER, "cannot be cut into clusters of 2", x[:63], y[:63])
+    refused(launcher, log, PK_CLUSTER, "cannot be divided into clusters of 2", x[:63], y[:63])
 
 
 def test_blocks_that_wait_for_one_another_run_at_once(launchers: Any, log: Log) -> None:

@@ -49,7 +49,7 @@ def test_ptx_and_resources_are_those_of_the_compiled_kernel(
     assert ".target sm_90a" in shown(capsys, "ptx", ADD, *ARGS)
     text = shown(capsys, "resources", ADD, *ARGS)
     assert text.startswith("128 threads, ")
-    assert "0 bytes of shared memory, 0 bytes of local memory a thread" in text
+    assert "0 bytes of shared memory, 0 bytes of local memory per thread" in text
 
 
 @needs_nvrtc

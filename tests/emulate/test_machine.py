@@ -151,7 +151,9 @@ def test_a_cluster_takes_neighbouring_points_of_a_grid_once():
     expected = x + 1
     increment(x, x)
     assert np.array_equal(x, expected)
-    with pytest.raises(pk.KernelError, match="a grid of 3 blocks cannot be cut into clusters of 2"):
+    with pytest.raises(
+        pk.KernelError, match="a grid of 3 blocks cannot be divided into clusters of 2"
+    ):
         increment(x[:3], x[:3])
 
 

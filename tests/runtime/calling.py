@@ -45,6 +45,14 @@ def some_rows(x, y, count):
 
 
 @pk.kernel
+def some_tiles(x, y, count, per_block):
+    """Copies a row per block; the grid is a quotient of numbers."""
+    pk.require(count % per_block == 0, "not whole blocks")
+    (row,) = pk.grid(count // per_block)
+    pk.store(y[row], pk.load(x[row], cols=64))
+
+
+@pk.kernel
 def so_many_columns(x, y, count):
     """The first columns of x; how many is part of the program."""
     row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, pk.static(count)))

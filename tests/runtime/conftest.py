@@ -37,6 +37,6 @@ def work(
     monkeypatch.setenv("PYKITTENS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
     monkeypatch.setattr(tuning_records, "_found", {})
-    monkeypatch.setattr(tune, "_told", set())
+    monkeypatch.setattr(tune, "_warned", set())
     with fake_driver(monkeypatch, fake):
         yield lambda times: Work(fake, times)

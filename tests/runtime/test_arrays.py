@@ -115,7 +115,9 @@ def test_another_byte_order_is_not_taken_for_the_machines() -> None:
 
 def test_a_stride_that_is_no_whole_number_of_elements_is_refused() -> None:
     record = np.zeros(4, dtype=np.dtype([("a", np.float32), ("b", np.int8)]))
-    with pytest.raises(ArgumentError, match="a stride of 5 bytes is no whole number of elements"):
+    with pytest.raises(
+        ArgumentError, match="a stride of 5 bytes is not a multiple of the element size"
+    ):
         describe(record["a"])
 
 
@@ -247,7 +249,7 @@ def test_an_array_on_a_device_that_is_no_gpu_of_ours_is_refused() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return 10, 0
 
-    with pytest.raises(ArgumentError, match="neither by the GPU nor by the emulator"):
+    with pytest.raises(ArgumentError, match="neither the GPU nor the emulator can use"):
         describe(Elsewhere(np.zeros(4)))
 
 
@@ -305,7 +307,7 @@ def test_a_tensor_on_the_gpu_is_the_same_through_every_protocol(name: str) -> No
 @needs_torch
 def test_a_view_that_negates_its_memory_is_refused() -> None:
     value = torch.complex(torch.zeros(3), torch.ones(3)).conj().imag
-    with pytest.raises(ArgumentError, match="a view that negates its memory") as error:
+    with pytest.raises(ArgumentError, match="a negated view") as error:
         describe(value)
     assert error.value.help == "pass x.resolve_neg()"
     assert described(value.resolve_neg()).numpy().tolist() == [-1.0] * 3

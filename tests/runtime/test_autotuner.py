@@ -118,7 +118,7 @@ def test_where_all_are_wrong_nothing_is_chosen(work: Makes) -> None:
     it.wrong = {Rows(1): "17 elements are NaN", Rows(2): "all elements are NaN"}
     with (
         pytest.warns(RuntimeWarning),
-        pytest.raises(KernelError, match="product: of 3 configurations none can be used") as error,
+        pytest.raises(KernelError, match="product: none of 3 configurations can be used") as error,
     ):
         it.tune()
     assert error.value.operands == {
@@ -161,7 +161,7 @@ def test_a_candidate_that_stops_the_gpu_is_left_out_the_next_time(
     it.run = stopping  # type: ignore[method-assign]
     with pytest.raises(BackendError, match=r"ends with Rows\(rows=2\): the GPU stopped") as error:
         it.tune()
-    assert error.value.help == "start the program again: this configuration will be left out"
+    assert error.value.help == "start the program again: it will skip this configuration"
     monkeypatch.setenv("FAKE_CUDA_EVENT", "0")
     it.launches.clear()
     assert it.tune() == 1

@@ -116,7 +116,7 @@ def test_a_device_function_does_not_hide_its_kernel() -> None:
 @needs_nvrtc
 def test_two_kernels_in_a_cubin_are_our_fault() -> None:
     both = PLAIN + PLAIN.replace("plain", "other")
-    with pytest.raises(AssertionError, match="holds one kernel"):
+    with pytest.raises(AssertionError, match="must hold one kernel"):
         cubin.resources(compiled(both))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykittens.errors import ArgumentError
+from pykittens.errors import AccessError, ArgumentError
 from pykittens.runtime import kernel as kernel_file
 from pykittens.runtime import launch as launch_file
 from pykittens.runtime import nvrtc
@@ -35,6 +35,7 @@ from tests.runtime.calling import (
     show_parameters,
     so_many_columns,
     some_rows,
+    some_tiles,
 )
 
 torch = pytest.importorskip("torch")
@@ -69,7 +70,9 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The parameters that are packed from here on."""
     values: list[Any] = []
     fill = Launcher.fill
-    monkeypatch.setattr(Launcher, "fill", lambda self, v: (values.append(v), fill(self, v))[1])
+    monkeypatch.setattr(
+        Launcher, "fill", lambda self, v, *at: (values.append(v), fill(self, v, *at))[1]
+    )
     return values
 
 
@@ -216,7 +219,7 @@ def test_a_view_that_is_negated_is_refused_after_a_plain_call_of_its_form(
         assert len(launched(kernel, x, y, 2.0)) == 1
 
     def refused() -> None:
-        with pytest.raises(ArgumentError, match="a view that negates its memory"):
+        with pytest.raises(ArgumentError, match="a negated view"):
             kernel(torch._neg_view(x), y, 2.0)
 
     assert launched(refused) == []
@@ -231,6 +234,21 @@ def test_what_is_refused_is_not_kept(gpu_tensors: None) -> None:
         with pytest.raises(ArgumentError, match="shares memory"):
             over(x, x, 2.0)
     assert len(too_few._calls) == len(over._calls) == 0
+
+
+def test_a_number_that_divides_by_zero_is_reported_at_its_line(
+    launched: Callable[..., list[str]],
+) -> None:
+    kernel, x, y = fresh(some_tiles), matrix(64, 64), matrix(64, 64)
+    first = pytest.raises(AccessError, kernel, x, y, 6, 0)
+    for count, per_block in ((6, 2), (12, 3), (6, 2)):
+        (line,) = launched(kernel, x, y, count, per_block)
+        assert f"grid {count // per_block} 1 1" in line
+    again = pytest.raises(AccessError, kernel, x, y, 6, 0)
+    assert str(again.value) == str(first.value)
+    assert "count % per_block" in str(again.value)
+    with pytest.raises(ArgumentError, match="not whole blocks"):
+        kernel(x, y, 7, 2)
 
 
 def test_a_launch_keeps_no_memory_alive(launched: Callable[..., list[str]]) -> None:
@@ -329,13 +347,13 @@ def test_threads_launch_with_streams_and_numbers_of_their_own(
     kernel, whole, y = fresh(some_rows), matrix(500, 64), matrix(100, 64)
     kernel(whole[:100], y, 1)
     streams, faults = threading.local(), []
-    set_launch = Launcher.set_launch
+    fill = Launcher.fill
 
-    def set_slowly(self: Launcher, grid: int, stream: int) -> None:
-        set_launch(self, grid, stream)
+    def fill_slowly(self: Launcher, values: Any, grid: int, stream: int) -> None:
+        fill(self, values, grid, stream)
         time.sleep(1e-4)  # others run before the launch
 
-    monkeypatch.setattr(Launcher, "set_launch", set_slowly)
+    monkeypatch.setattr(Launcher, "fill", fill_slowly)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: streams.own)
 
     def work(count: int) -> None:

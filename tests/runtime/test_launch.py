@@ -14,10 +14,9 @@ from pykittens import settings
 from pykittens.aot.launcher import c_files
 from pykittens.errors import ArgumentError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import waits_for_flags
 from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.compiled import Compiled, compile_kernel
-from pykittens.runtime.launch import grid_size
+from pykittens.runtime.launch import grid_size, most_blocks
 from tests.kernels_cluster import cluster_matmul
 from tests.running import recorded
 from tests.runtime.c_programs import Log, fake_driver, needs_compiler, python_launch
@@ -70,13 +69,15 @@ def size(kernel, rows, at_once):
     args = (np.zeros((rows, 8), np.float32), np.zeros(rows, np.int32))
     made = recorded(kernel, *args)
     known = known_values(made, check(kernel.parameters, args, {}))
-    loaded = SimpleNamespace(kernel=made, blocks_at_once=at_once, waits=waits_for_flags(made))
+    loaded = SimpleNamespace(
+        kernel=made, blocks_at_once=at_once, most_blocks=most_blocks(made, at_once)
+    )
     return grid_size(loaded, [host_value(d, known) for d in made.launch.dims])
 
 
 def test_blocks_that_wait_for_one_another_are_refused_where_they_cannot_run_at_once():
     assert size(neighbours, 264, 264) == 264
-    with pytest.raises(ArgumentError, match="all 265 must run at once, and this GPU runs 264"):
+    with pytest.raises(ArgumentError, match="all 265 must run at once, but this GPU runs 264"):
         size(neighbours, 265, 264)
 
 

@@ -78,8 +78,8 @@ def launcher(*slots: Slot, block: int = 32, shared: int = 0, overlaps: bool = Fa
     return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, block, shared, overlaps)
 
 
-def launch(it: Launcher, grid: int = 1, stream: int = 0) -> None:
-    it.set_launch(grid, stream)
+def launch(it: Launcher, grid: int) -> None:
+    it.fill([0], grid)
     it.launch()
 
 
@@ -97,8 +97,8 @@ def test_every_kind_of_parameter_reaches_the_launch(fake: FakeDriver) -> None:
     )
     it.set_tensor_map(1, MAP)
     it.set_tensor_map(4, bytes(reversed(MAP)))
-    it.fill([-5, 0xDEAD_BEEF_0000_0000, True, -(2**40), 1.5, 7])
-    launch(it, 132, 0x7FFF_0000_1000)
+    it.fill([-5, 0xDEAD_BEEF_0000_0000, True, -(2**40), 1.5, 7], 132, 0x7FFF_0000_1000)
+    it.launch()
     grid = (132, 1, 1, 384, 1, 1, 213056, 0x7FFF_0000_1000, 0, 0)
     assert fake.launches == [(0xF00D_0000_0001, 0, *grid)]
     assert [read(fake, i, code) for i, code in enumerate(["i", "128s", "Q", "?"])] == [
@@ -117,7 +117,7 @@ def test_every_kind_of_parameter_reaches_the_launch(fake: FakeDriver) -> None:
 
 def test_parameters_are_aligned(fake: FakeDriver) -> None:
     it = launcher("bool", "tensor_map", "pointer", "bool", "int32", "tensor_map", "bool", "int64")
-    launch(it)
+    it.launch()
     alignments = [1, 64, 8, 1, 4, 64, 1, 8]
     assert [at % by for at, by in zip(fake.parameters, alignments, strict=True)] == [0] * 8
 
@@ -129,7 +129,7 @@ def test_single_values_are_set_in_place(fake: FakeDriver) -> None:
     it.set_value(1, -(2**31))
     it.set_value(2, 0.25)
     it.set_value(3, True)
-    launch(it)
+    it.launch()
     values = [read(fake, i, code) for i, code in enumerate("Qif?q")]
     assert values == [2**63, -(2**31), 0.25, True, 5]
 
@@ -137,7 +137,7 @@ def test_single_values_are_set_in_place(fake: FakeDriver) -> None:
 def test_numpy_scalars_are_values(fake: FakeDriver) -> None:
     it = launcher("int32", "float32", "bool")
     it.fill([np.int64(3), np.float32(0.5), np.bool_(True)])
-    launch(it)
+    it.launch()
     assert [read(fake, i, code) for i, code in enumerate("if?")] == [3, 0.5, True]
 
 
@@ -157,7 +157,7 @@ def test_an_integer_out_of_range_is_refused(fake: FakeDriver, slot: Slot, value:
 def test_a_float_is_rounded_to_f32(fake: FakeDriver) -> None:
     it = launcher("float32", "float32")
     it.fill([0.1, 1e300])
-    launch(it)
+    it.launch()
     assert [read(fake, i, "f") for i in range(2)] == [float(np.float32(0.1)), float("inf")]
 
 
@@ -185,7 +185,7 @@ def test_a_launch_that_overlaps_has_the_attribute_for_it_every_time(fake: FakeDr
         launch(it, grid)
         # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, and 1 at the start of a union of 64 bytes
         assert struct.unpack("@i4xi60x", fake.attributes) == (6, 1)
-    launch(launcher("int32"))
+    launch(launcher("int32"), 1)
     assert fake.attributes == b""
 
 
@@ -216,8 +216,8 @@ def test_a_refused_launch_is_told_with_its_size(fake: FakeDriver, codes: list[in
 def test_a_kernel_runs_with_every_kind_of_value(gpu: Device) -> None:
     y, x = Memory(np.ones(1000, np.float32)), Memory(np.arange(1000, dtype=np.float32))
     it = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS, 128)
-    it.fill([y.address, 999, x.address, 0.5, True, -(2**40)])
-    launch(it, 8)
+    it.fill([y.address, 999, x.address, 0.5, True, -(2**40)], 8)
+    it.launch()
     expected = np.arange(1000, dtype=np.float32) + 101
     expected[999] = 1
     np.testing.assert_array_equal(y.numpy(), expected)
@@ -236,7 +236,7 @@ def test_threads_without_a_context_share_a_launcher(gpu: Device) -> None:
             for _ in range(100):
                 with lock:
                     it.fill([outputs[index].address, 64, x.address, float(index), False, 0])
-                    launch(it)
+                    it.launch()
         except BaseException as fault:
             faults.append(fault)
 
@@ -253,7 +253,7 @@ def test_threads_without_a_context_share_a_launcher(gpu: Device) -> None:
 def test_a_launch_of_too_many_threads_is_told(gpu: Device) -> None:
     it = Launcher(loaded(AXPY, "axpy"), AXPY_SLOTS, 2048)
     with pytest.raises(BackendError, match="1 blocks of 2048 threads.*CUDA_ERROR_INVALID_VALUE"):
-        launch(it)
+        it.launch()
 
 
 @pytest.mark.gpu
@@ -263,7 +263,7 @@ def test_dynamic_shared_memory_is_allowed_up_to_the_limit(gpu: Device) -> None:
     values = Memory(np.arange(40000, dtype=np.float32))
     it = Launcher(function, ("pointer",), 256, limit)
     it.fill([values.address])
-    launch(it)
+    it.launch()
     np.testing.assert_array_equal(values.numpy(), np.arange(40000, dtype=np.float32)[::-1])
     assert function.occupancy(256, limit) == 1
     assert function.occupancy(256, 1024) > 1
@@ -282,6 +282,6 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) ranks(int *p) {
 def test_a_cluster_is_launched_with_the_size_it_was_compiled_with(gpu: Device) -> None:
     out = Memory(np.full(6, -1, np.int32))
     it = Launcher(loaded(CLUSTER, "ranks"), ("pointer",), 32)
-    it.fill([out.address])
-    launch(it, 6)
+    it.fill([out.address], 6)
+    it.launch()
     np.testing.assert_array_equal(out.numpy(), [0, 1, 0, 1, 0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from pykittens.errors import AccessError, AssertError, BackendError, DeadlockErr
 from pykittens.runtime import driver, report
 from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.driver import Device, Function
-from pykittens.runtime.launch import launch_of
+from pykittens.runtime.launch import launch_of, most_blocks
 from pykittens.targets.emit import emit
 from tests import debugging
 from tests.debugging import fault, program, site_of
@@ -84,7 +85,7 @@ def plan(kernel: Any, *args: Any) -> tuple[Any, Any]:
         slots=[*(kinds[slot.kind] for slot in source.slots), "pointer", "int64"],
         blocks_at_once=132,
         overlaps=source.overlaps,
-        waits=False,
+        most_blocks=most_blocks(made, 132),
     )
     return launch_of(loaded, arguments, known_values(made, arguments)), source
 
@@ -96,7 +97,8 @@ def test_a_launch_for_debugging_waits_for_its_end(gpu: FakeGpu) -> None:
     assert len(gpu.launches) == 1
     assert made.loaded.slots[-2:] == ["pointer", "int64"]
     assert made.debugging == (0xD0_0000, 5_000_000_000)
-    assert made._chosen((0x10000, 0x20000, 77, *made._fixed))[-2:] == made.debugging
+    it = made._shared
+    assert struct.unpack_from("@Qq", it._memory, it._offsets[-2]) == made.debugging
 
 
 def test_what_the_gpu_wrote_is_raised(gpu: FakeGpu) -> None:
@@ -114,7 +116,9 @@ def test_what_the_gpu_wrote_is_raised(gpu: FakeGpu) -> None:
 def test_a_gpu_that_stops_without_a_report_is_told(gpu: FakeGpu) -> None:
     made, _ = plan(debugging.leading_index, X, X.copy())
     gpu.code = 1
-    with pytest.raises(BackendError, match="no check of the kernel says why: CUDA_ERROR_INVALID"):
+    with pytest.raises(
+        BackendError, match="no check of the kernel reported why: CUDA_ERROR_INVALID"
+    ):
         made.launch((0x10000, 0x20000, 0))
 
 
@@ -156,7 +160,7 @@ def test_a_thread_of_no_group_is_told_by_its_block() -> None:
     args = np.zeros((128, 192), ml_dtypes.bfloat16), np.zeros((128, 64), F32)
     source = program(debugging.never_full, *args)
     stop = report.Stop(site_of(source, "inputs.fill()"), 6, 127, (1, 0), ((0,) * 8,) * 3)
-    message = str(report.told(stop, source, {}))
+    message = str(report.error_of(stop, source, {}))
     assert "deadlock: a thread of block 6 has waited" in message
     assert message.count(" : runs") == 3
 

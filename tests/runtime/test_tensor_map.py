@@ -47,7 +47,6 @@ def boxed(values: Memory, x: int, y: int, swizzle_bytes: int) -> np.ndarray[Any,
     it.set_tensor_map(0, encoded)
     it.set_tensor_map_address(0, values.address)  # it was encoded for another tensor
     it.fill([out.address, x, y])
-    it.set_launch(1, 0)
     it.launch()
     return out.numpy()
 

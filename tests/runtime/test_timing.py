@@ -61,7 +61,7 @@ def test_little_memory_makes_a_smaller_flush_and_none_is_an_error(
         timer.times(lambda: None, 1)
     assert log.take("memset") == [f"memset b000 0 {cache // 2} stream (nil)"]
     monkeypatch.setenv("FAKE_CUDA_MEMORY", str(cache - 1))
-    with pytest.raises(BackendError, match=f"has no {cache} bytes left"):
+    with pytest.raises(BackendError, match=f"lacks {cache} bytes"):
         Timer(driver.device(0), 0).__enter__()
 
 

@@ -45,8 +45,8 @@ def test_arguments_of_the_cpu_take_the_first_candidate_and_say_so_once(
     assert it.tune(device="cpu") == it.tune({"m": 2}, device="cpu") == 1
     assert remembered("product", KEY, it.candidates, "cpu") is None
     assert [str(step) for step in it.steps] == [
-        "tuning product: arguments of the CPU run in the emulator, where there is nothing to measure; "
-        "the first configuration is taken"
+        "tuning product: arguments on the CPU run in the emulator, which cannot be measured; "
+        "the first configuration is used"
     ]
     assert (it.launches, it.checks, log.take()) == ([], [], [])
 
@@ -166,7 +166,10 @@ def test_a_device_that_is_none_is_refused(work: Makes, device: Any) -> None:
         with pytest.raises(ArgumentError) as error:
             ask()
         assert error.value.message == text
-        assert error.value.help == 'say where the arguments are: ("cuda", 0) is the first GPU'
+        assert (
+            error.value.help
+            == '`device` is the device of the arguments: ("cuda", 0) is the first GPU'
+        )
     assert it.launches == []
 
 

@@ -103,7 +103,7 @@ REFUSED = {
     ),
     "matmul negated out": (
         lambda: matmul(zeros(3, 4), zeros(4, 5), out=torch._neg_view(zeros(3, 5))),
-        "matmul: `out` must not be a view that negates its memory",
+        "matmul: `out` must not be a negated view",
     ),
     "linear sparse bias": (
         lambda: linear(zeros(3, 4), zeros(5, 4), zeros(5).to_sparse()),

@@ -125,7 +125,7 @@ def register_table(resources: Resources) -> Table:
     ]
     notes = [
         f"{resources.threads} threads start with {resources.registers} registers each",
-        f"{resources.frame} bytes of local memory a thread",
+        f"{resources.frame} bytes of local memory per thread",
         *(resources.spills or ("no spills",)),
     ]
     return Table("Registers", ("role", "used", "budget"), tuple(rows), note="; ".join(notes))
