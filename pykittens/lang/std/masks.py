@@ -47,14 +47,14 @@ def right_fill(tile: RegTile, col: Any, value: Any) -> Any:
 
 @composed
 def upper_fill(tile: RegTile, row: Any, value: Any) -> Any:
-    """The tile with `value` where its row < `row`."""
+    """The tile with `value` in all rows above `row`."""
     _check(tile, "row", row, "value", value)
     return where(row_index(tile.rows) >= row, tile, value)
 
 
 @composed
 def lower_fill(tile: RegTile, row: Any, value: Any) -> Any:
-    """The tile with `value` where its row >= `row`."""
+    """The tile with `value` in row `row` and all rows below it."""
     _check(tile, "row", row, "value", value)
     return where(row_index(tile.rows) < row, tile, value)
 
