@@ -1,4 +1,4 @@
-"""Semaphores in the emulator: what waits for them sees what came before, and what does not wait sees no number."""
+"""Semaphores in the emulator: a wait makes earlier writes visible, and a read without a wait gives NaN."""
 
 from __future__ import annotations
 

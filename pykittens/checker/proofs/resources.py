@@ -16,7 +16,7 @@ from pykittens.targets.architectures import target_for
 from pykittens.targets.cuda.allocation import layout_shared, shared_bytes
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
-from pykittens.types.devices import Device
+from pykittens.types.devices import DeviceSpec
 
 _ANY_SIZE = 2**31  # bytes: more than any kernel asks for
 
@@ -39,7 +39,7 @@ class MemoryUse:
 def resource_tables(
     kernel: Kernel,
     arch: str,
-    device: Device,
+    device: DeviceSpec,
     source: Source | None = None,
     compiled: Compiled | None = None,
 ) -> tuple[Table, ...]:

@@ -41,11 +41,11 @@ class Joining:
         meaning, dtype = call.op.scalar, operand.dtype
         assert isinstance(meaning, Reduction)
         type_, size = scalar_type(dtype), max(dtype.bytes, dtype.compute.bytes)
-        nothing = number(meaning.nothing(dtype), dtype.compute)
+        identity = number(meaning.identity_of(dtype), dtype.compute)
         if not meaning.finds:
-            return Joining(type_, (size,), nothing, meaning.c)
+            return Joining(type_, (size,), identity, meaning.c)
         found = f"Found<{type_}>"
-        return Joining(found, (size, 4), f"{found}{{{nothing}, 0x7fffffff}}", meaning.c, True)
+        return Joining(found, (size, 4), f"{found}{{{identity}, 0x7fffffff}}", meaning.c, True)
 
     @property
     def bytes(self) -> int:
