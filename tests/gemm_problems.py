@@ -17,8 +17,9 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.gemm import gemm, gemm_tiles
 from pykittens.kernels.gemm import kernel as gemm_file
-from pykittens.kernels.gemm.call import OPERANDS, Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.operands import OPERANDS
 from pykittens.kernels.plan import Plan
 from pykittens.types.dtypes import DTYPES
 
@@ -195,14 +196,16 @@ class Problem:
             "config": self.config,
         }
 
-    def call(self) -> Call:
+    def call(self) -> GemmCall:
         """The call as gemm sees it, to be compiled and not to be made."""
         given = self.given({name: x.view() for name, x in self.stored().items()})
         del given["config"]
-        return Call.of(gemm_tiles, given.pop("a"), given.pop("b"), given.pop("out", None), **given)
+        return GemmCall.of(
+            gemm_tiles, given.pop("a"), given.pop("b"), given.pop("out", None), **given
+        )
 
 
-def arguments_of(call: Call, config: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(call: GemmCall, config: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What the kernel of a call takes in a configuration, by position and by keyword, on the CPU.
 
     What it has to write before it reads it holds NaN.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.kernels.gemm.choose import candidates, joining
-from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.config import Config, GemmShape
 from pykittens.kernels.limits import Limits, limits_of
 from pykittens.types.dtypes import DTYPES
 from tests.gemm_bounds import Known, expected
@@ -132,7 +132,7 @@ def _cut(r: random.Random, p: Problem) -> Problem:
     if r.random() < 0.25:
         return replace(p, multiprocessors=multiprocessors)
     whole = p.row_sums or p.column_sums or bool(p.function)
-    shape = Shape(
+    shape = GemmShape(
         *(r.choice((1, 16, 33, 128, 250)), r.choice((64, 300)), r.choice((64, 500)), 1),
         bytes=DTYPES[p.dtypes[0]].bytes,
         out_bytes=DTYPES[p.result].bytes,
@@ -145,7 +145,7 @@ def _cut(r: random.Random, p: Problem) -> Problem:
     return replace(p, config=config, multiprocessors=multiprocessors)
 
 
-def _changed(r: random.Random, config: Config, shape: Shape, limits: Limits) -> Config:
+def _changed(r: random.Random, config: Config, shape: GemmShape, limits: Limits) -> Config:
     """A configuration with fewer stages, in turns, in clusters or with more of the output on its way."""
     changes: list[dict[str, Any]] = [{"stages": r.randrange(2, config.stages + 1)}, {"band": 1}]
     if config.consumers == 2:
@@ -161,7 +161,7 @@ def _changed(r: random.Random, config: Config, shape: Shape, limits: Limits) -> 
     return config
 
 
-def _fits(config: Config, shape: Shape, limits: Limits) -> bool:
+def _fits(config: Config, shape: GemmShape, limits: Limits) -> bool:
     needed = config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
     return needed + joining(config, shape) <= limits.shared_bytes
 

@@ -24,7 +24,7 @@ import pykittens as pk
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 
 
 def reference(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
@@ -38,7 +38,7 @@ def reference(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
 
 
 @dataclass(frozen=True)
-class Config:
+class AttentionConfig:
     """The work of a block.
 
     rows: queries, shared by `consumers` warpgroups. keys: keys and values of a stage, `stages` of which are in flight.
@@ -69,16 +69,16 @@ class Config:
 # trade none, a lane of ten warps has 168: so d > 64 goes with fewer keys at a time, and d > 128 with one warpgroup.
 CONFIGS = (
     # sm_90a: 227 KiB.
-    Config(192, 128, stages=2, consumers=3, out_cols=64, widest=64, warpgroups=True),
-    Config(128, 128, stages=2, consumers=2, out_cols=128, widest=128, warpgroups=True),
-    Config(128, 64, stages=2, consumers=2, out_cols=64, widest=256, warpgroups=True),
+    AttentionConfig(192, 128, stages=2, consumers=3, out_cols=64, widest=64, warpgroups=True),
+    AttentionConfig(128, 128, stages=2, consumers=2, out_cols=128, widest=128, warpgroups=True),
+    AttentionConfig(128, 64, stages=2, consumers=2, out_cols=64, widest=256, warpgroups=True),
     # sm_80, and newer cards without a target of their own: 163 KiB. The first fits sm_89, too.
-    Config(128, 64, stages=3, consumers=2, out_cols=64, widest=64, warpgroups=False),
-    Config(128, 48, stages=3, consumers=2, out_cols=64, widest=128, warpgroups=False),
-    Config(64, 48, stages=2, consumers=1, out_cols=64, widest=256, warpgroups=False),
+    AttentionConfig(128, 64, stages=3, consumers=2, out_cols=64, widest=64, warpgroups=False),
+    AttentionConfig(128, 48, stages=3, consumers=2, out_cols=64, widest=128, warpgroups=False),
+    AttentionConfig(64, 48, stages=2, consumers=1, out_cols=64, widest=256, warpgroups=False),
     # sm_89 and sm_86: 99 KiB.
-    Config(128, 48, stages=2, consumers=2, out_cols=64, widest=128, warpgroups=False),
-    Config(64, 32, stages=2, consumers=1, out_cols=16, widest=256, warpgroups=False),
+    AttentionConfig(128, 48, stages=2, consumers=2, out_cols=64, widest=128, warpgroups=False),
+    AttentionConfig(64, 32, stages=2, consumers=1, out_cols=16, widest=256, warpgroups=False),
 )
 
 
@@ -183,7 +183,7 @@ def inputs(
 
 
 @functools.cache
-def config_for(d: int, limits: Limits) -> Config:
+def config_for(d: int, limits: Limits) -> AttentionConfig:
     """The configuration for heads of d elements on a GPU of these limits."""
     able = [c for c in CONFIGS if c.warpgroups == limits.warpgroups and d <= c.widest]
     return first_that_fits("attention", [(c, c.shared_bytes(d)) for c in able], limits)
@@ -204,7 +204,13 @@ def rival(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 @entry(reference=reference, cases=CASES, inputs=inputs, rival=rival, work=work)
 def attention(
-    q: Any, k: Any, v: Any, out: Any = None, *, causal: bool = False, config: Config | None = None
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any = None,
+    *,
+    causal: bool = False,
+    config: AttentionConfig | None = None,
 ) -> Plan:
     """softmax(q k^T / sqrt(d)) v along the keys; where causal, query i sees the keys up to i.
 
@@ -224,4 +230,4 @@ def attention(
     arrays.result(shape, dtype)
     arrays.lines("q", "k", "v", "out")
     constants = {"causal": bool(causal), "config": config or config_for(d, limits_of(q))}
-    return Plan(arrays, [Step(attention_blocks, ("q", "k", "v", "out"), constants)])
+    return Plan(arrays, [PlanStep(attention_blocks, ("q", "k", "v", "out"), constants)])

@@ -20,7 +20,7 @@ from pykittens.errors import ArgumentError, LanguageError
 
 
 @dataclass(frozen=True)
-class Region:
+class OutputRegion:
     """Where the part of a product lies that an epilogue is given.
 
     lead: the coordinates of the product in its batch. row, col: of the part, counted in parts of rows x cols.
@@ -102,7 +102,9 @@ class Epilogue:
     activation: str = ""
     then: Callable[..., Any] | None = None
 
-    def __call__(self, products: list[Any], at: Region, given: Mapping[str, Any], out: Any) -> Any:
+    def __call__(
+        self, products: list[Any], at: OutputRegion, given: Mapping[str, Any], out: Any
+    ) -> Any:
         """The f32 tile that is stored: of one product, or of two of which the second is the gate."""
         x, *gates = (self._linear(p, at, given, "gate_" * i) for i, p in enumerate(products))
         if "beta" in given:
@@ -116,7 +118,7 @@ class Epilogue:
             x = self._then(x, at, [given[n] for n in self.names if n.startswith("operand")])
         return x
 
-    def _then(self, x: Any, at: Region, operands: list[Any]) -> Any:
+    def _then(self, x: Any, at: OutputRegion, operands: list[Any]) -> Any:
         """What the user's function makes of a part."""
         assert self.then is not None
         try:
@@ -135,7 +137,7 @@ class Epilogue:
             )
         return made
 
-    def _linear(self, x: Any, at: Region, given: Mapping[str, Any], of: str) -> Any:
+    def _linear(self, x: Any, at: OutputRegion, given: Mapping[str, Any], of: str) -> Any:
         if (alpha := given.get(of + "alpha")) is not None:
             x = x * (pk.load(alpha).to(pk.f32) if hasattr(alpha, "rank") else alpha)
         if (scale := given.get("row_scale")) is not None:

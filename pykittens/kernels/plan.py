@@ -4,7 +4,7 @@
     def rms_norm(x, weight, eps=1e-6, out=None):
         arrays = Arrays("rms_norm", x=x, weight=weight, eps=eps, out=out)
         ...
-        return Plan(arrays, [Step(rms_norm_rows, ("x", "weight", "out", "eps"))])
+        return Plan(arrays, [PlanStep(rms_norm_rows, ("x", "weight", "out", "eps"))])
 
 A plan is run, prepared for calls of the same form, compiled, tuned or checked, all from the same steps.
 """
@@ -28,7 +28,7 @@ from pykittens.runtime.launch import Launch
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """A launch: the kernel, the names of its arrays and numbers, and its compile-time constants."""
 
     kernel: KernelFunction
@@ -45,7 +45,7 @@ class Plan:
     """
 
     arrays: Arrays
-    steps: Sequence[Step]
+    steps: Sequence[PlanStep]
     scratch: Mapping[str, Scratch] = field(default_factory=dict)
     result: tuple[str, ...] = ("out",)
 
@@ -79,7 +79,7 @@ class Plan:
         ]
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _write_back(self, step: Step, memory: Mapping[str, Any]) -> None:
+    def _write_back(self, step: PlanStep, memory: Mapping[str, Any]) -> None:
         """What a kernel wrote to a copy of an array belongs to the array."""
         args = tuple(memory[name] for name in step.args)
         kernel = step.kernel.record(check(step.kernel.parameters, args, step.constants))

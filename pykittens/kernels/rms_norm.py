@@ -13,7 +13,7 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.arrays import FLOATS, Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.runtime.arrays import numpy_dtype
 from pykittens.types.dtypes import f32
 
@@ -81,4 +81,4 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, out: Any = None) -> Plan:
     arrays.dtypes("x", "weight", among=FLOATS, same=False)
     arrays.result("rows cols", arrays.found["x"].dtype, among=FLOATS)
     arrays.lines("x", "weight", "out")
-    return Plan(arrays, [Step(rms_norm_rows, ("x", "weight", "out", "eps"))])
+    return Plan(arrays, [PlanStep(rms_norm_rows, ("x", "weight", "out", "eps"))])

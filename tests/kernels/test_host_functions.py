@@ -10,7 +10,7 @@ import pytest
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.runtime import nvrtc
 from tests.kernels import host_functions
 from tests.kernels.host_functions import Host, raised, rows_plan, same, summed
@@ -190,7 +190,7 @@ def test_constants_outside_a_kernel_are_those_of_the_call(
     launched: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plan(x: Any, out: Any) -> Plan:
-        return Plan(Arrays("copy", x=x, out=out), [Step(as_wide_as_outside, ("x", "out"))])
+        return Plan(Arrays("copy", x=x, out=out), [PlanStep(as_wide_as_outside, ("x", "out"))])
 
     host, x, out = Host(plan), matrix(64, 128), matrix(64, 128)
     for width, blocks in ((64, 2), (128, 1), (64, 2), (64, 2)):

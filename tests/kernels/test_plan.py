@@ -14,7 +14,7 @@ import pytest
 import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime import nvrtc
 from tests.kernels.host_functions import Host, rows_plan, word_of
@@ -64,7 +64,7 @@ def test_an_output_over_an_input_is_refused_at_every_call(
 
 def test_a_kernel_in_place_takes_one_tensor_for_both(launched: Callable[..., Any]) -> None:
     def plan(x: Any, out: Any) -> Plan:
-        return Plan(Arrays("double", x=x, out=out), [Step(doubled, ("x", "out"))])
+        return Plan(Arrays("double", x=x, out=out), [PlanStep(doubled, ("x", "out"))])
 
     host, whole, other = Host(plan), matrix(200, 72), matrix()
     for x in (whole[:100], other, whole[100:]) * 3:
@@ -117,7 +117,7 @@ def test_what_is_written_to_a_copy_is_written_back_and_nothing_else_is() -> None
         arrays = Arrays("noted", x=x, out=out, note=note)
         arrays.lines("x", "out", "note")
         assert set(arrays.copies) == {"x", "note"}
-        return Plan(arrays, [Step(noted, ("x", "out", "note"))])
+        return Plan(arrays, [PlanStep(noted, ("x", "out", "note"))])
 
     x, out, whole = torch.randn(72, 100).t(), torch.zeros(100, 72), torch.full((100, 144), 5.0)
     before, version = x.clone(), x._version
@@ -215,7 +215,11 @@ def both_plan(x: Any, out: Any = None) -> Plan:
     arrays.make("more", "cols rows", "f32")
     arrays.reshape("more", (rows, cols))
     first, second = ("x", "between", "two"), ("between", "out", "two")
-    steps = [Step(scaled, first), Step(scaled, second), Step(scaled, ("between", "more", "two"))]
+    steps = [
+        PlanStep(scaled, first),
+        PlanStep(scaled, second),
+        PlanStep(scaled, ("between", "more", "two")),
+    ]
     return Plan(arrays, steps, {"between": Scratch((rows, cols))}, ("more", "out"))
 
 
@@ -249,7 +253,7 @@ def test_a_plan_of_several_steps_is_right_in_the_emulator() -> None:
 def test_all_results_are_returned_that_were_passed(launched: Callable[..., Any]) -> None:
     def plan(x: Any, out: Any) -> Plan:
         arrays = Arrays("pair", x=x, out=out)
-        return Plan(arrays, [Step(doubled, ("x", "out"))], result=("out", "x"))
+        return Plan(arrays, [PlanStep(doubled, ("x", "out"))], result=("out", "x"))
 
     pair, x, out = Host(plan), matrix(), matrix()
     for _ in range(3):

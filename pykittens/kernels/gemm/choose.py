@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pykittens.kernels.gemm.config import LINE, SCALED, Config, Shape, work
+from pykittens.kernels.gemm.config import LINE, SCALED, Config, GemmShape, work
 from pykittens.kernels.gemm.estimate import estimate
 from pykittens.kernels.limits import Limits, first_that_fits
 
@@ -24,7 +24,7 @@ ALONE = (
 )
 
 
-def joining(config: Config, shape: Shape) -> int:
+def joining(config: Config, shape: GemmShape) -> int:
     """Bytes besides, in which the warps of each group join what they have of sums of columns."""
     if shape.may_swap:
         return 0
@@ -32,19 +32,19 @@ def joining(config: Config, shape: Shape) -> int:
     return (config.consumers + 1) * -(-each // 128) * 128  # the producer's warpgroup has some, too
 
 
-def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
+def fitted(config: Config, shape: GemmShape, limits: Limits) -> Config | None:
     """The configuration with as many stages as shared memory holds; None if that is less than two."""
     stages = _stages(config, shape, limits)
     return replace(config, stages=stages) if stages >= 2 else None
 
 
-def _stages(config: Config, shape: Shape, limits: Limits) -> int:
+def _stages(config: Config, shape: GemmShape, limits: Limits) -> int:
     """How many of a configuration's stages shared memory holds."""
     room = limits.shared_bytes - joining(config, shape) - config.bytes_besides(shape.out_bytes)
     return min(room // config.stage_bytes(shape.gated, shape.blocks), config.stages)
 
 
-def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
+def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     """The configurations worth trying for a shape, the one that should be fastest first."""
     if not limits.warpgroups:
         return (_alone(shape, limits),)
@@ -54,7 +54,7 @@ def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
     return tuple(sorted(dict.fromkeys(found), key=lambda c: estimate(c, shape, limits)))
 
 
-def _alone(shape: Shape, limits: Limits) -> Config:
+def _alone(shape: GemmShape, limits: Limits) -> Config:
     cols, (large, small) = _alone_cols(shape), ALONE
     if cols < large.cols:
         width = 32 if cols % 32 == 0 else cols
@@ -67,7 +67,7 @@ def _alone(shape: Shape, limits: Limits) -> Config:
     return first_that_fits("gemm", made, limits)
 
 
-def _alone_cols(shape: Shape) -> int:
+def _alone_cols(shape: GemmShape) -> int:
     """Columns of tiles that leave registers for what waits for its scales, a gate's sums, and the epilogue."""
     if shape.blocks:
         return 32 if shape.gated else 64
@@ -77,12 +77,12 @@ def _alone_cols(shape: Shape) -> int:
 
 
 @functools.lru_cache(4096)
-def pick(shape: Shape, limits: Limits) -> Config:
+def pick(shape: GemmShape, limits: Limits) -> Config:
     """The configuration for a shape and a GPU."""
     return candidates(shape, limits)[0]
 
 
-def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
+def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
     """Tiles of all sides that a warpgroup's registers hold."""
     # With few rows most of a box would lie outside the tensor, which is slow.
     few = _is_better_swapped(shape) and shape.m <= 32
@@ -99,7 +99,7 @@ def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
                 yield from _ways(_reading(c, shape, limits), shape, limits)
 
 
-def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
+def _reading(c: Config, shape: GemmShape, limits: Limits) -> Config:
     """With as much of the weights on its way as keeps memory busy: more is slower where each block has one tile."""
     if c.rows < 256 and c.cols <= 64:
         c = replace(c, depth=2 * LINE)  # read at once, where there is room for enough stages
@@ -111,14 +111,14 @@ def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
     return replace(c, stages=max(stages, least))
 
 
-def _is_better_swapped(shape: Shape) -> bool:
+def _is_better_swapped(shape: GemmShape) -> bool:
     """Whether the transposed product is worth a try: few rows, or some that tiles of 64 do not fit or b is wide for."""
     fits = shape.b_by_rows and shape.m % 64 == 0
     most = 32 if fits else MOST_SWAPPED
     return shape.may_swap and shape.m <= most and not shape.blocks
 
 
-def _fits_registers(c: Config, shape: Shape) -> bool:
+def _fits_registers(c: Config, shape: GemmShape) -> bool:
     """Whether a warpgroup's sums, and the product that waits for its scales, leave registers to work with."""
     rows, is_narrow = c.rows // c.consumers, c.consumers == 3
     sums = rows * c.cols * (1 + shape.gated)
@@ -132,18 +132,18 @@ def _fits_registers(c: Config, shape: Shape) -> bool:
     return sums <= (most // 2 if is_narrow else most)
 
 
-def _turns_round(shape: Shape) -> bool:
+def _turns_round(shape: GemmShape) -> bool:
     """Whether bytes of b are turned round in registers before they are multiplied."""
     return shape.bytes == 1 and not shape.b_by_rows
 
 
-def _is_even(cols: int, shape: Shape) -> bool:
+def _is_even(cols: int, shape: GemmShape) -> bool:
     """Whether boxes of b are wide enough, where its rows run along n; and scales of blocks fit pieces."""
     wide = shape.b_by_rows or cols * shape.bytes % (LINE // 2) == 0
     return wide and (not shape.blocks or cols % 32 == 0)
 
 
-def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
+def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     """The ways to work with tiles of some sides."""
     piece = c.grain if shape.blocks else c.cols  # a part of the output lies in one
     width = next(w for w in (64, 48, 32, 16) if piece % w == 0)
@@ -170,7 +170,7 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
         yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1)
 
 
-def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
+def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
     """How many blocks may do a part of each tile, all of them at once."""
     # Parts that can be shared out evenly; transposed tiles have the width that the rows ask for, where registers do.
     widest = 128 if _turns_round(shape) else 256
@@ -186,7 +186,7 @@ def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
     return found
 
 
-def _is_short(c: Config, shape: Shape) -> bool:
+def _is_short(c: Config, shape: GemmShape) -> bool:
     """Whether a launch takes some microseconds only, in which blocks share little of what they read from memory."""
     moved = shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes / 2**20
     if shape.m <= 64 and (c.swap or shape.b_by_rows):

@@ -80,7 +80,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Shape:
+class GemmShape:
     """What the choice of a configuration depends on.
 
     bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales of
@@ -103,7 +103,7 @@ class Shape:
     activation: bool = False
 
 
-def check(function: str, config: Any, shape: Shape) -> Config:
+def check(function: str, config: Any, shape: GemmShape) -> Config:
     """The configuration that a caller asked for; an ArgumentError unless it cuts such a product into whole tiles."""
     if not isinstance(config, Config):
         raise ArgumentError(f"{function}: `config` must be a Config, not {type(config).__name__}")
@@ -137,23 +137,23 @@ def check(function: str, config: Any, shape: Shape) -> Config:
     return c
 
 
-def together(config: Config, shape: Shape, multiprocessors: int) -> Config:
+def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
     """The configuration with so many splits that their blocks, which wait for one another, all run at once."""
     tiles, _ = work(config, shape)
     return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
 
 
-def scaled(config: Config, shape: Shape) -> int:
+def scaled(config: Config, shape: GemmShape) -> int:
     """How many products of a step a warpgroup scales one after another."""
     return config.cols // config.scaled_cols * (1 + shape.gated)
 
 
-def extents(config: Config, shape: Shape) -> tuple[int, int]:
+def extents(config: Config, shape: GemmShape) -> tuple[int, int]:
     """Rows and columns of the product that is made, which is the transposed one with `swap`."""
     return (shape.n, shape.m) if config.swap else (shape.m, shape.n)
 
 
-def work(config: Config, shape: Shape) -> tuple[int, int]:
+def work(config: Config, shape: GemmShape) -> tuple[int, int]:
     """How many tiles there are, and how many steps along k each takes."""
     m, n = extents(config, shape)
     tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)

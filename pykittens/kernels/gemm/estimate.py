@@ -5,7 +5,7 @@ Constants were fitted to products of 1 to 16384 rows, and are cycles where nothi
 
 from __future__ import annotations
 
-from pykittens.kernels.gemm.config import LINE, Config, Shape, extents, scaled, work
+from pykittens.kernels.gemm.config import LINE, Config, GemmShape, extents, scaled, work
 from pykittens.kernels.limits import Limits
 
 CLOCK = 1840  # cycles a microsecond
@@ -18,7 +18,7 @@ OUTSIDE = 12  # rows of boxes outside their tensor, 128 bytes each, that all mul
 START = 3.3  # microseconds of a launch
 
 
-def estimate(config: Config, shape: Shape, limits: Limits) -> float:
+def estimate(config: Config, shape: GemmShape, limits: Limits) -> float:
     """Microseconds that a product should take: the longest of computing, power and memory, and what comes besides."""
     c, s, blocks = config, shape, limits.multiprocessors
     tiles, steps = work(c, s)
@@ -38,19 +38,19 @@ def estimate(config: Config, shape: Shape, limits: Limits) -> float:
     return besides + longest + 0.11 * cache
 
 
-def _passed(c: Config, s: Shape, tiles: int) -> float:
+def _passed(c: Config, s: GemmShape, tiles: int) -> float:
     """Microseconds in which sums pass from block to block: the sums of all of them, and what one block finishes."""
     finishing = min(c.splits, c.parts)
     sums = c.rows * c.cols * (1 + s.gated) * c.splits
     return 2.2 + 0.5 * (finishing > 1) + 6.4e-7 * tiles * sums + 1e-4 * sums / finishing
 
 
-def _sides(c: Config, s: Shape) -> tuple[int, int]:
+def _sides(c: Config, s: GemmShape) -> tuple[int, int]:
     """Rows of A and columns of B in a stage."""
     return c.rows * (1 + (s.gated and c.swap)), c.cols * (1 + (s.gated and not c.swap))
 
 
-def _loaded(c: Config, s: Shape) -> int:
+def _loaded(c: Config, s: GemmShape) -> int:
     """Bytes of a stage, in whole lines, which take as long as parts of them."""
     rows, cols = _sides(c, s)
     line = LINE // s.bytes
@@ -61,7 +61,7 @@ def _loaded(c: Config, s: Shape) -> int:
     return (rows + cols) * c.depth
 
 
-def _outside(c: Config, s: Shape) -> int:
+def _outside(c: Config, s: GemmShape) -> int:
     """Rows of all tiles' boxes of a step that lie outside A and B; none of the 16 that a tile has at least."""
     m, n = (-(-x // 16) * 16 for x in extents(c, s))
     rows, cols = -(-m // c.rows), -(-n // c.cols)
@@ -69,7 +69,7 @@ def _outside(c: Config, s: Shape) -> int:
     return s.batch * lines * c.depth // LINE
 
 
-def _tile(c: Config, s: Shape, steps: int, loaded: int, is_followed: bool) -> float:
+def _tile(c: Config, s: GemmShape, steps: int, loaded: int, is_followed: bool) -> float:
     """Cycles of so many steps of a tile, of `loaded` bytes each, which is followed by another one or not."""
     a, b = _sides(c, s)
     multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
@@ -84,7 +84,7 @@ def _tile(c: Config, s: Shape, steps: int, loaded: int, is_followed: bool) -> fl
     return steps * max(multiply, load) + 550 + store
 
 
-def _memory(c: Config, s: Shape, tiles: int, waves: int, busy: int, blocks: int) -> float:
+def _memory(c: Config, s: GemmShape, tiles: int, waves: int, busy: int, blocks: int) -> float:
     """Microseconds in which memory is read and written."""
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
     idle = 1 + 0.27 * (waves * busy / tiles - 1)  # where some blocks have a tile more than others

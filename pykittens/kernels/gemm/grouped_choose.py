@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm.choose import fitted
-from pykittens.kernels.gemm.config import Config, Shape, check
+from pykittens.kernels.gemm.config import Config, GemmShape, check
 from pykittens.kernels.limits import Limits, first_that_fits
 
 # Rows a group from which on tiles of 128 rows waste less time than tiles of 64 do: a block with one warpgroup
@@ -17,7 +17,7 @@ MANY = 96
 
 
 @functools.lru_cache(4096)
-def pick_rows(shape: Shape, groups: int, limits: Limits) -> Config:
+def pick_rows(shape: GemmShape, groups: int, limits: Limits) -> Config:
     """The configuration for groups that share the `m` rows of a shape, on a GPU of these limits."""
     cut = [(c, fitted(c, shape, limits)) for c in candidates(shape, groups, limits)]
     able = [fit for _, fit in cut if fit is not None]
@@ -29,12 +29,12 @@ def pick_rows(shape: Shape, groups: int, limits: Limits) -> Config:
 
 
 @functools.lru_cache(4096)
-def pick_k(shape: Shape, groups: int, limits: Limits) -> Config:
+def pick_k(shape: GemmShape, groups: int, limits: Limits) -> Config:
     """The configuration for groups that share the `k` elements of a shape, on a GPU of these limits."""
     return pick_rows(replace(shape, m=shape.m * groups), groups, limits)
 
 
-def checked(function: str, config: Config | None, shape: Shape) -> Config | None:
+def checked(function: str, config: Config | None, shape: GemmShape) -> Config | None:
     """The configuration that a caller asked for; raise if it cuts the work in a way that groups do not know."""
     if config is None:
         return None
@@ -54,7 +54,7 @@ def checked(function: str, config: Config | None, shape: Shape) -> Config | None
     return config
 
 
-def candidates(shape: Shape, groups: int, limits: Limits) -> Iterator[Config]:
+def candidates(shape: GemmShape, groups: int, limits: Limits) -> Iterator[Config]:
     """The configurations for a shape, the one that should be fastest first; the last takes the least memory."""
     few = shape.m <= MANY * groups
     # Registers hold the sums of a tile, with a gate those of two, and with scales of blocks their addends, too.

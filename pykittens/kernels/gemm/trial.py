@@ -9,8 +9,9 @@ from typing import Any
 
 from pykittens.errors import KernelError
 from pykittens.kernels.arrays import FP8, empty
-from pykittens.kernels.gemm.call import OPERANDS, Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.operands import OPERANDS
 from pykittens.kernels.gemm.reference import reference
 from pykittens.kernels.verify import (
     Alike,
@@ -34,10 +35,10 @@ MOST_PRODUCTS, MOST_RESULTS = 2**39, 2**26
 STEPS = 1e-3
 
 
-class Trial:
+class GemmTrial:
     """The product of a call on random data. What it should be is worked out once for all configurations."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: GemmCall) -> None:
         self._like = call
         self._faults: dict[Config, str | None] = {}
         self._first: tuple[Config, Any] | None = None
@@ -56,15 +57,15 @@ class Trial:
         return fault
 
     @cached_property
-    def call(self) -> Call:
+    def call(self) -> GemmCall:
         """The call with random numbers in arrays of its own."""
         return random_call(self._like)
 
     @cached_property
-    def plain(self) -> Call:
+    def plain(self) -> GemmCall:
         """The call without the user's function."""
         given = {name: x for name, x in self.call.given.items() if name not in self.call.own}
-        return Call(self.call.kernel, given, replace(self.call.options, epilogue=None))
+        return GemmCall(self.call.kernel, given, replace(self.call.options, epilogue=None))
 
     @cached_property
     def rows(self) -> list[int] | None:
@@ -128,7 +129,7 @@ SCALES = ("alpha", "gate_alpha", *(n for n in OPERANDS if n.endswith(("_scale", 
 ROWS = {"a": 2, "out": 2, "residual": 2, "row_blocks": 2, "row_scale": 1}
 
 
-def random_call(call: Call) -> Call:
+def random_call(call: GemmCall) -> GemmCall:
     """The same call on random numbers, of arrays that lie as its own do; what a function of the user's gets is copied.
 
     Products are normal, too, with a deviation of 1, so that no operand of the epilogue is lost beside them.
@@ -156,7 +157,7 @@ class Result:
     flags: Any
 
 
-def poisoned(call: Call, config: Config) -> Result:
+def poisoned(call: GemmCall, config: Config) -> Result:
     """The result of a launch into memory of NaN, as is what its blocks leave for one another.
 
     Where the launch reads its output, that holds the numbers of the call.
@@ -175,7 +176,7 @@ def poisoned(call: Call, config: Config) -> Result:
     return Result(out, result[1:] if isinstance(result, tuple) else (), memory.get("flags"))
 
 
-def spare_call(call: Call) -> Call:
+def spare_call(call: GemmCall) -> GemmCall:
     """The same call, but what a launch may write is not the caller's: a copy of its output and of its own operands."""
     out, own = call.given["out"], {name: call.given[name] for name in call.own}
     made = empty(call.arrays.like, call.result, call.dtype) if out is None else copy_like(out)
@@ -190,7 +191,7 @@ def _taken(x: Any, rows: list[int], name: str) -> Any:
 # -- comparison ------------------------------------------------------------------------------------
 
 
-def slack(call: Call) -> float:
+def slack(call: GemmCall) -> float:
     """How far a result may be off besides its rounding, as a part of the size of all: sums are rounded as they grow.
 
     Sums of fp8 keep about 14 bits on Hopper (docs/facts.md), those in f16 round each step of 16 anew.

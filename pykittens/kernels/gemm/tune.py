@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.choose import candidates
-from pykittens.kernels.gemm.config import Config, Shape
-from pykittens.kernels.gemm.trial import Trial, spare_call
+from pykittens.kernels.gemm.config import Config, GemmShape
+from pykittens.kernels.gemm.trial import GemmTrial, spare_call
 from pykittens.kernels.limits import Limits, limits_of
 from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.arrays import Device
@@ -24,7 +24,7 @@ NAME = "gemm"
 MOST = 24  # candidates that are measured
 
 
-def found_before(call: Call) -> Config | None:
+def found_before(call: GemmCall) -> Config | None:
     """What an earlier measurement found for such a call on such a GPU; it costs no time of the GPU."""
     device = device_of(call)
     if device == "cpu" or not tuning_records.has_any(NAME):
@@ -34,7 +34,7 @@ def found_before(call: Call) -> Config | None:
     )
 
 
-def tuned(call: Call) -> Config:
+def tuned(call: GemmCall) -> Config:
     """The fastest configuration whose results are right: found before, or measured now."""
     chosen, device = contenders(call.shape, limits_of(call.arrays.like)), device_of(call)
     spare, arch = call, ""
@@ -55,19 +55,19 @@ def tuned(call: Call) -> Config:
         key_of(call),
         chosen,
         run,
-        Trial(call).fault,
+        GemmTrial(call).fault,
         device=device,
         compile=lambda config: spare.plan(config).compile(arch),
     )
 
 
-def device_of(call: Call) -> Device:
+def device_of(call: GemmCall) -> Device:
     """Where a call is launched."""
     return call.arrays.found["a"].device
 
 
 @functools.lru_cache(4096)
-def contenders(shape: Shape, limits: Limits) -> tuple[Config, ...]:
+def contenders(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     """The configurations that are measured, best guess first: the first of each kind, and then the first of all."""
     every = candidates(shape, limits)
     kinds: dict[Any, Config] = {}
@@ -83,7 +83,7 @@ def contenders(shape: Shape, limits: Limits) -> tuple[Config, ...]:
 # -- what a choice depends on ----------------------------------------------------------------------
 
 
-def key_of(call: Call) -> dict[str, Any]:
+def key_of(call: GemmCall) -> dict[str, Any]:
     """All that the choice may depend on."""
     options, arrays, names = call.options, call.arrays, call.form(Config(0, 0)).epilogue.names
     inputs = {name: found for name, found in arrays.found.items() if name != "out"}
@@ -136,7 +136,7 @@ def _enclosed(function: Any) -> Iterator[Any]:
 # -- what is measured ------------------------------------------------------------------------------
 
 
-def launch_of(call: Call, config: Config) -> Callable[[], None]:
+def launch_of(call: GemmCall, config: Config) -> Callable[[], None]:
     """All launches of a configuration, in memory that is made once: some microseconds on the host."""
     plan = call.plan(config)
     memory = plan.memory(alone=True)
