@@ -243,5 +243,19 @@ def test_numbers_of_numpy_are_numbers(
     x, out = matrix(), matrix()
     show_parameters(scaled, (x, x, 1.0), monkeypatch)
     expected = launched(scaled, x, out, 3.0)
-    for _ in range(2):
+    for _ in range(3):
         assert launched(times, x, out=out, factor=getattr(np, number)(3)) == expected
+    assert times.plans == times.kept == 1
+
+
+def test_numbers_of_numpy_that_have_no_effect_are_not_passed_on(
+    sums: Host, launched: Callable[..., Any], programs: list[str]
+) -> None:
+    x, out = matrix(), matrix()
+    for shift in (np.float32(0), np.float64(0), None, np.int64(0)):
+        sums(x, out=out, shift=shift)
+    assert sums.plans == sums.kept == 1
+    for shift in (np.float32(0.5), 0.5, np.float64(-0.5)):
+        sums(x, out=out, shift=shift)
+    assert sums.plans == sums.kept == 2
+    assert len(set(programs)) == 2

@@ -265,6 +265,20 @@ def test_a_call_that_was_first_captured_keeps_nothing_of_the_graph(plans, partia
     assert len(plans) == 2
 
 
+def test_the_first_call_of_a_form_takes_memory_once_also_in_a_capture(made, monkeypatch):
+    a, b = operands()
+    out = result()
+    gemm(a, b, config=SPLITS)
+    monkeypatch.setenv(CAPTURES, "1")
+    gemm.forget()
+    before, flags = len(made), len(workspace._of_graphs[0])
+    gemm(a, b, out, config=SPLITS)
+    assert len(made) == before + 1  # the partial sums
+    once = flags - len(workspace._of_graphs[0])
+    gemm(a, b, out, config=SPLITS)
+    assert flags - len(workspace._of_graphs[0]) == 2 * once
+
+
 def test_launches_with_odd_numbers_of_flags_are_captured_one_after_another(plans, monkeypatch):
     a, b = (torch.zeros(n, 8192, dtype=torch.bfloat16) for n in (16, 448))
     out = torch.zeros(16, 448, dtype=torch.bfloat16)
