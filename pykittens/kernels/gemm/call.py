@@ -128,7 +128,7 @@ class GemmCall:
     @property
     def function_operands(self) -> list[str]:
         """The names of the operands of the user's function."""
-        return [name for name in self.given if name.startswith("operand")]
+        return [name for name in self.arrays.given if name.startswith("operand")]
 
     @property
     def sums(self) -> list[str]:
