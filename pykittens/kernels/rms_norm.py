@@ -1,7 +1,7 @@
 """Root mean square normalisation along rows: y = x / sqrt(mean(x^2) + eps) * weight.
 
-Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019. One pass over memory: a row stays in
-registers, of one warp up to 4096 elements, of a warpgroup beyond.
+Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019. One pass over memory: a row of up to
+4096 elements stays in the registers of a warp, a longer row in those of a warpgroup.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def reference(x: Any, weight: Any, eps: float = 1e-6) -> Any:
 
 @pk.kernel
 def rms_norm_rows(x, weight, y, eps):  # type: ignore[no-untyped-def]
-    """y = x / sqrt(mean(x^2) + eps) * weight, a row a warp or a warpgroup."""
+    """y = x / sqrt(mean(x^2) + eps) * weight; one row per warp or warpgroup."""
     pk.require(x.shape == y.shape, "x and y must have one shape")
     pk.require(weight.cols == x.cols, "weight must have as many elements as a row")
     n = pk.static(x.cols)
@@ -58,7 +58,7 @@ def inputs(rng: np.random.Generator, rows: int, cols: int, dtype: str = "bf16") 
 
 
 def work(rows: int, cols: int, dtype: str = "bf16") -> tuple[float, Any]:
-    """Bytes of x and of the result."""
+    """The bytes of x and of the result."""
     return 2.0 * rows * cols * numpy_dtype(dtype).itemsize, "bytes"
 
 

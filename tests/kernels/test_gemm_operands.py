@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_refused(message, a, b, given):
         ("must return rt<f32, .*>, as x is, not NoneType", lambda x, at: None, ()),
         ("not tuple", lambda x, at: (x, x), ()),
         ("not rt<bf16", lambda x, at: x.to(pk.bf16), ()),
-        ("other arguments than x, the place and 1 operands", lambda x, at: x, (ONE,)),
+        ("other arguments than x, at and 1 operands", lambda x, at: x, (ONE,)),
         ("`operands` are arrays and numbers, and one", lambda x, at, v: x, (None,)),
     ],
     ids=["nothing", "two", "narrow", "too-few", "none"],
