@@ -28,7 +28,7 @@ def reference(x: Any, weight: Any, eps: float = 1e-6) -> Any:
 
 @pk.kernel
 def rms_norm_rows(x, weight, y, eps):  # type: ignore[no-untyped-def]
-    """y = x / sqrt(mean(x^2) + eps) * weight; one row per warp or warpgroup."""
+    """y = x / sqrt(mean(x^2) + eps) * weight, a row a warp or a warpgroup."""
     pk.require(x.shape == y.shape, "x and y must have one shape")
     pk.require(weight.cols == x.cols, "weight must have as many elements as a row")
     n = pk.static(x.cols)
