@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +18,7 @@ from pykittens.runtime import nvrtc
 from tests.kernels.host_functions import Host, rows_plan, word_of
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.calling import (
+    counts_of_threads,
     doubled,
     matrix,
     scaled,
@@ -180,28 +179,12 @@ def test_threads_launch_with_streams_and_numbers_of_their_own(
     """Each thread launches with a number of its own on a stream of that number."""
     rows, x, out = Host(rows_plan(some_rows)), matrix(100, 64), matrix(100, 64)
     rows(x, out, 4)
-    streams, faults = threading.local(), []
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: streams.own)
 
-    def work(count: int) -> None:
-        streams.own = count
-        try:
-            for _ in range(50):
-                assert rows(x, out, count) is out
-        except BaseException as fault:
-            faults.append(fault)
+    def call(count: int, i: int) -> None:
+        assert rows(x, out, count) is out
 
-    def run() -> None:
-        threads = [threading.Thread(target=work, args=(count,)) for count in (1, 2, 3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    lines = launched(run)
-    assert faults == []
-    found = [(line.split("grid ")[1].split()[0], line.split("stream 0x")[1][0]) for line in lines]
-    assert Counter(found) == {(count, count): 50 for count in "123"}
+    found = counts_of_threads(launched, monkeypatch, call, 50)
+    assert found == {(count, count): 50 for count in "123"}
 
 
 # -- several steps and results ---------------------------------------------------------------------
