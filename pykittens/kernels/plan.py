@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from pykittens.ir.nodes import written
 from pykittens.kernels import workspace
@@ -26,6 +26,9 @@ from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.runtime.launch import Launch
 
+Args: TypeAlias = tuple[Any, ...]
+Named: TypeAlias = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
 class PlanStep:
@@ -33,7 +36,7 @@ class PlanStep:
 
     kernel: KernelFunction
     args: tuple[str, ...]
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    constants: Named = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Plan:
             views[name] = empty(like, made.seen, made.dtype)
         return views | workspace.memory(self.scratch, like, alone)
 
-    def run_with(self, memory: Mapping[str, Any]) -> Any:
+    def run_with(self, memory: Named) -> Any:
         """Launch all steps with these arrays and numbers; the result of the call."""
         for step in self.steps:
             step.kernel(*[memory[name] for name in step.args], **step.constants)
@@ -79,7 +82,7 @@ class Plan:
         ]
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _write_back(self, step: PlanStep, memory: Mapping[str, Any]) -> None:
+    def _write_back(self, step: PlanStep, memory: Named) -> None:
         """Copy what a kernel wrote to copies of arrays back to the arrays."""
         args = tuple(memory[name] for name in step.args)
         kernel = step.kernel.record(check(step.kernel.parameters, args, step.constants))
@@ -95,7 +98,7 @@ class Plan:
         for step in self.steps:
             step.kernel.compile(*[memory[n] for n in step.args], arch=arch, **step.constants)
 
-    def launches(self, memory: Mapping[str, Any]) -> list[tuple[Launch, list[Any]]]:
+    def launches(self, memory: Named) -> list[tuple[Launch, list[Any]]]:
         """The launches of all steps on a GPU, each with the addresses and numbers of this memory."""
         launches = []
         for step in self.steps:
@@ -113,13 +116,7 @@ class Prepared:
     themselves that may change.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        memory: Mapping[str, Any],
-        names: Sequence[str],
-        sources: Mapping[str, int | str],
-    ) -> None:
+    def __init__(self, plan: Plan, memory: Named, names: Sequence[str], sources: Named) -> None:
         views, made = plan.arrays.views, list(plan.arrays.made)
         defaults = [n for n in views if n not in names and n not in plan.arrays.found]
         order = [*names, *plan.scratch, *defaults, *made]
@@ -154,12 +151,7 @@ class Prepared:
         )
 
     def launch(
-        self,
-        values: list[Any],
-        stream: int,
-        args: tuple[Any, ...],
-        words: Mapping[str, Any],
-        memory: Mapping[str, Any] | None = None,
+        self, values: list[Any], stream: int, args: Args, words: Named, memory: Named | None = None
     ) -> Any:
         """Launch with the addresses and numbers of these arguments; the result of the call.
 
@@ -188,9 +180,7 @@ class Prepared:
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _workspace(
-        self, stream: int, like: Any, memory: Mapping[str, Any] | None
-    ) -> tuple[list[int], Any]:
+    def _workspace(self, stream: int, like: Any, memory: Named | None) -> tuple[list[int], Any]:
         """The addresses of scratch memory, and the memory: that of the stream, or of a graph that is captured."""
         is_captured = driver.stream_is_capturing(stream, like.get_device())
         kept = None if is_captured else self._kept.get(stream)
@@ -203,5 +193,5 @@ class Prepared:
         return kept
 
 
-def _argument(args: tuple[Any, ...], words: Mapping[str, Any], source: int | str) -> Any:
+def _argument(args: Args, words: Named, source: int | str) -> Any:
     return args[source] if isinstance(source, int) else words[source]

@@ -205,7 +205,8 @@ class Operator:
         if needs_gradient(*args):
             self._checked(args)
             return self.record(*args)
-        if self._known.get(self._form(args)) is self.run and not is_special(args):
+        form = self._form(args)
+        if form and self._known.get(form) is self.run and not is_special(args):
             return self.run(*args)  # the dispatcher would only call `_run`
         with torch._C._AutoDispatchBelowAutograd():
             return self.op(*args)

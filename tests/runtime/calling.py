@@ -91,7 +91,7 @@ def counts_of_threads(
     call: Callable[[int, int], object],
     times: int,
 ) -> Counter[tuple[str, str]]:
-    """How often each grid and stream was launched by threads 1 to 3, which call `call(number, i)` on stream `number`."""
+    """The launches by grid and stream, if threads 1 to 3 each call `call(number, i)` on stream `number`."""
     streams, faults = threading.local(), []
     current = "_cuda_getCurrentRawStream"
     monkeypatch.setattr(sys.modules["torch"]._C, current, lambda i: streams.own)

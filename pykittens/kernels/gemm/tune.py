@@ -116,8 +116,11 @@ def _text_of(value: Any, seen: set[int]) -> Iterator[str]:
         seen.add(id(code))
         yield code.co_code.hex()
         yield " ".join(code.co_names)
-        for inner in (*code.co_consts, *_enclosed(value)):
+        for inner in code.co_consts:
             yield from _text_of(inner, seen)
+        for cell in getattr(value, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # a name that has no value yet
+                yield from _text_of(cell.cell_contents, seen)
     elif isinstance(value, tuple):
         for inner in value:
             yield from _text_of(inner, seen)
@@ -125,12 +128,6 @@ def _text_of(value: Any, seen: set[int]) -> Iterator[str]:
         yield repr(value)
     else:
         yield type(value).__qualname__
-
-
-def _enclosed(function: Any) -> Iterator[Any]:
-    for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # a name that has no value yet
-            yield cell.cell_contents
 
 
 # -- the launches that are measured ----------------------------------------------------------------
