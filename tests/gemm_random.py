@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.kernels.gemm.choose import candidates, joining
+from pykittens.kernels.gemm.choose import candidates, shared_bytes
 from pykittens.kernels.gemm.config import Config, GemmShape
 from pykittens.kernels.limits import Limits, limits_of
 from pykittens.types.dtypes import DTYPES
@@ -162,8 +162,7 @@ def _changed(r: random.Random, config: Config, shape: GemmShape, limits: Limits)
 
 
 def _fits(config: Config, shape: GemmShape, limits: Limits) -> bool:
-    needed = config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
-    return needed + joining(config, shape) <= limits.shared_bytes
+    return shared_bytes(config, shape) <= limits.shared_bytes
 
 
 def _sized(

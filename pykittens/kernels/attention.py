@@ -187,7 +187,7 @@ def inputs(
 def config_for(d: int, limits: Limits) -> AttentionConfig:
     """The configuration for heads of d elements on a GPU of these limits."""
     able = [c for c in CONFIGS if c.warpgroups == limits.warpgroups and d <= c.widest]
-    return first_that_fits("attention", [(c, c.shared_bytes(d)) for c in able], limits)
+    return first_that_fits("attention", able, lambda c: c.shared_bytes(d), limits)
 
 
 def work(batch: int, heads: int, length: int, d: int, causal: bool) -> tuple[float, Any]:

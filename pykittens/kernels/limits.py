@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -50,12 +50,14 @@ def _limits(ordinal: int, chosen: str) -> Limits:
     return Limits(target.name, shared_bytes, target.warpgroups, device.multiprocessors)
 
 
-def first_that_fits(name: str, configs: Sequence[tuple[C, int]], limits: Limits) -> C:
-    """The first configuration whose shared memory fits a block; each is paired with its bytes."""
-    for config, shared_bytes in configs:
-        if shared_bytes <= limits.shared_bytes:
+def first_that_fits(
+    name: str, configs: Sequence[C], shared_bytes: Callable[[C], int], limits: Limits
+) -> C:
+    """The first configuration whose shared memory fits a block; a ResourceError if there is none."""
+    for config in configs:
+        if shared_bytes(config) <= limits.shared_bytes:
             return config
-    least = min((b for _, b in configs), default=None)
+    least = min(map(shared_bytes, configs), default=None)
     why = (
         "there is none for its products"
         if least is None

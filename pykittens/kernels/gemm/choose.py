@@ -32,6 +32,12 @@ def joining(config: Config, shape: GemmShape) -> int:
     return (config.consumers + 1) * -(-each // 128) * 128  # the producer's warpgroup has its share
 
 
+def shared_bytes(config: Config, shape: GemmShape) -> int:
+    """Bytes of shared memory of a block for a product of this shape."""
+    own = config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
+    return own + joining(config, shape)
+
+
 def fitted(config: Config, shape: GemmShape, limits: Limits) -> Config | None:
     """The configuration with as many stages as shared memory holds; None if it holds fewer than two."""
     stages = _stages(config, shape, limits)
@@ -62,9 +68,7 @@ def _alone(shape: GemmShape, limits: Limits) -> Config:
             small, cols=min(small.cols, 96)
         )  # lanes transpose elements that are contiguous along m
     tried = (large, small, replace(small, stages=2, out_cols=16))
-    out, gated = shape.out_bytes, shape.gated
-    sized = [(c, c.shared_bytes(out, gated, shape.blocks) + joining(c, shape)) for c in tried]
-    return first_that_fits("gemm", sized, limits)
+    return first_that_fits("gemm", tried, lambda c: shared_bytes(c, shape), limits)
 
 
 def _alone_cols(shape: GemmShape) -> int:

@@ -48,9 +48,12 @@ class Config:
 
     def stage_bytes(self, gated: bool = False, blocks: bool = False) -> int:
         """Bytes of shared memory of a stage."""
-        a, b = self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
         scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
-        return (a + b) * self.depth + 1024 * scales + 16
+        return sum(self.sides(gated)) * self.depth + 1024 * scales + 16
+
+    def sides(self, gated: bool = False) -> tuple[int, int]:
+        """Rows of A and columns of B in a stage."""
+        return self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
 
     def other_bytes(self, out_bytes: int = 2) -> int:
         """Bytes of shared memory of a block without the stages."""

@@ -47,14 +47,9 @@ def _passed(c: Config, s: GemmShape, tiles: int) -> float:
     return 2.2 + 0.5 * (finishing > 1) + 6.4e-7 * tiles * sums + 1e-4 * sums / finishing
 
 
-def _sides(c: Config, s: GemmShape) -> tuple[int, int]:
-    """Rows of A and columns of B in a stage."""
-    return c.rows * (1 + (s.gated and c.swap)), c.cols * (1 + (s.gated and not c.swap))
-
-
 def _loaded(c: Config, s: GemmShape) -> int:
     """Bytes of a stage in whole lines: a copy of part of a line takes as long as one of the line."""
-    rows, cols = _sides(c, s)
+    rows, cols = c.sides(s.gated)
     line = LINE // s.bytes
     if not s.b_by_rows and c.swap:
         rows = -(-rows // line) * line
@@ -73,7 +68,7 @@ def _outside(c: Config, s: GemmShape) -> int:
 
 def _tile(c: Config, s: GemmShape, steps: int, loaded: int, is_followed: bool) -> float:
     """Cycles for one tile of `steps` steps that load `loaded` bytes each; `is_followed`: the block has another tile."""
-    a, b = _sides(c, s)
+    a, b = c.sides(s.gated)
     multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
     if not (s.b_by_rows or c.swap) and c.cols * s.bytes % LINE:
         multiply *= 1.1  # boxes of half a line

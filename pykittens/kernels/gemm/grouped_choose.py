@@ -22,8 +22,8 @@ def pick_rows(shape: GemmShape, groups: int, limits: Limits) -> Config:
     found = list(candidates(shape, groups, limits))
     able = next(filter(None, (fitted(c, shape, limits) for c in found)), None)
     least = [replace(c, stages=2) for c in found]
-    sizes = [c.shared_bytes(shape.out_bytes, shape.gated, shape.blocks) for c in least]
-    return able or first_that_fits("grouped_gemm", [*zip(least, sizes, strict=True)], limits)
+    sizes = shape.out_bytes, shape.gated, shape.blocks
+    return able or first_that_fits("grouped_gemm", least, lambda c: c.shared_bytes(*sizes), limits)
 
 
 @functools.lru_cache(4096)
