@@ -134,7 +134,7 @@ class Emulated:
 
 @pytest.fixture
 def emulated(gpu_tensors: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Emulated]]:
-    """Tensors say they were on a GPU, whose launches are emulated; what is prepared from here on."""
+    """Tensors pretend to be on a GPU whose launches are emulated; the calls that are prepared from here on."""
     made: list[Emulated] = []
     called: set[KernelFunction] = set()
     call = KernelFunction.__call__

@@ -1,4 +1,4 @@
-"""The check of a configuration passes what is right and tells what is wrong, on random data of the call's form."""
+"""The check of a configuration passes right results and names faults, on random data of the call's form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIGS = (ROWS, SPLITS)
 
 
 def call(a, b, out=None, kernel=gemm_tiles, transpose_b=True, **further):
-    """What `gemm` makes of these arguments."""
+    """The call of `gemm` with these arguments."""
     return GemmCall.of(kernel, a, b, out, transpose_b=transpose_b, **further)
 
 
@@ -49,13 +49,13 @@ def biased(x, at, bias):
 
 @pk.function
 def counted_in_tiles(x, at):
-    """What no function may be: one whose result depends on the tiles."""
+    """A function whose result depends on the tiles, which is not allowed."""
     return x * (1.0 + at.cols / 1024)
 
 
 @pk.function
 def sign(x, at):
-    """A function with a step, on one side of which rounding may put a sum."""
+    """A function with a step: rounding may move a sum across it."""
     return pk.where(x > 0.0, x + 1.0, x - 1.0)
 
 
@@ -154,7 +154,7 @@ def exchanged(out):
 
 
 @pytest.mark.parametrize("damage", [zeroed, a_step_too_few, one_too_large, exchanged])
-def test_elements_that_are_wrong_are_told(damage):
+def test_elements_that_are_wrong_are_reported(damage):
     fault = fault_with(damage)
     assert "compared elements are wrong" in fault
 
@@ -166,19 +166,19 @@ def test_a_fault_says_where_and_what():
     )
 
 
-def test_elements_that_are_not_written_are_told():
+def test_elements_that_are_not_written_are_reported():
     assert fault_with(left_out) == f"{2 * 48} of {M * N} elements are NaN"
 
 
-def test_writing_beside_the_result_is_told():
+def test_writing_beside_the_result_is_reported():
     def damage(out):
-        # The memory that the result is a part of goes on behind its last row.
+        # The memory of the result extends past its last row.
         torch.as_strided(out, (1,), (1,), out.storage_offset() + out.numel())[0] = 0.0
 
     assert fault_with(damage) == "something is written beside the result"
 
 
-def test_a_term_of_the_epilogue_that_is_left_out_is_told():
+def test_a_term_of_the_epilogue_that_is_left_out_is_reported():
     for name in ("bias", "residual"):
         with_it = call(
             bf16(M, 4096),
@@ -191,7 +191,7 @@ def test_a_term_of_the_epilogue_that_is_left_out_is_told():
         assert deviation(less, exact, pk.bf16, slack(with_it), None) is not None
 
 
-def test_sums_that_are_wrong_are_told(monkeypatch):
+def test_sums_that_are_wrong_are_reported(monkeypatch):
     run_with = Plan.run_with
 
     def damaged(self, memory):
@@ -203,7 +203,7 @@ def test_sums_that_are_wrong_are_told(monkeypatch):
     assert GemmTrial(CALLS["sums"]()).fault(ROWS) == f"1 of {N} column_sums are wrong"
 
 
-def test_flags_that_stay_set_are_told(monkeypatch):
+def test_flags_that_stay_set_are_reported(monkeypatch):
     run_with = Plan.run_with
 
     def forgetful(self, memory):
@@ -216,7 +216,7 @@ def test_flags_that_stay_set_are_told(monkeypatch):
     assert fault == "flags by which blocks wait for one another stay set"
 
 
-def test_a_function_that_depends_on_the_tiles_is_told_and_not_held_against_the_configuration():
+def test_a_function_that_depends_on_the_tiles_is_reported_and_not_held_against_the_configuration():
     trial = GemmTrial(call(bf16(M, K), bf16(N, K), epilogue=counted_in_tiles))
     assert trial.fault(ROWS) is None
     with pytest.raises(KernelError, match="with `epilogue` its results are not those of Config"):

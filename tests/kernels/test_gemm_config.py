@@ -1,4 +1,4 @@
-"""Configurations of products: what is offered, what fits, and into how many parts sums are split."""
+"""Configurations of products: the candidates, those that fit, and the splits of sums."""
 
 from __future__ import annotations
 

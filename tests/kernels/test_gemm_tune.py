@@ -1,4 +1,4 @@
-"""Products are tuned once, what is wrong is never chosen, and what was found serves calls that do not tune, too.
+"""Products are tuned once, a wrong candidate is never chosen, and calls that do not tune use the result, too.
 
 Tensors say they were on a GPU, whose driver is a stand-in with a clock; checks run in the emulator.
 """
@@ -105,7 +105,7 @@ class Gpu:
 
     @staticmethod
     def forget():
-        """As a new process, which has what is on disk."""
+        """Forget all but the files on disk, as a new process does."""
         tuning_records._found.clear()
         gemm.forget()
 
@@ -117,7 +117,7 @@ def fake(tmp_path_factory):
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
-    """What tuning found is kept here; compiled kernels stay where they are."""
+    """Results of tuning are kept here; compiled kernels stay in their folder."""
     monkeypatch.setattr(tuning_records, "folder", lambda: tmp_path / "tuning")
     monkeypatch.setattr(tuning_records, "_found", {})
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)

@@ -59,7 +59,7 @@ def parts(offsets):
 
 
 def linear(a, b, offsets, scale=1.0, bias=0.0):
-    """scale * (a @ b[g].T) + bias[g] in float64, how far f32 may be from it; NaN and 0 behind the last group."""
+    """scale * (a @ b[g].T) + bias[g] in float64, and the bound of the error in f32; NaN and 0 past the last group."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     exact, magnitude = np.full((len(a), b.shape[1]), np.nan), np.zeros((len(a), b.shape[1]))
     for part, matrix in zip(parts(offsets), b, strict=True):
@@ -71,7 +71,7 @@ def linear(a, b, offsets, scale=1.0, bias=0.0):
 
 
 def assert_grouped(found, exact, error, offsets):
-    """What is in a group is as far from float64 as it may be, once rounded; what is in none is still NaN."""
+    """Rows of groups are within the bound of their float64 values, once rounded; other rows are still NaN."""
     bound = tolerance.rounding(found.dtype, exact) + error
     total = offsets[-1]
     tolerance.assert_within(found[:total], exact[:total], bound[:total])

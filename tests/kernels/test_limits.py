@@ -1,4 +1,4 @@
-"""What a GPU gives the kernels of the library, and the first configuration that fits it."""
+"""The limits of a GPU, and the first configuration that fits them."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_calls_of_a_form_share_the_memory_of_their_stream(plans, made, on_stream
 
 @pytest.fixture
 def partials(monkeypatch):
-    """Where the blocks of each launch leave their sums, and their flags."""
+    """The addresses of the partial sums and the flags of each launch."""
     found, launch = [], Launch.launch
 
     def noted(self, values):

@@ -1,4 +1,4 @@
-"""What the operators refuse, and the sentences that say why."""
+"""Calls that the operators refuse, and the sentences of their errors."""
 
 from __future__ import annotations
 
