@@ -15,7 +15,7 @@ import numpy as np
 
 from pykittens.analysis.traffic.cache import traffic
 from pykittens.runtime.arguments import check
-from pykittens.types.devices import DEVICES, H200, Device
+from pykittens.types.devices import DEVICES, H200, DeviceSpec
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 # Where the toolkit puts it, if it is in no folder of programs.
@@ -67,7 +67,7 @@ def _complaint(text: str) -> str:
     return (lines or text.splitlines() or ["it is silent"])[0].strip()
 
 
-def device_of(card: str) -> Device:
+def device_of(card: str) -> DeviceSpec:
     """The device that a card is, by its name; an H200 where it is not known."""
     return next((d for d in DEVICES.values() if d.name.split()[0] in card.split()), H200)
 

@@ -16,7 +16,7 @@ from gemm_problems import Data, Expected, Problem, allowed, call_of, calls, made
 from protocol import Figure, buffer_count, burst
 
 from pykittens.errors import KernelError
-from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.choose import pick
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.tune import found_before, tuned
@@ -79,7 +79,7 @@ def measured(problem: Problem, way: Way) -> Row:
     return row(problem, way.protocol, figures, chosen, errors[OURS], next(iter(theirs)))
 
 
-def _tuned(problem: Problem, call: Call) -> dict[str, Config]:
+def _tuned(problem: Problem, call: GemmCall) -> dict[str, Config]:
     try:
         return {TUNED: tuned(call)}
     except KernelError as fault:
@@ -191,7 +191,7 @@ def _compiled(problem: Problem, config: Config, arch: str) -> str:
     return ""
 
 
-def _on_cpu(problem: Problem) -> Call:
+def _on_cpu(problem: Problem) -> GemmCall:
     """The call of a problem, with memory that is asked for and never touched."""
     data = made(problem, "meta")
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.reference import reference
 
@@ -233,10 +233,10 @@ def made(problem: Problem, device: str) -> Data:
     return Data(normal(p.m, p.k), weights[: p.n] if p.is_gated else weights, out, extras, weights)
 
 
-def call_of(problem: Problem, data: Data) -> Call:
+def call_of(problem: Problem, data: Data) -> GemmCall:
     """The call of gemm, of which nothing is launched."""
     words = {"transpose_b": problem.transpose_b, "activation": problem.activation, **data.extras}
-    return Call.of(gemm_tiles, data.a, data.b, data.out, **words)
+    return GemmCall.of(gemm_tiles, data.a, data.b, data.out, **words)
 
 
 def calls(problem: Problem, sets: Sequence[Data], config: Config | None) -> Callable[[int], Tensor]:

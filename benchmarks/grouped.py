@@ -22,7 +22,7 @@ from protocol import Figure, buffer_count, burst, driver_version, isolated  # no
 
 import pykittens as pk  # noqa: E402
 from pykittens.kernels.gemm.choose import fitted  # noqa: E402
-from pykittens.kernels.gemm.config import Config, Shape  # noqa: E402
+from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
 from pykittens.kernels.grouped_gemm import grouped_gemm  # noqa: E402
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k  # noqa: E402
 from pykittens.kernels.limits import limits_of  # noqa: E402
@@ -118,7 +118,7 @@ def error_of(problem: Problem, a: Any, b: Any, out: Any, ends: torch.Tensor) -> 
 def every_config(problem: Problem) -> dict[str, Config]:
     """Configurations to compare, those that fit."""
     limits = limits_of(torch.empty(0, device="cuda"))
-    shape = Shape(problem.tokens, problem.n, problem.k, may_swap=False)
+    shape = GemmShape(problem.tokens, problem.n, problem.k, may_swap=False)
     made = [
         Config(rows, cols, consumers=consumers, band=band, out_stages=out_stages)
         for rows, cols, consumers in ((64, 128, 1), (64, 256, 1), (128, 128, 2), (128, 256, 2))

@@ -210,7 +210,7 @@ def older_rows(protocol: str, rounds: int) -> list[Row]:
     if limits.warpgroups:
         sys.exit("bench: `older` is for PYKITTENS_TARGET=sm_80 or sm_89")
     rows = []
-    for c in choose.candidates(config.Shape(4096, 4096, 4096), limits):
+    for c in choose.candidates(config.GemmShape(4096, 4096, 4096), limits):
         name = f"gemm {c.rows}x{c.cols}x{c.depth}, {c.stages} stages, {limits.target}"
         rows += matmul_rows(protocol, rounds, name, partial(gemm.gemm, config=c), (4096, 8192))
     for a in attention.CONFIGS:

@@ -30,27 +30,27 @@ from pykittens.lang.roles import warpgroups as warpgroups
 from pykittens.lang.roles import warps as warps
 from pykittens.lang.shared import semaphore as semaphore
 from pykittens.lang.shared import shared as shared
-from pykittens.lang.std import diagonal as diagonal
-from pykittens.lang.std import diagonal_matrix as diagonal_matrix
-from pykittens.lang.std import inf as inf
-from pykittens.lang.std import left_fill as left_fill
-from pykittens.lang.std import log2e as log2e
-from pykittens.lang.std import lower_fill as lower_fill
-from pykittens.lang.std import normalize as normalize
-from pykittens.lang.std import online_softmax as online_softmax
-from pykittens.lang.std import outer_add as outer_add
-from pykittens.lang.std import outer_mul as outer_mul
-from pykittens.lang.std import outer_sub as outer_sub
-from pykittens.lang.std import right_fill as right_fill
-from pykittens.lang.std import rotary as rotary
-from pykittens.lang.std import rotate_half as rotate_half
-from pykittens.lang.std import rotate_pairs as rotate_pairs
-from pykittens.lang.std import tril as tril
-from pykittens.lang.std import triu as triu
-from pykittens.lang.std import uniform as uniform
-from pykittens.lang.std import upper_fill as upper_fill
-from pykittens.lang.std import with_column as with_column
-from pykittens.lang.std import with_row as with_row
+from pykittens.lang.std.masks import left_fill as left_fill
+from pykittens.lang.std.masks import lower_fill as lower_fill
+from pykittens.lang.std.masks import right_fill as right_fill
+from pykittens.lang.std.masks import tril as tril
+from pykittens.lang.std.masks import triu as triu
+from pykittens.lang.std.masks import upper_fill as upper_fill
+from pykittens.lang.std.online import inf as inf
+from pykittens.lang.std.online import log2e as log2e
+from pykittens.lang.std.online import normalize as normalize
+from pykittens.lang.std.online import online_softmax as online_softmax
+from pykittens.lang.std.outer import outer_add as outer_add
+from pykittens.lang.std.outer import outer_mul as outer_mul
+from pykittens.lang.std.outer import outer_sub as outer_sub
+from pykittens.lang.std.random import uniform as uniform
+from pykittens.lang.std.rotary import rotary as rotary
+from pykittens.lang.std.rotary import rotate_half as rotate_half
+from pykittens.lang.std.rotary import rotate_pairs as rotate_pairs
+from pykittens.lang.std.slices import diagonal as diagonal
+from pykittens.lang.std.slices import diagonal_matrix as diagonal_matrix
+from pykittens.lang.std.slices import with_column as with_column
+from pykittens.lang.std.slices import with_row as with_row
 from pykittens.lang.trace import require as require
 from pykittens.lang.turns import in_turn as in_turn
 from pykittens.ops import arithmetic as _arithmetic
@@ -165,7 +165,7 @@ from pykittens.types.tiles import per_column as per_column
 from pykittens.types.tiles import per_row as per_row
 from pykittens.types.tiles import plain as plain
 
-# Names that modules spell with `_`, so as not to shadow Python's in their own code.
+# Names that their modules spell with `_`, so that they do not shadow Python's there.
 abs = _arithmetic.abs_
 all = _reduce.all_
 any = _reduce.any_
@@ -184,11 +184,11 @@ if typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """`check`, which is loaded when it is first used: no kernel needs the checker to run."""
+        """`check`, which is loaded when it is first used: kernels run without the checker."""
         if name == "check":
             return importlib.import_module("pykittens.checker.check").check
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    # Every name but the modules; type checkers know the exports from the imports above.
+    # All names that are no modules; type checkers know the exports from the imports above.
     __all__ = [n for n, v in vars().items() if not (n.startswith("_") or inspect.ismodule(v))]
     __all__.append("check")

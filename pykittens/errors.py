@@ -1,16 +1,16 @@
-"""The errors that a user sees, and the place in the user's file that each reports.
+"""The errors that a user sees, and the location in the user's source that each reports.
 
 KernelError
- ├ LanguageError     the kernel says something that has no meaning
+ ├ LanguageError     the kernel breaks a rule of the language
  ├ TypeMismatch      operands that do not fit an operation
- ├ ArgumentError     what a call passed does not fit the kernel
+ ├ ArgumentError     the arguments of a call do not fit the kernel
  ├ ResourceError     more registers, shared memory or threads than the target has
  ├ DeadlockError     no role can run
  ├ BarrierError      arrivals, fills and drains that do not match
  ├ AccessError       an address outside its tensor
- ├ AssertError       an assertion of the kernel that does not hold
+ ├ AssertError       an assertion of the kernel failed
  └ BackendError      no compiler, no driver or no such architecture
-    └ UnsupportedError  what a target cannot do, for a reason it states
+    └ UnsupportedError  a target does not support an operation, with the reason
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-# Kernels and templates are written in the language, so a line of theirs is a user's line.
+# Kernels and templates are written in the language, so errors can report their lines as a user's.
 _WRITTEN_IN_THE_LANGUAGE = tuple(
     os.path.join(_PACKAGE, d) + os.sep for d in ("kernels", "templates")
 )
@@ -33,19 +33,19 @@ _WRITTEN_IN_THE_LANGUAGE = tuple(
 
 @dataclass(frozen=True)
 class Loc:
-    """A place in the user's source: a file, a line and, where the bytecode knows them, columns."""
+    """A location in the user's source: a file, a line and, if the bytecode has them, columns."""
 
     file: str
     line: int
     function: str
     code: CodeType | None = field(default=None, compare=False, repr=False)
     instruction: int = field(default=-1, compare=False, repr=False)
-    # The line and the columns as another process saw them, whose bytecode is not here.
+    # The text of the line and the columns, if the location comes from another process, whose bytecode is not here.
     seen: tuple[str, tuple[int, int] | None] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def here(beyond: tuple[str, ...] = ()) -> Loc | None:
-        """The innermost frame on the stack that is not the compiler's own, nor in one of these folders."""
+        """The innermost frame on the stack that is the user's and not in one of the folders `beyond`."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
@@ -79,14 +79,14 @@ class Loc:
         return linecache.getline(self.file, self.line).rstrip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is pickled: the place with its line and columns, since bytecode is not."""
+        """Pickle the location with its line and columns, because bytecode cannot be pickled."""
         return Loc, (self.file, self.line, self.function, None, -1, (self.text, self.columns))
 
     def __str__(self) -> str:
         return f"{_shown_path(self.file)}:{self.line}"
 
     def excerpt(self) -> str:
-        """The place, the line and carets below the expression, indented for an error text."""
+        """The location, the line and carets below the expression, indented for an error text."""
         lines = [f"  {self}, in {self.function}"]
         text = self.text
         if text.strip():
@@ -102,7 +102,7 @@ class Loc:
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether a frame of this file is the user's, and not the compiler's or the standard library's."""
+    """Whether a file is the user's, and not the compiler's or the standard library's."""
     path = os.path.abspath(filename) if not filename.startswith("<") else filename
     if path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path:
         return False
@@ -122,9 +122,9 @@ def _shown_path(path: str) -> str:
 
 
 class KernelError(Exception):
-    """A fault of the kernel or of a call, told with its operands, its line and, if known, a way out.
+    """A fault of the kernel or of a call, with its operands, its line and, if a fix is known, a help line.
 
-    beyond: folders of the package whose lines are not told if there is one outside.
+    beyond: folders of the package whose lines are reported only if there is none outside.
     """
 
     beyond: ClassVar[tuple[str, ...]] = ()
@@ -144,7 +144,7 @@ class KernelError(Exception):
         self.help = help
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is pickled: the same text, with operands that are no more than what is shown of them."""
+        """Pickle the error with the texts of its operands in place of the operands."""
         shown = {name: f"{value}" for name, value in self.operands.items()}
         return type(self), (self.message,), {**self.__dict__, "operands": shown}
 
@@ -160,7 +160,7 @@ class KernelError(Exception):
 
 
 class LanguageError(KernelError):
-    """The kernel says something that has no meaning in the language."""
+    """The kernel breaks a rule of the language."""
 
 
 class TypeMismatch(KernelError):
@@ -168,7 +168,7 @@ class TypeMismatch(KernelError):
 
 
 class ArgumentError(KernelError):
-    """The arguments of a call do not fit the kernel; of one of the library, the line is that of the call."""
+    """The arguments of a call do not fit the kernel. For kernels of the library the reported line is the caller's."""
 
     beyond = _WRITTEN_IN_THE_LANGUAGE
 
@@ -178,7 +178,7 @@ class ResourceError(KernelError):
 
 
 class DeadlockError(KernelError):
-    """No role can run: each waits for another. `waits` are who waits, for what, and where."""
+    """No role can run: each waits for another. `waits` has the name, the reason and the location of each wait."""
 
     waits: tuple[tuple[str, str, Loc | None], ...] = ()
 
@@ -188,16 +188,16 @@ class BarrierError(KernelError):
 
 
 class AccessError(KernelError):
-    """An access outside a tensor where the language promises nothing."""
+    """An access outside a tensor or a tile, an integer that overflows, or a division by 0."""
 
 
 class AssertError(KernelError):
-    """An assertion of the kernel, `pk.assert_`, does not hold."""
+    """An assertion of the kernel, `pk.assert_`, failed."""
 
 
 class BackendError(KernelError):
-    """The compiler, the driver, the device or the architecture that was asked for is not there."""
+    """The compiler, the driver, the device or the requested architecture is missing."""
 
 
 class UnsupportedError(BackendError):
-    """A target cannot do an operation, or one call of it, and says why."""
+    """A target does not support an operation, or one call of it; the message has the reason."""

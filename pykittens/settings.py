@@ -1,4 +1,4 @@
-"""Every environment variable the package reads, in one table."""
+"""All environment variables that the package reads, in one table."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from pykittens.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Setting:
-    """One environment variable: its name, its default and what it does."""
+    """An environment variable: its name, its default and its meaning."""
 
     variable: str
     default: str
     meaning: str
 
     def read(self) -> str:
-        """The value in the environment now, or the default."""
+        """The current value in the environment, or the default."""
         return os.environ.get(self.variable, self.default)
 
 
 CACHE_DIR = Setting(
     "PYKITTENS_CACHE_DIR",
     "~/.cache/pykittens",
-    "where compiled kernels are kept, and what tuning found",
+    "the folder of compiled kernels and tuning results",
 )
-NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile anew, read and write no cache")
+NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile always, read and write no cache")
 OVERLAP = Setting(
     "PYKITTENS_OVERLAP",
     "1",
-    "`0`: a launch starts when the one before it has ended, also where the kernel says `pk.overlap()`",
+    "`0`: a launch starts after the previous one has ended, even if the kernel calls `pk.overlap()`",
 )
 SEED = Setting("PYKITTENS_SEED", "0", "seed of the emulator's scheduler")
 DEBUG = Setting(
     "PYKITTENS_DEBUG", "", "`1`: launches on a GPU check waits, accesses and assertions"
 )
-DEBUG_SECONDS = Setting("PYKITTENS_DEBUG_SECONDS", "5", "how long a wait of such a launch may take")
+DEBUG_SECONDS = Setting(
+    "PYKITTENS_DEBUG_SECONDS", "5", "the longest wait in such a launch, in seconds"
+)
 TARGET = Setting(
-    "PYKITTENS_TARGET", "", "a target whose programs are taken in place of the card's own"
+    "PYKITTENS_TARGET", "", "the target whose programs are used in place of the GPU's own"
 )
 
 SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, OVERLAP, SEED, TARGET)
@@ -60,30 +62,30 @@ def seed() -> int:
         raise ArgumentError(f"{SEED.variable} must be an integer, not {text!r}") from None
 
 
-# What every launch depends on is read once: a look at the environment costs a tenth of a launch.
+# The settings of every launch are read once: reading the environment takes a tenth of the time of a launch.
 
 
 @functools.cache
 def target() -> str:
-    """The name of the target whose programs are taken, empty for that of the card."""
+    """The name of the target whose programs are used, empty for the GPU's own."""
     return TARGET.read()
 
 
 @functools.cache
 def debug() -> bool:
-    """Whether every launch is one for debugging."""
+    """Whether all launches are launches for debugging."""
     return DEBUG.read() not in ("", "0")
 
 
 @functools.cache
 def overlap() -> bool:
-    """Whether launches may start before those before them have ended."""
+    """Whether a launch may start before the previous one has ended."""
     return OVERLAP.read() != "0"
 
 
 @functools.cache
 def debug_seconds() -> float:
-    """How long a wait may take in a launch for debugging."""
+    """The longest wait in a launch for debugging, in seconds."""
     text = DEBUG_SECONDS.read()
     try:
         seconds = float(text)

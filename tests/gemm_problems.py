@@ -1,7 +1,7 @@
-"""Matrix products to be tried: what is multiplied, how it lies in memory, what becomes of it, and how it is cut.
+"""Matrix products to be tested: operands, layouts, epilogues and configurations.
 
 A problem is plain data. Its arrays are made as NumPy arrays and go to a GPU with their strides, so that one list of
-problems serves the emulator and the GPU; what the result should be is in tests/gemm_bounds.py.
+problems serves the emulator and the GPU; the expected results are in tests/gemm_bounds.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.gemm import gemm, gemm_tiles
 from pykittens.kernels.gemm import kernel as gemm_file
-from pykittens.kernels.gemm.call import OPERANDS, Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.operands import OPERANDS
 from pykittens.kernels.plan import Plan
 from pykittens.types.dtypes import DTYPES
 
@@ -29,17 +30,17 @@ BLOCK_SCALES = {"row_blocks": "f32", "column_blocks": "f32"}  # extras of an fp8
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of an array lie.
+    """The layout of an array.
 
-    columns: the last two axes are exchanged in memory. lines: "tight", one behind the other; "padded", at multiples of
-    16 bytes with a gap; "odd", with a gap that is none and one element behind the start. step: the last stride.
-    turned: the leading axes are exchanged in memory. repeated: all rows are one. backwards: rows come last to first.
+    columns: the last two axes are exchanged in memory. lines: "tight", contiguous; "padded", at multiples of 16
+    bytes with a gap; "odd", at unaligned offsets, one element past the start. step: the last stride.
+    exchanged: the leading axes are exchanged in memory. repeated: all rows are one. backwards: rows come last to first.
     """
 
     columns: bool = False
     lines: str = "tight"
     step: int = 1
-    turned: bool = False
+    exchanged: bool = False
     repeated: bool = False
     backwards: bool = False
 
@@ -50,18 +51,18 @@ class Stored:
     def __init__(self, shape: tuple[int, ...], dtype: str, layout: Layout) -> None:
         self.shape, self.dtype = shape, DTYPES[dtype].numpy
         order = list(range(len(shape)))
-        if layout.turned:
+        if layout.exchanged:
             order[:-2] = order[:-2][::-1]
         if layout.columns and len(shape) > 1:
             order[-2:] = order[:-3:-1]
         per_line = 16 // self.dtype.itemsize
         strides, reach = [0] * len(shape), layout.step
-        for place, axis in enumerate(reversed(order)):
+        for position, axis in enumerate(reversed(order)):
             strides[axis] = reach
             reach *= max(shape[axis], 1)
-            if place == 0 and layout.lines == "padded":
+            if position == 0 and layout.lines == "padded":
                 reach = -(-reach // per_line) * per_line + per_line
-            if place == 0 and layout.lines == "odd":
+            if position == 0 and layout.lines == "odd":
                 reach += 1 + reach % 2  # an even number of elements would be aligned now and then
         self.offset = 1 if layout.lines == "odd" else 0
         if layout.repeated and len(shape) > 1:
@@ -82,7 +83,7 @@ class Stored:
         return np.ndarray(self.shape, memory.dtype, memory, self.offset * size, strides)
 
     def fill(self, numbers: Array) -> None:
-        """Put numbers into the array, rounded to its dtype, and NaN round about it."""
+        """Put numbers into the array, rounded to its dtype, and NaN around it."""
         bits = np.full(self.memory.shape, np.nan, np.float32)
         self.memory[:] = bits.astype(self.dtype)
         self.view()[...] = numbers.astype(np.float32).astype(self.dtype)
@@ -90,8 +91,8 @@ class Stored:
     def outside(self, memory: Array) -> Array:
         """The bits of memory outside the array."""
         is_outside = np.ones(memory.shape, bool)
-        place = self.view(np.arange(memory.size))
-        is_outside[place.reshape(-1)] = False
+        inside = self.view(np.arange(memory.size))
+        is_outside[inside.reshape(-1)] = False
         return memory.view(f"u{self.dtype.itemsize}")[is_outside]
 
 
@@ -195,24 +196,26 @@ class Problem:
             "config": self.config,
         }
 
-    def call(self) -> Call:
-        """The call as gemm sees it, to be compiled and not to be made."""
+    def call(self) -> GemmCall:
+        """The call in gemm's terms, to compile it without a launch."""
         given = self.given({name: x.view() for name, x in self.stored().items()})
         del given["config"]
-        return Call.of(gemm_tiles, given.pop("a"), given.pop("b"), given.pop("out", None), **given)
+        return GemmCall.of(
+            gemm_tiles, given.pop("a"), given.pop("b"), given.pop("out", None), **given
+        )
 
 
-def arguments_of(call: Call, config: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the kernel of a call takes in a configuration, by position and by keyword, on the CPU.
+def arguments_of(call: GemmCall, config: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the kernel of a call in a configuration, by position and by keyword, on the CPU.
 
-    What it has to write before it reads it holds NaN.
+    Memory that it must write before it reads it holds NaN.
     """
     plan = call.plan(config)
     return arguments_of_step(plan, unwritten(plan))
 
 
 def unwritten(plan: Plan) -> dict[str, Any]:
-    """The memory of a plan, of which what it makes holds NaN."""
+    """The memory of a plan; arrays that it makes hold NaN."""
     memory = plan.memory()
     for name in (*plan.scratch, *plan.arrays.made):
         if memory[name].dtype.kind != "i":
@@ -221,7 +224,7 @@ def unwritten(plan: Plan) -> dict[str, Any]:
 
 
 def arguments_of_step(plan: Plan, memory: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the first kernel of a plan takes, by position and by keyword."""
+    """The arguments of the first kernel of a plan, by position and by keyword."""
     step = plan.steps[0]
     return tuple(memory[name] for name in step.args), dict(step.constants)
 
@@ -231,7 +234,7 @@ def arguments_of_step(plan: Plan, memory: dict[str, Any]) -> tuple[tuple[Any, ..
 
 @pk.function
 def shifted(x: Any, at: Any, row: Any, column: Any, tile: Any) -> Any:
-    """x * row + column * tile: all that a place brings."""
+    """x * row + column * tile: everything that a region can load."""
     return x * at.per_row(row) + at.per_column(column) * at.tile(tile)
 
 
@@ -260,7 +263,7 @@ OPERANDS_OF = {"shifted": ("row", "column", "tile")}
 
 @contextlib.contextmanager
 def _set_up(problem: Problem) -> Iterator[None]:
-    """The schedule of the emulator and the number of multiprocessors that a problem says."""
+    """Set the emulator's schedule and the number of multiprocessors of a problem."""
     asked, before = gemm_file.limits_of, os.environ.get("PYKITTENS_SEED")
 
     def limits_of(array: Any) -> Any:
@@ -280,7 +283,7 @@ def _set_up(problem: Problem) -> Iterator[None]:
 
 
 def results(problem: Problem, arrays: dict[str, Any]) -> list[Any]:
-    """What gemm returns for arrays by name: the result and the sums that were asked for."""
+    """The results of gemm for arrays by name: the product and the sums that were asked for."""
     with _set_up(problem):
         found = gemm(**problem.given(arrays))
     wanted = problem.row_sums + problem.column_sums

@@ -1,7 +1,7 @@
-"""Random matrix products, each from a number: drawn, run, and held against what they should be.
+"""Random matrix products, each from a number: drawn, run, and compared with their exact results.
 
-Of a number a part decides what program is compiled, the rest which sizes and values it meets; so a limit on the
-programs keeps thousands of products on a GPU to some hundreds of compilations.
+The number modulo `forms` decides the program that is compiled, the number itself the sizes and values. With a limit on
+the forms, thousands of products on a GPU need only some hundreds of compilations.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.kernels.gemm.choose import candidates, joining
-from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.choose import candidates, shared_bytes
+from pykittens.kernels.gemm.config import Config, GemmShape
 from pykittens.kernels.limits import Limits, limits_of
 from pykittens.types.dtypes import DTYPES
 from tests.gemm_bounds import Known, expected
-from tests.gemm_problems import Array, Layout, Problem, Stored, results
+from tests.gemm_problems import Layout, Problem, results
 
 WIDE = ("bf16", "f16", "f32")
 SCALES = ("row_scale", "column_scale", "bias")
@@ -48,7 +48,7 @@ def drawn(number: int, forms: int = 0, large: bool = False, numpy: bool = True) 
 
 
 def _multiplied(r: random.Random) -> Problem:
-    """What is multiplied by what."""
+    """The operands and the dtypes of a product."""
     narrow = r.choice(("bf16", "bf16", "f16"))
     dtypes = (narrow, narrow) if r.random() < 0.6 else (r.choice(FP8), r.choice(FP8))
     results_ = ("bf16", "f16", "f32", "e4m3", "e5m2")
@@ -69,7 +69,7 @@ FP8 = ("e4m3", "e5m2")
 
 
 def _after(r: random.Random, p: Problem) -> Problem:
-    """What becomes of it: nothing in a third, any set of operands in the others."""
+    """The epilogue: none in a third of the problems, any set of operands in the others."""
     if r.random() < 0.33:
         return p
     often = r.choice((0.15, 0.4, 0.8))
@@ -108,7 +108,7 @@ def _after(r: random.Random, p: Problem) -> Problem:
 
 
 def _layouts(r: random.Random, p: Problem, numpy: bool) -> dict[str, Layout]:
-    """How the arrays lie: plainly in half of the problems."""
+    """The layouts of the arrays: contiguous in half of the problems."""
     if r.random() < 0.5:
         return {}
     names = ["a", "b", "out", *p.extras]
@@ -117,7 +117,7 @@ def _layouts(r: random.Random, p: Problem, numpy: bool) -> dict[str, Layout]:
             columns=r.random() < 0.3,
             lines=r.choice(("tight", "padded", "padded", "odd")),
             step=2 if r.random() < 0.07 else 1,
-            turned=r.random() < 0.2 and (name != "out" or len(p.lead) < 3),
+            exchanged=r.random() < 0.2 and (name != "out" or len(p.lead) < 3),
             repeated=name != "out" and r.random() < 0.05,
             backwards=numpy and r.random() < 0.07,
         )
@@ -127,12 +127,12 @@ def _layouts(r: random.Random, p: Problem, numpy: bool) -> dict[str, Layout]:
 
 
 def _cut(r: random.Random, p: Problem) -> Problem:
-    """One of the candidates for some shape, perhaps changed; in a quarter what gemm picks."""
+    """The configuration: gemm's choice in a quarter of the problems, else a candidate, perhaps changed."""
     multiprocessors = r.choice((0, 3, 5, 7))
     if r.random() < 0.25:
         return replace(p, multiprocessors=multiprocessors)
     whole = p.row_sums or p.column_sums or bool(p.function)
-    shape = Shape(
+    shape = GemmShape(
         *(r.choice((1, 16, 33, 128, 250)), r.choice((64, 300)), r.choice((64, 500)), 1),
         bytes=DTYPES[p.dtypes[0]].bytes,
         out_bytes=DTYPES[p.result].bytes,
@@ -145,8 +145,8 @@ def _cut(r: random.Random, p: Problem) -> Problem:
     return replace(p, config=config, multiprocessors=multiprocessors)
 
 
-def _changed(r: random.Random, config: Config, shape: Shape, limits: Limits) -> Config:
-    """A configuration with fewer stages, in turns, in clusters or with more of the output on its way."""
+def _changed(r: random.Random, config: Config, shape: GemmShape, limits: Limits) -> Config:
+    """A configuration with fewer stages, turns, clusters or more stages of the output."""
     changes: list[dict[str, Any]] = [{"stages": r.randrange(2, config.stages + 1)}, {"band": 1}]
     if config.consumers == 2:
         changes.append({"turns": True})
@@ -161,9 +161,8 @@ def _changed(r: random.Random, config: Config, shape: Shape, limits: Limits) -> 
     return config
 
 
-def _fits(config: Config, shape: Shape, limits: Limits) -> bool:
-    needed = config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
-    return needed + joining(config, shape) <= limits.shared_bytes
+def _fits(config: Config, shape: GemmShape, limits: Limits) -> bool:
+    return shared_bytes(config, shape) <= limits.shared_bytes
 
 
 def _sized(
@@ -188,19 +187,19 @@ def _sized(
 
 
 def fault_of(problem: Problem, memory: Any = None) -> str:
-    """What is wrong with the result of a problem, empty if nothing.
+    """The fault in the result of a problem, empty if there is none.
 
     memory: moves memory to a GPU and back, as a pair of functions; None to stay on the CPU.
     """
     stored = problem.stored()
     to, back = memory or (lambda x: x, lambda x, like: x)
-    places = {name: to(x.memory) for name, x in stored.items()}
-    before = {name: back(x, stored[name].memory).copy() for name, x in places.items()}
-    arrays = {name: x.view(places[name]) for name, x in stored.items()}
-    exact = _expected(problem, stored, arrays, before, memory is not None)
+    memories = {name: to(x.memory) for name, x in stored.items()}
+    before = {name: back(x, stored[name].memory).copy() for name, x in memories.items()}
+    arrays = {name: x.view(memories[name]) for name, x in stored.items()}
+    exact = expected(problem, arrays, memory is not None)
     try:
         found = results(problem, arrays)
-    except Exception as fault:  # told by whoever runs many
+    except Exception as fault:  # reported by the caller
         return f"{type(fault).__name__}: {fault}"
     if len(found) != len(exact):
         return f"{len(found)} results instead of {len(exact)}"
@@ -208,33 +207,22 @@ def fault_of(problem: Problem, memory: Any = None) -> str:
         if fault := _differs(x, known):
             return f"{word}: {fault}"
     for name, x in stored.items():
-        after = back(places[name], x.memory)
+        after = back(memories[name], x.memory)
         if not (x.outside(after) == x.outside(before[name])).all():
-            return f"memory round `{name}` was written"
+            return f"memory around `{name}` was written"
     return ""
 
 
-def _expected(
-    problem: Problem,
-    stored: dict[str, Stored],
-    arrays: dict[str, Any],
-    before: dict[str, Array],
-    on_gpu: bool,
-) -> list[Known]:
-    """What should come out; `out` as it is before the call."""
-    return expected(problem, arrays, on_gpu)
-
-
 def _differs(found: Any, known: Known) -> str:
-    """How far a result is off where it should not be; NaN is."""
+    """The elements of a result whose error exceeds the bound; NaN does."""
     if tuple(found.shape) != tuple(known.value.shape):
         return f"the shape is {tuple(found.shape)} instead of {tuple(known.value.shape)}"
     wide = found.astype(np.float64) if isinstance(found, np.ndarray) else found.double()
     wrong = ~(abs(wide - known.value) <= known.error)
     if not wrong.any():
         return ""
-    place = tuple(int(i) for i in np.argwhere(np.asarray(wrong.tolist()))[0])
+    index = tuple(int(i) for i in np.argwhere(np.asarray(wrong.tolist()))[0])
     return (
         f"{int(wrong.sum())} of {wrong.size if isinstance(wrong, np.ndarray) else wrong.numel()} elements are wrong; "
-        f"at {place}: {float(wide[place])} instead of {float(known.value[place])}, bound {float(known.error[place])}"
+        f"at {index}: {float(wide[index])} instead of {float(known.value[index])}, bound {float(known.error[index])}"
     )

@@ -241,7 +241,7 @@ def _of(problem: Problem) -> tuple[Any, ...]:
 
 
 def attend(
-    config: attention.Config,
+    config: attention.AttentionConfig,
     causal: bool,
     heads: int,
     length: int,

@@ -1,8 +1,8 @@
-"""Kernels with one thing left out that the compiler placed: what the checker says of each; docs/mutants.md.
+"""Kernels without one of the things that the compiler inserted, and what the checker reports: docs/mutants.md.
 
-One block does all tasks of a launch, since what is placed orders what goes on within a block, or a cluster. A wait for
-a stage is needed where no other wait has seen the stage given back: which that is depends on how many steps a task
-has, so a kernel has several launches, all of them with more tasks than its rings have stages.
+One block does all tasks of a launch, since what the compiler inserts orders the work of one block or cluster. A wait
+for a stage is needed if no other wait has seen the release of the stage. This depends on the number of steps of a task,
+so a kernel has several launches, all with more tasks than its rings have stages.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pykittens.checker.runs import run_schedules, scalars
 from pykittens.cli.arguments import load
 from pykittens.emulate import machine
 from pykittens.emulate.finding import Finding, Level
-from pykittens.emulate.placed import Placed, placed
+from pykittens.emulate.inserted import Inserted, inserted
 from pykittens.emulate.watch import Watcher
-from pykittens.ir.nodes import Node, written
+from pykittens.ir.nodes import written
 from pykittens.kernels import attention
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
@@ -29,18 +29,19 @@ from tests import kernels_pipeline
 from tests.conftest import EXAMPLES
 from tests.kernels_cluster import cluster_matmul
 from tests.launches import moved, product
+from tests.races import left_out
 
 SEEDS = range(4)
-MORE_SEEDS = range(10)  # for what is said to be redundant
+MORE_SEEDS = range(10)  # for mutants that are said to be redundant
 BLOCKS = 1
-BY_THE_NEXT = "the first product of the next task finds two stages held, and gives this one back"
-# Left out, these change nothing, for the reason given.
+BY_THE_NEXT = "the first product of the next task finds two stages held, and releases this one"
+# Without these nothing changes, for the reason given.
 REDUNDANT = {
     "until all stores of the role have been written": (
-        "a wait before has seen that their tiles are read, and a launch is over when all is written"
+        "an earlier wait has seen that their tiles are read, and the end of a launch waits for the writes"
     ),
-    "up to a stage of `inputs` given back": BY_THE_NEXT,
-    "up to a stage of `ring` given back": "a block has one task: nobody fills the stage again",
+    "up to a stage of `inputs` released": BY_THE_NEXT,
+    "up to a stage of `ring` released": "a block has one task: no group fills the stage again",
 }
 
 Make = Callable[[], tuple[Any, ...]]
@@ -48,7 +49,7 @@ Make = Callable[[], tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel to leave things out of, and its launches."""
+    """A kernel and its launches."""
 
     name: str
     kernel: KernelFunction
@@ -66,16 +67,16 @@ class Subject:
 
 @dataclass(frozen=True)
 class Mutant:
-    """What became of leaving one thing out: the kinds of what is found, none where nothing is."""
+    """A kernel without one inserted thing, and the kinds of the findings; none if nothing is found."""
 
     kernel: str
-    placed: Placed
+    inserted: Inserted
     kinds: tuple[str, ...]
 
     @property
-    def told(self) -> str:
-        """What was left out, and where."""
-        p = self.placed
+    def description(self) -> str:
+        """What is left out, and where."""
+        p = self.inserted
         return f"{p.what} of {p.role.kind} at {p.loc}: {p.description}"
 
 
@@ -84,7 +85,7 @@ class Mutant:
 
 @functools.cache
 def subjects() -> dict[str, Subject]:
-    """Every configuration of the library, the examples with pipelines, and kernels with other things placed."""
+    """Every configuration of the library, the examples with pipelines, and kernels with other inserted things."""
     return {s.name: s for s in (*_products(), *_attentions(), *_examples(), *_others())}
 
 
@@ -151,19 +152,18 @@ def mutants(name: str) -> list[Mutant]:
     launches = subject.launches()
     recorded = subject.kernel.record(launches[0])
     found = []
-    for p in placed(recorded):
-        faults = _first_faults(subject.kernel, launches, (p.node, p.what))
+    for p in inserted(recorded):
+        with left_out(p.node, p.what):
+            faults = _first_faults(subject.kernel, launches)
         kinds = tuple(sorted({f.kind.value for f in faults}))
         found.append(Mutant(recorded.name, p, kinds))
     return found
 
 
-def _first_faults(
-    kernel: KernelFunction, launches: list[Arguments], without: tuple[Node, str]
-) -> list[Finding]:
+def _first_faults(kernel: KernelFunction, launches: list[Arguments]) -> list[Finding]:
     for seed in SEEDS:
         for arguments in launches:
-            if faults := faults_in(run_schedules(kernel, arguments, [seed], without=without)):
+            if faults := faults_in(run_schedules(kernel, arguments, [seed])):
                 return faults
     return []
 
@@ -174,36 +174,35 @@ def faults_in(found: list[Finding]) -> list[Finding]:
 
 
 class _Quiet(Watcher):
-    """Has what a mutant leaves unfinished go on to the end of the launch."""
+    """Lets a mutant that leaves work unfinished run to the end of the launch."""
 
-    tells = True
+    reports_unfinished = True
 
 
-def output(
-    subject: Subject, arguments: Arguments, without: tuple[Node, str] | None = None
-) -> list[bytes]:
+def output(subject: Subject, arguments: Arguments) -> list[bytes]:
     """What a launch writes, in the first schedule."""
     kernel = subject.kernel.record(arguments)
     copied = check_arguments(
         subject.kernel.parameters, Copies(arguments).make(), arguments.constants
     )
     tensors = {name: array.numpy() for name, array in copied.tensors.items()}
-    machine.run(kernel, tensors, scalars(copied), SEEDS[0], _Quiet(), without)
+    machine.run(kernel, tensors, scalars(copied), SEEDS[0], _Quiet())
     return [tensors[name].tobytes() for name in written(kernel)]
 
 
 # -- the page ----------------------------------------------------------------------------------
 
-HEAD = """# What the compiler places, and what the checker says without it
+HEAD = """# What the compiler inserts, and what the checker reports without it
 
-A kernel names copies, products and stages; the compiler places the waits, arrivals, fences and releases between them.
-Here each of them is left out in turn, in the emulator, and the checker looks at what is left: {count} mutants of
-{kernels} kernels, every configuration of the library among them. A test writes this page (`make golden`) and holds it
-to what is found.
+A kernel names copies, products and stages; the compiler inserts the waits, arrivals, fences and releases between them.
+Here each of them is left out in the emulator, one at a time, and the checker looks at the rest: {count} mutants of
+{kernels} kernels, every configuration of the library among them. A test writes this page (`make golden`) and compares
+it with the findings.
 
-A row is a line of the kernel and what stands there, with the kinds of findings of `pk.check` in one of the schedules of
-seeds {first} to {last}, for each configuration the first that shows something. What is not needed says why: without it
-there is no finding, and the bits are the same, in {schedules} schedules of each launch.
+A row is a line of the kernel and what the compiler inserted there, with the kinds of findings of `pk.check` in the
+schedules of seeds {first} to {last}, for each configuration in the first that shows something. If something is not
+needed, the row says why: without it there is no finding, and the bits are the same, in {schedules} schedules of each
+launch.
 """
 
 
@@ -219,22 +218,22 @@ def page() -> str:
     )
     files: dict[tuple[str, str], list[Mutant]] = {}
     for m in every:
-        files.setdefault((m.kernel, _file(m.placed)), []).append(m)
+        files.setdefault((m.kernel, _file(m.inserted)), []).append(m)
     return "\n".join([head, *(_section(kernel, file, ms) for (kernel, file), ms in files.items())])
 
 
-def _file(p: Placed) -> str:
+def _file(p: Inserted) -> str:
     assert p.loc is not None
     return str(p.loc).rpartition(":")[0]
 
 
 def _section(kernel: str, file: str, found: list[Mutant]) -> str:
-    lines = [f"## {kernel}", "", f"`{file}`", "", "| line | role | placed | found without it |"]
+    lines = [f"## {kernel}", "", f"`{file}`", "", "| line | role | inserted | found without it |"]
     lines += ["|---|---|---|---|"]
     rows: dict[tuple[int, str, str, str], list[Mutant]] = {}
     for m in found:
-        assert m.placed.loc is not None
-        p = m.placed
+        assert m.inserted.loc is not None
+        p = m.inserted
         key = (p.loc.line, p.role.kind, p.what, p.description)
         rows.setdefault(key, []).append(m)
     for (line, role, what, description), same in sorted(rows.items()):
@@ -243,11 +242,11 @@ def _section(kernel: str, file: str, found: list[Mutant]) -> str:
 
 
 def _verdict(same: list[Mutant]) -> str:
-    """The kinds of what is found in some configuration, and why nothing is."""
+    """The kinds of the findings of all configurations, and why some have none."""
     kinds = sorted({k for m in same for k in m.kinds})
     missed = [m for m in same if not m.kinds]
     if not missed:
         return ", ".join(kinds)
-    reason = REDUNDANT.get(missed[0].placed.description, "")
+    reason = REDUNDANT.get(missed[0].inserted.description, "")
     share = f"{len(missed)} of {len(same)} " if kinds else ""
     return ", ".join([*kinds, f"{share}not needed: {reason}"])

@@ -18,14 +18,14 @@ from tests.cases.core import Case
 
 HEAD = """# Operations
 
-Every operation of the language, by family, and the targets that can do it. A test writes this page from the tables of
-operations and of lowerings (`make golden`). Functions that are made of operations, such as `pk.online_softmax`, are in
+All operations of the language by family, and the targets that support them. A test writes this page from the tables of
+operations and lowerings (`make golden`). Functions composed of operations, such as `pk.online_softmax`, are in
 [language.md](language.md).
 
-*Cases* are the small kernels that show an operation with its dtypes and a few sizes; they run in the emulator, are
-compiled for every target and run on a GPU (tests/cases). *Yes* says that the target can do all of them, by a lowering
-of its own or of its parent; the parents are {chain}.
-What a target cannot do stands below with the reason. What stands under 0 cases has tests of its own.
+*Cases* are small kernels for the dtypes and some sizes of an operation (tests/cases). They run in the emulator and on a
+GPU and are compiled for every target. *Yes* means that the target supports all of them, by its own lowering or that of
+its parent; the parents are {chain}.
+Unsupported operations are listed below with the reason. Operations with 0 cases have separate tests.
 """
 
 

@@ -1,4 +1,4 @@
-"""What a user reads when something is wrong: golden texts, with outputs untouched."""
+"""Error texts as users read them: golden texts, with outputs untouched."""
 
 from __future__ import annotations
 

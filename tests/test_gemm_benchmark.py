@@ -14,7 +14,7 @@ import pytest
 from pykittens.cli.arguments import load
 from pykittens.errors import KernelError
 from pykittens.kernels.gemm.choose import pick
-from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.config import Config, GemmShape
 from pykittens.kernels.limits import limits_of
 from pykittens.runtime import nvrtc
 
@@ -122,7 +122,7 @@ def test_a_row_has_the_rates_the_times_and_the_configuration_that_is_picked(benc
     assert row["ours"] == pytest.approx(2 * 70 * 128 * 64 / 2e-3 / 1e12)
     assert row["library"] == pytest.approx(2 * 70 * 128 * 64 / 3e-3 / 1e12)
     assert (row["us"], row["library_us"]) == (2000.0, 3000.0)
-    picked = pick(Shape(70, 128, 64), limits_of(torch.empty(0)))
+    picked = pick(GemmShape(70, 128, 64), limits_of(torch.empty(0)))
     assert row["config"].startswith(f"{picked.rows}x{picked.cols}, {picked.stages} stages")
 
 

@@ -1,4 +1,4 @@
-"""Every operation called with each kind of wrong operand: what is refused, what is not, and the texts.
+"""Every operation called with each kind of wrong operand: refusals, accepted calls and error texts.
 
 tests/mistakes/texts.py says what the golden file of the texts holds.
 """
@@ -23,7 +23,7 @@ RECORDED = Path(__file__).parent / "golden" / "errors" / "mistakes.txt"
 # What a user never sees: addresses, classes and modules of the package, names of NumPy's and Python's classes.
 INTERNAL = re.compile(
     r"object at 0x|<class|pykittens\.|\b_\w*Context|NoneType|ndarray|"
-    r"\b(Reg(Tile|Vector)|Shared(Tiles?|Vector)|TileRef|Global|Scalar|NamedTiles|Ring|Several|Undefined|Value|DType)\b"
+    r"\b(Reg(Tile|Vector)|Shared(Tiles?|Vector)|TileRef|Global|Scalar|NamedTiles|PipelineHandle|SharedArray|Undefined|Value|DType)\b"
 )
 ROWS = [pytest.param(row, id=name) for name, row in TABLE.items()]
 

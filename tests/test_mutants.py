@@ -1,6 +1,6 @@
-"""Every wait, arrival, fence and release that the compiler places is needed: left out, the checker tells of it.
+"""Every wait, arrival, fence and release that the compiler inserts is needed: the checker reports each that is missing.
 
-Where one is not, `REDUNDANT` says why, and nothing changes without it. docs/mutants.md has them all.
+For the exceptions, `REDUNDANT` says why nothing changes without them. docs/mutants.md has all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.mutants import (
     page,
     subjects,
 )
+from tests.races import left_out
 from tests.tiers import sampled
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "mutants.md"
@@ -43,28 +44,28 @@ def test_nothing_is_found_where_nothing_is_left_out(name):
 
 
 @pytest.mark.parametrize("name", BY_KERNEL)
-def test_what_the_compiler_places_is_needed_or_said_to_be_redundant(name):
-    assert mutants(name), "nothing is placed"
+def test_what_the_compiler_inserts_is_needed_or_said_to_be_redundant(name):
+    assert mutants(name), "nothing is inserted"
     unnoticed = [m for m in mutants(name) if not m.kinds]
-    assert [m.told for m in unnoticed if m.placed.description not in REDUNDANT] == []
+    assert [m.description for m in unnoticed if m.inserted.description not in REDUNDANT] == []
 
 
 @pytest.mark.parametrize("name", BY_KERNEL)
 def test_nothing_changes_without_what_is_redundant(name):
     subject = subjects()[name]
-    unnoticed = [(m.placed.node, m.placed.what) for m in mutants(name) if not m.kinds]
+    unnoticed = [(m.inserted.node, m.inserted.what) for m in mutants(name) if not m.kinds]
     for arguments in subject.launches():
         whole = output(subject, arguments)
-        for without in unnoticed:
-            # Among the schedules bits that differ are a finding.
-            found = run_schedules(subject.kernel, arguments, MORE_SEEDS, without=without)
-            assert faults_in(found) == []
-            assert output(subject, arguments, without) == whole
+        for node, what in unnoticed:
+            with left_out(node, what):
+                # Bits that differ among the schedules are a finding.
+                assert faults_in(run_schedules(subject.kernel, arguments, MORE_SEEDS)) == []
+                assert output(subject, arguments) == whole
 
 
 @pytest.mark.units
 def test_every_reason_is_used():
-    used = {m.placed.description for n in subjects() for m in mutants(n) if not m.kinds}
+    used = {m.inserted.description for n in subjects() for m in mutants(n) if not m.kinds}
     assert used == set(REDUNDANT)
 
 

@@ -33,7 +33,7 @@ from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Scalar, SharedTile, SharedVector
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
-from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma, ends
+from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma, copy_operands
 from pykittens.targets.cuda.shared import is_aligned
 from pykittens.targets.cuda.wgmma import M
 from pykittens.targets.simt.scratch import through_scratch
@@ -79,7 +79,7 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
     if effects.engine is Engine.PRODUCT:
         yield from _of_product(role, call)
     elif effects.engine is not None:
-        tile, _ = ends(call)
+        tile, _ = copy_operands(call)
         if beyond_copy_engine(role, call) is None:
             yield Move(what, tile, [lines(tile.type.bytes)], assumed=True)
         else:

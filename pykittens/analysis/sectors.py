@@ -19,7 +19,7 @@ from pykittens.analysis.accesses import PIECE, Address, by_elements, chunk_moves
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
-from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, ends
+from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, copy_operands
 from pykittens.targets.simt.memory import starts_aligned
 from pykittens.types.layouts import LANES
 
@@ -119,7 +119,7 @@ def _of_value(
 
 def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Requests:
     """The requests of the copy engine, one per box; each block copies its share of a tile for the cluster."""
-    tile, _ = ends(call)
+    tile, _ = copy_operands(call)
     at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile)
     assert width is not None
     rows = tile.rows // (cluster if call.args.get("multicast") else 1)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pykittens.aot.text import c_string, free_name, template
+from pykittens.aot.text import c_string, template
 from pykittens.errors import LanguageError
 from pykittens.ir.evaluate import definition
 from pykittens.ir.nodes import Call, Kernel
 from pykittens.ir.values import Global, Value
 from pykittens.ops.scalars import INTEGER
+from pykittens.targets.names import free_name
 from pykittens.targets.source import number
 from pykittens.types.dtypes import DType, f32, int32
 

@@ -87,7 +87,7 @@ static int failed(const driver *cuda, int code) {
     return code;
 }
 
-// Returns from the function if a call of the driver failed. The further arguments describe what the call was for.
+// Returns from the function if a call of the driver failed. The other arguments describe the purpose of the call.
 #define CHECK(cuda, call, ...) \
     do { \
         const int returned = (call); \
@@ -117,27 +117,27 @@ struct OWN(kernel) {
     int blocks_at_once; // of this kernel on the whole GPU
 };
 
-// Loads the machine code into the current context and asks how many blocks run at once.
+// Loads the machine code into the current context and computes how many blocks run at once.
 static int load_module(OWN(kernel) *kernel) {
     const driver *cuda = &kernel->cuda;
     int device = 0, processors = 0, limit = 0, fixed = 0, blocks = 0;
-    CHECK(cuda, cuda->cuCtxGetCurrent(&kernel->context), "asking for the current context");
+    CHECK(cuda, cuda->cuCtxGetCurrent(&kernel->context), "reading the current context");
     if (kernel->context == NULL)
         return refuse(PK_NO_CONTEXT, "no CUDA context is current: call cuCtxSetCurrent or cudaSetDevice first");
-    CHECK(cuda, cuda->cuCtxGetDevice(&device), "asking for the current GPU");
-    CHECK(cuda, cuda->cuDeviceGetAttribute(&processors, MULTIPROCESSOR_COUNT, device), "asking for the GPU's size");
-    CHECK(cuda, cuda->cuDeviceGetAttribute(&limit, SHARED_MEMORY_PER_BLOCK_OPTIN, device), "asking for its shared memory");
+    CHECK(cuda, cuda->cuCtxGetDevice(&device), "reading the current GPU");
+    CHECK(cuda, cuda->cuDeviceGetAttribute(&processors, MULTIPROCESSOR_COUNT, device), "counting its multiprocessors");
+    CHECK(cuda, cuda->cuDeviceGetAttribute(&limit, SHARED_MEMORY_PER_BLOCK_OPTIN, device), "reading its shared memory");
     CHECK(cuda, cuda->cuModuleLoadData(&kernel->module, OWN(cubin)), "loading the machine code for " ARCH);
     CHECK(cuda, cuda->cuModuleGetFunction(&kernel->function, kernel->module, NAME), "finding the kernel");
-    CHECK(cuda, cuda->cuFuncGetAttribute(&fixed, SHARED_SIZE_BYTES, kernel->function), "asking for its shared memory");
+    CHECK(cuda, cuda->cuFuncGetAttribute(&fixed, SHARED_SIZE_BYTES, kernel->function), "reading its shared memory");
     if (fixed + SHARED_BYTES > limit)
         return refuse(PK_SHARED_MEMORY, "it needs %d bytes of shared memory a block, and the GPU has %d",
                       fixed + SHARED_BYTES, limit);
     if (SHARED_BYTES > 0)
         CHECK(cuda, cuda->cuFuncSetAttribute(kernel->function, MAX_DYNAMIC_SHARED_SIZE_BYTES, SHARED_BYTES),
-              "asking for %d bytes of shared memory", SHARED_BYTES);
+              "requesting %d bytes of shared memory", SHARED_BYTES);
     CHECK(cuda, cuda->cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel->function, THREADS, SHARED_BYTES),
-          "asking for the occupancy");
+          "computing the occupancy");
     kernel->blocks_at_once = processors * (blocks > 1 ? blocks : 1);
     return PK_OK;
 }
@@ -178,7 +178,7 @@ static bool is_empty(const argument *a) {
     return false;
 }
 
-// The rules of every kernel: extents fit an int32, the last stride is 1 and no stride is negative.
+// The requirements of every kernel: extents fit an int32, the last stride is 1 and no stride is negative.
 static int check_tensors(const argument *arguments, int count) {
     for (const argument *a = arguments; a < arguments + count; ++a) {
         if (a->tensor == NULL) return refuse(PK_TENSOR, "`%s` is NULL", a->name);
@@ -199,7 +199,7 @@ static int check_tensors(const argument *arguments, int count) {
     return PK_OK;
 }
 
-// The rules of the copy engine: base and strides are multiples of 16 bytes, no axis is empty and no stride is 0.
+// The requirements of the copy engine: base and strides are multiples of 16 bytes, no axis is empty, no stride is 0.
 static int check_aligned(const argument *a) {
     if ((uintptr_t)a->tensor->data % 16)
         return refuse(PK_ALIGNMENT, "`%s` must start at a multiple of 16 bytes, not at %p", a->name, a->tensor->data);
@@ -294,7 +294,7 @@ static bool are_same(const argument *a, const argument *b) {
            memcmp(a->tensor->strides, b->tensor->strides, size) == 0;
 }
 
-// The alignment that the kernel was compiled for, outputs that can be written, and no output that overlaps.
+// Requires the alignment that the kernel was compiled for, outputs that can be written, and no output that overlaps.
 static int check_memory(const argument *arguments, int count) {
     const argument *end = arguments + count;
     int code;
@@ -311,7 +311,7 @@ static int check_memory(const argument *arguments, int count) {
 
 // -- launching ----------------------------------------------------------------------------------------------------
 
-// The number of blocks: one for each point of the grid, or as many persistent blocks as run at once; 0 if no work.
+// The number of blocks: one per point of the grid, or as many persistent blocks as run at once; 0 if there is no work.
 static int count_blocks(const OWN(kernel) *kernel, const int64_t *extents, int rank, int64_t *blocks) {
     int64_t points = 1;
     *blocks = 0;
@@ -335,7 +335,7 @@ static int count_blocks(const OWN(kernel) *kernel, const int64_t *extents, int r
     return PK_OK;
 }
 
-// Describes a tensor, and the box of rows x cols that is moved, to the copy engine. Axes are listed innermost first.
+// Encodes a tensor map of a tensor and of boxes of rows x cols. Axes are listed innermost first.
 UNUSED static int encode(const OWN(kernel) *kernel, tensor_map *map, const argument *a, uint32_t rows, uint32_t cols,
                          int swizzle) {
     const pk_tensor *tensor = a->tensor;
@@ -356,14 +356,14 @@ UNUSED static int encode(const OWN(kernel) *kernel, tensor_map *map, const argum
     return PK_OK;
 }
 
-// Launches in the kernel's context, not in that of the calling thread. If OVERLAPS, the kernel may start before the
-// previous one on the stream has ended; it waits for the end itself.
+// Launches in the kernel's context, not in the context of the calling thread. If OVERLAPS, the kernel may start before
+// the previous one on the stream has ended, and waits for that end itself.
 static int start(const OWN(kernel) *kernel, struct CUstream_st *stream, int64_t blocks, void **parameters) {
     const driver *cuda = &kernel->cuda;
     const launch_attribute overlap = {PROGRAMMATIC_STREAM_SERIALIZATION, {1}};
     const launch_config config = {{(unsigned)blocks, 1, 1}, {THREADS, 1, 1}, SHARED_BYTES, stream, &overlap, OVERLAPS};
     void *context;
-    CHECK(cuda, cuda->cuCtxPushCurrent_v2(kernel->context), "choosing its context");
+    CHECK(cuda, cuda->cuCtxPushCurrent_v2(kernel->context), "making its context current");
     const int code = cuda->cuLaunchKernelEx(&config, kernel->function, parameters, NULL);
     cuda->cuCtxPopCurrent_v2(&context);
     CHECK(cuda, code, "launching %lld blocks of %d threads with %d bytes of shared memory", (long long)blocks, THREADS,

@@ -1,7 +1,7 @@
-"""A compiled kernel as C: a header, and a source that holds the machine code and launches it without Python.
+"""A compiled kernel as C: a header, and a source with the machine code and a launch that needs no Python.
 
-The launch makes the checks of a call from Python. What all kernels share is in `launcher.c` and `numbers.c`; the
-constants of a kernel, the checks of its values and its parameters are written here.
+The launch makes the checks of a call from Python. `launcher.c` and `numbers.c` are the same for all kernels; this file
+writes the constants of a kernel, the checks of its values, and its parameters.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 
 from pykittens import settings
 from pykittens.aot.expressions import HostNumbers, operand
-from pykittens.aot.text import INDENT, c_string, comment, free_name, template, wrapped
+from pykittens.aot.text import INDENT, c_string, comment, template, wrapped
 from pykittens.ir.nodes import Call, Kernel, Require, Tasks, waits_for_flags, walk, written
 from pykittens.ir.op import Engine
-from pykittens.ir.values import Global, Scalar, TileRef, Value
-from pykittens.targets.names import RESERVED
+from pykittens.ir.values import Global, Scalar, Value
+from pykittens.targets.cuda.engines import copy_operands
+from pykittens.targets.names import RESERVED, free_name
 from pykittens.targets.source import MAP_DTYPE, MAP_SWIZZLE, Source
 
 # Names of C, of its headers and of the launch function, besides those of C++ and CUDA.
@@ -47,6 +48,11 @@ class CLauncher:
         self.tensors = [p for p in kernel.params if isinstance(p, Global)]
         self.numbers = HostNumbers(kernel, self.names, self.taken)
         self.outputs = written(kernel)
+        # The copy engine may read past the end of a row, but it must not write there.
+        calls = (n for n in walk(kernel.body) if isinstance(n, Call))
+        stores = (c for c in calls if c.op.effects.engine is Engine.COPY_OUT)
+        stored = {copy_operands(c)[1].first.tensor.owner for c in stores}
+        self.whole_rows = {t.name for t in self.tensors if t in stored and t.type.whole_rows}
 
     # -- the two texts -------------------------------------------------------------------------
 
@@ -63,9 +69,9 @@ class CLauncher:
         return re.sub(r"@([A-Z]+)@", lambda found: texts[found[1]], template("launcher.h"))
 
     def program(self) -> str:
-        """The source: constants, the part that all kernels share, the launch function, and the machine code."""
+        """The source: constants, code that all kernels share, the launch function, and the machine code."""
         name, size = self.source.name, len(self.cubin)
-        title = f"{name} for {self.arch}: the launch of {name}.h, and the machine code behind it."
+        title = f"{name} for {self.arch}: the functions of {name}.h, and the machine code."
         constants = ", ".join(f"{n} = {v}" for n, v in self._constants().items())
         lines = [
             *comment([title]),
@@ -107,13 +113,13 @@ class CLauncher:
     # -- the signature -------------------------------------------------------------------------
 
     def _described(self) -> Iterator[str]:
-        """What the kernel was compiled for, a line for each argument."""
+        """A line for each argument, with the requirements that the kernel was compiled for."""
         for param in self.kernel.params:
             if isinstance(param, Global):
                 parts = [f"{param.dtype}, rank {param.type.rank}"]
                 parts += ["written"] * (param.name in self.outputs)
                 parts += ["base and strides multiples of 16 bytes"] * param.type.aligned
-                parts += ["rows, too"] * self._whole_rows(param)
+                parts += ["rows, too"] * (param.name in self.whole_rows)
                 yield f"{self.names[param.name]}: {', '.join(parts)}"
             else:
                 yield f"{self.names[param.name]}: {param.dtype}"
@@ -132,9 +138,10 @@ class CLauncher:
     # -- the launch ----------------------------------------------------------------------------
 
     def _launch(self) -> list[str]:
-        passed = {slot.argument for slot in self.source.slots}
-        scalars = [p.name for p in self.kernel.params if isinstance(p, Scalar)]
+        """The launch function."""
         assert self.kernel.launch is not None
+        scalars = [p.name for p in self.kernel.params if isinstance(p, Scalar)]
+        passed = {slot.argument for slot in self.source.slots}
         checks = [*self._check_values()]
         extents = [self.numbers(d).text for d in self.kernel.launch.dims]
         body = [
@@ -162,7 +169,9 @@ class CLauncher:
     def _argument(self, tensor: Global) -> str:
         """An entry of the table of tensors."""
         name, dtype = self.names[tensor.name], tensor.dtype
-        kinds = ["ALIGNED"] * tensor.type.aligned + ["WHOLE_ROWS"] * self._whole_rows(tensor)
+        kinds = ["ALIGNED"] * tensor.type.aligned + ["WHOLE_ROWS"] * (
+            tensor.name in self.whole_rows
+        )
         kinds += ["WRITTEN"] * (tensor.name in self.outputs)
         numbers = f"{tensor.type.rank}, {dtype.bytes}, {MAP_DTYPE[dtype.name]}"
         return f'    {{"{name}", "{dtype}", {numbers}, {" | ".join(kinds) or 0}, {name}}},'
@@ -171,42 +180,29 @@ class CLauncher:
         """Checks of the values that the kernel was compiled for, and of its requirements."""
         for value, constant in dict.fromkeys(self.kernel.statics):
             text, shown = self.numbers(value)
-            what = c_string(f"{shown} is ").rstrip('"')
-            yield from ["", *self.numbers.take_lines()]
-            yield f"if ({operand(text)} != {constant})"
-            yield (
-                f'    return refuse(PK_STATIC, {what}%lld, and the kernel was compiled for {constant}", '
-                f"(long long){operand(text)});"
-            )
+            given = operand(text)
+            message = c_string(f"{shown} is ").rstrip('"')
+            message += f'%lld, and the kernel was compiled for {constant}"'
+            yield from ["", *self.numbers.take_lines(), f"if ({given} != {constant})"]
+            yield f"    return refuse(PK_STATIC, {message}, (long long){given});"
         for node in walk(self.kernel.body):
             if isinstance(node, Require):
                 holds = node.condition
-                condition = (
-                    self.numbers(holds).text if isinstance(holds, Value) else str(int(holds))
-                )
-                where = f"{Path(node.loc.file).name}:{node.loc.line}" if node.loc else "required"
-                yield from ["", *comment([where]), *self.numbers.take_lines()]
-                yield f"if (!{operand(condition)})"
+                text = self.numbers(holds).text if isinstance(holds, Value) else str(int(holds))
+                line = f"{Path(node.loc.file).name}:{node.loc.line}" if node.loc else "required"
+                yield from ["", *comment([line]), *self.numbers.take_lines()]
+                yield f"if (!{operand(text)})"
                 yield f"    return refuse(PK_REQUIRE, {c_string(node.message)});"
-
-    def _whole_rows(self, tensor: Global) -> bool:
-        """Whether rows must end at 16 bytes: the copy engine may read past them, but not write there."""
-        return tensor.type.whole_rows and any(
-            isinstance(n, Call)
-            and n.op.effects.engine is Engine.COPY_OUT
-            and tensor in map(_owner, n.args.values())
-            for n in walk(self.kernel.body)
-        )
 
     def _parameters(self) -> Iterator[str]:
         """The kernel's parameters in their order: tensor maps, then the other slots."""
         addresses = [f"&maps[{i}]" for i in range(len(self.source.maps))]
         if addresses:
             yield f"tensor_map maps[{len(addresses)}];"
-        place = {tensor.name: i for i, tensor in enumerate(self.tensors)}
+        position = {tensor.name: i for i, tensor in enumerate(self.tensors)}
         for i, box in enumerate(self.source.maps):
             yield (
-                f"if ((code = encode(kernel, &maps[{i}], &arguments[{place[box.tensor]}], "
+                f"if ((code = encode(kernel, &maps[{i}], &arguments[{position[box.tensor]}], "
                 f"{box.rows}, {box.cols}, {MAP_SWIZZLE[box.swizzle]}))) return code;"
             )
         for slot in self.source.slots:
@@ -217,16 +213,9 @@ class CLauncher:
                 case "stride":
                     addresses.append(f"(void *)&{name}->strides[{slot.axis}]")
                 case "extent":
-                    made = free_name(f"{name}_n{slot.axis}", self.taken)
-                    addresses.append(f"&{made}")
-                    yield f"int32_t {made} = (int32_t){name}->shape[{slot.axis}];"
+                    extent = free_name(f"{name}_n{slot.axis}", self.taken)
+                    addresses.append(f"&{extent}")
+                    yield f"int32_t {extent} = (int32_t){name}->shape[{slot.axis}];"
                 case "scalar":
                     addresses.append(f"&{name}")
         yield f"void *parameters[] = {{{', '.join(addresses) or 'NULL'}}};"
-
-
-def _owner(operand: object) -> Global | None:
-    """The argument that a tensor or a tile of one belongs to."""
-    if isinstance(operand, TileRef):
-        return operand.tensor.owner
-    return operand.owner if isinstance(operand, Global) else None

@@ -15,16 +15,16 @@ enum pk_code {
     PK_OK = 0,
     PK_NO_DRIVER = 1001,     // no libcuda, or one older than CUDA 12
     PK_NO_CONTEXT = 1002,    // no CUDA context is current on the calling thread
-    PK_NO_MEMORY = 1003,     // of the host
-    PK_SHARED_MEMORY = 1004, // a block needs more shared memory than the GPU gives it
-    PK_TENSOR = 1005,        // a tensor that no kernel takes: a null pointer, its extents, its strides
+    PK_NO_MEMORY = 1003,     // the host has no memory left
+    PK_SHARED_MEMORY = 1004, // a block needs more shared memory than it can have
+    PK_TENSOR = 1005,        // an invalid tensor: a null pointer, an extent or a stride
     PK_STATIC = 1006,        // the kernel was compiled for another extent or number
-    PK_ALIGNMENT = 1007,     // the kernel was compiled for tensors that the copy engine reaches
+    PK_ALIGNMENT = 1007,     // the kernel was compiled for tensors that the copy engine can address
     PK_REQUIRE = 1008,       // a condition that the kernel states does not hold
     PK_RANGE = 1009,         // a division by 0, or more work than an int32 counts
     PK_CLUSTER = 1010,       // work that clusters cannot share evenly
     PK_OVERLAP = 1011,       // an output shares memory with another argument
-    PK_AT_ONCE = 1012        // blocks that wait for one another, more than the GPU runs at once
+    PK_AT_ONCE = 1012        // more blocks wait for one another than the GPU runs at once
 };
 
 // A tensor without gaps: the strides follow from the shape.

@@ -1,4 +1,4 @@
-"""C names, string literals, comments, line breaks, and the files of C in this folder."""
+"""C string literals, comments and line breaks, and the C files of this folder."""
 
 from __future__ import annotations
 
@@ -8,16 +8,6 @@ from collections.abc import Iterable
 from importlib.resources import files
 
 INDENT, WIDTH = "    ", 110
-
-
-def free_name(stem: str, taken: set[str]) -> str:
-    """A C name that is not in `taken`, to which it is added."""
-    stem = re.sub(r"[^A-Za-z0-9_]", "_", stem)
-    name, number = stem, 1
-    while name in taken:
-        name, number = f"{stem}{number}", number + 1
-    taken.add(name)
-    return name
 
 
 def c_string(text: str) -> str:
@@ -38,7 +28,7 @@ def comment(lines: Iterable[str]) -> list[str]:
 
 
 def wrapped(line: str) -> list[str]:
-    """A statement broken after commas and operators, outside string literals, into lines that are not too long."""
+    """A statement as lines of at most WIDTH characters, broken after commas and operators outside string literals."""
     outside = re.sub(r'"(\\.|[^"\\])*"', lambda text: "_" * len(text[0]), line)
     breaks = [m.end() for m in re.finditer(r", |&& |\|\| |[?:] ", outside) if m.end() <= WIDTH]
     if len(line) <= WIDTH or not breaks or line.startswith("//"):
@@ -50,5 +40,5 @@ def wrapped(line: str) -> list[str]:
 
 @functools.cache
 def template(name: str) -> str:
-    """The text of a file of C in this folder."""
+    """The text of a C file of this folder."""
     return files("pykittens.aot").joinpath(name).read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from pykittens.checker.report.report import Row, Table
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arrays import Array
-from pykittens.types.devices import Device
+from pykittens.types.devices import DeviceSpec
 
 _ASSUMED = "*: the order of the accesses is not published and taken as the best one"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -37,7 +37,7 @@ def cost_tables(
     kernel: Kernel,
     arguments: Arguments,
     scalars: Mapping[str, object],
-    device: Device,
+    device: DeviceSpec,
     blocks_per_sm: int,
 ) -> tuple[Table, ...]:
     """Bank conflicts, sectors, and the traffic of the launch; a table without rows is left out."""
@@ -96,7 +96,7 @@ def _traffic(
     kernel: Kernel,
     arguments: Arguments,
     scalars: Mapping[str, object],
-    device: Device,
+    device: DeviceSpec,
     blocks_per_sm: int,
 ) -> Traffic:
     shapes = {name: tuple(a.shape) for name, a in arguments.tensors.items()}

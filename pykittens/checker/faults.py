@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from pykittens.emulate.finding import Finding, Kind, Scope, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Scope
 from pykittens.errors import (
     AccessError,
     BarrierError,
@@ -78,7 +78,7 @@ def _of_kernel_error(
     if kind is None:
         kind = next((k for c, k in _KINDS.items() if isinstance(fault, c)), Kind.FAULT)
     if isinstance(fault, DeadlockError) and fault.waits:
-        steps = tuple(Step(name, f"waits: {told}", loc) for name, told, loc in fault.waits)
+        steps = tuple(FindingStep(name, f"waits: {told}", loc) for name, told, loc in fault.waits)
         return Finding(kind, fault.message, steps, scope=scope, seed=seed)
     place = None if fault.loc == caller else fault.loc
     finding = _finding(kind, fault.message, place, scope, seed)
@@ -88,7 +88,7 @@ def _of_kernel_error(
 def _finding(
     kind: Kind, message: str, place: Loc | None, scope: Scope, seed: int | None
 ) -> Finding:
-    steps = () if place is None else (Step("", "", place),)
+    steps = () if place is None else (FindingStep("", "", place),)
     return Finding(kind, message, steps, scope=scope, seed=seed)
 
 

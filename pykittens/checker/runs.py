@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from pykittens.checker.copies import Copies
 from pykittens.checker.faults import caught_in, merged
 from pykittens.emulate import machine
-from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.emulate.memory import Array
 from pykittens.emulate.races.detector import Races
 from pykittens.emulate.watch import Watcher, Watchers
-from pykittens.ir.nodes import Call, Kernel, Node, While, tensors, waits_for_flags, walk, written
+from pykittens.ir.nodes import Call, Kernel, While, tensors, waits_for_flags, walk, written
 from pykittens.runtime.arguments import Arguments, scalars
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
@@ -25,7 +25,6 @@ def run_schedules(
     *,
     undefined: Collection[str] = (),
     watch: Watcher | None = None,
-    without: tuple[Node, str] | None = None,
 ) -> list[Finding]:
     """What goes wrong in the schedules of these seeds, each on fresh copies of the arguments.
 
@@ -42,7 +41,7 @@ def run_schedules(
         watch = None
         faults: list[Finding] = []
         with caught_in(faults, seed=seed):
-            machine.run(recorded, tensors, scalars(call), seed, watcher, without)
+            machine.run(recorded, tensors, scalars(call), seed, watcher)
             races.finish()
         if faults:
             races.stuck()
@@ -87,7 +86,10 @@ def _differences(
             Finding(
                 Kind.SCHEDULE_DEPENDENT,
                 f"`{name}` differs between {seeds} in {int(differ.sum())} of {a.size} elements",
-                tuple(Step("this line", f"writes `{name}`", c.loc) for c in _writers(kernel, name)),
+                tuple(
+                    FindingStep("this line", f"writes `{name}`", c.loc)
+                    for c in _writers(kernel, name)
+                ),
                 help="give the stores an order, or the blocks parts of their own that are added in a fixed order",
                 level=Level.WARNING if _sums(kernel, name) else Level.ERROR,
                 seed=other[0],

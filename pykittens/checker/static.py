@@ -16,7 +16,7 @@ from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.arguments import Arguments, known_values
 from pykittens.runtime.compiled import Compiled
-from pykittens.types.devices import Device
+from pykittens.types.devices import DeviceSpec
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Recorded:
 def look_at(
     kernel: Kernel,
     arguments: Arguments,
-    device: Device,
+    device: DeviceSpec,
     compiled: Compiled | None = None,
     caller: Loc | None = None,
 ) -> Recorded:

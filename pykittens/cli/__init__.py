@@ -11,12 +11,12 @@ import pykittens
 from pykittens.cli import check, compile, demo, doctor, show, tune
 from pykittens.errors import KernelError, Loc
 
-# Each has `add(commands)`, which makes its parser and sets `run`, a function of the parsed arguments.
+# Each has `add(commands)`, which adds its parser and sets `run`, a function of the parsed arguments.
 COMMANDS = (doctor, demo, check, show, compile, tune)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code, 1 where the command found a fault."""
+    """Run one command; returns the exit code, 1 if the command found a fault."""
     parser = argparse.ArgumentParser(prog="pykittens", description=pykittens.__doc__)
     parser.add_argument("--version", action="version", version=f"pykittens {pykittens.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="command", required=True)
@@ -28,16 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
     except KernelError as fault:
-        # Whoever called this, such as the installed script, is no line of the user's kernel.
+        # The caller of this function, such as the installed script, is not a line of the user's kernel.
         if fault.loc == outside:
             fault.loc = None
         print(fault, file=sys.stderr)
-        # `check` keeps 1 for what it finds in a kernel.
+        # `check` returns 1 only for findings in a kernel.
         return int(getattr(parsed, "code_of_faults", 1))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
-        return 130  # as shells have it
-    except BrokenPipeError:  # `pykittens show sass … | head`: the reader has what it wants
+        return 130  # as shells do
+    except BrokenPipeError:  # `pykittens show sass … | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code

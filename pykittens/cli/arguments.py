@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import ArgumentError, KernelError, Loc
-from pykittens.runtime.kernel import KernelFunction
+from pykittens.runtime.kernel import DEFAULT_ARCH, KernelFunction
+from pykittens.targets.architectures import TARGETS
 from pykittens.types.dtypes import DTYPES, DType
 
 _ARRAY = re.compile(r"(\w+)\s*\[([\d\s,_]*)\]\s*(?:=(.+))?")
 _WORDS = {"true": True, "false": False, "none": None}
-# What an array holds where --arg does not say it: by its name, its shape and its dtype.
+# The contents of an array for which --arg gives none, from its name, shape and dtype.
 Fill = Callable[[str, tuple[int, ...], DType], np.ndarray[Any, Any]]
 
 
@@ -41,31 +42,31 @@ class Request:
 def add(parser: argparse.ArgumentParser) -> None:
     """Add FILE, --kernel, --arg and --constant to the parser of a command."""
     parser.add_argument("file", metavar="FILE", help="a Python file with a kernel, or FILE:KERNEL")
-    parser.add_argument("--kernel", metavar="K", help="its name, where the file has several")
-    parser.add_argument(
-        "--arg",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an argument: an array as dtype[shape], A=bf16[512,512], one full of a number, flags=int32[4]=0, or a "
-        "number, eps=1e-6",
-    )
-    parser.add_argument(
-        "--constant",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="a keyword constant: causal=True, dtype=f16, order='row'",
-    )
+    parser.add_argument("--kernel", metavar="K", help="its name, if the file has several")
+    for option, help in (
+        (
+            "--arg",
+            "an argument: an array as dtype[shape], A=bf16[512,512], an array full of one number, flags=int32[4]=0, or "
+            "a number, eps=1e-6",
+        ),
+        ("--constant", "a keyword constant: causal=True, dtype=f16, order='row'"),
+    ):
+        parser.add_argument(option, metavar="NAME=VALUE", action="append", default=[], help=help)
+
+
+def add_arch(parser: argparse.ArgumentParser) -> None:
+    """Add --arch to the parser of a command."""
+    help = f"one of {', '.join(TARGETS)}; the default is {DEFAULT_ARCH}"
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help=help)
 
 
 def zeros(name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """Zeros; what is compiled depends on dtypes, ranks, alignment and static extents only."""
+    """Zeros: the compiled kernel depends only on dtypes, ranks, alignment and static extents."""
     return np.zeros(shape, dtype.numpy)
 
 
 def random_numbers(name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """Random normal numbers, integers of 0 to 7, or bools; always the same for a name."""
+    """Random normal numbers, integers from 0 to 7, or bools; always the same for a name."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     match dtype.kind:
         case "float":
@@ -77,7 +78,7 @@ def random_numbers(name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarra
 
 
 def request(parsed: argparse.Namespace, fill: Fill = zeros) -> Request:
-    """The kernel and the arguments that the options of `add` name."""
+    """The kernel and the arguments from the options of `add`."""
     file, name = file_and_kernel(parsed.file, parsed.kernel)
     kernel = find_kernel(load(file), name)
     values = {n: argument(n, text, fill) for n, text in _pairs("--arg", parsed.arg).items()}
@@ -89,14 +90,13 @@ def request(parsed: argparse.Namespace, fill: Fill = zeros) -> Request:
         raise ArgumentError(
             f"{kernel.parameters.name}: `{missing[0]}` is missing",
             loc=kernel.parameters.loc,
-            help=" ".join(f"--arg {n}=DTYPE[SHAPE]" for n in missing)
-            + ", or a number where it is one",
+            help=" ".join(f"--arg {n}=DTYPE[SHAPE]" for n in missing) + ", or =NUMBER for a number",
         )
     return Request(kernel, tuple(values[n] for n in names), constants)
 
 
 def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
-    """FILE or FILE:KERNEL, and the kernel named apart, as a file and a kernel."""
+    """The file and the kernel, from FILE or FILE:KERNEL and the option --kernel."""
     path, colon, name = file.rpartition(":")
     if not colon or not name.isidentifier():
         return file, kernel
@@ -106,15 +106,15 @@ def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
 
 
 def python_file(file: str | Path) -> Path:
-    """The path of a Python file that is there."""
+    """The path of an existing Python file."""
     path = Path(file).resolve()
     if path.suffix != ".py" or not path.is_file():
-        raise ArgumentError(f"{file} is no Python file", help="name a file that ends in .py")
+        raise ArgumentError(f"{file} is not a Python file", help="name a file that ends in .py")
     return path
 
 
 def load(file: str | Path) -> ModuleType:
-    """The module of a Python file; its folder can be imported from, as when Python runs the file."""
+    """The module of a Python file; it can import from its folder, as if Python ran the file."""
     path = python_file(file)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -146,16 +146,16 @@ def find_kernel(module: ModuleType, name: str | None) -> KernelFunction:
         return found[name]
     names = ", ".join(own or found)
     if not names:
-        raise ArgumentError(
-            f"{module.__file__} has no kernel", help="a kernel is a function marked @pk.kernel"
-        )
-    if name is None:
-        raise ArgumentError(f"{module.__file__} has several kernels: {names}", help="--kernel NAME")
-    raise ArgumentError(f"{module.__file__} has no kernel `{name}`", help=f"it has {names}")
+        what, help = "no kernel", "a kernel is a function marked @pk.kernel"
+    elif name is None:
+        what, help = f"several kernels: {names}", "--kernel NAME"
+    else:
+        what, help = f"no kernel `{name}`", f"it has {names}"
+    raise ArgumentError(f"{module.__file__} has {what}", help=help)
 
 
 def argument(name: str, text: str, fill: Fill = zeros) -> Any:
-    """The array or the number that the text of an --arg stands for."""
+    """The array or the number that the text of an --arg describes."""
     if match := _ARRAY.fullmatch(text.strip()):
         dtype, extents = match[1], [e for e in match[2].split(",") if e.strip()]
         if dtype not in DTYPES:
@@ -183,20 +183,20 @@ def _number(name: str, text: str) -> int | float | bool:
 
 
 def constant(name: str, text: str) -> Any:
-    """The dtype or Python literal that the text of a --constant stands for."""
+    """The dtype or Python literal that the text of a --constant describes."""
     if text.strip() in DTYPES:
         return DTYPES[text.strip()]
     value = _literal(text)
     if value is Ellipsis:
         raise ArgumentError(
             f"--constant {name}: `{text}` is neither a Python literal nor a dtype",
-            help=f"a text stands in quotes: --constant \"{name}='{text}'\"",
+            help=f"a string needs quotes: --constant \"{name}='{text}'\"",
         )
     return value
 
 
 def _literal(text: str) -> Any:
-    """A Python literal, true or false in any case; Ellipsis where the text is none."""
+    """A Python literal; true, false or none in any case; Ellipsis if the text is no literal."""
     if text.strip().lower() in _WORDS:
         return _WORDS[text.strip().lower()]
     try:
@@ -235,12 +235,12 @@ def _check_names(
 
 
 def stopped_by(message: str, error: Exception, path: Path) -> ArgumentError:
-    """An exception of the user's file, told with its line."""
-    return ArgumentError(f"{message}: {type(error).__name__}: {error}", loc=_place(error, path))
+    """The error for an exception of the user's file, with its line."""
+    return ArgumentError(f"{message}: {type(error).__name__}: {error}", loc=_line(error, path))
 
 
-def _place(error: Exception, path: Path) -> Loc | None:
-    """The innermost line of the file itself on the way to an error."""
+def _line(error: Exception, path: Path) -> Loc | None:
+    """The innermost line of the file itself in the traceback of an error."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return Loc(str(path), error.lineno or 1, "<module>")
     trace, found = error.__traceback__, None

@@ -1,4 +1,4 @@
-"""`pykittens check`: finds the faults of a kernel, on generated arguments or in the calls that its file makes."""
+"""`pykittens check`: finds faults of a kernel, with generated arguments or in the calls that its file makes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
 
-USAGE = 2  # the exit code of a wrong command line, as argparse has it
+USAGE = 2  # the exit code for a wrong command line, as in argparse
 
 
 def add(commands: Any) -> None:
@@ -32,58 +32,39 @@ def add(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "check",
         help="find races, deadlocks and other faults of a kernel, without a GPU",
-        description="Run a kernel in the emulator in many schedules and say what is wrong with it. With --arg, its "
-        "arrays are of random numbers, always the same, integers of 0 to 7, flags of zeros, and NAME=DTYPE[SHAPE]=N "
-        "is full of N. Without --arg, the file is run as a script and every call it makes of a kernel is checked. The "
-        "exit code is 1 where something was found, 2 where the command line or the file does not allow a check.",
+        description="Run a kernel in the emulator in many schedules and report its faults. With --arg, arrays hold "
+        "fixed random numbers, integers 0 to 7, flags 0; NAME=DTYPE[SHAPE]=N is full of N. Without --arg, the "
+        "file runs as a script, and each call of a kernel in it is checked. The exit code is 1 if a fault was "
+        "found, 2 if the command line or the file does not allow a check.",
     )
     arguments.add(parser)
-    parser.add_argument(
-        "--schedules",
-        type=_positive,
-        default=SCHEDULES,
-        metavar="N",
-        help=f"{SCHEDULES} if not said",
+    option = parser.add_argument
+    schedules = f"the number of schedules; the default is {SCHEDULES}"
+    option("--schedules", type=_positive, default=SCHEDULES, metavar="N", help=schedules)
+    option("--seed", type=int, metavar="S", help="try only the schedule of this seed")
+    levels, least = [*(level.value for level in Level), "never"], Level.ERROR.value
+    fail_on = f"the lowest level for which the exit code is 1; the default is {least}"
+    option("--fail-on", choices=levels, default=least, help=fail_on)
+    kinds = [k.value for k in Kind]
+    ignore = f"leave out findings of a kind, one of {', '.join(kinds)}"
+    option("--ignore", action="append", default=[], choices=kinds, metavar="KIND", help=ignore)
+    option("--format", choices=FORMATS, help="the default is the ending of the output, or text")
+    screen.add_output(parser)
+    undefined = (
+        "a tensor without contents before the launch: reading it before it is written is a fault"
     )
-    parser.add_argument("--seed", type=int, metavar="S", help="try the schedule of this seed alone")
-    parser.add_argument(
-        "--fail-on",
-        choices=[*(level.value for level in Level), "never"],
-        default=Level.ERROR.value,
-        help="the least level for which the exit code is 1; error if not said",
-    )
-    parser.add_argument(
-        "--ignore",
-        action="append",
-        default=[],
-        choices=[k.value for k in Kind],
-        metavar="KIND",
-        help=f"leave out findings of a kind, one of {', '.join(k.value for k in Kind)}",
-    )
-    parser.add_argument("--format", choices=FORMATS, help="as the name of the output ends, or text")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file")
-    parser.add_argument(
-        "--undefined",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a tensor that holds nothing before the launch, so that reading it before it is written is a fault",
-    )
-    parser.add_argument(
-        "--device",
-        choices=DEVICES,
-        default=next(iter(DEVICES)),
-        help="the GPU to reckon for; %(default)s if not said",
-    )
+    option("--undefined", action="append", default=[], metavar="NAME", help=undefined)
+    device = "the GPU to model; the default is %(default)s"
+    option("--device", choices=DEVICES, default=next(iter(DEVICES)), help=device)
     parser.set_defaults(run=run, code_of_faults=USAGE)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Check, print or write, and tell by the exit code what was found."""
+    """Check, and print or write the reports; the exit code says whether a fault was found."""
     form = _format(parsed)
     reports: list[Report] = []
     stopped: KernelError | None = None
-    # What the file prints is no part of a report.
+    # The output of the file is not part of a report.
     with contextlib.redirect_stdout(sys.stderr):
         if parsed.arg:
             reports.append(_given_call(parsed))
@@ -96,7 +77,7 @@ def run(parsed: argparse.Namespace) -> int:
     fail_on = None if parsed.fail_on == "never" else Level(parsed.fail_on)
     if any(r.fails(fail_on) for r in reports):
         return 1
-    # A file that a faulty kernel stopped has been told of; one that stopped for another reason has not.
+    # If a faulty kernel stopped the file, its report says so; another reason has not been reported.
     if stopped is not None and all(r.ok for r in reports):
         raise stopped
     return 0
@@ -104,7 +85,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of 1 or more")
     return int(text)
 
 
@@ -120,11 +101,11 @@ def _given_call(parsed: argparse.Namespace) -> Report:
 
 
 def _own_calls(parsed: argparse.Namespace, reports: list[Report]) -> KernelError | None:
-    """Add a report for each call that the file makes when it is run; the fault that stopped it, if one did."""
+    """Run the file and add a report for each call that it makes; returns the fault that stopped the file, if any."""
     file, name = arguments.file_and_kernel(parsed.file, parsed.kernel)
     if parsed.constant:
         raise ArgumentError(
-            "--constant stands beside --arg", help="the file's own calls have theirs"
+            "--constant needs --arg", help="the calls of the file have their own constants"
         )
     path = arguments.python_file(file)
     options = _options(parsed, None)
@@ -148,7 +129,7 @@ def _own_calls(parsed: argparse.Namespace, reports: list[Report]) -> KernelError
 
 @contextlib.contextmanager
 def _as_a_script(path: Path) -> Iterator[None]:
-    """The file has no arguments of ours, and imports from its own folder, as when Python runs it."""
+    """Hide the arguments of this command and make the folder of the file importable, as if Python ran it."""
     words, folders = sys.argv, list(sys.path)
     sys.argv = [str(path)]
     sys.path.insert(0, str(path.parent))
@@ -159,13 +140,13 @@ def _as_a_script(path: Path) -> Iterator[None]:
 
 
 def _check_undefined(names: Sequence[str], reports: Sequence[Report]) -> None:
-    """Refuse a tensor that no call has; a call that is refused may have any."""
+    """Refuse a name that no call has; a call that was refused may have any."""
     for name in names:
         if all(r.arguments and name not in r.arguments for r in reports):
             raise ArgumentError(
                 f"--undefined {name}: no kernel that was checked takes such an argument",
                 loc=None,
-                help=f"there are {', '.join(dict.fromkeys(n for r in reports for n in r.arguments))}",
+                help=f"the arguments are {', '.join(dict.fromkeys(n for r in reports for n in r.arguments))}",
             )
 
 
@@ -179,14 +160,14 @@ def _no_call(parsed: argparse.Namespace) -> ArgumentError:
 
 
 def _clear_flags(request: arguments.Request) -> None:
-    """Set to 0 the tensors by whose elements the blocks wait for one another, as callers of such kernels do."""
+    """Set flags, the tensors by which blocks wait for one another, to 0, as callers of such kernels do."""
     kernel = request.kernel
     try:
         recorded = kernel.record(
             check_arguments(kernel.parameters, request.args, request.constants)
         )
     except Exception:
-        return  # which the check tells
+        return  # the check reports it
     names = kernel.parameters.names(len(request.args))
     by_name = dict(zip(names, request.args, strict=True))
     for node in walk(recorded.body):
@@ -197,11 +178,13 @@ def _clear_flags(request: arguments.Request) -> None:
 
 def _options(parsed: argparse.Namespace, caller: Loc | None) -> Options:
     words = ["pykittens", "check", parsed.file]
-    if parsed.kernel is not None:
-        words += ["--kernel", parsed.kernel]
-    for option, values in (("--arg", parsed.arg), ("--constant", parsed.constant)):
+    for option, values in (
+        ("--kernel", [] if parsed.kernel is None else [parsed.kernel]),
+        ("--arg", parsed.arg),
+        ("--constant", parsed.constant),
+        ("--undefined", parsed.undefined),
+    ):
         words += [word for value in values for word in (option, value)]
-    words += [word for name in parsed.undefined for word in ("--undefined", name)]
     return Options(
         parsed.schedules,
         parsed.seed,
@@ -223,15 +206,15 @@ def _format(parsed: argparse.Namespace) -> str:
     form = next((form for form, ending in FORMATS.items() if name.endswith(ending)), None)
     if form is None and Path(name).suffix:
         raise ArgumentError(
-            f"no format of a report ends as {name} does",
+            f"{name} has the ending of no report format",
             loc=None,
-            help=f"let the name end in {', '.join(FORMATS.values())}, or say --format",
+            help=f"let the name end in {', '.join(FORMATS.values())}, or give --format",
         )
     return form or "text"
 
 
 def _put_out(reports: list[Report], form: str, output: str | None) -> None:
-    """Print the reports; or write them, and print a line for each."""
+    """Print the reports, or write them and print one line for each."""
     if output is None and form == "text" and sys.stdout.isatty():
         console = screen.console()
         for number, report in enumerate(reports):
@@ -247,7 +230,7 @@ def _put_out(reports: list[Report], form: str, output: str | None) -> None:
         case "svg" | "trace":
             if len(reports) > 1:
                 raise ArgumentError(
-                    f"a timeline is of one call, and {len(reports)} were checked",
+                    f"a timeline shows one call, and {len(reports)} were checked",
                     help="name the kernel, FILE:K, or its arguments with --arg",
                 )
             shown = reports[0].as_text(form)

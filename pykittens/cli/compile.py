@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from pykittens.cli import arguments, screen
-from pykittens.runtime.compiled import Compiled, Resources
-from pykittens.runtime.kernel import DEFAULT_ARCH
-from pykittens.targets.architectures import TARGETS
+from pykittens.runtime.compiled import Resources
 
-HOLDS = {
-    ".h": "what a C or C++ program includes",
+CONTENTS = {
+    ".h": "the header for C and C++ programs",
     ".c": "the launch in C, and the machine code",
     ".cu": "CUDA C++, to read",
     ".ptx": "PTX, to read",
@@ -33,37 +28,25 @@ def add(commands: Any) -> None:
         "kernel, too.",
     )
     arguments.add(parser)
-    parser.add_argument(
-        "--arch", default=DEFAULT_ARCH, help=f"one of {', '.join(TARGETS)}; {DEFAULT_ARCH}"
-    )
+    arguments.add_arch(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder to write to")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Compile, write, and print what was written and what the kernel takes."""
+    """Compile, write, and print the files and the resources of the kernel."""
     request = arguments.request(parsed)
     compiled = request.kernel.compile(*request.args, arch=parsed.arch, **request.constants)
-    files = compiled.write(parsed.out)
+    files = screen.table(f"{compiled.source.name} for {compiled.arch}")
+    screen.add_columns(files, "file", "bytes", "holds", numbers="bytes")
+    for file in compiled.write(parsed.out):
+        files.add_row(str(file), f"{file.stat().st_size:,}", CONTENTS[file.suffix])
+    resources = screen.table("What it takes", *TAKEN)
+    resources.add_row(*taken(compiled.resources))
     console = screen.console()
-    console.print(_written(compiled, files))
-    console.print(_taken(compiled.resources))
+    console.print(files)
+    console.print(resources)
     return 0
-
-
-def _written(compiled: Compiled, files: list[Path]) -> Table:
-    table = screen.table(f"{compiled.source.name} for {compiled.arch}")
-    for column in ("file", "bytes", "holds"):
-        table.add_column(column, justify="right" if column == "bytes" else "left", overflow="fold")
-    for file in files:
-        table.add_row(str(file), f"{file.stat().st_size:,}", HOLDS[file.suffix])
-    return table
-
-
-def _taken(resources: Resources) -> Table:
-    table = screen.table("What it takes", *TAKEN)
-    table.add_row(*taken(resources))
-    return table
 
 
 def taken(resources: Resources) -> tuple[str, ...]:

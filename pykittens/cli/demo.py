@@ -21,7 +21,7 @@ from pykittens.runtime.launch import current_stream
 from pykittens.runtime.timing import Timer
 
 ARCH = "sm_90a"
-# The kernels that are shown, with sizes that fill a GPU.
+# The kernels of the demo, with sizes that fill a GPU.
 LARGE = {
     "softmax": (16384, 2048),
     "matmul": (8192, 8192, 8192),
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Subject:
-    """One of the examples: its entry in the catalog, its kernel, and small arrays of the CPU."""
+    """An example: its entry in the catalog, its kernel, and small arrays of the CPU."""
 
     def __init__(self, catalog: Any, entry: Any) -> None:
         loaded = catalog.load(entry)
@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Exit code 1 if a result is wrong."""
+    """Run the demo; the exit code is 1 if a result is wrong."""
     console = screen.console()
     folder = examples()
     if folder is None:
@@ -84,7 +84,7 @@ def examples() -> Path | None:
 
 
 def emulate(console: Console, subjects: Sequence[Subject]) -> bool:
-    """Run each kernel on small arrays in the emulator; whether all results are right."""
+    """Run each kernel on small arrays in the emulator; returns whether all results are right."""
     title = "In the emulator, bf16, against the float64 reference"
     table = screen.table(title, "kernel", "shape", "error", "bound", "time", "")
     all_right = True
@@ -103,7 +103,7 @@ def emulate(console: Console, subjects: Sequence[Subject]) -> bool:
 
 
 def compile_all(console: Console, subjects: Sequence[Subject]) -> None:
-    """Compile each kernel for Hopper and print what it takes; no GPU is needed."""
+    """Compile each kernel for Hopper and print its resources; this needs no GPU."""
     if (missing := nvrtc.available()) is not None:
         console.print(f"Not compiled: {missing}.")
         return
@@ -116,12 +116,12 @@ def compile_all(console: Console, subjects: Sequence[Subject]) -> None:
 
 
 def on_gpu(console: Console, subjects: Sequence[Subject]) -> bool:
-    """Run each kernel on the first GPU, if it is a Hopper, beside the vendor's library; whether all are right."""
+    """Compare each kernel with the vendor's library on the first GPU, if it is a Hopper; whether all are right."""
     if (reason := _no_gpu()) is not None:
         console.print(f"Not run on a GPU: {reason}.")
         return True
     torch: Any = importlib.import_module("torch")
-    title = f"On {driver.device(0).name}, isolated launches, medians taken in turn"
+    title = f"On {driver.device(0).name}, isolated launches, medians of interleaved launches"
     columns = ("kernel", "shape", "error", "bound", "rate", "vendor's library", "ratio", "")
     table = screen.table(title, *columns)
     all_right = True
@@ -135,7 +135,7 @@ def on_gpu(console: Console, subjects: Sequence[Subject]) -> bool:
         vendor, work, unit = _beside(torch, entry, sizes, large[:-1])
         subject.launch(large)
         beside = subject.error(_to_numpy(large[-1]), _to_numpy(vendor()).astype(np.float64))
-        # The vendor's result is rounded as ours is.
+        # Both results are rounded, so twice the error is allowed.
         right = error <= entry.bound and beside <= 2 * entry.bound
         all_right &= right
         ours, theirs = _medians(torch, functools.partial(subject.launch, large), vendor)
@@ -148,7 +148,7 @@ def on_gpu(console: Console, subjects: Sequence[Subject]) -> bool:
 
 
 def _no_gpu() -> str | None:
-    """Why nothing can run on a GPU here, None if it can."""
+    """Why the demo cannot run on a GPU here; None if it can."""
     missing = driver.available() or nvrtc.available()
     if missing is not None:
         return missing
@@ -170,7 +170,7 @@ def _to_numpy(tensor: Any) -> Array:
 def _beside(
     torch: Any, entry: Any, sizes: tuple[int, ...], inputs: Sequence[Any]
 ) -> tuple[Callable[[], Any], float, str]:
-    """The same computation in cuBLAS, cuDNN or, for softmax, PyTorch; floating point operations or bytes; the unit."""
+    """The same computation in cuBLAS, cuDNN or, for softmax, PyTorch; its operations or bytes; the unit of the rate."""
     match entry.name:
         case "matmul":
             m, n, k = sizes
@@ -192,9 +192,9 @@ def _beside(
 
 
 def _medians(torch: Any, *launches: Callable[[], object]) -> list[float]:
-    """Seconds of one launch of each, taken in turn, with the L2 cache emptied before each."""
+    """Median seconds of a launch of each, interleaved, with the L2 cache flushed before each launch."""
     gpu = driver.device(0)
-    # Large, so that the GPU is busy until the launch after it is queued; cuDNN's takes the host long.
+    # Large, so that the GPU is busy until the next launch is queued: cuDNN takes long on the host.
     flush = torch.empty(8 * gpu.l2_bytes, dtype=torch.uint8, device="cuda")
     with gpu.current(), Timer(gpu, current_stream(0), flush.zero_) as timer:
         rounds = [[timer.times(f, 1)[0] for f in launches] for _ in range(WARM_UP + LAUNCHES)]

@@ -35,15 +35,16 @@ from pykittens.targets.architectures import TARGETS, target_for
 PYTHON = (3, 11)
 PACKAGES = {"numpy": "2", "ml_dtypes": "0.5", "rich": "13"}
 COMPILER_PACKAGES = {"nvidia-cuda-nvrtc": "13", "nvidia-cuda-runtime": "13"}
-# The compiler has no wheels for other systems.
+# The compiler has wheels only for these systems.
 HAS_COMPILER = sys.platform in ("linux", "win32")
 # Linux has this file if its kernel has NVIDIA's driver.
 _DEVICE_FILE = Path("/dev/nvidiactl")
-# The last line of the report names these if a check of this name is fine.
+_ABSENT = "not installed"
+# The last line of the report has each text if a check of its name is ok.
 _WORKS = {"compile": "compiled", "launch": "run on a GPU"}
 
 
-class Mark(Enum):
+class Status(Enum):
     """The result of a check."""
 
     OK = "ok"
@@ -51,131 +52,132 @@ class Mark(Enum):
     WRONG = "wrong"
 
 
+OK, OPTIONAL, WRONG = Status
+
+
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One line of the report."""
 
     name: str
-    mark: Mark
+    status: Status
     text: str
     help: str = ""
 
 
-Findings = Iterator[Finding]
+Diagnoses = Iterator[Diagnosis]
 Array = np.ndarray[Any, Any]
-_MARKS = {Mark.OK: ("✓", "green"), Mark.OPTIONAL: ("–", "yellow"), Mark.WRONG: ("✗", "bold red")}
+_SYMBOLS = {OK: ("✓", "green"), OPTIONAL: ("–", "yellow"), WRONG: ("✗", "bold red")}
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "doctor", help="check what kernels need here, and say what would help"
+        "doctor", help="check that this machine has what kernels need, and suggest fixes"
     )
-    parser.add_argument("--json", action="store_true", help="print the findings for a program")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 if something that should work here does not; a missing GPU is no fault."""
     findings = list(examine())
-    wrong = sum(f.mark is Mark.WRONG for f in findings)
+    wrong = sum(f.status is WRONG for f in findings)
     if arguments.json:
-        found = [vars(f) | {"mark": f.mark.value} for f in findings]
+        found = [
+            {"name": f.name, "mark": f.status.value, "text": f.text, "help": f.help}
+            for f in findings
+        ]
         print(json.dumps({"version": pk.__version__, "ok": not wrong, "findings": found}, indent=2))
     else:
         _print(findings, wrong)
     return 1 if wrong else 0
 
 
-def _print(findings: list[Finding], wrong: int) -> None:
+def _print(findings: list[Diagnosis], wrong: int) -> None:
     console = screen.console()
     grid = Table.grid(padding=(0, 2))
     for style in ("", "bold", ""):
         grid.add_column(style=style, overflow="fold")
     for finding in findings:
-        mark, style = _MARKS[finding.mark]
+        symbol, style = _SYMBOLS[finding.status]
         text = Text(finding.text)
         if finding.help:
             text.append(f"\nwhat would help: {finding.help}", style="cyan")
-        grid.add_row(Text(mark, style=style), finding.name, text)
+        grid.add_row(Text(symbol, style=style), finding.name, text)
     console.print(grid)
-    legend = "  ".join(f"[{style}]{mark}[/] {m.value}" for m, (mark, style) in _MARKS.items())
-    console.print(f"\n{legend}")
+    legend = (f"[{style}]{symbol}[/] {s.value}" for s, (symbol, style) in _SYMBOLS.items())
+    console.print(f"\n{'  '.join(legend)}")
     if wrong:
         console.print(f"[bold red]{wrong} of {len(findings)} checks found a fault.[/]")
         return
-    fine = {f.name.split()[0] for f in findings if f.mark is Mark.OK}
-    *most, last = ["emulated here", *(text for name, text in _WORKS.items() if name in fine)]
+    works = {f.name.split()[0] for f in findings if f.status is OK}
+    *most, last = ["emulated here", *(text for name, text in _WORKS.items() if name in works)]
     console.print(f"Kernels can be {', '.join(most)}{' and ' if most else ''}{last}.")
 
 
-def examine() -> Findings:
-    """What every check finds; a check that raises an exception is a finding, too."""
+def examine() -> Diagnoses:
+    """The findings of all checks; a check that raises an exception is a finding, too."""
     for check in CHECKS:
         try:
             yield from check()
         except Exception as error:
             name = check.__name__.replace("_", " ")
-            yield Finding(name, Mark.WRONG, f"{type(error).__name__}: {error}")
+            yield Diagnosis(name, WRONG, f"{type(error).__name__}: {error}")
 
 
-def _attempt(name: str, attempt: Callable[[], str], help: str = "") -> Finding:
-    """The text that `attempt` returns, or what is wrong if it raises; `help` is for errors without."""
+def _attempt(name: str, attempt: Callable[[], str], help: str = "") -> Diagnosis:
+    """The text that `attempt` returns, or its error; `help` is for errors without a help text."""
     try:
-        return Finding(name, Mark.OK, attempt())
+        return Diagnosis(name, OK, attempt())
     except KernelError as error:
-        return Finding(name, Mark.WRONG, error.message, error.help or help)
+        return Diagnosis(name, WRONG, error.message, error.help or help)
 
 
 # -- Python, packages and the emulator ---------------------------------------------------------
 
 
-def python() -> Findings:
+def python() -> Diagnoses:
     """The interpreter and the package itself."""
     text = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    found = Finding("Python", Mark.OK, text)
     if sys.version_info < PYTHON:
         help = f"install Python {'.'.join(map(str, PYTHON))} or newer"
-        found = replace(found, mark=Mark.WRONG, help=help)
-    yield found
-    yield Finding("pykittens", Mark.OK, f"{pk.__version__} in {Path(pk.__file__).parent}")
+        yield Diagnosis("Python", WRONG, text, help)
+    else:
+        yield Diagnosis("Python", OK, text)
+    yield Diagnosis("pykittens", OK, f"{pk.__version__} in {Path(pk.__file__).parent}")
 
 
-def packages() -> Findings:
-    """The packages that everything needs."""
+def packages() -> Diagnoses:
+    """The required packages."""
     for name, least in PACKAGES.items():
-        yield _package(name, _installed(name), least, f"pip install '{name}>={least}'")
+        yield _package(name, least)
 
 
-def compiler_packages() -> Findings:
-    """The packages that compiling needs; a toolkit of the system serves as well as the wheels."""
+def compiler_packages() -> Diagnoses:
+    """The packages of the compiler; an installed CUDA toolkit may replace the wheels."""
     for name, major in COMPILER_PACKAGES.items():
-        found = _installed(name)
-        if found is None and nvrtc.available() is None:
-            yield Finding(name, Mark.OPTIONAL, "no wheel; the toolkit of this machine serves")
-        elif found is None and not HAS_COMPILER:
-            yield Finding(name, Mark.OPTIONAL, f"there is none for {platform.system()}")
+        found = _package(name, major, int(major) + 1)
+        if found.text == _ABSENT and nvrtc.available() is None:
+            yield Diagnosis(name, OPTIONAL, "no wheel; the toolkit of this machine is used")
+        elif found.text == _ABSENT and not HAS_COMPILER:
+            yield Diagnosis(name, OPTIONAL, f"there is none for {platform.system()}")
         else:
-            install = f"pip install '{name}>={major},<{int(major) + 1}'"
-            if found is not None and _numbers(found)[0] > int(major):
-                yield Finding(name, Mark.WRONG, f"{found} is newer than {major}.x", install)
-            else:
-                yield _package(name, found, major, install)
+            yield found
 
 
-def _installed(name: str) -> str | None:
+def _package(name: str, least: str, end: int | None = None) -> Diagnosis:
+    """A package, which must have at least the version `least` and, if `end` is given, a smaller one than `end`."""
+    install = f"pip install '{name}>={least}{'' if end is None else f',<{end}'}'"
     try:
-        return metadata.version(name)
+        version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return None
-
-
-def _package(name: str, found: str | None, least: str, install: str) -> Finding:
-    if found is None:
-        return Finding(name, Mark.WRONG, "not installed", install)
-    if _numbers(found) < _numbers(least):
-        return Finding(name, Mark.WRONG, f"{found} is older than {least}", install)
-    return Finding(name, Mark.OK, found)
+        return Diagnosis(name, WRONG, _ABSENT, install)
+    if _numbers(version) < _numbers(least):
+        return Diagnosis(name, WRONG, f"{version} is older than {least}", install)
+    if end is not None and _numbers(version)[0] >= end:
+        return Diagnosis(name, WRONG, f"{version} is newer than {end - 1}.x", install)
+    return Diagnosis(name, OK, version)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -184,14 +186,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @pk.kernel
 def centred(x: Any, y: Any) -> None:
-    """y = x minus the largest of its row, 64 rows and columns a block."""
+    """y = x minus the maximum of its row, 64 rows and columns per block."""
     row, col = pk.grid(pk.cdiv(x.rows, 64), pk.cdiv(x.cols, 64))
     tile = pk.load(x[row, col], rows=64, cols=64, fill=-pk.inf)
     pk.store(y[row, col], tile - pk.row_max(tile))
 
 
 def _arrays() -> tuple[Array, Array]:
-    """An input of one tile's columns, always the same, and an output of NaN."""
+    """A fixed input that one tile spans across, and an output of NaN."""
     x = np.random.default_rng(0).standard_normal((100, 50)).astype(np.float32)
     return x, np.full_like(x, np.nan)
 
@@ -210,37 +212,36 @@ def _milliseconds(start: float) -> str:
     return f"{(time.perf_counter() - start) * 1e3:.0f} ms"
 
 
-def emulator() -> Findings:
+def emulator() -> Diagnoses:
     """A kernel run on NumPy and compared with NumPy."""
     start = time.perf_counter()
-    yield _attempt(
-        "emulator", lambda: f"{_run('', np.asarray, np.asarray)}, {_milliseconds(start)}"
-    )
+    run = functools.partial(_run, "", np.asarray, np.asarray)
+    yield _attempt("emulator", lambda: f"{run()}, {_milliseconds(start)}")
 
 
 # -- the compiler ------------------------------------------------------------------------------
 
 
-def compiler() -> Findings:
+def compiler() -> Diagnoses:
     """NVRTC, its headers, and a kernel compiled for each target."""
-    missing = Mark.WRONG if HAS_COMPILER else Mark.OPTIONAL
+    missing = WRONG if HAS_COMPILER else OPTIONAL
     install = f"pip install {' '.join(COMPILER_PACKAGES)}"
     found = _attempt("NVRTC", lambda: ".".join(map(str, nvrtc.version())), install)
-    if found.mark is not Mark.OK:
-        yield replace(found, mark=missing, help=found.help if HAS_COMPILER else "")
+    if found.status is not OK:
+        yield replace(found, status=missing, help=found.help if HAS_COMPILER else "")
         return
     yield found
     if (folder := toolkit.header_folder()) is None:
-        text, install = f"{toolkit.HEADERS[0]} was not found", "pip install nvidia-cuda-runtime"
-        yield Finding("CUDA headers", missing, text, install)
+        text = f"{toolkit.HEADERS[0]} was not found"
+        yield Diagnosis("CUDA headers", missing, text, "pip install nvidia-cuda-runtime")
         return
-    yield Finding("CUDA headers", Mark.OK, str(folder))
+    yield Diagnosis("CUDA headers", OK, str(folder))
     for arch in TARGETS:
         yield _attempt(f"compile {arch}", functools.partial(_compile, arch))
 
 
 def _compile(arch: str) -> str:
-    """What compiling a kernel without the cache shows."""
+    """The time that a kernel takes to compile without the cache, and its registers."""
     start = time.perf_counter()
     source = centred.emitted(*_arrays(), arch=arch)
     binary = nvrtc.compile(source.text, arch, source.name)
@@ -248,104 +249,97 @@ def _compile(arch: str) -> str:
     return f"a kernel in {_milliseconds(start)}, {registers} registers a thread"
 
 
-def disassembler() -> Findings:
-    """The program that shows machine code and the registers of each role."""
-    if (found := cubin.disassembler()) is not None:
-        yield Finding("nvdisasm", Mark.OK, found)
-        return
-    text = "none: no machine code in `pykittens show sass`, no registers of single roles"
-    install = "pip install nvidia-cuda-nvdisasm" if HAS_COMPILER else ""
-    yield Finding("nvdisasm", Mark.OPTIONAL, text, install)
+def disassembler() -> Diagnoses:
+    """The program that prints machine code, from which the registers of each role are read."""
+    found = cubin.disassembler()
+    text = found or "none: no machine code in `pykittens show sass`, no registers of single roles"
+    install = "" if found or not HAS_COMPILER else "pip install nvidia-cuda-nvdisasm"
+    yield Diagnosis("nvdisasm", OK if found else OPTIONAL, text, install)
 
 
 # -- the GPU -----------------------------------------------------------------------------------
 
 
-def gpu() -> Findings:
+def gpu() -> Diagnoses:
     """The driver and every GPU it sees."""
     found = _driver()
     yield found
-    if found.mark is not Mark.OK:
-        return
-    count = driver.device_count()
-    if count == 0:
-        yield Finding("GPU", Mark.OPTIONAL, "none: kernels run in the emulator")
-    for ordinal in range(count):
-        yield _device(ordinal)
+    if found.status is OK:
+        if not (count := driver.device_count()):
+            yield Diagnosis("GPU", OPTIONAL, "none: kernels run in the emulator")
+        yield from map(_device, range(count))
 
 
-def _driver() -> Finding:
+def _driver() -> Diagnosis:
     name = "CUDA driver"
     try:
         version = driver.version()
     except KernelError as error:
         if "NO_DEVICE" in error.message:
-            return Finding(name, Mark.OPTIONAL, "it sees no GPU")
+            return Diagnosis(name, OPTIONAL, "it sees no GPU")
         if "not found" in error.message and not _DEVICE_FILE.exists():
-            return Finding(name, Mark.OPTIONAL, "none: kernels run in the emulator")
-        help = "install or update NVIDIA's driver; in a container, let it see the host's"
-        return Finding(name, Mark.WRONG, error.message, help)
+            return Diagnosis(name, OPTIONAL, "none: kernels run in the emulator")
+        help = "install or update NVIDIA's driver; in a container, make the host's driver visible"
+        return Diagnosis(name, WRONG, error.message, help)
     text = f"for CUDA {version[0]}.{version[1]} and older"
     with contextlib.suppress(KernelError):  # another check reports a missing compiler
         if (needed := nvrtc.version()[0]) > version[0]:
             text += f"; it does not load what NVRTC {needed} compiles"
-            return Finding(name, Mark.WRONG, text, f"update the driver to one for CUDA {needed}")
-    return Finding(name, Mark.OK, text)
+            return Diagnosis(name, WRONG, text, f"update the driver to one for CUDA {needed}")
+    return Diagnosis(name, OK, text)
 
 
-def _device(ordinal: int) -> Finding:
+def _device(ordinal: int) -> Diagnosis:
     device = driver.device(ordinal)
     memory = driver.memory_bytes(ordinal) / 2**30
     text = f"{device.name}, {device.arch}, {memory:.0f} GiB"
     try:
         target = target_for(device.arch, settings.target())
     except KernelError as error:
-        return Finding(f"GPU {ordinal}", Mark.OPTIONAL, f"{text}: {error.message}")
-    # A target made for this card shares the lowerings of the one it comes from.
+        return Diagnosis(f"GPU {ordinal}", OPTIONAL, f"{text}: {error.message}")
+    # The target made for this card shares its lowerings with one in TARGETS.
     served = next(n for n, t in TARGETS.items() if t.lowerings is target.lowerings)
-    return Finding(f"GPU {ordinal}", Mark.OK, f"{text}, served by the target {served}")
+    return Diagnosis(f"GPU {ordinal}", OK, f"{text}, served by the target {served}")
 
 
-def torch() -> Findings:
+def torch() -> Diagnoses:
     """PyTorch, which holds the arrays on a GPU."""
     has_gpu = driver.available() is None
     try:
         module: Any = importlib.import_module("torch")
     except ImportError as error:
-        mark, text = Mark.WRONG, str(error)
+        mark, text = WRONG, str(error)
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            mark, text = Mark.OPTIONAL, "not installed; on a GPU its tensors are the arguments"
-        yield Finding("PyTorch", mark, text, "pip install torch" if has_gpu else "")
+            mark, text = OPTIONAL, "not installed; on a GPU its tensors are the arguments"
+        yield Diagnosis("PyTorch", mark, text, "pip install torch" if has_gpu else "")
         return
     version = str(module.__version__)
     if module.cuda.is_available():
-        yield Finding("PyTorch", Mark.OK, f"{version} with CUDA {module.version.cuda}")
+        yield Diagnosis("PyTorch", OK, f"{version} with CUDA {module.version.cuda}")
     elif has_gpu:
         help = "pip install --force-reinstall torch, from an index with CUDA: https://pytorch.org"
-        yield Finding("PyTorch", Mark.WRONG, f"{version} cannot use the GPU", help)
+        yield Diagnosis("PyTorch", WRONG, f"{version} cannot use the GPU", help)
     else:
-        yield Finding("PyTorch", Mark.OK, f"{version}, on the CPU")
+        yield Diagnosis("PyTorch", OK, f"{version}, on the CPU")
 
 
-def launch() -> Findings:
-    """A kernel run on the first GPU, if there is one and PyTorch can use it."""
+def launch() -> Diagnoses:
+    """A kernel run on the first GPU, if there is a GPU that PyTorch can use."""
     module: Any = sys.modules.get("torch")
     if driver.available() or nvrtc.available() or module is None or not module.cuda.is_available():
         return
 
-    def run() -> str:
-        return _run(" on GPU 0", lambda a: module.from_numpy(a).cuda(), lambda t: t.cpu().numpy())
-
-    yield _attempt("launch", run)
+    to, back = (lambda a: module.from_numpy(a).cuda()), (lambda t: t.cpu().numpy())
+    yield _attempt("launch", functools.partial(_run, " on GPU 0", to, back))
 
 
 # -- settings ----------------------------------------------------------------------------------
 
 
-def cache() -> Findings:
+def cache() -> Diagnoses:
     """The folder of compiled kernels."""
     if settings.NO_CACHE.read():
-        yield Finding("cache", Mark.OPTIONAL, f"off: {settings.NO_CACHE.variable} is set")
+        yield Diagnosis("cache", OPTIONAL, f"off: {settings.NO_CACHE.variable} is set")
         return
     folder = settings.cache_dir()
     try:
@@ -354,19 +348,19 @@ def cache() -> Findings:
             pass
         sizes = [f.stat().st_size for f in folder.glob("*.kernel")]
     except OSError as error:
-        text = f"{folder} cannot be written: {error.strerror}; kernels are compiled anew each time"
-        help = f"export {settings.CACHE_DIR.variable}=FOLDER with one of your own"
-        yield Finding("cache", Mark.WRONG, text, help)
+        text = f"{folder} cannot be written: {error.strerror}; kernels are compiled again each time"
+        help = f"export {settings.CACHE_DIR.variable}=FOLDER, a folder that you can write to"
+        yield Diagnosis("cache", WRONG, text, help)
         return
     count = f"{len(sizes)} kernel{'s' * (len(sizes) != 1)}"
-    yield Finding("cache", Mark.OK, f"{folder}, {count}, {sum(sizes) / 2**20:.1f} MiB")
+    yield Diagnosis("cache", OK, f"{folder}, {count}, {sum(sizes) / 2**20:.1f} MiB")
 
 
-def variables() -> Findings:
-    """The environment variables the package reads, and those it does not know."""
+def variables() -> Diagnoses:
+    """The environment variables that the package reads, and unknown ones."""
     known = {s.variable for s in settings.SETTINGS}
     given = {n: v for n, v in os.environ.items() if n.startswith("PYKITTENS_")}
-    wrong = False
+    shown: str | None = ", ".join(f"{n}={v}" for n, v in sorted(given.items()) if n in known)
     for setting, read in (
         (settings.SEED, settings.seed),
         (settings.DEBUG_SECONDS, settings.debug_seconds),
@@ -374,18 +368,17 @@ def variables() -> Findings:
         try:
             read()
         except KernelError as error:
-            wrong = True
-            yield Finding("variables", Mark.WRONG, error.message, f"unset {setting.variable}")
-    if not wrong:
-        shown = ", ".join(f"{n}={v}" for n, v in sorted(given.items()) if n in known)
-        yield Finding("variables", Mark.OK, shown or "none set")
+            shown = None
+            yield Diagnosis("variables", WRONG, error.message, f"unset {setting.variable}")
+    if shown is not None:
+        yield Diagnosis("variables", OK, shown or "none set")
     for name in sorted(set(given) - known):
-        text = f"{name} is set and read by nothing; there are {', '.join(sorted(known))}"
-        yield Finding("variables", Mark.OPTIONAL, text, f"unset {name}")
+        text = f"{name} is set, and nothing reads it; the known ones are {', '.join(sorted(known))}"
+        yield Diagnosis("variables", OPTIONAL, text, f"unset {name}")
 
 
 # In the order of the report. `launch` follows `torch`, which imports PyTorch.
-CHECKS: tuple[Callable[[], Findings], ...] = (
+CHECKS: tuple[Callable[[], Diagnoses], ...] = (
     *(python, packages, emulator, compiler_packages, compiler, disassembler),
     *(gpu, torch, launch, cache, variables),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -10,22 +11,33 @@ from rich.table import Table
 
 from pykittens.errors import ArgumentError
 
-_WIDTH = 110  # where the output is no terminal
+_WIDTH = 110  # if the output is not a terminal
 
 
 def console() -> Console:
-    """The terminal, or a page of fixed width where the output goes elsewhere."""
-    made = Console()
-    return made if made.is_terminal else Console(width=_WIDTH)
+    """The terminal, or a page of fixed width if the output is not a terminal."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=_WIDTH)
 
 
 def table(title: str, *columns: str) -> Table:
-    """An empty table under its title, with these columns."""
+    """An empty table with these columns."""
     return Table(*columns, title=title, title_justify="left", title_style="bold")
 
 
+def add_columns(table: Table, *columns: str, numbers: str) -> None:
+    """Add columns that fold long cells; the column `numbers` is aligned to the right."""
+    for column in columns:
+        table.add_column(column, justify="right" if column == numbers else "left", overflow="fold")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add --output to the parser of a command."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+
+
 def write(text: str, output: str | None) -> None:
-    """Write a text to a file, or print it if there is none."""
+    """Write a text to a file, or print it if no file is given."""
     if output is None:
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""`pykittens show`: prints what a kernel becomes, from its IR to machine code, and pictures of layouts."""
+"""`pykittens show`: prints the stages of a kernel, from its IR to machine code, and pictures of layouts."""
 
 from __future__ import annotations
 
@@ -12,39 +12,30 @@ from pykittens.ir.text import text
 from pykittens.pictures.picture import picture
 from pykittens.runtime.arguments import check
 from pykittens.runtime.compiled import Compiled
-from pykittens.runtime.kernel import DEFAULT_ARCH
-from pykittens.targets.architectures import TARGETS
 from pykittens.types.text import parse
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "show", help="show what a kernel becomes, or where the elements of a tile lie"
+        "show", help="show a kernel as IR, CUDA C++ or machine code, or the layout of a tile"
     )
     whats = parser.add_subparsers(title="what to show", metavar="what", required=True)
     for name, (help, make) in SHOWN.items():
         what = whats.add_parser(name, help=help, description=f"Print {help}.")
         arguments.add(what)
-        what.add_argument(
-            "--arch", default=DEFAULT_ARCH, help=f"one of {', '.join(TARGETS)}; {DEFAULT_ARCH}"
-        )
+        arguments.add_arch(what)
         what.set_defaults(run=_of_kernel, make=make)
-        _add_output(what)
-    layout = whats.add_parser("layout", help="a picture of a type: who holds which element")
+        screen.add_output(what)
+    layout = whats.add_parser("layout", help="a picture of a type: which lane holds which element")
     layout.add_argument("type", metavar="TYPE", help="such as 'rt<bf16, 64x64>'")
-    layout.add_argument("--warps", type=int, default=4, help="warps of the group, 4 if not said")
+    layout.add_argument("--warps", type=int, default=4, help="warps of the group; the default is 4")
     layout.set_defaults(run=_layout)
-    _add_output(layout)
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    screen.add_output(layout)
 
 
 def _of_kernel(parsed: argparse.Namespace) -> int:
-    make: Callable[[Request, str], str] = parsed.make
-    return _show(make(arguments.request(parsed), parsed.arch), parsed.output)
+    return _show(parsed.make(arguments.request(parsed), parsed.arch), parsed.output)
 
 
 def _layout(parsed: argparse.Namespace) -> int:

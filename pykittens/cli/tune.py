@@ -7,7 +7,6 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from pykittens.cli import screen
@@ -26,18 +25,22 @@ def add(commands: Any) -> None:
         "tune",
         help="measure which configuration of a product is the fastest on this GPU",
         description="Measure the configurations of a matrix product on this GPU and keep the fastest, which later "
-        "calls of gemm with these shapes use. With --list, what is kept.",
+        "calls of gemm with these shapes use. With --list, print the results that are kept.",
     )
     parser.add_argument("kernel", nargs="?", choices=("gemm",), help="the kernel")
     parser.add_argument("sizes", nargs="*", type=int, metavar="N", help="the extents M N K")
-    parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of A and B; bf16")
-    parser.add_argument("--layout", choices=LAYOUTS, default="ABt", help="how they lie; ABt")
-    parser.add_argument("--list", action="store_true", help="list what was found, and stop")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="bf16", help="the dtype of A and B; bf16"
+    )
+    parser.add_argument(
+        "--layout", choices=LAYOUTS, default="ABt", help="whether A or B is transposed; ABt"
+    )
+    parser.add_argument("--list", action="store_true", help="list the results, and stop")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Tune, and print what is kept for these extents; or print all that is kept."""
+    """Tune, and print the results for these extents; with --list, print all results."""
     if parsed.list:
         _print(tuning_records.records())
         return 0
@@ -57,7 +60,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _tune(m: int, n: int, k: int, dtype: str, layout: str) -> None:
     if (missing := driver.available()) is not None:
-        raise BackendError(f"tune: there is nothing to measure: {missing}")
+        raise BackendError(f"tune: there is no GPU to measure on: {missing}")
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
@@ -69,10 +72,10 @@ def _tune(m: int, n: int, k: int, dtype: str, layout: str) -> None:
 
 
 def _print(records: Iterable[tuning_records.Record]) -> None:
-    """A line a problem."""
-    table: Table = screen.table("what tuning found")
-    for column in ("kernel", "problem", "GPU", "ms", "configuration", "date"):
-        table.add_column(column, justify="right" if column == "ms" else "left", overflow="fold")
+    """One line per problem."""
+    table = screen.table("what tuning found")
+    columns = ("kernel", "problem", "GPU", "ms", "configuration", "date")
+    screen.add_columns(table, *columns, numbers="ms")
     for record in records:
         best = next(o for o in record.outcomes if o.candidate == record.best)
         problem = ", ".join(f"{name} {value}" for name, value in record.key.items() if value)

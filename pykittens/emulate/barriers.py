@@ -17,9 +17,9 @@ from pykittens.ir.nodes import Call, Pipeline, Side
 
 @dataclass(eq=False)
 class Barrier:
-    """Counts arrivals; a phase is complete when all have arrived and every byte it expects has landed.
+    """Counts arrivals; a phase is complete after all arrivals, when every expected byte has landed.
 
-    `bytes` may be negative for a while: another block's share can land before this block asks for it.
+    `bytes` may be negative for a while: another block's share can land before this block expects it.
     """
 
     expected: int
@@ -33,14 +33,14 @@ class Barrier:
     def arrive(self) -> None:
         if self.arrived == self.expected:
             raise BarrierError(
-                f"{self.name}: an arrival more than the {self.expected} that complete a phase",
-                help="the phase waits for bytes that have not come; wait for it before the next arrival",
+                f"{self.name}: one arrival more than the {self.expected} that complete a phase",
+                help="the phase waits for bytes that have not landed; wait for the phase before the next arrival",
             )
         self.arrived += 1
         self.settle()
 
     def expect(self, bytes: int) -> None:
-        """Arrive, and ask for bytes."""
+        """Arrive, and expect bytes."""
         self.bytes += bytes
         self.arrive()
 
@@ -55,7 +55,7 @@ class Barrier:
             self.watch.completes(self)
 
     def missing(self, parity: int) -> str | None:
-        """What is still missing of the phase of a parity; None if that is the one before, which is complete."""
+        """What the phase of a parity still lacks; None if this parity is that of the last complete phase."""
         if self.phases % 2 != parity:
             return None
         bytes = f", {self.bytes} bytes to come" if self.bytes else ""
@@ -63,7 +63,7 @@ class Barrier:
 
 
 def shared_memory(pipelines: Sequence[Pipeline]) -> dict[Pipeline, Array]:
-    """The bytes of each pipeline; those that take over another's memory have the same."""
+    """The bytes of each pipeline; a pipeline that reuses another's memory has the same array."""
     owners: dict[Pipeline, Pipeline] = {}
     sizes: dict[Pipeline, int] = {}
     for p in pipelines:
@@ -73,8 +73,8 @@ def shared_memory(pipelines: Sequence[Pipeline]) -> dict[Pipeline, Array]:
     return {p: memory[owner] for p, owner in owners.items()}
 
 
-class Ring:
-    """A pipeline in one block: its stages and their barriers. `memory` is that of another where it takes it over."""
+class StageRing:
+    """A pipeline in one block: its stages and their barriers. Pipelines that share memory have one `memory`."""
 
     def __init__(
         self,
@@ -89,64 +89,57 @@ class Ring:
         self.taken_over = False
         stages, name = range(pipeline.stages), pipeline.name
         self.stages = [self._tiles(stage) for stage in stages]
-        self.full = [
-            Barrier(fillers, f"stage {i} of `{name}` to be full", watch, pipeline.loc)
-            for i in stages
-        ]
-        self.empty = [
-            Barrier(drainers, f"stage {i} of `{name}` to be free", watch, pipeline.loc)
-            for i in stages
-        ]
+        self.full, self.empty = (
+            [
+                Barrier(n, f"stage {i} of `{name}` to be {state}", watch, pipeline.loc)
+                for i in stages
+            ]
+            for n, state in ((fillers, "full"), (drainers, "free"))
+        )
 
     def _tiles(self, stage: int) -> dict[str, SharedRegion]:
-        made = {}
+        regions = {}
         for field, type_ in self.pipeline.tiles.items():
             start = stage * self.pipeline.stage_bytes + self.pipeline.tile_offset(field)
             array = self.memory[start : start + type_.bytes].view(type_.dtype.numpy)
             array.fill(poison(type_.dtype))
-            name = f"{field} of " if field else ""
-            memory = SharedMemory(
-                f"{name}stage {stage} of `{self.pipeline.name}`",
-                type_,
-                self.block,
-                self.memory.ctypes.data,
-                start,
-            )
+            name = f"{f'{field} of ' if field else ''}stage {stage} of `{self.pipeline.name}`"
+            memory = SharedMemory(name, type_, self.block, self.memory.ctypes.data, start)
             shaped = array.reshape(type_.rows, type_.cols)
-            made[field] = SharedRegion(shaped, memory, watch=self.watch)
-        return made
+            regions[field] = SharedRegion(shaped, memory, watch=self.watch)
+        return regions
 
-    def barrier(self, side: Side, turn: int) -> Barrier:
-        """What the `turn`-th fill or drain waits for."""
-        return (self.empty if side == "fill" else self.full)[turn % self.pipeline.stages]
+    def barrier(self, side: Side, number: int) -> Barrier:
+        """The barrier that the `number`-th fill or drain waits on."""
+        return (self.empty if side == "fill" else self.full)[number % self.pipeline.stages]
 
-    def phase(self, side: Side, turn: int) -> int:
-        """The phase of it that must be complete, -1 for none."""
-        return turn // self.pipeline.stages - (side == "fill")
+    def phase(self, side: Side, number: int) -> int:
+        """The phase of this barrier that must be complete, -1 for none."""
+        return number // self.pipeline.stages - (side == "fill")
 
-    def ready(self, side: Side, turn: int) -> bool:
-        """Whether the `turn`-th fill or drain may start."""
-        return self.barrier(side, turn).phases > self.phase(side, turn)
+    def ready(self, side: Side, number: int) -> bool:
+        """Whether the `number`-th fill or drain may start."""
+        return self.barrier(side, number).phases > self.phase(side, number)
 
-    def missing(self, side: Side, turn: int) -> str:
-        """What the `turn`-th fill or drain waits for."""
-        stage, what = turn % self.pipeline.stages, "free" if side == "fill" else "full"
-        counts = self.barrier(side, turn)
-        return f"stage {stage} to be {what}, {counts.arrived} of {counts.expected} arrived"
+    def missing(self, side: Side, number: int) -> str:
+        """What the `number`-th fill or drain waits for."""
+        stage, state = number % self.pipeline.stages, "free" if side == "fill" else "full"
+        barrier = self.barrier(side, number)
+        return f"stage {stage} to be {state}, {barrier.arrived} of {barrier.expected} arrived"
 
-    def tiles(self, turn: int) -> dict[str, SharedRegion]:
-        """The tiles of the stage of the `turn`-th fill or drain."""
-        return self.stages[turn % self.pipeline.stages]
+    def tiles(self, number: int) -> dict[str, SharedRegion]:
+        """The tiles of the stage of the `number`-th fill or drain."""
+        return self.stages[number % self.pipeline.stages]
 
-    def take_over(self, rings: Iterable[Ring]) -> None:
-        """It is filled: what it holds is its own, and no longer that of those whose memory it has, too."""
+    def take_over(self, rings: Iterable[StageRing]) -> None:
+        """This ring is filled: the shared memory holds its data, not those of other rings."""
         for ring in rings:
             if ring.memory is self.memory:
                 ring.taken_over = ring is not self
 
-    def release(self, turn: int) -> None:
-        """One drainer gives the stage of the `turn`-th drain back; after the last it holds poison."""
-        index = turn % self.pipeline.stages
+    def release(self, number: int) -> None:
+        """One drainer releases the stage of the `number`-th drain; after the last drainer the stage holds poison."""
+        index = number % self.pipeline.stages
         laps = self.empty[index].phases
         self.empty[index].arrive()
         if self.empty[index].phases > laps:
@@ -160,7 +153,7 @@ class Ring:
 
 @dataclass(eq=False)
 class Copy:
-    """A copy under way: of a tile of `rows` rows, those from `first` on that `dst` has; the barrier it completes."""
+    """A copy in flight to `dst`: the rows from `first` on of a tile of `rows` rows; it completes `barrier`."""
 
     call: Call
     dst: SharedRegion
@@ -177,7 +170,7 @@ class Copy:
         return int(self.dst.array.nbytes)
 
     def finish(self) -> None:
-        """Land: the bytes come, and the barrier counts them."""
+        """Land: write the bytes, and let the barrier count them."""
         self.dst.watch.lands(self)
         with faults_at(self.call):
             tile = self.src.read(self.rows, self.dst.cols, 0)

@@ -13,7 +13,7 @@ _QUOTED, _INDEX = re.compile(r"`([^`]*)`"), re.compile(r"\[[^\]]*\]")
 
 
 class Kind(Enum):
-    """What kernels do wrong; the values are the names by which a report, `--ignore` and JSON know them."""
+    """The kinds of faults. The values are the names that reports, `--ignore` and JSON use."""
 
     UNLANDED_COPY = "unlanded-copy"
     OVERWRITTEN_IN_USE = "overwritten-in-use"
@@ -43,14 +43,14 @@ MEANINGS = {
     Kind.OVERWRITTEN_IN_USE: "memory or registers are written while a product or a copy still reads them",
     Kind.UNWAITED_PRODUCT: "the result of a product is read before the wait that completes it",
     Kind.RACE: "two accesses to the same memory, one of them a write, and nothing orders them",
-    Kind.MISSING_FENCE: "what lanes stored is read by the copy or matrix engine with no fence_async between",
-    Kind.DEADLOCK: "every group that is left waits",
+    Kind.MISSING_FENCE: "the copy or matrix engine reads what lanes stored, with no fence_async between",
+    Kind.DEADLOCK: "every group that has not ended waits",
     Kind.BARRIER_COUNT: "fills and drains, or arrivals and what a phase expects, do not match",
-    Kind.BYTE_COUNT: "a phase expects other bytes than the copies bring",
-    Kind.UNWRITTEN_MEMORY: "memory is read that nothing wrote, or an output is not written",
+    Kind.BYTE_COUNT: "a phase expects more or fewer bytes than its copies bring",
+    Kind.UNWRITTEN_MEMORY: "memory that nothing wrote is read, or an output is not written",
     Kind.OUT_OF_RANGE: "a leading coordinate is outside its axis, or a tile lies wholly outside its tensor",
     Kind.BLOCK_CONFLICT: "two blocks write the same elements, or one reads what another writes, unordered",
-    Kind.SCHEDULE_DEPENDENT: "the result depends on who comes first",
+    Kind.SCHEDULE_DEPENDENT: "the result depends on the order of the accesses",
     Kind.NAMED_BARRIER: "CUDA C++ in the kernel uses a barrier, and no check covers its use",
     Kind.RESOURCES: "more shared memory, registers, threads or blocks than the hardware has",
     Kind.ALIASING: "an output shares memory with another argument in a way the kernel does not allow",
@@ -58,7 +58,7 @@ MEANINGS = {
 }
 
 
-# Those that a line may show of several tensors or tiles, each of which is told.
+# On one line, findings of these kinds are reported once for each tensor or tile.
 _OF_MEMORY = {
     Kind.UNLANDED_COPY,
     Kind.OVERWRITTEN_IN_USE,
@@ -72,7 +72,7 @@ _OF_MEMORY = {
 
 
 class Level(Enum):
-    """How bad: an error is wrong on a GPU, a warning may be meant, a note costs time only."""
+    """An error is wrong on a GPU, a warning may be intended, a note costs time only."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -80,7 +80,7 @@ class Level(Enum):
 
 
 class Scope(Enum):
-    """For what an answer holds."""
+    """The runs for which a finding or a guarantee holds."""
 
     ALWAYS = "for all arguments, from the program itself"
     EVERY_SCHEDULE = "for every schedule with these arguments"
@@ -88,8 +88,8 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
-    """One of the places of a finding: who did what there."""
+class FindingStep:
+    """One of the lines of a finding: who did what there."""
 
     who: str
     what: str
@@ -101,14 +101,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong. `message` says what, `missing` the edge between the steps, `help` what to change.
+    """A fault: what is wrong, which edge is missing between the steps, and what to change (`help`).
 
-    seed: the first schedule that showed it, None where none is needed; schedules: how many of those tried did.
+    seed: the first schedule that showed the fault, None if no run was needed. schedules: how many of them showed it.
     """
 
     kind: Kind
     message: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FindingStep, ...] = ()
     missing: str = ""
     help: str = ""
     level: Level = Level.ERROR
@@ -119,13 +119,13 @@ class Finding:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for what is one finding in several schedules, blocks or groups."""
-        places = tuple(str(s.loc) for s in self.steps)
+        """Equal for findings of several schedules, blocks or groups that are one finding."""
+        lines = tuple(str(s.loc) for s in self.steps)
         about = self._memory if self.kind in _OF_MEMORY else ""
-        return (self.kind, self.level, places, about if places else self.message)
+        return (self.kind, self.level, lines, about if lines else self.message)
 
     @property
     def _memory(self) -> str:
-        """What the message is about, the name that it quotes first, without an index."""
+        """The memory that the message is about: the name that it quotes first, without an index."""
         quoted = _QUOTED.search(self.message)
         return _INDEX.sub("", quoted[1]) if quoted else ""

@@ -1,4 +1,4 @@
-"""One group of a role: a coroutine over the nodes of its body, with its values and its operations in flight."""
+"""One group of a role: a coroutine over the nodes of its body, with its values and operations in flight."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from pykittens.emulate.barriers import Copy
+from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import GlobalTile, poison
 from pykittens.emulate.waiting import (
     Engines,
-    InFlight,
     Passes,
+    ProductInFlight,
     Wait,
     faults_at,
     wait_for_engines,
@@ -59,11 +59,11 @@ class Group:
         self.name = group_name(self.launch.kernel, role, index)
         if role.index is not None:
             env[role.index] = index
-        self.turns: dict[tuple[Pipeline, str], int] = defaultdict(int)
-        self.given: dict[Pipeline, int] = defaultdict(int)
+        self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)
+        self.released: dict[Pipeline, int] = defaultdict(int)
         self.filling: dict[Acquire, int] = {}
         self.engines = Engines(self.launch.schedule)
-        self.node: Node | None = None  # what it does now
+        self.node: Node | None = None  # that runs
         self.steps = self.run(role.body)
         self.waits_for: Wait | None = None
 
@@ -72,17 +72,17 @@ class Group:
 
     @property
     def is_late(self) -> bool:
-        """Whether it waits for engines only."""
+        """Whether it waits only for engines."""
         return self.waits_for is not None and self.waits_for.late
 
     def advance(self) -> bool:
-        """Go on to the next thing to wait for; False at the end."""
+        """Continue to the next wait; False at the end."""
         self.waits_for = next(self.steps, None)
         if self.waits_for is None:
             self.watch.ended(self)
-            if not self.watch.tells:
+            if not self.watch.reports_unfinished:
                 self.engines.check_finished()
-            self.engines.finish_stores(0, read=False)  # those of a launch are done when it is
+            self.engines.finish_stores(0, read=False)  # the end of a launch waits for them
             return False
         self.watch.stops(self, self.waits_for)
         return True
@@ -90,7 +90,7 @@ class Group:
     # -- nodes ---------------------------------------------------------------------------------
 
     def run(self, block: Block) -> Iterator[Wait]:
-        does, watch = self.launch.does, self.watch
+        watch = self.watch
         for node in block.nodes:
             self.node = node
             match node:
@@ -106,27 +106,20 @@ class Group:
                         yield Wait(lambda: True, lambda: "", node.loc)
                     self.call(node)
                 case Acquire():
-                    if does(node, "wait"):
-                        yield self.wait_for_stage(node)
+                    yield from self.wait_for_stage(node)
                     self.acquire(node)
                 case WaitProducts():
-                    if does(node, "wait"):
-                        self.finish(node, Engine.PRODUCT, node.pending)
+                    self.finish(node, Engine.PRODUCT, node.pending)
                 case GiveBack():
-                    if does(node, "release"):
-                        self.give_back(node)
+                    self.release(node)
                 case Leave():
-                    self.leave(node)
+                    watch.fences(self)
+                    self.arrive(node)
                 case WaitStores():
-                    if does(node, "wait"):
-                        if not node.read:
-                            yield wait_for_engines(node.loc)
-                        self.finish(node, Engine.COPY_OUT, 0, node.read)
+                    yield from self.wait_for_stores(node)
                 case For():
-                    start, stop = self.value(node.start), self.value(node.stop)
-                    yield from self.loop(
-                        node, ((i,) for i in range(start, stop, node.step)), [node.index]
-                    )
+                    numbers = range(self.value(node.start), self.value(node.stop), node.step)
+                    yield from self.loop(node, ((i,) for i in numbers), [node.index])
                 case ForTasks():
                     yield from self.loop(node, self.tasks(node.tasks), node.index)
                 case While():
@@ -138,7 +131,7 @@ class Group:
                     for m, value in zip(node.merged, values, strict=True):
                         self.put(m.result, _typed(m.result, value))
                 case Grid():
-                    # Neighbouring points are the blocks of one cluster.
+                    # The blocks of a cluster are neighbouring points of the grid.
                     index = decode(
                         Tasks(node.dims, _ROW_MAJOR), self.launch.extents, self.block.number
                     )
@@ -146,23 +139,23 @@ class Group:
                 case Require() | Role():
                     pass
 
-    def loop(self, node: For | ForTasks, turns: Any, index: list[Any]) -> Iterator[Wait]:
+    def loop(self, node: For | ForTasks, passes: Any, index: list[Any]) -> Iterator[Wait]:
         self._carry(node.carried, [c.init for c in node.carried], head=True)
-        for turn in turns:
-            self.env.update(zip(index, turn, strict=True))
+        for numbers in passes:
+            self.env.update(zip(index, numbers, strict=True))
             yield from self.run(node.body)
             self._carry(node.carried, [c.next for c in node.carried], head=True)
         self._carry(node.carried, [c.param for c in node.carried], head=False)
 
     def loop_while(self, node: While) -> Iterator[Wait]:
         self._carry(node.carried, [c.init for c in node.carried], head=True)
-        asked = [r for n in node.test.nodes if isinstance(n, Call) for r in n.results]
+        tested = [r for n in node.test.nodes if isinstance(n, Call) for r in n.results]
         passes = Passes(node.loc)
         while True:
             yield from self.run(node.test)
             if not self.value(node.condition):
                 break
-            if passes.are_alike([self.raw(v) for v in (*asked, *(c.param for c in node.carried))]):
+            if passes.are_alike([self.raw(v) for v in (*tested, *(c.param for c in node.carried))]):
                 yield wait_for_engines(node.loc)
             yield from self.run(node.body)
             self._carry(node.carried, [c.next for c in node.carried], head=True)
@@ -175,66 +168,69 @@ class Group:
 
     def tasks(self, tasks: Tasks) -> Iterator[tuple[int, ...]]:
         block, extents = self.block, self.launch.extents
-        for turn in range(block.index, prod(extents), self.launch.clusters):
-            index = list(decode(tasks, extents, turn))
+        for number in range(block.index, prod(extents), self.launch.clusters):
+            index = list(decode(tasks, extents, number))
             if tasks.cluster_axis is not None:
                 axis = tasks.cluster_axis
                 index[axis] = index[axis] * len(block.cluster) + block.rank
             yield tuple(index)
 
-    def wait_for_stage(self, node: Acquire) -> Wait:
-        ring, turn = self.block.rings[node.pipeline], self.turns[node.pipeline, node.side]
-        return Wait(
-            lambda: ring.ready(node.side, turn),
-            lambda: (
-                f"{node.pipeline.name}.{node.side}() at {node.loc}: {ring.missing(node.side, turn)}"
-            ),
+    def wait_for_stage(self, node: Acquire) -> Iterator[Wait]:
+        pipeline, side = node.pipeline, node.side
+        ring, number = self.block.rings[pipeline], self.taken[pipeline, side]
+        yield Wait(
+            lambda: ring.ready(side, number),
+            lambda: f"{pipeline.name}.{side}() at {node.loc}: {ring.missing(side, number)}",
             node.loc,
         )
+        self.watch.takes(self, node, ring.barrier(side, number), ring.phase(side, number))
 
     def acquire(self, node: Acquire) -> None:
-        ring, turn = self.block.rings[node.pipeline], self.turns[node.pipeline, node.side]
-        if self.launch.does(node, "wait"):
-            self.watch.takes(self, node, ring.barrier(node.side, turn), ring.phase(node.side, turn))
-        self.turns[node.pipeline, node.side] = turn + 1
+        ring, number = self.block.rings[node.pipeline], self.taken[node.pipeline, node.side]
+        self.taken[node.pipeline, node.side] = number + 1
         if node.side == "fill":
-            self.filling[node] = turn
+            self.filling[node] = number
             ring.take_over(self.block.rings.values())
             if node.pipeline.reuse is not None:
-                self.watch.meets(self)  # other warps may still read what was here
-        regions = ring.tiles(turn)
+                self.watch.meets(self)  # other warps may still read the old data
+        regions = ring.tiles(number)
         for name, tile in node.tiles.items():
             self.env[tile] = regions[name]
 
-    def leave(self, node: Leave) -> None:
-        """A fill is done: what lanes stored can be seen by engines, and the stage is full for this group's part."""
-        turn = self.filling.pop(node.acquire)
-        full = self.block.rings[node.acquire.pipeline].barrier("drain", turn)
-        if self.launch.does(node, "fence"):
-            self.watch.fences(self)
-        if self.launch.does(node, "arrival"):
-            self.watch.arrives(self, node, full)
-            full.arrive()
+    def arrive(self, node: Leave) -> None:
+        """The group has filled its share of a stage."""
+        full = self.filled(node.acquire)
+        self.watch.arrives(self, node, full)
+        full.arrive()
 
-    def give_back(self, node: GiveBack) -> None:
-        peers = self.block.cluster if node.pipeline in self.block.shared_rings else [self.block]
+    def filled(self, acquire: Acquire) -> Barrier:
+        """The barrier that counts the arrivals and bytes of the stage that the group fills."""
+        return self.block.rings[acquire.pipeline].barrier("drain", self.filling[acquire])
+
+    def release(self, node: GiveBack) -> None:
+        is_shared = node.pipeline in self.launch.shared_rings
         for _ in range(node.count):
-            turn = self.given[node.pipeline]
-            if self.turns[node.pipeline, "drain"] - turn <= node.keep:
+            number = self.released[node.pipeline]
+            if self.taken[node.pipeline, "drain"] - number <= node.keep:
                 return
-            for peer in peers:
+            for peer in self.block.cluster if is_shared else [self.block]:
                 ring = peer.rings[node.pipeline]
-                self.watch.arrives(self, node, ring.barrier("fill", turn))
-                ring.release(turn)
-            self.given[node.pipeline] = turn + 1
+                self.watch.arrives(self, node, ring.barrier("fill", number))
+                ring.release(number)
+            self.released[node.pipeline] = number + 1
 
-    def finish(self, node: Node, engine: Engine, left: int, read: bool = False) -> None:
-        """Wait until at most so many operations of an engine are unfinished."""
+    def wait_for_stores(self, node: WaitStores) -> Iterator[Wait]:
+        if not node.read:
+            yield wait_for_engines(node.loc)
+        self.finish(node, Engine.COPY_OUT, 0, node.read)
+
+    def finish(self, node: Node, engine: Engine, pending: int, read: bool = False) -> None:
+        """Wait until at most `pending` operations of an engine are unfinished."""
         if engine is Engine.PRODUCT:
-            self.engines.finish_products(left)
+            self.engines.finish_products(pending)
         else:
-            self.engines.finish_stores(left, read)
-        self.watch.finishes(self, node, engine, left, read)
+            self.engines.finish_stores(pending, read)
+        self.watch.finishes(self, node, engine, pending, read)
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -254,10 +250,10 @@ class Group:
             self.compute(node)
             return
         with faults_at(node):
-            self.ask(effects.engine, node)
+            self.issue(effects.engine, node)
 
-    def ask(self, engine: Engine, node: Call) -> None:
-        """Have an engine carry an operation on."""
+    def issue(self, engine: Engine, node: Call) -> None:
+        """Start an operation on an engine."""
         match engine:
             case Engine.PRODUCT:
                 args = {name: self.raw(a) for name, a in node.args.items()}
@@ -271,7 +267,7 @@ class Group:
                 self.engines.store(node, args)
 
     def compute(self, node: Call) -> None:
-        """What the lanes do themselves."""
+        """Carry an operation out by the lanes."""
         args = self.arguments(node)
         for name in node.op.effects.signals:
             self.watch.arrives(self, node, args[name])
@@ -288,45 +284,34 @@ class Group:
         dst, src = args["dst"], args["src"]
         tile: SharedTile = node.args["dst"]
         if tile.stage is None:
-            # Who reads the memory before the copy is known to have landed finds no number in it.
+            # A read before the copy is known to have landed finds poison.
             dst.array.fill(poison(tile.dtype))
             self.start(node, self.block, Copy(node, dst, src, args["signal"]))
             return
-        acquire = tile.stage.acquire
-        turn = self.filling[acquire]
-        full = self.block.rings[acquire.pipeline].barrier("drain", turn)
+        full = self.filled(tile.stage.acquire)
         if not args["multicast"]:
             full.bytes += tile.type.bytes
             self.start(node, self.block, Copy(node, dst, src, full))
             return
         for peer in self.block.cluster:
-            copy = self.share_for(peer, node, args, turn)
+            copy = self.share_for(peer, node, args)
             full.bytes += copy.bytes
             self.start(node, peer, copy)
 
-    def share_for(self, peer: BlockRun, node: Call, args: dict[str, Any], turn: int) -> Copy:
+    def share_for(self, peer: BlockRun, node: Call, args: dict[str, Any]) -> Copy:
         """This block's share of a tile that goes to every block of the cluster, as a copy to one of them."""
         dst, acquire = args["dst"], node.args["dst"].stage.acquire
-        share = dst.rows // len(self.block.cluster)
-        theirs = peer.rings[acquire.pipeline]
-        (name,) = (
-            n
-            for n, t in self.block.rings[acquire.pipeline].tiles(turn).items()
-            if t.memory is dst.memory
-        )
-        tile = theirs.tiles(turn)[name].cut(dst.top, dst.rows, dst.left, dst.cols)
-        first = share * self.block.rank
-        return Copy(
-            node,
-            tile.cut(first, share, 0, dst.cols),
-            args["src"],
-            theirs.barrier("drain", turn),
-            dst.rows,
-            first,
-        )
+        number, pipeline = self.filling[acquire], acquire.pipeline
+        tiles = self.block.rings[pipeline].tiles(number)
+        (name,) = (n for n, t in tiles.items() if t.memory is dst.memory)
+        rows = dst.rows // len(self.block.cluster)
+        first = rows * self.block.rank
+        ring = peer.rings[pipeline]
+        share = ring.tiles(number)[name].cut(dst.top + first, rows, dst.left, dst.cols)
+        return Copy(node, share, args["src"], ring.barrier("drain", number), dst.rows, first)
 
     def start(self, node: Call, block: BlockRun, copy: Copy) -> None:
-        """Put a copy under way to shared memory of a block."""
+        """Start a copy to shared memory of a block."""
         self.watch.starts_copy(self, node, copy)
         if self.launch.schedule.at_once():
             copy.finish()
@@ -334,14 +319,14 @@ class Group:
             block.copies.append(copy)
 
     def put(self, value: Value, found: Any) -> None:
-        """Give a value what it holds from here."""
+        """Set a value."""
         if self.engines.products and (product := self.engines.held_by(value)) is not None:
             assert self.node is not None
             self.watch.overwrites(self, self.node, value, product)
         self.env[value] = found
 
     def raw(self, thing: Any) -> Any:
-        """The value of an operand; a tile in flight stays so."""
+        """The value of an operand; a tile in flight stays in flight."""
         if isinstance(thing, TileRef | Global):
             ref = thing.first
             index = tuple(self.value(i) for i in ref.index)
@@ -358,34 +343,35 @@ class Group:
         if isinstance(thing, tuple):
             return tuple(map(self.value, thing))
         found = self.raw(thing)
-        if not isinstance(found, InFlight):
+        if not isinstance(found, ProductInFlight):
             return found
         if not found.finished:
             assert self.node is not None
-            managed = found.call.managed and self.launch.without is None
-            assert not managed, "a tile in flight is read before its wait: the wait pass is wrong"
+            assert not found.call.managed, (
+                "a tile in flight is read before its wait: the wait pass is wrong"
+            )
             self.watch.unwaited(self, self.node, found.call)
         return found.read()
 
 
 def name_in_launch(group: Group) -> str:
-    """What a group is called where there are several blocks."""
+    """The name of a group if there are several blocks."""
     return f"block {group.block.number}" + ("" if group.name == "block" else f", {group.name}")
 
 
 def uneven(
     groups: Sequence[Group], pipelines: Sequence[Pipeline]
 ) -> Iterator[tuple[Pipeline, int, int]]:
-    """The pipelines that the groups of a block have filled and drained unequally often, and how often."""
+    """The pipelines that the groups of a block have not filled and drained equally often, with both counts."""
     for pipeline in pipelines:
-        filled = max(g.turns[pipeline, "fill"] for g in groups)
-        drained = max(g.turns[pipeline, "drain"] for g in groups)
+        filled = max(g.taken[pipeline, "fill"] for g in groups)
+        drained = max(g.taken[pipeline, "drain"] for g in groups)
         if filled != drained:
             yield pipeline, filled, drained
 
 
 def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
-    """What a value holds: a scalar as a number of its dtype; an int32 that overflows is an error."""
+    """The result in the type of a value: a scalar is a number of its dtype; an integer that overflows is an error."""
     if not isinstance(value.type, SCALAR):
         return result
     match value.dtype.kind:
@@ -393,11 +379,9 @@ def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
             if node is not None and node.op.scalar is not None and node.op.scalar.wraps:
                 result = value.dtype.wrapped(int(result))
             if not value.dtype.least <= result <= value.dtype.largest:
-                what = f"{node.op.name}: " if node is not None else ""
-                raise AccessError(
-                    f"{what}{int(result)} overflows an {value.dtype}",
-                    loc=getattr(node, "loc", None),
-                )
+                name = f"{node.op.name}: " if node is not None else ""
+                loc = None if node is None else node.loc
+                raise AccessError(f"{name}{int(result)} overflows an {value.dtype}", loc=loc)
             return int(result)
         case "bool":
             return bool(result)

@@ -1,8 +1,8 @@
 """Runs a recorded kernel on NumPy arrays.
 
-Each group of each role is a coroutine that stops where it waits for others. A seeded schedule picks who goes on and
-when engines do their work; by default as late as barriers and waits allow, so what is used too early is found
-unwritten: shared memory holds NaN until it has been filled.
+Each group of each role is a coroutine that stops if it waits for others. A seeded schedule picks the group that
+continues and the time at which engines work. By default engines work as late as barriers and waits allow, so memory
+that is used too early is found unwritten: shared memory holds NaN until it is filled.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.emulate.block import BlockRun, Launch
+from pykittens.emulate.block import BlockRun, LaunchRun
 from pykittens.emulate.group import Group, name_in_launch, uneven
 from pykittens.emulate.memory import Array
-from pykittens.emulate.schedule import Schedule
+from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.errors import BarrierError, DeadlockError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Block, Kernel, Node, Pipeline, Role, Tasks, waits_for_flags
+from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, waits_for_flags
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 
-# Blocks that usually share the tasks of a persistent kernel here; a GPU has one or more a multiprocessor.
+# The usual number of blocks that share the tasks of a persistent kernel; a GPU has one or more per multiprocessor.
 BLOCKS = 4
 
 
@@ -34,19 +34,15 @@ def run(
     scalars: Mapping[str, Any],
     seed: int = 0,
     watch: Watcher = NOBODY,
-    without: tuple[Node, str] | None = None,
 ) -> None:
-    """Run a lowered kernel; tensors are written in place. The seed picks the schedule, `watch` is told what happens.
-
-    without: a part of a node that the compiler placed and that is left out.
-    """
+    """Run a lowered kernel; tensors are written in place. The seed picks the schedule; `watch` receives the events."""
     known: dict[Value, Any] = {}
     for param in kernel.params:
         if isinstance(param, Global):
             known.update(zip(param.extents, tensors[param.name].shape, strict=True))
         else:
             known[param] = scalars[param.name]
-    schedule = Schedule(seed)
+    schedule = SeededSchedule(seed)
     dims = tuple(int(host_value(d, known)) for d in kernel.launch.dims) if kernel.launch else ()
     if isinstance(kernel.launch, Tasks):
         extents = task_extents(kernel.launch, dims, kernel.cluster)
@@ -54,9 +50,9 @@ def run(
     else:
         extents = dims
         clusters = prod(dims) // kernel.cluster
-    launch = Launch(kernel, tensors, extents, clusters, schedule, watch, without)
+    launch = LaunchRun(kernel, tensors, extents, clusters, schedule, watch)
     order = schedule.block_order(clusters)
-    # Blocks that wait for one another run at once, others a cluster at a time.
+    # Blocks that wait for one another run at once, other blocks one cluster at a time.
     at_once = clusters if waits_for_flags(kernel) else 1
     with np.errstate(all="ignore"):
         for first in range(0, clusters, max(at_once, 1)):
@@ -66,15 +62,15 @@ def run(
             _run_together(launch, blocks, known)
 
 
-def _run_together(launch: Launch, blocks: list[BlockRun], known: Mapping[Value, Any]) -> None:
-    """Run blocks side by side to their end."""
+def _run_together(launch: LaunchRun, blocks: list[BlockRun], known: Mapping[Value, Any]) -> None:
+    """Run blocks concurrently to their end."""
     groups = {block: _groups(block, known) for block in blocks}
     all_groups = [g for gs in groups.values() for g in gs]
     launch.watch.together(blocks, all_groups)
     launch.schedule.begin()
     _run_groups(all_groups, blocks, launch.schedule)
     launch.watch.over(blocks)
-    if not launch.watch.tells:
+    if not launch.watch.reports_unfinished:
         for mine in groups.values():
             _check_drained(mine, launch.kernel.pipelines)
     for group in all_groups:
@@ -83,7 +79,7 @@ def _run_together(launch: Launch, blocks: list[BlockRun], known: Mapping[Value, 
         block.end()
 
 
-def _cluster(launch: Launch, index: int) -> list[BlockRun]:
+def _cluster(launch: LaunchRun, index: int) -> list[BlockRun]:
     """The blocks of one cluster."""
     blocks = [BlockRun(launch, index, rank) for rank in range(launch.kernel.cluster)]
     for block in blocks:
@@ -92,7 +88,7 @@ def _cluster(launch: Launch, index: int) -> list[BlockRun]:
 
 
 def _groups(block: BlockRun, known: Mapping[Value, Any]) -> list[Group]:
-    """The groups of a block; what stands outside the roles has been computed for all of them."""
+    """The groups of a block; nodes outside the roles are computed once for all of them."""
     kernel = block.launch.kernel
     env = {**known, **block.shared}
     if kernel.has_roles:
@@ -106,16 +102,16 @@ def _groups(block: BlockRun, known: Mapping[Value, Any]) -> list[Group]:
     ]
 
 
-def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: Schedule) -> None:
-    """Run groups that work together to their end; what an engine does late is done when nothing else can go on."""
+def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: SeededSchedule) -> None:
+    """Run concurrent groups to their end; delayed copies land when no group can continue."""
     waiting = list(groups)
     while waiting:
         ready = [g for g in waiting if g.ready()]
         going = [g for g in ready if not g.is_late]
         if not going or schedule.lands_next(len(going)):
-            under_way = [b for b in blocks if b.copies]
-            if under_way:
-                copies = schedule.pick(under_way).copies
+            copying = [b for b in blocks if b.copies]
+            if copying:
+                copies = schedule.pick(copying).copies
                 copy = schedule.pick(copies)
                 copies.remove(copy)
                 copy.finish()
@@ -129,7 +125,7 @@ def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: Schedule)
 
 
 def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
-    """Raise if blocks have ended with stages filled that nobody drained: copies may still be landing in them."""
+    """Raise if blocks have ended with filled stages that no group drained: copies may still be landing there."""
     for pipeline, filled, drained in uneven(groups, pipelines):
         raise BarrierError(
             f"the pipeline `{pipeline.name}` was filled {filled} times and drained {drained} times",
@@ -145,10 +141,10 @@ def _deadlock(waiting: list[Group]) -> DeadlockError:
     for group in waiting:
         assert group.waits_for is not None
         name = name_in_launch(group) if several else group.name
-        waits.append((name, group.waits_for.told(), group.waits_for.loc))
+        waits.append((name, group.waits_for.describe(), group.waits_for.loc))
     fault = DeadlockError(
-        "deadlock: every role that is left waits",
-        operands={name: told for name, told, _ in waits},
+        "deadlock: every role that has not ended waits",
+        operands={name: missing for name, missing, _ in waits},
         loc=waits[0][2],
     )
     fault.waits = tuple(waits)

@@ -1,4 +1,4 @@
-"""Tensors in the emulator: tiles that reach over edges, and the contents of unwritten memory."""
+"""Tensors in the emulator: tiles that reach past edges, and the contents of unwritten memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykittens.types.dtypes import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# What memory holds before anything has landed in it: NaN for floats, a number nobody expects for integers.
+# The contents of unwritten memory: NaN for floats, an unlikely number for integers.
 POISON_INT = -0x5A5A5A5B
 
 
@@ -30,8 +30,8 @@ def poison(dtype: DType) -> Any:
             return np.True_
 
 
-class Region(NamedTuple):
-    """Some rows and columns: the first, and the one behind the last."""
+class Area(NamedTuple):
+    """Some rows and columns: the first, and the one after the last."""
 
     top: int
     bottom: int
@@ -42,7 +42,7 @@ class Region(NamedTuple):
     def is_empty(self) -> bool:
         return self.top >= self.bottom or self.left >= self.right
 
-    def overlaps(self, other: Region) -> bool:
+    def overlaps(self, other: Area) -> bool:
         return (
             self.top < other.bottom
             and other.top < self.bottom
@@ -50,7 +50,7 @@ class Region(NamedTuple):
             and other.left < self.right
         )
 
-    def covers(self, other: Region) -> bool:
+    def covers(self, other: Area) -> bool:
         return (
             self.top <= other.top
             and self.bottom >= other.bottom
@@ -59,14 +59,14 @@ class Region(NamedTuple):
         )
 
 
-# Where the coordinates of a window count from, its first element and the one behind its last.
+# The origin of the coordinates of an axis, its first element and the one after its last.
 Bounds = tuple[int, int, int]
-# What an element of memory becomes, of what it was and what is stored; None: what is stored.
+# The new value of an element, from its old value and the stored value; None: the stored value.
 Combine = Callable[[Array, Array], Array] | None
 
 
 class GlobalTile:
-    """A tile of a tensor; its extents come from what is moved. Windows are by axis."""
+    """A tile of a tensor; its extents come from the moved value. Windows are by axis."""
 
     def __init__(
         self,
@@ -79,26 +79,25 @@ class GlobalTile:
     ) -> None:
         self.name, self.array, self.index, self.windows = name, array, index, windows
         self.watch = watch
-        self.moved = moved  # the row of the tile that is moved, where rows are named one by one
+        self.moved = moved  # the row of the moved tile, if rows are named one by one
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.array.dtype
 
     def _bounds(self, axis: int) -> Bounds:
-        """Where the coordinates of an axis count from, and what of it there is."""
+        """The origin of the coordinates of an axis, and the range that exists."""
         return self.windows.get(axis, (0, 0, self.array.shape[axis]))
 
     def leading(self) -> tuple[int, ...]:
-        """The elements at which the leading axes are fixed."""
+        """The coordinates along the leading axes."""
         leading = []
         for axis, i in enumerate(self.index[:-2]):
             origin, low, high = self._bounds(axis)
             if not low <= origin + i < high:
-                where = f" from {origin} to {high}" if axis in self.windows else ""
                 raise AccessError(
-                    f"index {i} of axis {axis} is outside the window{where} of `{self.name}`"
-                    if where
+                    f"index {i} of axis {axis} is outside the window from {origin} to {high} of `{self.name}`"
+                    if axis in self.windows
                     else f"index {i} of axis {axis} is outside `{self.name}`, whose shape is {self.array.shape}",
                     help="only the last two axes have edges; a leading index must lie inside its axis",
                 )
@@ -111,7 +110,7 @@ class GlobalTile:
         return self._bounds(last - 1) if last else (0, 0, 1), self._bounds(last)
 
     def box(self, rows: int, cols: int) -> Box:
-        """The tile of so many rows and columns, and what of it there is."""
+        """The tile with these extents, and the region of it that is inside the tensor."""
         (row0, top, bottom), (col0, left, right) = self._axes()
         row = row0 + self.index[-2] * rows if len(self.index) > 1 else 0
         col = col0 + self.index[-1] * cols
@@ -120,8 +119,8 @@ class GlobalTile:
                 raise AccessError(f"the coordinate {first} in `{self.name}` overflows an int32")
         r0, r1 = max(row, top), min(row + rows, bottom)
         c0, c1 = max(col, left), min(col + cols, right)
-        known = (r0, r1, c0, c1) if r0 < r1 and c0 < c1 else (row, row, col, col)
-        inside = Region(*known)
+        is_empty = r0 >= r1 or c0 >= c1
+        inside = Area(row, row, col, col) if is_empty else Area(r0, r1, c0, c1)
         leading = self.leading()
         plane: Array = self.array[leading]
         return Box(plane if plane.ndim == 2 else plane[np.newaxis], leading, row, col, inside)
@@ -130,7 +129,7 @@ class GlobalTile:
         return f"{self.name}[{', '.join(map(str, self.index))}]"
 
     def element(self) -> Array:
-        """The one element that the index names, to be read and written."""
+        """The one element that the index names, as a view."""
         box = self.box(1, 1)
         found = box.plane[box.of_plane]
         if not found.size:
@@ -138,7 +137,7 @@ class GlobalTile:
         return found.reshape(())
 
     def read(self, rows: int | None, cols: int, fill: float) -> Array:
-        """The tile, or the vector where `rows` is None, with `fill` outside the tensor."""
+        """The tile, or a vector if `rows` is None, with `fill` outside the tensor."""
         box = self.box(rows or 1, cols)
         self.watch.touches(self, box, Access.READ)
         tile = box.plane[box.of_plane].copy()
@@ -148,14 +147,14 @@ class GlobalTile:
         return tile if rows is not None else tile[0]
 
     def write(self, value: Array, combine: Combine = None) -> None:
-        """Write a tile or a vector; what lies outside the tensor is dropped."""
+        """Write a tile or a vector; elements outside the tensor are dropped."""
         tile = value if value.ndim == 2 else value[np.newaxis]
         box = self.box(*tile.shape)
         self.watch.touches(self, box, Access.WRITE if combine is None else Access.COMBINE)
         _put(box.plane, box.of_plane, tile[box.of_tile], combine)
 
     def _row(self, row: int, moved: int) -> GlobalTile | None:
-        """The same columns of another row of the matrix, for a row of a tile; None where there is none."""
+        """The same columns of another row of the matrix, for a row of a tile; None if there is no such row."""
         (origin, low, high), _ = self._axes()
         if not low <= origin + row < high:
             return None
@@ -163,7 +162,7 @@ class GlobalTile:
         return GlobalTile(self.name, self.array, index, self.windows, self.watch, moved)
 
     def gather(self, rows: Array, cols: int, fill: float) -> Array:
-        """A tile of the named rows, with `fill` for what is outside."""
+        """A tile of the named rows, with `fill` outside the tensor."""
         tile = np.full((len(rows), cols), fill, self.array.dtype)
         for i, row in enumerate(rows.tolist()):
             if (part := self._row(row, i)) is not None:
@@ -179,7 +178,7 @@ class GlobalTile:
 
 @dataclass(frozen=True)
 class Box:
-    """A tile of a matrix: its first row and column, and the first and last rows and columns that are there.
+    """A tile of a matrix: its first row and column, and the region that is inside the matrix.
 
     `leading` are the coordinates of the matrix in its tensor.
     """
@@ -188,7 +187,7 @@ class Box:
     leading: tuple[int, ...]
     row: int
     col: int
-    inside: Region
+    inside: Area
 
     @property
     def of_plane(self) -> tuple[slice, slice]:
@@ -201,5 +200,5 @@ class Box:
         return slice(r0 - self.row, r1 - self.row), slice(c0 - self.col, c1 - self.col)
 
 
-def _put(memory: Array, place: Any, value: Array, combine: Combine) -> None:
-    memory[place] = value if combine is None else combine(memory[place], value)
+def _put(memory: Array, region: Any, value: Array, combine: Combine) -> None:
+    memory[region] = value if combine is None else combine(memory[region], value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pykittens.emulate.memory import Array, Region
+from pykittens.emulate.memory import Area, Array
 from pykittens.emulate.watch import NOBODY, Access, Watcher
 from pykittens.errors import AccessError
 from pykittens.types.tiles import ST
@@ -14,7 +14,7 @@ from pykittens.types.tiles import ST
 class SharedMemory:
     """A tile or vector of shared memory of one block; `start` is its first byte in its `arena`.
 
-    Tiles of one arena may lie over one another, where a pipeline takes over the memory of another.
+    Tiles of one arena may overlap, if a pipeline reuses the memory of another.
     """
 
     name: str
@@ -25,12 +25,12 @@ class SharedMemory:
     overlapping: list[SharedMemory] = field(default_factory=list)
 
     @property
-    def whole(self) -> Region:
-        return Region(0, self.type.rows, 0, self.type.cols)
+    def whole(self) -> Area:
+        return Area(0, self.type.rows, 0, self.type.cols)
 
 
 class SharedRegion:
-    """A shared tile or a view of one; `top` and `left` are where it starts in its tile."""
+    """A shared tile or a view of one, which starts at row `top` and column `left` of the tile."""
 
     def __init__(
         self,
@@ -52,36 +52,31 @@ class SharedRegion:
         return int(self.array.shape[1])
 
     @property
-    def region(self) -> Region:
-        """The rows and columns of its tile that it is."""
-        return Region(self.top, self.top + self.rows, self.left, self.left + self.cols)
+    def region(self) -> Area:
+        """The rows and columns of the tile that this view covers."""
+        return Area(self.top, self.top + self.rows, self.left, self.left + self.cols)
 
     def cut(self, top: int, rows: int, left: int, cols: int) -> SharedRegion:
-        """Some rows and columns, counted from its own first."""
+        """Some rows and columns, counted from those of this view."""
         array = self.array[top : top + rows, left : left + cols]
         return SharedRegion(array, self.memory, self.top + top, self.left + left, self.watch)
 
     def part(self, i: int, j: int, rows: int, cols: int) -> SharedRegion:
         """The (i, j)-th rows x cols part."""
-        if not (
-            0 <= (i + 1) * rows <= self.rows
-            and 0 <= (j + 1) * cols <= self.cols
-            and i >= 0
-            and j >= 0
-        ):
+        if not (0 <= i < self.rows // rows and 0 <= j < self.cols // cols):
             raise AccessError(
                 f"part ({i}, {j}) of {rows}x{cols} is outside a shared tile of {self.rows}x{self.cols}"
             )
         return self.cut(i * rows, rows, j * cols, cols)
 
     def part_of_vector(self, i: int, length: int) -> SharedRegion:
-        """The i-th part of so many elements of a vector."""
+        """The i-th part of `length` elements of a vector."""
         if not 0 <= i < self.cols // length:
             raise AccessError(f"part {i} of {length} is outside a shared vector of {self.cols}")
         return self.cut(0, 1, i * length, length)
 
     def snapshot(self) -> SharedRegion:
-        """What it holds now, kept apart."""
+        """A copy of its contents."""
         return SharedRegion(self.array.copy())
 
     def read(self) -> Array:

@@ -1,9 +1,9 @@
 """Schedules: a seed decides which group runs next and when engines do their work.
 
-Seed 0: as late as barriers and waits allow, so that what is used too early is found unwritten. Seed 1: as early as
-they can. Others draw both, the order of the blocks and who is favoured: some groups run until they must wait while
-others starve, which shows orders that fair choices rarely make (the idea of probabilistic concurrency testing,
-Burckhardt et al., ASPLOS 2010).
+Seed 0 delays engines as long as barriers and waits allow, so that memory that is used too early is found unwritten.
+Seed 1 lets engines work at once. Other seeds draw this, the order of the blocks and the favoured groups at random: some
+groups run until they must wait while others starve, which shows orders that fair choices rarely make (the idea of
+probabilistic concurrency testing, Burckhardt et al., ASPLOS 2010).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ T = TypeVar("T")
 Landing = Literal["late", "early", "any"]
 
 
-class Schedule:
-    """The choices of one run, the same for the same seed."""
+class SeededSchedule:
+    """The choices of one run: equal seeds make equal choices."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed, self.random = seed, random.Random(seed)
@@ -36,34 +36,34 @@ class Schedule:
         return order
 
     def block_count(self, tasks: int, usual: int) -> int:
-        """How many blocks share the tasks of a persistent kernel.
+        """The number of blocks that share the tasks of a persistent kernel.
 
-        Tasks of one block are in order, so two that conflict show only where they are in different blocks.
+        Tasks of one block are ordered, so two tasks that conflict show it only in different blocks.
         """
         if self.seed > 1:
             usual = self.random.choice((1, usual, usual + 1, 2 * usual + 1, 4 * usual))
         return min(tasks, usual)
 
     def at_once(self) -> bool:
-        """Whether an engine does at once what it is asked for."""
+        """Whether an engine carries an operation out at once."""
         return self.landing == "early" or (
             self.landing == "any" and bool(self.random.getrandbits(1))
         )
 
     def lands_next(self, groups: int) -> bool:
-        """Whether a copy under way lands before one of the groups that can goes on."""
+        """Whether a copy in flight lands before one of the ready groups continues."""
         return self.landing == "any" and self.random.random() < 1 / (1 + groups)
 
     def pauses(self) -> bool:
-        """Whether others may go on before a group signals by hand."""
+        """Whether other groups may continue before a group signals explicitly."""
         return self.seed > 1 and bool(self.random.getrandbits(1))
 
-    def pick(self, things: Sequence[T]) -> T:
+    def pick(self, items: Sequence[T]) -> T:
         """One of several copies or blocks."""
-        return things[0] if len(things) == 1 else things[self.random.randrange(len(things))]
+        return items[0] if len(items) == 1 else items[self.random.randrange(len(items))]
 
     def pick_group(self, groups: Sequence[T]) -> T:
-        """The group that goes on."""
+        """The group that continues."""
         if self.is_fair or len(groups) == 1:
             return self.pick(groups)
         if self.random.random() < 0.02:
@@ -76,5 +76,5 @@ class Schedule:
         return self.favours[group]
 
     def begin(self) -> None:
-        """Other groups start, and none of them is favoured yet."""
+        """Other groups start, none of which is favoured yet."""
         self.favours.clear()

@@ -1,4 +1,4 @@
-"""Shared memory outside pipelines in one block: tiles, semaphores, and the turns of roles."""
+"""Shared memory of one block outside pipelines: tiles, semaphores, and the turns of roles."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from pykittens.ir.values import Semaphore, Value
 from pykittens.types.tiles import SEMAPHORE, TURNS
 
 
-class Several:
-    """Shared things of one kind, told apart by an index."""
+class SharedArray:
+    """Tiles or semaphores of one declaration, by index."""
 
-    def __init__(self, name: str, things: list[Any]) -> None:
-        self.name, self.things = name, things
+    def __init__(self, name: str, items: list[Any]) -> None:
+        self.name, self.items = name, items
 
     def __getitem__(self, index: int) -> Any:
-        if not 0 <= index < len(self.things):
-            raise AccessError(f"index {index} is outside the {len(self.things)} of `{self.name}`")
-        return self.things[index]
+        if not 0 <= index < len(self.items):
+            raise AccessError(f"index {index} is outside the {len(self.items)} of `{self.name}`")
+        return self.items[index]
 
 
 class Turn:
-    """Whose turn it is of the groups of a role."""
+    """The group of a role that has the turn."""
 
     def __init__(self, groups: int, loc: Loc | None = None) -> None:
         self.groups, self.loc, self.holder = groups, loc, 0
 
     def missing(self, group: int) -> str | None:
-        """What is missing to the turn of a group; None if it is."""
+        """What a group waits for; None if it has the turn."""
         if group == self.holder:
             return None
-        return f"the turn of group {group}, it is that of group {self.holder}"
+        return f"the turn of group {group}, which group {self.holder} has"
 
     def hand_on(self) -> None:
         self.holder = (self.holder + 1) % self.groups
@@ -48,16 +48,16 @@ class Turn:
 def shared_values(
     kernel_shared: Iterable[Shared], block: int = 0, watch: Watcher = NOBODY
 ) -> dict[Value, Any]:
-    """What the values of shared memory are in one block."""
-    return {s.value: _made(s, block, watch) for s in kernel_shared}
+    """The tiles, semaphores and turns of one block, by their values in the kernel."""
+    return {s.value: _allocated(s, block, watch) for s in kernel_shared}
 
 
-def _made(shared: Shared, block: int, watch: Watcher) -> Any:
+def _allocated(shared: Shared, block: int, watch: Watcher) -> Any:
     name = shared.value.name or ("semaphore" if isinstance(shared.value, Semaphore) else "shared")
     if shared.count is None:
         return _one(shared, name, block, watch)
-    several = [_one(shared, f"{name}[{i}]", block, watch) for i in range(shared.count)]
-    return Several(name, several)
+    items = [_one(shared, f"{name}[{i}]", block, watch) for i in range(shared.count)]
+    return SharedArray(name, items)
 
 
 def _one(shared: Shared, name: str, block: int, watch: Watcher) -> Any:

@@ -1,4 +1,4 @@
-"""Conditions that a group waits for, and the operations it started that an engine carries on."""
+"""Conditions that a group waits for, and operations of a group that an engine still carries out."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ import numpy as np
 
 from pykittens.emulate.memory import Array, poison
 from pykittens.emulate.regions import SharedRegion
-from pykittens.emulate.schedule import Schedule
+from pykittens.emulate.schedule import SeededSchedule
 from pykittens.errors import DeadlockError, KernelError, LanguageError, Loc
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, Value
 
-MOST_ALIKE = 1000  # passes of a loop, all others having gone as far as they can
+MOST_ALIKE = 1000  # passes of a loop, with all other groups stopped
 
 
 @dataclass(frozen=True)
 class Wait:
-    """A place where a group stops: whether it may go on, and what it waits for in words.
+    """A wait of a group: whether the group may continue, and a description of the condition.
 
-    late: it waits for engines, which take as long as others have something to do.
+    late: the group waits for engines, which finish only when no other group can continue.
     """
 
     ready: Callable[[], bool]
-    told: Callable[[], str]
+    describe: Callable[[], str]
     loc: Loc | None
     late: bool = False
 
 
 def wait_for_engines(loc: Loc | None) -> Wait:
-    """The wait for stores to have been written."""
+    """The wait until stores have been written."""
     return Wait(lambda: True, lambda: "", loc, late=True)
 
 
 def wait_of_call(call: Call, args: dict[str, Any]) -> Wait:
     """The wait of an operation for semaphores, flags or turns."""
     missing = call.op.missing
-    assert missing is not None, f"{call.op.name} waits and does not say for what"
+    assert missing is not None, f"{call.op.name} waits without a condition"
 
-    def ask() -> str | None:
+    def awaited() -> str | None:
         with faults_at(call):
             return missing(**args)
 
-    return Wait(lambda: ask() is None, lambda: f"at {call.loc} for {ask()}", call.loc)
+    return Wait(lambda: awaited() is None, lambda: f"at {call.loc} for {awaited()}", call.loc)
 
 
 class Passes:
-    """The passes of a `while` loop of a group, whose condition may be one that only others can end."""
+    """The passes of a `while` loop, whose condition may depend on other groups."""
 
     def __init__(self, loc: Loc | None) -> None:
         self.loc = loc
@@ -58,85 +58,79 @@ class Passes:
         self.alike = 0
 
     def are_alike(self, values: list[Any]) -> bool:
-        """Whether this pass finds the values of the one before; raise after so many that no one can change them."""
-        if any(isinstance(v, InFlight) for v in values):
+        """Whether this pass finds the values of the last pass; raises if too many passes in a row do."""
+        if any(isinstance(v, ProductInFlight) for v in values):
             return False
         found = [np.asarray(v).tobytes() for v in values]
         self.alike = self.alike + 1 if found == self.before else 0
         self.before = found
         if self.alike > MOST_ALIKE:
             raise DeadlockError(
-                f"deadlock: a loop goes round for ever, as {MOST_ALIKE} passes found the same values",
+                f"deadlock: a loop never ends: {MOST_ALIKE} passes found the same values",
                 loc=self.loc,
-                help="an ordinary load need not see what others store, and they need not run at the same time: wait "
-                "for a flag with pk.wait, for a semaphore with its .wait",
+                help="an ordinary load may not see the stores of other blocks, and these may not run at the same time: "
+                "wait for a flag with pk.wait, for a semaphore with its .wait",
             )
         return self.alike > 0
 
 
-class InFlight:
-    """The result of a product that has been issued: `finished` once a wait covered it.
+class ProductInFlight:
+    """A product that has been issued, and its result: `finished` after a wait has covered the product.
 
-    Before, a read finds what has been computed so far, or what unwritten memory holds.
+    Before, a read finds the result if it has been computed, otherwise the contents of unwritten memory.
+    registers: the register values that the product reads, which must not be overwritten.
     """
 
-    __slots__ = ("call", "finished", "value")
+    __slots__ = ("args", "call", "finished", "registers", "value")
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
+    def __init__(self, call: Call, args: dict[str, Any], registers: set[Value]) -> None:
+        self.call, self.args, self.registers = call, args, registers
         self.value: Array | None = None
         self.finished = False
 
+    def compute(self) -> None:
+        if self.value is None:
+            args = {
+                n: a.value if isinstance(a, ProductInFlight) else a for n, a in self.args.items()
+            }
+            self.value = self.call.op.evaluate(args)
+            self.args = {}  # the accumulator would keep all products before alive
+
     def read(self) -> Array:
-        """The value as a read finds it."""
+        """The value that a read finds."""
         if self.value is not None:
             return self.value
-        (made,) = self.call.results
-        return np.full(made.type.shape, poison(made.dtype), made.dtype.numpy)  # type: ignore[union-attr]
-
-
-@dataclass(eq=False)
-class Product:
-    """A product under way; `registers` are the values it reads, which must stay as they are."""
-
-    call: Call
-    result: InFlight
-    args: dict[str, Any]
-    registers: set[Value]
-
-    def compute(self) -> None:
-        if self.result.value is None:
-            known = {n: a.value if isinstance(a, InFlight) else a for n, a in self.args.items()}
-            self.result.value = self.call.op.evaluate(known)
+        (result,) = self.call.results
+        return np.full(result.type.shape, poison(result.dtype), result.dtype.numpy)  # type: ignore[union-attr]
 
 
 class Engines:
-    """The products and stores of one group that are not known to be finished, oldest first.
+    """The products and stores of one group that no wait has covered yet, oldest first.
 
-    The schedule says whether one is carried out when it is asked for, or when a wait covers it.
+    The schedule decides whether an operation is carried out when it is issued or when a wait covers it.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: SeededSchedule) -> None:
         self.schedule = schedule
-        self.products: deque[Product] = deque()
+        self.products: deque[ProductInFlight] = deque()
         self.reading: deque[Store] = deque()
         self.writing: deque[Store] = deque()
 
-    def multiply(self, call: Call, args: dict[str, Any]) -> InFlight:
-        """Start a product; its accumulator is complete when it is computed, as products finish in order."""
-        result = InFlight(call)
+    def multiply(self, call: Call, args: dict[str, Any]) -> ProductInFlight:
+        """Start a product; products finish in order, so its accumulator is complete when it is computed."""
         accumulator = call.args.get(call.op.effects.accumulates or "")
         registers: set[Value] = {
             a for a in call.args.values() if isinstance(a, RegTile) and a is not accumulator
         }
-        self.products.append(Product(call, result, args, registers))
+        started = ProductInFlight(call, args, registers)
+        self.products.append(started)
         if self.schedule.at_once():
             for product in self.products:
                 product.compute()
-        return result
+        return started
 
     def store(self, call: Call, args: dict[str, Any]) -> None:
-        """Start a store; its source is read and its target written until waits cover that."""
+        """Start a store; it reads its source and writes its target at the latest when waits cover this."""
         store = Store(call, args)
         self.reading.append(store)
         self.writing.append(store)
@@ -150,10 +144,10 @@ class Engines:
         while len(self.products) > pending:
             product = self.products.popleft()
             product.compute()
-            product.result.finished = True
+            product.finished = True
 
     def finish_stores(self, pending: int, read: bool) -> None:
-        """Wait until at most `pending` stores still read their source, or else still write their target."""
+        """Wait until at most `pending` stores still read their source (`read`) or still write their target."""
         queue = self.reading if read else self.writing
         while len(queue) > pending:
             store = queue.popleft()
@@ -164,22 +158,22 @@ class Engines:
                     self.reading.popleft()
 
     def held_by(self, value: Value) -> Call | None:
-        """The unfinished product that reads the registers of a value, if there is one."""
+        """The unfinished product that reads the registers of a value, None if there is none."""
         return next((p.call for p in self.products if value in p.registers), None)
 
     def check_finished(self) -> None:
-        """Raise if the group has ended and products are in flight that nobody waited for."""
+        """Raise if the group has ended while products are in flight that no wait covers."""
         if self.products:
             call = self.products[0].call
             raise LanguageError(
-                f"{call.op.name}: nobody waits for a product with managed=False before its role ends",
+                f"{call.op.name}: nothing waits for a product with managed=False before its role ends",
                 loc=call.loc,
-                help="pk.mma_wait() waits for all that are in flight",
+                help="pk.mma_wait() waits for all products in flight",
             )
 
 
 class Store:
-    """A copy from shared memory to a tensor that has been started."""
+    """A copy in flight from shared memory to a tensor."""
 
     def __init__(self, call: Call, args: dict[str, Any]) -> None:
         self.call, self.args = call, args
@@ -201,7 +195,7 @@ class Store:
 
 
 class faults_at:  # noqa: N801  (reads as a word)
-    """Tells faults at the line of the call that they come from."""
+    """Reports errors at the line of the call that raises them."""
 
     def __init__(self, call: Call) -> None:
         self.call = call

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pykittens.emulate.barriers import Barrier, Copy
     from pykittens.emulate.block import BlockRun
     from pykittens.emulate.group import Group
-    from pykittens.emulate.memory import Box, GlobalTile, Region
+    from pykittens.emulate.memory import Area, Box, GlobalTile
     from pykittens.emulate.regions import SharedRegion
     from pykittens.emulate.shared import Turn
     from pykittens.emulate.waiting import Wait
@@ -33,15 +33,15 @@ class Access(Enum):
 
 
 class Watcher:
-    """An event a method, told in emulated order before it has its effect. This watcher does nothing.
+    """One method per event, called in emulated order before the event has its effect. This watcher does nothing.
 
-    tells: it tells itself of what groups and blocks leave unfinished at their end, so that this is no error.
+    reports_unfinished: the watcher reports work that groups and blocks leave unfinished; otherwise this work raises.
     """
 
-    tells = False
+    reports_unfinished = False
 
     def together(self, blocks: Sequence[BlockRun], groups: Sequence[Group]) -> None:
-        """These blocks start and run at once; those before them have ended."""
+        """These blocks start and run at once; the blocks before them have ended."""
 
     def ended(self, group: Group) -> None:
         """A group is at the end of its role."""
@@ -52,62 +52,62 @@ class Watcher:
     # -- the lanes of a group ------------------------------------------------------------------
 
     def runs(self, group: Group, call: Call) -> None:
-        """The lanes carry out an operation; the accesses until `ran` are its own."""
+        """The lanes carry out an operation; the accesses until `ran` belong to it."""
 
     def ran(self, group: Group, call: Call) -> None:
-        """They have."""
+        """The lanes have carried the operation out."""
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Region, access: Access) -> None:
+    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
         """The operation that runs accesses memory."""
 
     def meets(self, group: Group) -> None:
         """The warps of the group wait for one another."""
 
     def fences(self, group: Group) -> None:
-        """What each thread of the group has written is made visible to the engines."""
+        """The engines see what each thread of the group has written."""
 
     # -- engines -------------------------------------------------------------------------------
 
     def starts_copy(self, group: Group, call: Call, copy: Copy) -> None:
-        """The copy engine is asked to bring a tile."""
+        """The copy engine starts to copy a tile to shared memory."""
 
     def lands(self, copy: Copy) -> None:
-        """It has brought it."""
+        """The tile has landed."""
 
     def starts_product(self, group: Group, call: Call, args: dict[str, Any]) -> None:
-        """The tensor cores are asked for a product."""
+        """The tensor cores start a product."""
 
     def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
-        """The copy engine is asked to write a tile to a tensor."""
+        """The copy engine starts to write a tile to a tensor."""
 
-    def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
-        """The group has waited until at most `left` operations of an engine are unfinished (or read, of stores)."""
+    def finishes(self, group: Group, node: Node, engine: Engine, pending: int, read: bool) -> None:
+        """At most `pending` operations of an engine are unfinished, or with `read`, stores that still read."""
 
     def unwaited(self, group: Group, node: Node, product: Call) -> None:
         """A group reads the result of a product that no wait has completed."""
 
     def overwrites(self, group: Group, node: Node, value: Value, product: Call) -> None:
-        """A group makes a value anew whose registers a product still reads."""
+        """A group writes a value whose registers a product may still read."""
 
     # -- synchronisation -----------------------------------------------------------------------
 
     def stops(self, group: Group, wait: Wait) -> None:
-        """A group stops until something holds."""
+        """A group stops until a condition holds."""
 
     def takes(self, group: Group, node: Acquire, barrier: Barrier, phase: int) -> None:
-        """A group has waited for a phase of a stage's barrier, -1 being before the first, and takes the stage."""
+        """A group has waited for a phase of a stage's barrier (-1: for none) and takes the stage."""
 
     def passes(self, group: Group, call: Call, what: Barrier | Turn | GlobalTile) -> None:
-        """A group has found what the call waited for."""
+        """The condition that a call waited for holds."""
 
     def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
         """A group signals."""
 
     def completes(self, barrier: Barrier) -> None:
-        """A phase of a barrier is complete; `barrier.phases` counts it."""
+        """A phase of a barrier is complete and counted in `barrier.phases`."""
 
     def empties(self, regions: Sequence[SharedRegion]) -> None:
-        """A stage is free: what it holds means nothing from here."""
+        """A stage is free: its contents are no longer valid."""
 
 
 class Watchers(Watcher):
@@ -115,15 +115,15 @@ class Watchers(Watcher):
 
     def __init__(self, watchers: Sequence[Watcher]) -> None:
         self.watchers = tuple(watchers)
-        self.tells = any(w.tells for w in watchers)
+        self.reports_unfinished = any(w.reports_unfinished for w in watchers)
 
 
 def _forward(name: str) -> Any:
-    def tell(self: Watchers, *args: Any) -> None:
+    def forward(self: Watchers, *args: Any) -> None:
         for watcher in self.watchers:
             getattr(watcher, name)(*args)
 
-    return tell
+    return forward
 
 
 for _name in [n for n, event in vars(Watcher).items() if callable(event) and n[0] != "_"]:

@@ -1,4 +1,4 @@
-"""The arrays of a call of the library: described once, checked with one set of sentences, laid out for kernels.
+"""The arrays of a call of the library: described once, checked with the same sentences, laid out for kernels.
 
 NumPy arrays and PyTorch tensors are handled alike, by the methods that both have.
 """
@@ -34,10 +34,10 @@ class Made:
 class Arrays:
     """The arrays and numbers of a call by name; those that are None are absent.
 
-    given: as the caller passed them. found: what is known of each array. views: the arrays as kernels take them, of the
-    caller's memory, and the numbers. copies: arrays whose memory no kernel takes as it lies, each with the shape in
-    which it is copied before a launch; copied back if a kernel writes it. made: arrays that the call makes. dims:
-    extents by the names of their axes.
+    given: as the caller passed them. found: the description of each array. views: the arrays as kernels take them, in
+    the caller's memory, and the numbers. copies: arrays whose layout no kernel takes, each with the shape in which it
+    is copied before a launch; copied back if a kernel writes it. made: arrays that the call makes. dims: extents by the
+    names of their axes.
     """
 
     def __init__(self, function: str, **given: Any) -> None:
@@ -75,7 +75,7 @@ class Arrays:
 
         A shape is the names of its axes, as in weight="c" and x="r c". "*b" stands for any number of leading axes,
         "k/128" for a rounded-up quotient, "" for no axes, and "|" separates shapes of which one must fit. A name
-        has one extent in all arrays, that of the first that has it.
+        has the same extent in all arrays.
         """
         for name, spec in specs.items():
             if name in self.given and name not in self.found:
@@ -113,7 +113,7 @@ class Arrays:
         return {axis: n for axis, n in named.items() if axis.isidentifier()} if fits else None
 
     def _extent(self, axis: str) -> Any:
-        """The extent of an axis as far as it is known."""
+        """The extent of an axis, or None if it is not known."""
         name, _, divisor = axis.lstrip("*").partition("/")
         if name.isdecimal():
             return int(name)
@@ -121,7 +121,7 @@ class Arrays:
         return -(-extent // int(divisor)) if divisor and extent is not None else extent
 
     def _extents(self, axes: list[str]) -> Iterator[Any]:
-        """The extents of a shape; the name of an axis whose extent is not known."""
+        """The extents of a shape, or the name of an axis whose extent is not known."""
         for axis in axes:
             extent = self._extent(axis)
             if isinstance(extent, tuple):
@@ -134,13 +134,13 @@ class Arrays:
         return f"({', '.join(extents)}{',' * (len(extents) == 1)})"
 
     def needs(self, name: str, *others: str) -> None:
-        """Raise if an array or a number is given without another that it goes with."""
+        """Raise if an array or a number is given without the others that it needs."""
         for other in others:
             if name in self and other not in self:
                 raise self.fail(f"`{name}` goes with `{other}`, which is missing")
 
     def broadcast(self, *names: str) -> tuple[int, ...]:
-        """The axes that the leading axes of these names come to, which must go together."""
+        """The leading axes of these names, broadcast together."""
         shapes = [self.dims[name] for name in names]
         found: list[Any] = []
         for extents in zip_longest(*map(reversed, shapes), fillvalue=1):
@@ -167,9 +167,9 @@ class Arrays:
     def result(
         self, spec: str, own: str, asked: DType | None = None, among: Sequence[str] = RESULTS
     ) -> str:
-        """The dtype of the result: that of `out`, the one that is asked for, or its own.
+        """The dtype of the result: that of `out`, else `asked`, else `own`.
 
-        `out` must have this shape and memory that may be written; if it is absent, it is made.
+        `out` must have this shape and writable memory; if it is absent, it is made.
         """
         if not isinstance(asked, DType | None):
             raise self.fail(f"`out_dtype` must be a dtype such as pk.f32, not {asked!r}")
@@ -187,12 +187,12 @@ class Arrays:
         return dtype
 
     def make(self, name: str, spec: str, dtype: str) -> None:
-        """Let the call make an array whose extents are known."""
+        """Add an array that the call makes; its extents must be known."""
         shape = tuple(self._extents(spec.split()))
         self.made[name] = Made(shape, dtype, shape)
 
     def reachable(self, name: str) -> bool:
-        """Whether the copy engine can address an array as kernels take it; a copy lies without gaps."""
+        """Whether the copy engine can address an array as kernels take it; a copy is contiguous."""
         if name in self.made:
             made = self.made[name]
             return _is_aligned(made.seen, DTYPES[made.dtype].bytes)
@@ -216,18 +216,18 @@ class Arrays:
         self.views[name] = view
 
     def reshape(self, name: str, shape: tuple[int, ...]) -> None:
-        """Let kernels take an array in another shape; it is copied unless it lies so."""
+        """Let kernels take an array in another shape; it is copied unless a view has that shape."""
         if name in self.made:
             self.made[name] = replace(self.made[name], seen=shape)
             return
         x = self.views[name]
-        if name in self.copies or (made := reshaped(x, shape)) is None:
+        if name in self.copies or (view := reshaped(x, shape)) is None:
             self.copies[name] = shape
         else:
-            self.views[name] = made
+            self.views[name] = view
 
     def lines(self, *names: str) -> None:
-        """Let kernels take these arrays with a last stride of 1; one that lies otherwise is copied."""
+        """Let kernels take these arrays with a last stride of 1; an array with another is copied."""
         for name in names:
             if name in self.found and name not in self.copies and not has_lines(self.views[name]):
                 self.copies[name] = tuple(self.views[name].shape)
@@ -258,10 +258,10 @@ def has_lines(x: Any) -> bool:
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """A view of an array in another shape; None if only a copy has it."""
+    """A view of an array in another shape; None if that needs a copy."""
     if isinstance(x, np.ndarray):
-        made = x.reshape(shape)
-        return made if not x.size or np.may_share_memory(made, x) else None
+        view = x.reshape(shape)
+        return view if not x.size or np.may_share_memory(view, x) else None
     try:
         return x.view(shape)
     except RuntimeError:
@@ -276,7 +276,7 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def contiguous(array: Any) -> Any:
-    """The array, copied unless its elements lie one after another."""
+    """The array, copied unless it is contiguous."""
     return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""Attention: O = softmax(Q K^T / sqrt(d)) V, where causal each query sees the keys up to its own place only.
+"""Attention: O = softmax(Q K^T / sqrt(d)) V; if causal, each query sees the keys up to its own position only.
 
 A block takes some queries and goes through the keys in blocks, from the last to the first. With s = Q K^T of one
 block of keys, it keeps for each query the maximum m so far, the sum l of the weights and the weighted sum o of V:
@@ -24,7 +24,7 @@ import pykittens as pk
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 
 
 def reference(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
@@ -38,11 +38,11 @@ def reference(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
 
 
 @dataclass(frozen=True)
-class Config:
+class AttentionConfig:
     """The work of a block.
 
     rows: queries, shared by `consumers` warpgroups. keys: keys and values of a stage, `stages` of which are in flight.
-    out_cols: most columns of the output's one stage. widest: the largest d there are registers for. warpgroups: for
+    out_cols: the most columns of the output's stage. widest: the largest d that registers allow. warpgroups: for
     targets whose warpgroups multiply together, else for those whose warps multiply alone.
     """
 
@@ -55,30 +55,31 @@ class Config:
     warpgroups: bool
 
     def columns_at_once(self, d: int) -> int:
-        """Columns of the output's stage: all of d, or equal parts of it."""
+        """Columns of the output's stage: d, or a divisor of d."""
         return d if d <= self.out_cols else gcd(d, self.out_cols)
 
     def shared_bytes(self, d: int) -> int:
-        """Shared memory of a block: queries, keys, values, output, and two barriers for each stage."""
+        """Bytes of shared memory of a block: queries, keys, values, output, and two barriers per stage."""
         queries, output = 2 * self.rows * d, 2 * self.rows * self.columns_at_once(d)
         stage = -(-2 * self.keys * d // 1024) * 1024  # stages start at multiples of 1024
         return queries + output + 2 * self.stages * stage + 16 * (2 * self.stages + 2)
 
 
-# For each d the first that is wide enough and fits. A lane keeps its part of s, p and o in registers. Where warpgroups
-# trade none, a lane of ten warps has 168: so d > 64 goes with fewer keys at a time, and d > 128 with one warpgroup.
+# For each d, the first configuration that is wide enough and fits is used. A lane keeps its elements of s, p and o in
+# registers. If warpgroups cannot trade registers, a lane of ten warps has 168, so d > 64 needs fewer keys at a time,
+# and d > 128 a single warpgroup.
 CONFIGS = (
     # sm_90a: 227 KiB.
-    Config(192, 128, stages=2, consumers=3, out_cols=64, widest=64, warpgroups=True),
-    Config(128, 128, stages=2, consumers=2, out_cols=128, widest=128, warpgroups=True),
-    Config(128, 64, stages=2, consumers=2, out_cols=64, widest=256, warpgroups=True),
-    # sm_80, and newer cards without a target of their own: 163 KiB. The first fits sm_89, too.
-    Config(128, 64, stages=3, consumers=2, out_cols=64, widest=64, warpgroups=False),
-    Config(128, 48, stages=3, consumers=2, out_cols=64, widest=128, warpgroups=False),
-    Config(64, 48, stages=2, consumers=1, out_cols=64, widest=256, warpgroups=False),
+    AttentionConfig(192, 128, stages=2, consumers=3, out_cols=64, widest=64, warpgroups=True),
+    AttentionConfig(128, 128, stages=2, consumers=2, out_cols=128, widest=128, warpgroups=True),
+    AttentionConfig(128, 64, stages=2, consumers=2, out_cols=64, widest=256, warpgroups=True),
+    # sm_80, and newer GPUs without an own target: 163 KiB. The first fits sm_89, too.
+    AttentionConfig(128, 64, stages=3, consumers=2, out_cols=64, widest=64, warpgroups=False),
+    AttentionConfig(128, 48, stages=3, consumers=2, out_cols=64, widest=128, warpgroups=False),
+    AttentionConfig(64, 48, stages=2, consumers=1, out_cols=64, widest=256, warpgroups=False),
     # sm_89 and sm_86: 99 KiB.
-    Config(128, 48, stages=2, consumers=2, out_cols=64, widest=128, warpgroups=False),
-    Config(64, 32, stages=2, consumers=1, out_cols=16, widest=256, warpgroups=False),
+    AttentionConfig(128, 48, stages=2, consumers=2, out_cols=64, widest=128, warpgroups=False),
+    AttentionConfig(64, 32, stages=2, consumers=1, out_cols=16, widest=256, warpgroups=False),
 )
 
 
@@ -101,7 +102,7 @@ def attention_blocks(Q, K, V, O, *, causal, config):  # type: ignore[no-untyped-
         return pk.cdiv(pk.minimum((block + 1) * rows, n) if causal else n, keys) - 1
 
     def products(queries: Any, p: Any, o: Any) -> Any:
-        """The scores of the next block of keys, and behind them o + p V of the block before, both in flight."""
+        """The scores of the next block of keys, then o + p V of the previous block, both in flight."""
         with k_ring.drain() as t:
             s = pk.mma_ABt(queries, t)
         with v_ring.drain() as t:
@@ -125,7 +126,7 @@ def attention_blocks(Q, K, V, O, *, causal, config):  # type: ignore[no-untyped-
     with pk.consumers(config.consumers) as w:
         for b, h, block in tasks:
             row = block * rows + w * own
-            # Below `cut` no block holds a key that is behind a query's own place, or behind the last.
+            # Blocks below `cut` have no key past a query's position or past the last key.
             cut = block * rows // keys if causal else last(block)
             with q_ring.drain() as t:
                 queries, o = t.tiles(own, d)[w], pk.zeros(pk.f32, own, d)
@@ -183,14 +184,14 @@ def inputs(
 
 
 @functools.cache
-def config_for(d: int, limits: Limits) -> Config:
+def config_for(d: int, limits: Limits) -> AttentionConfig:
     """The configuration for heads of d elements on a GPU of these limits."""
     able = [c for c in CONFIGS if c.warpgroups == limits.warpgroups and d <= c.widest]
-    return first_that_fits("attention", [(c, c.shared_bytes(d)) for c in able], limits)
+    return first_that_fits("attention", able, lambda c: c.shared_bytes(d), limits)
 
 
 def work(batch: int, heads: int, length: int, d: int, causal: bool) -> tuple[float, Any]:
-    """Operations of the two products; half of them if causal."""
+    """The floating-point operations of the two products; half of them if causal."""
     return 4.0 * batch * heads * length**2 * d * (0.5 if causal else 1.0), "FLOP"
 
 
@@ -204,13 +205,20 @@ def rival(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 @entry(reference=reference, cases=CASES, inputs=inputs, rival=rival, work=work)
 def attention(
-    q: Any, k: Any, v: Any, out: Any = None, *, causal: bool = False, config: Config | None = None
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any = None,
+    *,
+    causal: bool = False,
+    config: AttentionConfig | None = None,
 ) -> Plan:
-    """softmax(q k^T / sqrt(d)) v along the keys; where causal, query i sees the keys up to i.
+    """softmax(q k^T / sqrt(d)) v along the keys; if causal, query i sees the keys up to i.
 
     q, k, v: (batch, heads, length, d) of one shape, all bf16 or all f16, NumPy or PyTorch; d is a multiple of 16 up to
-    256. The result has their shape and dtype; it is written to `out` where given. Sums are in f32, the weights are
-    rounded to the dtype before they meet v. `config` is one of CONFIGS; if None, the one for d and the GPU of `q`.
+    256. The result has their shape and dtype; it is written to `out` if that is given. Sums are in f32; the weights
+    are rounded to the dtype before they are multiplied by v. `config` is one of CONFIGS; if None, it is chosen for d
+    and the GPU of `q`.
     """
     arrays = Arrays("attention", q=q, k=k, v=v, out=out)
     shape = "batch heads length d"
@@ -224,4 +232,4 @@ def attention(
     arrays.result(shape, dtype)
     arrays.lines("q", "k", "v", "out")
     constants = {"causal": bool(causal), "config": config or config_for(d, limits_of(q))}
-    return Plan(arrays, [Step(attention_blocks, ("q", "k", "v", "out"), constants)])
+    return Plan(arrays, [PlanStep(attention_blocks, ("q", "k", "v", "out"), constants)])

@@ -1,11 +1,11 @@
-"""What is done to a product before it is stored: an epilogue is a function of a part of the product and its place.
+"""Epilogues: functions of a part of a product and its region, applied before the part is stored.
 
     @pk.function
     def biased_gelu(x, at, bias):
         return pk.gelu(x + at.per_column(bias))
 
-`x` is a part of the product in f32, `at` brings the same part of other tensors. The epilogues that have names of
-their own, bias, scales, activations and so on, are here; they come before a function of the user's.
+`x` is a part of the product in f32; `at` loads the same part of other tensors. This file has the epilogues with names:
+bias, scales, activations and so on. They are applied before the user's function.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pykittens.errors import ArgumentError, LanguageError
 
 
 @dataclass(frozen=True)
-class Region:
-    """Where the part of a product lies that an epilogue is given.
+class OutputRegion:
+    """The region of a product that the part passed to an epilogue covers.
 
-    lead: the coordinates of the product in its batch. row, col: of the part, counted in parts of rows x cols.
-    swapped: the part is one of the transposed product. height, width: extents of the product. arrived: tensors of
-    which the part is here already, each with it. What lies behind the end of a tensor is read as 0.
+    lead: the coordinates of the product in its batch. row, col: of the part, counted in parts of rows x cols. swapped:
+    whether the part is of the transposed product. height, width: extents of the product. arrived: pairs of a tensor and
+    its part, for tensors that are loaded already. Elements past the end of a tensor are read as 0.
     """
 
     lead: tuple[Any, ...]
@@ -48,11 +48,11 @@ class Region:
         return pk.load(at, rows=self.rows, cols=self.cols, transposed=self.swapped).to(pk.f32)
 
     def per_row(self, vector: Any) -> Any:
-        """The numbers of the part's rows, of a vector as long as the product has rows, in f32."""
+        """The part's rows of a vector with an element per row of the product, in f32."""
         return self._vector(vector, along_rows=not self.swapped)
 
     def per_column(self, vector: Any) -> Any:
-        """The numbers of the part's columns, of a vector as long as the product has columns, in f32."""
+        """The part's columns of a vector with an element per column of the product, in f32."""
         return self._vector(vector, along_rows=self.swapped)
 
     def _vector(self, vector: Any, along_rows: bool) -> Any:
@@ -62,14 +62,14 @@ class Region:
         return pk.load(at, cols=length, spread=spread).to(pk.f32)
 
     def inside(self, x: Any) -> Any:
-        """The part with 0 where it lies outside the product, whose sums must not count that."""
+        """The part with 0 outside the product, so that its sums are those of the product."""
         height, width = (self.width, self.height) if self.swapped else (self.height, self.width)
         x = pk.right_fill(x, width - self.col * self.cols, 0.0)
         return pk.lower_fill(x, height - self.row * self.rows, 0.0)
 
 
 def _index(tensor: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The last coordinates of an index, as many as the tensor has axes; one that is short has 0 in front."""
+    """The last coordinates of an index, one per axis of the tensor, with zeros in front if there are too few."""
     rank: int = tensor.rank
     return ((0,) * rank + index)[-rank:]
 
@@ -91,19 +91,21 @@ def check_activation(function: str, activation: Any) -> None:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The named steps of an epilogue, in the order in which they are done; `names` are the operands there are.
+    """An epilogue: the names of its operands, its activation, and the user's function.
 
-    x = alpha * row_scale * column_scale * product + beta * out + bias; with a gate, x = activation(x) * gate, where
-    gate is the second product with scales and a bias of its own; else x = activation(x); then x = x + residual; then
-    what the user's function makes of it. row_sums and column_sums are of the last.
+    x = activation(alpha * row_scale * column_scale * product + bias + beta * out); with a gate, x is multiplied by the
+    second product, which has its own scales and bias; then x = x + residual; then x = then(x, at, *operands). row_sums
+    and column_sums are sums of the result.
     """
 
     names: tuple[str, ...] = ()
     activation: str = ""
     then: Callable[..., Any] | None = None
 
-    def __call__(self, products: list[Any], at: Region, given: Mapping[str, Any], out: Any) -> Any:
-        """The f32 tile that is stored: of one product, or of two of which the second is the gate."""
+    def __call__(
+        self, products: list[Any], at: OutputRegion, given: Mapping[str, Any], out: Any
+    ) -> Any:
+        """The f32 tile that is stored, from one product, or from two, the second of which is the gate."""
         x, *gates = (self._linear(p, at, given, "gate_" * i) for i, p in enumerate(products))
         if "beta" in given:
             x = x + at.tile(out) * given["beta"]
@@ -116,14 +118,14 @@ class Epilogue:
             x = self._then(x, at, [given[n] for n in self.names if n.startswith("operand")])
         return x
 
-    def _then(self, x: Any, at: Region, operands: list[Any]) -> Any:
-        """What the user's function makes of a part."""
+    def _then(self, x: Any, at: OutputRegion, operands: list[Any]) -> Any:
+        """The result of the user's function for a part."""
         assert self.then is not None
         try:
             inspect.signature(self.then).bind(x, at, *operands)
         except TypeError as fault:
             raise LanguageError(
-                f"epilogue: the function takes other arguments than x, the place and {len(operands)} operands: {fault}",
+                f"epilogue: the function takes other arguments than x, at and {len(operands)} operands: {fault}",
                 help="gemm(..., epilogue=function, operands=(...)) calls function(x, at, *operands)",
             ) from None
         made = self.then(x, at, *operands)
@@ -135,7 +137,7 @@ class Epilogue:
             )
         return made
 
-    def _linear(self, x: Any, at: Region, given: Mapping[str, Any], of: str) -> Any:
+    def _linear(self, x: Any, at: OutputRegion, given: Mapping[str, Any], of: str) -> Any:
         if (alpha := given.get(of + "alpha")) is not None:
             x = x * (pk.load(alpha).to(pk.f32) if hasattr(alpha, "rank") else alpha)
         if (scale := given.get("row_scale")) is not None:

@@ -1,10 +1,10 @@
-"""Matrix products of groups of rows, each with a matrix of its own: the experts of a mixture, in one launch.
+"""Matrix products of groups of rows, each with its own matrix: the experts of a mixture, in one launch.
 
-    C[i, j] = epilogue(sum over k of A[i, k] B[g, k, j]), where row i is of group g
+    C[i, j] = epilogue(sum over k of A[i, k] B[g, k, j]) for each row i of group g
 
-The rows of a group lie one behind the other, and only the device knows where each group ends. The host counts tiles
-for the worst case: every group may end inside one. Each role of a block walks the groups along with its tasks, which
-are in the order of the groups, so a walk is made once a block; tasks behind the last tile are left out by all roles.
+The rows of a group are contiguous, and only the device knows where each group ends. The host counts tiles for the worst
+case: every group ends inside a tile. Tasks are in the order of the groups, so each role of a block walks the groups
+once; all roles skip tasks past the last tile.
 """
 
 from __future__ import annotations
@@ -15,21 +15,27 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.arrays import FP8, Arrays
 from pykittens.kernels.epilogue import Epilogue, check_activation
 from pykittens.kernels.gemm.config import Config
-from pykittens.kernels.gemm.grouped_call import OPERANDS, by_rows, shape_of
 from pykittens.kernels.gemm.grouped_choose import checked, pick_rows
-from pykittens.kernels.gemm.grouped_tiles import Groups, advance
+from pykittens.kernels.gemm.grouped_tiles import RowGroups, advance
+from pykittens.kernels.gemm.operands import (
+    GROUPED,
+    check_groups,
+    check_operands,
+    is_transposed,
+    lay_out,
+)
 from pykittens.kernels.gemm.tiles import Form, send
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.types.dtypes import DType
 
 
 def reference(a: Any, b: Any, offsets: Any, transpose_b: bool = True) -> Any:
-    """The same in float64; NaN behind the last group."""
+    """The same in float64; NaN past the last group."""
     right = b.astype(np.float64)
     right = right.swapaxes(-1, -2) if transpose_b else right
     out, start = np.full((a.shape[0], right.shape[-1]), np.nan), 0
@@ -43,48 +49,48 @@ def reference(a: Any, b: Any, offsets: Any, transpose_b: bool = True) -> Any:
 def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no-untyped-def]
     """C = epilogue(A @ B of a row's group); persistent blocks, a ring of stages, sums in registers."""
     given = dict(zip(form.epilogue.names, operands, strict=True))
-    groups = Groups(offsets, A, B, C, given, form, config)
+    groups = RowGroups(offsets, A, B, C, given, form, config)
     inputs = pk.pipeline(config.stages, **groups.stage())
     tile = pk.st(C.dtype, groups.own, config.out_cols)
     outputs = pk.shared(tile, count=config.consumers * config.out_stages)
 
     with pk.producer():
-        at = groups.outset()
+        at = groups.start()
         for (number,) in groups.turns:
             at = advance(groups, at, number)
             if number < groups.total:
-                task = groups.part(at, number)
+                task = groups.tile(at, number)
                 for k in pk.range(task.stop):
                     with inputs.fill() as s:
                         groups.load(s, task, k)
 
     with pk.consumers(config.consumers) as w:
-        at = groups.outset()
+        at = groups.start()
         for (number,) in groups.turns:
             at = advance(groups, at, number)
             if number < groups.total:
-                task = groups.part(at, number)
+                task = groups.tile(at, number)
                 sums, scales = groups.zeros(), groups.scales(task, w, 0)
                 for k in pk.range(task.stop):
                     with inputs.drain() as s:
-                        sums, left = groups.multiply(s, w, sums, k, scales)
+                        sums, pending = groups.multiply(s, w, sums, k, scales)
                     ahead = groups.scales(task, w, k + 1)
-                    sums, scales = groups.added(sums, left), ahead
+                    sums, scales = groups.added(sums, pending), ahead
                 finish(groups, outputs, task, w, sums)
 
 
 @pk.function
-def finish(groups: Groups, outputs: Any, task: Any, w: Any, sums: list[Any]) -> None:
-    """Do the epilogue and store: by the copy engine, but where the group ends inside the tile."""
+def finish(groups: RowGroups, outputs: Any, task: Any, w: Any, sums: list[Any]) -> None:
+    """Do the epilogue and store: by the copy engine, unless the group ends inside the tile."""
     width, given = groups.config.out_cols, groups.operands(task)
     row = task.row * groups.config.consumers + w
     whole = (row + 1) * groups.own <= task.end - task.begin
     for part in range(groups.parts):
         products = [x[:, part * width : (part + 1) * width] for x in sums]
-        at = groups.place(task, w, part)
+        at = groups.region(task, w, part)
         x = groups.form.epilogue(products, at, given, groups.c)
         if whole:
-            # Of a window that goes on to the end of the tensor the copy engine need not know the end.
+            # This window extends to the end of the tensor, so the copy engine need not know the group's end.
             c = groups.c.window(0, task.begin, groups.c.rows)
             send(groups, groups.outgoing(outputs, w, part), x, c[at.row, at.col])
         else:
@@ -102,7 +108,7 @@ CASES = (
 
 
 def ends(rng: np.random.Generator, groups: int, rows: int) -> Any:
-    """Where random groups end that share all the rows; some may be empty."""
+    """The ends of random groups that share all the rows; some may be empty."""
     return np.sort(np.append(rng.integers(0, rows + 1, groups - 1), rows)).astype(np.int32)
 
 
@@ -149,26 +155,33 @@ def grouped_gemm(
         x = x * (row_scale * gate_column_scale[g] * (a @ gate[g].T) + gate_bias[g])
 
     a: (m, k). b, gate: (groups, n, k) or (groups, k, n). All bf16 or all f16, or fp8. offsets: int32 (groups,), on the
-    device: group g has the rows from offsets[g - 1], or 0, to before offsets[g]. Rows behind the last are not written.
-    The result (m, n) has the dtype of a, that of fp8 is bf16, or it has `out_dtype`; it is rounded once from sums in
-    f32, and written to `out` where given. bias, gate_bias, column_scale, gate_column_scale: (groups, n). row_scale:
-    (m,). row_blocks (m, k/128) and column_blocks, gate_blocks (groups, n/128, k/128), rounded up, scale blocks of fp8.
-    activation: "relu", "gelu" or "silu". An `a` whose rows do not lie in one piece each is copied first.
+    device: group g has the rows from offsets[g - 1], or 0, up to but not including offsets[g]. Rows past the last group
+    are not written. The result (m, n) has the dtype of a, bf16 for fp8, or `out_dtype`; it is rounded once from sums in
+    f32, and written to `out` if that is given. bias, gate_bias, column_scale, gate_column_scale: (groups, n).
+    row_scale: (m,). row_blocks (m, k/128) and column_blocks, gate_blocks (groups, n/128, k/128), rounded up, scale
+    blocks of fp8. activation: "relu", "gelu" or "silu". An `a` whose rows are not contiguous is copied first.
 
-    config: how the work is cut; if None, one is picked for the rows a group has on average, and for the GPU.
+    config: how the work is cut; if None, one is picked for the average number of rows per group, and for the GPU.
     """
     check_activation("grouped_gemm", activation)
     given = {"gate": gate, "bias": bias, "gate_bias": gate_bias, "row_scale": row_scale}
     given |= {"column_scale": column_scale, "gate_column_scale": gate_column_scale}
     given |= {"row_blocks": row_blocks, "column_blocks": column_blocks, "gate_blocks": gate_blocks}
     arrays = Arrays("grouped_gemm", a=a, b=b, offsets=offsets, out=out, **given)
-    b_is_transposed = by_rows(arrays, transpose_b, out_dtype)
-    shape, groups = shape_of(arrays), arrays.dims["groups"]
+    b_shape = "groups n k" if transpose_b else "groups k n"
+    arrays.shapes(a="m k", b=b_shape)
+    check_operands(arrays, GROUPED | {"gate": b_shape})
+    shape, groups = check_groups(arrays, "m n", out_dtype)
+    # The tensor cores multiply fp8 only if k runs fastest, so `b` is copied if need be.
+    transposed = not transpose_b if arrays.found["b"].dtype in FP8 else is_transposed(b)
+    lay_out(arrays, *("b", "gate") * transposed)
     if not groups:
         return Plan(arrays, [])
-    names = tuple(name for name in OPERANDS if name in arrays)
+    names = tuple(name for name in GROUPED if name in arrays)
     constants = {
-        "form": Form(b_is_transposed=b_is_transposed, epilogue=Epilogue(names, activation)),
+        "form": Form(
+            b_is_transposed=transpose_b != transposed, epilogue=Epilogue(names, activation)
+        ),
         "config": checked("grouped_gemm", config, shape) or pick_rows(shape, groups, limits_of(a)),
     }
-    return Plan(arrays, [Step(grouped_tiles, ("a", "b", "out", "offsets", *names), constants)])
+    return Plan(arrays, [PlanStep(grouped_tiles, ("a", "b", "out", "offsets", *names), constants)])

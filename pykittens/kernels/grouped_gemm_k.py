@@ -1,9 +1,9 @@
-"""Matrix products of groups that share out the axis of the sum: the gradients of the experts' matrices, in one launch.
+"""Matrix products of groups of k, the axis of the sum: the gradients of the experts' matrices, in one launch.
 
     C[g, i, j] = sum over k of group g of A[k, i] B[k, j]
 
-The parts of a group lie one behind the other, and only the device knows where each ends. A step along k that a group
-ends in brings elements of the next group, too; they are set to zero in the stage before they are multiplied.
+The elements of a group along k are contiguous, and only the device knows where each group ends. The last step of a
+group may load elements of the next group, too; they are set to zero in the stage before they are multiplied.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.gemm.config import Config
-from pykittens.kernels.gemm.grouped_call import by_depth, shape_of
 from pykittens.kernels.gemm.grouped_choose import checked, pick_k
+from pykittens.kernels.gemm.operands import check_groups, lay_out
 from pykittens.kernels.gemm.tiles import Form, Task, Tiling, send
 from pykittens.kernels.grouped_gemm import ends
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.types.dtypes import DType
 
 
@@ -33,20 +33,21 @@ def reference(
     """The same in float64."""
     left = (a.T if transpose_a else a).astype(np.float64)
     right = (b.T if transpose_b else b).astype(np.float64)
-    begins = (0, *offsets[:-1])
-    parts = [slice(begin, end) for begin, end in zip(begins, offsets, strict=True)]
-    return np.stack([left[:, part] @ right[part] for part in parts])
+    groups = [slice(begin, end) for begin, end in zip((0, *offsets[:-1]), offsets, strict=True)]
+    return np.stack([left[:, group] @ right[group] for group in groups])
 
 
-PART = 64  # columns of a stage that a warpgroup clears at once: as many rows as its register tiles have at least
+PART = (
+    64  # columns of a stage that a warpgroup clears at once: the fewest rows of its register tiles
+)
 
 
 @dataclass(frozen=True)
-class GroupTask(Task):
+class DepthGroupTask(Task):
     """A tile of the product of a group, whose elements along k start at `begin`.
 
-    whole: steps that do not go beyond the group. cut: 1 if there is one that does, else 0; `rest` is what it has of
-    the group.
+    whole: the number of steps that lie inside the group. cut: 1 if another step extends past its end, else 0; `rest` is
+    the number of the group's elements in that step.
     """
 
     begin: Any = None
@@ -55,7 +56,7 @@ class GroupTask(Task):
     rest: Any = None
 
 
-class Groups(Tiling):
+class DepthGroups(Tiling):
     """The tiles of the products of all groups; each has as many steps as its group needs."""
 
     def __init__(self, offsets: Any, a: Any, b: Any, c: Any, form: Form, config: Config) -> None:
@@ -63,19 +64,19 @@ class Groups(Tiling):
         self.offsets, self.inner = offsets, self.a.rows
         pk.require(offsets.shape[0] == self.c.shape[0], "there must be an offset for each matrix")
 
-    def part(self, turn: Any) -> GroupTask:
-        """The tile of a turn."""
-        group = turn[0]
+    def task(self, index: Any) -> DepthGroupTask:
+        """The tile with these indices."""
+        group = index[0]
         before = pk.load(self.offsets[pk.maximum(group - 1, 0)])
         begin = pk.minimum(pk.maximum(pk.where(group > 0, before, 0), 0), self.inner)
         end = pk.minimum(pk.maximum(pk.load(self.offsets[group]), begin), self.inner)
         whole, rest = (end - begin) // self.depth, (end - begin) % self.depth
         cut = pk.cdiv(rest, self.depth)
-        at = turn[:-2], turn[-2], turn[-1], 0, whole + cut
-        return GroupTask(*at, begin=begin, whole=whole, cut=cut, rest=rest)
+        at = index[:-2], index[-2], index[-1], 0, whole + cut
+        return DepthGroupTask(*at, begin=begin, whole=whole, cut=cut, rest=rest)
 
     def load(self, s: Any, task: Any, k: Any) -> None:
-        """Fill a stage; the last one goes on into the next group, so the copy engine need not know the end."""
+        """Fill a stage. The last one may extend into the next group, so the copy engine need not know the end."""
         a, b = (x.window(0, task.begin, self.inner) for x in (self.a, self.b))
         pk.load_async(s.a, a[k, task.row])
         pk.load_async(s.b, b[k, task.col])
@@ -84,7 +85,7 @@ class Groups(Tiling):
 @pk.kernel
 def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyped-def]
     """C = A.T @ B of each group; persistent blocks, a ring of stages, sums in registers."""
-    groups = Groups(offsets, A, B, C, form, config)
+    groups = DepthGroups(offsets, A, B, C, form, config)
     inputs = pk.pipeline(config.stages, **groups.stage())
     tile = pk.st(C.dtype, groups.own, config.out_cols)
     outputs = pk.shared(tile, count=config.consumers * config.out_stages)
@@ -92,7 +93,7 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
 
     with pk.producer():
         for turn in groups.turns:
-            task = groups.part(turn)
+            task = groups.task(turn)
             for k in pk.range(task.whole):
                 with inputs.fill() as s:
                     groups.load(s, task, k)
@@ -103,7 +104,7 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
     with pk.consumers(config.consumers) as w:
         phase = 0
         for turn in groups.turns:
-            task, sums = groups.part(turn), groups.zeros()
+            task, sums = groups.task(turn), groups.zeros()
             for _ in pk.range(task.whole):
                 with inputs.drain() as s:
                     sums, _ = groups.multiply(s, w, sums)
@@ -115,16 +116,16 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
                     sums, _ = groups.multiply(s, w, sums)
                 phase = phase + 1
             for part in range(groups.parts):
-                at, width = groups.place(task, w, part), config.out_cols
+                at, width = groups.region(task, w, part), config.out_cols
                 x = sums[0][:, part * width : (part + 1) * width]
                 send(groups, groups.outgoing(outputs, w, part), x, C.at(*at.lead)[at.row, at.col])
 
 
 @pk.function
-def clear(groups: Groups, s: Any, w: Any, rest: Any) -> None:
-    """Set what a stage holds behind its first elements along k to zero; the warpgroups share out the columns.
+def clear(groups: DepthGroups, s: Any, w: Any, rest: Any) -> None:
+    """Set the elements of a stage past the first `rest` along k to zero; the warpgroups share the columns.
 
-    Of both tiles: zero times the infinity or NaN that another group may have would be NaN.
+    Both tiles are cleared: zero times an infinity or NaN of another group would be NaN.
     """
     for tile in (s.a, s.b):
         parts = tile.tiles(groups.depth, PART)
@@ -169,21 +170,24 @@ def grouped_gemm_k(
     out_dtype: DType | None = None,
     config: Config | None = None,
 ) -> Plan:
-    """a[:, part] @ b[part] for the part of k of each group: for tokens x and gradients y, x.T @ y of each expert.
+    """a[:, g] @ b[g] for the elements of k in each group g: x.T @ y per expert, for tokens x and gradients y.
 
     a: (m, k), or (k, m) with transpose_a. b: (k, n), or (n, k) with transpose_b. Both bf16 or both f16. offsets: int32
-    (groups,), on the device: group g has the elements along k from offsets[g - 1], or 0, to before offsets[g]. The
-    result (groups, m, n) has the dtype of a, or `out_dtype`; it is rounded once from sums in f32, is zero where a group
-    is empty, and is written to `out` where given. An operand in whose memory k runs fastest is copied first.
+    (groups,), on the device: group g has the elements along k from offsets[g - 1], or 0, up to but not including
+    offsets[g]. The result (groups, m, n) has the dtype of a, or `out_dtype`; it is rounded once from sums in f32, is
+    zero for an empty group, and is written to `out` if that is given. An operand in whose memory k runs fastest is
+    copied first.
 
     config: how the work is cut; if None, one is picked for the shape and the GPU.
     """
     arrays = Arrays("grouped_gemm_k", a=a, b=b, offsets=offsets, out=out)
-    by_depth(arrays, transpose_a, transpose_b, out_dtype)
-    shape, groups = shape_of(arrays), arrays.dims["groups"]
+    arrays.shapes(a="k m" if transpose_a else "m k", b="n k" if transpose_b else "k n")
+    shape, groups = check_groups(arrays, "groups m n", out_dtype, NARROW)
+    # The kernel takes both with k first: the copy engine can start at any element of that axis.
+    lay_out(arrays, *"a" * (not transpose_a), *"b" * transpose_b)
     if not groups:
         return Plan(arrays, [])
     chosen = checked("grouped_gemm_k", config, shape) or pick_k(shape, groups, limits_of(a))
     form = Form(a_is_transposed=True, b_is_transposed=False)
     constants = {"form": form, "config": chosen}
-    return Plan(arrays, [Step(grouped_k_tiles, ("a", "b", "out", "offsets"), constants)])
+    return Plan(arrays, [PlanStep(grouped_k_tiles, ("a", "b", "out", "offsets"), constants)])

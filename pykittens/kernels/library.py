@@ -1,4 +1,4 @@
-"""The library: what `@entry` makes of a host function, and KERNELS, from which tests, benchmarks and docs draw."""
+"""The library: `@entry`, which registers a host function, and KERNELS, the table that tests and docs read."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pykittens.runtime.calls import Calls
 class Entry:
     """A kernel of the library, from which its tests, compilations, checks, benchmarks and documentation are drawn.
 
-    function: what users call. reference: the same in float64 NumPy. cases: shapes and constants, as keyword arguments
-    of `inputs`. inputs: for a generator and a case, the NumPy arrays and constants that the function and the reference
-    take. rival: for the module torch and the same arguments as tensors, what the vendor's library computes. work: for a
-    case, the floating-point operations, or the bytes that must be moved, and which of them it counts.
+    function: the function that users call. reference: the same in float64 NumPy. cases: shapes and constants, as
+    keyword arguments of `inputs`. inputs: for a generator and a case, the NumPy arrays and constants that the function
+    and the reference take. rival: for the module torch and the same arguments as tensors, the result of the vendor's
+    library. work: for a case, the number of floating-point operations, or of bytes that must be moved, and its unit.
     """
 
     name: str
@@ -48,10 +48,10 @@ def entry(
     work: Callable[..., tuple[float, Literal["FLOP", "bytes"]]] | None = None,
     numbers: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Plan]], HostFunction]:
-    """Decorator: a host function that returns a plan becomes one that launches it, and an entry of KERNELS.
+    """Decorator: makes a host function that returns a plan one that launches it, and adds it to KERNELS.
 
     numbers: keyword arguments that are numbers for the kernel, each with the value that is the same as None. A tuple of
-    arrays and numbers may be among them. All other arguments but arrays and positional numbers are constants.
+    arrays and numbers may be among them. All arguments except these, arrays and positional numbers are constants.
     """
 
     def register(plan: Callable[..., Plan]) -> HostFunction:
@@ -63,7 +63,7 @@ def entry(
 
 
 def load_all() -> dict[str, Entry]:
-    """KERNELS, when every file of the library has been imported."""
+    """KERNELS, after every file of the library has been imported."""
     for module in pkgutil.iter_modules(kernels.__path__):
         importlib.import_module(f"{kernels.__name__}.{module.name}")
     return KERNELS
@@ -72,7 +72,7 @@ def load_all() -> dict[str, Entry]:
 class HostFunction:
     """A function of the library: it makes a plan for a call and launches it.
 
-    What is prepared for a call serves all calls of its form, found again without a plan.
+    A prepared call serves all calls of its form, which need no plan.
     """
 
     def __init__(self, function: Callable[..., Plan], numbers: Mapping[str, Any]) -> None:
@@ -94,14 +94,16 @@ class HostFunction:
             if form is None or plan.arrays.copies or not plan.steps:
                 return plan.run()
             names = self._calls.names(self._parameters, args, words)
-            place: dict[str, int | str] = {name: name for name in words}
-            place |= {name: i for i, name in enumerate(self._parameters[: len(args)])}
-            prepared = Prepared(plan, names, place)
+            sources: dict[str, int | str] = {name: name for name in words}
+            sources |= {name: i for i, name in enumerate(self._parameters[: len(args)])}
+            memory = plan.memory()
+            prepared = Prepared(plan, memory, names, sources)
             self._calls.keep(form, prepared)
+            return prepared.launch(values, stream, args, words, memory)
         return prepared.launch(values, stream, args, words)
 
     def plan(self, *args: Any, **words: Any) -> Plan:
-        """What a call with these arguments launches and returns; nothing is launched."""
+        """The launches and the result of a call with these arguments; nothing is launched."""
         for name, x in (*zip(self._parameters, args, strict=False), *words.items()):
             if x is None and name in self._required:
                 raise self._fail(f"`{name}` must be an array, not NoneType")
@@ -111,7 +113,7 @@ class HostFunction:
         return self._function(*args, **words)
 
     def forget(self) -> None:
-        """Forget what is prepared, so that plans are made anew."""
+        """Forget all prepared calls, so that plans are made anew."""
         self._calls.forget()
 
     def _number(self, name: str, value: Real) -> float:

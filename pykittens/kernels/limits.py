@@ -1,9 +1,9 @@
-"""What a GPU gives the kernels of the library, and the configurations that fit it."""
+"""The limits of a GPU, and the configurations that fit them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,10 +20,10 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU gives the programs of its target.
+    """The limits of a GPU for the programs of its target.
 
-    shared_bytes: the most shared memory of a block. warpgroups: whether four warps multiply together. multiprocessors:
-    their number; that of an H200 if no GPU is asked.
+    shared_bytes: the most shared memory of a block. warpgroups: whether the warps of a warpgroup multiply together.
+    multiprocessors: their number; that of an H200 if there is no GPU.
     """
 
     target: str
@@ -33,7 +33,7 @@ class Limits:
 
 
 def limits_of(array: Any) -> Limits:
-    """The limits of the GPU an array is on; those of Hopper for an array of the CPU, since the emulator has none."""
+    """The limits of the GPU that holds an array; those of Hopper for an array of the CPU."""
     found = describe(array)
     ordinal = -1 if found is None or isinstance(found.device, str) else found.device[1]
     return _limits(ordinal, settings.target())
@@ -50,12 +50,14 @@ def _limits(ordinal: int, chosen: str) -> Limits:
     return Limits(target.name, shared_bytes, target.warpgroups, device.multiprocessors)
 
 
-def first_that_fits(name: str, configs: Sequence[tuple[C, int]], limits: Limits) -> C:
-    """The first configuration whose shared memory fits a block; each comes with its bytes."""
-    for config, shared_bytes in configs:
-        if shared_bytes <= limits.shared_bytes:
+def first_that_fits(
+    name: str, configs: Sequence[C], shared_bytes: Callable[[C], int], limits: Limits
+) -> C:
+    """The first configuration whose shared memory fits a block; a ResourceError if there is none."""
+    for config in configs:
+        if shared_bytes(config) <= limits.shared_bytes:
             return config
-    least = min((b for _, b in configs), default=None)
+    least = min(map(shared_bytes, configs), default=None)
     why = (
         "there is none for its products"
         if least is None

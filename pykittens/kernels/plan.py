@@ -1,10 +1,10 @@
-"""Plans: what a host function decides for a call. It checks and chooses, and launches nothing.
+"""Plans: the launches that a host function decides on for a call. It checks and chooses, and launches nothing.
 
     @entry(...)
     def rms_norm(x, weight, eps=1e-6, out=None):
         arrays = Arrays("rms_norm", x=x, weight=weight, eps=eps, out=out)
         ...
-        return Plan(arrays, [Step(rms_norm_rows, ("x", "weight", "out", "eps"))])
+        return Plan(arrays, [PlanStep(rms_norm_rows, ("x", "weight", "out", "eps"))])
 
 A plan is run, prepared for calls of the same form, compiled, tuned or checked, all from the same steps.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from pykittens.ir.nodes import written
 from pykittens.kernels import workspace
@@ -26,37 +26,40 @@ from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.runtime.launch import Launch
 
+Args: TypeAlias = tuple[Any, ...]
+Named: TypeAlias = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """A launch: the kernel, the names of its arrays and numbers, and its compile-time constants."""
 
     kernel: KernelFunction
     args: tuple[str, ...]
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    constants: Named = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Plan:
     """The launches of a call, one after another on the current stream, and its result.
 
-    scratch: memory of use during the launches only, by name. result: the names of what is returned, each of an array
-    that was passed or is made.
+    scratch: memory that only the launches use, by name. result: the names of the arrays that are returned, each of
+    which was passed or is made.
     """
 
     arrays: Arrays
-    steps: Sequence[Step]
+    steps: Sequence[PlanStep]
     scratch: Mapping[str, Scratch] = field(default_factory=dict)
     result: tuple[str, ...] = ("out",)
 
     def run(self) -> Any:
-        """Launch all steps; what the call returns."""
+        """Launch all steps; the result of the call."""
         return self.run_with(self.memory())
 
     def memory(self, alone: bool = False) -> dict[str, Any]:
         """All arrays and numbers by name as kernels take them; results and copies are made.
 
-        alone: scratch is not shared with other launches.
+        alone: scratch memory is not shared with other launches.
         """
         like, views = self.arrays.like, dict(self.arrays.views)
         for name, shape in self.arrays.copies.items():
@@ -65,8 +68,8 @@ class Plan:
             views[name] = empty(like, made.seen, made.dtype)
         return views | workspace.memory(self.scratch, like, alone)
 
-    def run_with(self, memory: Mapping[str, Any]) -> Any:
-        """Launch all steps with these arrays and numbers; what the call returns."""
+    def run_with(self, memory: Named) -> Any:
+        """Launch all steps with these arrays and numbers; the result of the call."""
         for step in self.steps:
             step.kernel(*[memory[name] for name in step.args], **step.constants)
             if self.arrays.copies:
@@ -79,8 +82,8 @@ class Plan:
         ]
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _write_back(self, step: Step, memory: Mapping[str, Any]) -> None:
-        """What a kernel wrote to a copy of an array belongs to the array."""
+    def _write_back(self, step: PlanStep, memory: Named) -> None:
+        """Copy what a kernel wrote to copies of arrays back to the arrays."""
         args = tuple(memory[name] for name in step.args)
         kernel = step.kernel.record(check(step.kernel.parameters, args, step.constants))
         outputs = written(kernel)
@@ -90,101 +93,105 @@ class Plan:
                 view[...] = memory[name].reshape(view.shape)
 
     def compile(self, arch: str) -> None:
-        """Compile the kernels of all steps; nothing is launched, and threads may do it at once."""
+        """Compile the kernels of all steps without a launch; several threads may do so at once."""
         memory = self.memory(alone=True)
         for step in self.steps:
             step.kernel.compile(*[memory[n] for n in step.args], arch=arch, **step.constants)
 
-    def launches(self, memory: Mapping[str, Any]) -> list[tuple[Launch, list[Any]]]:
+    def launches(self, memory: Named) -> list[tuple[Launch, list[Any]]]:
         """The launches of all steps on a GPU, each with the addresses and numbers of this memory."""
-        made = []
+        launches = []
         for step in self.steps:
             args = tuple(memory[name] for name in step.args)
             arguments = check(step.kernel.parameters, args, step.constants)
-            made.append((step.kernel.launch_of(arguments), arguments.values))
-        return made
+            launches.append((step.kernel.launch_of(arguments), arguments.values))
+        return launches
 
 
 class Prepared:
     """The launches of a plan for all calls of its form, which differ in addresses and numbers only.
 
-    names: of the addresses and numbers of a call, in its order. place: the position or keyword of each array in a call.
-    is_fixed: whether they hold whatever the numbers are, and whatever kernels read from outside themselves.
+    memory: of the plan. names: of the addresses and numbers of a call, in its order. sources: the position or keyword
+    of each array in a call. is_fixed: whether the launches hold for all numbers, and kernels read nothing from outside
+    themselves that may change.
     """
 
-    def __init__(self, plan: Plan, names: Sequence[str], place: Mapping[str, int | str]) -> None:
+    def __init__(self, plan: Plan, memory: Named, names: Sequence[str], sources: Named) -> None:
         views, made = plan.arrays.views, list(plan.arrays.made)
         defaults = [n for n in views if n not in names and n not in plan.arrays.found]
-        order = [*names, *defaults, *plan.scratch, *made]
-        launches = plan.launches(plan.memory())
+        order = [*names, *plan.scratch, *defaults, *made]
+        launches = plan.launches(memory)
         self._steps = [
             (launch.launch, itemgetter(*map(order.index, step.args), len(order)))
             for (launch, _), step in zip(launches, plan.steps, strict=True)
         ]
         self._scratch = plan.scratch
-        self._kept: dict[int, tuple[list[int], Any]] = {}  # addresses of scratch memory, by stream
+        self._kept: dict[int, tuple[list[int], Any]] = {}  # addresses and scratch, by stream
         self._made = [(made.shape, torch_dtype(made.dtype)) for made in plan.arrays.made.values()]
         self._defaults = [views[name] for name in defaults]  # numbers that the call does not pass
         self._results: list[tuple[bool, Any]] = [
-            (name in made, made.index(name) if name in made else place[name])
+            (name in made, made.index(name) if name in made else sources[name])
             for name in plan.result
         ]
-        self._like = place[next(iter(plan.arrays.found))]
+        self._like = sources[next(iter(plan.arrays.found))]
         read = [step.kernel.outside(step.constants) for step in plan.steps]
         self._reads = [(x, x.values()) for x in read if x.values()]
         is_by_value = any(launch.by_value for launch, _ in launches)
         numbers = [(i, views[n]) for i, n in enumerate(names) if n not in plan.arrays.found]
         self._numbers = numbers if is_by_value else []  # those of the call are part of a program
         self.is_fixed = not (self._reads or self._numbers)
-        # Most calls are one launch that returns what was passed.
+        # Most calls are one launch that returns an array that was passed.
         is_plain = not (self._defaults or made or plan.result[1:] or plan.steps[1:])
         self._plain = (*self._steps[0], self._results[0][1]) if is_plain else None
 
     def holds(self, values: Sequence[Any]) -> bool:
-        """Whether programs are those for these values, and kernels still read the same from outside themselves."""
+        """Whether the programs are for these values, and kernels read the same as before from outside themselves."""
         return all(values[i] == number for i, number in self._numbers) and all(
             read.values() == known for read, known in self._reads
         )
 
     def launch(
-        self, values: list[Any], stream: int, args: tuple[Any, ...], words: Mapping[str, Any]
+        self, values: list[Any], stream: int, args: Args, words: Named, memory: Named | None = None
     ) -> Any:
-        """Launch with these addresses and numbers, those of these arguments; what the call returns."""
-        memory = None  # lives until all is launched
+        """Launch with the addresses and numbers of these arguments; the result of the call.
+
+        memory: that of the plan, if its scratch memory is for this launch.
+        """
+        if self._scratch:
+            like = _argument(args, words, self._like)
+            addresses, memory = self._workspace(stream, like, memory)  # lives until all is launched
+            values += addresses
         if self._plain is not None:
-            launch, pick, at = self._plain
-            if self._scratch:
-                addresses, memory = self._passing(stream, _found(args, words, self._like))
-                values += addresses
+            launch, pick, source = self._plain
             values.append(stream)
             launch(pick(values))
-            return args[at] if type(at) is int else words[at]
+            return args[source] if type(source) is int else words[source]
         values += self._defaults
-        if self._scratch:
-            addresses, memory = self._passing(stream, _found(args, words, self._like))
-            values += addresses
         made = []
         for shape, dtype in self._made:
-            made.append(_found(args, words, self._like).new_empty(shape, dtype=dtype))
+            made.append(_argument(args, words, self._like).new_empty(shape, dtype=dtype))
             values.append(made[-1].data_ptr())
         values.append(stream)
         for launch, pick in self._steps:
             launch(pick(values))
         results = [
-            made[at] if is_made else _found(args, words, at) for is_made, at in self._results
+            made[source] if is_made else _argument(args, words, source)
+            for is_made, source in self._results
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _passing(self, stream: int, like: Any) -> tuple[list[int], Any]:
-        """Scratch memory and its addresses: that of the stream, unless a graph captures the launch."""
-        kept = self._kept.get(stream)
-        if kept is None or driver.stream_is_capturing(stream, like.get_device()):
-            memory = workspace.memory(self._scratch, like)
-            kept = [memory[name].data_ptr() for name in self._scratch], memory
-            if not driver.stream_is_capturing(stream, like.get_device()):
+    def _workspace(self, stream: int, like: Any, memory: Named | None) -> tuple[list[int], Any]:
+        """The addresses of scratch memory, and the memory: that of the stream, or of a graph that is captured."""
+        is_captured = driver.stream_is_capturing(stream, like.get_device())
+        kept = None if is_captured else self._kept.get(stream)
+        if kept is None:
+            memory = memory or workspace.memory(self._scratch, like)
+            arrays = [memory[name] for name in self._scratch]
+            kept = [x.data_ptr() for x in arrays], arrays
+            if not is_captured:
                 self._kept[stream] = kept
         return kept
 
 
-def _found(args: tuple[Any, ...], words: Mapping[str, Any], place: int | str) -> Any:
-    return args[place] if isinstance(place, int) else words[place]
+def _argument(args: Args, words: Named, source: int | str) -> Any:
+    return args[source] if isinstance(source, int) else words[source]

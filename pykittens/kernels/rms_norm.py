@@ -1,7 +1,7 @@
 """Root mean square normalisation along rows: y = x / sqrt(mean(x^2) + eps) * weight.
 
-Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019. One pass over memory: a row stays in
-registers, of one warp up to 4096 elements, of a warpgroup beyond.
+Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019. One pass over memory: a row of up to
+4096 elements stays in the registers of a warp, a longer row in those of a warpgroup.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.arrays import FLOATS, Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.runtime.arrays import numpy_dtype
 from pykittens.types.dtypes import f32
 
@@ -58,7 +58,7 @@ def inputs(rng: np.random.Generator, rows: int, cols: int, dtype: str = "bf16") 
 
 
 def work(rows: int, cols: int, dtype: str = "bf16") -> tuple[float, Any]:
-    """Bytes of x and of the result."""
+    """The bytes of x and of the result."""
     return 2.0 * rows * cols * numpy_dtype(dtype).itemsize, "bytes"
 
 
@@ -81,4 +81,4 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, out: Any = None) -> Plan:
     arrays.dtypes("x", "weight", among=FLOATS, same=False)
     arrays.result("rows cols", arrays.found["x"].dtype, among=FLOATS)
     arrays.lines("x", "weight", "out")
-    return Plan(arrays, [Step(rms_norm_rows, ("x", "weight", "out", "eps"))])
+    return Plan(arrays, [PlanStep(rms_norm_rows, ("x", "weight", "out", "eps"))])

@@ -1,6 +1,6 @@
-"""Whether a kernel computes the right thing: random arrays that lie as others do, results in memory of NaN, comparison.
+"""Tests of a kernel's results: random arrays with the layout of others, results in memory of NaN, comparison.
 
-An array that lies as another has its shape, strides, dtype and alignment.
+An array with the layout of another has its shape, strides, dtype and alignment.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pykittens.kernels.arrays import empty
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import DType
 
-MARGIN = 4096  # bytes in front of an array and behind it
-ALIGNED = 16  # bytes; what the copy engine asks for, so that programs differ by it
+MARGIN = 4096  # bytes before and after an array
+ALIGNED = 16  # bytes: the alignment that the copy engine needs, so programs differ by it
 
 
 @dataclass(frozen=True)
 class Alike:
-    """An array that lies as another does, and all of its memory as one vector, margins included."""
+    """An array with the layout of another, and its memory as a vector, margins included."""
 
     array: Any
     memory: Any
 
 
 def alike(other: Any) -> Alike:
-    """An array that lies as another does, whose numbers are any."""
+    """An uninitialized array with the layout of another."""
     found = describe(other)
-    assert found is not None, "only arrays have a place in memory"
+    assert found is not None, "only arrays have a layout"
     size, strides = found.itemsize, tuple(map(abs, found.strides))
     margin, shifts = MARGIN // size, ALIGNED // size
     memory = empty(other, (_reach(found.shape, strides) + 2 * margin + shifts,), found.dtype)
@@ -48,14 +48,14 @@ def alike(other: Any) -> Alike:
 
 
 def poison_like(other: Any) -> Alike:
-    """An array that lies as another does, of NaN inside and outside."""
+    """An array with the layout of another, with NaN in it and around it."""
     made = alike(other)
     made.memory[...] = math.nan
     return made
 
 
 def copy_like(other: Any) -> Any:
-    """A copy that lies as its original does."""
+    """A copy with the layout of its original."""
     made = alike(other)
     if isinstance(other, np.ndarray):
         made.array[...] = other
@@ -70,68 +70,55 @@ def copy_like(other: Any) -> Any:
 
 
 def normal_like(other: Any, seed: int, deviation: float = 1.0) -> Any:
-    """Normal random numbers that lie as another array's."""
-    made = alike(other)
-    if isinstance(made.memory, np.ndarray):
-        values = np.random.default_rng(seed).standard_normal(made.memory.size, np.float32)
-        made.memory[:] = values * np.float32(deviation)
-    else:
-        vector = _wide(made.memory)
-        vector.normal_(0.0, deviation, generator=_generator(vector, seed))
-        _fill(made.memory, vector)
-    return made.array
+    """Normal random numbers in an array with the layout of another."""
+    return _random_like(other, seed, "normal", 0.0, deviation)
 
 
 def positive_like(other: Any, seed: int) -> Any:
-    """Random numbers between a half and one and a half that lie as another array's."""
+    """Random numbers between 0.5 and 1.5 in an array with the layout of another."""
+    return _random_like(other, seed, "uniform", 0.5, 1.5)
+
+
+def _random_like(other: Any, seed: int, distribution: str, *parameters: float) -> Any:
     made = alike(other)
-    if isinstance(made.memory, np.ndarray):
-        made.memory[:] = np.random.default_rng(seed).uniform(0.5, 1.5, made.memory.size)
+    memory = made.memory
+    if isinstance(memory, np.ndarray):
+        draw = getattr(np.random.default_rng(seed), distribution)
+        memory[:] = draw(*parameters, memory.size).astype(np.float32)
     else:
-        vector = _wide(made.memory)
-        vector.uniform_(0.5, 1.5, generator=_generator(vector, seed))
-        _fill(made.memory, vector)
+        # A separate generator: the state of the program's is unchanged.
+        generator = sys.modules["torch"].Generator(memory.device).manual_seed(seed)
+        # Generators make no numbers of 8 bits.
+        vector = memory if memory.itemsize > 1 else empty(memory, tuple(memory.shape), "f32")
+        getattr(vector, f"{distribution}_")(*parameters, generator=generator)
+        if vector is not memory:
+            memory.copy_(vector)
     return made.array
 
 
 def nans(array: Any) -> Any:
-    """Where an array is NaN."""
+    """A mask of the elements that are NaN."""
     if isinstance(array, np.ndarray):
         return np.isnan(array)
     return (array.float() if array.itemsize == 1 else array).isnan()
 
 
 def written_beside(made: Alike) -> bool:
-    """Whether something was written beside an array that was made of NaN; the array itself is NaN afterwards."""
+    """Whether memory around an array made by `poison_like` was written. The array is filled with NaN."""
     made.array[...] = math.nan
     return not bool(nans(made.memory).all())
 
 
 def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to behind the last."""
+    """The number of elements of memory from the first to the last element."""
     if 0 in shape:
         return 0
     return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
 
 
-def _generator(vector: Any, seed: int) -> Any:
-    # One of its own: the program's random numbers are the same with and without it.
-    return sys.modules["torch"].Generator(vector.device).manual_seed(seed)
-
-
-def _wide(memory: Any) -> Any:
-    """The memory itself, or one of f32 for numbers of 8 bits, which no generator makes."""
-    return memory if memory.itemsize > 1 else empty(memory, tuple(memory.shape), "f32")
-
-
-def _fill(memory: Any, vector: Any) -> None:
-    if vector is not memory:
-        memory.copy_(vector)
-
-
 # -- comparison ------------------------------------------------------------------------------------
 
-STRIP = 64  # rows of the smallest tile: of each such strip one is compared
+STRIP = 64  # rows of the smallest tile: one row of each strip is compared
 MOST_ROWS = 512
 
 
@@ -141,7 +128,7 @@ def wide(array: Any) -> Any:
 
 
 def sample(count: int) -> list[int]:
-    """Some hundred rows: those at both ends and at edges of tiles, and a random one of each strip."""
+    """A few hundred rows: those at both ends and at edges of tiles, and a random row of each strip."""
     strip = max(STRIP, -(-count // MOST_ROWS))
     chosen = random.Random(0)
     rows = {min(i + chosen.randrange(strip), count - 1) for i in range(0, count, strip)}
@@ -154,9 +141,9 @@ def sample(count: int) -> list[int]:
 def deviation(
     found: Any, exact: Any, dtype: DType, slack: float, rows: list[int] | None, allowed: int = 0
 ) -> str | None:
-    """Which elements are further from what they should be than rounding explains, if more than are allowed.
+    """The elements whose error is larger than rounding explains, if there are more than are allowed; else None.
 
-    Beyond the largest number of the dtype all are the same; NaN may only be where it should.
+    Numbers beyond the range of the dtype count as equal. NaN equals NaN only.
     """
     found, exact = (wide(x).clip(dtype.least, dtype.largest) for x in (found, exact))
     both = nans(found) & nans(exact)
@@ -169,11 +156,11 @@ def deviation(
     if count <= allowed:
         return None
     first = int(wrong.reshape(-1).nonzero()[0][0])
-    place = [int(i) for i in np.unravel_index(first, tuple(wrong.shape))]
+    index = [int(i) for i in np.unravel_index(first, tuple(wrong.shape))]
     if rows is not None:
-        place[-2] = rows[place[-2]]
+        index[-2] = rows[index[-2]]
     pair = float(found.reshape(-1)[first]), float(exact.reshape(-1)[first])
     return (
-        f"{count} of {math.prod(wrong.shape)} compared elements are wrong; that at {tuple(place)} "
+        f"{count} of {math.prod(wrong.shape)} compared elements are wrong; that at {tuple(index)} "
         f"is {pair[0]:.6g} instead of {pair[1]:.6g}"
     )

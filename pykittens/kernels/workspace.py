@@ -1,8 +1,8 @@
-"""Scratch memory of launches, shared by those of a stream because they follow one another.
+"""Scratch memory of launches. The launches of a stream share it, because they follow one another.
 
-A kernel whose blocks wait for one another needs flags: int32 that are 0 before a launch and after it. What blocks pass
-to one another is of no use after the launch. A launch that is captured has memory of its own, since a graph may run
-beside the stream that it was captured on.
+A kernel whose blocks wait for one another needs flags: int32 that are 0 before a launch and after it. Data that blocks
+exchange is not needed after the launch. A captured launch has separate memory, since a graph may run at the same time
+as the stream that it was captured on.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from pykittens.kernels.arrays import empty
 from pykittens.runtime import driver
 from pykittens.runtime.launch import current_stream
 
-OF_GRAPHS = 2**18  # flags of a GPU for launches that are captured
+OF_GRAPHS = 2**18  # flags of a GPU for captured launches
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory of a launch: f32 that hold anything, or as `flags` int32 that are 0 and are left 0."""
+    """Memory of a launch: uninitialized f32, or as `flags` int32 that are 0 before the launch and after it."""
 
     shape: tuple[int, ...]
     flags: bool = False
 
 
 _kept: dict[tuple[int, int, bool], Any] = {}  # by GPU, stream, and whether it is flags
-_of_graphs: dict[int, Any] = {}  # flags that no captured launch has yet, by GPU
+_of_graphs: dict[int, Any] = {}  # flags that no captured launch has taken, by GPU
 
 
 def memory(scratch: Mapping[str, Scratch], like: Any, alone: bool = False) -> dict[str, Any]:
     """Arrays by name for a launch on the current stream of an array's GPU.
 
-    alone: arrays that no other launch has, so that a wrong launch leaves no flag set for others.
+    alone: arrays that no other launch uses, so that a faulty launch sets no flag of another.
     """
     found = {}
     for flags in (True, False):
-        parts = {name: s.shape for name, s in scratch.items() if s.flags == flags}
-        counts = [-(-prod(shape) // 4) * 4 for shape in parts.values()]  # each starts at 16 bytes
-        whole = _memory(like, sum(counts), flags, alone) if parts else None
-        for (name, shape), count in zip(parts.items(), counts, strict=True):
-            assert whole is not None
-            found[name], whole = whole[: prod(shape)].reshape(shape), whole[count:]
+        shapes = {name: s.shape for name, s in scratch.items() if s.flags == flags}
+        counts = [-(-prod(shape) // 4) * 4 for shape in shapes.values()]  # aligned to 16 bytes
+        rest = _memory(like, sum(counts), flags, alone) if shapes else None
+        for (name, shape), count in zip(shapes.items(), counts, strict=True):
+            assert rest is not None
+            found[name], rest = rest[: prod(shape)].reshape(shape), rest[count:]
     return found
 
 
 def _memory(like: Any, count: int, flags: bool, alone: bool) -> Any:
-    """So many elements, of the memory that is kept for the current stream if possible."""
+    """`count` elements, from the memory that is kept for the current stream if possible."""
     ordinal = -1 if isinstance(like, np.ndarray) else like.get_device()
     if alone or ordinal < 0:
         return _made(like, count, flags)
@@ -68,12 +68,12 @@ def _memory(like: Any, count: int, flags: bool, alone: bool) -> Any:
 
 
 def _captured(like: Any, count: int, flags: bool, ordinal: int) -> Any:
-    """Memory of a graph. Flags are of those that were set to 0 before; if these are used up, the graph does it."""
-    left = _of_graphs.get(ordinal)
-    if not flags or left is None or len(left) < count:
+    """Memory of a graph. Flags are taken from those that are 0 already; after the last, the graph sets its own to 0."""
+    free = _of_graphs.get(ordinal)
+    if not flags or free is None or len(free) < count:
         return _made(like, count, flags)
-    _of_graphs[ordinal] = left[count:]
-    return left
+    _of_graphs[ordinal] = free[count:]
+    return free
 
 
 def _made(like: Any, count: int, flags: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Values of names at the start and end of a loop or branch, and which of them can be carried."""
+"""Values of names at the start and end of a loop or branch, and the types with which they can be carried."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pykittens.types.tiles import SCALAR, Type
 
 
 class Named:
-    """What is no value of the program and yet takes the name it is assigned to."""
+    """An object that is no value of the program but takes the name to which it is assigned, such as a pipeline."""
 
     name: str = ""
 
 
 def named(hint: str | tuple[str, ...], value: Any) -> Any:
-    """The value, told the name the user gives it. The first name stays."""
+    """The value, with the name that the user assigns it to. A value keeps its first name."""
     if isinstance(hint, tuple):
         if isinstance(value, tuple) and len(value) == len(hint):
             for h, v in zip(hint, value, strict=True):
@@ -34,24 +34,26 @@ MISSING = Undefined("the name", "has no value here")
 
 
 def held(thunks: tuple[Thunk, ...]) -> list[Any]:
-    """What the names hold now; `MISSING` where a name has no value, or one that is not seen here."""
+    """The current values of names; `MISSING` for a name without a value, or with a value of another block."""
     found = []
     for thunk in thunks:
         try:
             value = thunk()
         except NameError:
             value = MISSING
-        hidden = isinstance(value, Undefined) or (isinstance(value, Value) and not _is_seen(value))
+        hidden = isinstance(value, Undefined) or (
+            isinstance(value, Value) and not _is_in_scope(value)
+        )
         found.append(MISSING if hidden else value)
     return found
 
 
-def _is_seen(value: Value) -> bool:
+def _is_in_scope(value: Value) -> bool:
     return value.block is None or any(b is value.block for b in current("loop").stack)
 
 
 def at_head(names: tuple[str, ...], values: list[Any], missing: str) -> list[Any]:
-    """What a body is given for its names; one without a value fails with the reason `missing` when it is used."""
+    """The values of names at the start of a body; a name without a value raises when used, for the reason `missing`."""
     return [
         Undefined(name, missing) if value is MISSING else _copied(value)
         for name, value in zip(names, values, strict=True)
@@ -59,7 +61,7 @@ def at_head(names: tuple[str, ...], values: list[Any], missing: str) -> list[Any
 
 
 def type_of(value: Any) -> Type | None:
-    """The type with which a value is carried or merged, None if it cannot be. A Python number becomes a scalar."""
+    """The type with which a value is carried or merged, or None if it cannot be. A Python number becomes a scalar."""
     match value:
         case RegTile() | RegVector() | Scalar():
             return value.type
@@ -92,12 +94,12 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def parts(container: Any) -> dict[Any, Any]:
-    """What a list, a tuple or a dict holds, by index or key."""
+    """The items of a list, a tuple or a dict by index or key."""
     return container if isinstance(container, dict) else dict(enumerate(container))
 
 
 def rebuilt(like: Any, contents: dict[Any, Any]) -> Any:
-    """A container of the kind of another that holds these parts."""
+    """A container of the same class as another, with these items."""
     if isinstance(like, dict):
         return type(like)(contents)
     items = contents.values()
@@ -105,7 +107,7 @@ def rebuilt(like: Any, contents: dict[Any, Any]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """The value, a container copied so that an assignment to a part of it does not show in the original."""
+    """The value; a container is copied, so that an assignment to an item does not change the original."""
     if not isinstance(value, list | tuple | dict):
         return value
     return rebuilt(value, {k: _copied(v) for k, v in parts(value).items()})

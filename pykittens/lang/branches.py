@@ -40,7 +40,7 @@ class _Branch(Construct):
         return self._enter(self.node.then)
 
     def leave_then(self, thunks: tuple[Thunk, ...]) -> list[Any]:
-        """At the end of the first side: what each name held before the branch."""
+        """The values of the names before the branch, at the end of its first side."""
         self.after_then = self._leave(thunks)
         return self.before
 
@@ -48,7 +48,7 @@ class _Branch(Construct):
         return self._enter(self.node.otherwise)
 
     def leave_otherwise(self, thunks: tuple[Thunk, ...]) -> list[Any]:
-        """Behind the branch: what each name holds."""
+        """The values of the names after the branch."""
         return [
             self._merge(name, a, b)
             for name, a, b in zip(self.names, self.after_then, self._leave(thunks), strict=True)
@@ -90,5 +90,5 @@ class _Branch(Construct):
 
 
 def branch(condition: Any) -> _Branch:
-    """What a rewritten `if` asks."""
+    """The object that a rewritten `if` calls."""
     return _Branch(condition)

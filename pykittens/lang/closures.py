@@ -1,6 +1,6 @@
-"""The constants a kernel reads from outside itself: globals and variables of the functions round it.
+"""The constants that a kernel reads from outside: globals, and variables of the functions that enclose it.
 
-Recording bakes their values in, so a kernel whose constants have changed since is another kernel.
+Recording fixes their values, so a kernel is recorded again if they have changed.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ _CONSTANTS = (bool, int, float, str, DType, type(None))
 
 
 class Outside:
-    """The names that functions, and the user's functions they call, read from outside, and their values now.
+    """The names that functions, and the user's functions that they call, read from outside, and their current values.
 
-    Numbers, strings, dtypes and tuples of them are followed; items of lists and attributes of objects are not.
+    Numbers, strings, dtypes and tuples of them are tracked; items of lists and attributes of objects are not.
     """
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
         self._functions = functions
 
     @cached_property
-    def _places(self) -> tuple[list[tuple[dict[str, Any], str]], list[CellType]]:
-        """Globals and closure cells. Found at the first call: a module is then complete."""
+    def _variables(self) -> tuple[list[tuple[dict[str, Any], str]], list[CellType]]:
+        """Globals and closure cells, found at the first call, when the module is complete."""
         names: list[tuple[dict[str, Any], str]] = []
         cells: list[CellType] = []
         seen: set[Any] = set()
         for function in (f for first in self._functions for f in _reached(first, seen)):
             read = {n for code in _codes(function.__code__) for n in code.co_names}
             known = function.__globals__
-            # What is a dtype when the kernel is first called stays one.
+            # A name that is a dtype at the first call is taken to stay one.
             names += [(known, n) for n in sorted(read) if n in known and _changes(known[n])]
             cells += function.__closure__ or ()
         return names, cells
 
     @cached_property
     def _is_empty(self) -> bool:
-        return not any(self._places)
+        return not any(self._variables)
 
     def values(self) -> Sequence[Any]:
-        """The constants as they are now, each with its type: 1, 1.0 and True are three."""
+        """The current constants, each with its type: 1, 1.0 and True differ."""
         if self._is_empty:
             return ()
-        names, cells = self._places
+        names, cells = self._variables
         found = [(type(v), v) for v in (known.get(n) for known, n in names)]
         return found + [(type(v), v) for v in map(_contents, cells) if _is_constant(v)]
 
 
 def functions_among(values: Iterable[Any]) -> Iterator[FunctionType]:
-    """The functions among the keyword constants of a kernel, also inside of tuples and dataclasses."""
+    """The functions among the keyword constants of a kernel, also inside tuples, lists and dataclasses."""
     for value in values:
         if isinstance(value, FunctionType):
             yield value
@@ -65,11 +65,11 @@ def functions_among(values: Iterable[Any]) -> Iterator[FunctionType]:
 
 
 def _reached(function: Any, seen: set[Any]) -> Iterator[FunctionType]:
-    """The function and the user's functions that it names, from them on."""
+    """The function and the user's functions that it names, directly or through others."""
     if not isinstance(function, FunctionType) or function in seen:
         return
     if is_of_package(function.__code__.co_filename):
-        return  # the constants of the package stay what they are
+        return  # constants of the package never change
     seen.add(function)
     yield function
     read = {n for code in _codes(function.__code__) for n in code.co_names}

@@ -1,8 +1,8 @@
 """Rewrites a kernel function so that recording sees its run-time loops and branches.
 
-Python runs the function once. What that cannot see is rewritten: a `for`, `while` or `if` gets calls round its
-body that open and close a block and swap the names it binds for carried values; `and`, `or`, `not` and chained
-comparisons become calls; an assignment tells the value its name. If the loop or condition turns out to be
+Python runs the function once. Constructs that this run cannot see are rewritten: a `for`, `while` or `if` gets calls
+before and after its body that open and close a block and replace the names it binds by carried values; `and`, `or`,
+`not` and chained comparisons become calls; an assignment passes its name to the value. If the loop or condition is
 Python's own, the calls do nothing. No body is moved, so closures, `with`, inner functions and walrus work.
 
     for k in pk.range(n):           __1 = __pk.for_loop(pk.range(n))
@@ -43,7 +43,7 @@ from pykittens.lang.truth import and_, chain, not_, or_
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What the calls in rewritten code reach.
+# The functions that rewritten code calls.
 _WORDS = SimpleNamespace(
     and_=and_,
     branch=branch,
@@ -58,23 +58,23 @@ _WORDS = SimpleNamespace(
 
 
 def rewrite(function: F) -> F:
-    """The function with its control flow made visible; its closure, defaults and source lines stay."""
+    """The function with its control flow rewritten; its closure, defaults and source lines stay."""
     definition, above = definition_of(function)
     _Rewriter().rewrite_function(definition)
     return cast(F, remade(function, definition, above, _WORDS))
 
 
 def function(helper: F) -> F:
-    """Mark a helper whose loops and branches depend on run-time values; kernels call it like any function."""
+    """Rewrite a helper whose loops or branches depend on run-time values; kernels call it like any function."""
     return rewrite(helper)
 
 
 class _Rewriter(ast.NodeTransformer):
     def __init__(self) -> None:
         self.count = 0
-        # Constructs round the statement: variable, None where it is surely Python's, and whether it is a loop.
+        # The enclosing constructs: the variable, or None if it is certainly Python's, and whether it is a loop.
         self.open: list[tuple[str | None, bool]] = []
-        # Names of the function that its inner functions read, and those they rebind: any call may do so.
+        # Names of the function that its inner functions read, and names that they rebind: any call may do so.
         self.read_inside: set[str] = set()
         self.rebound_inside: list[str] = []
 
@@ -121,7 +121,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         if has_walrus(node.test):
-            # The test would have to run twice, once to see what it is; so it must be Python's.
+            # A run-time test is evaluated twice, so a test with a walrus must be Python's.
             node.test = located(call("python_test", self.visit(node.test)), node.test)
             node.body = self._inside(None, True, node.body)
             node.orelse = self._statements(node.orelse)
@@ -137,7 +137,7 @@ class _Rewriter(ast.NodeTransformer):
         return [start, *_enter(loop, names, exposed, node), *self._ended(loop, names, node)]
 
     def _ended(self, loop: str, names: list[str], node: ast.For | ast.While) -> list[ast.stmt]:
-        """A loop with what comes behind it. A run-time loop has no `break`, so its `else` always runs."""
+        """A loop and the statements after it. A run-time loop has no `break`, so its `else` always runs."""
         after = _after(loop, names, node)
         if not node.orelse:
             return [node, *after]
@@ -145,7 +145,7 @@ class _Rewriter(ast.NodeTransformer):
         return [node]
 
     def _rebound(self, body: Sequence[ast.stmt]) -> list[str]:
-        """Names that a body may bind anew, itself or by calling an inner function."""
+        """Names that a body may rebind, directly or by calling an inner function."""
         return list(dict.fromkeys([*bound_names(body), *self.rebound_inside]))
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -220,18 +220,11 @@ class _Rewriter(ast.NodeTransformer):
         return self._no_attributes(node, [node.target])
 
     def _no_attributes(self, node: ast.stmt, targets: Sequence[ast.expr]) -> list[ast.stmt]:
-        """What an object holds is not carried: only names, and the lists, tuples and dicts they hold, are."""
-        stored = [
-            n
-            for t in targets
-            for n in ast.walk(t)
-            if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
-        ]
-        return (
-            self._forbid(f"{ast.unparse(stored[0])} = ...", node, to_loop=False)
-            if stored
-            else [node]
-        )
+        """Attributes of objects are not carried: only names are, and lists, tuples and dicts."""
+        for n in (n for target in targets for n in ast.walk(target)):
+            if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store):
+                return self._forbid(f"{ast.unparse(n)} = ...", node, to_loop=False)
+        return [node]
 
     def visit_With(self, node: ast.With) -> ast.stmt:
         for item in node.items:

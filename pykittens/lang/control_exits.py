@@ -1,4 +1,4 @@
-"""Refuses `break` and other exits from a loop or branch that turns out to be run-time."""
+"""Refuses `break` and other exits from a run-time loop or branch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NAMES_ONLY = "attributes are not carried or merged; assign to a name"
 
 
 class Construct:
-    """A loop or a branch: `live` says whether it is run-time, `word` what an error text calls it."""
+    """A loop or a branch. live: it is run-time. word: its name in error texts."""
 
     live = False
     word = "loop"
 
     def forbid(self, word: str) -> None:
-        """Raise if the construct is run-time: this word stands inside it."""
+        """Raise if the construct is run-time, because it contains this word."""
         if self.live:
             raise LanguageError(
                 f"`{word}` inside a run-time {self.word}", help=_WAYS_OUT.get(word, _NAMES_ONLY)

@@ -1,4 +1,4 @@
-"""The work of a block: one tile of a grid, or a share of the tasks in an order."""
+"""The work of a block: one point of a grid, or a share of ordered tasks; and `pk.range`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pykittens.ir.nodes import Grid, Order, Tasks
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.loops import Range
-from pykittens.ops.arguments import check_int32, check_size
+from pykittens.lang.roles import at_top
+from pykittens.ops.arguments import check_between, check_int32, check_size, is_int
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
-CLUSTERS = (1, 2, 4, 8)  # blocks that a cluster may have
-MOST_RESIDENT = 16  # blocks of a kernel with roles that a multiprocessor has threads for
+CLUSTERS = (1, 2, 4, 8)  # numbers of blocks in a cluster
+MOST_RESIDENT = 16  # 2048 threads of a multiprocessor / 128 of the smallest block
 
 row_major = Order("row_major")
 column_major = Order("column_major")
@@ -23,13 +24,13 @@ column_major = Order("column_major")
 
 @called("supergroup")
 def supergroup(rows: int) -> Order:
-    """Columns of `rows` rows of tiles after one another: both operands of the group stay in the L2 cache."""
+    """The order of tasks that goes down `rows` rows of tiles before the next column: operands stay in the L2 cache."""
     check_size("rows", rows)
     return Order("supergroup", rows)
 
 
 class _LongestFirst(Order):
-    """`longest_first`, or `longest_first(heads)` to say how many heads make a section."""
+    """`longest_first`, or `longest_first(heads)` with the number of heads in a section."""
 
     @called("longest_first")
     def __call__(self, heads: int) -> Order:
@@ -43,10 +44,10 @@ longest_first = _LongestFirst("longest_first", 16)
 def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
     builder = current(word)
     if builder.role is not None:
-        raise LanguageError(f"pk.{word}: stands before the roles, not in one")
+        raise LanguageError(f"pk.{word}: must be before the roles, not inside one")
     if builder.kernel.launch is not None:
         raise LanguageError(
-            f"pk.{word}: a kernel has one grid or one set of tasks",
+            f"pk.{word}: a kernel can have one grid or one set of tasks only",
             operands={"the first": builder.kernel.launch.loc},
         )
     if not 1 <= len(dims) <= 5:
@@ -58,7 +59,7 @@ def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
 
 @called("pk.grid")
 def grid(*dims: Any) -> tuple[Scalar, ...]:
-    """One block a point of a grid of these extents; returns this block's coordinates, the last axis fastest."""
+    """Launch one block per point of a grid of these extents; returns the block's coordinates, the last axis fastest."""
     _check_dims("grid", dims)
     builder = current("grid")
     index = [Scalar(SCALAR(int32)) for _ in dims]
@@ -76,11 +77,11 @@ def persistent(
     cluster: int | None = None,
     cluster_axis: int = 0,
 ) -> Tasks:
-    """The tasks (i, j, ...) of a grid of these extents; as many blocks as the device holds share them.
+    """The tasks (i, j, ...) of a grid of these extents, shared by as many blocks as the device holds.
 
-    Iterating gives this block's tasks: block i takes i, i + blocks, ... in the order. Where the kernel has
-    clusters, the blocks of one take neighbours along `cluster_axis`; past its end they have nothing to write.
-    `cluster` is how many blocks one has, in place of what @pk.kernel says.
+    Iteration gives this block's tasks: block i takes tasks i, i + blocks, ... in the order. The blocks of a cluster
+    take neighbours along `cluster_axis`; blocks past its end have nothing to write. `cluster` is the number of blocks
+    in a cluster, in place of that of @pk.kernel.
     """
     if not isinstance(dims, tuple | list):
         raise Mismatch(
@@ -93,19 +94,14 @@ def persistent(
         raise Mismatch(f"`order` must be an order such as pk.row_major, not {describe(order)}")
     if order.kind in ("supergroup", "column_major") and len(dims) < 2:
         raise LanguageError(
-            f"pk.persistent: the order {order.kind} needs two extents or more, not {len(dims)}"
+            f"pk.persistent: the order {order.kind} takes two or more extents, not {len(dims)}"
         )
     kernel = current("persistent").kernel
     if cluster is not None:
-        known = isinstance(cluster, int) and not isinstance(cluster, bool)
-        if not known or cluster not in CLUSTERS:
+        if not is_int(cluster) or cluster not in CLUSTERS:
             raise Mismatch(f"`cluster` must be 1, 2, 4 or 8, not {describe(cluster)}")
         kernel.cluster = cluster
-    known = isinstance(cluster_axis, int) and not isinstance(cluster_axis, bool)
-    if not known or not 0 <= cluster_axis < len(dims):
-        raise Mismatch(
-            f"`cluster_axis` must be a compile-time int from 0 to {len(dims) - 1}, not {describe(cluster_axis)}"
-        )
+    check_between("cluster_axis", cluster_axis, 0, len(dims) - 1)
     tasks = Tasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
     kernel.launch = tasks
     return tasks
@@ -113,42 +109,35 @@ def persistent(
 
 @called("pk.resident")
 def resident(blocks: int) -> None:
-    """Have `blocks` blocks share a multiprocessor, its registers and its shared memory; stands before the roles.
+    """Let `blocks` blocks share a multiprocessor, its registers and its shared memory; before the roles.
 
-    What one does then hides what another waits for: an epilogue, say, behind the products of the other.
+    The work of one block then hides the waits of another: for example, products of one hide an epilogue of the other.
     """
-    known = isinstance(blocks, int) and not isinstance(blocks, bool)
-    if not known or not 1 <= blocks <= MOST_RESIDENT:
-        raise Mismatch(
-            f"`blocks` must be a compile-time int from 1 to {MOST_RESIDENT}, not {describe(blocks)}"
-        )
-    builder = current("resident")
-    if builder.role is not None or len(builder.stack) > 1:
-        raise LanguageError("pk.resident: stands before the roles, outside loops and branches")
-    builder.kernel.resident = blocks
+    check_between("blocks", blocks, 1, MOST_RESIDENT)
+    at_top("pk.resident").kernel.resident = blocks
 
 
 @called("pk.overlap")
 def overlap() -> None:
-    """Let a launch start while the one before it on its stream still ends, where the GPU can; stands before the roles.
+    """Let a launch start while the previous launch on its stream is ending, if the GPU supports it; before the roles.
 
-    Nothing is read or written before that one has ended: the blocks take their places and make ready. A launch of some
-    microseconds gains one. Blocks that share much of what they read lose more, as they lie further apart.
+    The blocks start and prepare; they read and write nothing until the previous launch has ended. A launch of some
+    microseconds gains about one. Kernels whose blocks share much of the data they read lose more, as these blocks then
+    run further apart in time.
     """
-    builder = current("overlap")
-    if builder.role is not None or len(builder.stack) > 1:
-        raise LanguageError("pk.overlap: stands before the roles, outside loops and branches")
-    builder.kernel.overlaps = True
+    at_top("pk.overlap").kernel.overlaps = True
 
 
 @called("pk.range")
 def range_(start: Any, stop: Any = None, step: int = 1) -> Range:
-    """A run-time loop: `pk.range(stop)` or `pk.range(start, stop, step)`; step is a compile-time int."""
+    """A run-time loop over start, start + step, ... below stop; `pk.range(stop)` starts at 0.
+
+    `start` and `stop` are int32, `step` is a compile-time int.
+    """
     if stop is None:
         start, stop = 0, start
     for name, bound in (("start", start), ("stop", stop)):
         check_int32(name, bound)
-    known = isinstance(step, int) and not isinstance(step, bool) and int32.represents(step)
-    if not known or step == 0:
-        raise Mismatch(f"`step` must be a compile-time int other than 0, not {describe(step)}")
+    if not is_int(step) or not int32.represents(step) or step == 0:
+        raise Mismatch(f"`step` must be a nonzero compile-time int, not {describe(step)}")
     return Range(start, stop, step)

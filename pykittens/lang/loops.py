@@ -31,7 +31,7 @@ from pykittens.types.tiles import SCALAR
 
 @dataclass(frozen=True)
 class Range:
-    """`pk.range(start, stop, step)`: a run-time loop, once it stands in a `for` of a rewritten function."""
+    """`pk.range(start, stop, step)`: a `for` over it in a rewritten function is a run-time loop."""
 
     start: Any
     stop: Any
@@ -39,20 +39,20 @@ class Range:
 
     def __iter__(self) -> Iterator[Any]:
         raise LanguageError(
-            "pk.range: a run-time loop stands in a function that was not rewritten",
+            "pk.range: a run-time loop must be in a function that is rewritten",
             help="mark the function with @pk.kernel or @pk.function",
         )
 
 
 class _Loop(Construct):
-    """The values carried round a loop, from the names its body binds."""
+    """The values that a loop carries, found from the names that its body binds."""
 
     node: Loop
 
     def enter(
         self, names: tuple[str, ...], exposed: set[str], thunks: tuple[Thunk, ...]
     ) -> list[Any]:
-        """At the head of a pass: what each name holds there."""
+        """The values of the names at the start of an iteration."""
         self.names, self.exposed = names, exposed
         self.before = held(thunks)
         self.params = [
@@ -74,7 +74,7 @@ class _Loop(Construct):
         return param
 
     def leave(self, thunks: tuple[Thunk, ...]) -> None:
-        """At the end of a pass: what each name holds for the next one, and after the loop."""
+        """Note the values of the names at the end of an iteration, for the next one and for after the loop."""
         self.results = [
             self._carry(name, before, param, after)
             for name, before, param, after in zip(
@@ -99,14 +99,14 @@ class _Loop(Construct):
             return before
         if after is MISSING and not self._reads(name, before, param):
             return Undefined(
-                name, "holds a value of an inner loop or branch behind the run-time loop"
+                name, "holds a value of an inner loop or branch after the run-time loop"
             )
         was, becomes = type_of(before), type_of(after)
         if was is None or was != becomes:
             if self._reads(name, before, param):
                 raise LanguageError(
-                    f"`{name}` is carried round the loop and changes from {describe(before)} to {describe(after)}",
-                    help="a name that the next pass reads keeps its type; `.to(...)` converts",
+                    f"`{name}` is carried by the loop and changes from {describe(before)} to {describe(after)}",
+                    help="a name that the next iteration reads must keep its type; `.to(...)` converts",
                 )
             return Undefined(
                 name, f"changes from {describe(before)} to {describe(after)} in a run-time loop"
@@ -118,14 +118,14 @@ class _Loop(Construct):
         return result
 
     def _reads(self, name: str, before: Any, param: Any) -> bool:
-        """Whether a pass reads what the name holds at its head."""
+        """Whether an iteration reads the value that the name has at its start."""
         if not isinstance(param, Value) or param is before:
             return name.split("[")[0] in self.exposed
         nodes = (n for block in blocks(self.node) for n in walk(block))
         return any(param is v for n in nodes for v in uses(n))
 
     def after(self) -> list[Any]:
-        """Behind the loop: what each name holds."""
+        """The values of the names after the loop."""
         for c in self.node.carried:
             current("loop").define(c.result, self.node, current("loop").stack[-1])
         return self.results
@@ -145,16 +145,16 @@ class _ForLoop(_Loop):
             builder.check_use(iterable.start, "pk.range")
             builder.check_use(iterable.stop, "pk.range")
             index = Scalar(SCALAR(int32))
-            self.turn: Any = index
+            self.index: Any = index
             targets = [index]
             self.node = For(index, iterable.start, iterable.stop, iterable.step, body, loc=loc)
         else:
             targets = [Scalar(SCALAR(int32)) for _ in iterable.dims]
-            self.turn = tuple(targets)
+            self.index = tuple(targets)
             self.node = ForTasks(iterable, targets, body, loc=loc)
         for target in targets:
             builder.define(target, self.node, body)
-        named(hint, self.turn)
+        named(hint, self.index)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.live:
@@ -163,11 +163,11 @@ class _ForLoop(_Loop):
         builder = current("loop")
         builder.append(self.node)
         with builder.inside(self.node.body):
-            yield self.turn
+            yield self.index
 
 
 def for_loop(iterable: Any, hint: str | tuple[str, ...] = "") -> _ForLoop:
-    """What a rewritten `for` iterates over: a run-time loop's body once, anything else as Python does."""
+    """The object over which a rewritten `for` iterates: once if the loop is run-time, otherwise as Python does."""
     return _ForLoop(iterable, hint)
 
 
@@ -175,12 +175,12 @@ class _WhileLoop(_Loop):
     node: While
 
     def __init__(self, test: Thunk) -> None:
-        self.passes = 0
+        self.tests = 0
         builder = recording()
         if builder is None:
             self.first = test()
             return
-        # Whether the condition is run-time shows only when it is evaluated: once for a trial.
+        # Only its evaluation shows whether the condition is run-time: it is evaluated once as a trial.
         trial = Block()
         with builder.inside(trial):
             self.first = test()
@@ -195,19 +195,19 @@ class _WhileLoop(_Loop):
         self.node = While(Block(), None, Block(), loc=Loc.here())
 
     def test(self, test: Thunk) -> bool:
-        """What Python's `while` is told: of a run-time loop it runs one pass."""
-        self.passes += 1
+        """The condition for Python's `while`: it runs one iteration of a run-time loop."""
+        self.tests += 1
         if not self.live:
-            value = self.first if self.passes == 1 else test()
+            value = self.first if self.tests == 1 else test()
             if isinstance(value, Value):
                 raise LanguageError(
-                    "the condition of a `while` is known in its first pass and a run-time value in a later one",
-                    help="make it a run-time value from the start, or keep it one of Python",
+                    "the condition of a `while` is known in the first iteration and a run-time value in a later one",
+                    help="make it a run-time value from the start, or a Python value throughout",
                 )
             return bool(value)
         builder = current("while")
-        if self.passes == 1:
-            # The test reads what is carried, which belongs to the body.
+        if self.tests == 1:
+            # The test reads carried values, which belong to the body.
             builder.stack.append(self.node.body)
             with builder.inside(self.node.test):
                 self.node.condition = test()
@@ -218,12 +218,12 @@ class _WhileLoop(_Loop):
 
 
 def while_loop(test: Thunk) -> _WhileLoop:
-    """What a rewritten `while` asks."""
+    """The object that a rewritten `while` calls."""
     return _WhileLoop(test)
 
 
 def python_test(condition: Any) -> Any:
-    """The condition of a `while` that binds a name in it."""
+    """The condition of a `while` that binds a name, which must be a Python value."""
     if isinstance(condition, Value):
         raise LanguageError(
             "the condition of a run-time `while` binds a name",

@@ -1,11 +1,11 @@
-"""Names that a piece of a kernel binds, and names that it reads before it binds them."""
+"""Names that a body of code binds, and names that it reads before it binds them."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
 
-# Bodies of their own, whose names are not the function's.
+# Nodes with a scope, whose names are not the function's.
 _OPAQUE = (
     ast.FunctionDef,
     ast.Lambda,
@@ -23,7 +23,7 @@ def target_names(target: ast.expr) -> set[str]:
 
 
 def bound_names(body: Sequence[ast.AST]) -> list[str]:
-    """Names bound by assignment in a body, in order; those that are only targets of `for` and `with` are not."""
+    """Names bound by assignment in a body, in order; names that are only targets of `for` and `with` are left out."""
     found: dict[str, None] = {}
 
     def visit(node: ast.AST) -> None:
@@ -42,7 +42,7 @@ def bound_names(body: Sequence[ast.AST]) -> list[str]:
 
 
 def captured_names(function: ast.FunctionDef) -> tuple[set[str], list[str]]:
-    """Names that functions inside a function read from it, and those of its own that they rebind."""
+    """Names that inner functions read from a function, and names of the function that they rebind."""
     read: set[str] = set()
     rebound: set[str] = set()
     for inner in ast.walk(function):
@@ -73,20 +73,20 @@ def _stored(target: ast.expr) -> list[str]:
 
 
 def read_first(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
-    """Names that a pass over the body may read before it binds them."""
-    reading = _Pass()
+    """Names that a run of the body may read before it binds them."""
+    reading = _Reading()
     reading.scan(body, set(bound))
     return reading.reads
 
 
-class _Pass:
-    """One pass over a body. `bound` are the names that are surely bound where a statement stands."""
+class _Reading:
+    """The names that a body reads. `bound` are the names that are certainly bound before a statement."""
 
     def __init__(self) -> None:
         self.reads: set[str] = set()
 
     def scan(self, statements: Sequence[ast.stmt], bound: set[str]) -> set[str]:
-        """Note what the statements read; returns `bound` with what they surely bind."""
+        """Note the names that the statements read; returns `bound` with the names that they certainly bind."""
         for node in statements:
             self._statement(node, bound)
         return bound
@@ -141,5 +141,5 @@ class _Pass:
             bound |= {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)}
 
     def _keep(self, node: ast.stmt, bound: set[str]) -> None:
-        """What a branch or a loop perhaps binds keeps its value otherwise, which is a read of it."""
+        """Note the names that a branch or loop may bind as read: otherwise they keep their values."""
         self.reads |= set(bound_names([node])) - bound

@@ -1,4 +1,4 @@
-"""Pipelines: rings of shared stages between roles, and the types of shared tiles."""
+"""Pipelines: rings of shared stages between roles, and the types of shared tiles and vectors."""
 
 from __future__ import annotations
 
@@ -11,48 +11,35 @@ from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import SharedTile, describe, handle
 from pykittens.lang.bindings import Named
-from pykittens.ops.arguments import check_size
+from pykittens.ops.arguments import check_dtype, check_size
+from pykittens.ops.map import NUMBER
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import ST, SV, shared_tile, shared_vector
+
+_SHARED = "in shared memory"
 
 
 @called("st", TypeMismatch)
 def st(dtype: DType, rows: int, cols: int) -> ST:
-    """A shared tile of rows x cols, as a pipeline takes it; sides are multiples of 16 and at most 256 rows."""
-    if not isinstance(dtype, DType) or dtype.kind == "bool":
-        raise Mismatch(f"`dtype` must be a dtype of numbers, not {describe(dtype)}")
-    for name, side in (("rows", rows), ("cols", cols)):
-        _check_side(name, side)
+    """The type of a shared tile of rows x cols: sides are multiples of 16, with at most 256 rows."""
+    check_dtype("dtype", dtype, *NUMBER)
+    check_size("rows", rows, 16, _SHARED)
+    check_size("cols", cols, 16, _SHARED)
     if rows > 256:
-        raise Mismatch(
-            f"`rows` must be at most 256, what the copy engine moves at a time, not {rows}"
-        )
+        raise Mismatch(f"`rows` must be at most 256, the limit of the copy engine, not {rows}")
     return shared_tile(dtype, rows, cols)
 
 
 @called("sv", TypeMismatch)
 def sv(dtype: DType, length: int) -> SV:
-    """A shared vector, as a pipeline takes it beside tiles or alone; its length is a multiple of 16."""
-    if not isinstance(dtype, DType) or dtype.kind == "bool":
-        raise Mismatch(f"`dtype` must be a dtype of numbers, not {describe(dtype)}")
-    _check_side("length", length)
+    """The type of a shared vector, whose length is a multiple of 16."""
+    check_dtype("dtype", dtype, *NUMBER)
+    check_size("length", length, 16, _SHARED)
     return shared_vector(dtype, length)
 
 
-def _check_side(name: str, side: Any) -> None:
-    if not isinstance(side, int) or isinstance(side, bool) or side <= 0 or side % 16:
-        raise Mismatch(
-            f"`{name}` must be a positive multiple of 16, known when the kernel is compiled, "
-            f"not {describe(side)}",
-            help="pk.static(...) makes an extent a compile-time constant"
-            if not isinstance(side, int)
-            else None,
-        )
-    check_size(name, side)
-
-
 class NamedTiles(Arithmetic):
-    """The tiles of a stage of a pipeline made with names: `stage.a`, `stage.b`."""
+    """The named tiles of a stage of a pipeline: `stage.a`, `stage.b`."""
 
     def __init__(self, tiles: dict[str, SharedTile]) -> None:
         self._tiles = tiles
@@ -63,10 +50,10 @@ class NamedTiles(Arithmetic):
 
     @property
     def way_in(self) -> str:
-        return f"its tiles are named, as in `stage.{next(iter(self._tiles))}`"
+        return f"select a tile of the stage, as in `stage.{next(iter(self._tiles))}`"
 
     def __getattr__(self, name: str) -> SharedTile:
-        if name.startswith("__"):  # what Python asks of any object
+        if name.startswith("__"):  # Python looks for these in any object
             raise AttributeError(name)
         try:
             return self._tiles[name]
@@ -89,7 +76,7 @@ class _StageContext(Named):
     def __enter__(self) -> Any:
         builder = current(self.side)
         if builder.role is None and builder.kernel.has_roles:
-            raise LanguageError(f"{self.side}: a stage is taken inside a role")
+            raise LanguageError(f"{self.side}: a stage must be taken inside a role")
         tiles: dict[str, SharedTile] = {}
         self.acquire = Acquire(self.pipeline, self.side, tiles, self.loc)
         self.stage = Stage(self.acquire)
@@ -109,8 +96,8 @@ class _StageContext(Named):
             builder.append(Leave(self.acquire, loc))
 
 
-class Ring(Named, Arithmetic):
-    """A pipeline in the user's hand: `fill()` takes a free stage, `drain()` a full one."""
+class PipelineHandle(Named, Arithmetic):
+    """A pipeline as the user sees it: `fill()` takes a free stage, `drain()` a full one."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -133,33 +120,33 @@ class Ring(Named, Arithmetic):
         return f"`with {ring}.fill() as stage:` or `{ring}.drain()` takes a stage of it"
 
     def fill(self) -> _StageContext:
-        """`with ring.fill() as stage`: wait until a stage is free; it is full when the `with` is left and all
-        copies have landed."""
+        """`with ring.fill() as stage`: wait until a stage is free. The stage is full after the `with`, when all copies
+        to it have landed."""
         return _StageContext(self._pipeline, "fill")
 
     def drain(self) -> _StageContext:
-        """`with ring.drain() as stage`: wait until a stage is full; it is given back when the `with` is left and
-        the products that read it are done."""
+        """`with ring.drain() as stage`: wait until a stage is full. The stage is free after the `with`, when the
+        products that read it are complete."""
         return _StageContext(self._pipeline, "drain")
 
 
 @called("pk.pipeline")
 def pipeline(
-    stages: int, tile: ST | None = None, *, reuse: Ring | None = None, **tiles: ST
-) -> Ring:
-    """A ring of `stages` stages of shared memory: of one tile, or of several by name.
+    stages: int, tile: ST | None = None, *, reuse: PipelineHandle | None = None, **tiles: ST
+) -> PipelineHandle:
+    """A ring of `stages` stages of shared memory, each of one tile or of several named tiles.
 
-    `reuse` takes over the memory of a pipeline that is done with when this one is first filled.
+    `reuse` is a pipeline whose memory this one takes over; its last use precedes the first fill of this one.
     """
     builder = current("pipeline")
     if builder.role is not None:
-        raise LanguageError("pk.pipeline: stands before the roles, which share it")
+        raise LanguageError("pk.pipeline: must be before the roles, which share it")
     check_size("stages", stages)
-    if reuse is not None and not isinstance(reuse, Ring):
+    if reuse is not None and not isinstance(reuse, PipelineHandle):
         raise Mismatch(f"`reuse` must be a pipeline, not {describe(reuse)}")
     if (tile is None) == (not tiles):
         raise Mismatch(
-            f"`tile` must be one tile, or left out for tiles by name, not {describe(tile)}",
+            f"`tile` must be one tile, or left out for named tiles, not {describe(tile)}",
             help="pk.pipeline(3, pk.st(...)), or pk.pipeline(3, a=pk.st(...), b=pk.st(...))",
         )
     fields = {"": tile} if tile is not None else tiles
@@ -169,6 +156,6 @@ def pipeline(
                 f"`{name or 'tile'}` must be a shared tile such as pk.st(pk.bf16, 128, 64), "
                 f"not {describe(type_)}"
             )
-    made = Pipeline("", stages, fields, Loc.here(), reuse._pipeline if reuse is not None else None)
-    builder.kernel.pipelines.append(made)
-    return Ring(made)
+    ring = Pipeline("", stages, fields, Loc.here(), reuse._pipeline if reuse is not None else None)
+    builder.kernel.pipelines.append(ring)
+    return PipelineHandle(ring)

@@ -1,4 +1,4 @@
-"""Roles: parts of a kernel that run side by side, each by its own warps."""
+"""Roles: blocks of a kernel that run concurrently, each on its own warps."""
 
 from __future__ import annotations
 
@@ -7,22 +7,38 @@ from typing import Any
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import Builder, current
 from pykittens.ir.nodes import Block, Role, RoleKind
-from pykittens.ir.op import called
+from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.bindings import Named
+from pykittens.ops.arguments import check_between
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
 
 class _RoleContext(Named):
-    """`with pk.consumers(2) as index`: a role, and the index of the group where it may have several."""
+    """`with pk.consumers(2) as index`: a role, and the index of the group if the role can have several."""
 
     def __init__(self, kind: RoleKind, groups: int, warps: int, registers: int | None) -> None:
+        check_between("groups", groups, 1, 32)
+        if registers is not None and (
+            not isinstance(registers, int) or registers % 8 or not 24 <= registers <= 240
+        ):
+            raise Mismatch(
+                f"`registers` must be a multiple of 8 from 24 to 240, not {describe(registers)}"
+            )
         self.kind, self.groups, self.warps, self.registers = kind, groups, warps, registers
 
     def __enter__(self) -> Any:
         builder = current(self.kind)
-        self._check(builder)
+        if builder.role is not None:
+            raise LanguageError(
+                f"pk.{self.kind}: a role cannot be inside another role",
+                operands={"the outer role": builder.role.loc},
+            )
+        if len(builder.stack) != 1:
+            raise LanguageError(
+                f"pk.{self.kind}: a role cannot be inside a run-time loop or branch"
+            )
         body = Block(owner=f"the role `{self.kind}`")
         index = None if self.kind in ("producer", "storer") else Scalar(SCALAR(int32), self.name)
         role = Role(self.kind, self.groups, self.warps, index, body, self.registers, Loc.here())
@@ -38,26 +54,13 @@ class _RoleContext(Named):
         builder.stack.pop()
         builder.role = None
 
-    def _check(self, builder: Builder) -> None:
-        word, groups, registers = f"pk.{self.kind}", self.groups, self.registers
-        if builder.role is not None:
-            raise LanguageError(
-                f"{word}: a role cannot stand inside another",
-                operands={"the outer role": builder.role.loc},
-            )
-        if len(builder.stack) != 1:
-            raise LanguageError(f"{word}: a role cannot stand inside a run-time loop or branch")
-        known = isinstance(groups, int) and not isinstance(groups, bool)
-        if not known or not 1 <= groups <= 32:
-            raise LanguageError(
-                f"{word}: `groups` must be a compile-time int from 1 to 32, not {describe(groups)}"
-            )
-        if registers is not None and (
-            not isinstance(registers, int) or registers % 8 or not 24 <= registers <= 240
-        ):
-            raise LanguageError(
-                f"{word}: `registers` must be a multiple of 8 from 24 to 240, not {describe(registers)}"
-            )
+
+def at_top(word: str) -> Builder:
+    """The builder of the kernel that is recorded; raises unless it is outside roles, loops and branches."""
+    builder = current(word.removeprefix("pk."))
+    if builder.role is not None or len(builder.stack) > 1:
+        raise LanguageError(f"{word}: must be outside roles, loops and branches")
+    return builder
 
 
 @called("pk.producer")
@@ -74,17 +77,17 @@ def storer(*, registers: int | None = None) -> _RoleContext:
 
 @called("pk.consumers")
 def consumers(groups: int, *, registers: int | None = None) -> _RoleContext:
-    """`groups` warpgroups that compute; gives the index of the group. Each may issue matrix products."""
+    """`groups` warpgroups that compute; yields the index of the group. Each can issue matrix products."""
     return _RoleContext("consumers", groups, 4, registers)
 
 
 @called("pk.warpgroups")
 def warpgroups(groups: int, *, registers: int | None = None) -> _RoleContext:
-    """`groups` groups of four warps; gives the index of the group."""
+    """`groups` groups of four warps; yields the index of the group."""
     return _RoleContext("warpgroups", groups, 4, registers)
 
 
 @called("pk.warps")
 def warps(groups: int) -> _RoleContext:
-    """`groups` groups of one warp; gives the index of the warp."""
+    """`groups` groups of one warp; yields the index of the warp."""
     return _RoleContext("warps", groups, 1, None)

@@ -1,24 +1,25 @@
-"""Shared memory outside pipelines: tiles, vectors and semaphores that the user keeps in order by hand."""
+"""Shared memory outside pipelines: tiles, vectors and semaphores whose accesses the user orders."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pykittens.errors import LanguageError, Loc
-from pykittens.ir.build import Builder, current
+from pykittens.errors import Loc
+from pykittens.ir.build import Builder
 from pykittens.ir.nodes import Shared
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic
 from pykittens.ir.values import Semaphore, SharedTile, describe, handle
 from pykittens.lang.bindings import Named
+from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_size
 from pykittens.types.tiles import SEMAPHORE, ST, SV
 
 MOST_ARRIVALS = 2**20 - 1  # PTX ISA, "mbarrier: contents of the object"
 
 
-class Several(Named, Arithmetic):
-    """Shared tiles or semaphores of one kind: `several[i]` is one of them, also for a run-time i."""
+class SharedArray(Named, Arithmetic):
+    """Shared tiles, vectors or semaphores made with `count=`: `array[i]` is one of them, also for a run-time i."""
 
     def __init__(self, first: SharedTile | Semaphore, count: int) -> None:
         self._first, self._count = first, count
@@ -37,7 +38,7 @@ class Several(Named, Arithmetic):
 
     @property
     def way_in(self) -> str:
-        return f"one of several is named by its index, as in `{self.name or 'several'}[i]`"
+        return f"select one of several by its index, as in `{self.name or 'several'}[i]`"
 
     def __len__(self) -> int:
         return self._count
@@ -48,48 +49,37 @@ class Several(Named, Arithmetic):
 
 @called("pk.shared")
 def shared(type: ST | SV, *, count: int | None = None) -> Any:
-    """A shared tile or vector that all roles see; `count` of them, told apart by `[i]`, where that is given.
+    """A shared tile or vector that all roles see; with `count`, an array of them, indexed by `[i]`.
 
-    Nobody keeps it in order but the kernel: with semaphores between roles, with pk.sync inside a group.
+    The kernel orders the accesses: with semaphores between roles, with pk.sync inside a group.
     """
-    builder = _outside_roles("shared")
+    builder = at_top("pk.shared")
     if not isinstance(type, ST | SV):
         raise Mismatch(
-            "`type` must be that of a shared tile or vector such as pk.st(pk.bf16, 64, 64), "
+            "`type` must be the type of a shared tile or vector such as pk.st(pk.bf16, 64, 64), "
             f"not {describe(type)}"
         )
-    tile = handle(type, loc=Loc.here())
-    assert isinstance(tile, SharedTile)
-    return _made(builder, tile, count)
+    return _allocated(builder, type, count)
 
 
 @called("pk.semaphore")
 def semaphore(arrivals: int, *, count: int | None = None) -> Any:
-    """A semaphore whose phases are complete after `arrivals` arrivals each, and when the bytes expected have come.
+    """A semaphore whose phase is complete after `arrivals` arrivals and after all expected bytes have come.
 
-    A group arrives once, however many warps it has. `count` semaphores, told apart by `[i]`, where that is given.
-    The first phase has parity 0; the one before it counts as complete. Source: PTX ISA, "mbarrier".
+    A group arrives once, whatever its number of warps. With `count`, an array of semaphores, indexed by `[i]`. The
+    first phase has parity 0, and the phase before it counts as complete. Source: PTX ISA, "mbarrier".
     """
-    builder = _outside_roles("semaphore")
+    builder = at_top("pk.semaphore")
     check_size("arrivals", arrivals)
     if arrivals > MOST_ARRIVALS:
         raise Mismatch(f"`arrivals` must be at most {MOST_ARRIVALS}, not {arrivals}")
-    made = handle(SEMAPHORE(arrivals), loc=Loc.here())
-    assert isinstance(made, Semaphore)
-    return _made(builder, made, count)
+    return _allocated(builder, SEMAPHORE(arrivals), count)
 
 
-def _outside_roles(word: str) -> Builder:
-    builder = current(word)
-    if builder.role is not None or len(builder.stack) > 1:
-        raise LanguageError(
-            f"pk.{word}: stands outside roles, loops and branches, since the whole block has it"
-        )
-    return builder
-
-
-def _made(builder: Builder, first: SharedTile | Semaphore, count: int | None) -> Any:
+def _allocated(builder: Builder, type: ST | SV | SEMAPHORE, count: int | None) -> Any:
+    first = handle(type, loc=Loc.here())
+    assert isinstance(first, SharedTile | Semaphore)
     if count is not None:
         check_size("count", count)
     builder.kernel.shared.append(Shared(first, count, first.loc))
-    return first if count is None else Several(first, count)
+    return first if count is None else SharedArray(first, count)

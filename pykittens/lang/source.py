@@ -1,4 +1,4 @@
-"""A function as a syntax tree and back, with its line numbers and its closure."""
+"""Converts a function to a syntax tree and back, with its line numbers and its closure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykittens.lang.syntax import RUNTIME
 
 
 def definition_of(function: Callable[..., Any]) -> tuple[ast.FunctionDef, int]:
-    """The syntax of a function without its decorators, and how many lines of its file stand above."""
+    """The syntax tree of a function without its decorators, and the number of lines above it in its file."""
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -22,13 +22,13 @@ def definition_of(function: Callable[..., Any]) -> tuple[ast.FunctionDef, int]:
             help="define the kernel in a file or a notebook cell",
         ) from None
     source = "".join(lines)
-    # Columns must stay the user's, so an indented function is put below an `if`, not dedented.
+    # An indented function is put below an `if` and not dedented, so that columns stay the user's.
     indented = source[0] in " \t"
     statement = ast.parse("if 1:\n" + source if indented else source).body[0]
     if isinstance(statement, ast.If):
         statement = statement.body[0]
     if not isinstance(statement, ast.FunctionDef):
-        raise LanguageError(f"{function.__name__}: only a function made with `def` can be a kernel")
+        raise LanguageError(f"{function.__name__}: a kernel must be defined with `def`")
     statement.decorator_list = []
     return statement, first - (2 if indented else 1)
 
@@ -36,24 +36,22 @@ def definition_of(function: Callable[..., Any]) -> tuple[ast.FunctionDef, int]:
 def remade(
     function: Callable[..., Any], definition: ast.FunctionDef, above: int, runtime: object
 ) -> Callable[..., Any]:
-    """The function with the body of another definition, in which RUNTIME names the object `runtime`."""
+    """The function with the body of another definition, in which the name RUNTIME is the object `runtime`."""
     code = _compiled(function, definition, above)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[RUNTIME] = CellType(runtime)
     closure = tuple(cells[name] for name in code.co_freevars)
-    made = FunctionType(
+    result = FunctionType(
         code, function.__globals__, function.__name__, function.__defaults__, closure
     )
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__doc__ = function.__doc__
-    made.__qualname__ = function.__qualname__
-    made.__module__ = function.__module__
-    return made
+    for name in ("__kwdefaults__", "__doc__", "__qualname__", "__module__"):
+        setattr(result, name, getattr(function, name))
+    return result
 
 
 def _compiled(function: Callable[..., Any], definition: ast.FunctionDef, above: int) -> CodeType:
-    """The code of a definition, compiled inside a function that binds what the original is closed over."""
-    # A function inside a kernel has been rewritten with it and names the runtime already.
+    """The code of a definition, compiled inside a function that binds the free variables of the original."""
+    # A function inside a kernel was rewritten with it, so RUNTIME is one of its free variables.
     free = [n for n in function.__code__.co_freevars if n != RUNTIME]
     factory = ast.parse(f"def __factory({', '.join((*free, RUNTIME))}): pass").body[0]
     assert isinstance(factory, ast.FunctionDef)

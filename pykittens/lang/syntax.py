@@ -1,4 +1,4 @@
-"""The syntax that rewriting inserts: calls of the runtime, lambdas, blocks of run-time loops."""
+"""The syntax that rewriting inserts: calls, lambdas and conditional assignments."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TypeVar
 
 N = TypeVar("N", bound=ast.AST)
 
-# The name by which rewritten code knows what it calls, and the stem of the variables it gets.
+# The name of the object with the functions that rewritten code calls, and the stem of its variables.
 RUNTIME = "__pk"
 
 
 def located(node: N, like: ast.AST) -> N:
-    """The node, at the place of another in the user's source."""
+    """The node with the location of another in the user's source."""
     return ast.fix_missing_locations(ast.copy_location(node, like))
 
 
 def head(statement: ast.AST) -> ast.AST:
-    """The part of a compound statement that carets should point at."""
+    """The expression of a compound statement under which carets stand, or the statement."""
     return getattr(statement, "iter", None) or getattr(statement, "test", None) or statement
 
 
@@ -39,7 +39,7 @@ def thunk(expression: ast.expr) -> ast.expr:
 
 
 def thunks(names: Sequence[str]) -> ast.expr:
-    """`(lambda: a, lambda: b)`: what the names hold, asked one by one since some may hold nothing."""
+    """`(lambda: a, lambda: b)`: the values of names, read one by one because some may have none."""
     return ast.Tuple([thunk(ast.Name(n, ast.Load())) for n in names], ast.Load())
 
 
@@ -49,7 +49,7 @@ def strings(names: Sequence[str]) -> ast.expr:
 
 
 def hint(target: ast.expr) -> ast.expr:
-    """The names a target gives, as a string or a tuple of them; an empty string for any other target."""
+    """The names of a target, as a string or a tuple of strings; an empty string for any other target."""
     match target:
         case ast.Name():
             return ast.Constant(target.id)
@@ -60,7 +60,7 @@ def hint(target: ast.expr) -> ast.expr:
 
 
 def has_walrus(node: ast.AST) -> bool:
-    """Whether it binds a name, which it could not from inside a lambda."""
+    """Whether a node binds a name with `:=`, which a lambda around it would hide."""
     return any(isinstance(n, ast.NamedExpr) for n in ast.walk(node))
 
 
@@ -72,7 +72,7 @@ def bind(variable: str, value: ast.expr, like: ast.AST) -> ast.stmt:
 def when_live(
     variable: str, value: ast.expr, like: ast.AST, names: Sequence[str] = ()
 ) -> list[ast.stmt]:
-    """`if variable.live: names = value`, the value alone where there are no names."""
+    """`if variable.live: names = value`, or the value alone if there are no names."""
     live = ast.Attribute(ast.Name(variable, ast.Load()), "live", ast.Load())
     targets = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
     step = _assign(targets, value, like) if names else ast.Expr(value)

@@ -16,13 +16,15 @@ from pykittens.ir.nodes import Block, Kernel, Require
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import Global, Scalar, Value, describe
+from pykittens.lang.roles import at_top
+from pykittens.ops.arguments import check_text, is_int
 from pykittens.types.dtypes import DType, bool_, int32
 from pykittens.types.tiles import GL, SCALAR
 
 
 @dataclass(frozen=True)
 class TensorArg:
-    """What recording must know of a tensor: its type, and its extents for `static`."""
+    """A tensor argument for recording: its type, and its extents for `static`."""
 
     type: GL
     shape: tuple[int, ...]
@@ -30,15 +32,15 @@ class TensorArg:
 
 @dataclass(frozen=True)
 class ScalarArg:
-    """What recording must know of a number: its dtype, and its value for `static`."""
+    """A number argument for recording: its dtype, and its value for `static`."""
 
     dtype: DType
     value: int | float | bool
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `@pk.kernel(...)` was given."""
+class TraceOptions:
+    """The options of `@pk.kernel(...)`."""
 
     warps: int = 4
     cluster: int = 1
@@ -49,9 +51,9 @@ def trace(
     function: Callable[..., Any],
     args: dict[str, TensorArg | ScalarArg],
     constants: dict[str, Any],
-    options: Options,
+    options: TraceOptions,
 ) -> Kernel:
-    """The kernel that a rewritten function records for arguments of these types and these constants."""
+    """The kernel that a rewritten function records for arguments of these types and for these constants."""
     params: list[Global | Scalar] = []
     values: dict[Value, Any] = {}
     for name, arg in args.items():
@@ -78,11 +80,11 @@ def trace(
         doc=inspect.getdoc(function) or "",
         loc=Loc(code.co_filename, code.co_firstlineno, code.co_name),
     )
-    with record(Builder(kernel, values)), _told(params):
+    with record(Builder(kernel, values)), _argument_errors(params):
         result = function(*params, **constants)
     if result is not None:
         raise LanguageError(
-            f"{kernel.name}: a kernel returns nothing, this one returned {describe(result)}",
+            f"{kernel.name}: a kernel must return None, not {describe(result)}",
             loc=kernel.loc,
             help="write results to a tensor that the caller passes",
         )
@@ -92,8 +94,8 @@ def trace(
 
 
 @contextmanager
-def _told(params: list[Global | Scalar]) -> Iterator[None]:
-    """Tell what Python refuses because an argument is of another kind or rank, with the types of all."""
+def _argument_errors(params: list[Global | Scalar]) -> Iterator[None]:
+    """Turn Python's errors for an argument of another kind or rank into a LanguageError with the types of all."""
     try:
         yield
     except (ValueError, TypeError, AttributeError) as error:
@@ -115,7 +117,7 @@ def _told(params: list[Global | Scalar]) -> Iterator[None]:
             message,
             operands={p.name: p.type for p in params},
             loc=Loc(code.co_filename, frame.tb_lineno, code.co_name, code, frame.tb_lasti),
-            help="a shape has as many extents as the tensor has axes, a task as many coordinates as the tasks"
+            help="a shape has one extent per axis of the tensor, a task one coordinate per extent of the tasks"
             if unpacks
             else None,
         ) from None
@@ -123,9 +125,9 @@ def _told(params: list[Global | Scalar]) -> Iterator[None]:
 
 @called("static")
 def make_static(value: Any) -> int:
-    """The value that an extent has in the call being recorded; the kernel is kept for that value only."""
-    if isinstance(value, int) and not isinstance(value, bool) and int32.represents(value):
-        return value
+    """The value of an extent or argument as a Python int; the kernel is recorded separately for each value."""
+    if is_int(value) and int32.represents(value):
+        return int(value)
     builder = current("static")
     if not isinstance(value, Scalar) or value.dtype != int32:
         raise Mismatch(f"`value` must be an extent or an int32, not {describe(value)}")
@@ -134,7 +136,7 @@ def make_static(value: Any) -> int:
         raise LanguageError(
             "static: the value is not known on the host",
             operands={value.name or "value": value.type},
-            help="only extents, scalar arguments and what is computed from them are",
+            help="only extents, scalar arguments and values computed from them are known",
         )
     builder.kernel.statics.append((value, known))
     return int(known)
@@ -142,19 +144,12 @@ def make_static(value: Any) -> int:
 
 @called("require")
 def require(condition: Any, message: str) -> None:
-    """Refuse the call, with this message, unless the condition holds; checked on the host at each call."""
-    builder = current("require")
+    """Refuse the call with this message unless the condition is true; the host checks it at each call."""
+    builder = at_top("require")
     builder.check_use(condition, "require")
-    if builder.role is not None or len(builder.stack) > 1:
-        raise LanguageError(
-            "require: stands at the head of the kernel, outside roles, loops and branches"
-        )
     if not isinstance(condition, bool) and not (
         isinstance(condition, Scalar) and condition.dtype == bool_
     ):
-        raise Mismatch(
-            f"`condition` must be a truth about the arguments, not {describe(condition)}"
-        )
-    if not isinstance(message, str):
-        raise Mismatch(f"`message` must be a string, not {describe(message)}")
+        raise Mismatch(f"`condition` must be a bool of the arguments, not {describe(condition)}")
+    check_text("message", message)
     builder.append(Require(condition, message, Loc.here()))

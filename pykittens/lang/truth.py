@@ -1,6 +1,6 @@
-"""`and`, `or`, `not` and chained comparisons of a rewritten kernel: Python's, or run-time truths.
+"""`and`, `or`, `not` and chained comparisons of a rewritten kernel, on Python values or run-time bools.
 
-Both sides of a run-time `and` or `or` are evaluated; where the first is Python's, Python's rule stands.
+Both sides of a run-time `and` or `or` are evaluated; if the first side is a Python value, Python's rule applies.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Thunk = Callable[[], Any]
 
 
 def and_(first: Thunk, *rest: Thunk) -> Any:
-    """`a and b`, run-time if one of them is."""
+    """`a and b`, a run-time bool if one of them is."""
     return _join(first, rest, "and", stops_at=False)
 
 
 def or_(first: Thunk, *rest: Thunk) -> Any:
-    """`a or b`, run-time if one of them is."""
+    """`a or b`, a run-time bool if one of them is."""
     return _join(first, rest, "or", stops_at=True)
 
 
@@ -59,15 +59,15 @@ _COMPARE = {
 
 
 def chain(words: tuple[str, ...], left: Any, *rest: Thunk) -> Any:
-    """`a < b < c`: each neighbouring pair compared, joined by `and`."""
+    """`a < b < c`: comparisons of neighbours joined by `and`."""
     result: Any = True
     for word, thunk in zip(words, rest, strict=True):
         right = thunk()
-        part = _COMPARE[word](left, right)
+        pair = _COMPARE[word](left, right)
         if not isinstance(result, Value):  # true so far
-            result = part
-        elif part is not True:
-            result = OPERATORS["and"](result, _truth(part))
+            result = pair
+        elif pair is not True:
+            result = OPERATORS["and"](result, _truth(pair))
         if not isinstance(result, Value) and not result:
             return result
         left = right

@@ -1,4 +1,4 @@
-"""`in_turn`: the groups of a role run a piece of code one after another."""
+"""`in_turn`: the groups of a role run a block of code one after another."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pykittens.types.tiles import TURNS
 
 
 class in_turn:  # noqa: N801  (a word of the language)
-    """`with pk.in_turn():` the groups of the role run this one after another: group 0, then 1, and in a ring again.
+    """`with pk.in_turn():` the groups of the role run the block one after another: group 0, 1, ..., and again from 0.
 
-    Each pass of a loop round it is a turn, so every group makes as many. Two such blocks have nothing to do with
-    one another. What a group left behind is seen by the next.
+    Each run of the block is a turn, and all groups take the same number of turns. Two such blocks are independent. A
+    group sees all writes of the previous group's turn.
     """
 
     @called("pk.in_turn")
@@ -26,7 +26,7 @@ class in_turn:  # noqa: N801  (a word of the language)
         builder = current("in_turn")
         if builder.role is None:
             raise LanguageError(
-                "pk.in_turn: stands in a role, whose groups it puts in an order",
+                "pk.in_turn: must be inside a role, whose groups it orders",
                 help="pk.consumers(n), pk.warpgroups(n) and pk.warps(n) have n groups",
             )
         self.turns = Turns(TURNS(builder.role.groups, builder.role.warps), "turns", Loc.here())

@@ -1,4 +1,4 @@
-"""Arguments that are not tiles: int32 numbers, and sizes, bools and words known when a kernel is recorded."""
+"""Checks of arguments that are not tiles: int32 numbers, and values known when a kernel is recorded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from typing import Any
 
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import Scalar, describe, is_int32
-from pykittens.types.dtypes import int32
+from pykittens.types.dtypes import DType, int32
+
+
+def is_int(x: Any) -> bool:
+    """Whether an argument is a Python int and no bool."""
+    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def check_int32(name: str, x: Any, help: str | None = None) -> None:
@@ -14,20 +19,28 @@ def check_int32(name: str, x: Any, help: str | None = None) -> None:
     if is_int32(x):
         return
     if help is None and isinstance(x, Scalar):
-        help = f"`{name}.to(pk.int32)` is one"
+        help = f"convert it: `{name}.to(pk.int32)`"
     raise Mismatch(f"`{name}` must be an int32, not {describe(x)}", help=help)
 
 
 def check_index(name: str, x: Any, count: int, what: str) -> None:
-    """Raise unless an argument is an int32 and, where it is known, below a count of things."""
+    """Raise unless an argument is an int32 and, if it is known, from 0 to below `count`."""
     check_int32(name, x)
     if isinstance(x, int) and not 0 <= x < count:
-        raise Mismatch(f"`{name}` must be from 0 to {count - 1}, {what}, not {x}")
+        raise Mismatch(f"`{name}` must be {what} from 0 to {count - 1}, not {x}")
+
+
+def check_between(name: str, x: Any, low: int, high: int) -> None:
+    """Raise unless an argument is an int from `low` to `high`, known when the kernel is recorded."""
+    if not is_int(x) or not low <= x <= high:
+        raise Mismatch(
+            f"`{name}` must be a compile-time int from {low} to {high}, not {describe(x)}"
+        )
 
 
 def check_size(name: str, x: Any, unit: int = 1, why: str = "", help: str | None = None) -> None:
     """Raise unless an argument is a positive int known when the kernel is recorded, a multiple of `unit`."""
-    if not isinstance(x, int) or isinstance(x, bool) or x <= 0:
+    if not is_int(x) or x <= 0:
         if isinstance(x, Scalar) and help is None:
             help = "pk.static(...) makes an extent of an argument a compile-time int"
         raise Mismatch(f"`{name}` must be a positive compile-time int, not {describe(x)}", help)
@@ -36,7 +49,7 @@ def check_size(name: str, x: Any, unit: int = 1, why: str = "", help: str | None
     if x % unit:
         raise Mismatch(
             f"`{name}` must be a multiple of {unit} {why}, not {x}",
-            help=f"take {-(-x // unit) * unit}; what lies outside a tensor reads as the fill",
+            help=f"use {-(-x // unit) * unit}; elements outside a tensor read as the fill",
         )
 
 
@@ -52,3 +65,22 @@ def check_word(name: str, x: Any, *words: str) -> None:
         quoted = [f'"{word}"' for word in words]
         listed = " or ".join([", ".join(quoted[:-1]), quoted[-1]])
         raise Mismatch(f"`{name}` must be {listed}, not {describe(x)}")
+
+
+def check_text(name: str, x: Any) -> None:
+    """Raise unless an argument is a string."""
+    if not isinstance(x, str):
+        raise Mismatch(f"`{name}` must be a string, not {describe(x)}")
+
+
+def check_dtype(name: str, x: Any, *kinds: str) -> None:
+    """Raise unless an argument is a dtype, of one of these kinds if any are given."""
+    if not isinstance(x, DType) or (kinds and x.kind not in kinds):
+        wanted = " or ".join(kinds) + " " if kinds else ""
+        raise Mismatch(f"`{name}` must be a {wanted}dtype such as pk.f32, not {describe(x)}")
+
+
+def check_number(name: str, x: Any, dtype: DType) -> None:
+    """Raise unless an argument is a Python number that the dtype can represent."""
+    if not isinstance(x, int | float) or not dtype.represents(x):
+        raise Mismatch(f"`{name}` must be a number that {dtype} can represent, not {describe(x)}")

@@ -1,4 +1,4 @@
-"""Arithmetic element by element. Integers of tiles and vectors wrap; a scalar that overflows is an error."""
+"""Arithmetic element by element. Integers in tiles and vectors wrap; a scalar that overflows is an error."""
 
 from __future__ import annotations
 
@@ -8,50 +8,38 @@ import numpy as np
 
 from pykittens.ir.op import ScalarMeaning
 from pykittens.ops.core import op
-from pykittens.ops.map import FLOAT, MAP, Operand, computed, float_map, in_double, rounded
+from pykittens.ops.map import MAP, Operand, computed, float_map, in_double, rounded
 
 
-@op(
-    family=MAP,
-    scalar=ScalarMeaning(lambda a, b: a + b, "{0} + {1}", wrapping="wrapping_add({0}, {1})"),
-    operator="+",
-)
+def _wrapping(function: Any, c: str, name: str) -> ScalarMeaning:
+    """The meaning of an operation whose result wraps for the integers of tiles and vectors."""
+    return ScalarMeaning(function, c, wrapping=f"wrapping_{name}({{0}}, {{1}})")
+
+
+@op(family=MAP, scalar=_wrapping(lambda a, b: a + b, "{0} + {1}", "add"), operator="+")
 def add(a: Operand, b: Operand) -> Any:
     """a + b."""
 
 
-@op(
-    family=MAP,
-    scalar=ScalarMeaning(lambda a, b: a - b, "{0} - {1}", wrapping="wrapping_sub({0}, {1})"),
-    operator="-",
-)
+@op(family=MAP, scalar=_wrapping(lambda a, b: a - b, "{0} - {1}", "sub"), operator="-")
 def sub(a: Operand, b: Operand) -> Any:
     """a - b."""
 
 
-@op(
-    family=MAP,
-    scalar=ScalarMeaning(lambda a, b: a * b, "{0} * {1}", wrapping="wrapping_mul({0}, {1})"),
-    operator="*",
-)
+@op(family=MAP, scalar=_wrapping(lambda a, b: a * b, "{0} * {1}", "mul"), operator="*")
 def mul(a: Operand, b: Operand) -> Any:
     """a * b."""
 
 
 @op(
     family=MAP,
-    scalar=ScalarMeaning(
-        lambda a, b: a / b,
-        "{0} / {1}",
-        kinds=FLOAT,
-        hint="integers are divided with `//`, which floors",
-    ),
+    scalar=float_map(lambda a, b: a / b, "{0} / {1}", hint="use `//` for integers; it rounds down"),
     operator="/",
 )
 def div(a: Operand, b: Operand) -> Any:
-    """a / b, rounded once. Where b is one value for many of a (a vector beside a tile, a scalar beside either) it is
-    a * (1 / b): one reciprocal each, within 1.5 units in the last place of the quotient for |b| from 2**-126 to
-    2**126."""
+    """a / b, rounded once. If one value of b divides several of a (a tile / a vector, or either / a scalar), it is
+    a * (1 / b), with one reciprocal per value of b: within 1.5 units in the last place of the quotient for |b| from
+    2**-126 to 2**126."""
 
 
 @div.numpy
@@ -68,12 +56,12 @@ def _div(a: Any, b: Any) -> Any:
     operator="neg",
 )
 def neg(a: Operand) -> Any:
-    """-a; the least integer of a tile or vector stays."""
+    """-a; in tiles and vectors the smallest integer stays as it is."""
 
 
 @op(family=MAP, scalar=ScalarMeaning(np.abs, "absolute({0})"), operator="abs")
 def abs_(a: Operand) -> Any:
-    """|a|; the least integer of a tile or vector stays."""
+    """|a|; in tiles and vectors the smallest integer stays as it is."""
 
 
 _power = in_double(np.power)
@@ -84,17 +72,18 @@ _power = in_double(np.power)
     scalar=float_map(
         lambda a, b: _power(a, b),
         "pow_accurate({0}, {1})",
-        hint="an integer to a power is a product, as in `x * x`; 2 to the power n is `1 << n`",
+        hint="write a power of an integer as a product, `x * x`; 2 to the power n is `1 << n`",
     ),
     operator="**",
 )
 def pow_(a: Operand, b: Operand) -> Any:
-    """a to the power b: within 4 units in the last place of the rounded result; 1 where b is 0 or a is 1, NaN where
-    a < 0 and b is no whole number. Source: CUDA's powf; for b = 2, 3, 4 of Python products, within 2 units."""
+    """a to the power b, within 4 units in the last place of the rounded result: 1 if b is 0 or a is 1, NaN if a < 0 and
+    b is not a whole number. Source: CUDA's powf. If b is the Python number 2, 3 or 4, it is a product, within 2
+    units."""
 
 
 def fused(a: Any, b: Any, c: Any) -> Any:
-    """a * b + c of float32, rounded once: the sum in float64 is rounded to odd, so that the second rounding is right.
+    """a * b + c of float32, rounded once: the sum in float64 is rounded to odd, so that rounding it again is exact.
 
     Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
     odd", 2008.
@@ -107,7 +96,7 @@ def fused(a: Any, b: Any, c: Any) -> Any:
     even = total.view(np.int64) & 1 == 0
     inexact = np.isfinite(total) & (error != 0) & even
     odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-    # A sum that was rounded away from the exact one has an odd neighbour on the other side; else it is odd already.
+    # An inexact sum with an even last bit has its odd neighbour on the side of the error.
     return np.where(inexact, odd, total).astype(np.float32)
 
 
@@ -116,7 +105,7 @@ def fused(a: Any, b: Any, c: Any) -> Any:
     scalar=float_map(
         lambda a, b, c: fused(a, b, c) if isinstance(a, np.ndarray) else a * b + c,
         "fma_rounded({0}, {1}, {2})",
-        hint="integers need no rounding: `a * b + c`",
+        hint="use `a * b + c` for integers",
     ),
 )
 def fma(a: Operand, b: Operand, c: Operand) -> Any:
@@ -125,12 +114,12 @@ def fma(a: Operand, b: Operand, c: Operand) -> Any:
 
 @op(family=MAP, scalar=ScalarMeaning(np.maximum, "max_nan({0}, {1})"), operator="maximum")
 def maximum(a: Operand, b: Operand) -> Any:
-    """The larger of a and b; NaN if one of them is."""
+    """The larger of a and b; NaN if one of them is NaN."""
 
 
 @op(family=MAP, scalar=ScalarMeaning(np.minimum, "min_nan({0}, {1})"), operator="minimum")
 def minimum(a: Operand, b: Operand) -> Any:
-    """The smaller of a and b; NaN if one of them is."""
+    """The smaller of a and b; NaN if one of them is NaN."""
 
 
 @op(
@@ -141,4 +130,4 @@ def minimum(a: Operand, b: Operand) -> Any:
     ),
 )
 def clamp(x: Operand, low: Operand, high: Operand) -> Any:
-    """x where it lies from low to high, else the nearer of them (high where low > high); NaN if one of the three is."""
+    """min(max(x, low), high): x limited to the range from low to high; NaN if one of the three is NaN."""

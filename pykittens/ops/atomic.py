@@ -1,8 +1,8 @@
-"""Atomic stores: `op=` makes memory = memory op value in one step.
+"""Atomic stores: with `op="add"`, "max" or "min", memory = memory op value in one step.
 
-f32: add, max, min. f16, bf16: add, max, min. int32, int64: add, max, min; sums wrap. The order of stores to one
-element is open, so sums of floats may differ in their last places from run to run. A NaN on either side stays. The
-sum of f32 may take subnormal numbers for zero.
+The dtypes are f32, f16, bf16, int32 and int64; sums of integers wrap. The order of stores to one element is undefined,
+so sums of floats may differ in their last bits from run to run. A NaN on either side gives NaN. Sums of f32 may treat
+subnormal numbers as zero.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def check_combining(op: Any, dtype: DType) -> None:
     check_word("op", op, *COMBINING)
     if dtype.bits < 16:
         raise Mismatch(
-            f"`op` must be left out for {dtype}, as memory combines 16 bits or more in one step, not {describe(op)}",
-            help="combine tiles in registers and store the result, or keep the tensor in f32 or int32",
+            f"`op` must be left out for {dtype}, as atomics take 16 bits or more, not {describe(op)}",
+            help="combine tiles in registers and store the result, or make the tensor f32 or int32",
         )
 
 
 def combining(op: str | None) -> Callable[[Any, Any], Any] | None:
-    """The NumPy meaning of `op`: what memory becomes, rounded once."""
+    """The NumPy meaning of `op`: the new value of memory, rounded once."""
     if op is None:
         return None
     function = COMBINING[op]

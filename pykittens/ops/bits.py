@@ -1,4 +1,4 @@
-"""Operations on the bits of integers, negative ones in two's complement. All wrap, those of scalars, too.
+"""Operations on the bits of integers in two's complement. All of them wrap, on scalars, too.
 
 On bools `&`, `|`, `^` and `~` are the logical operations.
 """
@@ -13,7 +13,7 @@ from pykittens.ir.op import ScalarMeaning
 from pykittens.ops.core import op
 from pykittens.ops.map import INT, MAP, Operand
 
-_HINT = "bits are those of integers and bools: `.to(pk.int32)`, or a comparison"
+_HINT = "bit operations take integers and bools: convert with `.to(pk.int32)`, or compare"
 
 
 def _bitwise(function: Any, c: str, kinds: tuple[str, ...] = ("int", "bool")) -> ScalarMeaning:
@@ -40,30 +40,30 @@ def _shifted_right(a: Any, n: Any) -> Any:
 
 @op(family=MAP, scalar=_bitwise(lambda a, b: a & b, "{0} & {1}"), operator="&")
 def bitwise_and(a: Operand, b: Operand) -> Any:
-    """The bits that are set in both; of bools whether both hold."""
+    """The bits that are set in both; of bools, whether both are true."""
 
 
 @op(family=MAP, scalar=_bitwise(lambda a, b: a | b, "{0} | {1}"), operator="|")
 def bitwise_or(a: Operand, b: Operand) -> Any:
-    """The bits that are set in one or both; of bools whether one of them holds."""
+    """The bits that are set in one or both; of bools, whether at least one is true."""
 
 
 @op(family=MAP, scalar=_bitwise(lambda a, b: a ^ b, "{0} ^ {1}"), operator="^")
 def bitwise_xor(a: Operand, b: Operand) -> Any:
-    """The bits that are set in exactly one; of bools whether exactly one of them holds."""
+    """The bits that are set in exactly one; of bools, whether exactly one is true."""
 
 
 @op(family=MAP, scalar=_bitwise(_inverted, "inverted({0})"), operator="~")
 def bitwise_not(a: Operand) -> Any:
-    """The bits that are not set; of bools whether it does not hold."""
+    """The bits that are not set; of a bool, its negation."""
 
 
 @op(family=MAP, scalar=_bitwise(_shifted_left, "shift_left({0}, {1})", INT), operator="<<")
 def shift_left(a: Operand, n: Operand) -> Any:
-    """a with its bits n places higher; 0 where n is below 0 or not below the number of bits (as PTX `shl`)."""
+    """a with its bits shifted left by n; 0 if n is negative or at least the number of bits (as PTX `shl`)."""
 
 
 @op(family=MAP, scalar=_bitwise(_shifted_right, "shift_right({0}, {1})", INT), operator=">>")
 def shift_right(a: Operand, n: Operand) -> Any:
-    """a with its bits n places lower, filled with the sign, of uint8 with 0; where n is below 0 or not below the number
-    of bits, nothing else is left (as PTX `shr`)."""
+    """a with its bits shifted right by n, filled with the sign, or for uint8 with 0; all bits are the fill if n is
+    negative or at least the number of bits (as PTX `shr`)."""

@@ -1,4 +1,4 @@
-"""Comparisons element by element, and `where`, the choice by a bool."""
+"""Comparisons element by element, and `where`, which selects by a bool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pykittens.ir.values import Value, describe
 from pykittens.ops.core import op
 from pykittens.ops.map import (
     ANY,
+    COMPARED,
     MAP,
+    NUMBER,
     Operand,
     Registers,
     RegisterType,
@@ -25,8 +27,8 @@ from pykittens.types.dtypes import bool_
 from pykittens.types.tiles import with_dtype
 
 
-def _comparison(function: Any, c: str) -> ScalarMeaning:
-    return ScalarMeaning(function, c, truth=True)
+def _comparison(function: Any, c: str, kinds: tuple[str, ...] = NUMBER) -> ScalarMeaning:
+    return ScalarMeaning(function, c, kinds=kinds, truth=True)
 
 
 @op(family=MAP, scalar=_comparison(lambda a, b: a < b, "{0} < {1}"), operator="<")
@@ -49,41 +51,32 @@ def greater_equal(a: Operand, b: Operand) -> Any:
     """a >= b, as bool."""
 
 
-@op(
-    family=MAP,
-    scalar=ScalarMeaning(lambda a, b: a == b, "{0} == {1}", truth=True, kinds=ANY),
-    operator="==",
-)
+@op(family=MAP, scalar=_comparison(lambda a, b: a == b, "{0} == {1}", ANY), operator="==")
 def equal(a: Operand, b: Operand) -> Any:
     """a == b, as bool."""
 
 
-@op(
-    family=MAP,
-    scalar=ScalarMeaning(lambda a, b: a != b, "{0} != {1}", truth=True, kinds=ANY),
-    operator="!=",
-)
+@op(family=MAP, scalar=_comparison(lambda a, b: a != b, "{0} != {1}", ANY), operator="!=")
 def not_equal(a: Operand, b: Operand) -> Any:
     """a != b, as bool."""
 
 
 @op()
 def where(condition: Any, a: Operand, b: Operand) -> Any:
-    """a where the condition holds, else b. `a` or `b` may be a number; the three are spread over one another."""
+    """a where the condition is true, else b. One of `a` and `b` may be a Python number; the three are broadcast."""
 
 
 @where.type
 def _where_type(condition: Any, a: Any, b: Any) -> RegisterType:
     if not isinstance(condition, Registers) or condition.dtype != bool_:
-        way = "compare it, as in `x != 0`"
         raise Mismatch(
-            f"`condition` must be bool in registers, not {describe(condition)}",
-            help=way if isinstance(condition, Registers) else loaded(condition, "condition"),
+            f"`condition` must be a bool in registers, not {describe(condition)}",
+            help=COMPARED if isinstance(condition, Registers) else loaded(condition, "condition"),
         )
     if not any(isinstance(x, Value) for x in (a, b)):
         raise Mismatch(
             f"`a` or `b` must be a value of the kernel, not {describe(a)} and {describe(b)}",
-            help="pk.full(dtype, value, rows, cols) makes one of a number",
+            help="pk.full(dtype, value, rows, cols) makes a tile of a number",
         )
     dtype = common_dtype({"a": a, "b": b})
     return with_dtype(together({"condition": condition, "a": a, "b": b}), dtype)

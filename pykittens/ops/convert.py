@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.ir.op import Effects, Mismatch
-from pykittens.ir.values import RegTile, RegVector, Scalar, describe
+from pykittens.ir.values import describe
+from pykittens.ops.arguments import check_dtype
 from pykittens.ops.core import op
-from pykittens.ops.map import loaded
+from pykittens.ops.map import Registers, RegisterType, loaded
 from pykittens.types.dtypes import DType, converted
-from pykittens.types.tiles import RT, RV, SCALAR, with_dtype
+from pykittens.types.tiles import with_dtype
 
 
 @op(operator="to", effects=Effects(narrows=True))
 def to(x: Any, dtype: DType) -> Any:
-    """x with each element rounded to the nearest value of `dtype`, ties to even.
+    """x with each element converted to `dtype`: float to float and int to float round to nearest, ties to even.
 
-    To fp8 it saturates, infinities included, and NaN stays. Float to int truncates and saturates, NaN gives 0; int to
-    a narrower int wraps. To bool: whether it is not 0.
+    Conversions to fp8 saturate, infinities included, and keep NaN. Float to int truncates and saturates, and NaN gives
+    0. Int to a narrower int wraps. To bool: whether the element is not 0.
     """
 
 
 @to.type
-def _to_type(x: Any, dtype: Any) -> RT | RV | SCALAR:
-    if not isinstance(x, RegTile | RegVector | Scalar):
+def _to_type(x: Any, dtype: Any) -> RegisterType:
+    if not isinstance(x, Registers):
         raise Mismatch(f"`x` must be in registers, not {describe(x)}", help=loaded(x, "x"))
-    if not isinstance(dtype, DType):
-        raise Mismatch(f"`dtype` must be a dtype such as pk.bf16, not {describe(dtype)}")
+    check_dtype("dtype", dtype)
     return with_dtype(x.type, dtype)
 
 

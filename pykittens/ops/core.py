@@ -1,7 +1,7 @@
 """`@op` and the registry OPS: a `def` becomes an operation that records itself when called in a kernel.
 
-A user's file may use it, too: with a family (`MAP` of ops/map.py and its like) and a meaning on one element, or with
-a type rule, a NumPy meaning and a lowering of its own, `@SIMT.lower("name")` of targets/simt/target.py.
+A user's file may use `@op`, too: with a family such as `MAP` of ops/map.py and a meaning on one element, or with a type
+rule, a NumPy meaning and a lowering, `@SIMT.lower("name")` of targets/simt/target.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OPS: dict[str, Op[..., Any]] = {}
-# What error texts call the operations and the functions made of them.
+# The names by which error texts call the operations and the functions composed of them.
 SHOWN: set[str] = set()
 
 
@@ -36,29 +36,29 @@ def op(
     operator: str | None = None,
     shown: str = "",
 ) -> Callable[[Callable[P, R]], Op[P, R]]:
-    """Make a function without a body an operation: name, signature and docstring are what the user sees."""
+    """Make a function without a body an operation, with its name, signature and docstring."""
 
     def make(function: Callable[P, R]) -> Op[P, R]:
         name = function.__name__.rstrip("_")
-        made = Op(name, function, effects, family, scalar, _record, shown=shown)
-        known = OPS.get(made.name)
+        result = Op(name, function, effects, family, scalar, _record, shown=shown)
+        known = OPS.get(name)
         if known is not None and not _same_origin(known.function, function):
             raise LanguageError(
-                f"op: there is an operation `{made.name}` already",
-                operands={"made in": known.function.__module__},
-                help="give yours another name",
+                f"op: an operation named `{name}` exists already",
+                operands={"defined in": known.function.__module__},
+                help="choose another name",
             )
-        OPS[made.name] = made
-        SHOWN.add(made.shown)
+        OPS[name] = result
+        SHOWN.add(result.shown)
         if operator is not None:
-            OPERATORS[operator] = made
-        return made
+            OPERATORS[operator] = result
+        return result
 
     return make
 
 
 def composed(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function written with operations tell its faults as one: under its name, with its own operands."""
+    """Make the errors of a function written with operations name the function and its operands."""
     name, signature = function.__name__.rstrip("_"), inspect.signature(function)
     SHOWN.add(name)
 
@@ -85,7 +85,7 @@ def composed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _same_origin(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Whether a module is run again, or its file under another name, and makes its operations anew."""
+    """Whether two functions are from one module or one file, which then has been run again."""
     return old.__module__ == new.__module__ or old.__code__.co_filename == new.__code__.co_filename
 
 
@@ -108,17 +108,18 @@ def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:
 
 
 def _fold(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    """An operation on Python numbers is done at once: it is part of the metaprogram."""
+    """The result of an operation on Python numbers, which is computed at once: it is part of the metaprogram."""
     assert op.scalar is not None
     kinds = {"bool": bool, "int": int, "float": int | float}
     for name, arg in args.items():
         if not any(isinstance(arg, kinds[k]) for k in op.scalar.kinds):
-            wanted = " or ".join(op.scalar.kinds)
-            fault = Mismatch(f"`{name}` must be {wanted}, not {describe(arg)}", op.scalar.hint)
-            raise _mismatch(op.shown, op.__signature__, args, fault)
-        if isinstance(arg, int) and arg.bit_length() > 64:
-            fault = Mismatch(f"`{name}` must be a number of 64 bits, not {describe(arg)}")
-            raise _mismatch(op.shown, op.__signature__, args, fault)
+            wanted, hint = " or ".join(op.scalar.kinds), op.scalar.hint
+        elif isinstance(arg, int) and arg.bit_length() > 64:
+            wanted, hint = "a number of 64 bits", None
+        else:
+            continue
+        fault = Mismatch(f"`{name}` must be {wanted}, not {describe(arg)}", hint)
+        raise _mismatch(op.shown, op.__signature__, args, fault)
     with np.errstate(all="ignore"):
         result = op.scalar.numpy(*args.values())
     return result.item() if hasattr(result, "item") else result
@@ -132,13 +133,10 @@ def _mismatch(
 
 
 def _operand_types(signature: inspect.Signature, args: dict[str, Any]) -> dict[str, object]:
-    """What a call was given, without what it left at its default."""
+    """The arguments of a call that differ from their defaults."""
     return {
         name: describe(arg)
         for name, arg in args.items()
-        if arg is not signature.parameters[name].default and not _is_empty(arg)
+        if arg is not signature.parameters[name].default
+        and not (isinstance(arg, tuple) and not arg)
     }
-
-
-def _is_empty(arg: Any) -> bool:
-    return isinstance(arg, tuple) and not arg

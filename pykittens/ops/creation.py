@@ -1,4 +1,4 @@
-"""Constant tiles and vectors, and the positions of their elements."""
+"""Constant tiles and vectors, and the positions of elements."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy as np
 
 from pykittens.ir.build import current
 from pykittens.ir.op import Family, Mismatch, Op
-from pykittens.ir.values import RegVector, Scalar, describe
-from pykittens.ops.arguments import check_size
+from pykittens.ir.values import RegVector, Scalar
+from pykittens.ops.arguments import check_dtype, check_number, check_size
 from pykittens.ops.core import op
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.layouts import plain_registers
 from pykittens.types.tiles import RT, RV, Spread
 
-# A lane has 255 registers; a vector that takes more than this leaves too few to compute with.
+# A lane has 255 registers; a vector of more elements per lane leaves too few to compute with.
 MAX_VECTOR_REGISTERS = 192
 
 
-# -- what fits the registers of a group ------------------------------------------------------------
+# -- limits of a group's registers -----------------------------------------------------------------
 
 
 def check_rows(name: str, side: Any) -> None:
-    """Raise unless so many rows can be dealt to the warps of the group, 16 at a time."""
+    """Raise unless a number of rows can be divided among the warps of the group in blocks of 16."""
     warps = current("tile").warps
     check_size(name, side, 16 * warps, f"for a group of {counted_warps(warps)}")
 
 
 def check_cols(name: str, side: Any) -> None:
-    """Raise unless a tile can have so many columns."""
+    """Raise unless a tile can have this number of columns."""
     check_size(name, side, 16, "for a tile")
 
 
@@ -39,34 +39,30 @@ def counted_warps(warps: int) -> str:
 
 
 def check_tile_sides(rows: Any, cols: Any) -> None:
-    """Raise unless a register tile of these sides can be spread over the warps of the group."""
+    """Raise unless the warps of the group can hold a register tile of these sides."""
     check_rows("rows", rows)
     check_cols("cols", cols)
 
 
 def check_vector_length(name: str, length: int) -> None:
-    """Raise if a plain vector does not fit the registers of its group."""
+    """Raise if a plain vector does not fit the registers of the group."""
     warps = current("vector").warps
     if length and plain_registers(length, warps) > MAX_VECTOR_REGISTERS:
         most = MAX_VECTOR_REGISTERS * 32 * warps
         raise Mismatch(
-            f"`{name}` must be at most {most}, what the registers of {counted_warps(warps)} hold, not {length}",
-            help="spread a row over more warps (pk.warpgroups, @pk.kernel(warps=...)) or loop over parts of it",
+            f"`{name}` must be at most {most}, the capacity of the registers of {counted_warps(warps)}, not {length}",
+            help="use more warps (pk.warpgroups, @pk.kernel(warps=...)) or loop over parts of the vector",
         )
 
 
-def made_type(dtype: Any, rows: Any, cols: Any) -> RT | RV:
-    """The type of a tile of rows x cols; without `cols` of a plain vector of `rows` elements."""
-    if not isinstance(dtype, DType):
-        raise Mismatch(f"`dtype` must be a dtype such as pk.f32, not {describe(dtype)}")
-    if cols is None:
-        return plain_type(dtype, "rows", rows)
+def tile_type(dtype: DType, rows: Any, cols: Any) -> RT:
+    """The type of a register tile of rows x cols."""
     check_tile_sides(rows, cols)
     return RT(dtype, rows, cols)
 
 
 def plain_type(dtype: DType, name: str, length: Any) -> RV:
-    """The type of a plain vector that is made."""
+    """The type of a plain register vector of `length` elements."""
     check_size(name, length)
     check_vector_length(name, length)
     return RV(dtype, length, Spread.PLAIN)
@@ -76,15 +72,17 @@ def plain_type(dtype: DType, name: str, length: Any) -> RV:
 
 
 def _creation_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
-    type_ = made_type(args["dtype"], args["rows"], args["cols"])
-    value, dtype = args.get("value", 0), type_.dtype
-    if isinstance(value, Scalar):
-        if value.dtype != dtype:
-            raise Mismatch(
-                f"`value` must be {dtype}, not {value.dtype}", help=f"`value.to({dtype.word})`"
-            )
-    elif not isinstance(value, int | float) or not dtype.represents(value):
-        raise Mismatch(f"`value` must be a number that {dtype} has, not {describe(value)}")
+    dtype, rows, cols = (args[name] for name in ("dtype", "rows", "cols"))
+    check_dtype("dtype", dtype)
+    type_ = plain_type(dtype, "rows", rows) if cols is None else tile_type(dtype, rows, cols)
+    value = args.get("value", 0)
+    if not isinstance(value, Scalar):
+        check_number("value", value, dtype)
+    elif value.dtype != dtype:
+        raise Mismatch(
+            f"`value` must be {dtype}, not {value.dtype}",
+            help=f"convert it: `value.to({dtype.word})`",
+        )
     return type_
 
 
@@ -98,14 +96,14 @@ CREATION = Family("creation", _creation_type, _creation_numpy)
 
 @op(family=CREATION)
 def zeros(dtype: DType, rows: int, cols: int | None = None) -> Any:
-    """A register tile of rows x cols zeros; without `cols` a plain vector of `rows` zeros."""
+    """A register tile of rows x cols zeros; without `cols`, a plain vector of `rows` zeros."""
 
 
 @op(family=CREATION)
 def full(dtype: DType, value: Any, rows: int, cols: int | None = None) -> Any:
-    """A register tile of rows x cols elements that are all `value`, a number or a scalar of the dtype.
+    """A register tile of rows x cols elements that are all `value`, a Python number or a scalar of the dtype.
 
-    Without `cols` a plain vector of `rows` elements.
+    Without `cols`, a plain vector of `rows` elements.
     """
 
 
@@ -114,7 +112,7 @@ def full(dtype: DType, value: Any, rows: int, cols: int | None = None) -> Any:
 
 @op()
 def iota(length: int) -> RegVector:
-    """A plain int32 vector of 0, 1, … length - 1."""
+    """A plain int32 vector of 0, 1, …, length - 1."""
 
 
 @iota.type
@@ -129,7 +127,7 @@ def _iota_numpy(length: int) -> Any:
 
 @op()
 def row_index(rows: int) -> RegVector:
-    """The numbers of the rows of a tile, 0, 1, … rows - 1, as a per-row int32 vector."""
+    """The indices of the rows of a tile, 0, 1, …, rows - 1, as a per-row int32 vector."""
 
 
 @row_index.type
@@ -145,7 +143,7 @@ def _row_index_numpy(rows: int) -> Any:
 
 @op()
 def col_index(cols: int) -> RegVector:
-    """The numbers of the columns of a tile, 0, 1, … cols - 1, as a per-column int32 vector."""
+    """The indices of the columns of a tile, 0, 1, …, cols - 1, as a per-column int32 vector."""
 
 
 @col_index.type

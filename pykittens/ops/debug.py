@@ -1,7 +1,6 @@
 """Prints and assertions inside a kernel.
 
-What is printed looks the same in the emulator and on a GPU: integers as they are, floats with six digits as `%g`
-has them, truths as 0 and 1.
+Lines look the same from the emulator and from a GPU: floats have six digits as with `%g`, bools are 0 and 1.
 """
 
 from __future__ import annotations
@@ -14,35 +13,36 @@ import numpy as np
 
 from pykittens.errors import AssertError
 from pykittens.ir.op import Effects, Mismatch
-from pykittens.ir.values import RegTile, RegVector, Scalar, describe
+from pykittens.ir.values import RegTile, RegVector, describe
+from pykittens.ops.arguments import check_text
 from pykittens.ops.core import op
-from pykittens.ops.map import check_registers, together
+from pykittens.ops.map import Registers, check_registers, together
 from pykittens.types.dtypes import bool_
 
-# Whether pk.print shows lines here: who runs a kernel many times over has them shown at most once.
+# Whether pk.print prints: a check runs a kernel several times and prints its lines once at most.
 shows: ContextVar[bool] = ContextVar("shows", default=True)
 
 
 @op(effects=Effects(shows=True))
 def print_(format: str, *values: Any) -> None:
-    """Print a line: `format` with a value in place of each `{}`, as in pk.print("row {} has {}", row, total).
+    """Print `format` with a value in place of each `{}`, as in pk.print("row {} has {}", row, total).
 
-    Scalars make one line a group. Tiles and vectors make one an element of their common shape, behind its place:
-    `[row, column] ` or `[index] `. The emulator prints them in the order of rows; on a GPU the lanes print side by
-    side, and what does not fit the driver's buffer of a megabyte is lost.
+    Scalars print one line per group. Tiles and vectors print one line per element of their common shape, which begins
+    with its coordinates, `[row, column] ` or `[index] `. The emulator prints lines row by row; on a GPU the order is
+    undefined, and lines that do not fit the driver's buffer of a megabyte are lost.
     """
 
 
 def pieces(format: str) -> list[str]:
-    """The text before, between and behind the places of the values; Mismatch if it has other fields than `{}`."""
+    """The text before, between and after the fields of a format; raises Mismatch if a field is not `{}`."""
     texts, text = [], ""
     for literal, field, spec, conversion in string.Formatter().parse(format):
         text += literal
         if field is not None:
             if field or spec or conversion:
                 raise Mismatch(
-                    f"`format` has the field {{{field}}}, it may have `{{}}` only",
-                    help="braces of the text itself are written twice",
+                    f"`format` must have `{{}}` as its only kind of field, not {{{field}}}",
+                    help="double the braces that are text",
                 )
             texts.append(text)
             text = ""
@@ -51,14 +51,15 @@ def pieces(format: str) -> list[str]:
 
 @print_.type
 def _print_type(format: Any, values: Any) -> None:
-    if not isinstance(format, str):
-        raise Mismatch(f"`format` must be a string, not {describe(format)}")
+    check_text("format", format)
     try:
         wanted = len(pieces(format)) - 1
     except ValueError as error:
         raise Mismatch(f"`format`: {error}") from None
     if wanted != len(values):
-        raise Mismatch(f"`format` has {wanted} places for {len(values)} values")
+        raise Mismatch(
+            f"`format` must have a field for each of the {len(values)} values, not {wanted}"
+        )
     for position, value in enumerate(values):
         check_registers(f"values[{position}]", value)
     if arrays := spread_values(values):
@@ -66,7 +67,7 @@ def _print_type(format: Any, values: Any) -> None:
 
 
 def spread_values(values: Any) -> dict[str, Any]:
-    """The tiles and vectors among values that are printed, by their position."""
+    """The tiles and vectors among the printed values, by name."""
     found = enumerate(values)
     return {f"values[{i}]": v for i, v in found if isinstance(v, RegTile | RegVector)}
 
@@ -79,16 +80,19 @@ def _print_numpy(format: str, values: Any) -> None:
     shape = np.broadcast_shapes(*(np.shape(v) for v in values))
     spread = [np.broadcast_to(np.asarray(v), shape) for v in values]
     for index in np.ndindex(shape):
-        # A per-row vector is a column, a per-column one a row: the axis of one is no coordinate.
-        place = [i for i, extent in zip(index, shape, strict=True) if extent > 1]
-        line = f"[{', '.join(map(str, place))}] " if shape else ""
+        line = f"{_position(index, shape)} " if shape else ""
         for text, value in zip(texts, spread, strict=False):
             line += text + shown(value[index])
         print(line + texts[-1])  # noqa: T201
 
 
+def _position(index: Any, shape: tuple[int, ...]) -> str:
+    """The coordinates of an element. A per-row vector is one column, a per-column vector one row: neither counts."""
+    return f"[{', '.join(str(i) for i, n in zip(index, shape, strict=True) if n > 1)}]"
+
+
 def shown(value: Any) -> str:
-    """A number as a line has it."""
+    """A number as pk.print prints it."""
     if np.issubdtype(type(value), np.integer) or isinstance(value, np.bool_):
         return str(int(value))
     return f"{float(value):g}"
@@ -96,24 +100,23 @@ def shown(value: Any) -> str:
 
 @op(effects=Effects(shows=True))
 def assert_(condition: Any, message: str) -> None:
-    """Stop with this message unless the condition, a bool or a tile or vector of them, holds everywhere.
+    """Stop the kernel with this message unless the condition, a bool or a tile or vector of bools, is true everywhere.
 
-    The emulator checks it always; on a GPU it is left out unless the launch is one for debugging.
+    The emulator always checks it; a GPU checks it only in a launch for debugging.
     """
 
 
 @assert_.type
 def _assert_type(condition: Any, message: Any) -> None:
-    if not isinstance(condition, RegTile | RegVector | Scalar) or condition.dtype != bool_:
+    if not isinstance(condition, Registers) or condition.dtype != bool_:
         known = isinstance(condition, bool)
         raise Mismatch(
-            f"`condition` must be a bool of the kernel, not {describe(condition)}",
-            help="what is known when the kernel is recorded, Python's own `assert` checks"
+            f"`condition` must be a run-time bool, not {describe(condition)}",
+            help="Python's `assert` checks conditions that are known when the kernel is recorded"
             if known
             else "compare it, as in `x > 0`",
         )
-    if not isinstance(message, str):
-        raise Mismatch(f"`message` must be a string, not {describe(message)}")
+    check_text("message", message)
 
 
 @assert_.numpy
@@ -122,10 +125,8 @@ def _assert_numpy(condition: Any, message: str) -> None:
     if holds.all():
         return
     failed = np.argwhere(~holds)
-    told = {}
+    operands = {}
     if holds.ndim:
-        place = [int(i) for i, n in zip(failed[0], holds.shape, strict=True) if n > 1]
-        told = {
-            "fails at": f"[{', '.join(map(str, place))}], {len(failed)} of {holds.size} elements"
-        }
-    raise AssertError(message, operands=told)
+        where = _position(failed[0], holds.shape)
+        operands = {"fails at": f"{where}, {len(failed)} of {holds.size} elements"}
+    raise AssertError(message, operands=operands)

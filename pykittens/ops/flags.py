@@ -1,7 +1,7 @@
 """Flags in global memory, by which the blocks of a launch wait for one another.
 
-A flag is an element of an int32 tensor: `flags[i]` names element i. Who waits for flags needs all blocks of the
-launch to run at once; a launch of more than the GPU holds is refused.
+A flag is an element of an int32 tensor: `flags[i]` is element i. All blocks of a kernel that waits for flags must run
+at once; a launch of more blocks than the GPU holds is refused.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def _check_flag(flag: Any, value: Any) -> None:
 
 @op(effects=Effects(writes=("flag",), signals=("flag",), meets=True, fences=True))
 def signal(flag: TileRef | Global, value: Any, *, op: Literal["store", "add"] = "store") -> None:
-    """Set a flag to `value`, or add it, when all that the group wrote before can be seen by who waits for it.
+    """Set a flag to `value`, or add `value` to it, after all earlier writes of the group are visible on the GPU.
 
-    Of asynchronous stores that is what pk.store_wait has waited for.
+    Of its asynchronous stores, those that pk.store_wait has covered are visible.
     """
 
 
@@ -45,7 +45,7 @@ def _signal_numpy(flag: Any, value: int, op: str) -> None:
 
 @op(effects=Effects(reads=("flag",), waits=("flag",), meets=True))
 def wait(flag: TileRef | Global, value: Any) -> None:
-    """Wait until a flag is at least `value`; then all is seen that was written before it was signalled."""
+    """Wait until a flag is at least `value`; all writes before its signal are visible then."""
 
 
 @wait.type
@@ -61,4 +61,4 @@ def _wait_until(flag: Any, value: int) -> str | None:
 
 @wait.numpy
 def _wait_numpy(flag: Any, value: int) -> None:
-    """What was awaited is there."""
+    """There is nothing to do after the wait."""

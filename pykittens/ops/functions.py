@@ -1,23 +1,29 @@
-"""Functions of floats element by element. Each states its error in f32 and where it holds; the dtype adds one rounding.
+"""Functions of floats element by element. Each states its error in f32; the result is rounded once more to the dtype.
 
-*Within n units* means in the last place of the result rounded to f32. Where no domain is stated it is all numbers,
-subnormal and infinite ones included. NaN gives NaN. Sources of errors: CUDA C++ Programming Guide, "Mathematical
-Functions", and PTX ISA, `ex2`, `rsqrt`, `rcp`.
+*Within n units* means units in the last place of the result rounded to f32. If no domain is stated, the bound holds for
+all numbers, subnormal and infinite ones included. NaN gives NaN. Sources of the bounds: CUDA C++ Programming Guide,
+"Mathematical Functions", and PTX ISA, `ex2`, `rsqrt`, `rcp`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from pykittens.ir.op import Mismatch
-from pykittens.ir.values import describe
+from pykittens.ops.arguments import check_word
 from pykittens.ops.core import composed, op
-from pykittens.ops.erf import erf as erf_in_double
-from pykittens.ops.erf import erfc
 from pykittens.ops.map import MAP, Operand, float_map, in_double
+
+
+def _of_c(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    """A function of Python's `math`, element by element in float64: NumPy has no error function."""
+    return np.vectorize(function, otypes=[np.float64])
+
+
+_erf, _erfc = _of_c(math.erf), _of_c(math.erfc)
 
 
 def _sigmoid(v: Any) -> Any:
@@ -27,7 +33,7 @@ def _sigmoid(v: Any) -> Any:
 
 def _gelu_erf(x: Any) -> Any:
     bounded = np.maximum(x, -40.0)  # below, the results are 0
-    return 0.5 * bounded * erfc(-bounded / np.sqrt(2.0))
+    return 0.5 * bounded * _erfc(-bounded / np.sqrt(2.0))
 
 
 def _gelu_tanh(x: Any) -> Any:
@@ -54,7 +60,7 @@ def exp2(a: Operand) -> Any:
 
 @op(**_function(np.expm1, "expm1_accurate({0})"))
 def expm1(a: Operand) -> Any:
-    """e to the power a, less 1, without cancellation near 0: within 1 unit (CUDA's expm1f)."""
+    """e to the power a, minus 1, without cancellation near 0: within 1 unit (CUDA's expm1f)."""
 
 
 @op(**_function(np.log, "log_accurate({0})"))
@@ -97,47 +103,45 @@ def tanh(a: Operand) -> Any:
     """The hyperbolic tangent: within 2 units (CUDA's tanhf)."""
 
 
-@op(**_function(erf_in_double, "erf_accurate({0})"))
+@op(**_function(_erf, "erf_accurate({0})"))
 def erf(a: Operand) -> Any:
     """2 / sqrt(pi) times the integral of exp(-t * t) from 0 to a: within 2 units (CUDA's erff)."""
 
 
 @op(**_function(_sigmoid, "sigmoid({0})"))
 def sigmoid(a: Operand) -> Any:
-    """1 / (1 + exp(-a)): relative error below 5 * 2**-23, or 2**-147 absolute."""
+    """1 / (1 + exp(-a)): relative error below 5 * 2**-23, or absolute below 2**-147."""
 
 
 @op(**_function(lambda a: np.maximum(a, -200.0) * _sigmoid(np.maximum(a, -200.0)), "silu({0})"))
 def silu(a: Operand) -> Any:
-    """a / (1 + exp(-a)): relative error below 6 * 2**-23, or 2**-140 absolute; 0 at -infinity."""
+    """a / (1 + exp(-a)): relative error below 6 * 2**-23, or absolute below 2**-140; 0 at -infinity."""
 
 
 @op(**_function(lambda a: np.maximum(a, 0) + np.log1p(np.exp(-np.abs(a))), "softplus({0})"))
 def softplus(a: Operand) -> Any:
-    """log(1 + exp(a)), as max(a, 0) + log1p(exp(-|a|)): relative error below 5 * 2**-23, or 2**-146 absolute."""
+    """log(1 + exp(a)), as max(a, 0) + log1p(exp(-|a|)): relative error below 5 * 2**-23, or absolute below 2**-146."""
 
 
 @op(family=MAP, scalar=float_map(lambda a: np.maximum(a, 0), "max_nan({0}, 0.0f)"))
 def relu(a: Operand) -> Any:
-    """a where a > 0, else 0; exact."""
+    """max(a, 0), exact."""
 
 
 @op(**_function(_gelu_erf, "gelu_erf({0})"))
 def gelu_erf(a: Operand) -> Any:
-    """a (1 + erf(a / sqrt(2))) / 2, below 0 without cancellation: relative error below 2**-20 + a**2 * 2**-23, or
-    2**-142 absolute; 0 at -infinity. Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016."""
+    """a (1 + erf(a / sqrt(2))) / 2, without cancellation for a < 0: relative error below 2**-20 + a**2 * 2**-23, or
+    absolute below 2**-142; 0 at -infinity. Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016."""
 
 
 @op(**_function(_gelu_tanh, "gelu_tanh({0})"))
 def gelu_tanh(a: Operand) -> Any:
     """a (1 + tanh(v / 2)) / 2 with v = sqrt(8 / pi) (a + 0.044715 a**3), as a times the sigmoid of v: relative error
-    below 6 * 2**-23 and below 0 |v| 2**-22 more, or 2**-142 absolute; 0 at -infinity. Source: as gelu_erf."""
+    below 6 * 2**-23, plus |v| 2**-22 for a < 0, or absolute below 2**-142; 0 at -infinity. Source: as gelu_erf."""
 
 
 @composed
 def gelu(a: Operand, approximate: str = "none") -> Any:
-    """a times the normal distribution function of a; with `approximate="tanh"` the approximation by tanh."""
-    forms = {"none": gelu_erf, "tanh": gelu_tanh}
-    if not isinstance(approximate, str) or approximate not in forms:
-        raise Mismatch(f'`approximate` must be "none" or "tanh", not {describe(approximate)}')
-    return forms[approximate](a)
+    """a times the normal distribution function of a; with `approximate="tanh"`, its approximation by tanh."""
+    check_word("approximate", approximate, "none", "tanh")
+    return gelu_erf(a) if approximate == "none" else gelu_tanh(a)

@@ -1,4 +1,4 @@
-"""`inline_cuda`: the user's own CUDA C++ inside a kernel."""
+"""`inline_cuda`: the user's CUDA C++ inside a kernel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from pykittens.errors import BackendError
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import Scalar, describe
+from pykittens.ops.arguments import check_dtype
 from pykittens.ops.core import composed, op
 from pykittens.ops.map import Registers, RegisterType, check_registers, computed, together
 from pykittens.types.dtypes import OF_NUMPY, DType, converted
@@ -25,13 +26,13 @@ def inline_cuda(
     dtype: DType | None = None,
     numpy: Callable[..., Any] | None = None,
 ) -> Any:
-    """The value of an expression of CUDA C++, `{0}`, `{1}`, ... standing for the operands, one for each element.
+    """The value of an expression of CUDA C++ for each element; `{0}`, `{1}`, ... in the text are the operands.
 
-    The result has the shape and, unless `dtype` is given, the element type of `like`. Operands are spread to that
-    shape, as those of `a + b`; narrow floats come as float, narrow integers as int, and the result is rounded to its
-    type. Without `like` the text is statements that every thread of the group runs, and its operands are scalars.
-    `numpy` does the same to arrays, for the emulator, which refuses the text without it. Braces of the text itself
-    are written twice.
+    The result has the shape and, unless `dtype` is given, the dtype of `like`. Operands are broadcast to that shape as
+    in `a + b`. The expression sees narrow floats as float and narrow integers as int; its value is rounded to the
+    dtype. Without `like`, the text is statements that every thread of the group runs, and the operands are scalars.
+    `numpy` is a function that computes the same on arrays; without it, the emulator refuses the operation. Double the
+    braces that are part of the text.
     """
     if like is None:
         return inline_cuda_statement(text, operands, numpy)
@@ -40,7 +41,7 @@ def inline_cuda(
 
 @op(shown="inline_cuda")
 def inline_cuda_(text: str, operands: Any, like: Any, dtype: Any, numpy: Any) -> Any:
-    """An expression of CUDA C++ for each element of a result that is like another value."""
+    """An expression of CUDA C++ for each element of a result with the shape of `like`."""
 
 
 @op(effects=Effects(shows=True), shown="inline_cuda")
@@ -55,14 +56,14 @@ def _inline_cuda_type(text: Any, operands: Any, like: Any, dtype: Any, numpy: An
         raise Mismatch(
             f"`like` must be a register tile, a vector or a scalar, not {describe(like)}"
         )
-    if dtype is not None and not isinstance(dtype, DType):
-        raise Mismatch(f"`dtype` must be a dtype such as pk.f32, not {describe(dtype)}")
+    if dtype is not None:
+        check_dtype("dtype", dtype)
     named = {f"operands[{i}]": x for i, x in enumerate(operands)}
     for name, x in named.items():
         check_registers(name, x)
     shape = together({"like": like, **named})
     if shape.shape != like.type.shape:
-        raise Mismatch(f"`like` must have the shape of {shape} as the operands, not of {like.type}")
+        raise Mismatch(f"`like` must have the shape of the operands, {shape}, not {like.type}")
     return with_dtype(like.type, dtype or like.dtype)
 
 
@@ -74,7 +75,7 @@ def _inline_cuda_statement_type(text: Any, operands: Any, numpy: Any) -> None:
         if not isinstance(x, Scalar | int | float):
             raise Mismatch(
                 f"`operands[{i}]` of a statement must be a scalar or a number, not {describe(x)}",
-                help="like=x makes the text an expression for each element of x",
+                help="with like=x, the text is an expression for each element of x",
             )
 
 
@@ -84,11 +85,12 @@ def _check(text: Any, operands: Any, numpy: Any) -> None:
     try:
         fields = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
     except ValueError as error:
-        raise Mismatch(f"`text`: {error}", help="braces of the text are written twice") from None
+        raise Mismatch(f"`text`: {error}", help="double the braces that are text") from None
     if fields != {str(i) for i in range(len(operands))}:
+        found = ", ".join(f"{{{field}}}" for field in sorted(fields)) or "none"
         raise Mismatch(
-            f"`text` has the places {', '.join(sorted(fields)) or 'none'} for {len(operands)} operands",
-            help="they are named {0}, {1}, ...; braces of the text itself are written twice",
+            f"`text` must have fields for {len(operands)} operands, not {found}",
+            help="the fields are {0}, {1}, ...; double the braces that are text",
         )
     if numpy is not None and not callable(numpy):
         raise Mismatch(f"`numpy` must be a function, not {describe(numpy)}")
@@ -98,7 +100,7 @@ def _meaning(numpy: Any) -> Any:
     if numpy is None:
         raise BackendError(
             "inline_cuda: the emulator cannot run CUDA C++",
-            help="numpy=... says what it does to arrays",
+            help="pass numpy=..., a function that computes the same on arrays",
         )
     return numpy
 

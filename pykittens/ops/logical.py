@@ -1,6 +1,6 @@
 """Logic on bools: tiles and vectors element by element, and run-time conditions.
 
-On Python's truths they are done at once, also outside kernels.
+Operations on Python's bools are computed at once, also outside kernels.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import numpy as np
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
 from pykittens.ir.values import describe
 from pykittens.ops.core import op
-from pykittens.ops.map import Operand, Registers, RegisterType, together
+from pykittens.ops.map import COMPARED, Operand, Registers, RegisterType, together
 from pykittens.types.dtypes import bool_
 from pykittens.types.tiles import with_dtype
-
-_HINT = "compare it, as in `x != 0`"
 
 
 def _truth_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
     for name, a in args.items():
         if not (isinstance(a, Registers) and a.dtype == bool_) and not isinstance(a, bool):
-            raise Mismatch(f"`{name}` must be a bool, not {describe(a)}", help=_HINT)
+            raise Mismatch(f"`{name}` must be a bool, not {describe(a)}", help=COMPARED)
     return with_dtype(together(args), bool_)
 
 
@@ -35,24 +33,24 @@ TRUTH = Family("truth", _truth_type, _truth_numpy)
 
 
 def _truth(function: Any, c: str) -> ScalarMeaning:
-    return ScalarMeaning(function, c, kinds=("bool",), hint=_HINT)
+    return ScalarMeaning(function, c, kinds=("bool",), hint=COMPARED)
 
 
 @op(family=TRUTH, scalar=_truth(np.logical_and, "{0} && {1}"), operator="and")
 def logical_and(a: Operand, b: Operand) -> Any:
-    """Whether both hold; `and` in a kernel."""
+    """Whether both are true; `and` in a kernel."""
 
 
 @op(family=TRUTH, scalar=_truth(np.logical_or, "{0} || {1}"), operator="or")
 def logical_or(a: Operand, b: Operand) -> Any:
-    """Whether one of them holds; `or` in a kernel."""
+    """Whether at least one is true; `or` in a kernel."""
 
 
 @op(family=TRUTH, scalar=_truth(np.logical_xor, "{0} != {1}"))
 def logical_xor(a: Operand, b: Operand) -> Any:
-    """Whether exactly one of them holds."""
+    """Whether exactly one is true."""
 
 
 @op(family=TRUTH, scalar=_truth(np.logical_not, "!{0}"), operator="not")
 def logical_not(a: Operand) -> Any:
-    """Whether it does not hold; `not` in a kernel."""
+    """Whether `a` is false; `not` in a kernel."""

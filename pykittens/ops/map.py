@@ -1,9 +1,9 @@
-"""The family of operations element by element, on tiles, vectors and scalars alike.
+"""The family of operations element by element, on tiles, vectors and scalars.
 
-Operands have one dtype; a Python number takes it. A tile goes with a tile of its shape, with a per-row vector of
-as many values as it has rows, with a per-column vector of as many as it has columns, and with a scalar; a vector
-with a vector of its length and spread, and with a scalar; a per-row vector with a per-column one makes a tile.
-Narrow floats are computed in f32, narrow integers in int32, and rounded once.
+Operands have one dtype, and a Python number takes it. A tile combines with a tile of its shape, a per-row vector with a
+value per row, a per-column vector with a value per column, and a scalar. A vector combines with a vector of its length
+and spread and with a scalar; a per-row and a per-column vector combine to a tile. Narrow floats are computed in f32,
+narrow integers in int32, and rounded once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
 from pykittens.ir.values import RegTile, RegVector, Scalar, describe, in_memory
+from pykittens.ops.arguments import check_number
 from pykittens.types.dtypes import OF_NUMPY, DType, bool_, converted
 from pykittens.types.tiles import RT, RV, SCALAR, Spread, with_dtype
 
@@ -28,15 +29,17 @@ NUMBER = ("float", "int")
 ANY = ("float", "int", "bool")
 
 
-def float_map(
-    function: Any, c: str, hint: str = "`.to(pk.f32)` makes floats of it"
-) -> ScalarMeaning:
+COUNTED = "`.to(pk.int32)` converts a bool to 0 or 1"
+COMPARED = "compare it, as in `x != 0`"
+
+
+def float_map(function: Any, c: str, hint: str = "convert it: `.to(pk.f32)`") -> ScalarMeaning:
     """The meaning of a function of floats."""
     return ScalarMeaning(function, c, kinds=FLOAT, hint=hint)
 
 
 def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A NumPy function computed in float64; of float32 it gives float32, rounded once."""
+    """A NumPy function computed in float64; for float32 arrays the result is rounded once to float32."""
 
     def computed_in_double(*operands: Any) -> Any:
         result = function(*(np.asarray(x, np.float64) for x in operands))
@@ -46,7 +49,7 @@ def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def map_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
-    """The result has the shape of the operands together and their dtype, bool for comparisons."""
+    """The type of the operands broadcast together; its dtype is theirs, or bool for comparisons."""
     assert op.scalar is not None
     dtype = common_dtype(args)
     named = next(n for n, a in args.items() if isinstance(a, Registers))
@@ -55,74 +58,78 @@ def map_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
 
 
 def check_kind(op: Op[..., Any], name: str, dtype: DType) -> None:
-    """Raise unless the operation has a meaning on elements of this dtype."""
+    """Raise unless the operation is defined for elements of this dtype."""
     assert op.scalar is not None
     if dtype.kind not in op.scalar.kinds:
         wanted = " or ".join(op.scalar.kinds)
-        counted = "`.to(pk.int32)` makes a bool 0 or 1" if dtype.kind == "bool" else None
+        counted = COUNTED if dtype.kind == "bool" else None
         raise Mismatch(f"`{name}` must be {wanted}, not {dtype}", help=op.scalar.hint or counted)
 
 
 def check_registers(name: str, x: Any) -> None:
-    """Raise unless an operand is a value in registers or a number."""
+    """Raise unless an operand is a value in registers or a Python number."""
     if isinstance(x, int) and x.bit_length() > 64:
         raise Mismatch(f"`{name}` must be a number of 64 bits, not {describe(x)}")
     if isinstance(x, int | float | Registers):
         return
-    way = f"`{name}.item()` is a Python number" if isinstance(x, np.generic) else loaded(x, name)
+    number = f"`{name}.item()` is a Python number" if isinstance(x, np.generic) else None
     raise Mismatch(
         f"`{name}` must be a register tile, a vector, a scalar or a number, not {describe(x)}",
-        help=way,
+        help=number or loaded(x, name),
     )
 
 
+def check_tile(name: str, x: Any, help: str | None = None) -> None:
+    """Raise unless an operand is a register tile."""
+    if not isinstance(x, RegTile):
+        raise Mismatch(
+            f"`{name}` must be a register tile, not {describe(x)}", help=help or loaded(x, name)
+        )
+
+
 def loaded(x: Any, name: str) -> str | None:
-    """The way out where an operand is still in memory, or a name for several things."""
+    """The help for an operand that is in memory, an array, or a container of tiles."""
     if in_memory(x):
-        return f"pk.load({name}, ...) brings it into registers"
+        return f"pk.load({name}, ...) loads it into registers"
     if isinstance(x, np.ndarray):
-        return "an array is an argument of the kernel, and pk.load reads it"
+        return "pass the array to the kernel as an argument and read it with pk.load"
     return getattr(x, "way_in", None)
 
 
 def common_dtype(args: dict[str, Any]) -> DType:
-    """The one dtype of operands in registers; Mismatch if they have several, or a Python number is none of it."""
+    """The dtype of operands in registers; Mismatch if there are several, or if it cannot represent a Python number."""
     values = {n: a for n, a in args.items() if isinstance(a, Registers)}
     for name, a in args.items():
         check_registers(name, a)
-    names = list(values)
-    dtypes = {a.dtype for a in values.values()}
-    if len(dtypes) > 1:
-        first = values[names[0]].dtype
-        other = next(n for n in names if values[n].dtype != first)
-        second = values[other].dtype
-        raise Mismatch(
-            f"`{names[0]}` and `{other}` must have one dtype, not {first} and {second}",
-            help=f"convert one of them: `.to({second.word})`",
-        )
-    dtype: DType = next(iter(dtypes))
+    first, dtype = next((n, a.dtype) for n, a in values.items())
+    for name, a in values.items():
+        if a.dtype != dtype:
+            raise Mismatch(
+                f"`{first}` and `{name}` must have the same dtype, not {dtype} and {a.dtype}",
+                help=f"convert one of them: `.to({a.dtype.word})`",
+            )
     for name, a in args.items():
-        if isinstance(a, int | float) and not dtype.represents(a):
-            raise Mismatch(f"`{name}` must be a number that {dtype} has, not {a!r}")
+        if name not in values:
+            check_number(name, a, dtype)
     return dtype
 
 
 def together(args: dict[str, Any]) -> RegisterType:
-    """The type that has the shape of all operands spread over one another, with the dtype of one of them."""
+    """The type with the shape of all operands broadcast together, and the dtype of one of them."""
     types = {n: a.type for n, a in args.items() if isinstance(a, Registers)}
     per_row = next((n for n, t in types.items() if _spread(t) is Spread.PER_ROW), None)
     per_column = next((n for n, t in types.items() if _spread(t) is Spread.PER_COLUMN), None)
-    whose = max(types, key=lambda n: len(types[n].shape))
-    largest: RegisterType = types[whose]
-    whose = f"`{whose}`"
+    owner = max(types, key=lambda n: len(types[n].shape))
+    largest: RegisterType = types[owner]
+    owner = f"`{owner}`"
     if per_row is not None and per_column is not None and not isinstance(largest, RT):
         sides = types[per_row].shape + types[per_column].shape
-        largest, whose = RT(largest.dtype, *sides), f"`{per_row}` and `{per_column}`"
+        largest, owner = RT(largest.dtype, *sides), f"`{per_row}` and `{per_column}`"
     for name, type_ in types.items():
-        if (wanted := _misfit(type_, largest, whose)) is not None:
+        if (wanted := _misfit(type_, largest, owner)) is not None:
             plain = _spread(type_) is Spread.PLAIN and isinstance(largest, RT)
-            way = "pk.spread(vector, pk.per_row) or pk.per_column says how it lies over a tile"
-            raise Mismatch(f"`{name}` must {wanted}, not {type_}", help=way if plain else None)
+            help = "pk.spread(vector, pk.per_row) or pk.spread(vector, pk.per_column) lays it out for a tile"
+            raise Mismatch(f"`{name}` must {wanted}, not {type_}", help=help if plain else None)
     return largest
 
 
@@ -130,41 +137,35 @@ def _spread(type_: RegisterType) -> Spread | None:
     return type_.spread if isinstance(type_, RV) else None
 
 
-def _misfit(type_: RegisterType, largest: RegisterType, whose: str) -> str | None:
-    """What an operand must do to be spread to the shape of the largest one; None where it does."""
+def _misfit(type_: RegisterType, largest: RegisterType, owner: str) -> str | None:
+    """What an operand must be or have to broadcast to the largest type, which `owner` has; None if it does."""
     match type_, largest:
-        case (SCALAR(), _):
-            return None
         case (RV(spread=Spread.PER_ROW), RT()):
-            ok, wanted = (
-                type_.length == largest.rows,
-                f"have {largest.rows} values, one a row of {{}}",
-            )
+            fits, wanted = type_.length == largest.rows, f"{largest.rows} values, one per row of"
         case (RV(spread=Spread.PER_COLUMN), RT()):
-            ok, wanted = (
-                type_.length == largest.cols,
-                f"have {largest.cols} values, one a column of {{}}",
-            )
+            fits, wanted = type_.length == largest.cols, f"{largest.cols} values, one per column of"
         case (RV(), RT()):
-            ok, wanted = False, "be per row or per column beside {}"
+            return f"be per row or per column to combine with {owner}"
         case (RV(), RV()) if type_.spread is not largest.spread:
-            ok, wanted = False, f"be {largest.spread} as {{}} is"
+            return f"be {largest.spread} like {owner}"
         case (RV(), RV()):
-            ok, wanted = type_.length == largest.length, f"have {largest.length} values as {{}} has"
+            fits, wanted = type_.length == largest.length, f"{largest.length} values like"
+        case (RT(), RT()) if type_.shape != largest.shape:
+            return f"be {largest.rows}x{largest.cols} like {owner}"
         case _:
-            ok, wanted = type_.shape == largest.shape, "be {}x{} as {{}} is".format(*largest.shape)
-    return None if ok else wanted.format(whose)
+            return None
+    return None if fits else f"have {wanted} {owner}"
 
 
 def map_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    """Computes in the type for it and rounds once; integers of scalars are Python's."""
+    """The result computed in the compute type and rounded once; scalar integers are Python's."""
     assert op.scalar is not None
     result = op.scalar.numpy(*computed(list(args.values())))
     return rounded(result, list(args.values()), op.scalar.truth)
 
 
 def computed(values: list[Any]) -> list[Any]:
-    """Operands in the type they are computed in; a Python number first takes the dtype of the others."""
+    """The operands in their compute type; a Python number first takes the dtype of the others."""
     dtype = _array_dtype(values)
     if dtype is None:
         return values

@@ -1,4 +1,4 @@
-"""Masks: elements outside a matrix or above its diagonal become -inf."""
+"""The attention mask: elements outside the matrix or above its diagonal become -inf."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from pykittens.types.tiles import RT
 def mask(
     tile: RegTile, row: Any, col: Any, cols: Any, causal: bool = False, offset: Any = 0
 ) -> RegTile:
-    """The tile with -inf where column >= cols and, when causal, where column > row + offset.
+    """The tile with -inf where column >= cols and, if causal, where column > row + offset.
 
-    `row` and `col` are the coordinates of the tile's first element.
+    `row` and `col` are the coordinates of the tile's first element. The tile is of floats.
     """
 
 
 @mask.type
 def _mask_type(tile: Any, row: Any, col: Any, cols: Any, causal: Any, offset: Any) -> RT:
     if not isinstance(tile, RegTile) or not tile.dtype.is_float:
+        known = isinstance(tile, RegTile)
         raise Mismatch(
             f"`tile` must be a register tile of floats, not {describe(tile)}",
-            help="`tile.to(pk.f32)` is one" if isinstance(tile, RegTile) else loaded(tile, "tile"),
+            help="convert it: `tile.to(pk.f32)`" if known else loaded(tile, "tile"),
         )
     for name, x in (("row", row), ("col", col), ("cols", cols), ("offset", offset)):
         check_int32(name, x)

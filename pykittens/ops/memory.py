@@ -1,6 +1,6 @@
 """Loads and stores of tiles, vectors and single elements; the calling group waits for the data.
 
-Coordinates are in units of the tile moved. The last two axes have edges: outside them a load gives `fill` and a
+Coordinates count tiles of the size that is moved. The last two axes have edges: outside them a load gives `fill` and a
 store writes nothing. A leading index outside its axis is an error.
 """
 
@@ -16,23 +16,22 @@ from pykittens.ir.values import (
     Global,
     RegTile,
     RegVector,
-    Scalar,
     SharedTile,
     SharedVector,
     TileRef,
     describe,
 )
-from pykittens.ops.arguments import check_truth
+from pykittens.ops.arguments import check_number, check_truth, is_int
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
 from pykittens.ops.creation import (
     MAX_VECTOR_REGISTERS,
     check_cols,
     check_rows,
-    check_tile_sides,
     check_vector_length,
+    tile_type,
 )
-from pykittens.ops.map import loaded
+from pykittens.ops.map import Registers, RegisterType, loaded
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.tiles import RT, RV, SCALAR, Spread
 
@@ -47,77 +46,64 @@ def load(
     spread: Spread = Spread.PLAIN,
     transposed: bool = False,
 ) -> Any:
-    """A tile of rows x cols of a tensor; without `rows` a vector of `cols` elements of one row, spread as said;
-    without both one element. Or the whole of a shared tile or vector, of a stage taken with `drain`; of a part of
-    one element, `vector.parts(1)[i]`, that element.
+    """A tile of rows x cols of a tensor; without `rows`, a vector of `cols` elements of one row with this spread;
+    without both, one element. From a shared tile or vector, all of it; from a part of one element,
+    `vector.parts(1)[i]`, that element. A stage of a pipeline must be taken with `drain`.
 
-    `src[i, j]` counts in tiles: element (i * rows, j * cols) and on; for a vector (i, j * cols), for one element
-    (i, j). Elements outside the tensor read as `fill`. One element is a scalar, known to the whole group.
-    With `transposed` the tile is the transpose of what lies there, of cols x rows, in which `src[i, j]` counts, too.
+    The first element of `src[i, j]` is (i * rows, j * cols) for a tile, (i, j * cols) for a vector, (i, j) for one
+    element. Elements outside the tensor read as `fill`. One element is a scalar, known to the whole group. With
+    `transposed`, the result is the transpose of the cols x rows tile of the tensor, whose first element is
+    (i * cols, j * rows).
     """
 
 
 @load.type
 def _load_type(
     src: Any, rows: Any, cols: Any, fill: Any, spread: Any, transposed: Any
-) -> RT | RV | SCALAR:
-    type_ = _type_as_it_lies(src, rows, cols, fill, spread, transposed)
+) -> RegisterType:
+    check_spread("spread", spread)
+    if isinstance(src, SharedTile):
+        type_ = _shared_load_type(src, (rows, cols), spread, transposed)
+    else:
+        type_ = _tensor_load_type(src, rows, cols, fill, spread)
     _check_transposed(transposed, isinstance(type_, RT))
     return type_
 
 
-def _type_as_it_lies(
-    src: Any, rows: Any, cols: Any, fill: Any, spread: Any, transposed: Any
-) -> RT | RV | SCALAR:
-    """The type of what is loaded."""
-    if not isinstance(spread, Spread):
-        raise Mismatch(
-            f"`spread` must be pk.plain, pk.per_row or pk.per_column, not {describe(spread)}"
-        )
-    if isinstance(src, SharedTile):
-        return _shared_load_type(src, (rows, cols), spread, transposed)
-    from_tensor(src, "src")
-    check_fill(fill, src.dtype)
+def _tensor_load_type(src: Any, rows: Any, cols: Any, fill: Any, spread: Spread) -> RegisterType:
+    check_tensor("src", src)
+    check_number("fill", fill, src.dtype)
     if rows is None and cols is None:
         return SCALAR(src.dtype)
     check_width(cols)
     if rows is None:
-        check_spread_length("cols", cols, spread)
-        return RV(src.dtype, cols, spread)
-    if src.type.rank < 2:
-        raise Mismatch(f"`src` must be of rank 2 or more for a tile, not {src.type.rank}")
-    _check_no_spread(spread, "without `rows` the elements of one row are loaded")
-    check_tile_sides(rows, cols)
-    return RT(src.dtype, rows, cols)
+        return vector_type(src.dtype, "cols", cols, spread)
+    check_matrix("src", src)
+    _check_no_spread(spread, "leave out `rows` to load a vector")
+    return tile_type(src.dtype, rows, cols)
 
 
 def _shared_load_type(
     src: SharedTile, sides: tuple[Any, Any], spread: Spread, transposed: Any
-) -> RT | RV | SCALAR:
+) -> RegisterType:
     """The type of a shared tile or vector in registers."""
     if sides != (None, None):
         raise Mismatch(
-            f"`src` must be of a tensor where `rows` or `cols` is given, not {describe(src)}",
+            f"`src` must be in a tensor if `rows` or `cols` is given, not {describe(src)}",
             help="a shared tile is loaded whole; tile.tiles(rows, cols)[i, j] is a part of it",
         )
-    if src.stage is not None and src.stage.acquire.side != "drain":
-        raise Mismatch(
-            "`src` must be of a stage taken with `drain`, not with `fill`",
-            help="what a stage is filled with is there when it is drained",
-        )
+    check_stage("src", src, "drain")
     if isinstance(src, SharedVector):
         if src.length == 1 and spread is Spread.PLAIN:
             return SCALAR(src.dtype)
-        check_spread_length("src.length", src.length, spread)
-        return RV(src.dtype, src.length, spread)
-    _check_no_spread(spread, "a shared vector has one")
+        return vector_type(src.dtype, "src.length", src.length, spread)
+    _check_no_spread(spread, "only vectors have a spread")
+    names, (rows, cols) = ("src.rows", "src.cols"), (src.rows, src.cols)
     if transposed is True:
-        check_rows("src.cols", src.cols)
-        check_cols("src.rows", src.rows)
-        return RT(src.dtype, src.cols, src.rows)
-    check_rows("src.rows", src.rows)
-    check_cols("src.cols", src.cols)
-    return RT(src.dtype, src.rows, src.cols)
+        names, rows, cols = names[::-1], cols, rows
+    check_rows(names[0], rows)
+    check_cols(names[1], cols)
+    return RT(src.dtype, rows, cols)
 
 
 def _check_no_spread(spread: Spread, help: str) -> None:
@@ -129,49 +115,75 @@ def _check_transposed(transposed: Any, is_tile: bool) -> None:
     check_truth("transposed", transposed)
     if transposed and not is_tile:
         raise Mismatch(
-            "`transposed` must be left out where no tile is moved, not True",
+            "`transposed` must be False unless a tile is moved, not True",
             help="it exchanges the rows and columns of a tile",
         )
 
 
-def from_tensor(src: Any, name: str) -> None:
-    """Raise unless an operand is a tensor or a tile of one."""
-    if not isinstance(src, TileRef | Global):
+def check_tensor(name: str, x: Any) -> None:
+    """Raise unless an operand is a tensor or a tile of a tensor."""
+    if not isinstance(x, TileRef | Global):
         raise Mismatch(
-            f"`{name}` must be a tile of a tensor such as A[i, j], not {describe(src)}",
-            help=getattr(src, "way_in", None),
+            f"`{name}` must be a tile of a tensor such as A[i, j], not {describe(x)}",
+            help=getattr(x, "way_in", None),
         )
 
 
-def check_fill(fill: Any, dtype: DType) -> None:
-    """Raise unless `fill` is a number of the dtype."""
-    if not isinstance(fill, int | float) or not dtype.represents(fill):
-        raise Mismatch(f"`fill` must be a number that {dtype} has, not {describe(fill)}")
+def check_matrix(name: str, tensor: Any, help: str | None = None) -> None:
+    """Raise unless tiles can be moved to or from a tensor."""
+    rank = tensor.type.rank
+    if rank < 2:
+        raise Mismatch(f"`{name}` must have rank 2 or more for a tile, not {rank}", help=help)
+
+
+def check_stage(name: str, tile: SharedTile, side: str) -> None:
+    """Raise if a shared tile belongs to a stage of a pipeline that was taken from the other side."""
+    if tile.stage is not None and (taken := tile.stage.acquire.side) != side:
+        raise Mismatch(
+            f"`{name}` must be in a stage taken with `{side}`, not with `{taken}`",
+            help=f"`with pipeline.{side}() as stage:` takes one",
+        )
+
+
+def check_stored(value: Any, dst: Any) -> None:
+    """Raise unless a value has the dtype of the memory that it is written to."""
+    if value.dtype != dst.dtype:
+        raise Mismatch(
+            f"`value` must be {dst.dtype} like `dst`, not {value.dtype}",
+            help=f"convert it: `value.to({dst.dtype.word})`",
+        )
 
 
 def check_width(cols: Any) -> None:
-    """Raise unless `cols` is a width known when the kernel is compiled."""
-    if not isinstance(cols, int) or isinstance(cols, bool) or not 0 <= cols <= int32.largest:
+    """Raise unless `cols` is a compile-time width; 0 is one."""
+    if not is_int(cols) or not 0 <= cols <= int32.largest:
         raise Mismatch(
             f"`cols` must be a compile-time int, not {describe(cols)}",
             help="n = pk.static(x.cols) makes the width of x a constant of the kernel",
         )
 
 
-def check_spread_length(name: str, length: int, spread: Spread) -> None:
-    """Raise unless a vector can be spread so over the lanes of the group."""
+def check_spread(name: str, x: Any) -> None:
+    """Raise unless an argument is a layout of vectors."""
+    if not isinstance(x, Spread):
+        raise Mismatch(f"`{name}` must be pk.plain, pk.per_row or pk.per_column, not {describe(x)}")
+
+
+def vector_type(dtype: DType, name: str, length: int, spread: Spread) -> RV:
+    """The type of a register vector, if the lanes of the group can hold it with this spread."""
     warps = current("vector").warps
     if spread is Spread.PLAIN:
         check_vector_length(name, length)
-        return
+        return RV(dtype, length, spread)
     per_row = spread is Spread.PER_ROW
     (check_rows if per_row else check_cols)(name, length)
     most = MAX_VECTOR_REGISTERS * (8 * warps if per_row else 4)
     if length > most:
         raise Mismatch(
-            f"`{name}` must be at most {most}, what the registers hold {spread}, not {length}",
-            help="loop over parts of it",
+            f"`{name}` must be at most {most} for a vector that is {spread}, not {length}",
+            help="loop over parts of the vector",
         )
+    return RV(dtype, length, spread)
 
 
 @load.numpy
@@ -194,7 +206,7 @@ def _load_numpy(
 
 
 def spread_array(vector: Any, spread: Spread) -> Any:
-    """A vector in the shape that NumPy broadcasts as its spread says."""
+    """A vector in the shape that NumPy broadcasts according to the spread."""
     shapes = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1), Spread.PLAIN: (-1,)}
     return vector.reshape(shapes[spread])
 
@@ -207,12 +219,11 @@ def store(
     op: str | None = None,
     transposed: bool = False,
 ) -> None:
-    """Write a register tile, a vector or a number to a tensor, or a tile or a vector to a shared one of its size.
+    """Write a register tile, a vector or a number to a tensor, or a tile or vector to shared memory of its size.
 
-    The dtypes are equal. Elements outside the tensor are not written. A number is one element. With `op`, "add",
-    "max" or "min", an element of a tensor becomes what it was, combined with what is stored, in one step.
-    With `transposed` the transpose of a tile is written: of a tile of r x c `dst[i, j]` counts in tiles of c x r, and
-    a shared tile is c x r.
+    The dtypes are equal. A number is one element. Elements outside the tensor are not written. With `op`, "add", "max"
+    or "min", each element is combined atomically with that of the tensor. With `transposed`, the transpose of an r x c
+    tile is written: `dst[i, j]` counts tiles of c x r, and a shared tile is c x r.
     """
 
 
@@ -221,23 +232,19 @@ def _store_type(dst: Any, value: Any, op: Any, transposed: Any) -> None:
     if isinstance(dst, SharedTile):
         _check_shared_store(dst, value, op, transposed)
     elif isinstance(dst, TileRef | Global):
-        if not isinstance(value, RegTile | RegVector | Scalar | int | float):
+        if not isinstance(value, Registers | int | float):
             raise Mismatch(
                 f"`value` must be a register tile, a vector or a number, not {describe(value)}",
                 help=loaded(value, "value"),
             )
-        if isinstance(value, RegTile) and dst.type.rank < 2:
-            raise Mismatch(f"`dst` must be of rank 2 or more for a tile, not {dst.type.rank}")
+        if isinstance(value, RegTile):
+            check_matrix("dst", dst)
     else:
         raise Mismatch(f"`dst` must be a tile of a tensor or a shared tile, not {describe(dst)}")
     if isinstance(value, int | float):
-        if not dst.dtype.represents(value):
-            raise Mismatch(f"`value` must be a number that {dst.dtype} has, not {describe(value)}")
-    elif value.dtype != dst.dtype:
-        raise Mismatch(
-            f"`value` must be {dst.dtype} as `dst` is, not {value.dtype}",
-            help=f"store `value.to({dst.dtype.word})` instead",
-        )
+        check_number("value", value, dst.dtype)
+    else:
+        check_stored(value, dst)
     check_combining(op, dst.dtype)
     _check_transposed(transposed, isinstance(value, RegTile))
 

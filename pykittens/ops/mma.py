@@ -1,20 +1,19 @@
 """Matrix products on tensor cores.
 
-A product starts and returns a tile in flight; what reads that tile waits for it. Its operands:
+A product starts and returns a tile in flight; an operation that reads the tile waits for it. Its operands:
 
     a, b                  k a multiple of   accumulated in
     bf16                  16                f32
-    f16                   16                f32, or f16 where `acc` is
+    f16                   16                f32, or f16 if `acc` is f16
     f32, read as tf32     8                 f32
     e4m3, e5m2            32                f32
     int8, uint8           32                int32
 
-tf32 has 10 bits of mantissa; f32 is cut or rounded to it. An accumulator of f8 operands keeps about 14 bits on
-Hopper: the error grows with k, and `acc + mma_ABt(a, b)` each 128 of k, in place of `mma_ABt(a, b, acc)`, halves it.
-Where an operand of 8 or 32 bits does not have k along the rows of memory (as both have in mma_ABt), Hopper's
-warpgroup products cannot read it and the older, slower product of a warp is taken.
-With `managed=False` nobody waits for the tile in flight but `mma_wait`: what reads it before finds no number.
-Source: PTX ISA, "wgmma.mma_async" and "mma".
+tf32 has 10 bits of mantissa; f32 is truncated or rounded to it. The accumulator of 8-bit floats keeps about 14 bits on
+Hopper: the error grows with k, and `acc + mma_ABt(a, b)` every 128 of k, in place of `mma_ABt(a, b, acc)`, halves it.
+Hopper's warpgroup products read operands of 8 or 32 bits only if k runs along the rows of memory, as for both operands
+of mma_ABt; otherwise the slower products of single warps are used. With `managed=False` only `mma_wait` waits for the
+tile in flight, whose value is undefined before. Source: PTX ISA, "wgmma.mma_async" and "mma".
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from pykittens.ir.op import Effects, Engine, Family, Mismatch, Op
 from pykittens.ir.values import RegTile, SharedTile, describe
 from pykittens.ops.arguments import check_truth
 from pykittens.ops.core import op
+from pykittens.ops.creation import counted_warps
 from pykittens.types.dtypes import (
     OF_NUMPY,
     DType,
@@ -55,6 +55,7 @@ ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
     uint8: (int32,),
 }
 MOST_COLUMNS = 256
+PRODUCTS = {"mma_AB": "a @ b", "mma_ABt": "a @ b.T", "mma_AtB": "a.T @ b", "mma_AtBt": "a.T @ b.T"}
 
 
 def a_is_transposed(op: Op[..., Any]) -> bool:
@@ -68,54 +69,61 @@ def b_is_transposed(op: Op[..., Any]) -> bool:
 
 
 def depth_step(dtype: DType) -> int:
-    """How much of k one instruction takes: 32 bytes of a row."""
+    """The extent of k that one instruction takes: 32 bytes of a row."""
     return 32 // dtype.bytes
 
 
 def _product_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     a, b, acc = args["a"], args["b"], args["acc"]
     check_truth("managed", args["managed"])
-    _check_places(op, a, b)
+    _check_tiles(op, a, b)
     _check_dtypes(a.dtype, b.dtype)
-    depth, rows = (a.rows, a.cols) if a_is_transposed(op) else (a.cols, a.rows)
-    inner, cols = (b.cols, b.rows) if b_is_transposed(op) else (b.rows, b.cols)
+    rows, depth, rows_side, depth_side = a.rows, a.cols, "rows", "columns"
+    if a_is_transposed(op):
+        rows, depth, rows_side, depth_side = a.cols, a.rows, "columns", "rows"
+    inner, cols, inner_side = b.rows, b.cols, "rows"
+    if b_is_transposed(op):
+        inner, cols, inner_side = b.cols, b.rows, "columns"
     if depth != inner:
-        raise Mismatch(*_unequal_depths(op, depth, inner))
+        wanted = f"`a` must have as many {depth_side} as `b` has {inner_side}"
+        if depth_side == inner_side:
+            wanted = f"`a` and `b` must have the same number of {depth_side}"
+        other = "mma_ABt" if op.name == "mma_AB" else "mma_AB"
+        raise Mismatch(
+            f"{wanted}, not {depth} and {inner}",
+            help=f"{op.name} computes `{PRODUCTS[op.name]}`; for `{PRODUCTS[other]}` use {other}",
+        )
     warps = current(op.name).warps
-    named = "`a` must have a multiple of {unit} {side}, {why}, not {got}"
     if rows % (16 * warps):
-        side = "columns" if a_is_transposed(op) else "rows"
-        why = f"16 for each of the group's {warps} warps" if warps > 1 else "as a warp takes 16"
-        raise Mismatch(named.format(unit=16 * warps, side=side, why=why, got=rows))
+        why = f"for a group of {counted_warps(warps)}"
+        raise Mismatch(f"`a` must have a multiple of {16 * warps} {rows_side} {why}, not {rows}")
     if cols % 16 or cols > MOST_COLUMNS:
-        raise Mismatch(f"the product must have 16, 32, ... {MOST_COLUMNS} columns, not {cols}")
-    if depth % max(depth_step(a.dtype), 16):
-        side = "rows" if a_is_transposed(op) else "columns"
-        unit = max(depth_step(a.dtype), 16)
-        raise Mismatch(named.format(unit=unit, side=side, why=f"being {a.dtype}", got=depth))
+        raise Mismatch(
+            f"the product must have a multiple of 16 columns up to {MOST_COLUMNS}, not {cols}"
+        )
+    if depth % (unit := max(depth_step(a.dtype), 16)):
+        raise Mismatch(
+            f"`a` must have a multiple of {unit} {depth_side} for {a.dtype}, not {depth}"
+        )
     return _result_type(rows, cols, a.dtype, acc)
 
 
-def _check_places(op: Op[..., Any], a: Any, b: Any) -> None:
+def _check_tiles(op: Op[..., Any], a: Any, b: Any) -> None:
     if not isinstance(a, SharedTile | RegTile):
         raise Mismatch(
             f"`a` must be a shared or a register tile, not {describe(a)}",
             help=getattr(a, "way_in", None),
         )
     if not isinstance(b, SharedTile):
+        stored = "tensor cores read `b` from shared memory; pk.store writes a register tile to it"
         raise Mismatch(
-            f"`b` must be a shared tile, not {describe(b)}",
-            help=getattr(
-                b,
-                "way_in",
-                "the hardware reads `b` from shared memory; pk.store puts a register tile there",
-            ),
+            f"`b` must be a shared tile, not {describe(b)}", help=getattr(b, "way_in", stored)
         )
     if a_is_transposed(op) and isinstance(a, RegTile):
         plain = op.name.replace("At", "A")
         raise Mismatch(
-            "`a` must be a shared tile where it is transposed, not a register tile",
-            help=f"{plain}(pk.transpose(a), b) takes it from registers",
+            "`a` must be a shared tile if it is transposed, not a register tile",
+            help=f"{plain}(pk.transpose(a), b) reads it from registers",
         )
 
 
@@ -126,37 +134,13 @@ def _check_dtypes(a: DType, b: DType) -> None:
             raise Mismatch(f"`{name}` must be one of {legal}, not {dtype}")
     if a != b and not (a.bits == b.bits == 8 and a.kind == b.kind):
         raise Mismatch(
-            f"`a` and `b` must have one dtype, not {a} and {b}",
-            help="only fp8 with fp8, and int8 with uint8, may be mixed",
+            f"`a` and `b` must have the same dtype, not {a} and {b}",
+            help="only e4m3 and e5m2, and int8 and uint8, can be mixed",
         )
 
 
-def _unequal_depths(op: Op[..., Any], depth: int, inner: int) -> tuple[str, str]:
-    sides = (
-        "rows" if a_is_transposed(op) else "columns",
-        "columns" if b_is_transposed(op) else "rows",
-    )
-    same = (
-        f"the same number of {sides[0]}"
-        if sides[0] == sides[1]
-        else f"as many {sides[0]} and {sides[1]}"
-    )
-    meaning = {
-        "mma_AB": "`b` as it is; for `a @ b.T` use mma_ABt",
-        "mma_ABt": "`b` transposed; for `a @ b` use mma_AB",
-        "mma_AtB": "`a` transposed by `b`; for `a @ b` use mma_AB",
-        "mma_AtBt": "both transposed; for `a @ b` use mma_AB",
-    }
-    return (
-        f"`a` and `b` must have {same}, not {depth} and {inner}",
-        f"{op.name} multiplies by {meaning[op.name]}"
-        if not a_is_transposed(op)
-        else f"{op.name} multiplies {meaning[op.name]}",
-    )
-
-
 def _result_type(rows: int, cols: int, dtype: DType, acc: Any) -> RT:
-    """The accumulator's type where there is one, else the usual one of these operands."""
+    """The type of the accumulator if there is one, else the first that these operands allow."""
     allowed = ACCUMULATORS[dtype]
     results = [RT(d, rows, cols) for d in allowed]
     if acc is None:
@@ -170,7 +154,7 @@ def _result_type(rows: int, cols: int, dtype: DType, acc: Any) -> RT:
 def _product_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
     a, b = (_operand(args[name]) for name in ("a", "b"))
     product = _times(a.T if a_is_transposed(op) else a, b.T if b_is_transposed(op) else b)
-    if a.dtype == np.float64:  # integers, exact in it; sums wrap as those of the hardware
+    if a.dtype == np.float64:  # integers, which float64 holds exactly; sums wrap as on the hardware
         product = product.astype(np.int64).astype(np.int32)
     acc = args["acc"]
     if acc is None:
@@ -178,18 +162,18 @@ def _product_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
     return converted(acc.astype(product.dtype, copy=False) + product, OF_NUMPY[acc.dtype])
 
 
-ON_ONE_THREAD = 2**18  # products of so many multiplications OpenBLAS does without its threads
+ON_ONE_THREAD = 2**18  # multiplications up to which OpenBLAS uses one thread
 
 
 def _times(a: Any, b: Any) -> Any:
-    """a @ b, in so many slices of a that threads, which cost more than a tile where cores are busy, are not called."""
+    """a @ b, in slices of a small enough for one thread: if cores are busy, waking threads costs more than a tile."""
     (m, k), n = a.shape, b.shape[1]
     rows = math.gcd(m, 1 << max(0, (ON_ONE_THREAD // (n * k)).bit_length() - 1))
     return a @ b if rows == m else (a.reshape(m // rows, rows, k) @ b).reshape(m, n)
 
 
 def _operand(given: Any) -> Any:
-    """An operand in the type it is multiplied in."""
+    """An operand in the type in which it is multiplied."""
     x = given if isinstance(given, np.ndarray) else given.read()
     if OF_NUMPY[x.dtype].is_int:
         return x.astype(np.float64)
@@ -204,23 +188,25 @@ PRODUCT = Family("product", _product_type, _product_numpy)
 
 @op(effects=_PRODUCT, family=PRODUCT)
 def mma_ABt(a: Any, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True) -> RegTile:
-    """a @ b.T + acc: `a` is m x k, shared or in registers, `b` shared n x k. No `acc`: zeros."""
+    """a @ b.T + acc: `a` is m x k in shared memory or registers, `b` is n x k in shared memory. `acc` is 0 if left
+    out."""
 
 
 @op(effects=_PRODUCT, family=PRODUCT)
 def mma_AB(a: Any, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True) -> RegTile:
-    """a @ b + acc: `a` is m x k, shared or in registers, `b` shared k x n. No `acc`: zeros."""
+    """a @ b + acc: `a` is m x k in shared memory or registers, `b` is k x n in shared memory. `acc` is 0 if left
+    out."""
 
 
 @op(effects=_PRODUCT, family=PRODUCT)
 def mma_AtB(
     a: SharedTile, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True
 ) -> RegTile:
-    """a.T @ b + acc: `a` is shared k x m, `b` shared k x n. No `acc`: zeros."""
+    """a.T @ b + acc: `a` is k x m and `b` k x n, both in shared memory. `acc` is 0 if left out."""
 
 
 @op(effects=_PRODUCT, family=PRODUCT)
 def mma_AtBt(
     a: SharedTile, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True
 ) -> RegTile:
-    """a.T @ b.T + acc: `a` is shared k x m, `b` shared n x k. No `acc`: zeros."""
+    """a.T @ b.T + acc: `a` is k x m and `b` n x k, both in shared memory. `acc` is 0 if left out."""

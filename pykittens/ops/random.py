@@ -1,4 +1,4 @@
-"""Random bits from a counter: they depend on an element's coordinates, not on tiles, warps or order."""
+"""Random bits of a counter-based generator: they depend on the coordinates of an element, not on tiles or warps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from pykittens.ir.values import Scalar
 from pykittens.ops.arguments import check_int32
 from pykittens.ops.core import op
-from pykittens.ops.creation import check_cols, made_type, plain_type
+from pykittens.ops.creation import plain_type, tile_type
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import RT, RV
 
@@ -26,10 +26,9 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Wo
     Source: Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
     """
     a, b, c, d = np.broadcast_arrays(*(np.asarray(w, np.uint32) for w in counter))
-    for turn in range(ROUNDS):
+    for i in range(ROUNDS):
         k0, k1 = (
-            np.uint32((k + turn * step) & 0xFFFFFFFF)
-            for k, step in zip(key, KEY_STEPS, strict=True)
+            np.uint32((k + i * step) & 0xFFFFFFFF) for k, step in zip(key, KEY_STEPS, strict=True)
         )
         first = a.astype(np.uint64) * np.uint64(MULTIPLIERS[0])
         second = c.astype(np.uint64) * np.uint64(MULTIPLIERS[1])
@@ -58,10 +57,10 @@ def random_bits(
     stream: Any = 0,
     seed_high: Any = 0,
 ) -> Any:
-    """An int32 tile of random bits; without `rows` a plain vector.
+    """An int32 tile of random bits; without `rows`, a plain vector.
 
-    Those of the element at (row + r, col + c), both modulo 2**32, are word c' % 4 of Philox4x32-10 with the counter
-    (c' // 4, row + r, stream, 0) and the key (seed, seed_high), where c' = col + c.
+    The bits of element (r, c) are word c' % 4 of Philox4x32-10 with the counter (c' // 4, row + r, stream, 0) and the
+    key (seed, seed_high), with c' = col + c; both coordinates are taken modulo 2**32.
     """
 
 
@@ -72,12 +71,11 @@ def _random_bits_type(
     words = {"seed": seed, "row": row, "col": col, "stream": stream, "seed_high": seed_high}
     for name, x in words.items():
         wide = name == "seed" and (isinstance(x, int) or (isinstance(x, Scalar) and x.dtype.is_int))
-        way = "a seed of 64 bits is two words: seed=..., seed_high=..."
-        check_int32(name, x, way if wide else None)
+        help = "pass a 64-bit seed as two words: seed=..., seed_high=..."
+        check_int32(name, x, help if wide else None)
     if rows is None:
         return plain_type(int32, "cols", cols)
-    check_cols("cols", cols)
-    return made_type(int32, rows, cols)
+    return tile_type(int32, rows, cols)
 
 
 @random_bits.numpy
@@ -86,7 +84,7 @@ def _random_bits_numpy(
 ) -> Any:
     word = 0xFFFFFFFF
     r = (np.arange(rows or 1)[:, None] + row) & word
-    c = ((np.arange(cols) + col + 2**31) & word) - 2**31  # an int32, so that a quarter of it floors
+    c = ((np.arange(cols) + col + 2**31) & word) - 2**31  # an int32: `c // 4` rounds down
     counter = ((c // 4) & word, r, stream & word, 0)
     quarters = np.stack(philox(counter, (seed & word, seed_high & word)))
     bits = np.take_along_axis(quarters, np.broadcast_to(c % 4, r.shape[:1] + c.shape)[None], 0)[0]

@@ -1,6 +1,6 @@
-"""Reductions: many elements to one, along the rows of a tile, along its columns, or over all of a tile or vector.
+"""Reductions along the rows of a tile, along its columns, or over all elements of a tile or vector.
 
-Narrow floats are reduced in f32, narrow integers in int32, and rounded or wrapped once. NaN in, NaN out. An int
+Narrow floats are reduced in f32, narrow integers in int32, and rounded or wrapped once. They propagate NaN. An int
 scalar that overflows is an error in the emulator.
 """
 
@@ -15,7 +15,15 @@ import numpy as np
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.ops.core import op
-from pykittens.ops.map import check_kind, computed, loaded, rounded
+from pykittens.ops.map import (
+    COMPARED,
+    COUNTED,
+    check_kind,
+    check_tile,
+    computed,
+    loaded,
+    rounded,
+)
 from pykittens.types.dtypes import OF_NUMPY, DType, bool_, converted, int32
 from pykittens.types.tiles import RV, SCALAR, Spread
 
@@ -24,9 +32,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Reduction(ScalarMeaning):
-    """A meaning that joins two elements, the NumPy reduction, and the element that changes nothing.
+    """The meaning of a reduction: the function of two elements, the NumPy reduction and the identity element.
 
-    finds: the result is where an element stands, an int32, not the element.
+    finds: the result is the index of an element, an int32, and not the element.
     """
 
     folds: bool = False
@@ -34,8 +42,8 @@ class Reduction(ScalarMeaning):
     identity: float = 0.0
     finds: bool = False
 
-    def nothing(self, dtype: DType) -> float:
-        """The element that changes nothing; the ends of an integer's range stand for the infinities."""
+    def identity_of(self, dtype: DType) -> float:
+        """The identity element of a dtype; for integers the ends of the range replace the infinities."""
         if dtype.kind == "bool":
             return bool(self.identity)
         if dtype.is_float:
@@ -44,21 +52,17 @@ class Reduction(ScalarMeaning):
 
 
 def of_numbers(first: Any, second: Any = None) -> Any:
-    """There is nothing to reduce while a kernel is recorded: Python's own functions reduce Python's numbers."""
+    """Python numbers are never reduced while a kernel is recorded."""
     raise AssertionError("reductions and scans do not fold")
-
-
-COUNTED = "`.to(pk.int32)` makes a bool 0 or 1"
-COMPARED = "compare it, as in `x != 0`"
 
 
 SUM = Reduction(of_numbers, "{0} + {1}", reduce=np.sum, hint=COUNTED)
 PROD = Reduction(of_numbers, "{0} * {1}", reduce=np.prod, identity=1.0, hint=COUNTED)
 MAX = Reduction(
-    of_numbers, "max_nan({0}, {1})", reduce=np.max, identity=-np.inf, hint="any is the max of bools"
+    of_numbers, "max_nan({0}, {1})", reduce=np.max, identity=-np.inf, hint="use any for bools"
 )
 MIN = Reduction(
-    of_numbers, "min_nan({0}, {1})", reduce=np.min, identity=np.inf, hint="all is the min of bools"
+    of_numbers, "min_nan({0}, {1})", reduce=np.min, identity=np.inf, hint="use all for bools"
 )
 ANY = Reduction(of_numbers, "{0} || {1}", kinds=("bool",), reduce=np.any, hint=COMPARED)
 ALL = Reduction(
@@ -83,7 +87,7 @@ def _result_dtype(op: Op[..., Any], name: str, dtype: DType) -> DType:
 
 
 def _reduced(op: Op[..., Any], x: Array, axis: int) -> Any:
-    """The reduction along an axis, which stays with an extent of 1."""
+    """The reduction along an axis, which keeps an extent of 1."""
     meaning = _meaning(op)
     result = meaning.reduce(*computed([x]), axis=axis, keepdims=True)
     return result.astype(np.int32) if meaning.finds else rounded(result, [x])
@@ -94,19 +98,13 @@ def _reduced(op: Op[..., Any], x: Array, axis: int) -> Any:
 
 def _tile_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
     tile = args["tile"]
-    along_rows = op.name.startswith("row_")
-    if not isinstance(tile, RegTile):
-        whole = op.name.removeprefix("row_").removeprefix("col_")
-        way = (
-            f"pk.{whole}(...) reduces a vector to a scalar"
-            if isinstance(tile, RegVector)
-            else loaded(tile, "tile")
-        )
-        raise Mismatch(f"`tile` must be a register tile, not {describe(tile)}", help=way)
+    axis, _, whole = op.name.partition("_")
+    help = f"pk.{whole}(...) reduces a vector to a scalar" if isinstance(tile, RegVector) else None
+    check_tile("tile", tile, help)
     dtype = _result_dtype(op, "tile", tile.dtype)
-    return RV(
-        dtype, *((tile.rows, Spread.PER_ROW) if along_rows else (tile.cols, Spread.PER_COLUMN))
-    )
+    if axis == "row":
+        return RV(dtype, tile.rows, Spread.PER_ROW)
+    return RV(dtype, tile.cols, Spread.PER_COLUMN)
 
 
 def _row_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
@@ -133,32 +131,32 @@ def row_prod(tile: RegTile) -> RegVector:
 
 @op(family=ROW_REDUCE, scalar=MAX)
 def row_max(tile: RegTile) -> RegVector:
-    """The largest element of each row, as a per-row vector; NaN if one is."""
+    """The largest element of each row, as a per-row vector; NaN if one is NaN."""
 
 
 @op(family=ROW_REDUCE, scalar=MIN)
 def row_min(tile: RegTile) -> RegVector:
-    """The smallest element of each row, as a per-row vector; NaN if one is."""
+    """The smallest element of each row, as a per-row vector; NaN if one is NaN."""
 
 
 @op(family=ROW_REDUCE, scalar=ANY)
 def row_any(tile: RegTile) -> RegVector:
-    """Whether an element of each row holds, as a per-row vector."""
+    """Whether any element of each row is true, as a per-row vector."""
 
 
 @op(family=ROW_REDUCE, scalar=ALL)
 def row_all(tile: RegTile) -> RegVector:
-    """Whether all elements of each row hold, as a per-row vector."""
+    """Whether all elements of each row are true, as a per-row vector."""
 
 
 @op(family=ROW_REDUCE, scalar=ARGMAX)
 def row_argmax(tile: RegTile) -> RegVector:
-    """The column of the largest element of each row, the first of equals; NaN counts as the largest."""
+    """The column of the largest element of each row, the first of equals, as int32; NaN counts as the largest."""
 
 
 @op(family=ROW_REDUCE, scalar=ARGMIN)
 def row_argmin(tile: RegTile) -> RegVector:
-    """The column of the smallest element of each row, the first of equals; NaN counts as the smallest."""
+    """The column of the smallest element of each row, the first of equals, as int32; NaN counts as the smallest."""
 
 
 @op(family=COL_REDUCE, scalar=SUM)
@@ -173,32 +171,32 @@ def col_prod(tile: RegTile) -> RegVector:
 
 @op(family=COL_REDUCE, scalar=MAX)
 def col_max(tile: RegTile) -> RegVector:
-    """The largest element of each column, as a per-column vector; NaN if one is."""
+    """The largest element of each column, as a per-column vector; NaN if one is NaN."""
 
 
 @op(family=COL_REDUCE, scalar=MIN)
 def col_min(tile: RegTile) -> RegVector:
-    """The smallest element of each column, as a per-column vector; NaN if one is."""
+    """The smallest element of each column, as a per-column vector; NaN if one is NaN."""
 
 
 @op(family=COL_REDUCE, scalar=ANY)
 def col_any(tile: RegTile) -> RegVector:
-    """Whether an element of each column holds, as a per-column vector."""
+    """Whether any element of each column is true, as a per-column vector."""
 
 
 @op(family=COL_REDUCE, scalar=ALL)
 def col_all(tile: RegTile) -> RegVector:
-    """Whether all elements of each column hold, as a per-column vector."""
+    """Whether all elements of each column are true, as a per-column vector."""
 
 
 @op(family=COL_REDUCE, scalar=ARGMAX)
 def col_argmax(tile: RegTile) -> RegVector:
-    """The row of the largest element of each column, the first of equals; NaN counts as the largest."""
+    """The row of the largest element of each column, the first of equals, as int32; NaN counts as the largest."""
 
 
 @op(family=COL_REDUCE, scalar=ARGMIN)
 def col_argmin(tile: RegTile) -> RegVector:
-    """The row of the smallest element of each column, the first of equals; NaN counts as the smallest."""
+    """The row of the smallest element of each column, the first of equals, as int32; NaN counts as the smallest."""
 
 
 # -- over all elements -----------------------------------------------------------------------------
@@ -211,7 +209,7 @@ def _whole_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
             f"`x` must be a register tile or vector, not {describe(x)}", help=loaded(x, "x")
         )
     if _meaning(op).finds and isinstance(x, RegVector) and not x.length:
-        raise Mismatch("a vector of no elements has none to find")
+        raise Mismatch("`x` must have at least one element, not 0")
     return SCALAR(_result_dtype(op, "x", x.dtype))
 
 
@@ -219,10 +217,10 @@ def _whole_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
     meaning, x = _meaning(op), args["x"]
     dtype = OF_NUMPY[x.dtype]
     if not x.size:
-        nothing = meaning.nothing(dtype)
-        return converted(np.float32(nothing), dtype)[()] if dtype.is_float else nothing
+        identity = meaning.identity_of(dtype)
+        return converted(np.float32(identity), dtype)[()] if dtype.is_float else identity
     if dtype.is_int and not meaning.finds:
-        # Python's integers are exact, so that a result which overflows is found.
+        # Python's integers are exact, so an overflow of the result is found.
         return int(meaning.reduce(x.astype(object)))
     result = meaning.reduce(*computed([x]))
     return result if meaning.finds or dtype == bool_ else rounded(result, [x])
@@ -243,29 +241,29 @@ def prod(x: Any) -> Any:
 
 @op(family=REDUCE, scalar=MAX)
 def max_(x: Any) -> Any:
-    """The largest element of a tile or vector, known to the whole group; NaN if one is."""
+    """The largest element of a tile or vector, known to the whole group; NaN if one is NaN."""
 
 
 @op(family=REDUCE, scalar=MIN)
 def min_(x: Any) -> Any:
-    """The smallest element of a tile or vector, known to the whole group; NaN if one is."""
+    """The smallest element of a tile or vector, known to the whole group; NaN if one is NaN."""
 
 
 @op(family=REDUCE, scalar=ANY)
 def any_(x: Any) -> Any:
-    """Whether an element of a tile or vector holds, known to the whole group."""
+    """Whether any element of a tile or vector is true, known to the whole group."""
 
 
 @op(family=REDUCE, scalar=ALL)
 def all_(x: Any) -> Any:
-    """Whether all elements of a tile or vector hold, known to the whole group."""
+    """Whether all elements of a tile or vector are true, known to the whole group."""
 
 
 @op(family=REDUCE, scalar=ARGMAX)
 def argmax(x: Any) -> Any:
-    """Where the largest element stands, in a tile row by row, the first of equals; NaN counts as the largest."""
+    """The index of the largest element, counted row by row in a tile, the first of equals; NaN counts as largest."""
 
 
 @op(family=REDUCE, scalar=ARGMIN)
 def argmin(x: Any) -> Any:
-    """Where the smallest element stands, in a tile row by row, the first of equals; NaN counts as the smallest."""
+    """The index of the smallest element, counted row by row in a tile, the first of equals; NaN counts as smallest."""

@@ -1,6 +1,6 @@
 """Integer division rounded up or down, of coordinates and extents, and element by element.
 
-On Python numbers they are done at once, also outside kernels. A scalar divided by 0 is an error.
+Python numbers are divided at once, also outside kernels. Division of a scalar by 0 is an error.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ def _integer_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
         if not is_int or isinstance(a, bool):
             raise Mismatch(
                 f"`{name}` must be an integer, not {describe(a)}",
-                help="floats are divided with `/`"
+                help="use `/` for floats"
                 if op.name == "floor_div"
-                else f"`{name}.to(pk.int32)` is one"
+                else f"convert it: `{name}.to(pk.int32)`"
                 if isinstance(a, Registers)
                 else None,
             )
     type_ = with_dtype(together(args), common_dtype(args))
     if isinstance(type_, SCALAR) and isinstance(args["b"], int) and args["b"] == 0:
-        raise Mismatch("`b` must be other than 0, not 0")
+        raise Mismatch("`b` must be nonzero, not 0")
     return type_
 
 
 INTEGER = Family("integer", _integer_type, map_numpy)
 
 
-def _divided(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A division that gives 0 for elements divided by 0, and for a number a fault in place of Python's own."""
+def _division(
+    name: str, c: str, quotient: str, function: Callable[[Any, Any], Any]
+) -> ScalarMeaning:
+    """The meaning of a division that gives 0 for elements divided by 0, and raises for a number divided by 0."""
 
     def divide(a: Any, b: Any) -> Any:
         if isinstance(b, np.ndarray):
@@ -57,49 +59,27 @@ def _divided(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, A
             raise AccessError(f"{name}: {a} is divided by 0")
         return function(a, b)
 
-    return divide
+    return ScalarMeaning(divide, c, kinds=INT, quotient=quotient)
 
 
-@op(
-    family=INTEGER,
-    scalar=ScalarMeaning(
-        _divided("floor_div", lambda a, b: a // b),
-        "floor_div({0}, {1})",
-        kinds=INT,
-        quotient="{0} // {1}",
-    ),
-    operator="//",
-)
+_FLOOR_DIV = _division("floor_div", "floor_div({0}, {1})", "{0} // {1}", lambda a, b: a // b)
+_FLOOR_MOD = _division("floor_mod", "floor_mod({0}, {1})", "{0} % {1}", lambda a, b: a % b)
+_CEIL_DIV = _division("cdiv", "ceil_div({0}, {1})", "-(-{0} // {1})", lambda a, b: -(-a // b))
+
+
+@op(family=INTEGER, scalar=_FLOOR_DIV, operator="//")
 def floor_div(a: Operand, b: Operand) -> Any:
-    """The largest integer not above a / b. In tiles and vectors 0 where b is 0, and the least integer by -1 stays."""
+    """The largest integer not above a / b. In tiles and vectors, x // 0 is 0, and the smallest integer // -1 wraps."""
 
 
-@op(
-    family=INTEGER,
-    scalar=ScalarMeaning(
-        _divided("floor_mod", lambda a, b: a % b),
-        "floor_mod({0}, {1})",
-        kinds=INT,
-        quotient="{0} % {1}",
-    ),
-    operator="%",
-)
+@op(family=INTEGER, scalar=_FLOOR_MOD, operator="%")
 def floor_mod(a: Operand, b: Operand) -> Any:
-    """a - b * (a // b): it has the sign of b. In tiles and vectors 0 where b is 0."""
+    """a - b * (a // b), which has the sign of b. In tiles and vectors, x % 0 is 0."""
 
 
-@op(
-    family=INTEGER,
-    scalar=ScalarMeaning(
-        _divided("cdiv", lambda a, b: -(-a // b)),
-        "ceil_div({0}, {1})",
-        kinds=INT,
-        quotient="-(-{0} // {1})",
-    ),
-    operator="cdiv",
-)
+@op(family=INTEGER, scalar=_CEIL_DIV, operator="cdiv")
 def cdiv(a: Any, b: Any) -> Any:
-    """The smallest integer not below a / b: how many tiles of b cover a. Of scalars only."""
+    """The smallest integer not below a / b: the number of tiles of b that cover a. For scalars only."""
 
 
 @cdiv.type
@@ -108,6 +88,7 @@ def _cdiv_type(a: Any, b: Any) -> RegisterType:
     if not isinstance(type_, SCALAR):
         name, other = ("b", b) if isinstance(a, int | Scalar) else ("a", a)
         raise Mismatch(
-            f"`{name}` must be a scalar, not {describe(other)}", help="-(-a // b) rounds up, too"
+            f"`{name}` must be a scalar, not {describe(other)}",
+            help="-(-a // b) rounds up element by element",
         )
     return type_

@@ -1,6 +1,6 @@
 """Scans: each element combined with all before it, along a plain vector or along the rows of a tile.
 
-Narrow floats are scanned in f32, narrow integers in int32, and rounded or wrapped once. NaN goes on to the end.
+Narrow floats are scanned in f32, narrow integers in int32, and rounded or wrapped once. They propagate NaN.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from pykittens.ir.op import Family, Mismatch, Op
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.ops.core import op
-from pykittens.ops.map import check_kind, computed, loaded, rounded
+from pykittens.ops.map import COUNTED, check_kind, check_tile, computed, loaded, rounded
 from pykittens.ops.reduce import MAX, MIN, PROD, SUM, Reduction
 from pykittens.types.tiles import RT, RV, Spread
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Scan(Reduction):
-    """A reduction whose partial results are kept: NumPy's function gives all of them."""
+    """A reduction that keeps its partial results, and the NumPy function that returns all of them."""
 
     accumulate: Callable[..., Any] = np.cumsum
 
@@ -34,7 +34,7 @@ def _kept(reduction: Reduction, accumulate: Callable[..., Any]) -> Scan:
         reduction.c,
         identity=reduction.identity,
         accumulate=accumulate,
-        hint="`.to(pk.int32)` makes a bool 0 or 1",
+        hint=COUNTED,
     )
 
 
@@ -46,13 +46,13 @@ CUMMIN = _kept(MIN, np.minimum.accumulate)
 def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
     vector = args["vector"]
     if not isinstance(vector, RegVector) or vector.type.spread is not Spread.PLAIN:
-        way = loaded(vector, "vector")
+        help = loaded(vector, "vector")
         if isinstance(vector, RegTile):
-            way = f"pk.row_{op.name}(...) goes along the rows of a tile"
+            help = f"pk.row_{op.name}(...) scans the rows of a tile"
         elif isinstance(vector, RegVector):
-            way = "pk.spread(vector, pk.plain) makes it a plain one"
+            help = "pk.spread(vector, pk.plain) makes it plain"
         raise Mismatch(
-            f"`vector` must be a plain register vector, not {describe(vector)}", help=way
+            f"`vector` must be a plain register vector, not {describe(vector)}", help=help
         )
     check_kind(op, "vector", vector.dtype)
     return vector.type
@@ -60,17 +60,17 @@ def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
 
 def _row_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     tile = args["tile"]
-    if not isinstance(tile, RegTile):
-        way = loaded(tile, "tile")
-        if isinstance(tile, RegVector):
-            way = f"pk.{op.name.removeprefix('row_')}(...) goes along a plain vector"
-        raise Mismatch(f"`tile` must be a register tile, not {describe(tile)}", help=way)
+    whole = op.name.removeprefix("row_")
+    check_tile(
+        "tile", tile, f"pk.{whole}(...) scans a vector" if isinstance(tile, RegVector) else None
+    )
     check_kind(op, "tile", tile.dtype)
-    return tile.type
+    result: RT = tile.type
+    return result
 
 
 def _numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    """All partial results along the last axis."""
+    """The partial results along the last axis."""
     assert isinstance(op.scalar, Scan)
     (x,) = args.values()
     return rounded(op.scalar.accumulate(*computed([x]), axis=-1), [x])
@@ -82,39 +82,39 @@ ROW_SCAN = Family("row_scan", _row_type, _numpy)
 
 @op(family=VECTOR_SCAN, scalar=CUMSUM)
 def cumsum(vector: RegVector) -> RegVector:
-    """The sum of the elements of a plain vector up to and with each."""
+    """The sum of the elements of a plain vector up to and including each."""
 
 
 @op(family=VECTOR_SCAN, scalar=CUMPROD)
 def cumprod(vector: RegVector) -> RegVector:
-    """The product of the elements of a plain vector up to and with each."""
+    """The product of the elements of a plain vector up to and including each."""
 
 
 @op(family=VECTOR_SCAN, scalar=CUMMAX)
 def cummax(vector: RegVector) -> RegVector:
-    """The largest element of a plain vector up to and with each; NaN from the first NaN on."""
+    """The largest element of a plain vector up to and including each; NaN from the first NaN on."""
 
 
 @op(family=VECTOR_SCAN, scalar=CUMMIN)
 def cummin(vector: RegVector) -> RegVector:
-    """The smallest element of a plain vector up to and with each; NaN from the first NaN on."""
+    """The smallest element of a plain vector up to and including each; NaN from the first NaN on."""
 
 
 @op(family=ROW_SCAN, scalar=CUMSUM)
 def row_cumsum(tile: RegTile) -> RegTile:
-    """The sum of the elements of a row up to and with each."""
+    """The sum of the elements of each row up to and including each element."""
 
 
 @op(family=ROW_SCAN, scalar=CUMPROD)
 def row_cumprod(tile: RegTile) -> RegTile:
-    """The product of the elements of a row up to and with each."""
+    """The product of the elements of each row up to and including each element."""
 
 
 @op(family=ROW_SCAN, scalar=CUMMAX)
 def row_cummax(tile: RegTile) -> RegTile:
-    """The largest element of a row up to and with each; NaN from the first NaN on."""
+    """The largest element of each row up to and including each element; NaN from the first NaN on."""
 
 
 @op(family=ROW_SCAN, scalar=CUMMIN)
 def row_cummin(tile: RegTile) -> RegTile:
-    """The smallest element of a row up to and with each; NaN from the first NaN on."""
+    """The smallest element of each row up to and including each element; NaN from the first NaN on."""

@@ -1,7 +1,7 @@
-"""Semaphores: arrivals and bytes complete a phase, which other groups wait for.
+"""Semaphores: arrivals and bytes complete a phase, for which other groups wait.
 
-A semaphore is an mbarrier. Its phases alternate between parity 0 and 1; a wait names the parity of the phase
-that must be complete, so a ring of n semaphores waits for `i // n`. Source: PTX ISA, "mbarrier".
+A semaphore is an mbarrier. Its phases alternate between parity 0 and 1, and a wait names the parity of the phase
+that must be complete: use i of a ring of n semaphores waits for `i // n`. Source: PTX ISA, "mbarrier".
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, describe
-from pykittens.ops.arguments import check_index
+from pykittens.ops.arguments import check_index, is_int
 from pykittens.ops.core import op
 from pykittens.types.dtypes import bool_, int32
 from pykittens.types.tiles import SEMAPHORE, ST, SV
@@ -18,12 +18,12 @@ from pykittens.types.tiles import SEMAPHORE, ST, SV
 
 @op(operator="item", shown="[...]")
 def item(memory: SharedTile | Semaphore, index: Any, *, count: int) -> Any:
-    """`several[i]`: one of several shared tiles, vectors or semaphores."""
+    """`array[i]`: one of the shared tiles, vectors or semaphores made with `count=`."""
 
 
 @item.type
 def _item_type(memory: Any, index: Any, count: int) -> ST | SV | SEMAPHORE:
-    check_index("index", index, count, f"one of the {count}")
+    check_index("index", index, count, "an index")
     type_: ST | SV | SEMAPHORE = memory.type
     return type_
 
@@ -37,13 +37,13 @@ def _check_semaphore(semaphore: Any) -> None:
     if not isinstance(semaphore, Semaphore):
         raise Mismatch(
             f"`semaphore` must be one of pk.semaphore(...), not {describe(semaphore)}",
-            help="one of several is named by its index, as in `full[i]`",
+            help="select one of several by its index, as in `full[i]`",
         )
 
 
 @op(effects=Effects(signals=("semaphore",), meets=True), operator="arrive")
 def arrive(semaphore: Semaphore) -> None:
-    """`semaphore.arrive()`: one arrival of the group, when all its warps are here."""
+    """`semaphore.arrive()`: one arrival of the group, after all its warps have reached it."""
 
 
 @arrive.type
@@ -58,16 +58,16 @@ def _arrive_numpy(semaphore: Any) -> None:
 
 @op(effects=Effects(signals=("semaphore",), meets=True), operator="expect")
 def expect(semaphore: Semaphore, bytes: Any) -> None:
-    """`semaphore.expect(bytes)`: one arrival of the group, and the phase waits for so many bytes of copies."""
+    """`semaphore.expect(bytes)`: one arrival of the group, and the phase also waits for this number of bytes."""
 
 
 @expect.type
 def _expect_type(semaphore: Any, bytes: Any) -> None:
     _check_semaphore(semaphore)
-    fixed = isinstance(bytes, int) and not isinstance(bytes, bool) and 0 <= bytes < 2**20
+    fixed = is_int(bytes) and 0 <= bytes < 2**20
     if not fixed and not (isinstance(bytes, Scalar) and bytes.dtype == int32):
         raise Mismatch(
-            f"`bytes` must be less than a million bytes, or an int32, not {describe(bytes)}",
+            f"`bytes` must be an int below 2**20 or a run-time int32, not {describe(bytes)}",
             help="semaphore.expect(a, b) adds up the bytes of the shared tiles a and b",
         )
 
@@ -79,7 +79,7 @@ def _expect_numpy(semaphore: Any, bytes: int) -> None:
 
 @op(effects=Effects(waits=("semaphore",)), operator="wait_phase", shown="wait")
 def wait_phase(semaphore: Semaphore, phase: Any) -> None:
-    """`semaphore.wait(phase)`: wait until the phase of this parity, the lowest bit of `phase`, is complete."""
+    """`semaphore.wait(phase)`: wait until the phase whose parity is the lowest bit of `phase` is complete."""
 
 
 @wait_phase.type
@@ -98,7 +98,7 @@ def _wait_phase_until(semaphore: Any, phase: int) -> str | None:
 
 @wait_phase.numpy
 def _wait_phase_numpy(semaphore: Any, phase: int) -> None:
-    """What was awaited is there."""
+    """There is nothing to do after the wait."""
 
 
 @op(effects=Effects(waits=("turns",)))
@@ -108,7 +108,7 @@ def take_turn(turns: Any, group: Any) -> None:
 
 @take_turn.type
 def _take_turn_type(turns: Any, group: Any) -> None:
-    """Recorded by `pk.in_turn` only, with what fits."""
+    """Recorded by `pk.in_turn` only, with valid operands."""
 
 
 @take_turn.until
@@ -119,17 +119,17 @@ def _take_turn_until(turns: Any, group: int) -> str | None:
 
 @take_turn.numpy
 def _take_turn_numpy(turns: Any, group: int) -> None:
-    """What was awaited is there."""
+    """There is nothing to do after the wait."""
 
 
 @op(effects=Effects(signals=("turns",)))
 def pass_turn(turns: Any, group: Any) -> None:
-    """Hand the turn on to the next group."""
+    """Pass the turn on to the next group."""
 
 
 @pass_turn.type
 def _pass_turn_type(turns: Any, group: Any) -> None:
-    """Recorded by `pk.in_turn` only, with what fits."""
+    """Recorded by `pk.in_turn` only, with valid operands."""
 
 
 @pass_turn.numpy

@@ -1,4 +1,4 @@
-"""Rearrangements: transpose, concat, rows and columns, and vectors in another layout."""
+"""Rearrangements of tiles and vectors: parts, concat, transpose, rows and columns, and layouts of vectors."""
 
 from __future__ import annotations
 
@@ -10,21 +10,13 @@ from pykittens.errors import AccessError
 from pykittens.ir.build import current
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector, describe
-from pykittens.ops.arguments import check_index
+from pykittens.ops.arguments import check_index, is_int
 from pykittens.ops.core import op
 from pykittens.ops.creation import check_rows, check_vector_length
-from pykittens.ops.map import loaded
-from pykittens.ops.memory import check_spread_length
+from pykittens.ops.map import check_tile, common_dtype, loaded
+from pykittens.ops.memory import check_spread, spread_array, vector_type
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import RT, RV, Spread
-
-
-def _check_tile(tile: Any) -> None:
-    if not isinstance(tile, RegTile):
-        raise Mismatch(
-            f"`tile` must be a register tile, not {describe(tile)}", help=loaded(tile, "tile")
-        )
-
 
 # -- parts -----------------------------------------------------------------------------------------
 
@@ -33,31 +25,31 @@ def _check_tile(tile: Any) -> None:
 def part(x: Any, index: Any) -> Any:
     """`tile[a:b, c:d]`, `tile[:, c:d]`, `vector[a:b]`: a part of a tile or of a plain vector.
 
-    Rows are multiples of 16 x the group's warps, columns of 16. A part of a tile moves nothing between lanes.
+    Bounds of rows are multiples of 16 x the group's warps, bounds of columns multiples of 16. A part of a tile moves
+    nothing between lanes.
     """
 
 
 def bounds(x: RegTile | RegVector, index: Any) -> list[tuple[int, int]]:
-    """Start and stop along each axis of what an index names; raises Mismatch where it names no part."""
-    extents, axes = (x.type.shape, ("rows", "columns"))
+    """Start and stop of an index along each axis; raises Mismatch if it is no part."""
+    extents, axes = x.type.shape, ("rows", "columns") if isinstance(x, RegTile) else ("elements",)
     given = index if isinstance(index, tuple) else (index,)
-    spelt = "tile[a:b, c:d]" if isinstance(x, RegTile) else "vector[a:b]"
+    form = "tile[a:b, c:d]" if isinstance(x, RegTile) else "vector[a:b]"
     if len(given) > len(extents) or not all(
         isinstance(s, slice) and s.step in (None, 1) for s in given
     ):
-        way = "pk.row(tile, i) and pk.column(tile, j) are a row and a column as vectors"
+        help = "pk.row(tile, i) is a row and pk.column(tile, j) a column, as vectors"
         raise Mismatch(
-            f"`index` must be as in `{spelt}`, not {describe(index)}",
-            help=way if isinstance(x, RegTile) else None,
+            f"`index` must be as in `{form}`, not {describe(index)}",
+            help=help if isinstance(x, RegTile) else None,
         )
     found = []
     for axis, extent in enumerate(extents):
         s = given[axis] if axis < len(given) else slice(None)
         start, stop = 0 if s.start is None else s.start, extent if s.stop is None else s.stop
         if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= extent):
-            what = axes[axis] if isinstance(x, RegTile) else "elements"
             raise Mismatch(
-                f"`index` must name some of the {extent} {what} by compile-time ints, not {describe(s)}"
+                f"`index` must be a compile-time slice of the {extent} {axes[axis]}, not {describe(s)}"
             )
         found.append((start, stop))
     return found
@@ -70,7 +62,7 @@ def _part_type(x: Any, index: Any) -> RT | RV:
     if isinstance(x, RegVector) and x.type.spread is not Spread.PLAIN:
         raise Mismatch(
             f"`x` must be a register tile or a plain vector, not {describe(x)}",
-            help="pk.spread(x, pk.plain) makes it a plain one",
+            help="pk.spread(x, pk.plain) makes it plain",
         )
     found = bounds(x, index)
     if isinstance(x, RegVector):
@@ -79,7 +71,7 @@ def _part_type(x: Any, index: Any) -> RT | RV:
     units = (16 * current("part").warps, 16)
     for (start, stop), unit, what in zip(found, units, ("rows", "columns"), strict=True):
         if start % unit or stop % unit:
-            raise Mismatch(f"`index` must name {what} by multiples of {unit}, not {start}:{stop}")
+            raise Mismatch(f"`index` must cut {what} at multiples of {unit}, not {start}:{stop}")
     return RT(x.dtype, *(stop - start for start, stop in found))
 
 
@@ -90,13 +82,12 @@ def _part_numpy(x: Any, index: Any) -> Any:
 
 @op()
 def concat(a: Any, b: Any, axis: int = 0) -> Any:
-    """a, then b, as one: tiles one below the other (axis 0) or side by side (axis 1), or vectors of one spread."""
+    """a followed by b: tiles one above the other (axis 0) or side by side (axis 1), or vectors of the same spread."""
 
 
 @concat.type
 def _concat_type(a: Any, b: Any, axis: Any) -> RT | RV:
-    known = isinstance(axis, int) and not isinstance(axis, bool) and axis in (0, 1)
-    if not known or (axis == 1 and not isinstance(a, RegTile)):
+    if not is_int(axis) or axis not in ((0, 1) if isinstance(a, RegTile) else (0,)):
         raise Mismatch(f"`axis` must be 0, or 1 for tiles, not {describe(axis)}")
     match a, b:
         case (RegTile(), RegTile()):
@@ -112,8 +103,8 @@ def _concat_type(a: Any, b: Any, axis: Any) -> RT | RV:
         case (RegVector(), RegVector()):
             if a.type.spread != b.type.spread:
                 raise Mismatch(
-                    f"`a` and `b` must be spread alike, not {a.type.spread} and {b.type.spread}",
-                    help="pk.spread(b, ...) spreads a vector another way",
+                    f"`a` and `b` must have the same spread, not {a.type.spread} and {b.type.spread}",
+                    help="pk.spread(b, ...) changes the spread of a vector",
                 )
             found = RV(a.dtype, a.length + b.length, a.type.spread)
             if found.spread is Spread.PLAIN:
@@ -123,11 +114,7 @@ def _concat_type(a: Any, b: Any, axis: Any) -> RT | RV:
                 f"`a` and `b` must be two tiles or two vectors, not {describe(a)} and {describe(b)}",
                 help=loaded(a, "a") or loaded(b, "b"),
             )
-    if a.dtype != b.dtype:
-        raise Mismatch(
-            f"`a` and `b` must have one dtype, not {a.dtype} and {b.dtype}",
-            help=f"convert one of them: `.to({b.dtype.word})`",
-        )
+    common_dtype({"a": a, "b": b})
     return found
 
 
@@ -139,7 +126,7 @@ def _concat_numpy(a: Any, b: Any, axis: int) -> Any:
 
 @op()
 def swap_pairs(x: Any) -> Any:
-    """x with neighbours exchanged: columns 2i and 2i + 1 of a tile, elements 2i and 2i + 1 of a vector."""
+    """x with neighbours exchanged: columns 2i and 2i + 1 of a tile, or elements 2i and 2i + 1 of a vector."""
 
 
 @swap_pairs.type
@@ -166,7 +153,7 @@ def _swap_pairs_numpy(x: Any) -> Any:
 
 @op()
 def transpose(tile: RegTile) -> RegTile:
-    """The tile with rows and columns exchanged, by way of the group's shared memory.
+    """The tile with rows and columns exchanged, through the group's shared memory.
 
     Both sides are multiples of 16 x the group's warps.
     """
@@ -174,7 +161,7 @@ def transpose(tile: RegTile) -> RegTile:
 
 @transpose.type
 def _transpose_type(tile: Any) -> RT:
-    _check_tile(tile)
+    check_tile("tile", tile)
     check_rows("tile.cols", tile.cols)
     return RT(tile.dtype, tile.cols, tile.rows)
 
@@ -186,7 +173,7 @@ def _transpose_numpy(tile: Any) -> Any:
 
 @op()
 def spread(vector: RegVector, to: Spread) -> RegVector:
-    """The vector with its elements lying as `to` says: pk.plain, pk.per_row or pk.per_column."""
+    """The vector in another layout: pk.plain, pk.per_row or pk.per_column."""
 
 
 @spread.type
@@ -196,32 +183,29 @@ def _spread_type(vector: Any, to: Any) -> RV:
             f"`vector` must be a register vector, not {describe(vector)}",
             help=loaded(vector, "vector"),
         )
-    if not isinstance(to, Spread):
-        raise Mismatch(f"`to` must be pk.plain, pk.per_row or pk.per_column, not {describe(to)}")
-    check_spread_length("vector.length", vector.length, to)
-    return RV(vector.dtype, vector.length, to)
+    check_spread("to", to)
+    return vector_type(vector.dtype, "vector.length", vector.length, to)
 
 
 @spread.numpy
 def _spread_numpy(vector: Any, to: Spread) -> Any:
-    shape = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1), Spread.PLAIN: (-1,)}[to]
-    return vector.reshape(shape)
+    return spread_array(vector, to)
 
 
 @op()
 def column(tile: RegTile, j: Any) -> RegVector:
-    """Column j of a tile as a per-row vector; where j is a per-row vector, of each row the element in its column."""
+    """Column j of a tile as a per-row vector; if j is a per-row vector, element (i, j[i]) of each row i."""
 
 
 @column.type
 def _column_type(tile: Any, j: Any) -> RV:
-    _check_tile(tile)
+    check_tile("tile", tile)
     if isinstance(j, RegVector):
         if (j.dtype, j.length, j.type.spread) != (int32, tile.rows, Spread.PER_ROW):
             wanted = RV(int32, tile.rows, Spread.PER_ROW)
             raise Mismatch(f"`j` must be an int32 or {wanted}, not {describe(j)}")
     else:
-        check_index("j", j, tile.cols, "the columns of the tile")
+        check_index("j", j, tile.cols, "a column index")
     return RV(tile.dtype, tile.rows, Spread.PER_ROW)
 
 
@@ -239,8 +223,8 @@ def row(tile: RegTile, i: Any) -> RegVector:
 
 @row.type
 def _row_type(tile: Any, i: Any) -> RV:
-    _check_tile(tile)
-    check_index("i", i, tile.rows, "the rows of the tile")
+    check_tile("tile", tile)
+    check_index("i", i, tile.rows, "a row index")
     return RV(tile.dtype, tile.cols, Spread.PER_COLUMN)
 
 
@@ -251,7 +235,7 @@ def _row_numpy(tile: Any, i: int) -> Any:
 
 
 def _inside(name: str, index: Any, count: int, what: str) -> None:
-    """Raise unless an index known when the kernel runs lies in the tile."""
+    """Raise unless a run-time index is inside the tile."""
     outside = [int(i) for i in np.ravel(index) if not 0 <= i < count]
     if outside:
         raise AccessError(f"{name}: {outside[0]} is outside the {count} {what} of the tile")

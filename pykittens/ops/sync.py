@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykittens.ir.op import Effects, Engine, Mismatch
-from pykittens.ir.values import describe
-from pykittens.ops.arguments import check_truth
+from pykittens.ir.op import Effects, Engine
+from pykittens.ops.arguments import check_between, check_truth
 from pykittens.ops.core import op
 
-MOST_PENDING = 7  # CUTLASS, `warpgroup_wait`; the bulk copies' wait has no such limit
+MOST_PENDING = 7  # CUTLASS, `warpgroup_wait`; the wait for bulk copies has no such limit
 
 
 @op(effects=Effects(meets=True))
 def sync() -> None:
-    """The warps of the group wait for one another; in a kernel without roles those are all.
+    """Make the warps of the group wait for one another; in a kernel without roles they are all warps of the block.
 
-    What they wrote to shared memory before is seen by all of them after it.
+    Their earlier writes to shared memory are visible to all of them afterwards.
     """
 
 
 @sync.type
 def _sync_type() -> None:
-    """It has no operands."""
+    """There are no operands."""
 
 
 @sync.numpy
@@ -32,15 +31,15 @@ def _sync_numpy() -> None:
 
 @op(effects=Effects(fences=True))
 def fence_async() -> None:
-    """What the group wrote to shared memory is seen by the copy engine and by products that start later.
+    """Make the group's writes to shared memory visible to the copy engine and to products that start later.
 
-    It belongs between pk.store and pk.sync or an arrival. Source: PTX ISA, "fence.proxy.async".
+    It belongs between pk.store and a pk.sync or an arrival. Source: PTX ISA, "fence.proxy.async".
     """
 
 
 @fence_async.type
 def _fence_async_type() -> None:
-    """It has no operands."""
+    """There are no operands."""
 
 
 @fence_async.numpy
@@ -48,28 +47,17 @@ def _fence_async_numpy() -> None:
     """The engines of the emulator see all memory."""
 
 
-def _check_pending(pending: Any) -> None:
-    if (
-        not isinstance(pending, int)
-        or isinstance(pending, bool)
-        or not 0 <= pending <= MOST_PENDING
-    ):
-        raise Mismatch(
-            f"`pending` must be a compile-time int from 0 to {MOST_PENDING}, not {describe(pending)}"
-        )
-
-
 @op(effects=Effects(finishes=Engine.COPY_OUT, meets=True))
 def store_wait(pending: int = 0, *, read: bool = False) -> None:
-    """Wait until at most `pending` of the asynchronous stores this group started are unfinished.
+    """Wait until at most `pending` of the group's asynchronous stores are unfinished.
 
-    Unfinished is a store that has not written its tensor; with `read` one that still reads its shared tile.
+    A store is unfinished until it has written its tensor or, with `read`, until it has read its shared tile.
     """
 
 
 @store_wait.type
 def _store_wait_type(pending: Any, read: Any) -> None:
-    _check_pending(pending)
+    check_between("pending", pending, 0, MOST_PENDING)
     check_truth("read", read)
 
 
@@ -80,15 +68,15 @@ def _store_wait_numpy(pending: int, read: bool) -> None:
 
 @op(effects=Effects(finishes=Engine.PRODUCT))
 def mma_wait(pending: int = 0) -> None:
-    """Wait until at most `pending` of the products this group started are unfinished.
+    """Wait until at most `pending` of the group's products are unfinished.
 
-    It is for products with `managed=False`, whose results hold nothing until they are waited for.
+    It is for products with `managed=False`, whose results are undefined before the wait.
     """
 
 
 @mma_wait.type
 def _mma_wait_type(pending: Any) -> None:
-    _check_pending(pending)
+    check_between("pending", pending, 0, MOST_PENDING)
 
 
 @mma_wait.numpy

@@ -50,8 +50,8 @@ def tile_holders(tile: RT, warps: int) -> dict[tuple[int, int], Holder]:
     _check_multiple(tile, "columns", tile.cols, BLOCK_COLS, warps)
     warp, lane, register = _grid(warps, tile_registers(tile.rows, tile.cols, warps))
     row, col = tile_element(lane, register, warp, tile.cols, warps)
-    places = zip(*(_flat(x) for x in (row, col, warp, lane, register)), strict=True)
-    return {(r, c): Holder(*holder) for r, c, *holder in places}
+    found = zip(*(_flat(x) for x in (row, col, warp, lane, register)), strict=True)
+    return {(r, c): Holder(*holder) for r, c, *holder in found}
 
 
 def vector_holders(vector: RV, warps: int) -> dict[int, list[Holder]]:

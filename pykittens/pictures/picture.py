@@ -1,4 +1,4 @@
-"""The picture of a type: where each of its elements lies, as a file in SVG."""
+"""The picture of a type in SVG: the position of each of its elements."""
 
 from __future__ import annotations
 

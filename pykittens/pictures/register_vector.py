@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pykittens.pictures.axes import (
+    BLOCK,
     CELL,
+    LANE,
     LINE,
-    MAP_LINE,
     SIDE,
-    lane_legend,
+    block_map,
+    column_labels,
+    legend,
     packing_note,
+    row_labels,
     shown,
+    span,
     values,
     warp_brackets,
 )
@@ -18,7 +23,6 @@ from pykittens.pictures.svg import (
     BLANK,
     HIGHLIGHT,
     MARGIN,
-    PAPER,
     WARP_SHADES,
     Drawing,
     lane_colour,
@@ -26,19 +30,17 @@ from pykittens.pictures.svg import (
 from pykittens.types.layouts import BLOCK_ROWS, LANES, plain_chunk
 from pykittens.types.tiles import RV, Spread
 
-BLOCK = 8
-_LANE = 5  # the one whose values are framed
 _PART = 16  # positions drawn value by value
 _GAP = 40
-_VALUES, _TURNS = 24, 5  # of a plain vector: values a line, lines
-_NARROW, _TURN_LINE = 40, LINE + 24
+_VALUES, _LINES = 24, 5  # of a plain vector: values per line, lines
+_NARROW, _CHUNK_LINE = 40, LINE + 24
 _MAP_WIDTH, _MAP_COLS, _MAP_ROWS = 70, 8, 11
 
 Holders = dict[int, list[Holder]]
 
 
 def draw(vector: RV, warps: int) -> Drawing:
-    """The picture of a vector held by a group of so many warps."""
+    """The picture of a vector held by a group of `warps` warps."""
     holders = vector_holders(vector, warps)
     lane = [h for held in holders.values() for h in held if (h.warp, h.lane) == (0, 0)]
     drawing = Drawing(
@@ -59,28 +61,27 @@ def draw(vector: RV, warps: int) -> Drawing:
 
 
 def _per_row(drawing: Drawing, vector: RV, holders: Holders) -> None:
-    """A line a row with the lanes that hold its value; beside it the whole vector."""
+    """One line per row with the lanes that hold its value; beside it the whole vector."""
     top, left = drawing.top + 30, MARGIN + SIDE
-    drawing.text(
-        MARGIN, drawing.top, f"Rows 0–{_PART - 1}: held by warp {holders[0][0].warp}", "head"
-    )
+    title = f"Rows {span(0, _PART)}: held by warp {holders[0][0].warp}"
+    drawing.text(MARGIN, drawing.top, title, "head")
     framed = []
     for row in range(_PART):
         y = top + row * LINE + row // BLOCK * 6
         drawing.text(left - 8, y + LINE // 2 + 4, str(row), "side")
         for k, holder in enumerate(holders[row]):
             drawing.cell(left + k * CELL, y, CELL, LINE, lane_colour(holder.lane), str(holder))
-            if holder.lane == _LANE:
+            if holder.lane == LANE:
                 framed.append((left + k * CELL, y))
-    for place in framed:
-        drawing.outline(*place, CELL, LINE, HIGHLIGHT)
+    for x, y in framed:
+        drawing.outline(x, y, CELL, LINE, HIGHLIGHT)
     copies = len(holders[0])
     x = left + copies * CELL + _GAP
     drawing.text(x, drawing.top, "The whole vector", "head")
     _map(drawing, vector, holders, x + 132, top)
     x += 132 + _MAP_WIDTH + _GAP
     lines = [
-        "One value a row of a tile, as row_max and row_sum give it.",
+        "One value per row of a tile, the result of row_max or row_sum.",
         f"The {copies} lanes that hold a row of the tile hold the same value.",
     ]
     if vector.length > (rows := BLOCK_ROWS * _warps(holders)):
@@ -94,26 +95,20 @@ def _warps(holders: Holders) -> int:
 
 
 def _map(drawing: Drawing, vector: RV, holders: Holders, left: int, top: int) -> None:
-    """A line for each eight positions: whose they are and in which register."""
+    """One line per eight positions: their warp and their register."""
     blocks = shown(vector.length // BLOCK, _MAP_ROWS)
-    for n, block in enumerate(blocks):
-        y = top + n * MAP_LINE
-        if block is None:
-            drawing.cell(left, y, _MAP_WIDTH, MAP_LINE, PAPER, "⋮")
-            continue
-        first = block * BLOCK
-        warp = holders[first][0].warp
-        label = f"{first}–{first + BLOCK - 1}"
-        drawing.text(left - 8, y + MAP_LINE // 2 + 4, label, "side")
-        drawing.cell(
-            left, y, _MAP_WIDTH, MAP_LINE, WARP_SHADES[warp % 2], _block_values(holders, block)
-        )
+
+    def cell(block: int, _: int) -> tuple[str, str]:
+        return WARP_SHADES[holders[block * BLOCK][0].warp % 2], _block_values(holders, block)
+
+    row_labels(drawing, left - 8, top, blocks)
+    block_map(drawing, left, top, _MAP_WIDTH, blocks, [0], cell)
     warps = [None if block is None else holders[block * BLOCK][0].warp for block in blocks]
     warp_brackets(drawing, warps, left - 2 * SIDE + 4, top)
 
 
 def _block_values(holders: Holders, block: int) -> str:
-    """The values in which the lanes hold eight positions, such as r0–1."""
+    """The registers in which the lanes hold eight positions, such as r0–1."""
     return values(h.register for k in range(BLOCK) for h in holders[block * BLOCK + k])
 
 
@@ -121,7 +116,7 @@ def _block_values(holders: Holders, block: int) -> str:
 
 
 def _per_column(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> None:
-    """A column a position with the lanes of a warp that hold its value; below it the whole vector."""
+    """One column per position with the lanes of a warp that hold its value; below it the whole vector."""
     top, left = drawing.top + 30, MARGIN
     whose = "every warp" if warps > 1 else "the warp"
     drawing.text(MARGIN, drawing.top, f"Columns 0–{_PART - 1}: held by {whose}", "head")
@@ -131,23 +126,22 @@ def _per_column(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> N
         drawing.text(x + CELL // 2, top - 7, str(col), "axis")
         for k, holder in enumerate(h for h in holders[col] if h.warp == 0):
             drawing.cell(x, top + k * LINE, CELL, LINE, lane_colour(holder.lane), str(holder))
-            if holder.lane == _LANE:
+            if holder.lane == LANE:
                 framed.append((x, top + k * LINE))
     for x, y in framed[::2]:  # the first of two neighbours
         drawing.outline(x, y, 2 * CELL, LINE, HIGHLIGHT)
     copies = sum(h.warp == 0 for h in holders[0])
     top += copies * LINE + 40
     drawing.text(left, top, "The whole vector", "head")
-    for k, block in enumerate(shown(vector.length // BLOCK, _MAP_COLS)):
-        x = left + k * _MAP_WIDTH
-        if block is None:
-            drawing.cell(x, top + 34, _MAP_WIDTH, MAP_LINE, PAPER, "…")
-            continue
-        label = f"{block * BLOCK}–{block * BLOCK + BLOCK - 1}"
-        drawing.text(x + _MAP_WIDTH // 2, top + 27, label, "axis")
-        drawing.cell(x, top + 34, _MAP_WIDTH, MAP_LINE, BLANK, _block_values(holders, block))
+    blocks = shown(vector.length // BLOCK, _MAP_COLS)
+
+    def cell(_: int, block: int) -> tuple[str, str]:
+        return BLANK, _block_values(holders, block)
+
+    column_labels(drawing, left, top + 27, _MAP_WIDTH, blocks)
+    block_map(drawing, left, top + 34, _MAP_WIDTH, [0], blocks, cell)
     lines = [
-        "One value a column of a tile.",
+        "One value per column of a tile.",
         f"The {copies} lanes that hold a column of the tile hold the same value.",
     ]
     if warps > 1:
@@ -155,30 +149,25 @@ def _per_column(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> N
     if vector.length > BLOCK:
         step = holders[BLOCK][0].register - holders[0][0].register
         lines.append(f"8 columns on: the same lanes, r + {step}.")
-    _legend(
-        drawing,
-        left + _MAP_COLS * _MAP_WIDTH + _GAP,
-        top,
-        holders,
-        lines + packing_note(vector.dtype),
-    )
+    x = left + _MAP_COLS * _MAP_WIDTH + _GAP
+    _legend(drawing, x, top, holders, lines + packing_note(vector.dtype))
 
 
 # -- plain -----------------------------------------------------------------------------------------
 
 
 def _plain(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> None:
-    """The threads of the group side by side with their neighbouring values; a line a turn."""
+    """The threads of the group side by side with their neighbouring values; one line per chunk of a thread."""
     chunk, threads = plain_chunk(vector.length, warps), warps * LANES
     columns = [*range(_VALUES // chunk - 1), None, threads - 1]
-    turns = shown(len(holders) // (chunk * threads), _TURNS)
+    chunks = shown(len(holders) // (chunk * threads), _LINES)
     left, top = MARGIN + 2 * SIDE, drawing.top + 36
     drawing.text(
         MARGIN, drawing.top, f"The {threads} threads of the group, T0 to T{threads - 1}", "head"
     )
-    for n, turn in enumerate(turns):
-        y = top + n * _TURN_LINE
-        label = "⋮" if turn is None else f"turn {turn}"
+    for n, number in enumerate(chunks):
+        y = top + n * _CHUNK_LINE
+        label = "⋮" if number is None else f"chunk {number}"
         drawing.text(left - 10, y + LINE // 2 + 4, label, "side")
         x = left
         for thread in columns:
@@ -189,18 +178,18 @@ def _plain(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> None:
             width = chunk * _NARROW
             if n == 0:
                 drawing.text(x + width // 2, y - 8, f"T{thread}", "axis")
-            if turn is not None:
-                _chunk(drawing, vector, holders, (turn * threads + thread) * chunk, chunk, x, y)
+            if number is not None:
+                _chunk(drawing, vector, holders, (number * threads + thread) * chunk, chunk, x, y)
             x += width + 6
     lines = [
-        "A row of memory, as load gives it without rows.",
-        f"A thread holds {chunk} neighbours a turn and moves them in one piece.",
+        "A row of memory, the result of load without rows.",
+        f"A thread holds {chunk} neighbours per chunk and moves them in one piece.",
         "Below them are their positions.",
     ]
     if len(holders) > vector.length:
         count = len(holders) - vector.length
-        lines.append(f"Grey: past the end, {count} place{'s' * (count > 1)} in all.")
-    y = top + len(turns) * _TURN_LINE + 24
+        lines.append(f"Grey: past the end, {count} position{'s' * (count > 1)} in all.")
+    y = top + len(chunks) * _CHUNK_LINE + 24
     _legend(drawing, MARGIN, y, holders, lines + packing_note(vector.dtype), framed=False)
 
 
@@ -215,19 +204,16 @@ def _chunk(
         drawing.cell(x + k * _NARROW, y, _NARROW, LINE, fill, text)
     last = min(first + chunk, vector.length) - 1
     if last >= first:
-        label = f"{first}–{last}" if last > first else str(first)
+        label = span(first, last - first + 1)
         drawing.text(x + chunk * _NARROW // 2, y + LINE + 13, label, "axis")
 
 
 def _legend(
     drawing: Drawing, x: int, y: int, holders: Holders, lines: list[str], framed: bool = True
 ) -> None:
-    drawing.text(x, y, "Reading it", "head")
-    y += 22
+    frames = []
     if framed:
-        drawing.outline(x, y, 22, 14, HIGHLIGHT)
-        here = [h.register for p in range(_PART) for h in holders[p] if h.lane == _LANE]
-        drawing.text(x + 32, y + 12, f"all that lane {_LANE} holds here: {values(here)}", "note")
-        y += 34
-    y = lane_legend(drawing, x, y) + 26
-    drawing.notes(x, y, ["T5 r1: lane 5 holds it as its value 1."] * framed + lines)
+        here = [h.register for p in range(_PART) for h in holders[p] if h.lane == LANE]
+        frames = [(HIGHLIGHT, f"all that lane {LANE} holds here: {values(here)}")]
+        lines = ["T5 r1: lane 5 holds it as its value 1.", *lines]
+    legend(drawing, x, y, frames, lines)

@@ -1,4 +1,4 @@
-"""The picture of a shared tile: where the swizzle puts each piece of 16 bytes, and which banks eight rows touch."""
+"""The picture of a shared tile: the address of each piece of 16 bytes, and the banks that eight rows touch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from pykittens.errors import ArgumentError
+from pykittens.pictures.axes import span
 from pykittens.pictures.svg import BLANK, HIGHLIGHT, MARGIN, MUTED, Drawing, hue
 from pykittens.types.layouts import swizzled
 from pykittens.types.tiles import ST
 
-PIECE = 16  # bytes: what a swizzle moves as one, and a row of an 8x8 matrix of 16-bit numbers
+PIECE = 16  # bytes: the unit that a swizzle moves, and a row of an 8x8 matrix of 16-bit numbers
 BANKS, BANK_BYTES = 32, 4
 GROUPS = BANKS * BANK_BYTES // PIECE  # of four banks, as wide as a piece
-ROWS = 8  # of an 8x8 matrix; a swizzle repeats after as many
+ROWS = 8  # of an 8x8 matrix; a swizzle repeats after as many rows
 
 _WIDTH, _LINE = 66, 28  # of a piece
 _BAR, _STEP = 44, 19  # of a piece in a bank
-_PLACE = 122  # of a piece, with its row and columns
+_SLOT = 122  # of a piece, with its row and columns
 _SIDE = 58
 
 
@@ -37,12 +38,12 @@ class Piece:
 
 
 def bank_group(address: int) -> int:
-    """Which of the groups of four banks serves 16 bytes at an address."""
+    """The group of four banks that serves 16 bytes at an address."""
     return address // PIECE % GROUPS
 
 
 def pieces(tile: ST) -> list[list[Piece]]:
-    """The pieces of the first rows of the first panel, a list a row."""
+    """The pieces of the first rows of the first panel, one list per row."""
     width = PIECE // tile.dtype.bytes
     return [
         [_piece(tile, row, col, col + width - 1) for col in range(0, tile.layout.panel_cols, width)]
@@ -57,7 +58,7 @@ def _piece(tile: ST, row: int, first: int, last: int) -> Piece:
 
 
 def passes(addresses: list[int]) -> int:
-    """How often the banks are read to serve pieces at these addresses: the most in one group."""
+    """The number of times that the banks are read for pieces at these addresses: the most in one group."""
     groups = [bank_group(a) for a in addresses]
     return max(groups.count(g) for g in groups)
 
@@ -66,7 +67,7 @@ def draw(tile: ST) -> Drawing:
     """The picture of a freshly allocated tile."""
     if tile.rows % ROWS or tile.cols * tile.dtype.bytes % PIECE:
         raise ArgumentError(
-            f"{tile} is no shared tile",
+            f"{tile} is not a shared tile",
             help="rows and columns are multiples of 16: st<bf16, 64x64>",
         )
     found = pieces(tile)
@@ -95,17 +96,17 @@ def _logical(drawing: Drawing, found: list[list[Piece]]) -> tuple[int, int]:
     drawing.outline(left, top, _WIDTH, ROWS * _LINE, HIGHLIGHT)
     y = top + ROWS * _LINE + 22
     drawing.outline(left, y - 12, 22, 14, HIGHLIGHT)
-    drawing.text(left + 32, y, f"what one phase touches: columns {found[0][0].columns}", "note")
+    drawing.text(left + 32, y, f"the pieces of one phase: columns {found[0][0].columns}", "note")
     return max(left + len(found[0]) * _WIDTH, left + 280), y
 
 
 def _banks_of(group: int) -> str:
     size = PIECE // BANK_BYTES
-    return f"{group * size}–{group * size + size - 1}"
+    return span(group * size, size)
 
 
 def _banks(drawing: Drawing, found: list[list[Piece]], moved: bool, left: int) -> int:
-    """Which banks one phase of eight rows reads, with the swizzle and without; returns the lower end."""
+    """The banks that one phase of eight rows reads, with and without the swizzle; returns the lower end."""
     drawing.text(left, drawing.top, "One phase of ldmatrix or stmatrix: eight rows", "head")
     phase = [line[0] for line in found]
     y = drawing.top + 26
@@ -122,7 +123,7 @@ def _banks(drawing: Drawing, found: list[list[Piece]], moved: bool, left: int) -
 
 
 def _bars(drawing: Drawing, phase: list[Piece], addresses: list[int], left: int, top: int) -> int:
-    """The rows stacked over the banks that serve them; returns where the numbers of the banks stand."""
+    """The rows stacked over the banks that serve them; returns the position of the numbers of the banks."""
     stacks: dict[int, list[int]] = defaultdict(list)
     for piece, address in zip(phase, addresses, strict=True):
         stacks[bank_group(address)].append(piece.row)
@@ -140,33 +141,33 @@ def _bars(drawing: Drawing, phase: list[Piece], addresses: list[int], left: int,
 
 
 def _memory(drawing: Drawing, found: list[list[Piece]], top: int) -> None:
-    """Shared memory line by line of 128 bytes, with the piece that lies in each place."""
-    drawing.text(MARGIN, top, "Shared memory: what lies where", "head")
+    """Shared memory in lines of 128 bytes, with the piece at each address."""
+    drawing.text(MARGIN, top, "Shared memory: the piece at each address", "head")
     left, top = MARGIN + _SIDE, top + 32
     for group in range(GROUPS):
         label = f"banks {_banks_of(group)}"
-        drawing.text(left + group * _PLACE + _PLACE // 2, top - 8, label, "axis")
+        drawing.text(left + group * _SLOT + _SLOT // 2, top - 8, label, "axis")
     line_bytes = GROUPS * PIECE
-    placed = sorted((p for line in found for p in line), key=lambda p: p.address)
-    for piece in placed:
+    in_memory = sorted((p for line in found for p in line), key=lambda p: p.address)
+    for piece in in_memory:
         group, y = bank_group(piece.address), top + piece.address // line_bytes * _LINE
-        x = left + group * _PLACE
+        x = left + group * _SLOT
         text = f"row {piece.row}: {piece.columns}"
-        drawing.cell(x, y, _PLACE, _LINE, hue(group), text)
+        drawing.cell(x, y, _SLOT, _LINE, hue(group), text)
         if group == 0:
             address = f"byte {piece.address}"
             drawing.text(left - 8, y + _LINE // 2 + 4, address, "side")
-    for piece in placed:
+    for piece in in_memory:
         if piece.first == 0:
-            x = left + bank_group(piece.address) * _PLACE
-            drawing.outline(x, top + piece.address // line_bytes * _LINE, _PLACE, _LINE, HIGHLIGHT)
+            x = left + bank_group(piece.address) * _SLOT
+            drawing.outline(x, top + piece.address // line_bytes * _LINE, _SLOT, _LINE, HIGHLIGHT)
 
 
 def _repeats(drawing: Drawing, tile: ST, top: int) -> None:
-    """What the rest of the tile looks like."""
+    """Notes on the rest of the tile."""
     layout = tile.layout
     lines = [
-        f"In a place: the row and the columns that lie there. Rows {ROWS} and on repeat the pattern."
+        f"Each cell: the row and the columns at that address. From row {ROWS} on, the pattern repeats."
     ]
     panels = tile.cols // layout.panel_cols
     if panels > 1:

@@ -12,7 +12,7 @@ INK, MUTED, PAPER, RULE, BLANK = "#1f2733", "#5d6878", "#fdfcf9", "#c9ced6", "#e
 HIGHLIGHT = "#c0392b"
 WARP_SHADES = ("#dfe3e9", "#eef0f3")  # of warps with even and odd numbers
 
-# Eight hues, for what comes in eights: rows of an 8x8 block, groups of four banks.
+# One for each row of an 8x8 block, or for each group of four banks.
 HUES = ("#f0a3a0", "#f2bb86", "#ead678", "#b0d68c", "#84d0bd", "#8cc0ea", "#b0a9ea", "#e0a6d6")
 
 _SANS = "'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
@@ -35,27 +35,27 @@ _ADVANCE = {
     "title": 130,
     "head": 95,
     "note": 74,
-}  # tenths of a pixel a letter takes, in a wide font
+}  # tenths of a pixel per letter, in a wide font
 
 
 def hue(index: int) -> str:
-    """The colour of one of eight."""
+    """One of the eight hues."""
     return HUES[index % len(HUES)]
 
 
 def lane_colour(lane: int) -> str:
-    """The colour of a lane: a hue for each four lanes, paler from the first of them to the last."""
+    """The colour of a lane: one hue per four lanes, paler from the first to the last."""
     return mixed_with_white(hue(lane // 4), lane % 4 * 0.2)
 
 
-def mixed_with_white(colour: str, part: float) -> str:
-    """A colour with this part of white."""
+def mixed_with_white(colour: str, share: float) -> str:
+    """A colour mixed with a share of white."""
     channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(c + (255 - c) * part):02x}" for c in channels)
+    return "#" + "".join(f"{round(c + (255 - c) * share):02x}" for c in channels)
 
 
 class Drawing:
-    """The parts of a picture; it grows with what is put on it."""
+    """The elements of a picture, which grows to hold them."""
 
     def __init__(self, title: str, subtitle: str) -> None:
         self.title, self.subtitle = title, subtitle
@@ -66,28 +66,19 @@ class Drawing:
 
     @property
     def top(self) -> int:
-        """Where the space below the title starts."""
+        """The upper end of the space below the title."""
         return MARGIN + 80
 
-    def rect(
-        self,
-        x: int,
-        y: int,
-        width: int,
-        height: int,
-        fill: str = "none",
-        stroke: str = "",
-        line: int = 1,
-    ) -> None:
+    def rect(self, x: int, y: int, width: int, height: int, fill: str, stroke: str = "") -> None:
         """A rectangle."""
-        border = f' stroke="{stroke}" stroke-width="{line}"' if stroke else ""
+        border = f' stroke="{stroke}" stroke-width="1"' if stroke else ""
         self.parts.append(
             f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}"{border}/>'
         )
         self._reach(x + width, y + height)
 
     def outline(self, x: int, y: int, width: int, height: int, colour: str = INK) -> None:
-        """A thick frame round a place."""
+        """A thick frame."""
         self.parts.append(
             f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="2" fill="none" '
             f'stroke="{colour}" stroke-width="2"/>'
@@ -99,9 +90,11 @@ class Drawing:
         if text:
             self.text(x + width // 2, y + height // 2 + _BASELINE, text, "cell")
 
-    def bar(self, x: int, y: int, width: int, height: int, fill: str, text: str, told: str) -> None:
-        """A coloured bar with a text in its middle; `told` is shown under the mouse."""
-        self.parts.append(f"<g><title>{escape(told, quote=False)}</title>")
+    def bar(
+        self, x: int, y: int, width: int, height: int, fill: str, text: str, tooltip: str
+    ) -> None:
+        """A coloured bar with a text in its middle; `tooltip` is shown under the mouse."""
+        self.parts.append(f"<g><title>{escape(tooltip, quote=False)}</title>")
         self.rect(x, y, width, height, fill)
         if text:
             self.text(x + width // 2, y + height // 2 + _BASELINE, text, "cell")
@@ -114,11 +107,10 @@ class Drawing:
         )
         self._reach(x + len(text) * _ADVANCE.get(style, 0) // 10, y)
 
-    def notes(self, x: int, y: int, lines: list[str]) -> int:
-        """Lines of a note below each other; returns where the next would stand."""
+    def notes(self, x: int, y: int, lines: list[str]) -> None:
+        """Lines of a note, one below the other."""
         for number, line in enumerate(lines):
             self.text(x, y + number * _LINE, line, "note")
-        return y + len(lines) * _LINE
 
     def line(self, x: int, y: int, to_x: int, to_y: int, colour: str = RULE) -> None:
         """A thin line."""

@@ -1,6 +1,9 @@
-"""The picture of a timeline: a line a track, a bar a span, waits paler than work, arrows where a wait ended."""
+"""The picture of a timeline: one line per track, one bar per span, arrows to the ends of waits."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
 
 from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track
 from pykittens.errors import ArgumentError
@@ -21,7 +24,7 @@ _LINE, _BAR = 30, 22  # of a track, and of a bar in it
 _HEADING = 28  # of a block
 _LETTER, _SIDE_LETTER = 8, 7  # pixels of a letter in a bar, and in the name of a track
 _TICKS = 10  # at most
-_PROCESSES = 4  # blocks, where the caller does not say which
+_PROCESSES = 4  # blocks, if the caller names none
 
 
 def draw(
@@ -30,7 +33,7 @@ def draw(
     end: int | None = None,
     blocks: tuple[str, ...] | None = None,
 ) -> Drawing:
-    """The picture of a window of time of some blocks: all of it, and the first few, where not said otherwise."""
+    """The picture of a window of time of some blocks; the default is all of it, of the first few blocks."""
     first = timeline.start if start is None else start
     last = timeline.end if end is None else end
     shown = timeline.between(first, last) if first < last else None
@@ -63,7 +66,7 @@ def _blocks(chosen: tuple[str, ...], timeline: Timeline) -> str:
 
 
 class _Picture:
-    """Times and tracks put to places."""
+    """The positions of times and tracks, and the picture."""
 
     def __init__(
         self, timeline: Timeline, blocks: tuple[str, ...], first: int, last: int, drawing: Drawing
@@ -95,11 +98,11 @@ class _Picture:
         return self.drawing
 
     def x(self, time: int) -> int:
-        """Where a time stands."""
+        """The position of a time."""
         return self.left + (time - self.first) * _WIDTH // (self.last - self.first)
 
     def axis(self) -> None:
-        """Round times above, each with a line down through all tracks."""
+        """Round times at the top, each with a line through all tracks."""
         y = self.drawing.top - 14
         step = _step(self.last - self.first)
         for time in range(-(-self.first // step) * step, self.last + 1, step):
@@ -110,7 +113,7 @@ class _Picture:
         self.drawing.line(self.left, y + 5, self.left + _WIDTH, y + 5, RULE)
 
     def line(self, track: Track) -> int:
-        """The bars of a track; returns how many are too thin to have a pixel of their own."""
+        """The bars of a track; returns the number of spans that are too thin to be drawn."""
         y, hidden = self.tops[track], 0
         self.drawing.text(self.left - 10, y + _BAR // 2 + 4, track.name, "side")
         self.drawing.line(self.left, y + _BAR + 3, self.left + _WIDTH, y + _BAR + 3, BLANK)
@@ -125,15 +128,15 @@ class _Picture:
                 continue
             fits = len(span.name) * _LETTER + 6 <= right - left
             text = span.name if fits else ""
-            # A gap of a pixel tells bars apart that follow one another.
+            # A gap of one pixel separates bars that follow one another.
             width = right - left - (right - left > 2)
             colour = COLOURS[span.activity]
-            self.drawing.bar(left, y, width, _BAR, colour, text, self.told(span))
+            self.drawing.bar(left, y, width, _BAR, colour, text, self.tooltip(span))
             taken = right
         return hidden
 
-    def told(self, span: Span) -> str:
-        """What is shown of a span under the mouse."""
+    def tooltip(self, span: Span) -> str:
+        """The text that is shown for a span under the mouse."""
         cycles = span.end - span.start
         unit: str = self.timeline.unit
         if cycles == 1 and unit == "cycles":
@@ -148,7 +151,7 @@ class _Picture:
         return "\n".join(lines)
 
     def arrow(self, source: Span, target: Span) -> None:
-        """From the end of what a group waited for to the end of its wait."""
+        """An arrow from the end of the cause of a wait to the end of the wait."""
         if source.track not in self.tops or target.track not in self.tops:
             return
         start, end = self.tops[source.track], self.tops[target.track]
@@ -159,7 +162,7 @@ class _Picture:
         self.drawing.arrow(self.x(source.end), y, self.x(target.end), to_y)
 
     def legend(self, hidden: int) -> None:
-        """What the colours say, and what is not to be seen."""
+        """The meaning of the colours, and the number of hidden spans."""
         x, y = MARGIN, self.bottom + 22
         found = {s.activity for s in self.timeline.spans if s.track in self.tops}
         for activity in (a for a in Activity if a in found):
@@ -171,19 +174,14 @@ class _Picture:
             x += room
         lines = ["An arrow leads from what ended a wait to the end of the wait."]
         if hidden:
-            lines.append(
-                f"{hidden} spans are thinner than a pixel and stand beside others."
-                if hidden > 1
-                else "1 span is thinner than a pixel and stands beside others."
-            )
+            spans = f"{hidden} spans are" if hidden > 1 else "1 span is"
+            lines.append(f"{spans} thinner than a pixel and not drawn.")
         self.drawing.notes(MARGIN, y + 24, lines)
 
 
 def _step(length: int) -> int:
-    """The least of 1, 2, 5, 10, 20, … of which few enough make up the length."""
-    step = 1
-    while True:
-        for factor in (1, 2, 5):
-            if length <= step * factor * _TICKS:
-                return step * factor
-        step *= 10
+    """The least of 1, 2, 5, 10, 20, … that gives few enough ticks."""
+    steps: Iterator[int] = (
+        factor * 10**power for power in itertools.count() for factor in (1, 2, 5)
+    )
+    return next(step for step in steps if length <= step * _TICKS)

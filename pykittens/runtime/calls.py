@@ -11,12 +11,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from math import copysign
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 # The most forms that are kept for one function; when there are more, all are dropped.
 MAX_FORMS = 4096
 
 _NUMBERS = frozenset((float, int, bool))
+_NUMPY_NUMBERS = (np.floating, np.integer)
 
 # The prepared call, the form, the addresses and numbers of the call, and the current stream of its GPU.
 Found = tuple[T | None, Hashable | None, list[Any], int]
@@ -63,11 +66,15 @@ class Calls(Generic[T]):
                     given.append(x)
                 elif passed is None or name not in passed:
                     form += (kind, x)
+                elif kind in _NUMBERS:
+                    given.append(None if x == passed[name] else x)
                 elif kind is tuple or kind is list:
                     form.append(len(x))
                     given += x
+                elif isinstance(x, _NUMPY_NUMBERS):
+                    given.append(None if float(x) == passed[name] else float(x))
                 else:
-                    given.append(None if kind in _NUMBERS and x == passed[name] else x)
+                    given.append(x)
         values: list[Any] = []
         ordinal = -2  # the CPU is -1
         for x in given:

@@ -17,7 +17,7 @@ from pykittens.ir.verify import verify
 from pykittens.lang.closures import Outside, functions_among
 from pykittens.lang.control import rewrite
 from pykittens.lang.grid import CLUSTERS
-from pykittens.lang.trace import Options, trace
+from pykittens.lang.trace import TraceOptions, trace
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (
     Arguments,
@@ -42,7 +42,7 @@ class KernelFunction:
     The call returns when the launch is queued on PyTorch's current stream of that GPU, or when the emulator is done.
     """
 
-    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+    def __init__(self, function: Callable[..., Any], options: TraceOptions) -> None:
         self.function, self.options = function, options
         self.parameters = Parameters.of(function)
         self._recorded: dict[Any, list[Kernel]] = {}
@@ -207,7 +207,7 @@ def kernel(
         raise ArgumentError(f"kernel: `warps` must be 1 to 32, not {warps}")
     if cluster not in CLUSTERS:
         raise ArgumentError(f"kernel: `cluster` must be 1, 2, 4 or 8, not {cluster}")
-    options = Options(warps, cluster, inplace)
+    options = TraceOptions(warps, cluster, inplace)
     if function is None:
         return lambda f: KernelFunction(f, options)
     return KernelFunction(function, options)

@@ -9,9 +9,9 @@ from pykittens.targets.index import Index
 
 @dataclass(frozen=True)
 class TileAddress:
-    """A tile of memory in C++: the matrix it lies in, and its first row and column.
+    """A tile of memory in C++: the matrix that it is part of, and its first row and column.
 
-    rows, cols: the edges of the matrix. aligned: whether its rows start at multiples of 16 bytes.
+    rows, cols: the extents of the matrix. aligned: whether the rows of the matrix start at multiples of 16 bytes.
     """
 
     matrix: str
@@ -21,3 +21,8 @@ class TileAddress:
     rows: str
     cols: str
     aligned: bool = True
+
+    @property
+    def operands(self) -> str:
+        """The address as operands of a device function, after the matrix."""
+        return f"{self.stride}, {self.row}, {self.col}, {self.rows}, {self.cols}"

@@ -1,4 +1,4 @@
-"""The targets there are, and the target that an architecture takes."""
+"""All targets, and the choice of a target for an architecture."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")
 
 
 def target_for(arch: str, chosen: str = "") -> Target:
-    """The target of an architecture such as `sm_90a`: its own, else the newest whose programs it runs.
+    """The target of an architecture such as `sm_90a`: its own, else the newest target whose programs it runs.
 
-    `chosen` names another target whose lowerings are taken, with that target's limits.
+    `chosen` names another target, whose lowerings and limits are used.
     """
     if chosen:
         return _chosen(arch, chosen)
@@ -29,7 +29,7 @@ def target_for(arch: str, chosen: str = "") -> Target:
     if not able:
         raise BackendError(
             f"no target for the architecture {arch!r}",
-            help=f"there are targets for {', '.join(TARGETS)} and what is newer; "
+            help=f"there are targets for {', '.join(TARGETS)} and newer architectures; "
             "the emulator runs everywhere",
         )
     newest = max(able, key=lambda t: _number(t.name))
@@ -54,7 +54,7 @@ def _number(arch: str) -> int:
 
 
 def _runs(arch: str, name: str) -> bool:
-    """Whether an architecture runs a target's programs: those for one chip only run there, the others on newer."""
+    """Whether an architecture runs a target's programs; programs for `sm_90a` and the like do not run on newer ones."""
     if arch == name:
         return True
     match = _ARCHITECTURE.fullmatch(name)

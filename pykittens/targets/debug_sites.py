@@ -1,6 +1,6 @@
-"""Programs for debugging: the places where one may stop, each with a number that its report names.
+"""Checks in debug programs, each with a number that the report of a stop names.
 
-In a program that is not for debugging nothing here writes anything.
+In other programs these functions write nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 
 
 def literal(text: str) -> str:
-    """A text as it stands in one with holes."""
+    """A text with its braces escaped, for a text with holes."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def standing(e: Emitter, text: str, *numbers: Any) -> str:
-    """The last arguments of a wait: who waits, and for what, `text` with a hole `{n}` for each number."""
+def wait_arguments(e: Emitter, text: str, *numbers: Any) -> str:
+    """The last arguments of a wait, which report `text` with these numbers, or C++ expressions, in its holes."""
     if not e.debug:
         return ""
-    # Texts are expressions, all else operands.
-    told = [n if isinstance(n, str) else e.scalar(n) for n in numbers]
+    reported = [n if isinstance(n, str) else e.scalar(n) for n in numbers]
     e.sites.append(Site("wait", text, e.loc, len(numbers)))
-    return f", debug, debug.at({', '.join([str(len(e.sites) - 1), *told])})"
+    return f", debug, debug.at({', '.join([str(len(e.sites) - 1), *reported])})"
 
 
 def stop_unless(
@@ -40,7 +39,7 @@ def stop_unless(
     tensor: str = "",
     help: str | None = None,
 ) -> None:
-    """Stop the kernel where the condition does not hold, telling `text` with the numbers in its holes."""
+    """Stop the kernel unless the condition holds, and report `text` with the numbers in its holes."""
     if e.debug:
         e.sites.append(Site(kind, text, e.loc, len(numbers), tensor, help))
         e.line(f"if (!({condition})) debug.stop({', '.join([str(len(e.sites) - 1), *numbers])});")
@@ -52,7 +51,7 @@ _ONLY_THE_LAST_TWO = "only the last two axes have edges; a leading index must li
 
 
 def check_access(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> None:
-    """Leading indices lie inside their axes, and the coordinates of a tile of rows x cols are int32."""
+    """Check that leading indices lie inside their axes and that the coordinates of a tile of rows x cols are int32."""
     if not e.debug:
         return
     ref = ref.first
@@ -91,24 +90,24 @@ def _check_coordinate(e: Emitter, ref: TileRef, axis: int, unit: int) -> None:
     stop_unless(e, f"is_int32({first}, {unit})", "access", text, str(first))
 
 
-def named(ref: TileRef | Global) -> str:
-    """A tile of a tensor, with a hole for each index."""
+def element_text(ref: TileRef | Global) -> str:
+    """An element of a tensor, with a hole for each index."""
     holes = ", ".join(f"{{{i}}}" for i in range(len(ref.first.index)))
     return f"{literal(ref.first.tensor.name)}[{holes}]"
 
 
 def check_element(e: Emitter, ref: TileRef | Global, at: TileAddress) -> None:
-    """The one element that a reference names is there."""
+    """Check that the element of a reference lies inside its tensor."""
     if not e.debug:
         return
     name, index = ref.first.tensor.name, [e.scalar(i) for i in ref.first.index]
     inside = f"{at.row} >= 0 && {at.row} < {at.rows} && {at.col} >= 0 && {at.col} < {at.cols}"
-    text = f"{named(ref)} is outside `{literal(name)}`, whose shape is {{shape}}"
+    text = f"{element_text(ref)} is outside `{literal(name)}`, whose shape is {{shape}}"
     stop_unless(e, inside, "access", text, *index, tensor=name)
 
 
 def check_view(e: Emitter, tile: Any, i: Any, j: Any, rows: int, cols: int) -> None:
-    """A view of rows x cols lies inside its shared tile."""
+    """Check that a view of rows x cols lies inside its shared tile."""
     text = (
         f"part ({{0}}, {{1}}) of {rows}x{cols} is outside a shared tile of {tile.rows}x{tile.cols}"
     )
@@ -116,13 +115,13 @@ def check_view(e: Emitter, tile: Any, i: Any, j: Any, rows: int, cols: int) -> N
 
 
 def check_part(e: Emitter, vector: Any, i: Any, length: int) -> None:
-    """A part of so many elements lies inside its shared vector."""
+    """Check that a part of `length` elements lies inside its shared vector."""
     text = f"part {{0}} of {length} is outside a shared vector of {vector.length}"
     _check_part(e, text, (i, vector.length // length))
 
 
 def _check_part(e: Emitter, text: str, *parts: tuple[Any, int]) -> None:
-    """Each index is below its number of parts; that of a group of the role is if there are as many parts."""
+    """Check that each index is below its number of parts; the number of a group is, if the role has no more groups."""
     tests = [
         f"{e.scalar(x)} >= 0 && {e.scalar(x)} < {n}"
         for x, n in parts
@@ -133,7 +132,7 @@ def _check_part(e: Emitter, text: str, *parts: tuple[Any, int]) -> None:
 
 
 def check_item(e: Emitter, name: str, index: Any, count: int) -> None:
-    """One of several shared tiles or semaphores is named by an index below their number."""
+    """Check that an index into shared tiles or semaphores is below their number."""
     if e.debug and isinstance(index, Scalar):
         at = e.scalar(index)
         text = f"index {{0}} is outside the {count} of `{literal(name)}`"

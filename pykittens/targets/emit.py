@@ -1,4 +1,4 @@
-"""The one door to code generation: a lowered kernel and an architecture in, a program out."""
+"""The entry point of code generation: writes the program of a lowered kernel for an architecture."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from pykittens.targets.source import Source
 
 
 def emit(kernel: Kernel, arch: str, debug: bool = False) -> Source:
-    """The program of a lowered kernel for an architecture such as `sm_90a`, or one for debugging."""
+    """The program, or the debug program, of a lowered kernel for an architecture such as `sm_90a`."""
     return emit_cuda(kernel, target_for(arch, settings.target()), debug)

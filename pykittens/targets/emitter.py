@@ -1,11 +1,11 @@
 """Writes a lowered kernel as CUDA C++, to be compiled and to be read.
 
-Names are the user's, each operation stands under the user's line, each role and stage under its name. What an
-operation becomes is the target's business; control flow, names and variables are the same for every target:
+The text uses the user's names, and each operation follows a comment with the user's line. The target's lowerings write
+the operations; control flow, names and variables are the same for every target:
 
-Lines             lines.py: text, indented, below the user's lines
- └ Values         values.py: parameters, variables and registers; `names`, of names.py, are those of the program
-    └ Emitter     calls, each by the target's lowering, and control flow
+Lines             lines.py: indented text below the user's lines
+ └ Values         values.py: parameters, variables and registers; `names` (names.py) are the names of the program
+    └ Emitter     calls, each by its lowering, and control flow
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Emitter(Values):
         self.target = target
         self.instructions: dict[str, str] = {}  # generated device functions by name
         self.debug = debug  # whether waits, accesses and assertions are checked
-        self.sites: list[Site] = []  # where it may stop because of that
+        self.sites: list[Site] = []  # of these checks
         self.loc: Loc | None = None  # the user's line that is being written
 
     def block(self, block: Block) -> None:
-        """Write the nodes of a block; a variable that values share is declared where the first of them is made."""
+        """Write the nodes of a block; a variable that values share is declared before the first of them is defined."""
         waiting = {
             value: set(members)
             for value, members in self.storage.members.items()
             if self.storage.declared_in.get(value) is block and len(members) > 1
         }
         for node in block.nodes:
-            made = {v for n in within(node) for v in (*heads(n), *results(n))}
-            for value in [v for v, members in waiting.items() if made & members]:
+            defined = {v for n in within(node) for v in (*heads(n), *results(n))}
+            for value in [v for v, members in waiting.items() if defined & members]:
                 del waiting[value]
                 if value in self.uses:
                     self.at(node.loc)
@@ -78,7 +78,7 @@ class Emitter(Values):
                 self.write(coordinates(names, extents, "(int)blockIdx.x"))
             case Require() | Role():
                 pass
-            case _:  # of pipelines and waits: the target's to write
+            case _:  # a node of pipelines or waits, which the target writes
                 self.at(self.loc)
                 self.target.find_node(node)(self, node)
 
@@ -110,7 +110,7 @@ class Emitter(Values):
                 self.block(node.test)
                 self.line(f"if (!({self.scalar(node.condition)})) break;")
             self.block(node.body)
-            # What is carried moves to where the next pass reads it.
+            # Carried values move to the variables that the next pass reads.
             self.move([(c.next, c.param) for c in node.carried])
 
     def loop_head(self, node: Loop) -> str:
@@ -129,7 +129,7 @@ class Emitter(Values):
                 return "while (true)"
 
     def task_extents(self, tasks: Tasks) -> list[str]:
-        """Extents of what is shared out among blocks, or among clusters."""
+        """Extents of the tasks that blocks, or clusters, share."""
         extents = [self.scalar(d) for d in tasks.dims]
         if tasks.cluster_axis is not None:
             extents[tasks.cluster_axis] = (
@@ -138,7 +138,7 @@ class Emitter(Values):
         return extents
 
     def task_index(self, node: ForTasks) -> None:
-        """The coordinates of this pass's task; the blocks of a cluster take neighbours along one axis."""
+        """The coordinates of the current task; the blocks of a cluster take neighbours along one axis."""
         names = [self.names(i) for i in node.index]
         axis = node.tasks.cluster_axis
         shared = list(names)

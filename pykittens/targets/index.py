@@ -1,4 +1,4 @@
-"""Integers in an emitted program: what is known when it is written is computed here, so that the text reads easily."""
+"""Integer expressions of an emitted program; known numbers are folded, so that the text is easy to read."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import re
 from functools import lru_cache
 from operator import add, floordiv, mod, mul, sub
 
-# How tightly the operators of an expression bind; an operand of another operator needs parentheses below its own.
+# The precedence of operators; an operand whose operator has lower precedence needs parentheses.
 _ATOM, _PRODUCT, _SUM, _OTHER = 3, 2, 1, 0
 _RANKS = {"*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT, "+": _SUM, "-": _SUM}
 _APPLIED = {"*": mul, "/": floordiv, "%": mod, "+": add, "-": sub}
-# What is in brackets, template arguments among them, is part of one operand.
+# Brackets and their contents, template arguments included, are part of one operand.
 _BRACKETS = re.compile(r"\([^()]*\)|\[[^][]*\]|(?<=\w)<[^<>]*>")
 _OPERAND = re.compile(r"[\w.]+|-\d+")
-_LIMIT = 2**31  # of an int: what is beyond is left to C++
+_LIMIT = 2**31  # of an int; C++ computes larger results
 
 
 class Index:
-    """A number, or an expression of C++ that is one when the program runs.
+    """A number, or a C++ expression of an integer.
 
-    Sums, differences, products, quotients and remainders of numbers are numbers; what changes nothing is left out. The
-    order in which the rest is computed stays. Quotients and remainders are of numbers that are not negative.
+    Sums, differences, products, quotients and remainders of numbers are folded, and operations without an effect are
+    omitted; the other operations keep their order. Operands of quotients and remainders must not be negative.
     """
 
-    def __init__(self, what: int | str | Index) -> None:
-        self.text, self.number, self._rank = _parsed(str(what))
+    def __init__(self, value: int | str | Index) -> None:
+        self.text, self.number, self._rank = _parsed(str(value))
 
     def __str__(self) -> str:
         return self.text
@@ -50,7 +50,7 @@ class Index:
         return _joined(self, "%", Index(by))
 
     def _in(self, rank: int) -> str:
-        """The expression as an operand where what binds less tightly than `rank` needs parentheses."""
+        """The expression as an operand, in parentheses if its precedence is below `rank`."""
         return self.text if self._rank >= rank else f"({self.text})"
 
 
@@ -77,7 +77,7 @@ def least(a: int | str | Index, b: int | str | Index) -> Index:
 
 
 def _flat(text: str) -> str:
-    """An expression with `_` for each pair of brackets and what is in it."""
+    """An expression with `_` for each pair of brackets and its contents."""
     while (shorter := _BRACKETS.sub("_", text)) != text:
         text = shorter
     return text
@@ -85,9 +85,9 @@ def _flat(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> tuple[str, int | None, int]:
-    """An expression without parentheses round all of it, the number that it is, and how tightly it binds."""
+    """An expression without enclosing parentheses, its value if it is a number, and its precedence."""
     if '"' in text or "'" in text:
-        return text, None, _OTHER  # brackets in a string are none
+        return text, None, _OTHER  # brackets in a string do not count
     while (flat := _flat(text)) == "_" and text.startswith("("):
         text = text[1:-1]
     number = int(text) if re.fullmatch(r"-?\d+", text) else None

@@ -10,12 +10,12 @@ from pykittens.errors import Loc
 
 
 class Lines:
-    """Lines of C++, indented by the braces that are open, each below the user's line it belongs to."""
+    """Lines of C++, indented by open braces, each below the user's line that it comes from."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.depth = 1
-        self.line_now = 0  # the user's
+        self.line_now = 0  # of the user's file
 
     def line(self, text: str) -> None:
         """Add a line."""
@@ -25,6 +25,10 @@ class Lines:
         """Add several lines."""
         for text in lines:
             self.line(text)
+
+    def each(self, count: int, statement: str, step: int | None = None) -> None:
+        """Add an unrolled loop of one statement, over `i` below a count."""
+        self.line(f"{unrolled(count, step=step)} {statement}")
 
     @contextmanager
     def braces(self, head: str, tail: str | None = "}") -> Iterator[None]:
@@ -37,9 +41,15 @@ class Lines:
             self.line(tail)
 
     def at(self, loc: Loc | None) -> None:
-        """Say which line of the user's the text below belongs to."""
+        """Name the user's line that the following text comes from."""
         if loc is not None and loc.line != self.line_now:
             self.line_now = loc.line
             self.lines.append(f'#line {loc.line} "{os.path.basename(loc.file)}"')
             if source := loc.text.strip():
                 self.line(f"// {source.rstrip(chr(92))}")
+
+
+def unrolled(count: int | str, i: str = "i", first: int = 0, step: int | None = None) -> str:
+    """The head of an unrolled loop."""
+    increment = f"++{i}" if step is None else f"{i} += {step}"
+    return f"UNROLL for (int {i} = {first}; {i} < {count}; {increment})"

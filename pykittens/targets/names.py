@@ -1,4 +1,4 @@
-"""Names in the emitted program: the user's as far as C++ takes them, no two alike."""
+"""Unique names in the emitted program: the user's, if C++ accepts them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pykittens.ir.text import Names
 from pykittens.ir.values import Value
 
-# Words of C++ and CUDA, and the names that lowerings give to variables of their own.
+# Words of C++ and CUDA, and names of variables that lowerings declare.
 RESERVED = (
     "auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern false float for friend goto if inline int long mutable namespace new operator private protected "
@@ -22,7 +22,7 @@ RESERVED = (
     "const_cast consteval constinit decltype dynamic_cast noexcept not_eq nullptr or_eq reinterpret_cast requires "
     "size_t static_assert static_cast thread_local typeid typename wchar_t xor_eq"
 ).split()
-# The compiler's own functions: a kernel is a function of C and cannot have their names.
+# Built-in functions of the compiler: a kernel is a C function and cannot have their names.
 FUNCTIONS = (
     "abs acos acosh asin asinh assert atan atan2 atanh cbrt ceil clock clock64 copysign cos cosh cospi "
     "cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma "
@@ -35,12 +35,22 @@ FUNCTIONS = (
 
 
 def ascii_name(name: str) -> str:
-    """A name that C++ takes for one of Python's, which may hold letters it does not know."""
+    """A Python name as a C++ name, without letters outside ASCII."""
     return name if name.isascii() else re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
+def free_name(stem: str, taken: set[str], suffixes: Sequence[str] = ("",)) -> str:
+    """A name that is not in `taken` with any of these suffixes; the names with suffixes are added to `taken`."""
+    stem = ascii_name(stem)
+    name, number = stem, 1
+    while any(name + suffix in taken for suffix in suffixes):
+        name, number = f"{stem}{number}", number + 1
+    taken.update(name + suffix for suffix in suffixes)
+    return name
+
+
 class CNames(Names):
-    """Names of values, and of all else the program declares, beside those of its device functions."""
+    """Names of values and of everything else that the program declares, distinct from its device functions."""
 
     def __init__(self, functions: str) -> None:
         super().__init__()
@@ -53,10 +63,5 @@ class CNames(Names):
         return super().__call__(value)
 
     def unique(self, stem: str, suffixes: Sequence[str] = ("",)) -> str:
-        """A name that nothing else has, with any of these suffixes."""
-        stem = ascii_name(stem)
-        name, number = stem, 1
-        while any(name + suffix in self.taken for suffix in suffixes):
-            name, number = f"{stem}{number}", number + 1
-        self.taken.update(name + suffix for suffix in suffixes)
-        return name
+        """A name that is new with each of these suffixes."""
+        return free_name(stem, self.taken, suffixes)

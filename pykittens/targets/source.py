@@ -1,4 +1,4 @@
-"""An emitted program: its text, its parameters, and how types and numbers are written in C++."""
+"""An emitted program: its text and its parameters; and types and numbers in C++."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from typing import Literal
 from pykittens.errors import Loc
 from pykittens.types.dtypes import DType
 
-# A register of a tile or vector: two elements of 16 bits or four of 8 bits share one.
-C_TYPES = {
-    "f32": "float",
-    "int32": "int",
-    "int64": "i64",
-    "bool": "bool",
-    "bf16": "u32",
-    "f16": "u32",
-} | {name: "u32" for name in ("e4m3", "e5m2", "int8", "uint8")}
-# The numbers of cuda.h for the dtype of a tensor map, and for the bytes within which its swizzle moves.
+# CU_TENSOR_MAP_DATA_TYPE_... and CU_TENSOR_MAP_SWIZZLE_... of cuda.h, the latter by the width of the swizzle in bytes.
 MAP_DTYPE = {"int32": 3, "int64": 5, "f16": 6, "f32": 7, "bf16": 9} | {
     name: 0 for name in ("bool", "e4m3", "e5m2", "int8", "uint8")
 }
@@ -28,7 +19,7 @@ MAP_SWIZZLE = {16: 0, 32: 1, 64: 2, 128: 3}
 
 @dataclass(frozen=True)
 class MapSlot:
-    """A tensor map parameter: a box of a tensor, in elements, and the swizzle it lands with."""
+    """A tensor map parameter: a tensor, the size of a box in elements, and its swizzle in shared memory."""
 
     tensor: str
     rows: int
@@ -38,7 +29,7 @@ class MapSlot:
 
 @dataclass(frozen=True)
 class Slot:
-    """A plain parameter: a tensor's address, an extent or a stride of it, or a scalar argument."""
+    """A plain parameter: the address, an extent or a stride of a tensor, or a scalar argument."""
 
     kind: Literal["pointer", "extent", "stride", "scalar"]
     argument: str
@@ -51,9 +42,9 @@ SiteKind = Literal["wait", "access", "assert"]
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a program for debugging may stop, and what it tells: `text` with a hole `{n}` for each number.
+    """A check of a debug program, and the text that it reports, with a hole `{n}` for each of `count` numbers.
 
-    There are `count` numbers. The holes `{loc}` and `{shape}` are the user's line and the shape of the tensor `tensor`.
+    The holes `{loc}` and `{shape}` are the user's line and the shape of the tensor `tensor`.
     """
 
     kind: SiteKind
@@ -65,8 +56,8 @@ class Site:
 
 
 @dataclass(frozen=True)
-class GroupPlace:
-    """Which warps of a block a group of a role is: the first, and how many."""
+class GroupWarps:
+    """The warps of a group of a role: the first one in the block, and their number."""
 
     name: str
     first_warp: int
@@ -75,12 +66,12 @@ class GroupPlace:
 
 @dataclass
 class Source:
-    """The emitted program and what a launch of it needs.
+    """The emitted program and the facts that a launch needs.
 
-    title: a comment; functions: the device functions of the target; program: the kernel and the instructions made
-    for it. shared_bytes: dynamic shared memory. sites, groups: of a program for debugging, else `sites` is None; its
+    title: a comment; functions: the device functions of the target; program: the kernel and the device functions
+    generated for it. shared_bytes: dynamic shared memory. sites, groups: of a debug program, else `sites` is None; its
     last two parameters are the report and the nanoseconds that a wait may take. overlaps: it may start before the
-    launch before it has ended, since it waits for that itself.
+    previous launch has ended, because it waits for that end itself.
     """
 
     name: str
@@ -93,17 +84,17 @@ class Source:
     slots: list[Slot]
     budgets: Sequence[tuple[str, int | None]] = ()
     sites: tuple[Site, ...] | None = None
-    groups: tuple[GroupPlace, ...] = ()
+    groups: tuple[GroupWarps, ...] = ()
     overlaps: bool = False
 
     @property
     def text(self) -> str:
-        """All of it, as the compiler gets it."""
+        """The whole program, as the compiler reads it."""
         return "\n".join([self.title, self.functions, self.program])
 
     @property
     def roomier(self) -> str:
-        """The same for a compiler that may give a thread all registers, at the cost of blocks side by side."""
+        """The program with a bound of one block per multiprocessor, so that a thread may take more registers."""
         return re.sub(r"__launch_bounds__\((\d+)\)", r"__launch_bounds__(\1, 1)", self.text)
 
 
@@ -118,31 +109,35 @@ def float_literal(value: float) -> str:
 
 
 def number(value: float, dtype: DType | None = None) -> str:
-    """A Python number as a C++ literal, rounded to `dtype` first if that is said."""
-    if isinstance(value, bool) and (dtype is None or dtype.kind == "bool"):
+    """A Python number as a C++ literal, rounded to `dtype` if one is given."""
+    if isinstance(value, bool) if dtype is None else dtype.kind == "bool":
         return "true" if value else "false"
-    if dtype is not None and dtype.is_float:
-        return float_literal(float(dtype.numpy.type(value)))
-    if dtype is None and isinstance(value, float):
-        return float_literal(value)
-    if dtype is not None and dtype.kind == "bool":
-        return "true" if value else "false"
+    if isinstance(value, float) if dtype is None else dtype.is_float:
+        return float_literal(float(dtype.numpy.type(value)) if dtype else value)
     suffix = "ll" if dtype is not None and dtype.bits == 64 else ""
-    # The least int has no literal of its own: C++ reads a sign and a number that is too large.
-    return (
-        f"({int(value) + 1}{suffix} - 1)"
-        if int(value) in (-(2**31), -(2**63))
-        else f"{int(value)}{suffix}"
-    )
+    whole = int(value)
+    # The least int has no literal: C++ reads a sign and a number that is too large.
+    least = whole in (-(2**31), -(2**63))
+    return f"({whole + 1}{suffix} - 1)" if least else f"{whole}{suffix}"
 
 
 def scalar_type(dtype: DType) -> str:
-    """The type of one number, in which narrow ones are computed, too."""
+    """The type of one number, and the type that narrow numbers are computed in."""
     return "i64" if dtype.bits == 64 else dtype.kind  # float, int and bool are C++'s own words
 
 
+def register_type(dtype: DType) -> str:
+    """The type of a register of a tile or vector: two elements of 16 bits or four of 8 bits share one."""
+    return "u32" if dtype.packing > 1 else scalar_type(dtype)
+
+
+def memory_type(dtype: DType) -> str:
+    """The type of an element in memory: narrow elements are moved as bits."""
+    return {2: "unsigned short", 4: "unsigned char"}.get(dtype.packing, scalar_type(dtype))
+
+
 def rounded_scalar(expression: str, dtype: DType) -> str:
-    """A number of the type it was computed in, rounded to a narrow dtype."""
+    """An expression rounded to a dtype, if the dtype is narrower than the type of the expression."""
     if dtype.packing == 1:
         return expression
     return f"from_{dtype}(pack_{dtype}({expression}), 0)"

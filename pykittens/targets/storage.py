@@ -1,9 +1,9 @@
 """Decides which register values share one C++ variable.
 
-Accumulators stay in place: the result of a product takes the array of its accumulator, and what a loop carries
-keeps one array from before the loop to behind it. A product without an accumulator takes the array of one before it
-in the same block: the compiler would else start it early, beside what the other is used for, which takes registers.
-Two values share where their live ranges do not overlap; where they do, the emitter copies.
+Accumulators stay in place: the result of a product takes the array of its accumulator, and a value that a loop carries
+keeps one array before, in and after the loop. A product without an accumulator takes the array of an earlier product in
+the same block; otherwise the compiler would start it while the earlier result is in use, which takes more registers.
+Two values share a variable if their live ranges do not overlap; otherwise the emitter copies.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pykittens.ir.values import SharedTile, Value
 
 
 class Storage:
-    """For one role: the representative of each value's variable, and where that is declared.
+    """The variables of one role: the leader of the values that share each variable, and the block that declares it.
 
-    outliving: values that are read when the role is over, as scalars made outside roles are.
+    outliving: values that are read after the role, such as scalars defined outside roles.
     """
 
     def __init__(self, role: Role, outliving: Iterable[Value] = ()) -> None:
         self.position = 0
         self.made: dict[Value, int] = {}
         self.used: dict[Value, int] = {}
-        self.home: dict[Value, list[Block]] = {}  # the blocks round the place it is made
+        self.home: dict[Value, list[Block]] = {}  # the blocks that enclose its definition
         self.leader: dict[Value, Value] = {}
         self.wanted: list[tuple[Value, Value]] = []
         self._number(role.body, [])
@@ -43,7 +43,7 @@ class Storage:
                 self.declared_in[leader] = _common([self.home[m] for m in members])
 
     def find(self, value: Value) -> Value:
-        """The value whose variable this one lives in."""
+        """The leader of the values that share the variable of a value."""
         while value in self.leader:
             value = self.leader[value]
         return value
@@ -53,7 +53,7 @@ class Storage:
         return isinstance(a, Value) and isinstance(b, Value) and self.find(a) is self.find(b)
 
     def changes(self, value: Any) -> bool:
-        """Whether the variable of a value is written more than once, so that it must be read in time."""
+        """Whether the variable of a value is written more than once, so that it must be read before it changes."""
         return isinstance(value, Value) and len(self.members.get(self.find(value), ())) > 1
 
     # -- live ranges ---------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Storage:
         if isinstance(value, Value) and value in self.made:
             self.used[value] = max(self.used[value], self.position)
         if isinstance(value, SharedTile) and isinstance(value.source, Call):
-            # The address of a view is computed where the view is used.
+            # Each use of a view computes its address.
             for operand in value.source.args.values():
                 self._use(operand)
 
@@ -89,7 +89,7 @@ class Storage:
                         self.wanted += [(earlier, node.results[0]) for earlier in products]
                         products.append(node.results[0])
                     if node.op.effects.engine is Engine.PRODUCT:
-                        # The result is written while the operands are still read.
+                        # The result is written while the operands are read.
                         for name, operand in node.args.items():
                             if name != accumulates and operand in self.made:
                                 self.used[operand] = max(self.used[operand], self.position + 1)

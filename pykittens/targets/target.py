@@ -1,4 +1,4 @@
-"""A target: how operations are written for a generation of GPUs, the limits of the hardware, and what it cannot do."""
+"""A target: the lowerings for a generation of GPUs, the limits of the hardware, and the unsupported operations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pykittens.errors import BackendError, UnsupportedError
 from pykittens.ir.nodes import Call, Node, Role
 from pykittens.ir.op import Engine, Op
 
-# The first argument is the emitter, since each vendor has its own; the second is a call or another node.
+# The first argument is the vendor's emitter, the second a call or another node.
 Write = Callable[[Any, Any], None]
 # The reason why a lowering or an engine does not take a call of a role; None if it takes the call.
 Declines = Callable[[Role, Call], str | None]
 
 
 class Lowering(NamedTuple):
-    """The function that writes a call or a node, and the calls that it leaves to the target's parent."""
+    """The function that writes a call or a node, and the function that declines calls."""
 
     write: Write
     declines: Declines | None = None
@@ -26,7 +26,7 @@ class Lowering(NamedTuple):
 class Lowerings(dict[str | type, Lowering]):
     """A table of lowerings, by the name of an operation or of a family, or by the type of a node.
 
-    Each file of lowerings fills one; a target lists the tables it is made of: `Lowerings(MAP | REDUCE)`.
+    Each file of lowerings fills one table; a target joins the tables of its files: `Lowerings(MAP | REDUCE)`.
     """
 
     def lower(
@@ -45,14 +45,14 @@ class Lowerings(dict[str | type, Lowering]):
 class Target:
     """How operations become CUDA C++ for one generation of GPUs.
 
-    A lowering is looked up by operation, then by family, then in the parent; one may decline a call. arch: what is
-    compiled for. shared_bytes: most shared memory a block can have. registers: registers of a multiprocessor. overlaps:
-    whether a program may start before the launch before it has ended, and waits for that itself. headers: files of
-    device functions, in order. max_cluster: most blocks of a cluster. warpgroups: whether four warps multiply together
-    and trade registers. engines: for each engine, why it does not carry a call of a role on after the instruction,
-    reading and writing shared memory by itself; without an entry the lanes do the work. cards: other architectures that
-    run this target's programs, and their shared memory a block. unsupported: operations that neither the target nor its
-    parent can do, with the reason.
+    A lowering is looked up by operation, then by family, then in the parent; a lowering may decline a call. arch: the
+    architecture that programs are compiled for. shared_bytes: the most shared memory per block. registers: registers
+    per multiprocessor. overlaps: whether a program may start before the previous launch has ended, and waits for that
+    end itself. headers: files of device functions, in order. max_cluster: the most blocks per cluster. warpgroups:
+    whether four warps multiply together and trade registers. engines: for each engine, why it does not take over the
+    work of a call; without an entry the lanes do the work. cards: other architectures that run this target's programs,
+    and their shared memory per block. unsupported: operations that neither the target nor its parent can do, with the
+    reason.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Target:
     lowerings: Lowerings = field(default_factory=Lowerings)
 
     def lower(self, *names: str, declines: Declines | None = None) -> Callable[[Write], Write]:
-        """Decorator: adds a lowering of operations to the target, as a program outside the package does."""
+        """Decorator: adds a lowering of operations to the target, for programs outside the package."""
         return self.lowerings.lower(*names, declines=declines)
 
     def lineage(self) -> Iterator[Target]:
-        """The target, its parent, and so on."""
+        """The target and its ancestors, nearest first."""
         target: Target | None = self
         while target is not None:
             yield target
@@ -108,6 +108,6 @@ class Target:
         raise BackendError(f"{self.name} has no code for {type(node).__name__}")
 
     def carries(self, role: Role, call: Call) -> bool:
-        """Whether an engine carries a call on, at least in part, rather than the lanes of the role."""
+        """Whether an engine, rather than the lanes of the role, does the work of a call, at least in part."""
         declines = self.engines.get(call.op.effects.engine) if call.op.effects.engine else None
         return declines is not None and declines(role, call) is None

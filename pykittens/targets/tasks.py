@@ -1,4 +1,4 @@
-"""Coordinates of blocks and tasks as lines of C++; `ir/orders.py` states the same arithmetic."""
+"""Coordinates of blocks and tasks in C++, by the arithmetic of `ir/orders.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pykittens.ir.nodes import Order
 
 
 def task_index(order: Order, names: Sequence[str], extents: Sequence[str]) -> list[str]:
-    """Names the coordinates of the task that comes in turn `task` of an order."""
+    """Lines that define the coordinates of the task at position `task` of an order."""
     *outer, last = extents
     size = order.size
     match order.kind:
@@ -40,7 +40,7 @@ def task_index(order: Order, names: Sequence[str], extents: Sequence[str]) -> li
 
 
 def coordinates(names: Sequence[str], extents: Sequence[str], linear: str) -> list[str]:
-    """Names the coordinates of a linear index, the last axis fastest."""
+    """Lines that define the coordinates of a linear index; the last axis varies fastest."""
     lines = []
     for axis in reversed(range(len(names))):
         if axis == 0:

@@ -1,4 +1,4 @@
-"""Values in the emitted program: parameters, variables and registers, and shared memory to exchange them in."""
+"""Values in the emitted program: parameters, variables, registers and scratch memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
 from pykittens.targets.index import Index
 from pykittens.targets.lines import Lines
 from pykittens.targets.names import CNames
-from pykittens.targets.source import C_TYPES, MapSlot, Slot, number, rounded_scalar, scalar_type
+from pykittens.targets.source import (
+    MapSlot,
+    Slot,
+    number,
+    register_type,
+    rounded_scalar,
+    scalar_type,
+)
 from pykittens.targets.storage import Storage
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import (
@@ -26,7 +33,7 @@ from pykittens.types.tiles import RT, RV, Spread
 
 
 class Values(Lines):
-    """Knows what each value of a kernel is called, and in which variable it is held while a role is written."""
+    """Gives each value of a kernel its name and, while a role is written, its variable."""
 
     def __init__(self, kernel: Kernel, functions: str) -> None:
         super().__init__()
@@ -40,9 +47,9 @@ class Values(Lines):
         self.role: Role
         self.storage: Storage
         self.group_barrier = "1"  # the named barrier of the group that runs the role
-        self.group_number = Index(0)  # its number among the groups of the block
-        self.scratch_bytes = 0  # of shared memory a group has to join its warps
-        self.scratch_room = 0  # bytes a group can have of it
+        self.group_number = Index(0)  # the number of that group in the block
+        self.scratch_bytes = 0  # scratch memory that each group needs so far
+        self.scratch_room = 0  # scratch memory that each group can have
 
     def begin_role(self, role: Role, outliving: Iterable[Value] = ()) -> None:
         """Start to write the body of a role."""
@@ -52,7 +59,7 @@ class Values(Lines):
     # -- operands ------------------------------------------------------------------------------
 
     def parameter(self, slot: Slot, stem: str) -> str:
-        """The name of a parameter, which the kernel has from now on."""
+        """The name of a parameter, which is added to the kernel's if it is new."""
         if slot not in self.slots:
             self.slots[slot] = self.names.unique(stem)
         return self.slots[slot]
@@ -62,11 +69,11 @@ class Values(Lines):
         return self.parameter(Slot("pointer", tensor.name, dtype=tensor.dtype), tensor.name)
 
     def stride(self, tensor: Global, axis: int) -> str:
-        """Elements from one index of an axis to the next."""
+        """The stride of an axis, in elements."""
         return self.parameter(Slot("stride", tensor.name, axis), f"{tensor.name}_s{axis}")
 
     def extent(self, tensor: Global, axis: int) -> str:
-        """The extent of an axis: a constant where the kernel is specialised on it."""
+        """The extent of an axis: a constant if the kernel is specialised on it."""
         return self.scalar(tensor.extents[axis])
 
     def scalar(self, value: Any) -> str:
@@ -106,17 +113,16 @@ class Values(Lines):
                 return 1
 
     def element(self, operand: Any, index: str, shape: Value, dtype: DType | None = None) -> str:
-        """Element `index` of an operand, as the type it is computed in, beside a value of this shape.
+        """Element `index` of an operand, in the type it is computed in, for a result like `shape`.
 
-        A Python number takes `dtype`, that of `shape` if not said.
+        A Python number takes `dtype`, by default the dtype of `shape`.
         """
         if not isinstance(operand, RegTile | RegVector):
             if isinstance(operand, Value):
                 return self.scalar(operand)
             return number(operand, dtype or shape.dtype)
         if isinstance(shape.type, RT) and isinstance(operand.type, RV):
-            place = "row_of" if operand.type.spread is Spread.PER_ROW else "col_of"
-            index = f"{place}<{shape.type.cols}>({index})"
+            index = register_beside(operand, shape, index)
         if (packing := operand.dtype.packing) > 1:
             register = f"{self.array(operand)}[{Index(index) // packing}]"
             return f"from_{operand.dtype}({register}, {index})"
@@ -127,7 +133,7 @@ class Values(Lines):
         return value.dtype.packing > 1 and not isinstance(value, Scalar)
 
     def declare(self, value: Value) -> None:
-        """Declare the variables of a value's block that have not been."""
+        """Declare the variable of a value, unless it is declared."""
         leader = self.storage.find(value)
         if leader in self._declared or leader not in self.storage.declared_in:
             return
@@ -135,17 +141,17 @@ class Values(Lines):
         self.line(self.declaration(leader, self.names(leader)) + ";")
 
     def is_declared(self, value: Value) -> bool:
-        """Whether the variables of a value have been declared, perhaps in a block that is closed."""
+        """Whether the variable of a value has been declared, perhaps in a block that is closed."""
         return self.storage.find(value) in self._declared
 
     def declaration(self, value: Value, name: str) -> str:
-        """The type and name of a variable that holds a value."""
+        """The declaration of a variable for a value."""
         if isinstance(value, Scalar):
             return f"{scalar_type(value.dtype)} {name}"
-        return f"{C_TYPES[value.dtype.name]} {name}[{self.array_length(value)}]"
+        return f"{register_type(value.dtype)} {name}[{self.array_length(value)}]"
 
     def array_length(self, value: Value) -> int:
-        """Elements of the array of a register tile or vector: two of 16 bits, four of 8 bits share one."""
+        """Registers of a tile or vector: two elements of 16 bits or four of 8 bits share one."""
         return -(-self.registers(value) // value.dtype.packing)
 
     def copy_registers(self, source: str, to: str, like: Value) -> None:
@@ -153,18 +159,16 @@ class Values(Lines):
         if isinstance(like, Scalar):
             self.line(f"{to} = {source};")
             return
-        self.line(
-            f"UNROLL for (int i = 0; i < {self.array_length(like)}; ++i) {to}[i] = {source}[i];"
-        )
+        self.each(self.array_length(like), f"{to}[i] = {source}[i];")
 
     def copy(self, source: Any, to: Value) -> None:
-        """Copy a value to the variable of another, unless it is the same."""
+        """Copy a value to the variable of another, unless they share one."""
         if not self.storage.same(source, to):
             held = self.scalar(source) if isinstance(to, Scalar) else self.array(source)
             self.copy_registers(held, self.array(to), to)
 
     def move(self, moves: Sequence[tuple[Any, Value]]) -> None:
-        """Copy values to variables at once: those that take each other's place go through temporaries."""
+        """Copy values to variables at once, through temporaries if a variable is both read and written."""
         moves = [(source, to) for source, to in moves if not self.storage.same(source, to)]
         targets = {self.storage.find(to) for _, to in moves}
         if not any(isinstance(s, Value) and self.storage.find(s) in targets for s, _ in moves):
@@ -182,33 +186,31 @@ class Values(Lines):
             for (_, to), name in zip(moves, held, strict=True):
                 self.copy_registers(name, self.array(to), to)
 
-    def define_scalar(self, result: Value, expression: str, loc: Loc | None) -> None:
-        """Give a scalar its expression, or a constant of its own.
-
-        A constant where it is named, used more than once, or made from a variable that is written again.
-        """
-        expression = rounded_scalar(expression, result.dtype)
+    def assign(self, result: Scalar, expression: str) -> None:
+        """Write a scalar: its variable if that is written more than once, else a constant."""
         if self.storage.changes(result):
-            self.at(loc)
             self.declare(result)
             self.line(f"{self.array(result)} = {expression};")
-        elif (
-            self.uses[result] > 1
-            or result.name
-            or any(map(self.storage.changes, inputs_of(result)))
-        ):
-            self.at(loc)
+        else:
             self.line(f"const {self.declaration(result, self.array(result))} = {expression};")
+
+    def define_scalar(self, result: Scalar, expression: str, loc: Loc | None) -> None:
+        """Write a scalar, or keep its expression for its only use if that has the same value there."""
+        expression = rounded_scalar(expression, result.dtype)
+        related = (result, *inputs_of(result))
+        if self.uses[result] > 1 or result.name or any(map(self.storage.changes, related)):
+            self.at(loc)
+            self.assign(result, expression)
         else:
             self.expressions[result] = Index(expression).operand
 
     # -- shared memory -------------------------------------------------------------------------
 
     def scratch(self, size: int, call: Call) -> str:
-        """Byte offset of `size` bytes of shared memory that belong to the group while a call runs."""
+        """Byte offset of `size` bytes of scratch memory, which belong to the group while a call runs."""
         if size > self.scratch_room:
             raise ResourceError(
-                f"{call.op.name}: {size} bytes of shared memory join the lanes of a group, "
+                f"{call.op.name}: an exchange between the lanes of a group needs {size} bytes of shared memory, "
                 f"and {self.scratch_room} are left",
                 loc=call.loc,
                 help="take fewer stages or smaller tiles",
@@ -218,17 +220,24 @@ class Values(Lines):
 
 
 def inputs_of(scalar: Value) -> list[Any]:
-    """What a scalar is computed from."""
+    """The operands that a scalar is computed from."""
     return list(scalar.source.args.values()) if isinstance(scalar.source, Call) else []
 
 
+def register_beside(vector: RegVector, tile: Value, index: str) -> str:
+    """The register of a vector for the row or column of register `index` of a tile."""
+    assert isinstance(tile.type, RT)
+    function = "row_of" if vector.type.spread is Spread.PER_ROW else "col_of"
+    return f"{function}<{tile.type.cols}>({index})"
+
+
 def is_unused(call: Call, uses: Counter[Value]) -> bool:
-    """Whether all that a call does is to make values that the device program does not need."""
+    """Whether a call only computes values that the device program does not use."""
     return call.op.effects.pure and not any(r in uses for r in call.results)
 
 
 def _scalar_arguments(kernel: Kernel) -> dict[Value, Slot]:
-    """The parameter that each extent and each scalar argument of a kernel comes in."""
+    """The parameter that passes each extent and each scalar argument of a kernel."""
     found: dict[Value, Slot] = {}
     for param in kernel.params:
         if isinstance(param, Global):
@@ -239,7 +248,7 @@ def _scalar_arguments(kernel: Kernel) -> dict[Value, Slot]:
 
 
 def _uses(kernel: Kernel) -> Counter[Value]:
-    """How often the device program uses each value that it needs."""
+    """How often the device program uses each value."""
     uses: Counter[Value] = Counter()
 
     def visit(block: Block) -> None:

@@ -1,1 +1,1 @@
-"""Kernels with holes, which functions of the user fill."""
+"""Kernels that call functions of the user."""

@@ -1,7 +1,7 @@
-"""Load, compute, store, finish: a kernel made of the functions that say what happens to a task.
+"""Load, compute, store, finish: a kernel made of the functions that process a task.
 
-A producer loads the inputs of a task step by step, consumers compute on them and finish the task, a storer stores
-the outputs. The template runs the roles and takes and gives back the stages; the functions say the rest.
+A producer loads the inputs of a task step by step, consumers compute on them and finish the task, a storer stores the
+outputs. The template runs the roles and takes and returns the stages; the functions do the rest.
 
 Source: Spector et al., "ThunderKittens: Simple, Fast, and Adorable AI Kernels", 2024.
 """
@@ -13,11 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.errors import LanguageError
 from pykittens.ir.nodes import Tasks
 from pykittens.ir.values import describe
-from pykittens.lang.pipeline import Ring
-from pykittens.templates.callback import Callback, outside
+from pykittens.lang.pipeline import PipelineHandle
+from pykittens.templates.callback import Callback, refused
+
+_OF_CONSUMERS = ("output", "state", "worker")
+WORDS = {
+    "load": ("task", "step", "input"),
+    "compute": ("step", "task", "input", *_OF_CONSUMERS),
+    "finish": ("task", *_OF_CONSUMERS),
+    "store": ("task", "step", "output"),
+    "setup": ("task", "worker"),
+    "steps": ("task",),
+}
 
 
 def lcsf(
@@ -33,25 +42,21 @@ def lcsf(
     outputs: Any = None,
     consumers: Any = None,
 ) -> None:
-    """Run `load` and `compute` for each step of each task, then `finish`, and `store` what they put out.
+    """Run `load` and `compute` for each step of each task, then `finish`, and `store` for each output.
 
-    A function takes, by the names of its parameters, what it needs of: task, its coordinates; step, from 0; input
-    and output, a stage of `inputs` and `outputs`; worker, the index of the consumer; state, what `setup` gave a
-    task and `compute` returned last. The one that takes `output` fills it, `compute` at each step or `finish` once
-    a task, and `store` takes it as often. `steps` is a number or a function of the task.
+    A function takes the words that its parameters name: task, its coordinates; step, from 0; input and output, a stage
+    of `inputs` and `outputs`; worker, the index of the consumer; state, the result of `setup` and then of the previous
+    `compute`. Either `compute` takes `output` and fills it at each step, or `finish` does once per task; `store` takes
+    it as often. `steps` is a number or a function of the task.
     """
-    given = {"load": load, "compute": compute, "tasks": tasks, "inputs": inputs}
-    for name, value in {**given, "consumers": consumers}.items():
+    needed = {"load": load, "compute": compute, "tasks": tasks, "inputs": inputs}
+    for name, value in {**needed, "consumers": consumers}.items():
         if value is None:
-            raise LanguageError(f"lcsf: `{name}` is missing", loc=outside())
-    of_consumers = ("task", "input", "output", "state", "worker")
+            raise refused(f"`{name}` is missing")
+    functions = {"load": load, "compute": compute, "finish": finish, "store": store, "setup": setup}
     work = _Work(
-        load=_part("load", load, "task", "step", "input"),
-        compute=_part("compute", compute, "step", *of_consumers),
-        finish=_part("finish", finish, *(w for w in of_consumers if w != "input")),
-        store=_part("store", store, "task", "step", "output"),
-        setup=_part("setup", setup, "task", "worker"),
-        steps=_part("steps", steps, "task") if callable(steps) else steps,
+        **{n: None if f is None else Callback(n, f, WORDS[n]) for n, f in functions.items()},
+        steps=Callback("steps", steps, WORDS["steps"]) if callable(steps) else steps,
         tasks=tasks,
         inputs=inputs,
         outputs=outputs,
@@ -66,13 +71,9 @@ def lcsf(
         _store(work)
 
 
-def _part(name: str, function: Callable[..., Any] | None, *words: str) -> Callback | None:
-    return None if function is None else Callback(name, function, words)
-
-
 @dataclass(frozen=True)
 class _Work:
-    """What the template was given: Parts, and objects of the language."""
+    """The arguments of the template: callbacks, and objects of the language."""
 
     load: Any
     compute: Any
@@ -91,99 +92,101 @@ class _Work:
         return isinstance(self.steps, int) and self.steps == 1
 
     def passes(self, task: tuple[Any, ...]) -> Iterable[Any]:
-        """What the steps of a task are counted with. A single step is no loop."""
+        """The range of the steps of a task. A single step is no run-time loop."""
         if self.is_one_step:
             return range(1)
         return pk.range(self.steps(task=task) if isinstance(self.steps, Callback) else self.steps)
 
     @property
-    def ends_with_output(self) -> bool:
-        """Whether it is `finish` that fills the output, once a task."""
+    def finish_fills(self) -> bool:
+        """Whether `finish` fills the output, once per task."""
         return self.finish is not None and self.finish.takes("output")
 
     def stores(self, task: tuple[Any, ...]) -> Iterable[Any]:
-        """What the outputs of a task are counted with."""
-        return range(1) if self.ends_with_output else self.passes(task)
+        """The range of the outputs of a task."""
+        return range(1) if self.finish_fills else self.passes(task)
 
     @property
     def has_state(self) -> bool:
-        """Whether one of the functions of the consumers takes a state."""
-        return any(p is not None and p.takes("state") for p in (self.compute, self.finish))
+        """Whether a function of the consumers takes a state."""
+        return any(f is not None and f.takes("state") for f in (self.compute, self.finish))
 
     def first_state(self, task: tuple[Any, ...], worker: Any) -> Any:
-        """What a task starts from."""
+        """The state at the start of a task."""
         return self.setup(task=task, worker=worker) if self.setup is not None else None
 
     def next_state(self, **words: Any) -> Any:
-        """What `compute` makes of the state at a step."""
+        """The state after a step."""
         state = self.compute(**words)
         if state is None and self.has_state:
             raise self.compute.fault("returns nothing", help="return the state of the next step")
         if state is not None and not self.has_state:
             raise self.compute.fault(
-                f"returns {describe(state)}, which nothing takes",
+                f"returns {describe(state)}, which no function takes",
                 help="a parameter of `compute` or `finish` named `state` takes it",
             )
         return state
 
     def check(self) -> None:
-        """Raise unless the parts fit each other."""
+        """Raise unless the arguments fit together."""
         self._check_kinds()
         if not self.load.takes("input"):
-            raise self.load.fault("takes no `input`, which it is there to fill")
+            raise self.load.fault("must take `input`, which it fills")
         self._check_state()
-        fillers = [p for p in (self.compute, self.finish) if p is not None and p.takes("output")]
+        fillers = [f for f in (self.compute, self.finish) if f is not None and f.takes("output")]
         if len(fillers) == 2:
             raise self.finish.fault(
                 "and `compute` both take `output`",
-                help="fill it in one of them; pk.store writes registers straight to a tensor",
+                help="fill it in one of them; pk.store writes registers directly to a tensor",
             )
         self._check_outputs(fillers)
 
     def _check_state(self) -> None:
         if self.setup is not None:
             if not self.has_state:
-                raise self.setup.fault("gives a state, and neither `compute` nor `finish` takes it")
-            return
-        if self.compute.takes("state"):
-            raise self.compute.fault("takes a state, and there is no `setup` that gives the first")
-        if self.has_state and not self.is_one_step:
-            raise self.finish.fault("takes a state, and there is no `setup` for a task of no steps")
+                raise self.setup.fault("returns a state that neither `compute` nor `finish` takes")
+        elif self.compute.takes("state"):
+            raise self.compute.fault(
+                "takes a state, but there is no `setup` that returns the first"
+            )
+        elif self.has_state and not self.is_one_step:
+            raise self.finish.fault(
+                "takes a state, but there is no `setup` for tasks without steps"
+            )
 
     def _check_outputs(self, fillers: list[Callback]) -> None:
         if self.outputs is None:
-            for part in (*fillers, *([self.store] if self.store is not None else [])):
-                raise part.fault("needs `outputs`", help="outputs=pk.pipeline(...) makes them")
+            for function in (*fillers, self.store):
+                if function is not None:
+                    raise function.fault("needs `outputs`", help="pass outputs=pk.pipeline(...)")
             return
         if not fillers:
-            raise LanguageError(
-                "lcsf: nothing fills `outputs`",
-                loc=outside(),
-                help="name a parameter of `compute` or `finish` `output`",
+            raise refused(
+                "no function fills `outputs`",
+                help="give `compute` or `finish` a parameter `output`",
             )
         if self.store is None:
-            raise LanguageError("lcsf: `store` is missing, and there are `outputs`", loc=outside())
+            raise refused("`store` is missing, which `outputs` need")
         if not self.store.takes("output"):
-            raise self.store.fault("takes no `output`, which it is there to store")
-        if self.ends_with_output and self.store.takes("step"):
-            raise self.store.fault("takes `step`, and `finish` fills the output once a task")
+            raise self.store.fault("must take `output`, which it stores")
+        if self.finish_fills and self.store.takes("step"):
+            raise self.store.fault("takes `step`, but `finish` fills the output once per task")
 
     def _check_kinds(self) -> None:
-        for name, value, made, right in (
-            ("tasks", self.tasks, "pk.persistent(...)", isinstance(self.tasks, Tasks)),
-            ("inputs", self.inputs, "pk.pipeline(...)", isinstance(self.inputs, Ring)),
-            ("outputs", self.outputs, "pk.pipeline(...)", isinstance(self.outputs, Ring | None)),
-            (
-                "consumers",
-                self.consumers,
+        roles = ("consumers", "warpgroups", "warps")
+        kinds = {
+            "tasks": ("pk.persistent(...)", isinstance(self.tasks, Tasks)),
+            "inputs": ("pk.pipeline(...)", isinstance(self.inputs, PipelineHandle)),
+            "outputs": ("pk.pipeline(...)", isinstance(self.outputs, PipelineHandle | None)),
+            "consumers": (
                 "pk.consumers(n), pk.warpgroups(n) or pk.warps(n)",
-                getattr(self.consumers, "kind", None) in ("consumers", "warpgroups", "warps"),
+                getattr(self.consumers, "kind", None) in roles,
             ),
-        ):
-            if not right:
-                raise LanguageError(
-                    f"lcsf: `{name}` must come from {made}, not be {describe(value)}", loc=outside()
-                )
+        }
+        for name, (source, fits) in kinds.items():
+            if not fits:
+                value = describe(getattr(self, name))
+                raise refused(f"`{name}` must come from {source}, not be {value}")
 
 
 @pk.function
@@ -208,7 +211,7 @@ def _consume(work: _Work) -> None:
                             state = work.next_state(**words, output=output, state=state)
                     else:
                         state = work.next_state(**words, state=state)
-            if work.ends_with_output:
+            if work.finish_fills:
                 with work.outputs.fill() as output:
                     work.finish(task=task, output=output, state=state, worker=worker)
             elif work.finish is not None:

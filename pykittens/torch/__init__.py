@@ -1,4 +1,4 @@
-"""PyTorch operators made of the library's kernels: with gradients, under torch.compile, in CUDA graphs."""
+"""PyTorch operators that call the library's kernels: with gradients, under torch.compile, in CUDA graphs."""
 
 from pykittens.torch.gated_mlp import gated_mlp
 from pykittens.torch.grouped_mm import grouped_mm

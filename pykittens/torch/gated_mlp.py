@@ -30,9 +30,9 @@ def gated_mlp(
     """(activation(x @ w1.T) * (x @ w3.T)) @ w2.T of bf16 or f16; sums in f32.
 
     x: (..., k), w1 and w3: (hidden, k), w2: (n, hidden), as torch.nn.Linear keeps them; the result (..., n) has x's
-    dtype. Two kernels do it: x is multiplied by w1 and w3 at once. If a gradient is asked for, the two products of x
-    are stored and kept for it; that is faster than computing them again. fallback: leave what has no kernel to
-    PyTorch. tune: measure configurations once.
+    dtype. Two kernels compute it: x is multiplied by w1 and w3 at once. If a gradient is needed, the two products of x
+    are stored and kept for it; that is faster than computing them again. fallback: let PyTorch compute calls without a
+    kernel. tune: measure configurations once.
     """
     return GATED_MLP.call((x, w1, w3, w2), (activation, tune), fallback)
 
@@ -41,15 +41,7 @@ def _check(of: Operands, activation: str, tune: bool) -> None:
     of.activation(activation)
     of.shapes(x="*lead k", w1="hidden k", w3="hidden k", w2="n hidden")
     of.result("*lead n", of.dtypes("x", "w1", "w3", "w2", among=NARROW))
-    if of.rank("x") == 1:
-        of.rearrange("matrices", "vectors")
-
-
-def _run(
-    x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str = "silu", tune: bool = False
-) -> Tensor:
-    hidden = gemm(x, w1, gate=w3, activation=activation, tune=tune)
-    return gemm(hidden, w2, tune=tune)
+    of.matrices("x")
 
 
 def _of_torch(x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str, tune: bool) -> Tensor:
@@ -68,7 +60,7 @@ def _of_vector(x: Tensor, *rest: Any) -> Tensor:
 def _forward(
     ctx: Any, x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str, tune: bool
 ) -> Tensor:
-    """Keeps x @ w1.T and x @ w3.T; the gradients need no more than element-wise functions of these."""
+    """Keeps x @ w1.T and x @ w3.T; the gradients need only element-wise functions of these."""
     ctx.activation, ctx.tune = activation, tune
     first, gate = linear(x, w1, tune=tune), linear(x, w3, tune=tune)
     ctx.save_for_backward(x, w1, w3, w2, first, gate)
@@ -79,7 +71,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, w1, w3, w2, first, gate = ctx.saved_tensors
     for_x, for_w1, for_w3, for_w2 = ctx.needs_input_grad[:4]
     tune = ctx.tune
-    if torch.is_grad_enabled():  # the gradient of a gradient must not end at the kept products
+    if torch.is_grad_enabled():  # a second gradient must pass through these products
         first, gate = linear(x, w1, tune=tune), linear(x, w3, tune=tune)
     act = activated(first, ctx.activation)
     of_w2 = _of_weight(gradient, act * gate, tune) if for_w2 else None
@@ -91,8 +83,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         of_w1 = _of_weight(of_first, x, tune) if for_w1 else None
         of_w3 = _of_weight(of_gate, x, tune) if for_w3 else None
         if for_x:
-            part = matmul(of_first, w1, tune=tune)
-            of_x = linear(of_gate, w3.mT, residual=part, tune=tune)
+            of_x = linear(of_gate, w3.mT, residual=matmul(of_first, w1, tune=tune), tune=tune)
     return of_x, of_w1, of_w3, of_w2, None, None
 
 
@@ -117,7 +108,9 @@ GATED_MLP = Operator(
     "gated_mlp(Tensor x, Tensor w1, Tensor w3, Tensor w2, str activation='silu', bool tune=False)"
     " -> Tensor",
     _check,
-    _run,
+    lambda x, w1, w3, w2, activation="silu", tune=False: gemm(
+        gemm(x, w1, gate=w3, activation=activation, tune=tune), w2, tune=tune
+    ),
     fallback=_of_torch,
     rearranged=_of_vector,
     forward=_forward,

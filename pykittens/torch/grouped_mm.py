@@ -1,4 +1,4 @@
-"""Products of groups of rows, each with a matrix of its own, as torch.nn.functional.grouped_mm."""
+"""Products of groups of rows, each with its own matrix, as torch.nn.functional.grouped_mm."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def grouped_mm(
     """The products of groups of bf16 or f16, in the forms of torch.nn.functional.grouped_mm; sums in f32.
 
         a (m, k),         b (groups, k, n)  ->  (m, n)          a group has rows of a
-        a (m, k),         b (k, n)          ->  (groups, m, n)  a group has a part of the sum
+        a (m, k),         b (k, n)          ->  (groups, m, n)  a group has elements of k
         a (groups, m, k), b (k, n)          ->  (m, n)          a group has columns of b
         a (groups, m, k), b (groups, k, n)  ->  (groups, m, n)  without offs
 
-    offs: int32 (groups,), on the device: group g ends before offs[g] and begins where the one before it ends. What lies
-    past the last end belongs to no group: such rows of the result are not written, and their gradient is 0. fallback:
-    leave what has no kernel to PyTorch.
+    offs: int32 (groups,), on the device: group g ends before offs[g] and begins at the end of the previous group.
+    Elements past the last end belong to no group: such rows of the result are not written, and their gradient is 0.
+    fallback: let PyTorch compute calls without a kernel.
     """
     return GROUPED_MM.call((a, b, offs), (False,), fallback)
 
@@ -82,14 +82,14 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     if gradient.dim() == 2:  # of rows
         of_a = product(gradient, b.mT, offs, True) if for_a else None
         of_b = product(a.mT, gradient, offs, False) if for_b else None
-    else:  # of parts of the sum
+    else:  # of k
         of_a = product(b, gradient.mT, offs, True).mT if for_a else None
         of_b = product(a.mT, gradient, offs, True) if for_b else None
     return of_a, of_b, None, None
 
 
 GROUPED_MM = Operator(
-    # `offs` may be None, so that the check can say what is wrong with such a call.
+    # `offs` may be None, so that the check can name the argument that is missing.
     "grouped_mm(Tensor a, Tensor b, Tensor? offs=None, bool fill=False) -> Tensor",
     _check,
     _run,

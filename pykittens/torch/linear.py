@@ -1,4 +1,4 @@
-"""Linear layers, with an epilogue on their product."""
+"""Linear layers with an epilogue."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def linear(
     """activation(x @ weight.T + bias) + residual of bf16 or f16; sums in f32.
 
     x: (..., k), weight: (n, k), bias: (n,), residual: (..., n); the result has x's dtype. activation: "", "relu",
-    "gelu" or "silu". One kernel does it and rounds once; if a gradient is asked for, the activation is PyTorch's,
-    after a product that is kept. fallback: leave what has no kernel to PyTorch. tune: measure configurations once.
+    "gelu" or "silu". One kernel computes it and rounds once; if a gradient is needed, PyTorch applies the activation to
+    a product that is kept. fallback: let PyTorch compute calls without a kernel. tune: measure configurations once.
     """
     return LINEAR.call((x, weight, bias, residual), (activation, tune), fallback)
 
@@ -39,19 +39,7 @@ def _check(of: Operands, activation: str, tune: bool) -> None:
     of.shapes(x="*lead k", weight="n k", bias="n", residual="*lead n")
     of.result("*lead n", of.dtypes("x", "weight", among=NARROW))
     of.dtypes("bias", "residual", among=FLOATS, same=False)
-    if of.rank("x") == 1:
-        of.rearrange("matrices", "vectors")
-
-
-def _run(
-    x: Tensor,
-    weight: Tensor,
-    bias: Any = None,
-    residual: Any = None,
-    activation: str = "",
-    tune: bool = False,
-) -> Tensor:
-    return gemm(x, weight, bias=bias, activation=activation, residual=residual, tune=tune)
+    of.matrices("x")
 
 
 def _of_torch(
@@ -114,7 +102,9 @@ LINEAR = Operator(
     "linear(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, str activation='',"
     " bool tune=False) -> Tensor",
     _check,
-    _run,
+    lambda x, weight, bias=None, residual=None, activation="", tune=False: gemm(
+        x, weight, bias=bias, activation=activation, residual=residual, tune=tune
+    ),
     fallback=_of_torch,
     rearranged=_of_vector,
     forward=_forward,

@@ -20,8 +20,8 @@ def matmul(
 ) -> Tensor:
     """a @ b of bf16 or f16, with torch.matmul's rules for vectors and batches; sums in f32, rounded once.
 
-    out: where the result is written, in its own dtype. fallback: leave what has no kernel to torch.matmul. tune:
-    measure configurations of the kernel once for these shapes.
+    out: the tensor for the result, of any of the dtypes bf16, f16 and f32. fallback: let torch.matmul compute calls
+    without a kernel. tune: measure configurations of the kernel once for these shapes.
     """
     if out is None:
         return MATMUL.call((a, b), (tune,), fallback)
@@ -35,20 +35,15 @@ def _check(of: Operands, tune: bool) -> None:
     of.dims["lead"] = of.broadcast("left", "right")
     shape = "*lead" + " m" * ("m" in of.dims) + " n" * ("n" in of.dims)
     of.result(shape, of.dtypes("a", "b", among=NARROW), among=FLOATS)
-    if 1 in (of.rank("a"), of.rank("b")):
-        of.rearrange("matrices", "vectors")
-
-
-def _run(a: Tensor, b: Tensor, tune: bool = False) -> Tensor:
-    return gemm(a, b, transpose_b=False, tune=tune)
+    of.matrices("a", "b")
 
 
 def _run_into(a: Tensor, b: Tensor, out: Tensor, tune: bool = False) -> None:
     gemm(a, b, out, transpose_b=False, tune=tune)
-    _increment_version((out,))  # autograd asks whether what it keeps was changed
+    _increment_version((out,))  # so that autograd detects changes of tensors that it keeps
 
 
-# A vector is a matrix of a row on the left, of a column on the right; the result loses that axis again.
+# A vector is a row on the left and a column on the right; the result loses that axis again.
 
 
 def _with_vectors(a: Tensor, b: Tensor, tune: bool) -> Tensor:
@@ -83,16 +78,16 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     shape_a, shape_b = ctx.shapes
     for_a, for_b = ctx.needs_input_grad[:2]
     of_a = gradient_of_left(gradient, b, shape_a, ctx.tune) if for_a else None
-    # The product of the transposes is the transpose: b's gradient is that of its left operand.
-    turned = (*shape_b[:-2], shape_b[-1], shape_b[-2])
-    of_b = gradient_of_left(gradient.mT, a.mT, turned, ctx.tune).mT if for_b else None
+    # (a @ b).mT = b.mT @ a.mT, so the gradient of b.mT is that of a left operand.
+    shape_bt = (*shape_b[:-2], shape_b[-1], shape_b[-2])
+    of_b = gradient_of_left(gradient.mT, a.mT, shape_bt, ctx.tune).mT if for_b else None
     return of_a, of_b, None
 
 
 def gradient_of_left(gradient: Tensor, b: Tensor, shape: Any, tune: bool) -> Tensor:
-    """The gradient of a in a @ b: gradient @ b.mT, summed over the batch where a, of this shape, is repeated."""
+    """The gradient of a in a @ b: gradient @ b.mT, summed over the axes in which a, of this shape, is broadcast."""
     if len(shape) == 2 and gradient.dim() > 2:
-        # One product along all that is summed, so that the sum is rounded once.
+        # One product along the batch and n, so that the sum is rounded once.
         batch = gradient.shape[:-2]
         wide = b.expand(*batch, *b.shape[-2:])
         return matmul(_side_by_side(gradient), _side_by_side(wide).mT, tune=tune)
@@ -113,7 +108,7 @@ def stacked(x: Tensor) -> Tensor:
 MATMUL = Operator(
     "matmul(Tensor a, Tensor b, bool tune=False) -> Tensor",
     _check,
-    _run,
+    lambda a, b, tune=False: gemm(a, b, transpose_b=False, tune=tune),
     fallback=lambda a, b, tune: torch.matmul(a, b),
     rearranged=_with_vectors,
     forward=_forward,

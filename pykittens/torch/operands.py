@@ -1,4 +1,4 @@
-"""The tensors of an operator's call, with memory or without, and their checks."""
+"""The tensors of an operator's call, with or without memory, and their checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEVICES = ("cuda", "cpu", "meta")
 
 
 class Refusal(ArgumentError):
-    """Why there is no kernel for a call. It has no operands and no line, which the compiler could not trace."""
+    """The reason why a call has no kernel. It has no operands and no line, since the compiler could not trace them."""
 
     def __init__(self, message: str, help: str | None) -> None:
         self.message, self.help = message, help
@@ -30,8 +30,8 @@ class Refusal(ArgumentError):
 class Operands(Arrays):
     """The tensors of a call by name. Extents may be symbolic; strides and memory are left to the host function.
 
-    refusal: a message and a help if there is no kernel for the call. rearranged: the same for a call that the function
-    takes, and the operator does not.
+    refusal: a message and a help if there is no kernel for the call. rearranged: the same if the function takes the
+    call but the operator does not.
     """
 
     def __init__(self, function: str) -> None:
@@ -69,7 +69,7 @@ class Operands(Arrays):
                 raise self.fail(f"`{name}` is on {gpu}, and kernels need {OLDEST}.0", way)
 
     def fail(self, message: str, help: str | None = None) -> ArgumentError:
-        """Why there is no kernel for the call."""
+        """The error for a call that has no kernel."""
         return Refusal(f"{self.function}: {message}", help)
 
     def rank(self, name: str) -> int:
@@ -83,7 +83,9 @@ class Operands(Arrays):
         except ArgumentError as error:
             own = next(self.found[name].dtype for name in names if name in self)
             wanted = _DTYPES[own if own in among else among[0]]
-            error.help = f"convert it with .to({wanted}), or let PyTorch do it with fallback=True"
+            # PyTorch has the same rule for an argument with a single dtype.
+            way = ", or let PyTorch do it with fallback=True" if len(among) > 1 else ""
+            error.help = f"convert it with .to({wanted}){way}"
             raise
 
     def _check_memory(self) -> None:
@@ -98,8 +100,13 @@ class Operands(Arrays):
         if not is_dynamo_compiling():  # else the operator raises: PyTorch has no other activations
             check_activation(self.function, activation)
 
+    def matrices(self, *names: str) -> None:
+        """Let the function rearrange the tensors of the call if one of these is a vector."""
+        if any(self.rank(name) == 1 for name in names):
+            self.rearrange("matrices", "vectors")
+
     def rearrange(self, takes: str, others: str) -> None:
-        """Let the function rearrange the tensors of the call. The operator refuses them: it takes others."""
+        """Let the function rearrange the tensors of the call; the operator refuses them."""
         way = f"pykittens.torch.{self.function} takes {others}"
         self.rearranged = f"{self.function}: the operator takes {takes}", way
 
@@ -110,7 +117,7 @@ def name_of(dtype: Any) -> str:
 
 
 def description(x: Any) -> str:
-    """What an error shows of an argument."""
+    """The description of an argument in an error."""
     if not isinstance(x, torch.Tensor):
         return type(x).__name__
     if x.is_nested:
@@ -120,7 +127,7 @@ def description(x: Any) -> str:
 
 
 def _autocast_dtype(x: torch.Tensor) -> Any:
-    """The dtype to which autocast converts a tensor; None if it does not."""
+    """The dtype to which autocast converts a tensor, or None."""
     device = x.device.type
     if device == "meta" or not torch.is_autocast_enabled(device) or not is_castable(x):
         return None

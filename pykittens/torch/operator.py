@@ -2,7 +2,7 @@
 
     MATMUL = Operator("matmul(Tensor a, Tensor b, bool tune=False) -> Tensor", check, run, backward=..., ...)
 
-The dispatcher's kernels, fakes for compilers, autocast, the refusals and the way past the dispatcher follow from it.
+The dispatcher's kernels, fakes for compilers, autocast, errors and direct calls past the dispatcher follow from these.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pykittens.torch.registration import (
     form_of,
     has_tangent,
     is_direct,
+    is_special,
     needs_gradient,
 )
 
@@ -45,7 +46,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 @dataclass(eq=False)
 class Operator:
-    """torch.ops.pykittens.<name>, and calls of the function of that name that go past the dispatcher if they may.
+    """torch.ops.pykittens.<name>, and calls of the function of that name, which bypass the dispatcher if they may.
 
     schema: as torch.library takes it. Tensors come first, options after them; all functions take them in this order.
 
@@ -108,7 +109,7 @@ class Operator:
                 call = self.record
             try:
                 return call(*tensors, *options)
-            except KernelError:  # a fault that the form does not show, in the host function's words
+            except KernelError:  # an error that the form does not show, raised by the host function
                 if is_direct(*tensors) and self._examined((*tensors, *options)).refusal is None:
                     raise
         args = (*tensors, *options)
@@ -155,7 +156,7 @@ class Operator:
         return of
 
     def _remember(self, form: tuple[Any, ...] | None, of: Operands) -> Callable[..., Any]:
-        """`run` or `rearranged`, whichever takes these operands; calls of this form are not checked again."""
+        """`run` or `rearranged`, whichever takes these operands; later calls of this form are not checked."""
         call = self.run if of.rearranged is None else self.rearranged
         assert call is not None, f"{self.function} takes its tensors in one form"
         if form is not None:
@@ -177,14 +178,17 @@ class Operator:
         place = Loc.here(beyond=(_TORCH,))  # the dispatcher's frames may lie in between
         return ArgumentError(message, operands=shown, loc=place, help=help)
 
-    # -- what the dispatcher calls -----------------------------------------------------------------
+    # -- functions that the dispatcher calls -------------------------------------------------------
 
     def _run(self, *args: Any) -> Any:
         args = self._full(args)
-        form = form_of(args[: len(self.names)], args[len(self.names) :])
+        form = self._form(args)
         if form is None or self._known.get(form) is not self.run:
             self._remember(form, self._checked(args))
         return self.run(*args)
+
+    def _form(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        return form_of(args[: len(self.names)], args[len(self.names) :])
 
     def _fake(self, *args: Any) -> Any:
         args = self._full(args)
@@ -197,12 +201,15 @@ class Operator:
         return results[0] if len(results) == 1 else tuple(results) or None
 
     def _autograd(self, *args: Any) -> Any:
-        if not needs_gradient(*args):
-            with torch._C._AutoDispatchBelowAutograd():
-                return self.op(*args)
         args = self._full(args)
-        self._checked(args)
-        return self.record(*args)
+        if needs_gradient(*args):
+            self._checked(args)
+            return self.record(*args)
+        form = self._form(args)
+        if form and self._known.get(form) is self.run and not is_special(args):
+            return self.run(*args)  # the dispatcher would only call `_run`
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.op(*args)
 
     def _full(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """All arguments of a call; the dispatcher leaves out defaults at the end."""

@@ -1,7 +1,7 @@
-"""Registers the operators with PyTorch's dispatcher, and decides when a call may bypass it.
+"""Registers the operators with PyTorch's dispatcher, and decides which calls may bypass it.
 
 A kernel is launched in less time than the dispatcher takes to find an operator written in Python. So a function calls
-its kernel directly if nobody else has a say: no compiler, mode, subclass, transform or autocast.
+its kernel directly if no compiler, mode, subclass, transform or autocast intercepts the call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-# Names of this module: looking them up in two others makes a call slower.
+# Imported by name: attribute lookups would make each call slower.
 from torch import Tensor, is_grad_enabled, strided
 from torch._C import (
     _any_requires_grad,
@@ -32,9 +32,9 @@ AUTOCAST = {"AutocastCUDA": "cuda", "AutocastCPU": "cpu"}
 
 
 def form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The options of a call, and the dtype, shape and layout of each tensor; None if the dispatcher must have the call.
+    """The options of a call, and the dtype, shape and layout of each tensor; None if the dispatcher must take the call.
 
-    Tensors without memory and views that negate their memory look like others here. Host functions refuse them.
+    Tensors without memory and negated views have the same form as others. Host functions refuse them.
     """
     if (
         is_dynamo_compiling()  # first: what follows is for eager mode
@@ -66,15 +66,21 @@ def is_direct(*tensors: Any) -> bool:
     """Whether a call with these tensors, of which some may be None, may go past the dispatcher."""
     if form_of(tensors, ()) is None:
         return False
-    return not any([x is not None and _is_special(x) for x in tensors])
+    return not is_special(tensors)
 
 
-def _is_special(x: Tensor) -> bool:
-    return x.is_meta or x.is_neg() or x.layout is not strided
+def is_special(args: Sequence[Any]) -> bool:
+    """Whether an argument is a tensor without memory, a negated view or not strided; a form does not show it."""
+    return any(
+        [
+            isinstance(x, Tensor) and (x.is_meta or x.is_neg() or x.layout is not strided)
+            for x in args
+        ]
+    )
 
 
 def _are_batched(tensors: Sequence[Any]) -> bool:
-    """Whether a backward pass computes many gradients at once, which are then one tensor without memory."""
+    """Whether a backward pass computes a batch of gradients at once, in a tensor without memory."""
     return any(x is not None and is_legacy_batchedtensor(x) for x in tensors)
 
 
@@ -84,7 +90,7 @@ def needs_gradient(*args: Any) -> bool:
         return True
     if forward_ad._current_level < 0:
         return False
-    # What autograd would call refuses tangents; they are not lost.
+    # Autograd's function refuses tangents, so that none is lost.
     return _are_functorch_transforms_active() or any(map(has_tangent, args))
 
 
@@ -94,7 +100,7 @@ def has_tangent(x: Any) -> bool:
 
 
 def casting(op: Any, key: str, casts: int) -> Callable[..., Any]:
-    """A call of an operator after autocast of a key of AUTOCAST has converted the first arguments."""
+    """A function that calls an operator after autocast, by a key of AUTOCAST, has converted the first arguments."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def call(*args: Any) -> Any:

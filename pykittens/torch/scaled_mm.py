@@ -29,10 +29,10 @@ def scaled_mm(
 ) -> Tensor:
     """(scale_a * a) @ (scale_b * b) + bias of e4m3 or e5m2; sums in f32, rounded once to `out_dtype`.
 
-    a: (m, k). b: (k, n), best the transpose of a weight (n, k). The shapes of the scales, which are f32, say what they
+    a: (m, k). b: (k, n), preferably the transpose of a weight (n, k). Scales are f32, and their shapes say what they
     scale: one number the tensor; (m, 1) the rows of a, (1, n) the columns of b; (m, k/128) blocks of 1 x 128 of a with
     (k/128, n/128) blocks of 128 x 128 of b, rounded up. bias: (n,). out_dtype: bf16, f16 or f32. There is no gradient.
-    fallback: leave what has no kernel to torch._scaled_mm. tune: measure configurations once.
+    fallback: let torch._scaled_mm compute calls without a kernel. tune: measure configurations once.
     """
     return SCALED_MM.call((a, b, scale_a, scale_b, bias), (out_dtype, tune), fallback)
 
@@ -48,7 +48,7 @@ def _check(of: Operands, out_dtype: Any, tune: bool) -> None:
     m, n, k = (of.dims[axis] for axis in "mnk")
     scale_a, scale_b = of.given["scale_a"], of.given["scale_b"]
     steps, wide = _blocks(k), _blocks(n)
-    # cuBLAS wants the scales of a column of blocks filled up to a multiple of four.
+    # cuBLAS pads the scales of a column of blocks to a multiple of four.
     blocks = [(m, steps)], [(steps, wide), (-(-steps // 4) * 4, wide)]
     are_blocks = tuple(scale_a.shape) in blocks[0] and tuple(scale_b.shape) in blocks[1]
     if not are_blocks and not _are_lines(scale_a, scale_b, m, n):
@@ -65,29 +65,16 @@ def _blocks(extent: Any) -> Any:
 
 
 def _are_lines(scale_a: Tensor, scale_b: Tensor, m: Any, n: Any) -> bool:
-    """Whether there is a scale for each row of a and for each column of b, or one number."""
+    """Whether `scale_a` has one number or one per row of a, and `scale_b` one number or one per column of b."""
     pairs = (scale_a, (m, 1)), (scale_b, (1, n))
     return all(scale.numel() == 1 or tuple(scale.shape) == shape for scale, shape in pairs)
 
 
-def _run(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None = None,
-    out_dtype: Any = torch.bfloat16,
-    tune: bool = False,
-) -> Tensor:
-    scales = _scales(scale_a, scale_b, a.shape[0], b.shape[1], _blocks(a.shape[1]))
-    dtype = DTYPES[name_of(out_dtype)]
-    return gemm(a, b, transpose_b=False, out_dtype=dtype, bias=bias, tune=tune, **scales)
-
-
-def _scales(scale_a: Tensor, scale_b: Tensor, m: int, n: int, steps: int) -> dict[str, Tensor]:
+def _scales(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor) -> dict[str, Tensor]:
     """The scales as gemm takes them."""
+    (m, k), n = a.shape, b.shape[1]
     if not _are_lines(scale_a, scale_b, m, n):
-        return {"row_blocks": scale_a, "column_blocks": scale_b[:steps].mT}
+        return {"row_blocks": scale_a, "column_blocks": scale_b[: _blocks(k)].mT}
     one_a, one_b = scale_a.numel() == 1, scale_b.numel() == 1
     if one_a and one_b:
         return {"alpha": scale_a.reshape(()) * scale_b.reshape(())}
@@ -101,7 +88,14 @@ SCALED_MM = Operator(
     "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None,"
     " ScalarType out_dtype=bfloat16, bool tune=False) -> Tensor",
     _check,
-    _run,
+    lambda a, b, scale_a, scale_b, bias=None, out_dtype=torch.bfloat16, tune=False: gemm(
+        *(a, b),
+        transpose_b=False,
+        out_dtype=DTYPES[name_of(out_dtype)],
+        bias=bias,
+        tune=tune,
+        **_scales(a, b, scale_a, scale_b),
+    ),
     fallback=lambda a, b, scale_a, scale_b, bias, out_dtype, tune: torch._scaled_mm(
         a, b, scale_a, scale_b, bias=bias, out_dtype=out_dtype
     ),

@@ -1,1 +1,1 @@
-"""Types of values: dtypes, tiles and their layouts; and data of devices."""
+"""Types of values: dtypes, tiles and their layouts; and data sheets of GPUs."""

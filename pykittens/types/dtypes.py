@@ -1,4 +1,4 @@
-"""Element types in NumPy and CUDA, and the conversions between them."""
+"""Element types, and the conversions between them in NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["float", "int", "bool"]
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. Arithmetic on a narrow one is done in its `compute` type and rounded once."""
+    """An element type. Arithmetic on narrow types is done in their `compute` type and rounded once."""
 
     name: str
     bits: int
@@ -29,7 +29,7 @@ class DType:
 
     @property
     def word(self) -> str:
-        """What a kernel calls it."""
+        """The name of the dtype in a kernel."""
         return f"pk.{self.name}{'_' * (self.kind == 'bool')}"
 
     @property
@@ -47,36 +47,36 @@ class DType:
 
     @property
     def packing(self) -> int:
-        """Elements of a tile or vector that share a register of 32 bits."""
+        """Elements of a tile or vector in one register of 32 bits."""
         return 1 if self.kind == "bool" else max(32 // self.bits, 1)
 
     @property
     def compute(self) -> DType:
-        """The type arithmetic on this one is carried out in: f32 for floats, int32 for narrow integers."""
+        """The type in which arithmetic is computed: f32 for floats, int32 for narrow integers."""
         if self.is_float:
             return f32
         return int32 if self.is_int and self.bits < 32 else self
 
     @property
     def epsilon(self) -> float:
-        """Distance from 1 to the next number, 0 for exact types."""
+        """Distance from 1 to the next larger number, 0 for exact types."""
         return float(ml_dtypes.finfo(self.numpy).eps) if self.is_float else 0.0  # type: ignore[no-untyped-call]
 
     @cached_property
     def least(self) -> float:
-        """The smallest finite number; an int is exact."""
+        """The smallest finite number, an int for integers."""
         return -self.largest if self.is_float else int(np.iinfo(self.numpy).min)
 
     @cached_property
     def largest(self) -> float:
-        """The largest finite number; an int is exact."""
+        """The largest finite number, an int for integers."""
         if self.is_float:
             return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
         return int(np.iinfo(self.numpy).max)
 
     @property
     def has_infinity(self) -> bool:
-        """Whether -inf and inf are among the numbers."""
+        """Whether the dtype has -inf and inf."""
         return self.is_float and self is not e4m3
 
     def wrapped(self, value: Any) -> Any:
@@ -85,7 +85,7 @@ class DType:
         return (value - least) % 2**self.bits + least
 
     def represents(self, value: float) -> bool:
-        """Whether a Python number is exactly or, for floats, up to rounding one of this type's."""
+        """Whether the dtype has a Python number, for floats up to rounding."""
         match self.kind:
             case "float" | "int" if isinstance(value, int) and value.bit_length() > 64:
                 return self.is_float and abs(value) <= self.largest
@@ -115,10 +115,10 @@ OF_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
 
 def converted(values: Any, dtype: DType) -> Any:
-    """Numbers of one type as those of another.
+    """An array converted to another dtype.
 
-    To a float: the nearest, ties to even; to 8 bits beyond the largest, infinities included, the largest, and NaN
-    stays. Float to int: towards zero, beyond the range its end, NaN 0. Int to int: modulo 2 to the power of the bits.
+    To a float: rounded to nearest, ties to even; 8-bit floats saturate, infinities included, and keep NaN. Float to
+    int: truncated, saturated, NaN to 0. Int to int: modulo 2 to the power of the bits.
     """
     array = np.asarray(values)
     if array.dtype == dtype.numpy:
@@ -133,7 +133,7 @@ def converted(values: Any, dtype: DType) -> Any:
         return wide.astype(dtype.numpy)
     if not is_float:
         return array.astype(dtype.numpy)
-    # float64 holds every float32 and both ends of int32; the upper end of int64 it rounds up, so that is set after.
+    # float64 has every float32 and both ends of int32, but rounds up the upper end of int64, which is set afterwards.
     wide = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
     inside = np.clip(wide, float(dtype.least), np.nextafter(float(dtype.largest) + 1, 0))
     whole = inside.astype(np.int64)

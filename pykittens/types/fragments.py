@@ -1,8 +1,9 @@
 """The lane and register of each element of the operands of a warp's product, 16 x k by k x 8.
 
-An instruction takes 32 bytes of depth: 16 elements of 16 bits, 32 of 8, 8 of 32. A register holds as many neighbours
-along the depth as fit. The accumulator lies like a tile of 16 x 8 (`layouts.tile_element`). Functions work on integers
-and on arrays alike. Source: PTX ISA, "Matrix Fragments for mma.m16n8k16", "...k32" and "...k8", and "ldmatrix".
+An instruction takes 32 bytes of depth: 16 elements of 16 bits, 32 of 8 bits or 8 of 32 bits. A register holds as many
+neighbours along the depth as fit. The accumulator has the layout of a tile of 16 x 8 (`layouts.tile_element`). The
+functions take integers or arrays. Source: PTX ISA, "Matrix Fragments for mma.m16n8k16", "...k32" and "...k8", and
+"ldmatrix".
 """
 
 from __future__ import annotations
@@ -14,32 +15,32 @@ A_REGISTERS, B_REGISTERS = 4, 2
 
 
 def depth_of(itemsize: int) -> int:
-    """Elements of depth that one instruction takes."""
+    """The depth of one instruction, in elements."""
     return DEPTH_BYTES // itemsize
 
 
-def a_element(lane: Index, register: Index, part: Index, itemsize: int) -> tuple[Index, Index]:
-    """Row and depth of the element of A in a part of a lane's register."""
+def a_element(lane: Index, register: Index, slot: Index, itemsize: int) -> tuple[Index, Index]:
+    """Row and depth of the element of A in a slot of a lane's register; slots count from the low bits."""
     each = 4 // itemsize
-    return lane // 4 + 8 * (register % 2), each * (lane % 4) + part + 4 * each * (register // 2)
+    return lane // 4 + 8 * (register % 2), each * (lane % 4) + slot + 4 * each * (register // 2)
 
 
-def b_element(lane: Index, register: Index, part: Index, itemsize: int) -> tuple[Index, Index]:
-    """Depth and column of the element of B in a part of a lane's register."""
+def b_element(lane: Index, register: Index, slot: Index, itemsize: int) -> tuple[Index, Index]:
+    """Depth and column of the element of B in a slot of a lane's register; slots count from the low bits."""
     each = 4 // itemsize
-    return each * (lane % 4) + part + 4 * each * register, lane // 4
+    return each * (lane % 4) + slot + 4 * each * register, lane // 4
 
 
 def tile_depth(depth: Index, itemsize: int) -> Index:
-    """The column of a register tile that stands at a depth of the instruction that takes its registers for A.
+    """The column of a register tile at a depth of the instruction that reads the tile's registers as A.
 
-    Two neighbours of a row lie in one lane whatever their size, so elements that are not of 16 bits come in another
-    order. A sum over the depth does not mind, if B comes in the same.
+    One lane holds two neighbours of a row whatever their size, so elements of 8 and 32 bits are permuted. The sum over
+    the depth is the same if B is permuted alike.
     """
     match itemsize:
         case 1:
-            half, lane, part = depth // 16, depth // 4 % 4, depth % 4
-            return 16 * half + 8 * (part // 2) + 2 * lane + part % 2
+            half, lane, slot = depth // 16, depth // 4 % 4, depth % 4
+            return 16 * half + 8 * (slot // 2) + 2 * lane + slot % 2
         case 4:
             return 2 * (depth % 4) + depth // 4
         case _:
@@ -47,9 +48,9 @@ def tile_depth(depth: Index, itemsize: int) -> Index:
 
 
 def matrix_row(lane: Index, along: Index) -> tuple[Index, Index]:
-    """The row of 16 bytes whose address a lane gives to a load of four matrices, of 16 rows by two pieces.
+    """The row and 16-byte piece whose address a lane gives to a load of four matrices, of 16 rows by two pieces.
 
-    along: 1 where the second matrix lies in the second piece of the same rows, 0 where it lies in the next rows.
+    along: 1 if the second matrix is the second piece of the same rows, 0 if it is in the next rows.
     """
     first, second = lane // 8 % 2, lane // 16
     row, piece = (second, first) if along else (first, second)

@@ -1,11 +1,11 @@
 """Layouts: the lane and register, or the byte of shared memory, that holds each element.
 
-Everything that needs a lane index is derived from these pure functions. They work on integers and on
-NumPy arrays of integers alike. Sources: PTX ISA, sections "Register Fragments for wgmma.mma_async.m64nNk16",
-"Shared Memory Matrix Layout" and "Swizzling Modes" of the tensor copy.
+All code that needs a lane index is derived from these pure functions. They take integers or NumPy arrays of
+integers. Sources: PTX ISA, sections "Register Fragments for wgmma.mma_async.m64nNk16", "Shared Memory Matrix
+Layout" and "Swizzling Modes" of the tensor copy.
 
-A register tile of R x C over W warps is cut into blocks of 16 rows, dealt to the warps in turn: block b of
-warp w holds rows (b W + w) 16 and up. Inside a block the layout is that of a matrix product's accumulator.
+A register tile of R x C over W warps is cut into blocks of 16 rows, distributed round-robin: block b of warp w
+holds the 16 rows from (b W + w) 16 on. Inside a block the layout is that of a matrix product's accumulator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCK_ROWS = 16
 
 
 def tile_registers(rows: int, cols: int, warps: int) -> int:
-    """Elements of a tile held by one lane."""
+    """Elements of a tile per lane."""
     return rows * cols // (warps * LANES)
 
 
@@ -41,29 +41,29 @@ def tile_element(
 
 
 def row_vector_registers(length: int, warps: int) -> int:
-    """Values of a per-row vector held by one lane; the four lanes of a row hold the same."""
+    """Values of a per-row vector per lane; the four lanes of a row hold the same values."""
     return 2 * length // (warps * BLOCK_ROWS)
 
 
 def row_vector_element(lane: Index, register: Index, warp: Index, warps: int) -> Index:
-    """Row whose value a lane of a warp holds in a register of a per-row vector."""
+    """The row whose value a lane of a warp holds in a register of a per-row vector."""
     return (register // 2 * warps + warp) * BLOCK_ROWS + lane // 4 + 8 * (register % 2)
 
 
 def col_vector_registers(length: int) -> int:
-    """Values of a per-column vector held by one lane; all warps hold the same."""
+    """Values of a per-column vector per lane; all warps hold the same values."""
     return length // 4
 
 
 def col_vector_element(lane: Index, register: Index) -> Index:
-    """Column whose value a lane holds in a register of a per-column vector."""
+    """The column whose value a lane holds in a register of a per-column vector."""
     return 8 * (register // 2) + 2 * (lane % 4) + register % 2
 
 
 def plain_chunk(length: int, warps: int) -> int:
-    """Neighbouring elements of a plain vector in one lane: 2, 4 or 8, so that 16-bit elements lie in pairs.
+    """Neighbouring elements of a plain vector in one lane: 2, 4 or 8, so that 16-bit elements are stored in pairs.
 
-    It does not depend on the dtype, so a conversion moves nothing between lanes.
+    The number does not depend on the dtype, so a conversion moves nothing between lanes.
     """
     chunk = 2
     while chunk < 8 and chunk * warps * LANES < length:
@@ -72,20 +72,20 @@ def plain_chunk(length: int, warps: int) -> int:
 
 
 def plain_registers(length: int, warps: int) -> int:
-    """Elements of a plain vector held by one lane, counting those past its end."""
+    """Elements of a plain vector per lane, including padding past its end."""
     chunk = plain_chunk(length, warps)
-    turn = chunk * warps * LANES
-    return -(-length // turn) * chunk
+    row = chunk * warps * LANES  # one chunk of each lane
+    return -(-length // row) * chunk
 
 
 def plain_element(thread: Index, register: Index, length: int, warps: int) -> Index:
-    """Position whose value a thread of the group holds in a register; `length` and more is padding."""
+    """The index of the element that a thread of the group holds in a register; `length` and above are padding."""
     chunk = plain_chunk(length, warps)
     return (register // chunk * warps * LANES + thread) * chunk + register % chunk
 
 
 def part_is_aligned(length: int, warps: int) -> bool:
-    """Whether each part of so many elements of an aligned row starts at a multiple of a chunk of a plain vector."""
+    """Whether each part of `length` elements of an aligned row starts at a multiple of a chunk of a plain vector."""
     return length % plain_chunk(length, warps) == 0
 
 
@@ -94,9 +94,9 @@ def part_is_aligned(length: int, warps: int) -> bool:
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """A shared tile: panels of `swizzle` bytes a row, one below the other, each swizzled.
+    """The layout of a shared tile: panels of `swizzle` bytes per row, one after another, each swizzled.
 
-    `panel_rows` are the rows of the allocation, so a view of some rows keeps its owner's panels.
+    `panel_rows` are the rows of the allocation; a view of some rows has the panels of its owner.
     """
 
     swizzle: int
@@ -110,12 +110,12 @@ class SharedLayout:
 
     @property
     def panel_bytes(self) -> int:
-        """Distance in bytes from a panel to the next."""
+        """Distance in bytes between panels."""
         return self.panel_rows * self.swizzle
 
     @property
     def row_group_bytes(self) -> int:
-        """Bytes of eight rows of a panel: the stride of a matrix descriptor."""
+        """Bytes of eight rows of a panel, which are the stride of a matrix descriptor."""
         return 8 * self.swizzle
 
     def offset(self, row: Index, col: Index) -> Index:
@@ -126,13 +126,13 @@ class SharedLayout:
 
 
 def swizzle_for(cols: int, itemsize: int) -> int:
-    """The widest swizzle (128, 64 or 32 bytes) that divides a row; 16 bytes are none."""
+    """The widest swizzle (128, 64 or 32 bytes) that divides a row; 16 bytes mean no swizzle."""
     return next(s for s in (128, 64, 32, 16) if cols * itemsize % s == 0)
 
 
 def swizzled(address: Index, swizzle: int) -> Index:
-    """The address at which the copy engine puts the byte that unswizzled would lie at `address`.
+    """The address to which the copy engine writes the byte of the unswizzled `address`.
 
-    Bits 4 to 6 are exchanged with those of the 128-byte line: 3 of them for 128 bytes, 2 for 64, 1 for 32.
+    Bits from bit 4 on are XORed with the number of the 128-byte line: 3 bits for 128 bytes, 2 for 64, 1 for 32.
     """
     return address ^ (((address >> 7) & (swizzle // 16 - 1)) << 4)

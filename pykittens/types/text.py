@@ -1,6 +1,6 @@
-"""Types read from their text: `rt<bf16, 64x64>`, `rv<f32, 64, per row>`; `parse(str(t)) == t`.
+"""Parses types: `rt<bf16, 64x64>`, `rv<f32, 64, per row>`; `parse(str(t)) == t`.
 
-The text of a tensor or a shared tile tells neither alignment nor owner: what is read is aligned and no view.
+The text of a tensor or a shared tile has neither alignment nor owner: a parsed type is aligned and no view.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FORMS = {
 
 
 def parse(text: str) -> Type:
-    """The type that prints as `text`; an ArgumentError where none does."""
+    """The type that prints as `text`; raises ArgumentError if there is none."""
     stripped = text.strip()
     if stripped in DTYPES:
         return SCALAR(DTYPES[stripped])
     match = _TYPE.fullmatch(stripped)
     if match is None:
-        raise ArgumentError(f"`{text}` is no type", help="; ".join(_FORMS.values()))
+        raise ArgumentError(f"`{text}` is not a type", help="; ".join(_FORMS.values()))
     kind, parts = match["kind"], [" ".join(p.split()) for p in match["parts"].split(",")]
     dtype = _dtype(text, parts[0])
     match kind, parts[1:]:
@@ -38,19 +38,19 @@ def parse(text: str) -> Type:
             return shared_tile(dtype, *sides) if kind == "st" else RT(dtype, *sides)
         case "rv", [length, spread] if _is_size(length) and spread in map(str, Spread):
             return RV(dtype, int(length), Spread(spread))
-    raise ArgumentError(f"`{text}` is no type", help=f"it is written {_FORMS[kind]}")
+    raise ArgumentError(f"`{text}` is not a type", help=f"the form is {_FORMS[kind]}")
 
 
 def _dtype(text: str, name: str) -> DType:
     if name not in DTYPES:
         raise ArgumentError(
-            f"`{text}`: there is no dtype `{name}`", help=f"there are {', '.join(DTYPES)}"
+            f"`{text}`: there is no dtype `{name}`", help=f"the dtypes are {', '.join(DTYPES)}"
         )
     return DTYPES[name]
 
 
 def _sides(shape: str) -> tuple[int, ...]:
-    """The numbers of `64x256`; none where one is no size."""
+    """The numbers of `64x256`; none if one of them is no size."""
     sides = [side.strip() for side in shape.split("x")]
     return tuple(map(int, sides)) if all(map(_is_size, sides)) else ()
 

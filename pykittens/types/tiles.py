@@ -14,7 +14,7 @@ from pykittens.types.layouts import SharedLayout, swizzle_for
 
 
 class Spread(Enum):
-    """How a register vector lies over the lanes."""
+    """The layout of a register vector over the lanes."""
 
     PER_ROW = "per row"
     PER_COLUMN = "per column"
@@ -34,8 +34,8 @@ per_row, per_column, plain = Spread.PER_ROW, Spread.PER_COLUMN, Spread.PLAIN
 class GL:
     """A global tensor.
 
-    aligned: base and strides are multiples of 16 bytes, so the copy engine can read it. whole_rows: a row is,
-    too; else a bulk store would write the rest of its last 16 bytes (docs/facts.md).
+    aligned: base and strides are multiples of 16 bytes, so the copy engine can read it. whole_rows: rows are multiples
+    of 16 bytes, too; otherwise a bulk store would write past the end of a row (docs/facts.md).
     """
 
     dtype: DType
@@ -49,7 +49,7 @@ class GL:
 
 @dataclass(frozen=True)
 class ST:
-    """A shared tile, or a view of one: then `layout` is its owner's."""
+    """A shared tile, or a view with the `layout` of its owner."""
 
     dtype: DType
     rows: int
@@ -71,7 +71,7 @@ class ST:
 
 @dataclass(frozen=True)
 class SV(ST):
-    """A shared vector: a tile of one row, whose elements lie one behind the other."""
+    """A shared vector: a tile of one row with contiguous elements."""
 
     def __str__(self) -> str:
         return f"sv<{self.dtype}, {self.cols}>"
@@ -115,7 +115,7 @@ class RV:
 
 @dataclass(frozen=True)
 class SCALAR:
-    """One number, the same in all threads that can name it."""
+    """One number, the same in all threads of its scope."""
 
     dtype: DType
 
@@ -129,7 +129,7 @@ class SCALAR:
 
 @dataclass(frozen=True)
 class SEMAPHORE:
-    """An mbarrier in shared memory; `arrivals` complete a phase of it."""
+    """An mbarrier in shared memory; `arrivals` arrivals complete a phase."""
 
     arrivals: int
 
@@ -139,7 +139,7 @@ class SEMAPHORE:
 
 @dataclass(frozen=True)
 class TURNS:
-    """The turn that the groups of a role, of so many warps each, hand on in a ring."""
+    """The turn that the groups of a role pass on in a ring; `warps` is the number of warps per group."""
 
     groups: int
     warps: int
@@ -152,17 +152,17 @@ Type = GL | ST | RT | RV | SCALAR | SEMAPHORE | TURNS
 
 
 def shared_tile(dtype: DType, rows: int, cols: int) -> ST:
-    """The type of a freshly allocated shared tile; its swizzle follows from dtype and width."""
+    """The type of a newly allocated shared tile, whose swizzle depends on dtype and width."""
     return ST(dtype, rows, cols, SharedLayout(swizzle_for(cols, dtype.bytes), rows, dtype.bytes))
 
 
 def shared_vector(dtype: DType, length: int) -> SV:
-    """The type of a shared vector: pieces of 16 bytes are what no swizzle exchanges."""
+    """The type of a shared vector, which is not swizzled."""
     return SV(dtype, 1, length, SharedLayout(16, 1, dtype.bytes))
 
 
 def with_dtype(type: RT | RV | SCALAR, dtype: DType) -> RT | RV | SCALAR:
-    """The same shape and spread with another element type."""
+    """The type with another dtype."""
     match type:
         case RT():
             return RT(dtype, type.rows, type.cols)

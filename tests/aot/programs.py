@@ -36,7 +36,7 @@ class Tensor(ctypes.Structure):
 
 
 def tensor(array: np.ndarray[Any, Any]) -> Tensor:
-    """An array as a C program describes it; axes it does not have hold what no launcher may read."""
+    """An array as a C program describes it; the other axes hold values that no launcher may read."""
     found = describe(array)
     assert found is not None
     rest = [-7] * (5 - len(found.shape))

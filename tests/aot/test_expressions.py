@@ -1,4 +1,4 @@
-"""Random numbers of the host come out of C as out of Python, or are refused where Python or int64 has none."""
+"""Random host expressions have the same value in C and in Python, or are refused if Python or int64 has no value."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def truth(rng: random.Random, leaves: list[Any], depth: int) -> Any:
 
 @pk.kernel
 def expressions(x, a, b, f, t, *, seed: int):
-    """Requires what nobody checks: the numbers are taken out of the recorded kernel."""
+    """Requirements that are never checked: the test reads their expressions from the recorded kernel."""
     rng = random.Random(seed)
     leaves = [x.shape[0], a, b]
     for i in range(COUNT):
@@ -108,7 +108,7 @@ SIGNATURE = "const pk_tensor *x, int32_t a, int32_t b, float f, bool t, int64_t 
 
 
 def as_functions(kernel: Kernel, values: list[Any]) -> str:
-    """A C function for each value, which gives 1 where it refuses."""
+    """A C function for each value, which returns 1 if it refuses."""
     functions = []
     for i, value in enumerate(values):
         names = {p.name: p.name for p in kernel.params}

@@ -1,4 +1,4 @@
-"""A launch from C is the launch from Python, and refuses what that refuses."""
+"""A launch from C is the same as from Python, and refuses the same arguments."""
 
 from __future__ import annotations
 

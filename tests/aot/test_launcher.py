@@ -1,4 +1,4 @@
-"""The C written for a kernel builds anywhere, loads where a GPU is, and needs no Python."""
+"""The C of a kernel builds on any machine, loads if there is a GPU, and needs no Python."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_headers_of_two_kernels_go_together(launchers: Any, tmp_path: Path) 
 
 
 def without(text: str, *names: str) -> str:
-    """A text with the names of files that it holds in place of what is in them."""
+    """A text with the contents of these files replaced by their names."""
     for name in names:
         assert text.count(template(name)) == 1
         text = text.replace(template(name), f"[{name}]\n")

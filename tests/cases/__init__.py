@@ -1,4 +1,4 @@
-"""All cases, a file a family; a file is found by its list CASES."""
+"""All cases, one file per family; each file has a list CASES."""
 
 from __future__ import annotations
 

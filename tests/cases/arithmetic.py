@@ -1,4 +1,4 @@
-"""Arithmetic element by element, and how operands of every kind lie beside one another."""
+"""Arithmetic element by element, and broadcasts of operands of every kind."""
 
 from __future__ import annotations
 

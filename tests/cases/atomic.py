@@ -1,4 +1,4 @@
-"""Stores that combine with what is in a tensor."""
+"""Stores that combine with the values of a tensor."""
 
 from __future__ import annotations
 

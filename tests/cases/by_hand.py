@@ -1,4 +1,4 @@
-"""What is kept in order by hand: semaphores, turns, flags between blocks, unmanaged copies and products, inline CUDA.
+"""Synchronisation by hand: semaphores, turns, flags between blocks, unmanaged copies and products, inline CUDA.
 
 Numbers are small integers, so that every sum is exact.
 """

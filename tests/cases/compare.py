@@ -1,4 +1,4 @@
-"""Comparisons, choices and truths."""
+"""Comparisons, `where` and logic on bools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions between all dtypes, in tiles and in vectors, and the making of constant values."""
+"""Conversions between all dtypes, in tiles and in vectors, and constants."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A case: a small kernel that shows an operation, inputs for it, its result in float64 and how far it may be off.
+"""A case: a small kernel for an operation, its inputs, its result in float64 and a bound on the error.
 
-From one list draw the emulator's test, the compilation for every target and the run on a GPU.
+The test of the emulator, the compilation for every target and the run on a GPU use the same list.
 """
 
 from __future__ import annotations

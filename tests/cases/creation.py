@@ -1,4 +1,4 @@
-"""Values that are made: constants of all dtypes, numbers or scalars, and the positions of elements."""
+"""Constants of all dtypes from numbers or scalars, and the positions of elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows by index: gathered to tiles, and tiles scattered to them."""
+"""Rows gathered by index to tiles, and tiles scattered to rows."""
 
 from __future__ import annotations
 

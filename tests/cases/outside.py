@@ -1,4 +1,4 @@
-"""Copies of tiles and vectors that lie outside their tensors, wholly or in part, on every side."""
+"""Copies of tiles and vectors that are wholly or partly outside their tensors, on every side."""
 
 from __future__ import annotations
 

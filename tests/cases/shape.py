@@ -1,4 +1,4 @@
-"""Parts, joins and turns: elements that move and stay what they are, in all dtypes."""
+"""Parts, concat, transpose, rows and columns, in all dtypes."""
 
 from __future__ import annotations
 

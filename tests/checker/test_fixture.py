@@ -53,7 +53,7 @@ def test_an_error_fails_the_test_with_the_report(run) -> None:
         [
             ">*check_kernel(copied, x, y, stuck=True)",
             "E *copied, *.py:*: 1 error",
-            "E *error[[]deadlock[]]: deadlock: every role that is left waits",
+            "E *error[[]deadlock[]]: deadlock: every role that has not ended waits",
             "E *full.wait(1)",
             "E *^^^^^^^^^^^^",
             "E *help: *",

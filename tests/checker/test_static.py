@@ -42,7 +42,7 @@ def test_nothing_is_found_in_a_kernel_that_is_right():
     assert [t.title for t in seen.tables] == [
         "Shared memory",
         "Blocks at once",
-        "Placed by the compiler",
+        "Inserted by the compiler",
     ]
 
 
@@ -60,7 +60,7 @@ def test_each_kind_of_mistake_is_found(y, n, constants, kind):
 
 def test_a_kernel_that_does_not_fit_has_a_map_of_its_memory():
     seen = look(X, Y, 4, stages=20)
-    assert [t.title for t in seen.tables] == ["Shared memory", "Placed by the compiler"]
+    assert [t.title for t in seen.tables] == ["Shared memory", "Inserted by the compiler"]
     assert "141% of what a block of sm_90a can have" in seen.tables[0].note
 
 

@@ -127,7 +127,7 @@ def test_another_kernel_that_stops_the_file_is_told(check, file: str) -> None:
     code, out, err = check(f"{file}:right", "--schedules", "1")
     assert code == 2
     assert out.count("no fault found") == 2
-    assert "deadlock: every role that is left waits" in err
+    assert "deadlock: every role that has not ended waits" in err
 
 
 @pytest.mark.parametrize("name", ["01_copy", "06_matmul"])
@@ -239,16 +239,19 @@ def test_a_terminal_gets_colours_and_drawn_tables(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.py"], "nowhere.py is no Python file"),
+        (["nowhere.py"], "nowhere.py is not a Python file"),
         (["{file}", "--arg", "x=f32[64,64]"], "has several kernels: right, stuck, chained"),
         (["{file}:right", "--arg", "x=f32[64,64]"], "`y` is missing"),
         (["{calm}:chained"], "calls no kernel `chained` when it is run"),
-        (["{file}", "--constant", "phases=2"], "--constant stands beside --arg"),
-        (["{file}", "--schedules", "0"], "0 is no whole number of 1 or more"),
-        (["{file}", "--schedules", "many"], "many is no whole number of 1 or more"),
+        (["{file}", "--constant", "phases=2"], "--constant needs --arg"),
+        (["{file}", "--schedules", "0"], "0 is not a whole number of 1 or more"),
+        (["{file}", "--schedules", "many"], "many is not a whole number of 1 or more"),
         (["{file}:stuck", "--arg", "x=f32[6 4,64]"], "invalid literal"),
         (["{file}:stuck", "--arg", "x=f32[64,64]", "--undefined", "z"], "takes such an argument"),
-        (["{file}:stuck", "--arg", "x=f32[64,64]", "-o", "r.pdf"], "no format of a report ends as"),
+        (
+            ["{file}:stuck", "--arg", "x=f32[64,64]", "-o", "r.pdf"],
+            "has the ending of no report format",
+        ),
         (["{file}", "--fail-on", "often"], "invalid choice"),
         (["{file}:stuck", "--arg", "x=f32[64,64]", "-o", "/nowhere/r.html"], "cannot be written"),
     ],

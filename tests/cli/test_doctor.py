@@ -14,7 +14,7 @@ import pytest
 import pykittens
 from pykittens import settings
 from pykittens.cli import doctor, main
-from pykittens.cli.doctor import Finding, Mark
+from pykittens.cli.doctor import Diagnosis, Status
 from pykittens.errors import BackendError
 from pykittens.runtime import cubin, nvrtc, toolkit
 from pykittens.targets.architectures import TARGETS
@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")
 
 
-def one(found) -> Finding:
+def one(found) -> Diagnosis:
     (finding,) = list(found)
     return finding
 
 
-def named(found, name: str) -> Finding:
+def named(found, name: str) -> Diagnosis:
     return one(f for f in found if f.name == name)
 
 
@@ -44,17 +44,17 @@ def test_the_least_versions_are_those_of_the_project_file() -> None:
 @pytest.mark.parametrize(
     ("version", "mark", "text"),
     [
-        ("2.1.0", Mark.OK, "2.1.0"),
-        ("2.0.0rc1", Mark.OK, "2.0.0rc1"),
-        ("1.26.4", Mark.WRONG, "1.26.4 is older than 2"),
+        ("2.1.0", Status.OK, "2.1.0"),
+        ("2.0.0rc1", Status.OK, "2.0.0rc1"),
+        ("1.26.4", Status.WRONG, "1.26.4 is older than 2"),
     ],
 )
 def test_an_old_numpy_is_wrong(version, mark, text, monkeypatch) -> None:
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda n: version if n == "numpy" else real(n))
     found = named(doctor.packages(), "numpy")
-    assert (found.mark, found.text) == (mark, text)
-    assert found.help == ("" if mark is Mark.OK else "pip install 'numpy>=2'")
+    assert (found.status, found.text) == (mark, text)
+    assert found.help == ("" if mark is Status.OK else "pip install 'numpy>=2'")
 
 
 def absent(name: str) -> str:
@@ -68,24 +68,24 @@ def test_a_missing_compiler_is_wrong_where_it_has_wheels_and_optional_elsewhere(
     monkeypatch.setattr(nvrtc, "available", lambda: "no compiler")
     monkeypatch.setattr(doctor, "HAS_COMPILER", True)
     found = list(doctor.compiler_packages())
-    assert {f.mark for f in found} == {Mark.WRONG}
+    assert {f.status for f in found} == {Status.WRONG}
     assert found[0].help == "pip install 'nvidia-cuda-nvrtc>=13,<14'"
     monkeypatch.setattr(doctor, "HAS_COMPILER", False)
     found = list(doctor.compiler_packages())
-    assert {f.mark for f in found} == {Mark.OPTIONAL}
+    assert {f.status for f in found} == {Status.OPTIONAL}
     assert {f.help for f in found} == {""}
 
 
 def test_a_toolkit_serves_in_place_of_the_wheels(monkeypatch) -> None:
     monkeypatch.setattr(metadata, "version", absent)
     monkeypatch.setattr(nvrtc, "available", lambda: None)
-    assert {f.mark for f in doctor.compiler_packages()} == {Mark.OPTIONAL}
+    assert {f.status for f in doctor.compiler_packages()} == {Status.OPTIONAL}
 
 
 def test_a_compiler_of_another_generation_is_wrong(monkeypatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "14.0.1")
     found = named(doctor.compiler_packages(), "nvidia-cuda-nvrtc")
-    assert (found.mark, found.text) == (Mark.WRONG, "14.0.1 is newer than 13.x")
+    assert (found.status, found.text) == (Status.WRONG, "14.0.1 is newer than 13.x")
 
 
 @needs_nvrtc
@@ -98,7 +98,7 @@ def test_a_kernel_is_compiled_for_every_target(monkeypatch) -> None:
     found = list(doctor.compiler())
     assert [f.name for f in found[:2]] == ["NVRTC", "CUDA headers"]
     assert [f.name for f in found[2:]] == [f"compile {name}" for name in TARGETS]
-    assert {f.mark for f in found} == {Mark.OK}
+    assert {f.status for f in found} == {Status.OK}
     assert compiled == list(TARGETS)
 
 
@@ -109,7 +109,7 @@ def test_a_target_that_does_not_compile_is_wrong(monkeypatch) -> None:
 
     monkeypatch.setattr(nvrtc, "compile", refuse)
     found = list(doctor.compiler())[2:]
-    assert {f.mark for f in found} == {Mark.WRONG}
+    assert {f.status for f in found} == {Status.WRONG}
     assert found[0].help == "update it"
 
 
@@ -120,33 +120,33 @@ def test_a_missing_library_and_missing_headers_are_wrong(monkeypatch) -> None:
     monkeypatch.setattr(doctor, "HAS_COMPILER", True)
     monkeypatch.setattr(nvrtc, "version", missing)
     found = one(doctor.compiler())
-    assert (found.mark, found.help) == (Mark.WRONG, "pip install nvidia-cuda-nvrtc")
+    assert (found.status, found.help) == (Status.WRONG, "pip install nvidia-cuda-nvrtc")
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
     monkeypatch.setattr(toolkit, "header_folder", lambda: None)
     found = named(doctor.compiler(), "CUDA headers")
-    assert (found.mark, found.help) == (Mark.WRONG, "pip install nvidia-cuda-runtime")
+    assert (found.status, found.help) == (Status.WRONG, "pip install nvidia-cuda-runtime")
     monkeypatch.setattr(doctor, "HAS_COMPILER", False)
-    assert named(doctor.compiler(), "CUDA headers").mark is Mark.OPTIONAL
+    assert named(doctor.compiler(), "CUDA headers").status is Status.OPTIONAL
 
 
 def test_a_missing_disassembler_is_no_fault(monkeypatch) -> None:
     monkeypatch.setattr(cubin, "disassembler", lambda: None)
-    assert one(doctor.disassembler()).mark is Mark.OPTIONAL
+    assert one(doctor.disassembler()).status is Status.OPTIONAL
     monkeypatch.setattr(cubin, "disassembler", lambda: "/bin/nvdisasm")
-    assert one(doctor.disassembler()) == Finding("nvdisasm", Mark.OK, "/bin/nvdisasm")
+    assert one(doctor.disassembler()) == Diagnosis("nvdisasm", Status.OK, "/bin/nvdisasm")
 
 
 def test_the_emulator_runs_a_kernel_and_a_wrong_result_shows(monkeypatch) -> None:
-    assert one(doctor.emulator()).mark is Mark.OK
+    assert one(doctor.emulator()).status is Status.OK
 
     def nearly(x, y) -> None:
         y[:] = x - x.max(axis=1, keepdims=True)
         y[-1, -1] = np.nextafter(y[-1, -1], np.float32(np.inf))
 
     monkeypatch.setattr(doctor, "centred", nearly)
-    assert one(doctor.emulator()).mark is Mark.WRONG
+    assert one(doctor.emulator()).status is Status.WRONG
     monkeypatch.setattr(doctor, "centred", lambda x, y: None)
-    assert one(doctor.emulator()).mark is Mark.WRONG
+    assert one(doctor.emulator()).status is Status.WRONG
 
 
 def test_the_cache_is_told_with_its_size(monkeypatch, tmp_path) -> None:
@@ -164,10 +164,10 @@ def test_a_cache_that_cannot_be_written_is_wrong(monkeypatch, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(settings.CACHE_DIR.variable, str(tmp_path / "file" / "below"))
     found = one(doctor.cache())
-    assert found.mark is Mark.WRONG
+    assert found.status is Status.WRONG
     assert "PYKITTENS_CACHE_DIR=" in found.help
     monkeypatch.setenv(settings.NO_CACHE.variable, "1")
-    assert one(doctor.cache()).mark is Mark.OPTIONAL
+    assert one(doctor.cache()).status is Status.OPTIONAL
 
 
 def test_variables_that_are_set_misspelt_or_no_number_are_told(monkeypatch) -> None:
@@ -175,29 +175,29 @@ def test_variables_that_are_set_misspelt_or_no_number_are_told(monkeypatch) -> N
         monkeypatch.delenv(setting.variable, raising=False)
     assert one(doctor.variables()).text == "none set"
     monkeypatch.setenv("PYKITTENS_SEED", "3")
-    assert one(doctor.variables()) == Finding("variables", Mark.OK, "PYKITTENS_SEED=3")
+    assert one(doctor.variables()) == Diagnosis("variables", Status.OK, "PYKITTENS_SEED=3")
     monkeypatch.setenv("PYKITTENS_SEEDS", "3")
     found = list(doctor.variables())[1]
-    assert (found.mark, found.help) == (Mark.OPTIONAL, "unset PYKITTENS_SEEDS")
+    assert (found.status, found.help) == (Status.OPTIONAL, "unset PYKITTENS_SEEDS")
     monkeypatch.setenv("PYKITTENS_SEED", "three")
-    assert next(iter(doctor.variables())).mark is Mark.WRONG
+    assert next(iter(doctor.variables())).status is Status.WRONG
 
 
 # -- the report --------------------------------------------------------------------------------
 
 
-def findings(*found: Finding):
-    def check() -> Iterator[Finding]:
+def findings(*found: Diagnosis):
+    def check() -> Iterator[Diagnosis]:
         yield from found
 
     return check
 
 
-FINE = Finding("emulator", Mark.OK, "ran")
-COMPILED = Finding("compile sm_90a", Mark.OK, "compiled")
-RAN = Finding("launch", Mark.OK, "a kernel ran")
-ABSENT = Finding("nvdisasm", Mark.OPTIONAL, "none", "pip install nvidia-cuda-nvdisasm")
-BROKEN = Finding("NVRTC", Mark.WRONG, "not found", "pip install 'nvidia-cuda-nvrtc>=13,<14'")
+FINE = Diagnosis("emulator", Status.OK, "ran")
+COMPILED = Diagnosis("compile sm_90a", Status.OK, "compiled")
+RAN = Diagnosis("launch", Status.OK, "a kernel ran")
+ABSENT = Diagnosis("nvdisasm", Status.OPTIONAL, "none", "pip install nvidia-cuda-nvdisasm")
+BROKEN = Diagnosis("NVRTC", Status.WRONG, "not found", "pip install 'nvidia-cuda-nvrtc>=13,<14'")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_the_last_line_says_what_works_here(found, code, end, monkeypatch, capsy
     for f in found:
         (line,) = [line for line in lines if f.name in line and "help" not in line]
         assert f.text in line
-        assert line[0] == {Mark.OK: "✓", Mark.OPTIONAL: "–", Mark.WRONG: "✗"}[f.mark]
+        assert line[0] == {Status.OK: "✓", Status.OPTIONAL: "–", Status.WRONG: "✗"}[f.status]
 
 
 def test_what_would_help_stands_below_its_finding(monkeypatch, capsys) -> None:
@@ -228,7 +228,7 @@ def test_what_would_help_stands_below_its_finding(monkeypatch, capsys) -> None:
 
 
 def test_brackets_in_a_finding_are_printed_as_they_are(monkeypatch, capsys) -> None:
-    odd = Finding("x", Mark.OK, "[red]not markup[/] [0]")
+    odd = Diagnosis("x", Status.OK, "[red]not markup[/] [0]")
     monkeypatch.setattr(doctor, "CHECKS", (findings(odd),))
     main(["doctor"])
     assert odd.text in capsys.readouterr().out
@@ -248,7 +248,7 @@ def test_the_report_for_programs_has_every_finding(monkeypatch, capsys) -> None:
 
 
 def test_a_check_that_stumbles_is_a_finding(monkeypatch, capsys) -> None:
-    def of_the_moon() -> Iterator[Finding]:
+    def of_the_moon() -> Iterator[Diagnosis]:
         yield FINE
         raise OSError("no moon")
 

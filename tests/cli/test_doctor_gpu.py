@@ -11,13 +11,13 @@ import pytest
 
 from pykittens import settings
 from pykittens.cli import doctor
-from pykittens.cli.doctor import Finding, Mark
+from pykittens.cli.doctor import Diagnosis, Status
 from pykittens.errors import BackendError
 from pykittens.runtime import driver, nvrtc
 from pykittens.runtime.driver import Device
 
 
-def one(found) -> Finding:
+def one(found) -> Diagnosis:
     (finding,) = list(found)
     return finding
 
@@ -52,11 +52,11 @@ def fails(message: str):
 @pytest.mark.parametrize(
     ("message", "has_file", "mark"),
     [
-        ("the CUDA driver (libcuda.so.1) was not found", False, Mark.OPTIONAL),
-        ("the CUDA driver (libcuda.so.1) was not found", True, Mark.WRONG),
-        ("the CUDA driver does not start: CUDA_ERROR_NO_DEVICE: no …", True, Mark.OPTIONAL),
-        ("the CUDA driver does not start: CUDA_ERROR_UNKNOWN: …", True, Mark.WRONG),
-        ("the CUDA driver is older than CUDA 12", True, Mark.WRONG),
+        ("the CUDA driver (libcuda.so.1) was not found", False, Status.OPTIONAL),
+        ("the CUDA driver (libcuda.so.1) was not found", True, Status.WRONG),
+        ("the CUDA driver does not start: CUDA_ERROR_NO_DEVICE: no …", True, Status.OPTIONAL),
+        ("the CUDA driver does not start: CUDA_ERROR_UNKNOWN: …", True, Status.WRONG),
+        ("the CUDA driver is older than CUDA 12", True, Status.WRONG),
     ],
 )
 def test_no_driver_is_no_fault_and_a_broken_one_is(
@@ -65,33 +65,33 @@ def test_no_driver_is_no_fault_and_a_broken_one_is(
     monkeypatch.setattr(driver, "version", fails(message))
     monkeypatch.setattr(doctor, "_DEVICE_FILE", tmp_path if has_file else Path("/nowhere"))
     found = one(doctor.gpu())
-    assert found.mark is mark
-    assert bool(found.help) == (mark is Mark.WRONG)
+    assert found.status is mark
+    assert bool(found.help) == (mark is Status.WRONG)
 
 
 def test_a_driver_older_than_the_compiler_is_wrong(machine, monkeypatch) -> None:
     machine((9, 0))
     monkeypatch.setattr(driver, "version", lambda: (12, 8))
     found = one(doctor.gpu())
-    assert found.mark is Mark.WRONG
+    assert found.status is Status.WRONG
     assert found.help == "update the driver to one for CUDA 13"
     monkeypatch.setattr(nvrtc, "version", fails("no compiler"))
-    assert [f.mark for f in doctor.gpu()] == [Mark.OK, Mark.OK]
+    assert [f.status for f in doctor.gpu()] == [Status.OK, Status.OK]
 
 
 def test_a_driver_without_a_gpu_is_no_fault(machine) -> None:
-    assert [f.mark for f in doctor.gpu()] == [Mark.OK, Mark.OPTIONAL]
+    assert [f.status for f in doctor.gpu()] == [Status.OK, Status.OPTIONAL]
 
 
 def test_every_gpu_is_told_with_the_target_that_serves_it(machine) -> None:
     machine((9, 0), (8, 0), (8, 6), (7, 5))
     hopper, ampere, small, old = list(doctor.gpu())[1:]
-    assert hopper == Finding(
-        "GPU 0", Mark.OK, "card 0, sm_90a, 141 GiB, served by the target sm_90a"
+    assert hopper == Diagnosis(
+        "GPU 0", Status.OK, "card 0, sm_90a, 141 GiB, served by the target sm_90a"
     )
     assert ampere.text == "card 1, sm_80, 141 GiB, served by the target sm_80"
     assert small.text == "card 2, sm_86, 141 GiB, served by the target sm_80"
-    assert old.mark is Mark.OPTIONAL
+    assert old.status is Status.OPTIONAL
     assert "no target for the architecture 'sm_75'" in old.text
 
 
@@ -108,9 +108,9 @@ def stub(version: str, available: bool) -> types.ModuleType:
 @pytest.mark.parametrize(
     ("cards", "available", "mark", "text"),
     [
-        ([(9, 0)], True, Mark.OK, "2.9.0 with CUDA 13.0"),
-        ([(9, 0)], False, Mark.WRONG, "2.9.0 cannot use the GPU"),
-        ([], False, Mark.OK, "2.9.0, on the CPU"),
+        ([(9, 0)], True, Status.OK, "2.9.0 with CUDA 13.0"),
+        ([(9, 0)], False, Status.WRONG, "2.9.0 cannot use the GPU"),
+        ([], False, Status.OK, "2.9.0, on the CPU"),
     ],
 )
 def test_pytorch_without_cuda_is_wrong_only_beside_a_gpu(
@@ -119,7 +119,7 @@ def test_pytorch_without_cuda_is_wrong_only_beside_a_gpu(
     machine(*cards)
     monkeypatch.setitem(sys.modules, "torch", stub("2.9.0", available))
     found = one(doctor.torch())
-    assert (found.mark, found.text) == (mark, text)
+    assert (found.status, found.text) == (mark, text)
 
 
 def test_a_missing_pytorch_is_no_fault_and_a_broken_one_is(machine, monkeypatch, tmp_path) -> None:
@@ -127,11 +127,11 @@ def test_a_missing_pytorch_is_no_fault_and_a_broken_one_is(machine, monkeypatch,
     assert one(doctor.torch()).help == ""
     machine((9, 0))
     found = one(doctor.torch())
-    assert (found.mark, found.help) == (Mark.OPTIONAL, "pip install torch")
+    assert (found.status, found.help) == (Status.OPTIONAL, "pip install torch")
     (tmp_path / "torch.py").write_text("import torch_needs_what_is_not_here\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch")
-    assert one(doctor.torch()).mark is Mark.WRONG
+    assert one(doctor.torch()).status is Status.WRONG
 
 
 class OnTheCpu:
@@ -164,7 +164,7 @@ def refuses(x: OnTheCpu, y: OnTheCpu) -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "mark"),
-    [(exact, Mark.OK), (off_by_one_place, Mark.WRONG), (refuses, Mark.WRONG)],
+    [(exact, Status.OK), (off_by_one_place, Status.WRONG), (refuses, Status.WRONG)],
 )
 def test_a_kernel_is_launched_and_its_result_compared(kernel, mark, machine, monkeypatch) -> None:
     machine((9, 0))
@@ -174,7 +174,7 @@ def test_a_kernel_is_launched_and_its_result_compared(kernel, mark, machine, mon
     monkeypatch.setattr(nvrtc, "available", lambda: None)
     monkeypatch.setattr(doctor, "centred", kernel)
     found = one(doctor.launch())
-    assert (found.name, found.mark) == ("launch", mark)
+    assert (found.name, found.status) == ("launch", mark)
 
 
 def test_nothing_is_launched_without_a_gpu(machine, monkeypatch) -> None:
@@ -185,4 +185,4 @@ def test_nothing_is_launched_without_a_gpu(machine, monkeypatch) -> None:
 @pytest.mark.gpu
 def test_a_kernel_runs_on_the_gpu_of_this_machine() -> None:
     pytest.importorskip("torch")
-    assert one(doctor.launch()) == Finding("launch", Mark.OK, "a kernel ran right on GPU 0")
+    assert one(doctor.launch()) == Diagnosis("launch", Status.OK, "a kernel ran right on GPU 0")

@@ -78,7 +78,7 @@ def test_what_is_shown_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["layout", "rt<bf16>"], "is no type"),
+        (["layout", "rt<bf16>"], "is not a type"),
         (["layout", "rt<bf16, 16x16>"], "must be a multiple of 64"),
         (["layout", "st<bf16, 64x64>", "-o", "/nowhere/a/tile.svg"], "cannot be written"),
         (["source", ADD, *ARGS, "--arch", "sm_12"], "no target for the architecture"),

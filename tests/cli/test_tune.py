@@ -52,7 +52,7 @@ def test_extents_that_are_missing_are_told(words, capsys):
 def test_without_a_gpu_there_is_nothing_to_measure(monkeypatch, capsys):
     monkeypatch.setattr(driver, "available", lambda: "no driver")
     assert main(["tune", "gemm", "64", "64", "64"]) == 1
-    assert "there is nothing to measure: no driver" in capsys.readouterr().err
+    assert "there is no GPU to measure on: no driver" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pykittens.emulate.barriers import Barrier, Copy, Ring, shared_memory
+from pykittens.emulate.barriers import Barrier, Copy, StageRing, shared_memory
 from pykittens.emulate.memory import POISON_INT, GlobalTile
 from pykittens.errors import KernelError
 from pykittens.ir.nodes import Call, Pipeline
@@ -16,7 +16,7 @@ from pykittens.types.dtypes import f32, int32
 
 def ring(stages=2, fillers=1, drainers=1):
     pipeline = Pipeline("ring", stages, {"a": st(f32, 16, 16), "i": st(int32, 16, 16)})
-    return Ring(pipeline, fillers, drainers, shared_memory([pipeline])[pipeline])
+    return StageRing(pipeline, fillers, drainers, shared_memory([pipeline])[pipeline])
 
 
 def test_a_phase_is_complete_when_all_have_arrived():
@@ -59,7 +59,9 @@ def test_a_wait_for_a_parity_passes_when_the_phase_before_the_open_one_has_it():
 def test_an_arrival_too_many_is_told():
     barrier = Barrier(expected=1, name="full")
     barrier.expect(64)
-    with pytest.raises(KernelError, match="full: an arrival more than the 1 that complete a phase"):
+    with pytest.raises(
+        KernelError, match="full: one arrival more than the 1 that complete a phase"
+    ):
         barrier.arrive()
 
 

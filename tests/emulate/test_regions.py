@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pykittens.emulate.memory import Region
+from pykittens.emulate.memory import Area
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.watch import Access, Watcher
 from pykittens.errors import AccessError
@@ -36,14 +36,14 @@ def tile(listener) -> SharedRegion:
 
 
 def test_a_tile_is_the_whole_of_its_memory(tile):
-    assert tile.region == tile.memory.whole == Region(0, 64, 0, 32)
+    assert tile.region == tile.memory.whole == Area(0, 64, 0, 32)
 
 
 def test_a_part_of_a_part_counts_from_the_first_row_and_column_of_its_tile(tile):
     part = tile.part(1, 1, 32, 16)
-    assert part.region == Region(32, 64, 16, 32)
+    assert part.region == Area(32, 64, 16, 32)
     inner = part.part(1, 0, 16, 16)
-    assert inner.region == Region(48, 64, 16, 32)
+    assert inner.region == Area(48, 64, 16, 32)
     assert np.array_equal(inner.array, tile.array[48:64, 16:32])
 
 
@@ -63,10 +63,10 @@ def test_a_part_of_a_vector_is_its_own_elements_and_no_others(listener):
     memory = SharedMemory("`v`", sv(f32, 48))
     vector = SharedRegion(np.arange(48, dtype=np.float32)[np.newaxis], memory, watch=listener)
     part = vector.part_of_vector(2, 12).part_of_vector(11, 1)
-    assert part.region == Region(0, 1, 35, 36)
+    assert part.region == Area(0, 1, 35, 36)
     part.write(np.float32([-1]))
     assert vector.array[0, 35] == -1
-    assert listener.touched == [(memory, Region(0, 1, 35, 36), Access.WRITE)]
+    assert listener.touched == [(memory, Area(0, 1, 35, 36), Access.WRITE)]
     for i in (4, -1):
         with pytest.raises(AccessError, match=f"part {i} of 12 is outside a shared vector of 48"):
             vector.part_of_vector(i, 12)
@@ -76,7 +76,7 @@ def test_reads_and_writes_are_told_with_their_elements_before_they_happen(tile, 
     part = tile.part(1, 0, 32, 32)
     part.read()
     part.write(np.zeros((32, 32), np.float32))
-    where = Region(32, 64, 0, 32)
+    where = Area(32, 64, 0, 32)
     assert listener.touched == [
         (tile.memory, where, Access.READ),
         (tile.memory, where, Access.WRITE),

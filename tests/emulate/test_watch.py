@@ -20,7 +20,7 @@ EVENTS = [name for name, event in vars(Watcher).items() if callable(event) and n
 class Diary(Watcher):
     """Writes down every event."""
 
-    tells = True
+    reports_unfinished = True
 
     def __init__(self) -> None:
         self.events: list[tuple[str, tuple[Any, ...]]] = []
@@ -43,10 +43,10 @@ def test_every_event_reaches_all_watchers_and_changes_nothing(name):
     assert getattr(NOBODY, name)(*args) is None
 
 
-def test_watchers_tell_if_one_of_them_does():
-    assert Watchers((Watcher(), Diary())).tells
-    assert not Watchers((Watcher(), Watcher())).tells
-    assert not Watchers(()).tells
+def test_watchers_report_unfinished_work_if_one_of_them_does():
+    assert Watchers((Watcher(), Diary())).reports_unfinished
+    assert not Watchers((Watcher(), Watcher())).reports_unfinished
+    assert not Watchers(()).reports_unfinished
 
 
 def test_a_combination_is_no_read():

@@ -1,4 +1,4 @@
-"""Semaphores, flags, turns and the like that cannot be, and kernels that wait for ever for them."""
+"""Wrong uses of semaphores, flags, turns and inline CUDA, and kernels whose waits for them never end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stops a launch for debugging on a GPU, told from reports as a GPU writes them."""
+"""Errors of launches for debugging, from reports as a GPU writes them."""
 
 from __future__ import annotations
 

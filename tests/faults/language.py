@@ -1,4 +1,4 @@
-"""Kernels that say what has no meaning."""
+"""Kernels that break a rule of the language."""
 
 from __future__ import annotations
 

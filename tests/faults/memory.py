@@ -1,4 +1,4 @@
-"""Loads, stores, copies, gathers and windows that cannot be."""
+"""Wrong loads, stores, copies, gathers and windows."""
 
 from __future__ import annotations
 

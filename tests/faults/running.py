@@ -1,4 +1,4 @@
-"""Windows, indices and numbers that go wrong when the kernel runs."""
+"""Windows, indices and numbers that are wrong when the kernel runs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import HostFunction
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 
 torch = pytest.importorskip("torch")
 
@@ -29,7 +29,7 @@ def plan_of(x: Any, factor: float, out: Any = None) -> Plan:
     arrays = Arrays("times", x=x, factor=float(factor), out=out)
     arrays.shapes(x="rows cols")
     arrays.result("rows cols", arrays.dtypes("x", among=("f32",)))
-    return Plan(arrays, [Step(scaled, ("x", "out", "factor"))])
+    return Plan(arrays, [PlanStep(scaled, ("x", "out", "factor"))])
 
 
 times = HostFunction(plan_of, {})

@@ -14,7 +14,7 @@ import pytest
 import pykittens as pk
 from pykittens.kernels.gemm import gemm
 from pykittens.kernels.gemm.choose import ALONE, candidates
-from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.config import Config, GemmShape
 from pykittens.kernels.limits import limits_of
 from pykittens.types.dtypes import DTYPES
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, results
@@ -77,7 +77,7 @@ def test_what_is_picked_multiplies(m, dtypes):
 
 
 def test_every_candidate_of_a_shape_multiplies():
-    for shape in (Shape(40, 300, 500), Shape(500, 600, 700)):
+    for shape in (GemmShape(40, 300, 500), GemmShape(500, 600, 700)):
         for config in candidates(shape, limits()):
             problem = Problem(shape.m, shape.n, shape.k, config=config, extras={"bias": "f32"})
             assert fault_of(problem, GPU) == "", config

@@ -8,7 +8,7 @@ import pytest
 import pykittens as pk
 from pykittens.kernels import library
 from pykittens.kernels.gemm import gemm, tune
-from pykittens.kernels.gemm.trial import Trial, spare_call
+from pykittens.kernels.gemm.trial import GemmTrial, spare_call
 from pykittens.kernels.gemm.tune import contenders, found_before, launch_of
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan, Prepared
@@ -84,14 +84,14 @@ CALLS_TO_TUNE = {
 @pytest.mark.parametrize("name", CALLS_TO_TUNE)
 def test_every_configuration_that_is_measured_is_right(name):
     made = CALLS_TO_TUNE[name]()
-    trial = Trial(made)
+    trial = GemmTrial(made)
     faults = {c: trial.fault(c) for c in contenders(made.shape, limits_of(made.arrays.like))}
     assert {c: fault for c, fault in faults.items() if fault is not None} == {}
 
 
 def test_a_large_product_is_compared_in_some_rows():
     made = call(normal(16384, 8192), normal(16384, 8192))
-    trial = Trial(made)
+    trial = GemmTrial(made)
     assert trial.rows is not None
     assert trial.fault(contenders(made.shape, limits_of(made.arrays.like))[0]) is None
 
@@ -107,7 +107,7 @@ def test_a_result_with_a_wrong_block_is_refused(name, monkeypatch):
 
     monkeypatch.setattr(Plan, "run_with", damaged)
     made = CALLS_TO_TUNE[name]()
-    fault = Trial(made).fault(contenders(made.shape, limits_of(made.arrays.like))[0])
+    fault = GemmTrial(made).fault(contenders(made.shape, limits_of(made.arrays.like))[0])
     assert "compared elements are wrong" in fault
 
 

@@ -6,7 +6,7 @@ With PYKITTENS_TARGET=sm_80 or sm_89 they are the configurations and the lowerin
 import pytest
 
 from pykittens.errors import UnsupportedError
-from pykittens.kernels.gemm.config import Shape
+from pykittens.kernels.gemm.config import GemmShape
 from pykittens.kernels.gemm.grouped_choose import pick_k, pick_rows
 from pykittens.kernels.grouped_gemm import grouped_gemm
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k
@@ -70,7 +70,8 @@ def configs(groups, n, k):
     """The configurations for many rows a group and for few."""
     limits = limits_of(torch.empty(0, device="cuda"))
     return [
-        pick_rows(Shape(rows, n, k, may_swap=False), groups, limits) for rows in (1 << 16, groups)
+        pick_rows(GemmShape(rows, n, k, may_swap=False), groups, limits)
+        for rows in (1 << 16, groups)
     ]
 
 
@@ -181,7 +182,7 @@ def test_grouped_gemm_k(groups, k, m, n, out_dtype, skew):
     a, b = normal(k + 9, m), normal(k + 9, n)
     a[k:], b[k:] = torch.nan, torch.inf  # what is in no group must not be read into the last
     limits = limits_of(a)
-    for shape in (Shape(m, n, k), Shape(4096, 4096, k), Shape(40, 40, k)):
+    for shape in (GemmShape(m, n, k), GemmShape(4096, 4096, k), GemmShape(40, 40, k)):
         out = untouched(groups, m, n, dtype=out_dtype)
         grouped_gemm_k(a.T, b, offsets, out, config=pick_k(shape, groups, limits))
         for group, part in enumerate(parts(offsets)):

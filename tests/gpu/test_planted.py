@@ -1,4 +1,4 @@
-"""Planted bugs give wrong numbers on a GPU, as the checker says without one; mended they do not."""
+"""Planted bugs give wrong numbers on a GPU, as the checker reports without one; the fixed kernels do not."""
 
 from __future__ import annotations
 

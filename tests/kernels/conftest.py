@@ -1,4 +1,4 @@
-"""What the tests of the library share: the stand-in for a GPU, and host functions that are called on it."""
+"""Fixtures of the tests of the library: the stand-in for a GPU, and host functions that are called on it."""
 
 from tests.kernels.host_functions import emulated, launched, programs, sums, times
 from tests.runtime.fake_gpu import fake, gpu_tensors

@@ -11,7 +11,7 @@ import pytest
 import pykittens as pk
 from pykittens.kernels.arrays import FLOATS, Arrays
 from pykittens.kernels.library import HostFunction, load_all
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arrays import describe, torch_dtype
 from pykittens.runtime.kernel import KernelFunction
@@ -48,7 +48,7 @@ def times_plan(x: Any, factor: Any = 2.0, out: Any = None) -> Plan:
     arrays.shapes(x="rows cols")
     arrays.result("rows cols", "f32", among=FLOATS)
     arrays.lines("x", "out")
-    return Plan(arrays, [Step(scaled, ("x", "out", "factor"))])
+    return Plan(arrays, [PlanStep(scaled, ("x", "out", "factor"))])
 
 
 def sums_plan(
@@ -67,13 +67,13 @@ def sums_plan(
     arrays.result("rows cols", "f32", among=FLOATS)
     arrays.lines(*arrays.found)
     names = [name for name in terms if name in arrays]
-    return Plan(arrays, [Step(summed, ("x", "out", *names), {"then": then})])
+    return Plan(arrays, [PlanStep(summed, ("x", "out", *names), {"then": then})])
 
 
 def rows_plan(kernel: Any) -> Callable[..., Plan]:
     def rows(x: Any, out: Any, count: int = 64) -> Plan:
         return Plan(
-            Arrays("rows", x=x, out=out, count=count), [Step(kernel, ("x", "out", "count"))]
+            Arrays("rows", x=x, out=out, count=count), [PlanStep(kernel, ("x", "out", "count"))]
         )
 
     return rows
@@ -134,7 +134,7 @@ class Emulated:
 
 @pytest.fixture
 def emulated(gpu_tensors: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Emulated]]:
-    """Tensors say they were on a GPU, whose launches are emulated; what is prepared from here on."""
+    """Tensors pretend to be on a GPU whose launches are emulated; the calls that are prepared from here on."""
     made: list[Emulated] = []
     called: set[KernelFunction] = set()
     call = KernelFunction.__call__

@@ -1,4 +1,4 @@
-"""What the arrays of a call must be, said in one set of sentences, and how they are laid out for kernels."""
+"""The checks of the arrays of a call, the sentences of their errors, and the layout of arrays for kernels."""
 
 from __future__ import annotations
 
@@ -310,9 +310,9 @@ def test_the_copy_engine_reaches_arrays_as_kernels_take_them():
     a.reshape("more", (32,))
     assert a.reachable("odd")
     assert a.reachable("more")
-    turned = Arrays("f", x=zeros(8, 4).T, odd=zeros(7, 4)[:, :3].T)
-    turned.lines("x", "odd")
-    assert [turned.reachable(name) for name in ("x", "odd")] == [True, False]
+    transposed = Arrays("f", x=zeros(8, 4).T, odd=zeros(7, 4)[:, :3].T)
+    transposed.lines("x", "odd")
+    assert [transposed.reachable(name) for name in ("x", "odd")] == [True, False]
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

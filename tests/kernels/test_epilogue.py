@@ -1,4 +1,4 @@
-"""What is made of a product before it is stored: each operand alone, with the others, and functions of a user's."""
+"""Epilogues of products: each operand alone, with the others, and functions of the user."""
 
 from __future__ import annotations
 

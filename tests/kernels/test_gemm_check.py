@@ -1,4 +1,4 @@
-"""The check of a configuration passes what is right and tells what is wrong, on random data of the call's form."""
+"""The check of a configuration passes right results and names faults, on random data of the call's form."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pykittens as pk
 from pykittens.errors import KernelError
 from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.gemm import trial as check
-from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
-from pykittens.kernels.gemm.trial import Trial, slack
+from pykittens.kernels.gemm.trial import GemmTrial, slack
 from pykittens.kernels.plan import Plan
 from pykittens.kernels.verify import deviation, sample
 from pykittens.runtime.kernel import KernelFunction
@@ -26,8 +26,8 @@ CONFIGS = (ROWS, SPLITS)
 
 
 def call(a, b, out=None, kernel=gemm_tiles, transpose_b=True, **further):
-    """What `gemm` makes of these arguments."""
-    return Call.of(kernel, a, b, out, transpose_b=transpose_b, **further)
+    """The call of `gemm` with these arguments."""
+    return GemmCall.of(kernel, a, b, out, transpose_b=transpose_b, **further)
 
 
 def bf16(*shape):
@@ -49,13 +49,13 @@ def biased(x, at, bias):
 
 @pk.function
 def counted_in_tiles(x, at):
-    """What no function may be: one whose result depends on the tiles."""
+    """A function whose result depends on the tiles, which is not allowed."""
     return x * (1.0 + at.cols / 1024)
 
 
 @pk.function
 def sign(x, at):
-    """A function with a step, on one side of which rounding may put a sum."""
+    """A function with a step: rounding may move a sum across it."""
     return pk.where(x > 0.0, x + 1.0, x - 1.0)
 
 
@@ -92,7 +92,7 @@ CALLS = {
 }
 
 
-def for_scales(config: Config, made: Call) -> Config:
+def for_scales(config: Config, made: GemmCall) -> Config:
     """The configuration with tiles that scales of blocks allow."""
     return config if not made.shape.blocks else Config(64, 32, consumers=1, out_cols=32, stages=3)
 
@@ -100,7 +100,7 @@ def for_scales(config: Config, made: Call) -> Config:
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_right_passes(name):
     made = CALLS[name]()
-    trial = Trial(made)
+    trial = GemmTrial(made)
     assert [trial.fault(for_scales(c, made)) for c in CONFIGS] == [None, None]
 
 
@@ -108,7 +108,7 @@ def test_the_callers_arrays_are_not_touched():
     given = [bf16(M, K), bf16(N, K), bf16(M, N), torch.randn(N)]
     before = [x.clone() for x in given]
     made = call(*given[:3], beta=0.5, epilogue=biased, operands=(given[3],))
-    assert Trial(made).fault(ROWS) is None
+    assert GemmTrial(made).fault(ROWS) is None
     assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True))
 
 
@@ -129,7 +129,7 @@ class Damaging(KernelFunction):
 
 def fault_with(damage, **options):
     kernel = Damaging(lambda args: damage(args[2]))
-    return Trial(call(bf16(M, K), bf16(N, K), kernel=kernel, **options)).fault(ROWS)
+    return GemmTrial(call(bf16(M, K), bf16(N, K), kernel=kernel, **options)).fault(ROWS)
 
 
 def zeroed(out):
@@ -154,7 +154,7 @@ def exchanged(out):
 
 
 @pytest.mark.parametrize("damage", [zeroed, a_step_too_few, one_too_large, exchanged])
-def test_elements_that_are_wrong_are_told(damage):
+def test_elements_that_are_wrong_are_reported(damage):
     fault = fault_with(damage)
     assert "compared elements are wrong" in fault
 
@@ -166,32 +166,32 @@ def test_a_fault_says_where_and_what():
     )
 
 
-def test_elements_that_are_not_written_are_told():
+def test_elements_that_are_not_written_are_reported():
     assert fault_with(left_out) == f"{2 * 48} of {M * N} elements are NaN"
 
 
-def test_writing_beside_the_result_is_told():
+def test_writing_beside_the_result_is_reported():
     def damage(out):
-        # The memory that the result is a part of goes on behind its last row.
+        # The memory of the result extends past its last row.
         torch.as_strided(out, (1,), (1,), out.storage_offset() + out.numel())[0] = 0.0
 
     assert fault_with(damage) == "something is written beside the result"
 
 
-def test_a_term_of_the_epilogue_that_is_left_out_is_told():
+def test_a_term_of_the_epilogue_that_is_left_out_is_reported():
     for name in ("bias", "residual"):
         with_it = call(
             bf16(M, 4096),
             bf16(N, 4096),
             **{name: torch.randn(*((N,) if name == "bias" else (M, N)))},
         )
-        trial = Trial(with_it)
+        trial = GemmTrial(with_it)
         exact, given = trial.exact, trial.call.given
         less = exact - given[name].double()
         assert deviation(less, exact, pk.bf16, slack(with_it), None) is not None
 
 
-def test_sums_that_are_wrong_are_told(monkeypatch):
+def test_sums_that_are_wrong_are_reported(monkeypatch):
     run_with = Plan.run_with
 
     def damaged(self, memory):
@@ -200,10 +200,10 @@ def test_sums_that_are_wrong_are_told(monkeypatch):
         return whole, rows, columns
 
     monkeypatch.setattr(Plan, "run_with", damaged)
-    assert Trial(CALLS["sums"]()).fault(ROWS) == f"1 of {N} column_sums are wrong"
+    assert GemmTrial(CALLS["sums"]()).fault(ROWS) == f"1 of {N} column_sums are wrong"
 
 
-def test_flags_that_stay_set_are_told(monkeypatch):
+def test_flags_that_stay_set_are_reported(monkeypatch):
     run_with = Plan.run_with
 
     def forgetful(self, memory):
@@ -212,12 +212,12 @@ def test_flags_that_stay_set_are_told(monkeypatch):
         return whole
 
     monkeypatch.setattr(Plan, "run_with", forgetful)
-    fault = Trial(CALLS["plain"]()).fault(SPLITS)
+    fault = GemmTrial(CALLS["plain"]()).fault(SPLITS)
     assert fault == "flags by which blocks wait for one another stay set"
 
 
-def test_a_function_that_depends_on_the_tiles_is_told_and_not_held_against_the_configuration():
-    trial = Trial(call(bf16(M, K), bf16(N, K), epilogue=counted_in_tiles))
+def test_a_function_that_depends_on_the_tiles_is_reported_and_not_held_against_the_configuration():
+    trial = GemmTrial(call(bf16(M, K), bf16(N, K), epilogue=counted_in_tiles))
     assert trial.fault(ROWS) is None
     with pytest.raises(KernelError, match="with `epilogue` its results are not those of Config"):
         trial.fault(Config(64, 144, stages=3, consumers=1, out_cols=144))
@@ -232,7 +232,7 @@ def test_some_rows_of_a_large_product_are_compared(monkeypatch):
     made = call(
         bf16(2, 700, K), bf16(2, N, K), bf16(2, 700, N), beta=0.5, row_scale=torch.rand(2, 700)
     )
-    trial = Trial(made)
+    trial = GemmTrial(made)
     assert trial.fault(ROWS) is None
     assert tuple(trial.exact.shape) == (2, len(trial.rows), N)
     assert len(trial.rows) < 40

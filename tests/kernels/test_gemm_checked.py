@@ -41,7 +41,7 @@ def configs_of(name):
 
 
 def told(problem, schedules):
-    """What the checker says of a problem, the rows of sums that no block leaves aside."""
+    """The checker's report of a problem, without the rows of sums that no block stores."""
 
     def make():
         return arguments_of(problem.call(), problem.config)

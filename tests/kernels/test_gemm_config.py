@@ -1,4 +1,4 @@
-"""Configurations of products: what is offered, what fits, and into how many parts sums are split."""
+"""Configurations of products: the candidates, those that fit, and the splits of sums."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from pykittens.errors import ResourceError
 from pykittens.kernels.gemm.choose import candidates, fitted, pick
-from pykittens.kernels.gemm.config import Config, Shape, together, work
+from pykittens.kernels.gemm.config import Config, GemmShape, together, work
 from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 
 LIMITS = {n: Limits(n, t.shared_bytes, t.warpgroups) for n, t in TARGETS.items()}
 SHAPES = [
-    Shape(m, n, 700, batch, bytes=size, out_bytes=out, gated=gated, blocks=blocks and size == 1)
+    GemmShape(m, n, 700, batch, bytes=size, out_bytes=out, gated=gated, blocks=blocks and size == 1)
     for m, n, batch, size, out, gated, blocks in itertools.product(
         (1, 40, 128, 4096), (1, 4096), (1, 3), (1, 2), (1, 2, 4), (False, True), (False, True)
     )
@@ -40,18 +40,23 @@ def test_what_is_offered_fits_the_target(target):
 
 def test_a_product_that_is_looked_at_whole_is_not_transposed():
     for shape in SHAPES:
-        asked = Shape(shape.m, shape.n, shape.k, may_swap=False)
+        asked = GemmShape(shape.m, shape.n, shape.k, may_swap=False)
         assert not any(c.swap for c in candidates(asked, LIMITS["sm_90a"]))
 
 
 def test_a_gpu_with_too_little_shared_memory_is_told():
     with pytest.raises(ResourceError, match="gemm: no configuration fits sm_75: the smallest"):
-        candidates(Shape(64, 64, 64), Limits("sm_75", 32 * 1024, warpgroups=False))
+        candidates(GemmShape(64, 64, 64), Limits("sm_75", 32 * 1024, warpgroups=False))
 
 
 def test_blocks_that_wait_for_one_another_run_at_once():
     """And each has steps to do."""
-    for shape in (*SHAPES, Shape(16, 512, 8192), Shape(256, 1024, 28672), Shape(1, 1, 100000)):
+    for shape in (
+        *SHAPES,
+        GemmShape(16, 512, 8192),
+        GemmShape(256, 1024, 28672),
+        GemmShape(1, 1, 100000),
+    ):
         limits = LIMITS["sm_90a"]
         for c in candidates(shape, limits):
             tiles, steps = work(c, shape)
@@ -63,29 +68,33 @@ def test_blocks_that_wait_for_one_another_run_at_once():
 def test_no_more_blocks_wait_for_one_another_than_run_at_once(splits):
     config = Config(128, 64, splits=splits)
     for m, n, most in ((128, 64, 132), (256, 640, 6), (1000, 1000, 1), (0, 64, 132)):
-        found = together(config, Shape(m, n, 4096), 132)
+        found = together(config, GemmShape(m, n, 4096), 132)
         assert found == replace(config, splits=min(splits, most))
 
 
 def test_few_tiles_of_many_steps_are_split():
     limits = LIMITS["sm_90a"]
     for m, n, k in ((16, 512, 8192), (64, 1024, 14336), (256, 1024, 28672)):
-        assert pick(Shape(m, n, k), limits).splits > 1
+        assert pick(GemmShape(m, n, k), limits).splits > 1
     for m, n, k in ((16, 28672, 4096), (4096, 4096, 4096), (64, 64, 64)):
-        assert pick(Shape(m, n, k), limits).splits == 1
+        assert pick(GemmShape(m, n, k), limits).splits == 1
 
 
 @pytest.mark.parametrize("b_by_rows", [True, False])
 def test_tiles_hold_few_rows_that_are_not_there(b_by_rows):
     for m in (80, 96, 112, 144, 160):
-        c = pick(Shape(m, 8192, 8192, b_by_rows=b_by_rows), LIMITS["sm_90a"])
+        c = pick(GemmShape(m, 8192, 8192, b_by_rows=b_by_rows), LIMITS["sm_90a"])
         side = c.cols if c.swap else c.rows
         assert -(-m // side) * side - m < 16
 
 
 def test_narrow_parts_are_stored_two_at_a_time_unless_that_takes_a_stage():
     limits, seen = LIMITS["sm_90a"], set()
-    for shape in (Shape(160, 19712, 1408), Shape(4096, 4544, 1536), Shape(300, 300, 300)):
+    for shape in (
+        GemmShape(160, 19712, 1408),
+        GemmShape(4096, 4544, 1536),
+        GemmShape(300, 300, 300),
+    ):
         for c in candidates(shape, limits):
             if c.parts > 1 and c.out_cols < 64 and c.splits == c.out_stages == 1:
                 two = fitted(replace(c, out_stages=2), shape, limits)
@@ -95,7 +104,7 @@ def test_narrow_parts_are_stored_two_at_a_time_unless_that_takes_a_stage():
 
 
 def test_transposed_products_with_operands_leave_registers_to_load_them():
-    for shape in (Shape(250, 8192, 8192, operands=2), Shape(240, 28672, 4096, operands=1)):
+    for shape in (GemmShape(250, 8192, 8192, operands=2), GemmShape(240, 28672, 4096, operands=1)):
         offered = candidates(shape, LIMITS["sm_90a"])
         assert any(c.swap for c in candidates(replace(shape, operands=0), LIMITS["sm_90a"]))
         assert all(c.rows // c.consumers * c.cols <= 64 * 160 for c in offered if c.swap)

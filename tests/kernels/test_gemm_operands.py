@@ -1,4 +1,4 @@
-"""How the arrays of a product may lie, what a batch is, and what is refused."""
+"""Layouts of the arrays of a product, batches, and errors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,11 @@ def test_a_batch_is_so_many_products(leads, config):
 @pytest.mark.parametrize("array", ["a", "b", "out", "residual"])
 @pytest.mark.parametrize(
     "layout",
-    [Layout(columns=True), Layout(turned=True), Layout(turned=True, lines="padded", columns=True)],
+    [
+        Layout(columns=True),
+        Layout(exchanged=True),
+        Layout(exchanged=True, lines="padded", columns=True),
+    ],
     ids=["transposed", "turned", "all"],
 )
 def test_a_batch_of_views(array, layout):
@@ -243,7 +247,7 @@ def test_what_does_not_fit_is_refused(message, a, b, given):
         ("must return rt<f32, .*>, as x is, not NoneType", lambda x, at: None, ()),
         ("not tuple", lambda x, at: (x, x), ()),
         ("not rt<bf16", lambda x, at: x.to(pk.bf16), ()),
-        ("other arguments than x, the place and 1 operands", lambda x, at: x, (ONE,)),
+        ("other arguments than x, at and 1 operands", lambda x, at: x, (ONE,)),
         ("`operands` are arrays and numbers, and one", lambda x, at, v: x, (None,)),
     ],
     ids=["nothing", "two", "narrow", "too-few", "none"],

@@ -1,4 +1,4 @@
-"""Products are tuned once, what is wrong is never chosen, and what was found serves calls that do not tune, too.
+"""Products are tuned once, a wrong candidate is never chosen, and calls that do not tune use the result, too.
 
 Tensors say they were on a GPU, whose driver is a stand-in with a clock; checks run in the emulator.
 """
@@ -16,8 +16,8 @@ from pykittens.errors import BackendError, KernelError
 from pykittens.kernels import library
 from pykittens.kernels.gemm import gemm, tune
 from pykittens.kernels.gemm.choose import candidates
-from pykittens.kernels.gemm.config import Config, Shape
-from pykittens.kernels.gemm.trial import Trial
+from pykittens.kernels.gemm.config import Config, GemmShape
+from pykittens.kernels.gemm.trial import GemmTrial
 from pykittens.kernels.gemm.tune import MOST, contenders, found_before, function_name, key_of
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan, Prepared
@@ -65,7 +65,7 @@ class Gpu:
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 7, raising=False)
 
     def _watch(self, monkeypatch):
-        launch_of, compile_plan, fault = tune.launch_of, Plan.compile, Trial.fault
+        launch_of, compile_plan, fault = tune.launch_of, Plan.compile, GemmTrial.fault
         used = self.used
 
         def timed(made, config):
@@ -101,11 +101,11 @@ class Gpu:
         monkeypatch.setattr(tune, "launch_of", timed)
         monkeypatch.setattr(Plan, "compile", compiled)
         monkeypatch.setattr(library, "Prepared", Watched)
-        monkeypatch.setattr(Trial, "fault", emulated)
+        monkeypatch.setattr(GemmTrial, "fault", emulated)
 
     @staticmethod
     def forget():
-        """As a new process, which has what is on disk."""
+        """Forget all but the files on disk, as a new process does."""
         tuning_records._found.clear()
         gemm.forget()
 
@@ -117,7 +117,7 @@ def fake(tmp_path_factory):
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
-    """What tuning found is kept here; compiled kernels stay where they are."""
+    """Results of tuning are kept here; compiled kernels stay in their folder."""
     monkeypatch.setattr(tuning_records, "folder", lambda: tmp_path / "tuning")
     monkeypatch.setattr(tuning_records, "_found", {})
     monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
@@ -371,7 +371,8 @@ def test_functions_of_one_name_are_told_apart_by_their_code():
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(4096, 4096, 4096), Shape(1, 8192, 8192), Shape(64, 4096, 16384, gated=True)]
+    "shape",
+    [GemmShape(4096, 4096, 4096), GemmShape(1, 8192, 8192), GemmShape(64, 4096, 16384, gated=True)],
 )
 def test_few_are_measured_the_best_of_each_kind_among_them(shape):
     limits = limits_of(None)

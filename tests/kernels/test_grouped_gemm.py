@@ -11,7 +11,7 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import ArgumentError, ResourceError
-from pykittens.kernels.gemm.config import Config, Shape
+from pykittens.kernels.gemm.config import Config, GemmShape
 from pykittens.kernels.gemm.grouped_choose import pick_rows
 from pykittens.kernels.grouped_gemm import ends, grouped_gemm
 from pykittens.kernels.limits import Limits
@@ -59,7 +59,7 @@ def parts(offsets):
 
 
 def linear(a, b, offsets, scale=1.0, bias=0.0):
-    """scale * (a @ b[g].T) + bias[g] in float64, how far f32 may be from it; NaN and 0 behind the last group."""
+    """scale * (a @ b[g].T) + bias[g] in float64, and the bound of the error in f32; NaN and 0 past the last group."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     exact, magnitude = np.full((len(a), b.shape[1]), np.nan), np.zeros((len(a), b.shape[1]))
     for part, matrix in zip(parts(offsets), b, strict=True):
@@ -71,7 +71,7 @@ def linear(a, b, offsets, scale=1.0, bias=0.0):
 
 
 def assert_grouped(found, exact, error, offsets):
-    """What is in a group is as far from float64 as it may be, once rounded; what is in none is still NaN."""
+    """Rows of groups are within the bound of their float64 values, once rounded; other rows are still NaN."""
     bound = tolerance.rounding(found.dtype, exact) + error
     total = offsets[-1]
     tolerance.assert_within(found[:total], exact[:total], bound[:total])
@@ -364,8 +364,8 @@ HOPPER = limits("sm_90a")
 
 
 def test_groups_of_few_rows_have_smaller_tiles():
-    few = pick_rows(Shape(512, 4096, 4096, may_swap=False), 64, HOPPER)
-    many = pick_rows(Shape(16384, 4096, 4096, may_swap=False), 8, HOPPER)
+    few = pick_rows(GemmShape(512, 4096, 4096, may_swap=False), 64, HOPPER)
+    many = pick_rows(GemmShape(16384, 4096, 4096, may_swap=False), 8, HOPPER)
     assert (few.rows, few.consumers) == (64, 1)
     assert (many.rows, many.cols, many.consumers) == (128, 256, 2)
 
@@ -378,7 +378,7 @@ def test_every_shape_has_a_configuration_that_fits(target, gated, blocks, n):
     for m in (64, 16384):
         for out_bytes in (1, 2, 4):
             bytes = 1 if blocks else 2
-            shape = Shape(m, n, 4096, 1, bytes, out_bytes, gated, blocks, may_swap=False)
+            shape = GemmShape(m, n, 4096, 1, bytes, out_bytes, gated, blocks, may_swap=False)
             config = pick_rows(shape, 8, limits(target))
             assert config.shared_bytes(out_bytes, gated) <= TARGETS[target].shared_bytes
             assert config.stages >= 2
@@ -387,7 +387,9 @@ def test_every_shape_has_a_configuration_that_fits(target, gated, blocks, n):
 
 def test_a_gpu_with_too_little_shared_memory_is_told():
     with pytest.raises(ResourceError, match="grouped_gemm: no configuration fits sm_10"):
-        pick_rows(Shape(512, 512, 512, may_swap=False), 2, Limits("sm_10", 16384, warpgroups=False))
+        pick_rows(
+            GemmShape(512, 512, 512, may_swap=False), 2, Limits("sm_10", 16384, warpgroups=False)
+        )
 
 
 @pytest.mark.parametrize(("word", "value"), [("swap", True), ("splits", 2), ("turns", True)])

@@ -10,7 +10,7 @@ import pytest
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.runtime import nvrtc
 from tests.kernels import host_functions
 from tests.kernels.host_functions import Host, raised, rows_plan, same, summed
@@ -190,7 +190,7 @@ def test_constants_outside_a_kernel_are_those_of_the_call(
     launched: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plan(x: Any, out: Any) -> Plan:
-        return Plan(Arrays("copy", x=x, out=out), [Step(as_wide_as_outside, ("x", "out"))])
+        return Plan(Arrays("copy", x=x, out=out), [PlanStep(as_wide_as_outside, ("x", "out"))])
 
     host, x, out = Host(plan), matrix(64, 128), matrix(64, 128)
     for width, blocks in ((64, 2), (128, 1), (64, 2), (64, 2)):
@@ -243,5 +243,19 @@ def test_numbers_of_numpy_are_numbers(
     x, out = matrix(), matrix()
     show_parameters(scaled, (x, x, 1.0), monkeypatch)
     expected = launched(scaled, x, out, 3.0)
-    for _ in range(2):
+    for _ in range(3):
         assert launched(times, x, out=out, factor=getattr(np, number)(3)) == expected
+    assert times.plans == times.kept == 1
+
+
+def test_numbers_of_numpy_that_have_no_effect_are_not_passed_on(
+    sums: Host, launched: Callable[..., Any], programs: list[str]
+) -> None:
+    x, out = matrix(), matrix()
+    for shift in (np.float32(0), np.float64(0), None, np.int64(0)):
+        sums(x, out=out, shift=shift)
+    assert sums.plans == sums.kept == 1
+    for shift in (np.float32(0.5), 0.5, np.float64(-0.5)):
+        sums(x, out=out, shift=shift)
+    assert sums.plans == sums.kept == 2
+    assert len(set(programs)) == 2

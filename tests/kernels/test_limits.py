@@ -1,4 +1,4 @@
-"""What a GPU gives the kernels of the library, and the first configuration that fits it."""
+"""The limits of a GPU, and the first configuration that fits them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_a_chosen_target_gives_its_limits(monkeypatch):
 
 def test_the_first_configuration_that_fits_is_taken():
     limits = Limits("sm_89", 1000, False)
-    assert first_that_fits("k", [("large", 1001), ("medium", 1000), ("small", 10)], limits) == (
-        "medium"
-    )
+    sizes = {"larger": 2000, "large": 1001, "medium": 1000, "small": 10}
+    found = first_that_fits("k", ["large", "medium", "small"], sizes.__getitem__, limits)
+    assert found == "medium"
     with pytest.raises(
         ResourceError, match="k: no configuration fits sm_89: the smallest takes 1001"
     ):
-        first_that_fits("k", [("larger", 2000), ("large", 1001)], limits)
+        first_that_fits("k", ["larger", "large"], sizes.__getitem__, limits)
     with pytest.raises(ResourceError, match="there is none for its products"):
-        first_that_fits("k", [], limits)
+        first_that_fits("k", [], sizes.__getitem__, limits)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +12,13 @@ import pytest
 import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime import nvrtc
 from tests.kernels.host_functions import Host, rows_plan, word_of
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.calling import (
+    counts_of_threads,
     doubled,
     matrix,
     scaled,
@@ -64,7 +63,7 @@ def test_an_output_over_an_input_is_refused_at_every_call(
 
 def test_a_kernel_in_place_takes_one_tensor_for_both(launched: Callable[..., Any]) -> None:
     def plan(x: Any, out: Any) -> Plan:
-        return Plan(Arrays("double", x=x, out=out), [Step(doubled, ("x", "out"))])
+        return Plan(Arrays("double", x=x, out=out), [PlanStep(doubled, ("x", "out"))])
 
     host, whole, other = Host(plan), matrix(200, 72), matrix()
     for x in (whole[:100], other, whole[100:]) * 3:
@@ -117,7 +116,7 @@ def test_what_is_written_to_a_copy_is_written_back_and_nothing_else_is() -> None
         arrays = Arrays("noted", x=x, out=out, note=note)
         arrays.lines("x", "out", "note")
         assert set(arrays.copies) == {"x", "note"}
-        return Plan(arrays, [Step(noted, ("x", "out", "note"))])
+        return Plan(arrays, [PlanStep(noted, ("x", "out", "note"))])
 
     x, out, whole = torch.randn(72, 100).t(), torch.zeros(100, 72), torch.full((100, 144), 5.0)
     before, version = x.clone(), x._version
@@ -180,28 +179,12 @@ def test_threads_launch_with_streams_and_numbers_of_their_own(
     """Each thread launches with a number of its own on a stream of that number."""
     rows, x, out = Host(rows_plan(some_rows)), matrix(100, 64), matrix(100, 64)
     rows(x, out, 4)
-    streams, faults = threading.local(), []
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: streams.own)
 
-    def work(count: int) -> None:
-        streams.own = count
-        try:
-            for _ in range(50):
-                assert rows(x, out, count) is out
-        except BaseException as fault:
-            faults.append(fault)
+    def call(count: int, i: int) -> None:
+        assert rows(x, out, count) is out
 
-    def run() -> None:
-        threads = [threading.Thread(target=work, args=(count,)) for count in (1, 2, 3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    lines = launched(run)
-    assert faults == []
-    found = [(line.split("grid ")[1].split()[0], line.split("stream 0x")[1][0]) for line in lines]
-    assert Counter(found) == {(count, count): 50 for count in "123"}
+    found = counts_of_threads(launched, monkeypatch, call, 50)
+    assert found == {(count, count): 50 for count in "123"}
 
 
 # -- several steps and results ---------------------------------------------------------------------
@@ -215,7 +198,11 @@ def both_plan(x: Any, out: Any = None) -> Plan:
     arrays.make("more", "cols rows", "f32")
     arrays.reshape("more", (rows, cols))
     first, second = ("x", "between", "two"), ("between", "out", "two")
-    steps = [Step(scaled, first), Step(scaled, second), Step(scaled, ("between", "more", "two"))]
+    steps = [
+        PlanStep(scaled, first),
+        PlanStep(scaled, second),
+        PlanStep(scaled, ("between", "more", "two")),
+    ]
     return Plan(arrays, steps, {"between": Scratch((rows, cols))}, ("more", "out"))
 
 
@@ -249,7 +236,7 @@ def test_a_plan_of_several_steps_is_right_in_the_emulator() -> None:
 def test_all_results_are_returned_that_were_passed(launched: Callable[..., Any]) -> None:
     def plan(x: Any, out: Any) -> Plan:
         arrays = Arrays("pair", x=x, out=out)
-        return Plan(arrays, [Step(doubled, ("x", "out"))], result=("out", "x"))
+        return Plan(arrays, [PlanStep(doubled, ("x", "out"))], result=("out", "x"))
 
     pair, x, out = Host(plan), matrix(), matrix()
     for _ in range(3):

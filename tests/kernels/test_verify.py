@@ -1,4 +1,4 @@
-"""Arrays that lie as others do, with their shape, strides, dtype and alignment; and comparison with exact results."""
+"""Arrays with the layout of others: shape, strides, dtype and alignment; and comparison with exact results."""
 
 from __future__ import annotations
 

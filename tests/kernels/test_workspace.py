@@ -216,7 +216,7 @@ def test_calls_of_a_form_share_the_memory_of_their_stream(plans, made, on_stream
 
 @pytest.fixture
 def partials(monkeypatch):
-    """Where the blocks of each launch leave their sums, and their flags."""
+    """The addresses of the partial sums and the flags of each launch."""
     found, launch = [], Launch.launch
 
     def noted(self, values):
@@ -263,6 +263,20 @@ def test_a_call_that_was_first_captured_keeps_nothing_of_the_graph(plans, partia
     assert len({flags for _, flags in (first, *captured)}) == 4
     assert first[0] not in {sums for sums, _ in captured}
     assert len(plans) == 2
+
+
+def test_the_first_call_of_a_form_takes_memory_once_also_in_a_capture(made, monkeypatch):
+    a, b = operands()
+    out = result()
+    gemm(a, b, config=SPLITS)
+    monkeypatch.setenv(CAPTURES, "1")
+    gemm.forget()
+    before, flags = len(made), len(workspace._of_graphs[0])
+    gemm(a, b, out, config=SPLITS)
+    assert len(made) == before + 1  # the partial sums
+    once = flags - len(workspace._of_graphs[0])
+    gemm(a, b, out, config=SPLITS)
+    assert flags - len(workspace._of_graphs[0]) == 2 * once
 
 
 def test_launches_with_odd_numbers_of_flags_are_captured_one_after_another(plans, monkeypatch):

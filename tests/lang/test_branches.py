@@ -1,4 +1,4 @@
-"""Branches of a kernel: what is merged and what is refused."""
+"""Branches of a kernel: merged values and refusals."""
 
 from __future__ import annotations
 

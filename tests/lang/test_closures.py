@@ -1,4 +1,4 @@
-"""A kernel follows the constants it reads from outside."""
+"""A kernel is recorded again if the constants that it reads from outside change."""
 
 import sys
 from dataclasses import dataclass

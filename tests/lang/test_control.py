@@ -1,4 +1,4 @@
-"""The rewriting of kernel functions: what keeps working, and what is refused with a caret."""
+"""The rewriting of kernel functions: constructs that keep working, and refusals with carets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_run_time_range_outside_a_rewritten_function_raises():
         pk.grid(1)
         put(out, 0, unmarked(n))
 
-    with pytest.raises(pk.KernelError, match="was not rewritten") as caught:
+    with pytest.raises(pk.KernelError, match="in a function that is rewritten") as caught:
         first(kernel, 1)
     assert "for _ in pk.range(n)" in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Leaving a loop: `break`, `continue`, `return` and `else`, in Python's loops and in run-time ones."""
+"""Exits from loops: `break`, `continue`, `return` and `else`, in Python's loops and in run-time ones."""
 
 from __future__ import annotations
 

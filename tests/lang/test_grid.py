@@ -1,4 +1,4 @@
-"""Grids and tasks: every task is walked exactly once, in the order asked for."""
+"""Grids and tasks: every task is done exactly once, in the requested order."""
 
 from __future__ import annotations
 
@@ -187,21 +187,21 @@ def many_resident(out, n):
     ("function", "message"),
     [
         (grids, "one grid or one set of tasks"),
-        (inside, "stands before the roles"),
+        (inside, "must be before the roles"),
         (many, "takes 1 to 5 extents, not 6"),
         (wrong_type, r"`dims\[0\]` must be an int32, not 1.5"),
         (missing, "the kernel has no grid"),
         (bare, "`dims` must be a tuple of extents, not int32"),
-        (order_of_one, "supergroup needs two extents"),
+        (order_of_one, "supergroup takes two or more extents"),
         (no_order, "`order` must be an order"),
         (axis, "`cluster_axis` must be a compile-time int from 0 to 0, not 1"),
         (wrong_names, "not enough values to unpack"),
-        (overlap_in_a_role, "pk.overlap: stands before the roles, outside loops and branches"),
-        (overlap_in_a_loop, "pk.overlap: stands before the roles, outside loops and branches"),
-        (resident_in_a_role, "pk.resident: stands before the roles, outside loops and branches"),
-        (resident_in_a_loop, "pk.resident: stands before the roles, outside loops and branches"),
+        (overlap_in_a_role, "pk.overlap: must be outside roles, loops and branches"),
+        (overlap_in_a_loop, "pk.overlap: must be outside roles, loops and branches"),
+        (resident_in_a_role, "pk.resident: must be outside roles, loops and branches"),
+        (resident_in_a_loop, "pk.resident: must be outside roles, loops and branches"),
         (many_resident, "`blocks` must be a compile-time int from 1 to 16, not 17"),
-        (overlap_in_a_branch, "pk.overlap: stands before the roles, outside loops and branches"),
+        (overlap_in_a_branch, "pk.overlap: must be outside roles, loops and branches"),
     ],
     ids=lambda p: getattr(p, "__name__", None),
 )
@@ -218,5 +218,5 @@ def test_the_step_of_a_range_is_a_compile_time_int_other_than_zero(step):
         for i in pk.range(0, n, step):
             put(out, i, i)
 
-    with pytest.raises(pk.KernelError, match="`step` must be a compile-time int other than 0"):
+    with pytest.raises(pk.KernelError, match="`step` must be a nonzero compile-time int"):
         first(kernel, 2)

@@ -1,4 +1,4 @@
-"""Loops of a kernel: what is carried and what is refused."""
+"""Loops of a kernel: carried values and refusals."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_while_cannot_become_a_run_time_loop_after_its_first_pass():
             going = n > 0
 
     with pytest.raises(
-        pk.KernelError, match="known in its first pass and a run-time value in a later"
+        pk.KernelError, match="known in the first iteration and a run-time value in a later"
     ):
         first(kernel, 3)
 

@@ -1,4 +1,4 @@
-"""Which names a body binds, and which it reads first."""
+"""Names that a body binds, and names that it reads first."""
 
 from __future__ import annotations
 

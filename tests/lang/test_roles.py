@@ -1,4 +1,4 @@
-"""Roles: who runs what, and what may stand where."""
+"""Roles: their groups and warps, and the positions where they are allowed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_roles_do_not_nest():
         with pk.consumers(1), pk.warps(1):
             put(out, 0, 1)
 
-    with pytest.raises(pk.KernelError, match="a role cannot stand inside another"):
+    with pytest.raises(pk.KernelError, match="a role cannot be inside another"):
         first(kernel)
 
 
@@ -109,7 +109,7 @@ def test_a_role_cannot_stand_in_a_run_time_loop():
             with pk.warps(1):
                 put(out, 0, 1)
 
-    with pytest.raises(pk.KernelError, match="cannot stand inside a run-time loop"):
+    with pytest.raises(pk.KernelError, match="cannot be inside a run-time loop"):
         first(kernel, 1)
 
 

@@ -1,4 +1,4 @@
-"""Shared memory outside pipelines: where it is named, and who sees it."""
+"""Shared memory outside pipelines: names, scope and indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions made of operations."""
+"""Functions composed of operations."""
 
 from __future__ import annotations
 

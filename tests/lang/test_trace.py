@@ -1,4 +1,4 @@
-"""Recording: requirements, static extents, what a kernel may return, and which calls record anew."""
+"""Recording: requirements, static extents, results of a kernel, and calls that record again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_requirement_is_a_truth(condition):
     def kernel(out):
         pk.require(condition, "never")
 
-    with pytest.raises(pk.KernelError, match="must be a truth about the arguments"):
+    with pytest.raises(pk.KernelError, match="must be a bool of the arguments"):
         first(kernel)
 
 
@@ -57,7 +57,7 @@ def test_a_requirement_stands_at_the_head():
         if n > 0:
             pk.require(n > 1, "too late")
 
-    with pytest.raises(pk.KernelError, match="head of the kernel"):
+    with pytest.raises(pk.KernelError, match="outside roles, loops and branches"):
         first(kernel, 1)
 
 
@@ -106,7 +106,7 @@ def test_a_kernel_returns_nothing():
         pk.grid(1)
         return 1
 
-    with pytest.raises(pk.KernelError, match="a kernel returns nothing, this one returned 1"):
+    with pytest.raises(pk.KernelError, match="a kernel must return None, not 1"):
         first(kernel)
 
 

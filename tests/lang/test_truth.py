@@ -1,4 +1,4 @@
-"""`and`, `or`, `not` and chained comparisons in a kernel: run-time where an operand is, else Python's."""
+"""`and`, `or`, `not` and chained comparisons in a kernel: run-time if an operand is, else Python's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call in a kernel of its own: what it raises, and the mistakes that a row of the table makes."""
+"""Runs one call in a kernel and returns its error; lists the wrong calls of a row of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the operations element by element, of those that make values, of reductions and scans."""
+"""Rows of the operations element by element, creations of values, reductions and scans."""
 
 from __future__ import annotations
 

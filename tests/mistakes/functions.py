@@ -1,4 +1,4 @@
-"""The same for functions that are made of operations, as elements.py and moving.py have it for operations."""
+"""Rows of the functions composed of operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the operations on shapes and memory, of products, and of what is done by hand."""
+"""Rows of the operations on shapes and memory, of products, and of synchronisation by hand."""
 
 from __future__ import annotations
 

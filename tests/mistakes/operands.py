@@ -1,4 +1,4 @@
-"""What an operand of an operation may be: rules on things, from which follows what it may not be."""
+"""Rules for the operands of an operation: a rule says which things are accepted; all others must be refused."""
 
 from __future__ import annotations
 

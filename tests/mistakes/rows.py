@@ -1,7 +1,7 @@
-"""For every operation a good call of it, and of each operand what it may be.
+"""For every operation a correct call, and for each operand a rule for the things that are accepted.
 
-A call is written with the names of things. `{a}` is an operand that is replaced, one at a time, by every thing there
-is: those that its rule names must pass, all others must be refused.
+A call is written with the names of things. `{a}` is an operand that is replaced by every thing, one at a time: the
+things that its rule accepts must pass, all others must be refused.
 """
 
 from __future__ import annotations

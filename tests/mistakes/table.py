@@ -1,4 +1,4 @@
-"""The rows of all operations, of the functions made of them, and of the words a kernel is built of."""
+"""The rows of all operations, of the functions composed of them, and of the words of the language."""
 
 from __future__ import annotations
 

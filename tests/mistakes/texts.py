@@ -1,9 +1,9 @@
-"""What the texts on wrong calls say, each sentence once: the golden file errors/mistakes.txt.
+"""The texts of errors of wrong calls, each sentence once: the golden file errors/mistakes.txt.
 
-A heading is a sentence, a help, the operands if they are not the arguments of the call, or the marked part of the line
-if it is not all of it. What follows from the mistake is in braces. Below a heading stand the mistakes that get it: what
-takes the place of an operand, then each operation and the operand, as in `bool_tile, truth: abs.a, neg.a`. `otherwise`
-is everything else that is refused for the operand.
+A heading is a sentence, a help, the operands if they differ from the arguments of the call, or the marked part of the
+line if it is not the whole line. Braces stand for text that follows from the mistake. Below a heading are the mistakes
+that lead to it: the thing that replaces an operand, then each operation with the operand, as in
+`bool_tile, truth: abs.a, neg.a`. `otherwise` is every other thing that is refused for the operand.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def for_any_operand(row: Row, mistake: Mistake, sentence: str, help: str) -> tup
     if thing.dtype is not None and "{thing}" not in found:
         found = re.sub(alone(str(thing.dtype)), "{dtype}", found)
     for braces, value in (("{shape}", "x".join(map(str, thing.shape))), ("{dtype}", thing.dtype)):
-        must = must.replace(f" {value} as `{{operand}}`", f" {braces} as `{{operand}}`")
+        must = must.replace(f" {value} like `{{operand}}`", f" {braces} like `{{operand}}`")
     return must + but + found, help
 
 

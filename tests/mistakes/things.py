@@ -1,6 +1,6 @@
-"""What a user may have in hand where an operation is called: values of each type, and objects of Python.
+"""Things that a user may pass to an operation: values of each type, and Python objects.
 
-Each has a name, by which calls are written, and what a rule has to know of it to say whether an operand may be it.
+A thing has a name, by which calls are written, and the properties by which rules accept or refuse it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same for the words that make no value: what a kernel is built of."""
+"""Rows of the words of the language that are no operations."""
 
 from __future__ import annotations
 

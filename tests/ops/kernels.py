@@ -1,4 +1,4 @@
-"""Kernels that apply one function to tiles or vectors, so that an operation can be held against NumPy."""
+"""Kernels that apply one function to tiles or vectors, for comparisons of an operation with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that are no tiles: what is an int32, a size, a truth, a word."""
+"""Checks of arguments that are no tiles: int32 numbers, indices, sizes, bools and words."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def test_nothing_else_is_an_int32(other):
 
 
 def test_an_index_lies_below_its_count():
-    check_index("i", 63, 64, "the rows")
+    check_index("i", 63, 64, "a row index")
     for i in (64, -1):
-        with pytest.raises(pk.Mismatch, match=f"`i` must be from 0 to 63, the rows, not {i}"):
-            check_index("i", i, 64, "the rows")
+        with pytest.raises(pk.Mismatch, match=f"`i` must be a row index from 0 to 63, not {i}"):
+            check_index("i", i, 64, "a row index")
 
 
 def test_a_size_is_a_positive_multiple():
     check_size("n", 64, 16)
     with pytest.raises(pk.Mismatch, match="must be a multiple of 16 for a tile, not 40") as caught:
         check_size("n", 40, 16, "for a tile")
-    assert caught.value.help == "take 48; what lies outside a tensor reads as the fill"
+    assert caught.value.help == "use 48; elements outside a tensor read as the fill"
     for other in (0, -16, True, 16.0):
         with pytest.raises(pk.Mismatch, match="must be a positive compile-time int, not"):
             check_size("n", other, 16)

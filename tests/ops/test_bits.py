@@ -65,9 +65,9 @@ def test_a_python_number_stands_on_either_side():
         (lambda t: ~t, "`a` must be int or bool, not f32"),
         (lambda t: t << 1, "`a` must be int, not f32"),
         (lambda t: (t > 0.0) >> 1, "`a` must be int, not bool"),
-        (lambda t: t.to(pk.int32) & (t > 0.0), "must have one dtype"),
-        (lambda t: t.to(pk.int32) & 0.5, "`b` must be a number that int32 has, not 0.5"),
-        (lambda t: t.to(pk.int8) & 255, "`b` must be a number that int8 has, not 255"),
+        (lambda t: t.to(pk.int32) & (t > 0.0), "must have the same dtype"),
+        (lambda t: t.to(pk.int32) & 0.5, "`b` must be a number that int32 can represent, not 0.5"),
+        (lambda t: t.to(pk.int8) & 255, "`b` must be a number that int8 can represent, not 255"),
     ],
 )
 def test_what_has_no_bits_is_refused(function, message):

@@ -53,7 +53,7 @@ def test_zeros_are_zero_in_every_dtype():
         (lambda: pk.zeros(f32, 64, 0), "`cols` must be a positive compile-time int"),
         (lambda: pk.zeros(f32, 0), "`rows` must be a positive compile-time int, not 0"),
         (lambda: pk.zeros("f32", 64, 16), "`dtype` must be a dtype such as pk.f32, not 'f32'"),
-        (lambda: pk.zeros(f32, 64, 16).to(float), "`dtype` must be a dtype such as pk.bf16"),
+        (lambda: pk.zeros(f32, 64, 16).to(float), "`dtype` must be a dtype such as pk.f32"),
     ],
 )
 def test_what_cannot_be_made_is_refused(make, message):

@@ -1,4 +1,4 @@
-"""What holds of every operation."""
+"""Properties of every operation."""
 
 from __future__ import annotations
 

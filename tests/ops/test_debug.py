@@ -1,4 +1,4 @@
-"""What is printed and asserted: the same text in the emulator as in the format of the GPU."""
+"""Prints and assertions: the emulator prints the same text as a GPU."""
 
 from __future__ import annotations
 

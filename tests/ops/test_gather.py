@@ -1,4 +1,4 @@
-"""Rows by index in the emulator: which of several wins, and what is outside."""
+"""Rows by index in the emulator: rows with the same index, and rows outside the matrix."""
 
 from __future__ import annotations
 

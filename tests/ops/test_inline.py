@@ -1,4 +1,4 @@
-"""CUDA C++ of the user's: its NumPy meaning in the emulator, its text in the program."""
+"""The user's CUDA C++: its NumPy meaning in the emulator, its text in the program."""
 
 from __future__ import annotations
 

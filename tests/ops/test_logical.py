@@ -1,4 +1,4 @@
-"""Truths of tiles, vectors and scalars."""
+"""Logic on bools of tiles, vectors and scalars."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_chain_of_comparisons_of_a_tile_holds_element_by_element():
         (lambda t: pk.logical_or(t > 0.0, 1), "`b` must be a bool, not 1"),
         (
             lambda t: pk.logical_or(t > 0.0, t[:, 0:16] > 0.0),
-            "`b` must be 64x48 as `a` is, not rt<bool, 64x16>",
+            "`b` must be 64x48 like `a`, not rt<bool, 64x16>",
         ),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_fill_is_a_number_of_the_dtype(fill):
     x, y = normal(0, (10, 10), BF16), poisoned((64, 32), BF16)
     move(x, y, 0, 0, 0, 0, fill=fill)
     assert np.array_equal(y, box(x, 0, 0, fill))
-    with pytest.raises(pk.KernelError, match="`fill` must be a number that int32 has"):
+    with pytest.raises(pk.KernelError, match="`fill` must be a number that int32 can represent"):
         move(np.zeros((10, 10), INT32), np.zeros((64, 32), INT32), 0, 0, 0, 0, fill=1.5)
 
 
@@ -106,7 +106,7 @@ def test_a_vector_fills_the_registers_of_its_group_and_no_more(warps, most):
     x, y = normal(0, (1, most)), poisoned((1, most), np.float32)
     kernel(x, y)
     assert np.array_equal(x, y)
-    with pytest.raises(pk.KernelError, match=f"must be at most {most}, what"):
+    with pytest.raises(pk.KernelError, match=f"must be at most {most}, the capacity"):
         kernel(normal(0, (1, most + 1)), poisoned((1, most + 1), np.float32))
 
 

@@ -69,17 +69,20 @@ def test_views_of_a_stage_are_operands():
     ("make", "message"),
     [
         (lambda s, t: pk.mma_AB(s, t), "`b` must be a shared tile"),
-        (lambda s, t: pk.mma_AB(t, s), "takes bf16 or f16 operands|must have one dtype"),
-        (lambda s, t: pk.mma_AB(t.to(f16), s), "`a` and `b` must have one dtype, not f16 and bf16"),
+        (lambda s, t: pk.mma_AB(t, s), "takes bf16 or f16 operands|must have the same dtype"),
+        (
+            lambda s, t: pk.mma_AB(t.to(f16), s),
+            "`a` and `b` must have the same dtype, not f16 and bf16",
+        ),
         (lambda s, t: pk.mma_AB(s, s, t[:, 0:32]), "`acc` must be rt<f32, 64x64>"),
         (lambda s, t: pk.mma_AB(1.0, s), "`a` must be a shared or a register tile, not 1.0"),
         (
             lambda s, t: pk.mma_AB(s.tiles(64, 32)[0, 0], s),
-            "as many columns and rows, not 32 and 64",
+            "`a` must have as many columns as `b` has rows, not 32 and 64",
         ),
         (
             lambda s, t: pk.mma_AB(s.tiles(32, 64)[0], s),
-            "multiple of 64 rows, 16 for each of the group",
+            "multiple of 64 rows for a group of 4 warps, not 32",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Run-time integers and truths follow Python's."""
+"""Run-time integers and bools behave like Python's."""
 
 from __future__ import annotations
 

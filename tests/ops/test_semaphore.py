@@ -1,4 +1,4 @@
-"""Semaphores in the emulator: what waits for them sees what came before, and what does not wait sees no number."""
+"""Semaphores in the emulator: a wait makes earlier writes visible, and a read without a wait gives NaN."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_tile_that_is_filled_again_too_early_is_found():
     kernel(x, y, waits=True)
     assert np.array_equal(x, y)
     with pytest.raises(
-        pk.KernelError, match="full: an arrival more than the 1 that complete a phase"
+        pk.KernelError, match="full: one arrival more than the 1 that complete a phase"
     ):
         kernel(x, nan(256, 16), waits=False)
 

@@ -1,4 +1,4 @@
-"""Parts, rows and columns that do not fit are refused; what moves is in tests/cases/shape.py."""
+"""Parts, rows and columns that do not fit are refused; tests/cases/shape.py has the results."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from tests.refusals import refused
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda t: t[16:, :], "`index` must name rows by multiples of 64, not 16:64"),
-        (lambda t: t[:, 16:72], "must name some of the 48 columns by compile-time ints, not 16:72"),
+        (lambda t: t[16:, :], "`index` must cut rows at multiples of 64, not 16:64"),
+        (lambda t: t[:, 16:72], "must be a compile-time slice of the 48 columns, not 16:72"),
         (lambda t: t[:, ::2], r"`index` must be as in `tile\[a:b, c:d\]`"),
-        (lambda t: t + pk.row_max(t)[0:16], "pk.spread\\(x, pk.plain\\) makes it a plain one"),
+        (lambda t: t + pk.row_max(t)[0:16], "pk.spread\\(x, pk.plain\\) makes it plain"),
         (
             lambda t: pk.concat(t, t[:, :16], axis=0),
             "must have the same number of columns, not 48 and 16",
         ),
-        (lambda t: pk.concat(t, t.to(pk.bf16)), "must have one dtype, not f32 and bf16"),
+        (lambda t: pk.concat(t, t.to(pk.bf16)), "must have the same dtype, not f32 and bf16"),
         (lambda t: pk.concat(t, pk.row_max(t)), "must be two tiles or two vectors"),
         (
             lambda t: pk.concat(pk.row_max(t), pk.col_max(t)),
-            "must be spread alike, not per row and per column",
+            "must have the same spread, not per row and per column",
         ),
         (lambda t: pk.concat(pk.row_max(t), pk.row_max(t), 1), "`axis` must be 0, or 1 for tiles"),
         (lambda t: t + pk.swap_pairs(pk.row_max(t)), "must be a register tile, a plain vector"),
-        (lambda t: t + pk.row(t, 64), "`i` must be from 0 to 63, the rows of the tile, not 64"),
+        (lambda t: t + pk.row(t, 64), "`i` must be a row index from 0 to 63, not 64"),
         (
             lambda t: t + pk.column(t, -1),
-            "`j` must be from 0 to 47, the columns of the tile, not -1",
+            "`j` must be a column index from 0 to 47, not -1",
         ),
         (lambda t: t + pk.column(t, 0.5), "`j` must be an int32, not 0.5"),
         (
             lambda t: t + pk.column(t, pk.row_max(t)),
             "`j` must be an int32 or rv<int32, 64, per row>",
         ),
-        (lambda t: t + pk.diagonal(t), "`tile` must have no more rows than its 48 columns, not 64"),
+        (
+            lambda t: t + pk.diagonal(t),
+            "`tile` must have at most as many rows as columns, 48, not 64",
+        ),
         (lambda t: pk.spread(t, pk.plain), "`vector` must be a register vector"),
         (lambda t: pk.spread(pk.row_max(t), "row"), "`to` must be pk.plain, pk.per_row or"),
     ],

@@ -1,4 +1,4 @@
-"""Products that the user waits for hold no number before, and give what managed ones give after."""
+"""Products that the user waits for: NaN before the wait, and the result of managed products after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of shared vectors in use: what is loaded and stored, what must be refused, and when a stage is done with."""
+"""Parts of shared vectors: loads, stores, refusals, and the release of their stage."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_picture_has_a_title_and_a_description_for_who_cannot_see_it() -> None
         ("rv<f32, 16, per row>", 4, "its length must be a multiple of 64, not 16"),
         ("rt<bf16, 64x64>", 0, "a group has 1 to 32 warps, not 0"),
         ("rv<f32, 64, plain>", 33, "a group has 1 to 32 warps, not 33"),
-        ("st<bf16, 12x64>", 4, "is no shared tile"),
+        ("st<bf16, 12x64>", 4, "is not a shared tile"),
     ],
 )
 def test_what_has_no_picture_is_refused(text: str, warps: int, message: str) -> None:

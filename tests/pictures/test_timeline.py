@@ -162,14 +162,14 @@ def test_spans_too_thin_to_see_are_counted():
     svg = draw(timeline).svg()
     hidden = len(spans) - len(bars(svg))
     assert hidden > 0
-    assert f"{hidden} spans are thinner than a pixel and stand beside others." in svg
+    assert f"{hidden} spans are thinner than a pixel and not drawn." in svg
 
 
 def test_one_span_and_one_cycle_are_told_as_one():
     track = Track("block 0", "block", TrackKind.GROUP)
     spans = Span(track, "first", 0, 1), Span(track, "second", 1, 2), Span(track, "last", 2, 100_000)
     svg = draw(Timeline("ticks", "by hand", "cycles", (track,), spans)).svg()
-    assert "1 span is thinner than a pixel and stands beside others." in svg
+    assert "1 span is thinner than a pixel and not drawn." in svg
     assert "0 to 1, 1 cycle; " in svg
     assert "2 to 100,000, 99,998 cycles; " in svg
 

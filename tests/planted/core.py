@@ -1,6 +1,6 @@
-"""A planted bug: a small kernel that does one thing wrong, and the same kernel with that mended.
+"""A planted bug: a small kernel with one fault, and the same kernel without the fault.
 
-The checker must name the bug and its lines, and find nothing wrong with the mended kernel. A file holds the bugs of
+The checker must name the bug and its lines, and find no fault in the fixed kernel. A file holds the bugs of
 one kind; `every` finds all files of this folder.
 """
 
@@ -19,21 +19,21 @@ from pykittens.runtime.kernel import KernelFunction
 from tests.cases.core import Array, same, within
 
 BROKEN: Mapping[str, Any] = {"broken": True}
-MENDED: Mapping[str, Any] = {"broken": False}
+FIXED: Mapping[str, Any] = {"broken": False}
 
 
 @dataclass(frozen=True)
 class Planted:
     """A kernel with one bug.
 
-    kind: what a report must call it; also: other kinds that describe the same bug as well, of which a report may
-    have some. lines: parts of the source lines that one finding must name, all of them; each stands in one line of
-    the kernel. arguments: makes all arguments, the outputs among them, from a seeded generator. expected: the
-    outputs of the mended kernel by the names of their parameters, from the arguments before the launch.
+    kind: the kind that a report must state; also: other kinds that describe the same bug, which a report may also
+    state. lines: parts of the source lines that one finding must name, all of them; each part is in one line of
+    the kernel. arguments: makes all arguments, including the outputs, from a seeded generator. expected: the
+    outputs of the fixed kernel by the names of their parameters, from the arguments before the launch.
     bound: the largest absolute error of each element, from the exact output and the arguments before the launch;
-    without it they are equal.
-    repaired_arguments: what the mended kernel is given where the arguments are the bug.
-    repaired: the mended kernel, None where there is none; constants and repaired_constants: what each is called with.
+    without a bound they must be equal.
+    repaired_arguments: the arguments of the fixed kernel, if the arguments are the bug.
+    repaired: the fixed kernel, or None; constants and repaired_constants: the constants of the two kernels.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Planted:
         return self.name
 
     def run_repaired(self, seed: int = 0) -> None:
-        """Run the mended kernel; raise unless every output is as expected."""
-        assert self.repaired is not None, f"{self.name} has no mended kernel"
+        """Run the fixed kernel; raise unless every output is as expected."""
+        assert self.repaired is not None, f"{self.name} has no fixed kernel"
         given = (self.repaired_arguments or self.arguments)(np.random.default_rng(seed))
         before = [a.copy() if isinstance(a, np.ndarray) else a for a in given]
         self.repaired(*given, **self.repaired_constants)
@@ -77,7 +77,7 @@ def planted(
     arguments: Callable[[np.random.Generator], tuple[Any, ...]],
     expected: Callable[..., Mapping[str, Array]],
     constants: Mapping[str, Any] = BROKEN,
-    repaired_constants: Mapping[str, Any] = MENDED,
+    repaired_constants: Mapping[str, Any] = FIXED,
     repaired: KernelFunction | None = None,
     has_repaired: bool = True,
     level: Level = Level.ERROR,
@@ -85,15 +85,15 @@ def planted(
     bound: Callable[..., Array] | None = None,
     repaired_arguments: Callable[[np.random.Generator], tuple[Any, ...]] | None = None,
 ) -> Callable[[KernelFunction], KernelFunction]:
-    """Make a kernel known as one with a planted bug, which its keyword constant `broken` switches on.
+    """Register a kernel with a planted bug, which its keyword constant `broken` switches on.
 
-    `repaired` is another kernel where the mended one is not the same with `broken=False`.
+    `repaired` is another kernel, if the fixed kernel is not this one with `broken=False`.
     """
 
     def add(kernel: KernelFunction) -> KernelFunction:
         name = kernel.function.__name__
         assert name not in _PLANTED, f"two planted kernels are called {name}"
-        mended = (repaired or kernel) if has_repaired else None
+        fixed = (repaired or kernel) if has_repaired else None
         _PLANTED[name] = Planted(
             name,
             kind,
@@ -101,7 +101,7 @@ def planted(
             arguments,
             expected,
             lines,
-            mended,
+            fixed,
             constants,
             repaired_constants,
             level,
@@ -122,7 +122,7 @@ def every() -> list[Planted]:
     return [_PLANTED[name] for name in sorted(_PLANTED)]
 
 
-# -- what the kernels are given ----------------------------------------------------------------------------------------
+# -- arguments of the kernels ------------------------------------------------------------------------------------------
 
 
 def whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -136,7 +136,7 @@ def signs(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An output before the launch: NaN, or -77 where there is none."""
+    """An output before the launch: NaN, or -77 if the dtype has no NaN."""
     return np.full(shape, np.nan if dtype.kind == "float" else -77, dtype.numpy)
 
 

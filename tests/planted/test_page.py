@@ -1,4 +1,4 @@
-"""The pages of the planted bugs say what the checker says of each: docs/planted.md, and a table in docs/checking.md."""
+"""docs/planted.md and a table in docs/checking.md show what the checker reports for each planted bug."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ BEGIN, END = "<!-- kinds: written by a test -->\n", "<!-- end of kinds -->\n"
 HEAD = """# Planted bugs
 
 Small kernels that do one thing wrong, by the kind of the fault, and how the checker finds each. They are in
-tests/planted, {all} of them. {mended} a twin in which the bug is mended, and in no twin is a fault found. A test writes
-this page from the reports (`make golden`). How to read a report is told in [checking.md](checking.md).
+tests/planted, {all} of them. {mended} a twin in which the bug is fixed and the checker finds no fault. A test writes
+this page from the reports (`make golden`). [checking.md](checking.md) explains how to read a report.
 
 *Proved*: for all arguments, from the recorded program. *Before the launch*: from the arguments of the call. *Seed 0,
 every schedule*: the schedule of seed 0 was the first to show it, and what it shows holds for every schedule with these
-arguments. *Seed 4, 5 of 20*: so many of the schedules tried showed it, that of seed 4 first. *Warning, not judged*: the
+arguments. *Seed 4, 5 of 20*: 5 of the 20 schedules tried showed it, that of seed 4 first. *Warning, not judged*: the
 checker names the line, but does not know whether it is wrong.
 """
-# The widest first, which says most where several findings tell of one bug.
+# The widest scope first: it is shown if several findings report one bug.
 SCOPES = (Scope.ALWAYS, Scope.EVERY_SCHEDULE, Scope.TRIED)
 
 
 def finding_of(case: Planted) -> Finding:
-    """What the checker says of a planted bug."""
+    """The checker's finding for a planted bug."""
     findings = [f for f in report_of(case.name).found(case.kind) if f.level is case.level]
     assert findings, f"{case.name} is not found, so no page is made"
     return min(findings, key=lambda f: SCOPES.index(f.scope))
 
 
 def is_judged(finding: Finding) -> bool:
-    """Whether the checker knows that there is a bug; a warning about a barrier only says where it is."""
+    """Whether the checker knows that there is a bug; a warning about a barrier only names its line."""
     return finding.kind is not Kind.NAMED_BARRIER
 
 
@@ -58,7 +58,7 @@ def how(case: Planted) -> str:
 
 
 def wrong(case: Planted) -> str:
-    """What is wrong in a planted bug, as a cell of a table."""
+    """The description of a planted bug, as a cell of a table."""
     text = " ".join((inspect.getdoc(case.kernel.function) or "").split())
     text = text.removeprefix("Broken: ").replace("|", "\\|")
     return text[0].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""The mended twins of the planted bugs are right, and the planted bugs say what and where they are."""
+"""The fixed twins of the planted bugs are correct, and each planted bug states its fault and its lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLANTED = every()
 
 @pytest.mark.parametrize("seed", ["0", "1", "2"])
 @pytest.mark.parametrize("case", [p for p in PLANTED if p.repaired is not None], ids=str)
-def test_a_mended_kernel_gives_the_right_numbers(
+def test_a_fixed_kernel_gives_the_right_numbers(
     case: Planted, seed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYKITTENS_SEED", seed)

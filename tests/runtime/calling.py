@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +91,39 @@ def shifted(like: Any) -> Any:
     """A tensor of the same form that does not start at a multiple of 16 bytes."""
     torch = pytest.importorskip("torch")
     return torch.zeros(like.numel() + 1, dtype=like.dtype)[1:].view(like.shape)
+
+
+def counts_of_threads(
+    launched: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[int, int], object],
+    times: int,
+) -> Counter[tuple[str, str]]:
+    """The launches by grid and stream, if threads 1 to 3 each call `call(number, i)` on stream `number`."""
+    streams, faults = threading.local(), []
+    current = "_cuda_getCurrentRawStream"
+    monkeypatch.setattr(sys.modules["torch"]._C, current, lambda i: streams.own)
+
+    def work(number: int) -> None:
+        streams.own = number
+        try:
+            for i in range(times):
+                call(number, i)
+        except BaseException as fault:
+            faults.append(fault)
+
+    def run() -> None:
+        threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    lines = launched(run)
+    assert faults == []
+    return Counter(
+        (line.split("grid ")[1].split()[0], line.split("stream 0x")[1][0]) for line in lines
+    )
 
 
 def show_parameters(

@@ -120,11 +120,22 @@ def test_a_weight_is_a_tensor_and_other_subclasses_have_no_form(gpu_tensors: Non
 def test_arguments_of_other_libraries_have_no_form(gpu_tensors: None, other: Any) -> None:
     calls: Calls[str] = Calls({"alpha": 1.0, "operands": ()})
     assert calls.find((matrix(), other), {}) == NOTHING
-    if not isinstance(other, list):
+    if not isinstance(other, list | np.number):
         assert calls.find((matrix(),), {"alpha": other}) == NOTHING
         assert calls.find((matrix(),), {"operands": other}) == NOTHING
     assert calls.find((matrix(),), {"operands": (other,)}) == NOTHING
     assert calls.find((), {}) == calls.find((None,), {}) == calls.find((1.0,), {}) == NOTHING
+
+
+def test_a_keyword_number_of_numpy_is_a_float(gpu_tensors: None) -> None:
+    calls: Calls[str] = Calls({"alpha": 1.0})
+    for number in (np.float32(0.5), np.float64(-2.0), np.int64(3), np.float32(1), np.int32(0)):
+        found, plain = (
+            calls.find((), {"x": matrix(), "alpha": f(number)}) for f in (lambda n: n, float)
+        )
+        assert found[1] == plain[1]
+        assert found[2][1:] == plain[2][1:]
+        assert all(type(x) is float for x in found[2][1:])
 
 
 def test_negated_views_have_no_form(gpu_tensors: None) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +23,7 @@ from tests.runtime import calling
 from tests.runtime.c_programs import Log, needs_compiler
 from tests.runtime.calling import (
     as_wide_as_outside,
+    counts_of_threads,
     doubled,
     filled,
     fresh,
@@ -346,35 +345,18 @@ def test_threads_launch_with_streams_and_numbers_of_their_own(
     """Each thread launches with a number of its own on a stream of that number, now and then with a new address."""
     kernel, whole, y = fresh(some_rows), matrix(500, 64), matrix(100, 64)
     kernel(whole[:100], y, 1)
-    streams, faults = threading.local(), []
     fill = Launcher.fill
 
     def fill_slowly(self: Launcher, values: Any, grid: int, stream: int) -> None:
         fill(self, values, grid, stream)
         time.sleep(1e-4)  # others run before the launch
 
+    def call(count: int, i: int) -> None:
+        kernel(whole[i // 3 : i // 3 + 100], y, count)
+
     monkeypatch.setattr(Launcher, "fill", fill_slowly)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: streams.own)
-
-    def work(count: int) -> None:
-        streams.own = count
-        try:
-            for i in range(60):
-                kernel(whole[i // 3 : i // 3 + 100], y, count)
-        except BaseException as fault:
-            faults.append(fault)
-
-    def run() -> None:
-        threads = [threading.Thread(target=work, args=(count,)) for count in (1, 2, 3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    lines = launched(run)
-    assert faults == []
-    found = [(line.split("grid ")[1].split()[0], line.split("stream 0x")[1][0]) for line in lines]
-    assert Counter(found) == {(count, count): 60 for count in "123"}
+    found = counts_of_threads(launched, monkeypatch, call, 60)
+    assert found == {(count, count): 60 for count in "123"}
 
 
 def test_parameters_are_not_kept_without_end(

@@ -14,7 +14,7 @@ from pykittens import settings
 from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k
 from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.gemm.choose import pick
-from pykittens.kernels.gemm.config import Shape, together
+from pykittens.kernels.gemm.config import GemmShape, together
 from pykittens.kernels.gemm.grouped_choose import pick_k, pick_rows
 from pykittens.kernels.gemm.tiles import Form
 from pykittens.kernels.library import load_all
@@ -32,7 +32,7 @@ DTYPES = {"bf16": BF16, "f16": F16, "f32": np.dtype(np.float32), "int32": np.dty
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, arguments of one specialisation and the targets it is for.
+    """A kernel, the arguments of one specialisation, and its targets.
 
     golden: its CUDA C++ is kept. rare: compiled by `make compile` only.
     """
@@ -47,7 +47,7 @@ class Case:
 
 
 def matrix(*shape: int, dtype: np.dtype[Any] = BF16, aligned: bool = True) -> np.ndarray[Any, Any]:
-    """Zeros; unaligned ones start one element behind a 16-byte boundary and have odd strides."""
+    """Zeros; if unaligned, they start one element past a 16-byte boundary and have odd strides."""
     if aligned:
         return np.zeros(shape, dtype)
     return np.zeros((*shape[:-1], shape[-1] + 1), dtype)[..., 1:]
@@ -210,7 +210,7 @@ def grouped_cases() -> Iterator[Case]:
                 continue
             for size, rows in (("many", 1 << 14), ("few", 64)):
                 blocks = "row_blocks" in names
-                shape = Shape(rows, 4096, 4096, 1, dtype.itemsize, 2, "gate" in names, blocks)
+                shape = GemmShape(rows, 4096, 4096, 1, dtype.itemsize, 2, "gate" in names, blocks)
                 constants = {"form": form, "config": pick_rows(shape, 4, limits(target))}
                 name, rare = f"library_grouped-{way}-{size}-{target}", way not in ("ABt", "gate")
                 kernel = grouped_gemm.grouped_tiles
@@ -223,7 +223,7 @@ def grouped_k_cases() -> Iterator[Case]:
     for target in TARGETS:
         for sides in ((4096, 4096), (2048, 40), (40, 40)):
             for out in ("bf16", "f32"):
-                shape = Shape(*sides, 1024, 1, 2, DTYPES[out].itemsize)
+                shape = GemmShape(*sides, 1024, 1, 2, DTYPES[out].itemsize)
                 constants = {"form": form, "config": pick_k(shape, 4, limits(target))}
                 arrays = matrix(256, 256), matrix(256, 256), matrix(4, 256, 256, dtype=DTYPES[out])
                 args = *arrays, np.zeros(4, np.int32)

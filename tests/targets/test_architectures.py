@@ -1,4 +1,4 @@
-"""Which target a card's programs are written by, and what is compiled for."""
+"""The target that writes the programs of a card, and the architecture they are compiled for."""
 
 from __future__ import annotations
 

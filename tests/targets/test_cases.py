@@ -1,4 +1,4 @@
-"""Every case compiles with no spills and no local memory, for every target that compiles something of its own.
+"""Every case compiles with no spills and no local memory, for every target whose program differs.
 
 Many go to a compilation.
 """
@@ -14,7 +14,7 @@ from pykittens.targets.source import Source
 from tests.cases import CASES
 from tests.cases.core import Case
 from tests.targets import units
-from tests.targets.turns import BEFORE_HOPPER, are_one, code, is_in_turn
+from tests.targets.assignment import BEFORE_HOPPER, code, compile_alike, is_assigned
 
 NAMES = list(CASES)
 # Of those for a target before Hopper a half or more wait for their turn at another.
@@ -29,7 +29,7 @@ needs_compiler = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nv
 
 
 def source(case: Case, arch: str) -> Source | None:
-    """The program of a case; None where the target says that it cannot do it."""
+    """The program of a case; None if the target does not support it."""
     inputs, outputs = case.arrays()
     try:
         made = case.kernel.emitted(*inputs, *outputs, *case.scalars, arch=arch, **case.constants)
@@ -39,22 +39,22 @@ def source(case: Case, arch: str) -> Source | None:
     return made
 
 
-def waits(case: Case, arch: str) -> bool:
-    """Whether a case is another target's to compile, which reads the same: Hopper's, or the other one's before it."""
-    if is_in_turn(case.name, arch, turns=4):
+def is_skipped(case: Case, arch: str) -> bool:
+    """Whether another target compiles the same program of a case: Hopper, or the other one before Hopper."""
+    if is_assigned(case.name, arch, shares=4):
         return False
     sources = {target: source(case, target) for target in TARGETS}
-    if are_one(sources):
+    if compile_alike(sources):
         return True
     before = {target: sources[target] for target in BEFORE_HOPPER}
-    return not is_in_turn(case.name, arch) and are_one(before)
+    return not is_assigned(case.name, arch) and compile_alike(before)
 
 
 @needs_compiler
 @pytest.mark.units
 @pytest.mark.parametrize(("names", "arch"), UNITS)
 def test_cases_compile_without_spills(names, arch):
-    mine = (CASES[name] for name in names if not waits(CASES[name], arch))
+    mine = (CASES[name] for name in names if not is_skipped(CASES[name], arch))
     sources = {code(s): s for case in mine if (s := source(case, arch)) is not None}
     if sources:
         assert units.faults(list(sources.values()), arch) == []
@@ -86,9 +86,9 @@ def test_every_case_compiles_without_spills_for_every_target(start, arch):
 def test_targets_that_read_other_device_functions_do_not_compile_for_one_another(
     name, first, second, one
 ):
-    assert are_one({arch: source(CASES[name], arch) for arch in (first, second)}) is one
+    assert compile_alike({arch: source(CASES[name], arch) for arch in (first, second)}) is one
 
 
 def test_each_target_that_cannot_do_a_case_is_no_other():
     name = next(name for name in NAMES if source(CASES[name], "sm_80") is None)
-    assert not are_one({arch: source(CASES[name], arch) for arch in TARGETS})
+    assert not compile_alike({arch: source(CASES[name], arch) for arch in TARGETS})

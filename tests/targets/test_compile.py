@@ -13,9 +13,9 @@ from pykittens.targets.architectures import TARGETS
 from pykittens.targets.emit import emit
 from tests.kernels_matmul import VARIANTS, tiled_matmul
 from tests.running import recorded
+from tests.targets.assignment import BEFORE_HOPPER, compile_alike, is_assigned
 from tests.targets.clean import frame, shared_bytes, spills
 from tests.targets.compiling import BF16, CASES, F16, matrix
-from tests.targets.turns import BEFORE_HOPPER, are_one, is_in_turn
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 
@@ -38,11 +38,11 @@ OLDER = [
 ]
 
 
-def waits(name, arch):
-    """Whether a case is another target's to compile, which compiles the same."""
+def is_skipped(name, arch):
+    """Whether another target compiles the same program of a case."""
     able = set(BEFORE_HOPPER) <= set(CASES[name].targets)
     refused = any(name.startswith(TOO_LARGE[target]) for target in BEFORE_HOPPER)
-    return able and not refused and not is_in_turn(name, arch)
+    return able and not refused and not is_assigned(name, arch)
 
 
 def compilations():
@@ -54,7 +54,7 @@ def compilations():
     for name, case in CASES.items():
         for arch in case.targets:
             marks = []
-            if waits(name, arch):
+            if is_skipped(name, arch):
                 marks = [pytest.mark.soak]
             elif case.rare or (case.kernel, arch) in known:
                 marks = [pytest.mark.units]
@@ -65,12 +65,14 @@ def compilations():
 
 
 def test_a_target_that_compiles_in_place_of_another_compiles_the_same():
-    for name in (n for n, case in CASES.items() if any(waits(n, arch) for arch in case.targets)):
+    for name in (
+        n for n, case in CASES.items() if any(is_skipped(n, arch) for arch in case.targets)
+    ):
         made = recorded(CASES[name].kernel, *CASES[name].args, **CASES[name].constants)
-        assert are_one({arch: emit(made, arch) for arch in BEFORE_HOPPER}), name
+        assert compile_alike({arch: emit(made, arch) for arch in BEFORE_HOPPER}), name
     for tiles in (replace(VARIANTS[name], stages=2) for name in SMALL):
         made = recorded(tiled_matmul, *operands(tiles), tiles=tiles)
-        assert are_one({arch: emit(made, arch) for arch in BEFORE_HOPPER}), tiles
+        assert compile_alike({arch: emit(made, arch) for arch in BEFORE_HOPPER}), tiles
 
 
 @pytest.mark.parametrize(("name", "arch"), compilations())
@@ -95,7 +97,7 @@ def test_every_configuration_of_the_library_is_compiled_for_a_target():
 
 
 def is_of_two(case):
-    """Whether it is one of the two cases of a configuration that show each of its widths, and both kinds of mask."""
+    """Whether a case is one of two of its configuration, which have different widths and masks."""
     widest = case.args[0].shape[-1] == case.constants["config"].widest
     return widest == case.constants["causal"]
 
@@ -151,7 +153,7 @@ def operands(tiles):
 @pytest.mark.parametrize(
     ("name", "arch"),
     [
-        pytest.param(name, arch, marks=[] if is_in_turn(name, arch) else [pytest.mark.soak])
+        pytest.param(name, arch, marks=[] if is_assigned(name, arch) else [pytest.mark.soak])
         for name in SMALL
         for arch in BEFORE_HOPPER
     ],
@@ -199,7 +201,7 @@ def test_a_group_that_is_no_warpgroup_multiplies_as_single_warps_on_hopper():
 
 @pk.kernel
 def mixed(A, B, C):
-    """A product that warpgroups do, and one onto its result that they do not: f32 read across its rows."""
+    """A product of warpgroups, and one onto its result that warpgroups cannot do: f32 read across its rows."""
     ring = pk.pipeline(
         1, a=pk.st(pk.bf16, 64, 64), b=pk.st(pk.bf16, 64, 64), c=pk.st(pk.f32, 64, 64)
     )

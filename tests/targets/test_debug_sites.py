@@ -1,4 +1,4 @@
-"""Programs for debugging: what they check and where, and that other programs know nothing of it."""
+"""Debug programs: their checks and sites, and other programs, which have no checks."""
 
 import itertools
 import re
@@ -11,15 +11,15 @@ from pykittens.runtime import nvrtc
 from pykittens.runtime.arguments import check
 from pykittens.runtime.compiled import compile_kernel
 from pykittens.runtime.report import BYTES
-from pykittens.targets.cuda.debug import STANDING_BYTES
+from pykittens.targets.cuda.allocation import STANDING_BYTES
 from pykittens.targets.cuda.program import text_of
 from pykittens.targets.emit import emit
 from tests import debugging
 from tests.cases import CASES as OPERATIONS
 from tests.debugging import program
+from tests.targets.assignment import BEFORE_HOPPER, compile_alike, is_assigned
 from tests.targets.clean import frame, spills
 from tests.targets.compiling import CASES, matrix
-from tests.targets.turns import BEFORE_HOPPER, are_one, is_in_turn
 from tests.tiers import sampled
 
 F32 = np.dtype(np.float32)
@@ -143,16 +143,16 @@ EXAMPLES += ("attention-128", "attention-128-causal", "attention-64-unaligned")
 TOO_LARGE = ("matmul-", "attention-128")
 
 
-def waits(name, arch):
-    """Whether a kernel is another target's to compile, which compiles the same."""
-    return not name.startswith(TOO_LARGE) and not is_in_turn(name, arch)
+def is_skipped(name, arch):
+    """Whether another target compiles the same program of a kernel."""
+    return not name.startswith(TOO_LARGE) and not is_assigned(name, arch)
 
 
 def on_targets(names, kind):
-    """Each kernel on each target, sampled; what waits for its turn at another is for the soak."""
+    """Each kernel on each target, sampled; programs that another target compiles are left to the soak."""
     all_ = list(itertools.product(names, (*BEFORE_HOPPER, "sm_90a")))
-    waiting = [pytest.param(*case, marks=pytest.mark.soak) for case in all_ if waits(*case)]
-    return sampled((case for case in all_ if not waits(*case)), kind) + waiting
+    skipped = [pytest.param(*case, marks=pytest.mark.soak) for case in all_ if is_skipped(*case)]
+    return sampled((case for case in all_ if not is_skipped(*case)), kind) + skipped
 
 
 @needs_compiler
@@ -195,6 +195,8 @@ def test_a_target_that_compiles_in_place_of_another_compiles_the_same_for_debugg
     for name, (kernel, args, constants) in (
         examples | {n: (getattr(debugging, n), args, {}) for n, args in FAULTS.items()}
     ).items():
-        if any(waits(name, arch) for arch in BEFORE_HOPPER):
+        if any(is_skipped(name, arch) for arch in BEFORE_HOPPER):
             made = recorded(kernel, *args, **constants)
-            assert are_one({arch: emit(made, arch, debug=True) for arch in BEFORE_HOPPER}), name
+            assert compile_alike({arch: emit(made, arch, debug=True) for arch in BEFORE_HOPPER}), (
+                name
+            )

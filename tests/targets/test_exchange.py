@@ -1,4 +1,4 @@
-"""Exchanges through shared memory where little of it is left: in turns, and refused where not even one fits."""
+"""Exchanges if little shared memory is left: in several passes, or an error if one pass does not fit."""
 
 from __future__ import annotations
 

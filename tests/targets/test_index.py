@@ -1,4 +1,4 @@
-"""Index arithmetic: an expression means what was computed, and what is known of it is a number."""
+"""Index arithmetic: an expression has the value of the operations, and known values are numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATORS = [operator.add, operator.sub, operator.mul, operator.floordiv, operat
 
 
 def value(text: str) -> int:
-    """What an expression is for these names."""
+    """The value of an expression for these names."""
     return eval(text.replace("/", "//"), NAMES | CALLS)
 
 

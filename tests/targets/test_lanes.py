@@ -1,4 +1,4 @@
-"""The emitted code of what moves elements between lanes, run on the CPU with all the lanes of a block."""
+"""Emitted code that moves elements between lanes, run on the CPU with all the lanes of a block."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def shared_by_two(a, out):
 
 @pk.kernel
 def too_large_for_two(a, out):
-    """As many bytes as one block may have, and two are to."""
+    """Two blocks, each with the most bytes that one block may have."""
     pk.resident(2)
     pk.grid(1)
     ring = pk.pipeline(4, pk.st(bf16, 128, 128))

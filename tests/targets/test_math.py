@@ -173,7 +173,7 @@ def test_the_sine_of_minus_zero_is_minus_zero():
 
 
 def off(values: Any, units: float) -> Array:
-    """Numbers rounded to f32 and moved by so many units in the last place; what is 0 or infinite is so on a GPU."""
+    """Numbers rounded to f32 and moved by `units` in the last place; 0 and infinities stay, as on a GPU."""
     rounded = np.asarray(values).astype(F)
     moved = rounded.astype(np.float64) + units * np.spacing(np.abs(rounded)).astype(np.float64)
     moves = np.isfinite(rounded) & (rounded != 0)

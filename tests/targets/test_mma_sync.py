@@ -108,7 +108,7 @@ def product_lines(text: str) -> list[str]:
 
 
 def python(line: str) -> str:
-    """A line of C++ as one of Python: loops, declarations, and integer division."""
+    """A line of C++ as a line of Python: loops, declarations, and integer division."""
     depth = len(line) - len(line.lstrip())
     line = line.strip()
     if line in ("}", "__syncwarp();"):

@@ -1,4 +1,4 @@
-"""Names: what the emitted program calls things does not collide with what the user calls them."""
+"""Names: those of the emitted program do not collide with the user's."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a whole program takes is held against what a block has, whoever notices."""
+"""Whole programs: the resources they need of a block, and launches that overlap."""
 
 import functools
 import itertools
@@ -54,7 +54,10 @@ def test_shared_memory_for_reductions_counts(monkeypatch):
     message = told(
         KernelFunction(full_of_stages.function, full_of_stages.options), x, x.copy(), small=1
     )
-    assert "sum: 16 bytes of shared memory join the lanes of a group, and 0 are left" in message
+    assert (
+        "sum: an exchange between the lanes of a group needs 16 bytes of shared memory, and 0 are left"
+        in message
+    )
 
 
 @pk.kernel
@@ -106,7 +109,7 @@ def nothing_but_a_signal(flags):
 
 @pk.kernel
 def two_producers(x, y):
-    """y = 2 x, whose left and right halves come by producers of their own."""
+    """y = 2 x, with one producer for the left half and one for the right half."""
     pk.overlap()
     left, right = (pk.pipeline(2, pk.st(f32, 64, 32)) for _ in range(2))
     tasks = pk.persistent((x.rows // 64,))
@@ -144,7 +147,7 @@ LABEL = re.compile(r"`\((\.L_x_\d+)\)")
 def compiled(
     name: str, arch: str = "sm_90a", debug: bool = False, overlaps: bool = True
 ) -> Compiled:
-    """A kernel of the table, as with `pk.overlap()` at its head or without."""
+    """A kernel of the table, compiled with `pk.overlap()` or without."""
     kernel, args, constants = KERNELS[name]
     made = recorded(kernel, *args, **constants)
     made.overlaps = overlaps
@@ -152,7 +155,7 @@ def compiled(
 
 
 def instructions(made: Compiled) -> tuple[list[tuple[str, str, str]], dict[str, int]]:
-    """Predicate, name and operands of each instruction, and before which one each label stands."""
+    """Predicate, name and operands of each instruction, and the instruction after each label."""
     found: list[tuple[str, str, str]] = []
     labels: dict[str, int] = {}
     for line in made.sass.splitlines():
@@ -164,7 +167,7 @@ def instructions(made: Compiled) -> tuple[list[tuple[str, str, str]], dict[str, 
 
 
 def targets(i: int, found: list[tuple[str, str, str]], labels: dict[str, int]) -> list[int]:
-    """Where an instruction may lead other than to the next. What is called comes back."""
+    """Instructions that may follow one, except the next; a call returns."""
     _, op, operands = found[i]
     assert op not in ("BRX", "JMP"), "it may lead anywhere"
     assert op != "BSYNC" or i + 1 in labels.values(), "threads meet elsewhere"
@@ -172,7 +175,7 @@ def targets(i: int, found: list[tuple[str, str, str]], labels: dict[str, int]) -
 
 
 def reached(start: int, found: list[tuple[str, str, str]], labels: dict[str, int]) -> set[int]:
-    """The instructions that a thread may come to behind one."""
+    """The instructions that a thread may reach after one."""
     seen: set[int] = set()
     left = [start + 1]
     while left:
@@ -207,8 +210,8 @@ def test_every_thread_waits_for_the_launches_before_ahead_of_any_access(name, de
         assert all(t <= waits[0] for t in targets(i, found, labels)), "a branch round the wait"
 
 
-def place_of_start(name: str) -> tuple[int, list[tuple[str, str, str]], dict[str, int]]:
-    """Where the next launch may start: once, without a condition, behind the wait."""
+def start_of_next(name: str) -> tuple[int, list[tuple[str, str, str]], dict[str, int]]:
+    """The instruction that starts the next launch: exactly one, without a condition, after the wait."""
     found, labels = instructions(compiled(name))
     named = [op for _, op, _ in found if op in ("ACQBULK", "PREEXIT")]
     assert named == ["ACQBULK", "PREEXIT"]
@@ -221,7 +224,7 @@ def place_of_start(name: str) -> tuple[int, list[tuple[str, str, str]], dict[str
 @needs_nvdisasm
 @pytest.mark.parametrize("name", OF_HEAD)
 def test_without_a_producer_the_next_launch_may_start_once_a_block_has_waited(name):
-    at, found, _ = place_of_start(name)
+    at, found, _ = start_of_next(name)
     assert not any(ACCESS.match(op) for _, op, _ in found[:at])
 
 
@@ -229,7 +232,7 @@ def test_without_a_producer_the_next_launch_may_start_once_a_block_has_waited(na
 @needs_nvdisasm
 @pytest.mark.parametrize("name", OF_PRODUCER)
 def test_with_a_producer_the_next_launch_may_start_at_its_end(name):
-    at, found, labels = place_of_start(name)
+    at, found, labels = start_of_next(name)
     loads = {i for i, (_, op, _) in enumerate(found) if LOAD.match(op)}
     assert loads
     assert all(at in reached(i, found, labels) for i in loads)

@@ -1,4 +1,4 @@
-"""Products that are scaled before they are added: where they lie, and when what scales them is loaded."""
+"""Products that are scaled before they are added: their registers, and when their scales are loaded."""
 
 import re
 
@@ -18,7 +18,7 @@ F32 = np.dtype(np.float32)
 
 @pk.kernel
 def scaled_products(A, B, S, C, *, both):
-    """Two products with the halves of a tile of B, each scaled by numbers of the rows; `both` are made first."""
+    """Two products with the halves of a tile of B, each scaled by row; `both`: both products precede the scaling."""
     ring = pk.pipeline(3, a=pk.st(bf16, 64, 64), b=pk.st(bf16, 256, 64), scales=pk.sv(f32, 64))
     tasks = pk.persistent((A.shape[0] // 64,))
     with pk.producer():

@@ -1,4 +1,4 @@
-"""Semaphores, turns, flags and waits by hand in CUDA C++: what the lanes of a group do, and where memory lies."""
+"""Semaphores, turns, flags and explicit waits in CUDA C++: the instructions of a group, and memory offsets."""
 
 from __future__ import annotations
 

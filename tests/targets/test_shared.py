@@ -1,4 +1,4 @@
-"""Parts of shared vectors in CUDA C++: an address and loads, and nothing that asks where a vector ends."""
+"""Parts of shared vectors in CUDA C++: an address and loads without bounds checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalars whose variable is written again are read before that, in the emulator as in the emitted text."""
+"""Scalars whose variable is written again are read before, in the emulator and in the emitted text."""
 
 import re
 

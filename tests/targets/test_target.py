@@ -1,4 +1,4 @@
-"""Every operation has a lowering on every target, or the target says why not; docs/ops.md tells it."""
+"""Every operation has a lowering on every target, or a reason why not; docs/ops.md lists both."""
 
 from pathlib import Path
 

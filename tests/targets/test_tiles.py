@@ -15,7 +15,7 @@ from tests.tiers import sampled
 
 
 def operands(tiles, m=200, n=300, k=136):
-    """Random operands, the poisoned output and what it should be."""
+    """Random operands, the poisoned output and the expected output."""
     dtype = np.float16 if tiles.half else ml_dtypes.bfloat16
     rng = np.random.default_rng(0)
     a = rng.standard_normal((m, k)).astype(dtype)
@@ -25,7 +25,7 @@ def operands(tiles, m=200, n=300, k=136):
 
 
 def way_of_multiplying(name):
-    """What is left of a variant without its extents."""
+    """A variant without its extents."""
     return replace(VARIANTS[name], groups=0, rows=0, cols=0, depth=0, stages=0)
 
 

@@ -1,4 +1,4 @@
-"""Many kernels in one compilation: each in a namespace of its own behind one copy of the device functions."""
+"""Many kernels in one compilation: one namespace per kernel, after one copy of the device functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The normalisation of kernels.py with its roles and pipelines written out, beside the template's."""
+"""The normalisation of kernels.py written with roles and pipelines, for comparison with the template's."""
 
 import pykittens as pk
 from pykittens import f32

@@ -1,4 +1,4 @@
-"""Kernels on the template that use of it what the example does not."""
+"""Kernels that use features of the template which the example does not."""
 
 import pykittens as pk
 from pykittens import bf16, f32

@@ -1,4 +1,4 @@
-"""Load, compute, store, finish: right at any size and under any schedule, and the same program as by hand."""
+"""Load, compute, store, finish: correct at any size and in any schedule, and the same program as written by hand."""
 
 from __future__ import annotations
 
@@ -349,28 +349,31 @@ def loops(input, state):
     ("changes", "message"),
     [
         ({"load": takes_a_stage}, "`load` has a parameter `stage`, which is no word"),
-        ({"load": takes_no_input}, "`load` takes no `input`, which it is there to fill"),
-        ({"setup": None}, "`compute` takes a state, and there is no `setup` that gives the first"),
+        ({"load": takes_no_input}, "`load` must take `input`, which it fills"),
+        (
+            {"setup": None},
+            "`compute` takes a state, but there is no `setup` that returns the first",
+        ),
         (
             {"compute": starts_anew, "setup": None, "steps": 2},
-            "`finish` takes a state, and there is no `setup` for a task of no steps",
+            "`finish` takes a state, but there is no `setup` for tasks without steps",
         ),
         (
             {"compute": starts_anew, "finish": leaves_the_state},
-            "`setup` gives a state, and neither `compute` nor `finish` takes it",
+            "`setup` returns a state that neither `compute` nor `finish` takes",
         ),
         ({"compute": forgets_the_state}, "`compute` returns nothing"),
         (
             {"compute": starts_anew, "setup": None, "finish": leaves_the_state},
-            "`compute` returns rt<f32, 64x64>, which nothing takes",
+            "`compute` returns rt<f32, 64x64>, which no function takes",
         ),
         ({"compute": fills_at_every_step}, "`finish` and `compute` both take `output`"),
-        ({"finish": None}, "nothing fills `outputs`"),
+        ({"finish": None}, "no function fills `outputs`"),
         ({"outputs": None}, "`finish` needs `outputs`"),
         ({"outputs": None, "finish": None}, "`store` needs `outputs`"),
-        ({"store": None}, "`store` is missing, and there are `outputs`"),
-        ({"store": takes_no_input}, "`store` takes no `output`, which it is there to store"),
-        ({"store": takes_the_step}, "`store` takes `step`, and `finish` fills the output once"),
+        ({"store": None}, "`store` is missing, which `outputs` need"),
+        ({"store": takes_no_input}, "`store` must take `output`, which it stores"),
+        ({"store": takes_the_step}, "`store` takes `step`, but `finish` fills the output once"),
         ({"load": 3}, "`load` must be a function, not 3"),
         ({"tasks": (3, 4)}, r"`tasks` must come from pk.persistent\(...\), not be \(3, 4\)"),
         ({"inputs": 3}, r"`inputs` must come from pk.pipeline\(...\), not be 3"),
@@ -378,7 +381,7 @@ def loops(input, state):
         ({"consumers": 2}, r"`consumers` must come from pk.consumers\(n\), .* not be 2"),
         ({"consumers": pk.producer()}, r"`consumers` must come from pk.consumers\(n\)"),
         ({"steps": 2.5}, "`stop` must be an int32"),
-        ({"compute": loops}, "a run-time loop stands in a function that was not rewritten"),
+        ({"compute": loops}, "a run-time loop must be in a function that is rewritten"),
     ],
 )
 def test_what_does_not_fit_is_told(changes, message):

@@ -1,4 +1,4 @@
-"""What the tests of all operators do: inputs, gradients, and the same call faked and compiled."""
+"""Shared by the tests of all operators: inputs, gradients, and the same call faked and compiled."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.torch.test_linear import ACTIVATIONS, derivative  # noqa: E402
 
 
 def layer(x, w1, w3, w2, activation="silu"):
-    """What gated_mlp does, in PyTorch."""
+    """gated_mlp in PyTorch."""
     hidden = ACTIVATIONS[activation][0](functional.linear(x, w1)) * functional.linear(x, w3)
     return functional.linear(hidden, w2)
 

@@ -84,7 +84,7 @@ def test_operands_and_gradients_may_be_transposed(form):
 
 
 def with_nan(x, axis):
-    """The matrix with three lines of NaN behind its last along an axis."""
+    """The matrix with three lines of NaN after its last along an axis."""
     return torch.cat([x, torch.full_like(x, torch.nan).narrow(axis, 0, 3)], axis)
 
 

@@ -39,7 +39,7 @@ LEADS = [(), (4,), (2, 3)]
 
 
 def layer(x, weight, bias=None, activation="", residual=None):
-    """What linear does, in PyTorch."""
+    """linear in PyTorch."""
     found = ACTIVATIONS[activation][0](functional.linear(x, weight, bias))
     return found if residual is None else found + residual
 

@@ -1,4 +1,4 @@
-"""What the operators refuse, and the sentences that say why."""
+"""Calls that the operators refuse, and the sentences of their errors."""
 
 from __future__ import annotations
 
@@ -297,6 +297,12 @@ def test_the_way_out_names_a_dtype_that_is_taken():
     with pytest.raises(ArgumentError) as fault:
         scaled_mm(zeros(3, 4), zeros(4, 5), zeros(dtype=F32), zeros(dtype=F32))
     assert fault.value.help.startswith("convert it with .to(torch.float8_e4m3fn)")
+
+
+def test_the_fallback_is_not_suggested_where_pytorch_refuses_the_dtype_too():
+    with pytest.raises(ArgumentError) as fault:
+        grouped_mm(zeros(3, 4), zeros(2, 4, 5), ends(1, 3, dtype=torch.int64))
+    assert fault.value.help == "convert it with .to(torch.int32)"
 
 
 def test_the_way_out_of_another_layout_names_the_tensor():

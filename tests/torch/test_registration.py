@@ -1,4 +1,4 @@
-"""Who has a say in a call: the dispatcher is asked where somebody may, and gone past elsewhere."""
+"""Calls that bypass the dispatcher, and calls that must not."""
 
 from __future__ import annotations
 

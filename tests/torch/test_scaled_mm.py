@@ -21,7 +21,7 @@ def positive(*shape, seed=0):
 
 
 def column_major(x):
-    """The same numbers, columns one behind the other, as cuBLAS takes scales of blocks."""
+    """The same numbers, contiguous along columns, as cuBLAS takes scales of blocks."""
     return x.mT.contiguous().mT
 
 

@@ -1,4 +1,4 @@
-"""Element types: which numbers they have."""
+"""Element types: the numbers that they can represent."""
 
 from __future__ import annotations
 

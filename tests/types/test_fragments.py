@@ -1,4 +1,4 @@
-"""Fragments of a warp's product: each element lies in one place, and loads of matrices bring it there."""
+"""Fragments of a warp's product: each element has one register, and loads of matrices put it there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: each element lies in exactly one place, and the swizzle stays within its tile."""
+"""Layouts: each element has exactly one register or byte, and the swizzle stays within its tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types read from their text are the types that print so."""
+"""A parsed type prints as the text from which it was parsed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_spaces_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no type"),
+        ("", "is not a type"),
         ("rt<bf16, 64>", "rt<dtype, ROWSxCOLS>"),
         ("rt<bf16, 64x>", "rt<dtype, ROWSxCOLS>"),
         ("rt<bf16, 0x16>", "rt<dtype, ROWSxCOLS>"),

@@ -18,7 +18,7 @@ from pykittens.analysis.timeline.timekeeper import Event, StageUse, Timekeeper
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.group import Group
-from pykittens.emulate.memory import Box, GlobalTile, Region
+from pykittens.emulate.memory import Area, Box, GlobalTile
 from pykittens.emulate.regions import SharedRegion
 from pykittens.emulate.shared import Turn
 from pykittens.emulate.watch import Access, Watcher
@@ -105,7 +105,7 @@ class Recorder(Watcher):
     def runs(self, group: Group, call: Call) -> None:
         self.running, self.moved = group if group in self.groups else None, 0
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Region, access: Access) -> None:
+    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
         if self.running is None:
             return
         region = box.inside if isinstance(box, Box) else box

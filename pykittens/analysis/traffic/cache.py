@@ -24,7 +24,7 @@ from pykittens.analysis.traffic.trace import Guess, Trace
 from pykittens.analysis.traffic.vector import IntArray
 from pykittens.emulate.memory import Array
 from pykittens.ir.nodes import Kernel
-from pykittens.types.devices import Device
+from pykittens.types.devices import DeviceSpec
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Traffic:
     without any, the numbers hold for every content.
     """
 
-    device: Device
+    device: DeviceSpec
     blocks: int
     total: Moved
     tensors: Mapping[str, Moved]
@@ -89,7 +89,7 @@ def traffic(
     kernel: Kernel,
     shapes: Mapping[str, tuple[int, ...]],
     scalars: Mapping[str, Any],
-    device: Device,
+    device: DeviceSpec,
     blocks_per_sm: int = 1,
     contents: Mapping[str, Array] = MappingProxyType({}),
 ) -> Traffic:

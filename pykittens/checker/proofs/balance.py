@@ -14,7 +14,7 @@ from pykittens.checker.faults import first_of_each
 from pykittens.checker.proofs.counts import Visit, times, visits
 from pykittens.checker.proofs.formula import Comparison, Formula, compare
 from pykittens.checker.proofs.semaphores import Use, prove_semaphores, uses
-from pykittens.emulate.finding import Finding, Kind, Scope, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Scope
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Acquire, Call, Kernel, Pipeline, Role, group_name
 from pykittens.ir.values import Turns
@@ -137,7 +137,7 @@ def _unbalanced(pipeline: Pipeline, a: _Party, b: _Party) -> Finding:
     return Finding(
         Kind.BARRIER_COUNT,
         f"`{pipeline.name}` is {said[0]}, and {said[1]}",
-        steps=tuple(Step(p.who, f"{p.what}s `{pipeline.name}`", p.loc) for p in (a, b)),
+        steps=tuple(FindingStep(p.who, f"{p.what}s `{pipeline.name}`", p.loc) for p in (a, b)),
         missing=f"a {less.what} by {less.who} for each {more.what} by {more.who}",
         help="every group that fills a pipeline, and every group that drains it, takes each of its stages once"
         + (f"; the counts are equal only where {rest} is 0" if rest.constant is None else ""),
@@ -161,7 +161,7 @@ def _turns(kernel: Kernel, turns: Turns, role: Role, counts: _Counts) -> Iterato
             yield Finding(
                 Kind.BARRIER_COUNT,
                 f"{first.who} takes its turn {times(first.count)}, and {party.who} {times(party.count)}",
-                steps=tuple(Step(p.who, "takes its turn", p.loc) for p in (first, party)),
+                steps=tuple(FindingStep(p.who, "takes its turn", p.loc) for p in (first, party)),
                 missing="a turn of each group in every round",
                 help="groups hand the turn on in a ring, so all of them make as many turns",
                 scope=Scope.ALWAYS,

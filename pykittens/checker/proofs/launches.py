@@ -12,7 +12,7 @@ import numpy as np
 from pykittens import settings
 from pykittens.checker.faults import caught_in
 from pykittens.checker.proofs.occupancy import Occupancy
-from pykittens.emulate.finding import Finding, Kind, Scope, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Scope
 from pykittens.errors import Loc
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Call, Grid, Kernel, Tasks, tensors, waits_for_flags, walk, written
@@ -82,7 +82,7 @@ def _refused(kernel: Kernel, message: str, what: str, missing: str, help: str) -
     return Finding(
         Kind.RESOURCES,
         f"{kernel.name}: {message}",
-        steps=(Step("the launch", what, loc or kernel.loc),),
+        steps=(FindingStep("the launch", what, loc or kernel.loc),),
         missing=missing,
         help=help,
         scope=Scope.EVERY_SCHEDULE,
@@ -137,7 +137,9 @@ def _not_at_once(kernel: Kernel, blocks: int, held: Occupancy) -> Iterator[Findi
         f"room for {blocks - at_once} blocks beside those that wait",
         "pk.persistent(...) starts no more blocks than run at once and shares the tasks among them",
     )
-    yield replace(finding, steps=(*finding.steps, Step("a block", "waits for another", waits.loc)))
+    yield replace(
+        finding, steps=(*finding.steps, FindingStep("a block", "waits for another", waits.loc))
+    )
 
 
 def _awaits_flag(call: Call) -> bool:
@@ -170,15 +172,15 @@ def prove_aliasing(
     return found
 
 
-def _touching(kernel: Kernel, names: tuple[str, ...]) -> tuple[Step, ...]:
+def _touching(kernel: Kernel, names: tuple[str, ...]) -> tuple[FindingStep, ...]:
     """Where tensors are written first, or read where they are not."""
-    steps: dict[str, Step] = {}
+    steps: dict[str, FindingStep] = {}
     for what, operands in (("is written", "writes"), ("is read", "reads")):
         for node in walk(kernel.body):
             if not isinstance(node, Call):
                 continue
             for name in tensors(node, getattr(node.op.effects, operands)):
-                steps.setdefault(name, Step(f"`{name}`", what, node.loc))
+                steps.setdefault(name, FindingStep(f"`{name}`", what, node.loc))
     return tuple(steps[n] for n in names if n in steps)
 
 

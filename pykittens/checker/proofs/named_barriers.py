@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pykittens.checker.faults import first_of_each
-from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.ir.nodes import Call, Kernel, walk
 
 # CUDA's functions, those of CUTLASS and of the emitted program, and PTX.
@@ -28,7 +28,7 @@ def unjudged_barriers(kernel: Kernel) -> list[Finding]:
                     Finding(
                         Kind.NAMED_BARRIER,
                         f"pk.inline_cuda uses a barrier, `{words[0]}`, and no check covers its use",
-                        (Step("the CUDA C++", f"names {_listed(words)}", node.loc),),
+                        (FindingStep("the CUDA C++", f"names {_listed(words)}", node.loc),),
                         level=Level.WARNING,
                         scope=Scope.ALWAYS,
                     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pykittens.types.devices import Device
+from pykittens.types.devices import DeviceSpec
 
 WARP = 32
 REGISTER_UNIT = 256  # of a warp
@@ -34,7 +34,7 @@ class Load:
 class Occupancy:
     """The most blocks that each resource of a multiprocessor allows."""
 
-    device: Device
+    device: DeviceSpec
     load: Load
     limits: Mapping[str, int]
 
@@ -54,7 +54,7 @@ class Occupancy:
         return self.blocks * self.load.warps
 
 
-def occupancy(load: Load, device: Device) -> Occupancy:
+def occupancy(load: Load, device: DeviceSpec) -> Occupancy:
     """How many blocks of this load a multiprocessor of a device holds."""
     shared = -(-load.shared_bytes // SHARED_UNIT) * SHARED_UNIT + device.reserved_shared_bytes
     fits = load.shared_bytes <= device.shared_bytes_per_block
@@ -68,6 +68,6 @@ def occupancy(load: Load, device: Device) -> Occupancy:
     return Occupancy(device, load, limits)
 
 
-def _by_registers(registers: int, warps: int, device: Device) -> int:
+def _by_registers(registers: int, warps: int, device: DeviceSpec) -> int:
     a_warp = max(-(-registers * WARP // REGISTER_UNIT), 1) * REGISTER_UNIT
     return device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT // warps

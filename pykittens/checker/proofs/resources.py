@@ -1,23 +1,22 @@
-"""Resources of a kernel: shared memory by its parts, registers by role, blocks at once; and what was placed."""
+"""Resources of a kernel: shared memory, registers by role, blocks at once; and what the compiler inserted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pykittens import settings
 from pykittens.checker.proofs.occupancy import Load, Occupancy, occupancy
 from pykittens.checker.report.report import Row, Table
-from pykittens.emulate.placed import placed
+from pykittens.emulate.inserted import inserted
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel, Pipeline, Shared
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.targets.architectures import target_for
-from pykittens.targets.cuda.program import layout_shared
-from pykittens.targets.cuda.semaphores import shared_bytes
+from pykittens.targets.cuda.allocation import layout_shared, shared_bytes
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
-from pykittens.types.devices import Device
+from pykittens.types.devices import DeviceSpec
 
 _ANY_SIZE = 2**31  # bytes: more than any kernel asks for
 
@@ -40,7 +39,7 @@ class MemoryUse:
 def resource_tables(
     kernel: Kernel,
     arch: str,
-    device: Device,
+    device: DeviceSpec,
     source: Source | None = None,
     compiled: Compiled | None = None,
 ) -> tuple[Table, ...]:
@@ -53,7 +52,7 @@ def resource_tables(
         tables.append(occupancy_table(held))
     if compiled is not None:
         tables.append(register_table(compiled.resources))
-    if (by_compiler := placed_table(kernel)).rows:
+    if (by_compiler := inserted_table(kernel)).rows:
         tables.append(by_compiler)
     return tuple(tables)
 
@@ -162,19 +161,14 @@ def most_of(held: Occupancy, name: str) -> str:
             return f"1 of {device.max_blocks_per_sm}"
 
 
-# -- what was placed -------------------------------------------------------------------------------
+# -- what the compiler inserted --------------------------------------------------------------------
 
 
-def placed_table(kernel: Kernel) -> Table:
-    """The waits, arrivals, fences and releases that stand in no line of the user's."""
+def inserted_table(kernel: Kernel) -> Table:
+    """The waits, arrivals, fences and releases that the compiler inserted."""
     return Table(
-        "Placed by the compiler",
+        "Inserted by the compiler",
         ("role", "what", "description"),
-        tuple(_placed_rows(kernel)),
-        note="these stand in the program and not in the kernel's text",
+        tuple(Row((i.role.kind, i.what, i.description), i.loc) for i in inserted(kernel)),
+        note="the program has these, and the kernel's text does not",
     )
-
-
-def _placed_rows(kernel: Kernel) -> Iterator[Row]:
-    for entry in placed(kernel):
-        yield Row((entry.role.kind, entry.what, entry.description), entry.loc)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pykittens.checker.proofs.counts import Visit, times
 from pykittens.checker.proofs.formula import Comparison, Formula, Quantity, compare
-from pykittens.emulate.finding import Finding, Kind, Scope, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Scope
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, Shared
 from pykittens.ir.op import Engine
@@ -165,11 +165,14 @@ def _is_next(wait: Use, index: Formula, count: int | None) -> bool:
 
 
 def _miscounted(message: str, shared: Shared, needed: int, uses: Sequence[Use]) -> Finding:
-    steps = {(u.who, u.loc): Step(u.who, u.kind, u.loc) for u in uses}
+    steps = {(u.who, u.loc): FindingStep(u.who, u.kind, u.loc) for u in uses}
     return Finding(
         Kind.BARRIER_COUNT,
         message,
-        steps=(Step("the semaphore", f"counts {needed} arrivals", shared.loc), *steps.values()),
+        steps=(
+            FindingStep("the semaphore", f"counts {needed} arrivals", shared.loc),
+            *steps.values(),
+        ),
         missing="as many arrivals as complete a phase",
         help="pk.semaphore(n): n is the arrivals of all groups in a phase; a group arrives once however many warps it "
         "has, and `expect` is an arrival, too",
@@ -199,7 +202,7 @@ def _bytes(shared: Shared, uses: Sequence[Use]) -> Iterator[Finding | str]:
 
 def _other_bytes(name: str, expected: Formula, brought: Formula, uses: Sequence[Use]) -> Finding:
     steps = {
-        (u.who, u.loc): Step(
+        (u.who, u.loc): FindingStep(
             u.who,
             f"expects {u.bytes} bytes" if u.kind == "arrives" else f"copies {u.bytes} bytes",
             u.loc,

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pykittens.checker.report.text import scope
-from pykittens.emulate.finding import Finding, Step
+from pykittens.emulate.finding import Finding, FindingStep
 
 if TYPE_CHECKING:
     from pykittens.checker.report.report import Report, Table
@@ -90,7 +90,7 @@ def _finding(report: Report, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: FindingStep) -> dict[str, Any]:
     found: dict[str, Any] = {"who": step.who, "what": step.what, **_place(step.loc)}
     loc = step.loc
     found["function"] = None if loc is None else loc.function

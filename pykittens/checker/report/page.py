@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pykittens.checker.report.listing import Line, Mark, listings
 from pykittens.checker.report.page_style import STYLE
 from pykittens.checker.report.text import numeric_columns, scope, with_places
-from pykittens.emulate.finding import Finding, Step
+from pykittens.emulate.finding import Finding, FindingStep
 from pykittens.pictures.timeline import draw
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _finding(report: Report, finding: Finding, name: str) -> Iterator[str]:
     yield "</article>"
 
 
-def _step(step: Step) -> Iterator[str]:
+def _step(step: FindingStep) -> Iterator[str]:
     if caption := str(step).strip():
         yield f'<p class="step">{escape(caption)}</p>'
     if step.loc is not None:

@@ -1,12 +1,12 @@
 """Vector clocks of everything concurrent: groups, their fences, the engines that work for them, copies in.
 
-A clock holds, for each component, up to where it is known to have come. Components of a group: its time, which
-steps when it signals; its last fence; the products and the stores that it started, counted, of stores those that have
-read and those that have written. Components of a barrier: the copies that complete it, counted.
+A clock holds the known progress of each component. Components of a group: its time, which steps when the group
+signals; its last fence; the number of its products that are complete, of its stores that have read, and of its stores
+that have written. Component of a barrier: the number of copies that have landed.
 
-A group is several warps. What each of them has done or waited for is known to all of them only after they met, so a
-group has two clocks: `known`, what any warp may rely on, and `done`, what it tells others when all of its warps
-arrive. Sources: Lamport 1978; Flanagan and Freund, "FastTrack", PLDI 2009; PTX ISA, "Memory Consistency Model" and
+A group has several warps. All of them know what one of them has done or waited for only after a sync, so a group has
+two clocks: `known`, which every warp may rely on, and `done`, which others learn when all of its warps arrive.
+Sources: Lamport 1978; Flanagan and Freund, "FastTrack", PLDI 2009; PTX ISA, "Memory Consistency Model" and
 "Async proxy".
 """
 
@@ -26,7 +26,7 @@ OF_A_GROUP = 5
 
 
 def new_clock(size: int) -> Clock:
-    """The clock of who knows nothing."""
+    """The clock of a group that knows nothing."""
     return np.zeros(size, np.int64)
 
 
@@ -39,38 +39,38 @@ class GroupClock:
         self.now = 1
         self.products = self.stores = 0  # started so far
 
-    def tell(self) -> Clock:
-        """What an arrival of the group tells."""
+    def signal(self) -> Clock:
+        """The clock that others learn from an arrival of the group."""
         self.done[self.first + TIME] = self.now
         self.now += 1
         return self.done.copy()
 
-    def learn(self, told: Clock) -> None:
-        """Each warp has waited for something."""
-        np.maximum(self.known, told, out=self.known)
-        np.maximum(self.done, told, out=self.done)
+    def learn(self, clock: Clock) -> None:
+        """Each warp has waited for the same signal."""
+        np.maximum(self.known, clock, out=self.known)
+        np.maximum(self.done, clock, out=self.done)
 
     def meet(self) -> None:
-        """The warps have met."""
-        self.known = self.tell()
+        """The warps have waited for one another."""
+        self.known = self.signal()
 
     def fence(self) -> None:
-        """What each thread wrote before can be seen by the engines."""
+        """The engines can see what each thread wrote before."""
         self.done[self.first + FENCE] = self.now
         self.now += 1
 
     def finish(self, component: int, count: int) -> None:
-        """An engine has finished so many of what the group started."""
+        """An engine has finished the first `count` operations that the group started."""
         self.done[self.first + component] = max(self.done[self.first + component], count)
 
 
 @dataclass(eq=False)
 class BarrierClock:
-    """The clock of a barrier: what its arrivals told, phase by phase.
+    """The clock of a barrier: the clocks of its arrivals, phase by phase.
 
-    component: that of the copies which complete it; `under_way` are the numbers of those that have not landed.
-    steps: who asks for bytes and who brings some.
-    passed: which phase each group saw complete last, its time then, and where it waited. last: who arrived last, where.
+    component: counts the copies that complete the barrier; `under_way` has the numbers of those that have not landed.
+    steps: the calls that expect bytes and that start copies, with their groups. passed: for each group, the phase that
+    it last saw complete, its time then, and its wait. last: the group and node of the last arrival.
     """
 
     component: int
@@ -83,17 +83,17 @@ class BarrierClock:
     passed: dict[Any, tuple[int, int, Call]] = field(default_factory=dict)
     last: tuple[Any, Any] | None = None
 
-    def told(self, clock: Clock) -> None:
-        """An arrival, or a copy that has landed."""
+    def join(self, clock: Clock) -> None:
+        """Something has arrived, or a copy has landed."""
         np.maximum(self.pending, clock, out=self.pending)
 
     @property
     def landed(self) -> int:
-        """Up to which number all copies have landed."""
+        """The number up to which all copies have landed."""
         return min(self.under_way) - 1 if self.under_way else self.copies
 
     def complete(self) -> Clock:
-        """The end of a phase: what who waits for it learns."""
+        """End a phase; returns the clock that its waiters learn."""
         self.pending[self.component] = self.landed
         snapshot = self.pending.copy()
         self.phases.append(snapshot)
@@ -103,21 +103,21 @@ class BarrierClock:
 
 @dataclass(eq=False)
 class FlagClock:
-    """The clock of a flag: each value it was given, and what who finds that value learns.
+    """The clock of a flag: each value that was signalled, and the clock that its waiters learn.
 
-    initial: what it held before any of them, None where it is a turn.
+    initial: the value before the first signal, None for a turn.
     """
 
     initial: int | None = None
     values: list[tuple[int, Clock]] = field(default_factory=list)
 
-    def signal(self, value: int, told: Clock, adds: bool) -> None:
+    def signal(self, value: int, clock: Clock, adds: bool) -> None:
         if adds and self.values:
-            told = np.maximum(told, self.values[-1][1])
-        self.values.append((value, told))
+            clock = np.maximum(clock, self.values[-1][1])
+        self.values.append((value, clock))
 
     def seen(self, least: int) -> Clock | None:
-        """What the first value of at least so much tells; None where the flag held it from the start."""
+        """The clock of the first value that is at least `least`; None if the flag held that much from the start."""
         if self.initial is not None and self.initial >= least:
             return None
-        return next((told for value, told in self.values if value >= least), None)
+        return next((clock for value, clock in self.values if value >= least), None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pykittens.emulate.barriers import Barrier
-from pykittens.emulate.finding import Finding, Kind, Level, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Level
 from pykittens.emulate.group import Group, name_in_launch
-from pykittens.emulate.races.shadow import Record
+from pykittens.emulate.races.shadow import AccessRecord
 from pykittens.emulate.watch import Access
 from pykittens.ir.op import Engine
 
@@ -23,26 +22,29 @@ _DOES = {
 
 
 def who(group: Group, several: bool = False) -> str:
-    """What a report calls a group, with the number of its block where there are several."""
+    """What a report calls a group, with the number of its block if there are several blocks."""
     if not several:
         return "the block" if group.name == "block" else group.name
     return name_in_launch(group)
 
 
-def does(record: Record) -> str:
-    """What an access does, in words."""
+def does(record: AccessRecord) -> str:
+    """What an access does."""
     if record.of_a_flag:
         return "waits for it" if record.access.reads else "signals it"
     return _DOES[record.engine, record.access]
 
 
 def conflict(
-    memory: str, is_tensor: bool, old: Record, new: Record, ordered: bool
+    memory: str, is_tensor: bool, old: AccessRecord, new: AccessRecord, ordered: bool
 ) -> Finding | None:
-    """The finding for two accesses that conflict; those in order lack a fence. None where it does no harm."""
+    """The finding for two conflicting accesses, None if they do no harm. Ordered accesses lack a fence."""
     apart = old.group.block is not new.group.block
     names = who(old.group, apart), who(new.group, apart)
-    steps = (Step(names[0], does(old), old.call.loc), Step(names[1], does(new), new.call.loc))
+    steps = (
+        FindingStep(names[0], does(old), old.call.loc),
+        FindingStep(names[1], does(new), new.call.loc),
+    )
     if ordered:
         return _unfenced(memory, new, names, steps)
     if old.is_atomic and new.is_atomic and (old.of_a_flag or new.of_a_flag):
@@ -52,49 +54,50 @@ def conflict(
     if _is_one_scatter(old, new):
         return _rows_of_one_index(memory, steps)
     if is_tensor and apart:
-        return _between_blocks(memory, old, new, names, steps)
-    if old.engine is Engine.COPY_IN and not old.access.reads and new.access.reads:
-        return _unlanded(memory, old, names, steps)
+        if old.of_a_flag or new.of_a_flag:
+            return _beside_a_flag(memory, old, new, steps)
+        return _between_blocks(memory, names, steps)
+    if old.engine is Engine.COPY_IN and not old.access.reads:
+        found = _unlanded if new.access.reads else _landing
+        return found(memory, old, names, steps)
     if old.engine in (Engine.PRODUCT, Engine.COPY_OUT) and old.access.reads:
         return _overwritten(memory, old, new, names, steps)
-    if old.engine is Engine.COPY_IN and not old.access.reads:
-        return _landing(memory, old, new, names, steps)
     return _race(memory, old, new, names, steps)
 
 
 Names = tuple[str, str]
-Steps = tuple[Step, ...]
+Steps = tuple[FindingStep, ...]
 
 
-def _unfenced(memory: str, new: Record, names: Names, steps: Steps) -> Finding:
+def _unfenced(memory: str, new: AccessRecord, names: Names, steps: Steps) -> Finding:
     return Finding(
         Kind.MISSING_FENCE,
-        f"{memory} is stored by lanes and used by an engine, which need not see what they stored"
+        f"{memory} is stored by lanes and then read by an engine, which may not see the stored values"
         if new.access.reads
-        else f"{memory} is stored by lanes and then written by an engine, and either may come last",
+        else f"{memory} is stored by lanes and then written by an engine, and either write may come last",
         steps,
-        f"pk.fence_async() of {names[0]} behind the store and before the sync or arrival that {names[1]} starts behind",
-        "call pk.fence_async() after the store, before the pk.sync() or .arrive() behind which the engine starts",
+        f"after the store, {names[0]} must call pk.fence_async(), before the sync or arrival that {names[1]} waits for",
+        "call pk.fence_async() after the store, before the pk.sync() or .arrive() after which the engine starts",
     )
 
 
-def _sums(memory: str, old: Record, steps: Steps) -> Finding | None:
+def _sums(memory: str, old: AccessRecord, steps: Steps) -> Finding | None:
     """Sums of floats depend on the order of their terms; integers, maxima and minima do not."""
     tensor = old.call.args["dst"].dtype
     if old.call.args["op"] != "add" or not tensor.is_float:
         return None
     return Finding(
         Kind.SCHEDULE_DEPENDENT,
-        f"{memory} sums {tensor} in the order in which the stores come, which is open",
+        f"{memory} adds values of {tensor} in the order of the stores, and nothing fixes that order",
         steps,
         "an order between the two stores",
-        "store parts to tensors of their own and add them in a fixed order, or have the blocks wait for one "
-        "another with flags; if the last places may differ, ignore this",
+        "store partial sums to separate tensors and add them in a fixed order, or let the blocks wait for one "
+        "another with flags; if the last digits may differ, ignore this",
         Level.WARNING,
     )
 
 
-def _is_one_scatter(old: Record, new: Record) -> bool:
+def _is_one_scatter(old: AccessRecord, new: AccessRecord) -> bool:
     """Whether two rows of one tile are written to one row of a tensor."""
     same = old.group is new.group and old.call is new.call and old.value == new.value
     return same and old.by_row and new.by_row
@@ -103,18 +106,16 @@ def _is_one_scatter(old: Record, new: Record) -> bool:
 def _rows_of_one_index(memory: str, steps: Steps) -> Finding:
     return Finding(
         Kind.SCHEDULE_DEPENDENT,
-        f"rows of one tile go to the same row of {memory}, and which of them wins is open",
+        f"rows of one tile are written to the same row of {memory}, and any of them may come last",
         steps[:1],
         "",
-        'let every index occur once, or combine the rows with op="add", "max" or "min"; if such rows are equal, '
+        'let every index occur only once, or combine the rows with op="add", "max" or "min"; if such rows are equal, '
         "ignore this",
         Level.WARNING,
     )
 
 
-def _between_blocks(memory: str, old: Record, new: Record, names: Names, steps: Steps) -> Finding:
-    if old.of_a_flag or new.of_a_flag:
-        return _beside_a_flag(memory, old, new, steps)
+def _between_blocks(memory: str, names: Names, steps: Steps) -> Finding:
     both = all(s.what.startswith(("writes", "starts a store")) for s in steps)
     return Finding(
         Kind.BLOCK_CONFLICT,
@@ -122,93 +123,95 @@ def _between_blocks(memory: str, old: Record, new: Record, names: Names, steps: 
         if both
         else f"{memory} is written by one block and read by another",
         steps,
-        f"{names[1]} does not wait for a flag that {names[0]} signals when it is done",
-        "give every block tiles of its own, or pk.signal a flag after the one and pk.wait for it before the other "
-        "(an asynchronous store is done after pk.store_wait)",
+        f"after its access, {names[0]} must signal a flag that {names[1]} waits for",
+        "give every block its own tiles, or pk.signal a flag after the first access and pk.wait for it before the "
+        "second (an asynchronous store is done after pk.store_wait)",
     )
 
 
-def _beside_a_flag(memory: str, old: Record, new: Record, steps: Steps) -> Finding:
-    """Ordinary accesses to a flag: a read finds any of its values, a write is no signal."""
+def _beside_a_flag(memory: str, old: AccessRecord, new: AccessRecord, steps: Steps) -> Finding:
+    """Ordinary accesses to a flag: a read may find any of its values, and a write is no signal."""
     reads = (old if new.of_a_flag else new).access.reads
     flag, ordinary = steps if old.of_a_flag else reversed(steps)
     return Finding(
         Kind.SCHEDULE_DEPENDENT if reads else Kind.BLOCK_CONFLICT,
-        f"{memory} is read while blocks still signal it, so its value depends on who comes first"
+        f"{memory} is read while blocks still signal it, so the value depends on their order"
         if reads
         else f"{memory} is a flag, and a block writes it as if it were data",
-        (flag, ordinary),  # one finding, whichever of them happened to come first
-        f"an order between the two, as {'pk.load' if reads else 'pk.store'} takes no part in that of flags",
-        "read a flag only behind a pk.wait for the last value that it gets"
+        (flag, ordinary),  # one finding, whichever came first in this run
+        f"an order between the two: flags do not order a {'pk.load' if reads else 'pk.store'} of the flag itself",
+        "read a flag only after a pk.wait for its last value"
         if reads
-        else "set flags with pk.signal, which makes what was written before it seen",
+        else "set flags with pk.signal, which makes earlier writes visible",
     )
 
 
-def _unlanded(memory: str, old: Record, names: Names, steps: Steps) -> Finding:
-    barrier = old.barrier
-    awaited = barrier.name if isinstance(barrier, Barrier) else "its barrier"
+def _unlanded(memory: str, old: AccessRecord, names: Names, steps: Steps) -> Finding:
     return Finding(
         Kind.UNLANDED_COPY,
         f"{memory} is read before the copy into it is known to have landed",
         steps,
-        f"a wait of {names[1]} for the phase of {awaited} that the copy completes",
-        "wait for the phase that the copy completes before this line; the i-th use of one of n semaphores is phase "
+        f"a wait of {names[1]} for the phase of {_barrier(old)} that the copy completes",
+        "before this line, wait for the phase that the copy completes; the i-th use of one of n semaphores is phase "
         "i // n",
     )
 
 
-def _overwritten(memory: str, old: Record, new: Record, names: Names, steps: Steps) -> Finding:
+def _overwritten(
+    memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps
+) -> Finding:
     product = old.engine is Engine.PRODUCT
     what = "a product" if product else "an asynchronous store"
-    word = "pk.mma_wait()" if product else "pk.store_wait(read=True)"
+    call = "pk.mma_wait()" if product else "pk.store_wait(read=True)"
     return Finding(
         Kind.OVERWRITTEN_IN_USE,
         f"{memory} is written while {what} may still read it",
         steps,
-        f"{word} of {names[0]}, and then {_edge(old, new, names)}",
-        f"call {word} before the memory is given up: before the .arrive() that frees it, or the next store into it",
+        f"{names[0]} must call {call}; {_edge(old, new, names, 'the wait')}",
+        f"call {call} before the memory is released: before the .arrive() that frees it, or the next store into it",
     )
 
 
-def _landing(memory: str, old: Record, new: Record, names: Names, steps: Steps) -> Finding:
-    awaited = old.barrier.name if isinstance(old.barrier, Barrier) else "its barrier"
+def _landing(memory: str, old: AccessRecord, names: Names, steps: Steps) -> Finding:
     return Finding(
         Kind.OVERWRITTEN_IN_USE,
-        f"{memory} is written while an earlier copy may still land in it, and before it has been used",
+        f"{memory} is written while an earlier copy may still land in it, before its data have been used",
         steps,
-        f"a wait of {names[1]} for who reads what the first copy brings, behind the phase of {awaited}",
-        "wait until the memory has been given back: who reads it arrives at a semaphore when it is done with it",
+        f"{names[1]} must wait until the first copy has landed (the phase of {_barrier(old)}) and its data have "
+        "been read",
+        "wait until the memory is free: let the group that reads it arrive on a semaphore when it is done",
     )
 
 
-def _race(memory: str, old: Record, new: Record, names: Names, steps: Steps) -> Finding:
+def _race(memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps) -> Finding:
+    first, second = past(old), past(new)
+    how = f"{first} twice" if first == second else f"{first} and {second}"
     if old.group is new.group:
-        way = "call pk.sync() between the two: the warps of a group run on their own"
+        help = "call pk.sync() between the two: the warps of a group run independently"
     else:
-        way = "let the first arrive at a semaphore after its access and the second wait for that phase before its own"
+        help = "let the first arrive on a semaphore after its access, and the second wait for that phase before its own"
     return Finding(
         Kind.RACE,
-        f"{memory} is {_both(old, new)}, and nothing says which comes first",
+        f"{memory} is {how}, and nothing orders the two accesses",
         steps,
         _edge(old, new, names),
-        way,
+        help,
     )
 
 
-def _edge(old: Record, new: Record, names: Names) -> str:
+def _edge(old: AccessRecord, new: AccessRecord, names: Names, after: str = "its access") -> str:
     if old.group is new.group:
-        return f"pk.sync() of {names[0]}, so that all its warps are done with it"
-    return f"an arrival of {names[0]} behind its access that {names[1]} waits for"
+        return f"after {after}, {names[0]} must call pk.sync(), so that all its warps are done"
+    return f"after {after}, {names[0]} must arrive on a barrier that {names[1]} waits on"
 
 
-def _both(old: Record, new: Record) -> str:
-    first, second = past(old), past(new)
-    return f"{first} twice" if first == second else f"{first} and {second}"
+def _barrier(record: AccessRecord) -> str:
+    """The barrier that a copy completes."""
+    return getattr(record.barrier, "name", "its barrier")
 
 
-def past(record: Record) -> str:
-    """What has been done to the memory, in a word."""
+def past(record: AccessRecord) -> str:
+    """What an access has done to the memory: "read", "written" or "combined with"."""
     if record.access.reads:
         return "read"
     return "written" if record.access is Access.WRITE else "combined with"

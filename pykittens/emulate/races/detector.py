@@ -1,19 +1,21 @@
 """The race detector: compares the clock of each access with those of earlier accesses to the same memory.
 
-What it says of accesses it says of every schedule in which the groups wait for the same phases, not only of the one
-that ran: whether a copy happened to land in time plays no part.
+A finding about two accesses holds for every schedule in which the groups wait for the same phases, not only for the
+one that ran: it does not depend on when a copy happened to land.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.finding import Finding
 from pykittens.emulate.group import Group
-from pykittens.emulate.memory import Array, Box, GlobalTile, Region
+from pykittens.emulate.memory import Area, Array, Box, GlobalTile
+from pykittens.emulate.races import protocol
 from pykittens.emulate.races.clocks import (
     FENCE,
     OF_A_GROUP,
@@ -28,40 +30,37 @@ from pykittens.emulate.races.clocks import (
     new_clock,
 )
 from pykittens.emulate.races.conflicts import conflict, who
-from pykittens.emulate.races.initialized import Written
-from pykittens.emulate.races.protocol import Protocol
-from pykittens.emulate.races.shadow import Lanes, Record, SharedShadow, TensorShadow
+from pykittens.emulate.races.initialized import Initialized
+from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShadow, TensorShadow
 from pykittens.emulate.regions import SharedMemory, SharedRegion
-from pykittens.emulate.shared import Several, Turn
+from pykittens.emulate.shared import SharedArray, Turn
 from pykittens.emulate.watch import Access, Watcher
 from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, written
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
 
-FRAGMENT_COLS = 8  # after so many columns of a tile the same lanes follow
+FRAGMENT_COLS = 8  # the lanes of a tile repeat after this many columns
 
 
 class Races(Watcher):
-    """Finds accesses that nothing orders, and barriers that are misused, in one run of a kernel."""
+    """Finds unordered accesses and misused barriers in one run of a kernel."""
 
-    tells = True
+    reports_unfinished = True
 
     def __init__(
         self, kernel: Kernel, tensors: Mapping[str, Array], undefined: Sequence[str] = ()
     ) -> None:
         self.kernel, self.found = kernel, dict[object, Finding]()
         self.names = _one_name_each(tensors)
-        # What no one writes may be read in any order.
-        self.changed = {self.names[name] for name in written(kernel)}
-        self.tensors = {name: TensorShadow() for name in self.changed}
-        self.written = Written(kernel, tensors, self.names, undefined, self.report)
-        self.protocol = Protocol(self.report)
+        # A tensor that the kernel does not write may be read in any order.
+        self.tensors = {self.names[name]: TensorShadow() for name in written(kernel)}
+        self.initialized = Initialized(kernel, tensors, self.names, undefined, self.report)
         self.running: tuple[Group, Call] | None = None
         self.begin(0)
 
     def begin(self, size: int) -> None:
-        """Forget what blocks that have ended did among themselves; tensors remember it."""
+        """Forget the accesses of ended blocks to shared memory; those to tensors are kept."""
         self.size, self.epoch = size, object()
         self.groups: dict[Group, GroupClock] = {}
         self.barriers: dict[Barrier, BarrierClock] = {}
@@ -69,9 +68,9 @@ class Races(Watcher):
         self.copies: dict[Copy, tuple[int, Clock]] = {}
         self.shared = SharedShadow()
 
-    def report(self, finding: Finding | None) -> None:
-        """Keep a finding, once for each pair of lines."""
-        if finding is not None:
+    def report(self, *findings: Finding) -> None:
+        """Keep findings, one for each pair of lines."""
+        for finding in findings:
             self.found.setdefault(finding.key, finding)
 
     # -- the blocks that run at once -----------------------------------------------------------
@@ -84,27 +83,27 @@ class Races(Watcher):
         self.barriers = {
             b: BarrierClock(first + i, new_clock(self.size)) for i, b in enumerate(barriers)
         }
-        self.written.forget_shared()
+        self.initialized.forget_shared()
 
     def ended(self, group: Group) -> None:
-        self.protocol.left_unfinished(group)
+        self.report(*protocol.unfinished(group))
 
     def over(self, blocks: Sequence[BlockRun]) -> None:
         for block in blocks:
             groups = [g for g in self.groups if g.block is block]
-            self.protocol.uneven(groups, self.kernel.pipelines)
-            self.protocol.left_under_way(block)
+            self.report(*protocol.uneven_sides(groups, self.kernel.pipelines))
+            self.report(*protocol.unlanded(block))
         for barrier, clock in self.barriers.items():
-            self.protocol.left_over(barrier, clock)
+            self.report(*protocol.unfinished_phase(barrier, clock))
 
     def finish(self) -> None:
         """The launch is over."""
-        self.written.finish()
+        self.initialized.finish()
 
     def stuck(self) -> None:
-        """The groups wait for ever: what their barriers count says why."""
+        """The groups wait for ever: report barriers whose byte counts explain it."""
         for barrier, clock in self.barriers.items():
-            self.protocol.wrong_bytes(barrier, clock)
+            self.report(*protocol.wrong_bytes(barrier, clock))
 
     # -- accesses ------------------------------------------------------------------------------
 
@@ -114,7 +113,7 @@ class Races(Watcher):
     def ran(self, group: Group, call: Call) -> None:
         self.running = None
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Region, access: Access) -> None:
+    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
         if self.running is None:
             return
         group, call = self.running
@@ -131,55 +130,53 @@ class Races(Watcher):
         self.moves(record, where, box, self.groups[group].known)
 
     def of_lanes(
-        self, group: Group, call: Call, access: Access, region: Region, lanes: Lanes
-    ) -> Record:
-        """An access of the lanes of a group, over when they signal."""
+        self, group: Group, call: Call, access: Access, region: Area, lanes: LaneMapping
+    ) -> AccessRecord:
+        """An access of the lanes of a group, over when the group signals."""
         clock = self.groups[group]
         end = (clock.first + TIME, clock.now, clock.first + FENCE)
-        return Record(group, call, access, None, region, self.epoch, *end, lanes)
+        return AccessRecord(group, call, access, None, region, self.epoch, *end, lanes)
 
-    def lanes(self, group: Group, call: Call, row: int, col: int) -> Lanes:
-        """Which lane moves what of a tile or vector whose first element lies there."""
+    def lanes(self, group: Group, call: Call, row: int, col: int) -> LaneMapping:
+        """Which lane moves which element of a tile or vector whose first element is at this row and column."""
         type_, warps = getattr(moved(call), "type", None), group.role.warps
-        # What every warp has is stored by one of them.
+        # One warp stores what every warp holds.
         warp = warps > 1 and bool(call.op.effects.writes)
         match type_:
             case RT(rows=rows) if call.args.get("transposed"):
-                return Lanes(("columns", rows), row % FRAGMENT_COLS, col)
+                return LaneMapping(("columns", rows), row % FRAGMENT_COLS, col)
             case RT(rows=rows):
-                return Lanes(("rows", rows), row, col % FRAGMENT_COLS)
+                return LaneMapping(("rows", rows), row, col % FRAGMENT_COLS)
             case RV(length=length, spread=spread):
                 by_one = warp and spread is Spread.PER_COLUMN
-                return Lanes((length, spread, by_one), row, col)
+                return LaneMapping((length, spread, by_one), row, col)
             case _:
-                return Lanes(("scalar", warp))
+                return LaneMapping(("scalar", warp))
 
-    def shares(self, record: Record, memory: SharedMemory) -> None:
+    def shares(self, record: AccessRecord, memory: SharedMemory) -> None:
         """Shared memory is accessed."""
-        known = self.groups[record.group].known
+        meet = partial(self.meet, memory.name, False)
+        self.shared.add(memory, record, self.groups[record.group].known, meet)
+        self.initialized.shared(memory, record)
 
-        def meet(old: Record, new: Record, ordered: bool) -> None:
-            self.report(conflict(memory.name, False, old, new, ordered))
-
-        self.shared.add(memory, record, known, meet)
-        self.written.shared(memory, record)
-
-    def moves(self, record: Record, tile: GlobalTile, box: Box, known: Clock) -> None:
+    def moves(self, record: AccessRecord, tile: GlobalTile, box: Box, known: Clock) -> None:
         """A tensor is accessed."""
-        self.written.tensor(tile, box, record)
+        self.initialized.tensor(tile, box, record)
         if not box.inside.is_empty:
             self.meets_others(record, tile.name, box, known)
 
-    def meets_others(self, record: Record, tensor: str, box: Box, known: Clock) -> None:
-        """Hold an access to a tensor against earlier ones; what no one writes may be read in any order."""
-        name = self.names[tensor]
-        if name not in self.changed:
-            return
+    def meets_others(self, record: AccessRecord, tensor: str, box: Box, known: Clock) -> None:
+        """Compare an access to a tensor with earlier ones, if the kernel writes the tensor."""
+        shadow = self.tensors.get(self.names[tensor])
+        if shadow is not None:
+            shadow.add(box.leading, record, known, partial(self.meet, f"`{tensor}`", True))
 
-        def meet(old: Record, new: Record, ordered: bool) -> None:
-            self.report(conflict(f"`{tensor}`", True, old, new, ordered))
-
-        self.tensors[name].add(box.leading, record, known, meet)
+    def meet(
+        self, memory: str, is_tensor: bool, old: AccessRecord, new: AccessRecord, ordered: bool
+    ) -> None:
+        """Two accesses conflict."""
+        if (found := conflict(memory, is_tensor, old, new, ordered)) is not None:
+            self.report(found)
 
     # -- engines -------------------------------------------------------------------------------
 
@@ -192,24 +189,24 @@ class Races(Watcher):
         barrier.steps.setdefault((call, "starts a copy"), who(group))
         self.copies[copy] = (barrier.copies, known.copy())
         end = (self.epoch, barrier.component, barrier.copies, -1, None, False, copy.barrier)
-        record = Record(group, call, Access.WRITE, Engine.COPY_IN, copy.dst.region, *end)
+        record = AccessRecord(group, call, Access.WRITE, Engine.COPY_IN, copy.dst.region, *end)
         if copy.dst.memory is not None:
             self.shares(record, copy.dst.memory)
-        if self.names[copy.src.name] in self.changed:
-            box = copy.src.box(copy.rows, copy.dst.cols)
-            source = Record(group, call, Access.READ, Engine.COPY_IN, box.inside, *end)
+        box = copy.src.box(copy.rows, copy.dst.cols)
+        if self.names[copy.src.name] in self.tensors:
+            source = AccessRecord(group, call, Access.READ, Engine.COPY_IN, box.inside, *end)
             self.moves(source, copy.src, box, known)
         else:
-            self.written.outside(copy.src, copy.rows, copy.dst.cols, call)
+            self.initialized.count(call, copy.src.name, box)
 
     def lands(self, copy: Copy) -> None:
         self.running = None
         if copy in self.copies:
-            number, told = self.copies.pop(copy)
+            number, clock = self.copies.pop(copy)
             barrier = self.barriers[copy.barrier]
             barrier.under_way.discard(number)
             barrier.brought += copy.bytes
-            barrier.told(told)
+            barrier.join(clock)
 
     def starts_product(self, group: Group, call: Call, args: dict[str, Any]) -> None:
         clock = self.groups[group]
@@ -233,26 +230,28 @@ class Races(Watcher):
         self.moves(self.of_engine(group, call, access, box.inside, *end), dst, box, clock.known)
 
     def of_engine(
-        self, group: Group, call: Call, access: Access, region: Region, component: int, value: int
-    ) -> Record:
-        """An access of an engine that a group started, over when the group has waited for it."""
+        self, group: Group, call: Call, access: Access, region: Area, component: int, value: int
+    ) -> AccessRecord:
+        """An access of an engine that a group started, over when the group has waited for the engine."""
         engine, first = call.op.effects.engine, self.groups[group].first
-        return Record(group, call, access, engine, region, self.epoch, first + component, value)
+        return AccessRecord(
+            group, call, access, engine, region, self.epoch, first + component, value
+        )
 
-    def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
+    def finishes(self, group: Group, node: Node, engine: Engine, pending: int, read: bool) -> None:
         clock = self.groups[group]
         if engine is Engine.PRODUCT:
-            clock.finish(PRODUCTS, clock.products - left)
+            clock.finish(PRODUCTS, clock.products - pending)
             return
-        clock.finish(STORES_READ, clock.stores - left)
+        clock.finish(STORES_READ, clock.stores - pending)
         if not read:
-            clock.finish(STORES_WRITTEN, clock.stores - left)
+            clock.finish(STORES_WRITTEN, clock.stores - pending)
 
     def unwaited(self, group: Group, node: Node, product: Call) -> None:
-        self.protocol.unwaited(group, node, product)
+        self.report(protocol.unwaited(group, node, product))
 
     def overwrites(self, group: Group, node: Node, value: Value, product: Call) -> None:
-        self.protocol.overwrites(group, node, value, product)
+        self.report(protocol.overwrites(group, node, value, product))
 
     # -- synchronisation -----------------------------------------------------------------------
 
@@ -272,56 +271,56 @@ class Races(Watcher):
         clock = self.groups[group]
         if isinstance(what, Barrier):
             barrier = self.barriers[what]
-            self.protocol.passes(group, call, what, barrier, clock)
+            self.report(*protocol.ambiguous_wait(group, call, what, barrier, clock))
             if barrier.phases:
                 clock.learn(barrier.phases[-1])
             barrier.passed[group] = (len(barrier.phases) - 1, clock.now, call)
             return
         least = call_value(group, call) if isinstance(what, GlobalTile) else 0
-        told = self.other(what).seen(least)
-        if told is not None:
-            clock.learn(told)
+        signalled = self.other(what).seen(least)
+        if signalled is not None:
+            clock.learn(signalled)
         if isinstance(what, GlobalTile):
             self.flag(group, call, what, Access.READ, clock.now)
 
     def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
         if group not in self.groups:
             return
-        told = self.groups[group].tell()
+        clock = self.groups[group].signal()
         if isinstance(what, Barrier):
             barrier = self.barriers[what]
-            self.protocol.arrives(group, node, what, barrier, told)
+            self.report(*protocol.early_arrival(group, node, what, barrier, clock))
             barrier.last = group, node
             if isinstance(node, Call) and "bytes" in node.args:
                 barrier.steps.setdefault((node, "expects bytes"), who(group))
-            barrier.told(told)
+            barrier.join(clock)
             return
         other = self.other(what)
         if isinstance(what, Turn):
-            other.values = [(0, told)]
+            other.values = [(0, clock)]
             return
-        self.written.flag(what)
+        self.initialized.flag(what)
         assert isinstance(node, Call)
-        # Who finds what it stored knows that it is over.
+        # A group that finds the stored value knows that the signal is over.
         self.flag(group, node, what, Access.COMBINE, self.groups[group].now - 1)
         adds, value = node.args["op"] == "add", call_value(group, node)
-        other.signal(int(what.element()) + value if adds else value, told, adds)
+        other.signal(int(what.element()) + value if adds else value, clock, adds)
 
     def flag(self, group: Group, call: Call, tile: GlobalTile, access: Access, time: int) -> None:
-        """A flag is signalled or waited for, which orders nothing against ordinary accesses to it."""
+        """A flag is signalled or waited for, which does not order ordinary accesses to the flag."""
         clock, box = self.groups[group], tile.box(1, 1)
-        place = (self.epoch, clock.first + TIME, time)
-        record = Record(group, call, access, None, box.inside, *place, of_a_flag=True)
+        end = (self.epoch, clock.first + TIME, time)
+        record = AccessRecord(group, call, access, None, box.inside, *end, of_a_flag=True)
         self.meets_others(record, tile.name, box, clock.known)
 
     def completes(self, barrier: Barrier) -> None:
         if barrier in self.barriers:
             clock = self.barriers[barrier]
-            told = clock.complete()
-            self.protocol.completes(barrier, clock, told, self.groups)
+            completion = clock.complete()
+            self.report(*protocol.missed_phase(barrier, clock, completion, self.groups))
 
     def empties(self, regions: Sequence[SharedRegion]) -> None:
-        self.written.empties(regions)
+        self.initialized.empties(regions)
 
     def other(self, what: Turn | GlobalTile) -> FlagClock:
         """The clock of a turn or of a flag."""
@@ -335,12 +334,12 @@ class Races(Watcher):
 
 
 def call_value(group: Group, call: Call) -> int:
-    """The value of a flag that a call names."""
+    """The value that a call signals or waits for."""
     return int(group.value(call.args["value"]))
 
 
 def _one_name_each(tensors: Mapping[str, Array]) -> dict[str, str]:
-    """For each tensor the name of the first that is the same memory."""
+    """For each tensor, the name of the first tensor that is the same memory."""
     first: dict[object, str] = {}
     return {
         name: first.setdefault((a.ctypes.data, a.shape, a.strides), name) if a.size else name
@@ -349,12 +348,9 @@ def _one_name_each(tensors: Mapping[str, Array]) -> dict[str, str]:
 
 
 def _barriers(block: BlockRun) -> list[Barrier]:
-    """The barriers of a block: those of its stages and those made by hand."""
+    """The barriers of a block: those of its stages and its semaphores."""
     found = [b for ring in block.rings.values() for b in (*ring.full, *ring.empty)]
-    for thing in block.shared.values():
-        found += [
-            t
-            for t in (thing.things if isinstance(thing, Several) else [thing])
-            if isinstance(t, Barrier)
-        ]
+    for shared in block.shared.values():
+        items = shared.items if isinstance(shared, SharedArray) else [shared]
+        found += [b for b in items if isinstance(b, Barrier)]
     return found

@@ -1,19 +1,19 @@
 """The record of earlier accesses to memory, with which later accesses are compared.
 
-Source: Flanagan and Freund, "FastTrack", PLDI 2009: of accesses in a known order the last is enough. Here an access
-is a rectangle of a tile, so a record is kept until a later write covers it.
+Source: Flanagan and Freund, "FastTrack", PLDI 2009: the last of several ordered accesses is enough. Here an access
+is a rectangle of a tile, so its record is kept until a later write covers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pykittens.emulate.memory import Region
+from pykittens.emulate.memory import Area
 from pykittens.emulate.races.clocks import Clock
 from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.watch import Access
@@ -24,13 +24,13 @@ from pykittens.types.tiles import ST
 if TYPE_CHECKING:
     from pykittens.emulate.group import Group
 
-LEAST_CELL = (16, 64)  # rows and columns of a tensor whose accesses are kept in one list, at least
+LEAST_CELL = (16, 64)  # the fewest rows and columns whose accesses are kept in one list
 
 
-class Lanes(NamedTuple):
-    """How the lanes of a group share out what they move: where equal, each element is moved by the same lane.
+class LaneMapping(NamedTuple):
+    """How elements are assigned to the lanes of a group: if two mappings are equal, the same lane moves each element.
 
-    holds: how they hold the tile or vector. row, col: where its first element lies, as far as it matters for them.
+    holds: how the lanes hold the tile or vector. row, col: its first element, as far as the assignment depends on it.
     """
 
     holds: object
@@ -39,54 +39,56 @@ class Lanes(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Record:
-    """An access: who made it, what of, and the component and value of a clock at which it is over.
+class AccessRecord:
+    """An access: its group, call and region, and the component and value of a clock at which the access is over.
 
-    together: the blocks that ran at once, whose clocks can be compared. fence: the component of the writer's fences,
-    for what lanes wrote. lanes: who of the group does what of it, None where an engine does the work; by_row: whether
-    the rows of a tile are moved one by one, to rows that an index names. of_a_flag: it signals, or waits for, a flag.
+    together: the blocks that ran at once, whose clocks can be compared. fence: for a write by lanes, the component of
+    the writer's fences. lanes: which lane moves which element, None for an engine; by_row: whether the rows of a tile
+    are moved one by one, to rows that an index names. of_a_flag: whether it signals a flag or waits for one.
     """
 
     group: Group
     call: Call
     access: Access
     engine: Engine | None
-    region: Region
+    region: Area
     together: object
     component: int
     value: int
     fence: int = -1
-    lanes: Lanes | None = None
+    lanes: LaneMapping | None = None
     by_row: bool = False
     barrier: object = None
     of_a_flag: bool = False
 
-    def ended(self, other: Record, known: Clock) -> bool:
-        """Whether this access is over before the other starts, whose starter knows so much."""
+    def ended(self, other: AccessRecord, known: Clock) -> bool:
+        """Whether this access is over before the other starts, whose group knows this clock."""
         return self.together is other.together and known[self.component] >= self.value
 
     @property
     def is_atomic(self) -> bool:
-        """Whether it is done in one step, so that it may meet others that are."""
+        """Whether it is one step, so that unordered accesses of this kind are no race."""
         return self.of_a_flag or self.access is Access.COMBINE
 
     def fenced(self, known: Clock) -> bool:
-        """Whether an engine sees what was written, where lanes wrote it."""
+        """Whether an engine sees this access: always, unless lanes wrote without a fence."""
         return bool(self.fence < 0 or self.access.reads or known[self.fence] >= self.value)
 
-    def by_the_same_lanes(self, other: Record) -> bool:
-        """Whether each lane touches in both accesses what is its own, so that its own order is enough."""
+    def by_the_same_lanes(self, other: AccessRecord) -> bool:
+        """Whether each lane touches the same elements in both accesses, so that program order is enough."""
         same_group = self.group is other.group
         return same_group and self.lanes is not None and self.lanes == other.lanes
 
 
-Meet = Callable[[Record, Record, bool], None]
+Meet = Callable[[AccessRecord, AccessRecord, bool], None]
 
 
-def compare(records: list[Record], new: Record, known: Clock, meet: Meet) -> list[Record]:
-    """Hold a new access against older ones of the same tile; returns those that are still to be remembered.
+def compare(
+    records: list[AccessRecord], new: AccessRecord, known: Clock, meet: Meet
+) -> list[AccessRecord]:
+    """Compare a new access with older ones of the same tile; returns the accesses to keep.
 
-    `meet` is told of each that conflicts, and whether they are in order so that only a fence is missing.
+    `meet` is called for each conflict, and with whether the two are ordered, so that only a fence is missing.
     """
     kept = []
     for old in records:
@@ -102,11 +104,16 @@ def compare(records: list[Record], new: Record, known: Clock, meet: Meet) -> lis
 
 
 def judge(
-    old: Record, new: Record, known: Clock, ended: bool, meet: Meet, lies_alike: bool = True
+    old: AccessRecord,
+    new: AccessRecord,
+    known: Clock,
+    ended: bool,
+    meet: Meet,
+    lies_alike: bool = True,
 ) -> None:
-    """Tell of two accesses to the same memory that conflict.
+    """Call `meet` if two accesses to the same memory conflict.
 
-    lies_alike: whether equal regions are the same bytes, as in one tile or in two of one type at one place.
+    lies_alike: whether equal regions are the same bytes, as in one tile or in two tiles of one type at one address.
     """
     if old.access.reads and new.access.reads:
         return
@@ -117,8 +124,8 @@ def judge(
         meet(old, new, True)
 
 
-def _is_replaced(old: Record, new: Record, ended: bool) -> bool:
-    """Whether who comes later is in order with the old access if it is with the new."""
+def _is_replaced(old: AccessRecord, new: AccessRecord, ended: bool) -> bool:
+    """Whether any later access that is ordered after the new access is ordered after the old one, too."""
     if not new.region.covers(old.region):
         return False
     if new.access is Access.WRITE:
@@ -129,18 +136,18 @@ def _is_replaced(old: Record, new: Record, ended: bool) -> bool:
 
 
 class TensorShadow:
-    """The accesses to one tensor, in cells of about the size of the tiles that are moved."""
+    """The accesses to one tensor, in cells about as large as the moved tiles."""
 
     def __init__(self) -> None:
-        self.cells: dict[tuple[object, int, int], list[Record]] = {}
+        self.cells: dict[tuple[object, int, int], list[AccessRecord]] = {}
         self.cell: tuple[int, int] | None = None
 
-    def add(self, leading: tuple[int, ...], new: Record, known: Clock, meet: Meet) -> None:
-        """Hold an access to a matrix of the tensor against earlier ones, and remember it."""
+    def add(self, leading: tuple[int, ...], new: AccessRecord, known: Clock, meet: Meet) -> None:
+        """Compare an access to a matrix of the tensor with earlier ones, and keep it."""
         for cell in self._cells(leading, new.region):
             self.cells[cell] = compare(self.cells.get(cell, []), new, known, meet)
 
-    def _cells(self, leading: tuple[int, ...], region: Region) -> Iterator[tuple[object, int, int]]:
+    def _cells(self, leading: tuple[int, ...], region: Area) -> Iterator[tuple[object, int, int]]:
         if self.cell is None:
             rows, cols = region.bottom - region.top, region.right - region.left
             self.cell = max(rows, LEAST_CELL[0]), max(cols, LEAST_CELL[1])
@@ -154,10 +161,10 @@ class SharedShadow:
     """The accesses to the shared tiles of blocks that run at once."""
 
     def __init__(self) -> None:
-        self.records: dict[SharedMemory, list[Record]] = {}
+        self.records: dict[SharedMemory, list[AccessRecord]] = {}
 
-    def add(self, memory: SharedMemory, new: Record, known: Clock, meet: Meet) -> None:
-        """Hold an access to a tile against earlier ones, also of tiles that have bytes of its own; remember it."""
+    def add(self, memory: SharedMemory, new: AccessRecord, known: Clock, meet: Meet) -> None:
+        """Compare an access to a tile with earlier ones, also with those of overlapping tiles, and keep it."""
         self.records[memory] = compare(self.records.get(memory, []), new, known, meet)
         for other in memory.overlapping:
             lies_alike = (other.type, other.start) == (memory.type, memory.start)
@@ -166,29 +173,29 @@ class SharedShadow:
                     judge(old, new, known, old.ended(new, known), meet, lies_alike)
 
 
-def _share_bytes(a: SharedMemory, part: Region, b: SharedMemory, other: Region) -> bool:
-    """Whether parts of two tiles of one arena have a byte in common."""
-    unit = CHUNK if _is_of_chunks(a.type, part) and _is_of_chunks(b.type, other) else 1
-    first, second = _units(a.type, part, unit), _units(b.type, other, unit)
+def _share_bytes(a: SharedMemory, region: Area, b: SharedMemory, other: Area) -> bool:
+    """Whether regions of two tiles of one arena have a byte in common."""
+    unit = CHUNK if _is_of_chunks(a.type, region) and _is_of_chunks(b.type, other) else 1
+    first, second = _units(a.type, region, unit), _units(b.type, other, unit)
     distance = (b.start - a.start) // unit
     return not first.isdisjoint(c + distance for c in second)
 
 
-CHUNK = 16  # bytes that no swizzle parts
+CHUNK = 16  # bytes that every swizzle keeps together
 
 
-def _is_of_chunks(type_: ST, part: Region) -> bool:
-    """Whether the rows of a part are whole chunks."""
+def _is_of_chunks(type_: ST, region: Area) -> bool:
+    """Whether the rows of a region are whole chunks."""
     size = type_.dtype.bytes
-    return part.left * size % CHUNK == 0 and part.right * size % CHUNK == 0
+    return region.left * size % CHUNK == 0 and region.right * size % CHUNK == 0
 
 
 @lru_cache(maxsize=4096)
-def _units(type_: ST, part: Region, unit: int) -> frozenset[int]:
-    """The chunks of a tile in which a part of it lies, or its bytes."""
-    rows = np.arange(part.top, part.bottom)[:, np.newaxis]
-    cols: Iterable[int] = range(part.left, part.right)
-    offsets = type_.layout.offset(rows, np.fromiter(cols, np.int64)[np.newaxis])
+def _units(type_: ST, region: Area, unit: int) -> frozenset[int]:
+    """The chunks, or bytes, of a tile that a region covers."""
+    rows = np.arange(region.top, region.bottom)[:, np.newaxis]
+    cols = np.arange(region.left, region.right)[np.newaxis]
+    offsets = type_.layout.offset(rows, cols)
     if unit == 1:
         offsets = offsets[..., np.newaxis] + np.arange(type_.dtype.bytes)
     return frozenset(np.unique(offsets // unit).tolist())

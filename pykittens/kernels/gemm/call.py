@@ -1,4 +1,4 @@
-"""A call of gemm: what may be passed, how its arrays lie for the kernel, and the plan in a configuration."""
+"""A call of gemm: its checked arguments, its arrays as the kernel takes them, and its plan in a configuration."""
 
 from __future__ import annotations
 
@@ -10,56 +10,35 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.kernels.arrays import FP8, NARROW, Arrays, has_lines, spread_to
+from pykittens.kernels.arrays import Arrays, spread_to
 from pykittens.kernels.epilogue import Epilogue, check_activation
-from pykittens.kernels.gemm.config import Config, Shape, work
+from pykittens.kernels.gemm.config import Config, GemmShape, work
+from pykittens.kernels.gemm.operands import (
+    BLOCKS,
+    OPERANDS,
+    check_dtypes,
+    check_operands,
+    is_transposed,
+    lay_out,
+    shape_of,
+)
 from pykittens.kernels.gemm.tiles import Form
-from pykittens.kernels.plan import Plan, Step
+from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.kernel import KernelFunction
-from pykittens.types.dtypes import DTYPES, DType, f32
+from pykittens.types.dtypes import DType, f32
 
-
-@dataclass(frozen=True)
-class Operand:
-    """An operand of the epilogue: its shapes, the operands that it goes with, and the number that is the same as None.
-
-    Axes are those of C = A @ B, (*lead, m, n); "b" is the shape of b. Only an operand with `neutral` may be a number.
-    """
-
-    shape: str
-    needs: tuple[str, ...] = ()
-    neutral: float | None = None
-
-
-# In the order in which the kernel takes them.
-OPERANDS = {
-    "gate": Operand("b"),
-    "alpha": Operand("| 1", neutral=1.0),
-    "gate_alpha": Operand("| 1", ("gate",), neutral=1.0),
-    "row_scale": Operand("*lead m"),
-    "column_scale": Operand("n | *lead n"),
-    "gate_column_scale": Operand("n | *lead n", ("gate",)),
-    "row_blocks": Operand("m k/128", ("column_blocks",)),
-    "column_blocks": Operand("n/128 k/128", ("row_blocks",)),
-    "gate_blocks": Operand("n/128 k/128", ("gate", "row_blocks")),
-    "bias": Operand("n | *lead n"),
-    "gate_bias": Operand("n | *lead n", ("gate",)),
-    "beta": Operand("", ("out",), neutral=0.0),
-    "residual": Operand("*lead m n"),
-}
 NUMBERS: dict[str, Any] = {
     name: operand.neutral for name, operand in OPERANDS.items() if operand.neutral is not None
 } | {"operands": ()}
-# Arrays that may have the axes of the batch, with how many others they have.
+# Arrays that may have the axes of the batch, each with the number of its other axes.
 BATCHED = dict.fromkeys(("a", "b", "gate", "out", "residual"), 2)
 BATCHED |= dict.fromkeys(("row_scale", "column_scale", "gate_column_scale", "bias", "gate_bias"), 1)
-BLOCKS = ("row_blocks", "column_blocks", "gate_blocks")
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a call of gemm says besides its arrays and numbers."""
+class GemmOptions:
+    """The arguments of gemm that are neither arrays nor numbers for the kernel."""
 
     transpose_b: bool = True
     out_dtype: DType | None = None
@@ -84,28 +63,30 @@ class Options:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the product is looked at as it is: not transposed, and not as the rows of a larger one."""
+        """Whether something depends on the rows and columns of the product: it is neither transposed nor folded."""
         return self.epilogue is not None or self.row_sums or self.column_sums
 
 
-OPTIONS = tuple(option.name for option in fields(Options))
+OPTIONS = tuple(option.name for option in fields(GemmOptions))
 
 
-class Call:
+class GemmCall:
     """A call of gemm whose arguments fit, with its arrays as the kernel takes them.
 
-    given: the arrays and numbers by name. m, n, k, lead: the extents of the product and of its batch, as the kernel
-    counts them: rows of a batch that one b serves are rows of one product. result: the shape of the result. dtype: its
-    dtype.
+    given: the arrays and numbers by name. m, n, k, lead: the extents of the product and of its batch in the kernel,
+    which takes the rows of a batch with a single b as the rows of one product. result: the shape of the result. dtype:
+    its dtype.
     """
 
-    def __init__(self, kernel: KernelFunction, given: Mapping[str, Any], options: Options) -> None:
+    def __init__(
+        self, kernel: KernelFunction, given: Mapping[str, Any], options: GemmOptions
+    ) -> None:
         self.kernel, self.given, self.options = kernel, dict(given), options
         self.arrays = a = Arrays("gemm", **given)
-        if options.epilogue is None and self.own:
+        if options.epilogue is None and self.function_operands:
             raise a.fail(
                 "`operands` without `epilogue` have no meaning",
-                "they are passed to the function of `epilogue`, after x and the place",
+                "they are passed to the function of `epilogue`, after x and at",
             )
         self._check_shapes()
         self.dtype = self._check_dtypes()
@@ -118,8 +99,8 @@ class Call:
     @staticmethod
     def of(
         kernel: KernelFunction, a: Any, b: Any, out: Any, operands: Any = (), **words: Any
-    ) -> Call:
-        """The call with these arguments of gemm; those that are neither operands nor options are refused."""
+    ) -> GemmCall:
+        """The call of gemm with these arguments; an ArgumentError for one that is neither an operand nor an option."""
         if not isinstance(operands, tuple | list):
             raise ArgumentError(
                 f"gemm: `operands` must be a tuple, not {type(operands).__name__}",
@@ -138,20 +119,20 @@ class Call:
                     f"gemm: `{name}` is not one of its arguments",
                     help=f"it takes a, b, out, tune=, {known}",
                 )
-        return Call(kernel, given, Options(**words))
+        return GemmCall(kernel, given, GemmOptions(**words))
 
-    def on(self, options: Options | None = None, **given: Any) -> Call:
+    def on(self, options: GemmOptions | None = None, **given: Any) -> GemmCall:
         """The same call with other arrays, or other options."""
-        return Call(self.kernel, self.given | given, options or self.options)
+        return GemmCall(self.kernel, self.given | given, options or self.options)
 
     @property
-    def own(self) -> list[str]:
-        """The operands of the user's function, by name."""
-        return [name for name in self.given if name.startswith("operand")]
+    def function_operands(self) -> list[str]:
+        """The names of the operands of the user's function."""
+        return [name for name in self.arrays.given if name.startswith("operand")]
 
     @property
     def sums(self) -> list[str]:
-        """The sums that are asked for."""
+        """The names of the sums that are asked for."""
         return [name for name in ("row_sums", "column_sums") if getattr(self.options, name)]
 
     # -- checks ------------------------------------------------------------------------------------
@@ -162,27 +143,17 @@ class Call:
         a.shapes(a="*left m k", b=b)
         a.dims["lead"] = a.broadcast("left", "right")
         self.m, self.n, self.k = (a.dims[axis] for axis in "mnk")
-        for name, operand in OPERANDS.items():
-            a.needs(name, *operand.needs)
-            if name == "beta" and name in a.found:
-                raise a.fail("`beta` must be a number, not an array")
-            if operand.neutral is None or name in a.found:
-                a.shapes(**{name: b if operand.shape == "b" else operand.shape})
-        if "row_blocks" in a:
-            a.needs("gate", "gate_blocks")
+        if "beta" in a.found:
+            raise a.fail("`beta` must be a number, not an array")
+        check_operands(a, {n: x.shape for n, x in OPERANDS.items()} | {"gate": b})
 
     def _check_dtypes(self) -> str:
         """The dtype of the result; raise if dtypes do not go together."""
-        a, sums = self.arrays, self.options.accumulate.name
-        mixed = {a.found["a"].dtype, a.found["b"].dtype} <= set(FP8)
-        own = a.dtypes("a", "b", among=(*NARROW, *FP8), same=not mixed)
-        a.dtypes("b", "gate", among=(*NARROW, *FP8))
-        a.dtypes(*BLOCKS, among=("f32",))
-        if sums != "f32" and (sums, own) != ("f16", "f16"):
-            raise a.fail(f"{own} is summed in f32, f16 also in f16, not in {sums}")
-        if "row_blocks" in a and own in NARROW:
-            raise a.fail(f"`row_blocks` scale blocks of fp8, and `a` is {own}")
-        return a.result("*lead m n", own if own in NARROW else "bf16", self.options.out_dtype)
+        dtype, sums = self.arrays.found["a"].dtype, self.options.accumulate.name
+        result = check_dtypes(self.arrays, "*lead m n", self.options.out_dtype)
+        if sums != "f32" and (sums, dtype) != ("f16", "f16"):
+            raise self.arrays.fail(f"{dtype} is summed in f32, f16 also in f16, not in {sums}")
+        return result
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -192,7 +163,7 @@ class Call:
         return math.prod(self.lead)
 
     def _fold(self) -> bool:
-        """Make the rows of a batch the rows of one product; False if that cannot be done without a copy."""
+        """Make the rows of a batch the rows of one product; False if that needs a copy."""
         a = self.arrays
         columns = ("column_scale", "gate_column_scale", "bias", "gate_bias")
         wide = any(len(a.found[name].shape) > 1 for name in columns if name in a.found)
@@ -209,12 +180,12 @@ class Call:
         return True
 
     def _gather_leads(self) -> None:
-        """Give all arrays of a batch its leading axes; more than two of them become one."""
+        """Give all arrays of a batch its leading axes; more than two axes become one."""
         a, rank = self.arrays, len(self.lead)
         lead = self.lead if rank <= 2 else (self.batch,)  # the kernel counts two beside the tiles
         for name, x in a.found.items():
             inner = BATCHED.get(name, 0)
-            if name in self.own and x.shape[:rank] == self.lead:
+            if name in self.function_operands and x.shape[:rank] == self.lead:
                 inner = len(x.shape) - rank
             elif len(x.shape) <= inner or not inner:
                 continue
@@ -233,86 +204,66 @@ class Call:
     def _lay_out(self) -> None:
         """Make the last stride of every array 1: by exchanging axes if that does it, else by a copy."""
         a = self.arrays
-        self.a_is_transposed = self._turned("a")
-        turned = self._turned("b")
-        self.b_is_transposed = self.options.transpose_b != turned
-        if turned and "gate" in a:
-            a.view("gate", a.views["gate"].swapaxes(-1, -2))
-        if "row_blocks" in a:  # the kernel takes those of a step, of all rows, as a row
-            a.view("row_blocks", a.views["row_blocks"].T)
-        for name in ("alpha", "gate_alpha", *self.own):
+        transposed = [n for n in "ab" if n not in a.copies and is_transposed(a.views[n])]
+        self.a_is_transposed = "a" in transposed
+        self.b_is_transposed = self.options.transpose_b != ("b" in transposed)
+        for name in ("alpha", "gate_alpha", *self.function_operands):
             if name in a.found and not a.found[name].shape:
                 a.reshape(name, (1,))
-        a.lines(*a.found)
-
-    def _turned(self, name: str) -> bool:
-        """Whether the axes of a matrix are exchanged so that its last stride is 1."""
-        view = self.arrays.views[name]
-        if name in self.arrays.copies or has_lines(view):
-            return False
-        turned = view.swapaxes(-1, -2)
-        if has_lines(turned):
-            self.arrays.view(name, turned)
-        return has_lines(turned)
+        lay_out(a, *transposed, *["gate"] * ("b" in transposed))
 
     # -- the plan ----------------------------------------------------------------------------------
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> GemmShape:
         """What the choice of a configuration depends on."""
-        given = self.arrays.given
         free = {"a", "b", "out", "gate", "alpha", "gate_alpha", *BLOCKS}
-        return Shape(
-            *(self.m, self.n, self.k, self.batch),
-            bytes=DTYPES[self.arrays.found["a"].dtype].bytes,
-            out_bytes=DTYPES[self.dtype].bytes,
-            gated="gate" in given,
-            blocks="row_blocks" in given,
+        return shape_of(
+            *(self.arrays, self.m, self.n, self.k, self.batch),
             may_swap=not self.options.is_whole,
             a_by_columns=self.a_is_transposed,
             b_by_rows=self.b_is_transposed,
-            operands=len(given.keys() - free),
+            operands=len(self.arrays.given.keys() - free),
             activation=bool(self.options.activation) or self.options.epilogue is not None,
         )
 
     def form(self, config: Config) -> Form:
         """The constants of the kernel in a configuration."""
         options, given = self.options, self.arrays.given
-        names = [name for name in OPERANDS if name in given] + self.own
-        names += self.sums
+        names = [name for name in OPERANDS if name in given] + self.function_operands + self.sums
         names += ["partials", "flags"] if config.splits > 1 else []
         epilogue = Epilogue(tuple(names), options.activation, options.epilogue)
-        turned = self.a_is_transposed, self.b_is_transposed
+        transposed = self.a_is_transposed, self.b_is_transposed
         if config.swap:
-            turned = not self.b_is_transposed, not self.a_is_transposed
-        return Form(*turned, options.accumulate, epilogue)
+            transposed = not self.b_is_transposed, not self.a_is_transposed
+        return Form(*transposed, options.accumulate, epilogue)
 
     def plan(self, config: Config) -> Plan:
         """The launches in a configuration."""
         form = self.form(config)
         matrices = ("b", "a", "out") if config.swap else ("a", "b", "out")
         constants = {"form": form, "config": config}
-        steps = [Step(self.kernel, (*matrices, *form.epilogue.names), constants)]
+        steps = [PlanStep(self.kernel, (*matrices, *form.epilogue.names), constants)]
         sums = self._sums(config)
         for name in sums:
             axis = "m" if name == "row_sums" else "n"
             total = f"total_{name}"
             self.arrays.make(total, f"*lead {axis}", "f32")
             self.arrays.reshape(total, (*self.lead, sums[name].shape[-1]))
-            steps.append(Step(add_up, (name, total)))
+            steps.append(PlanStep(add_up, (name, total)))
         results = ("out", *(f"total_{name}" for name in sums))
-        return Plan(self.arrays, steps, self._passing(config) | sums, results)
+        return Plan(self.arrays, steps, self._split_scratch(config) | sums, results)
 
     def _sums(self, config: Config) -> dict[str, Scratch]:
-        """The parts of the sums of rows and columns that are asked for."""
+        """The partial sums of rows and columns that the kernel stores, by name."""
         rows, cols = -(-self.m // config.rows), -(-self.n // config.cols)
         if config.splits > 1:
-            cols *= config.parts  # parts are finished by themselves
+            cols *= config.parts  # each part is finished separately
         shapes = {"row_sums": (cols, self.m), "column_sums": (rows * config.consumers, self.n)}
         return {name: Scratch((*self.lead, *shapes[name])) for name in self.sums}
 
-    def _passing(self, config: Config) -> dict[str, Scratch]:
-        """What the blocks of a split product leave for one another."""
+    def _split_scratch(self, config: Config) -> dict[str, Scratch]:
+        """The partial sums and flags that the blocks of a split product exchange."""
         if config.splits == 1:
             return {}
         shape = self.shape

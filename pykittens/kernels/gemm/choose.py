@@ -1,4 +1,4 @@
-"""Which way the work of a product is cut for a shape and a GPU: what may be tried, and what should be fastest."""
+"""The candidates for a product of a shape on a GPU, and the one that should be fastest."""
 
 from __future__ import annotations
 
@@ -6,69 +6,73 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pykittens.kernels.gemm.config import LINE, SCALED, Config, Shape, work
+from pykittens.kernels.gemm.config import LINE, SCALED, Config, GemmShape, work
 from pykittens.kernels.gemm.estimate import estimate
 from pykittens.kernels.limits import Limits, first_that_fits
 
-MOVING = 9_400_000  # bytes on their way that keep the memory of an H200 busy
+MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
-MOST_SWAPPED = 256  # rows of a product up to which the transposed one may be made
+MOST_SWAPPED = 256  # the most rows of a product whose transpose may be computed instead
 
-# Warps that multiply alone read all columns of B for their own rows of A: with 16 rows each, shared memory would be
-# slower than their products, so there a warpgroup has 128 rows, 32 a warp.
+# A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
+# slower than the tensor cores, so a warpgroup has 128 rows, 32 per warp.
 ALONE = (
-    # sm_80, and cards of more memory that have no target of their own: 163 KiB, a whole output tile.
+    # sm_80, and GPUs with more memory that have no own target: 163 KiB, a whole output tile.
     Config(256, 128, depth=64, stages=4, out_cols=128, warpgroups=False),
     # sm_89 and sm_86: 99 KiB, the output in quarters.
     Config(256, 128, depth=64, stages=3, out_cols=32, warpgroups=False),
 )
 
 
-def joining(config: Config, shape: Shape) -> int:
-    """Bytes besides, in which the warps of each group join what they have of sums of columns."""
+def joining(config: Config, shape: GemmShape) -> int:
+    """Extra bytes of shared memory for joining the warps' partial column sums."""
     if shape.may_swap:
         return 0
-    each = 4 * 4 * config.out_cols  # warps, and bytes of f32
-    return (config.consumers + 1) * -(-each // 128) * 128  # the producer's warpgroup has some, too
+    each = 4 * 4 * config.out_cols  # four warps, four bytes of f32
+    return (config.consumers + 1) * -(-each // 128) * 128  # the producer's warpgroup has its share
 
 
-def fitted(config: Config, shape: Shape, limits: Limits) -> Config | None:
-    """The configuration with as many stages as shared memory holds; None if that is less than two."""
+def shared_bytes(config: Config, shape: GemmShape) -> int:
+    """Bytes of shared memory of a block for a product of this shape."""
+    own = config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
+    return own + joining(config, shape)
+
+
+def fitted(config: Config, shape: GemmShape, limits: Limits) -> Config | None:
+    """The configuration with as many stages as shared memory holds; None if it holds fewer than two."""
     stages = _stages(config, shape, limits)
     return replace(config, stages=stages) if stages >= 2 else None
 
 
-def _stages(config: Config, shape: Shape, limits: Limits) -> int:
-    """How many of a configuration's stages shared memory holds."""
-    room = limits.shared_bytes - joining(config, shape) - config.bytes_besides(shape.out_bytes)
+def _stages(config: Config, shape: GemmShape, limits: Limits) -> int:
+    """The number of a configuration's stages that shared memory holds."""
+    room = limits.shared_bytes - joining(config, shape) - config.other_bytes(shape.out_bytes)
     return min(room // config.stage_bytes(shape.gated, shape.blocks), config.stages)
 
 
-def candidates(shape: Shape, limits: Limits) -> tuple[Config, ...]:
+def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     """The configurations worth trying for a shape, the one that should be fastest first."""
     if not limits.warpgroups:
         return (_alone(shape, limits),)
-    found = [
-        c for c in map(lambda c: fitted(c, shape, limits), _all(shape, limits)) if c is not None
-    ]
-    return tuple(sorted(dict.fromkeys(found), key=lambda c: estimate(c, shape, limits)))
+    found = dict.fromkeys(fitted(c, shape, limits) for c in _all(shape, limits))
+    return tuple(sorted(filter(None, found), key=lambda c: estimate(c, shape, limits)))
 
 
-def _alone(shape: Shape, limits: Limits) -> Config:
+def _alone(shape: GemmShape, limits: Limits) -> Config:
     cols, (large, small) = _alone_cols(shape), ALONE
     if cols < large.cols:
         width = 32 if cols % 32 == 0 else cols
         large, small = (replace(c, cols=cols, out_cols=width) for c in ALONE)
     if shape.a_by_columns:
-        small = replace(small, cols=min(small.cols, 96))  # lanes turn round what lies along m
+        small = replace(
+            small, cols=min(small.cols, 96)
+        )  # lanes transpose elements that are contiguous along m
     tried = (large, small, replace(small, stages=2, out_cols=16))
-    out, gated = shape.out_bytes, shape.gated
-    made = [(c, c.shared_bytes(out, gated, shape.blocks) + joining(c, shape)) for c in tried]
-    return first_that_fits("gemm", made, limits)
+    return first_that_fits("gemm", tried, lambda c: shared_bytes(c, shape), limits)
 
 
-def _alone_cols(shape: Shape) -> int:
-    """Columns of tiles that leave registers for what waits for its scales, a gate's sums, and the epilogue."""
+def _alone_cols(shape: GemmShape) -> int:
+    """Columns of tiles that leave registers for products that wait for scales, a gate's sums, and the epilogue."""
     if shape.blocks:
         return 32 if shape.gated else 64
     if shape.gated:
@@ -77,13 +81,13 @@ def _alone_cols(shape: Shape) -> int:
 
 
 @functools.lru_cache(4096)
-def pick(shape: Shape, limits: Limits) -> Config:
+def pick(shape: GemmShape, limits: Limits) -> Config:
     """The configuration for a shape and a GPU."""
     return candidates(shape, limits)[0]
 
 
-def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
-    """Tiles of all sides that a warpgroup's registers hold."""
+def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """Configurations with tiles of all sides that a warpgroup's registers hold."""
     # With few rows most of a box would lie outside the tensor, which is slow.
     few = _is_better_swapped(shape) and shape.m <= 32
     for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
@@ -99,10 +103,10 @@ def _all(shape: Shape, limits: Limits) -> Iterator[Config]:
                 yield from _ways(_reading(c, shape, limits), shape, limits)
 
 
-def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
-    """With as much of the weights on its way as keeps memory busy: more is slower where each block has one tile."""
+def _reading(c: Config, shape: GemmShape, limits: Limits) -> Config:
+    """The configuration with enough bytes in flight to keep memory busy; with one tile per block, more is slower."""
     if c.rows < 256 and c.cols <= 64:
-        c = replace(c, depth=2 * LINE)  # read at once, where there is room for enough stages
+        c = replace(c, depth=2 * LINE)  # one copy, if there is room for enough stages
     tiles, _ = work(c, shape)
     if c.cols > 32 or not 0 < tiles <= limits.multiprocessors:
         return c
@@ -111,41 +115,41 @@ def _reading(c: Config, shape: Shape, limits: Limits) -> Config:
     return replace(c, stages=max(stages, least))
 
 
-def _is_better_swapped(shape: Shape) -> bool:
-    """Whether the transposed product is worth a try: few rows, or some that tiles of 64 do not fit or b is wide for."""
+def _is_better_swapped(shape: GemmShape) -> bool:
+    """Whether the transposed product is a candidate: there are few rows, or more that tiles of 64 do not fit well."""
     fits = shape.b_by_rows and shape.m % 64 == 0
     most = 32 if fits else MOST_SWAPPED
     return shape.may_swap and shape.m <= most and not shape.blocks
 
 
-def _fits_registers(c: Config, shape: Shape) -> bool:
-    """Whether a warpgroup's sums, and the product that waits for its scales, leave registers to work with."""
+def _fits_registers(c: Config, shape: GemmShape) -> bool:
+    """Whether a warpgroup's sums and a product that waits for its scales leave enough registers."""
     rows, is_narrow = c.rows // c.consumers, c.consumers == 3
     sums = rows * c.cols * (1 + shape.gated)
     if shape.blocks:
         return sums + rows * c.scaled_cols <= (64 * 256 if is_narrow else 64 * 384)
     if c.swap and shape.operands:
-        return sums <= 64 * 160  # what lies the other way round is loaded element by element
-    # What the epilogue loads takes registers, too, and bytes that are turned round; three warpgroups have 160 each.
-    takes_more = _turns_round(shape) or (shape.operands > 3 and shape.activation)
+        return sums <= 64 * 160  # transposed operands are loaded element by element
+    # Operands of the epilogue and transposed bytes take registers, too; with three warpgroups a lane has 160.
+    takes_more = _transposes_bytes(shape) or (shape.operands > 3 and shape.activation)
     most = 64 * 192 if takes_more else 64 * 256
     return sums <= (most // 2 if is_narrow else most)
 
 
-def _turns_round(shape: Shape) -> bool:
-    """Whether bytes of b are turned round in registers before they are multiplied."""
+def _transposes_bytes(shape: GemmShape) -> bool:
+    """Whether b is fp8 and is transposed in registers before it is multiplied."""
     return shape.bytes == 1 and not shape.b_by_rows
 
 
-def _is_even(cols: int, shape: Shape) -> bool:
-    """Whether boxes of b are wide enough, where its rows run along n; and scales of blocks fit pieces."""
+def _is_even(cols: int, shape: GemmShape) -> bool:
+    """Whether boxes of a b that is k x n in memory are wide enough, and scales of blocks fit pieces."""
     wide = shape.b_by_rows or cols * shape.bytes % (LINE // 2) == 0
     return wide and (not shape.blocks or cols % 32 == 0)
 
 
-def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
-    """The ways to work with tiles of some sides."""
-    piece = c.grain if shape.blocks else c.cols  # a part of the output lies in one
+def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """The configurations with tiles of these sides: output stages, turns and splits."""
+    piece = c.grain if shape.blocks else c.cols  # a part of the output lies in one piece
     width = next(w for w in (64, 48, 32, 16) if piece % w == 0)
     loads = shape.operands > 0 or shape.activation
     c = replace(c, out_cols=width, overlap=_is_short(c, shape))
@@ -165,15 +169,15 @@ def _ways(c: Config, shape: Shape, limits: Limits) -> Iterator[Config]:
         yield replace(c, out_cols=c.cols, turns=True)
     yield c
     for splits in _splits(c, shape, limits):
-        # So narrow that each block has a part to finish; or one part, for which nobody waits.
+        # Parts so narrow that each block has one to finish; or a single part, for which no block waits.
         wide = c.cols == 32 or (piece % 32 == 0 and c.cols // 32 >= splits)
         yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1)
 
 
-def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
-    """How many blocks may do a part of each tile, all of them at once."""
-    # Parts that can be shared out evenly; transposed tiles have the width that the rows ask for, where registers do.
-    widest = 128 if _turns_round(shape) else 256
+def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
+    """The numbers of blocks that may share each tile, if all blocks run at once."""
+    # Parts must be shared evenly; transposed tiles have any width that the rows need and registers allow.
+    widest = 128 if _transposes_bytes(shape) else 256
     if c.cols not in (32, 64, 128, 256) and not (c.swap and c.cols < widest):
         return set()
     tiles, steps = work(c, shape)
@@ -182,12 +186,12 @@ def _splits(c: Config, shape: Shape, limits: Limits) -> set[int]:
         most = min(blocks // max(tiles, 1), steps // 2, MOST_SPLITS)
         if most > 1:
             longest = -(-steps // most)
-            found.add(-(-steps // longest))  # no more than that many steps a block ask for
+            found.add(-(-steps // longest))  # the fewest splits with this number of steps per block
     return found
 
 
-def _is_short(c: Config, shape: Shape) -> bool:
-    """Whether a launch takes some microseconds only, in which blocks share little of what they read from memory."""
+def _is_short(c: Config, shape: GemmShape) -> bool:
+    """Whether a launch takes only some microseconds, in which blocks share few of their reads."""
     moved = shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes / 2**20
     if shape.m <= 64 and (c.swap or shape.b_by_rows):
         return moved < (45 if c.swap else 60)

@@ -1,4 +1,4 @@
-"""How the work of a product is cut: tiles, stages, clusters, parts of the sum."""
+"""Configurations of a product: its tiles, stages, clusters and splits of the sum."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from typing import Any
 
 from pykittens.errors import ArgumentError
 
-LINE = 128  # bytes of a row of a stage: what the copy engine swizzles at once
+LINE = 128  # bytes of a row of a stage: the widest swizzle of the copy engine
 MOST_STAGES = 24
-SCALED = 128  # elements along k, and along n, that have one scale where there are scales of blocks
+SCALED = 128  # elements along k, and along n, of a block that has one scale
 
 
 @dataclass(frozen=True)
 class Config:
     """The work of a block.
 
-    rows, cols: of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
-    consumers: warpgroups that share the rows. out_cols: columns of a part of the output, of which each warpgroup has
-    out_stages on their way. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows
-    of tiles that are worked on together. turns: the warpgroups store one after another, so that one multiplies
-    meanwhile. swap: the transposed product is made, so that its rows are the columns of the product. splits: blocks
-    that do a part of the sum of each tile, at most: no more than run at once. overlap: a launch may start while the one
-    before it still ends. warpgroups: for targets whose warpgroups multiply together, else for those whose warps
-    multiply alone.
+    rows, cols: the sides of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
+    consumers: warpgroups that share the rows. out_cols: columns of a part of the output; each warpgroup has out_stages
+    parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows of tiles
+    that are processed together. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap:
+    the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than run at once.
+    overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
+    together, else for those whose warps multiply alone.
     """
 
     rows: int
@@ -44,48 +43,52 @@ class Config:
     warpgroups: bool = True
 
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
-        """Shared memory of a block: the stages, the output, and the barriers."""
-        return self.stages * self.stage_bytes(gated, blocks) + self.bytes_besides(out_bytes)
+        """Bytes of shared memory of a block: the stages, the output, and the barriers."""
+        return self.stages * self.stage_bytes(gated, blocks) + self.other_bytes(out_bytes)
 
     def stage_bytes(self, gated: bool = False, blocks: bool = False) -> int:
-        """Shared memory of a stage."""
-        a, b = self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
+        """Bytes of shared memory of a stage."""
         scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
-        return (a + b) * self.depth + 1024 * scales + 16
+        return sum(self.sides(gated)) * self.depth + 1024 * scales + 16
 
-    def bytes_besides(self, out_bytes: int = 2) -> int:
-        """Shared memory of a block besides the stages."""
+    def sides(self, gated: bool = False) -> tuple[int, int]:
+        """Rows of A and columns of B in a stage."""
+        return self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
+
+    def other_bytes(self, out_bytes: int = 2) -> int:
+        """Bytes of shared memory of a block without the stages."""
         outputs = self.out_stages * self.rows * self.out_cols * out_bytes
         return outputs + 8 * self.consumers * self.turns
 
     @property
     def parts(self) -> int:
-        """Parts of the columns of a tile that are stored one after another."""
+        """The number of parts of the columns of a tile, which are stored one after another."""
         return self.cols // self.out_cols
 
     @property
     def pieces(self) -> int:
-        """Parts of the columns of a tile that have one scale each, where blocks of 128 have."""
+        """The number of pieces of the columns of a tile that have one scale each, if blocks have scales."""
         return 1 if self.swap else self.cols // math.gcd(self.cols, SCALED)
 
     @property
     def scaled_cols(self) -> int:
-        """Columns of a product that is scaled by itself."""
+        """Columns that one instruction multiplies and that are scaled before the next."""
         return SCALED if not self.swap and self.cols % SCALED == 0 else self.cols
 
     @property
     def grain(self) -> int:
-        """Columns of one of the sums that products with scales are added to."""
+        """Columns of a piece: the width of the sums that products with scales are added to."""
         return self.cols // self.pieces
 
 
 @dataclass(frozen=True)
-class Shape:
+class GemmShape:
     """What the choice of a configuration depends on.
 
-    bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales of
-    their own. may_swap: whether the transposed product will do. a_by_columns: whether a lies k x m. b_by_rows: whether
-    b lies n x k. operands: how many the epilogue loads. activation: whether it has one.
+    bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales.
+    may_swap: whether the transposed product may be computed instead. a_by_columns: whether a is k x m in memory.
+    b_by_rows: whether b is n x k in memory. operands: the number of operands that the epilogue loads. activation:
+    whether it has an activation.
     """
 
     m: int
@@ -103,8 +106,8 @@ class Shape:
     activation: bool = False
 
 
-def check(function: str, config: Any, shape: Shape) -> Config:
-    """The configuration that a caller asked for; an ArgumentError unless it cuts such a product into whole tiles."""
+def check(function: str, config: Any, shape: GemmShape) -> Config:
+    """The configuration that a caller asked for; an ArgumentError unless it suits a product of this shape."""
     if not isinstance(config, Config):
         raise ArgumentError(f"{function}: `config` must be a Config, not {type(config).__name__}")
     c = config
@@ -121,11 +124,11 @@ def check(function: str, config: Any, shape: Shape) -> Config:
     if piece % c.out_cols:
         raise refuse(
             f"tiles of {piece} columns cannot be stored in parts of {c.out_cols}",
-            help="pass a configuration whose `out_cols` divides `cols`, and where blocks have scales also 128",
+            help="pass a configuration whose `out_cols` divides `cols`, and also 128 if blocks have scales",
         )
     if c.swap and not shape.may_swap:
         raise refuse(
-            "a configuration with `swap` makes the transposed product, which has no `row_sums` and "
+            "a configuration with `swap` computes the transposed product, which has no `row_sums` and "
             "`column_sums` and takes no `epilogue`"
         )
     if c.splits > 1 and c.cluster > 1:
@@ -137,24 +140,24 @@ def check(function: str, config: Any, shape: Shape) -> Config:
     return c
 
 
-def together(config: Config, shape: Shape, multiprocessors: int) -> Config:
-    """The configuration with so many splits that their blocks, which wait for one another, all run at once."""
+def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
+    """The configuration with few enough splits that all blocks of a launch, which wait for one another, run at once."""
     tiles, _ = work(config, shape)
     return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
 
 
-def scaled(config: Config, shape: Shape) -> int:
-    """How many products of a step a warpgroup scales one after another."""
+def scaled(config: Config, shape: GemmShape) -> int:
+    """The number of products of a step that a warpgroup scales one after another."""
     return config.cols // config.scaled_cols * (1 + shape.gated)
 
 
-def extents(config: Config, shape: Shape) -> tuple[int, int]:
-    """Rows and columns of the product that is made, which is the transposed one with `swap`."""
+def extents(config: Config, shape: GemmShape) -> tuple[int, int]:
+    """Rows and columns of the product that is computed: the transposed one with `swap`."""
     return (shape.n, shape.m) if config.swap else (shape.m, shape.n)
 
 
-def work(config: Config, shape: Shape) -> tuple[int, int]:
-    """How many tiles there are, and how many steps along k each takes."""
+def work(config: Config, shape: GemmShape) -> tuple[int, int]:
+    """The number of tiles, and the number of steps along k of each."""
     m, n = extents(config, shape)
     tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
     return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)

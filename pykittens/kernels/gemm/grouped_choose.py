@@ -1,4 +1,4 @@
-"""How the work of grouped products is cut: by how many rows a group has on average, and by what a GPU has room for."""
+"""Configurations of grouped products, chosen by the average number of rows per group and the limits of a GPU."""
 
 from __future__ import annotations
 
@@ -8,42 +8,37 @@ from dataclasses import replace
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm.choose import fitted
-from pykittens.kernels.gemm.config import Config, Shape, check
+from pykittens.kernels.gemm.config import Config, GemmShape, check
 from pykittens.kernels.limits import Limits, first_that_fits
 
-# Rows a group from which on tiles of 128 rows waste less time than tiles of 64 do: a block with one warpgroup
+# Rows per group above which tiles of 128 rows waste less time than tiles of 64: a block with one warpgroup
 # multiplies at about three quarters of the speed of one with two, and a group ends half a tile early on average.
 MANY = 96
 
 
 @functools.lru_cache(4096)
-def pick_rows(shape: Shape, groups: int, limits: Limits) -> Config:
+def pick_rows(shape: GemmShape, groups: int, limits: Limits) -> Config:
     """The configuration for groups that share the `m` rows of a shape, on a GPU of these limits."""
-    cut = [(c, fitted(c, shape, limits)) for c in candidates(shape, groups, limits)]
-    able = [fit for _, fit in cut if fit is not None]
-    if able:
-        return able[0]
-    two = [replace(c, stages=2) for c, _ in cut]
-    least = [(c, c.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)) for c in two]
-    return first_that_fits("grouped_gemm", least, limits)
+    found = list(candidates(shape, groups, limits))
+    able = next(filter(None, (fitted(c, shape, limits) for c in found)), None)
+    least = [replace(c, stages=2) for c in found]
+    sizes = shape.out_bytes, shape.gated, shape.blocks
+    return able or first_that_fits("grouped_gemm", least, lambda c: c.shared_bytes(*sizes), limits)
 
 
 @functools.lru_cache(4096)
-def pick_k(shape: Shape, groups: int, limits: Limits) -> Config:
+def pick_k(shape: GemmShape, groups: int, limits: Limits) -> Config:
     """The configuration for groups that share the `k` elements of a shape, on a GPU of these limits."""
     return pick_rows(replace(shape, m=shape.m * groups), groups, limits)
 
 
-def checked(function: str, config: Config | None, shape: Shape) -> Config | None:
-    """The configuration that a caller asked for; raise if it cuts the work in a way that groups do not know."""
+def checked(function: str, config: Config | None, shape: GemmShape) -> Config | None:
+    """The configuration that a caller asked for; an ArgumentError if grouped products do not support it."""
     if config is None:
         return None
     if isinstance(config, Config):
-        other = {"cluster": config.cluster > 1, "turns": config.turns, "swap": config.swap}
-        # Scales are no part of stages here, since the rows of a group begin anywhere.
-        other |= {"splits": config.splits > 1}
-        for word, asked in other.items():
-            if asked:
+        for word in ("cluster", "turns", "swap", "splits"):
+            if getattr(config, word) != getattr(Config, word):
                 raise ArgumentError(f"{function}: `config` must not have `{word}`")
     config = check(function, config, shape)
     if shape.blocks and config.pieces > 1:
@@ -54,10 +49,10 @@ def checked(function: str, config: Config | None, shape: Shape) -> Config | None
     return config
 
 
-def candidates(shape: Shape, groups: int, limits: Limits) -> Iterator[Config]:
+def candidates(shape: GemmShape, groups: int, limits: Limits) -> Iterator[Config]:
     """The configurations for a shape, the one that should be fastest first; the last takes the least memory."""
     few = shape.m <= MANY * groups
-    # Registers hold the sums of a tile, with a gate those of two, and with scales of blocks their addends, too.
+    # Registers hold the sums of a tile, of two with a gate, and with scales of blocks also products to be scaled.
     if limits.warpgroups:
         widest = 256 // (1 + shape.gated) // (1 + shape.blocks)
     else:

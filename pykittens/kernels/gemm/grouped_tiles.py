@@ -1,6 +1,6 @@
-"""Groups of rows cut into tiles: how many there are, which one a task has, and how stages are loaded for it.
+"""Groups of rows cut into tiles: the number of tiles, the tile of a task, and the loads of its stages.
 
-Where the groups end is known on the device only, so all of this is worked out there.
+Only the device knows where the groups end, so all of this is computed there.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pykittens.kernels.gemm.tiles import Form, Task, Tiling
 
 
 @dataclass(frozen=True)
-class GroupTask(Task):
-    """A tile of a group, which `lead` names, and whose rows are from `begin` to before `end`."""
+class RowGroupTask(Task):
+    """A tile of a group, whose index is `lead` and whose rows are `begin` to `end` - 1."""
 
     begin: Any = None
     end: Any = None
 
 
 class GroupScales(Scales):
-    """Those of a product of groups: no stage brings them, since the rows of a group begin at any of them."""
+    """The block scales of groups of rows. No stage has them, since a group may begin at any row."""
 
     def __init__(self, given: dict[str, Any], config: Config, depth: int) -> None:
         super().__init__(given, config, depth)
         self.are_staged = False
 
     def in_memory(self, task: Any, w: Any, k: Any) -> list[Any]:
-        """Those of a step: numbers of the rows, and one of the columns."""
+        """The scales of a step: one per row, and one for the columns of each matrix."""
         rows = self.rows.window(1, task.begin, task.end)
         row = task.row * self.config.consumers + w
         step = pk.minimum(self.step(k), rows.shape[0] - 1)
@@ -39,8 +39,8 @@ class GroupScales(Scales):
         return [by_row, *(pk.load(blocks.at(*task.lead)[at]) for blocks in self.blocks)]
 
 
-class Groups(Tiling):
-    """The tiles of groups of rows, in the order of the groups: a walk through them finds the tile of a task."""
+class RowGroups(Tiling):
+    """The tiles of groups of rows, in the order of the groups; a walk through the groups finds the tile of a task."""
 
     def __init__(
         self,
@@ -59,38 +59,38 @@ class Groups(Tiling):
         pk.require(self.count == self.b.shape[0], "there must be an offset for each matrix of b")
         self.total = count_tiles(self)
 
-    def _deal_out(self) -> Any:
-        """As many tasks as there can be tiles: every group may end inside one."""
+    def _whole_tiles(self) -> Any:
+        """As many tasks as there can be tiles: every group may end inside a tile."""
         return pk.persistent(((self.tiles[0] + self.count) * self.tiles[1],))
 
     def offset(self, group: Any) -> Any:
-        """Where a group ends, as the offsets say; of one behind the last, where the last one does."""
+        """The end of a group by its offset; past the last group, the end of the last."""
         return pk.load(self.offsets[pk.minimum(group, self.count - 1)])
 
     def clamped(self, offset: Any, begin: Any) -> Any:
-        """The row behind the last of a group that begins at a row, whatever the offsets say."""
+        """The end of a group that begins at `begin`: its offset, kept between `begin` and the number of rows."""
         return pk.minimum(pk.maximum(offset, begin), self.rows)
 
     def height(self, begin: Any, end: Any) -> Any:
-        """Rows of tiles of a group."""
+        """The number of rows of tiles of a group."""
         return pk.cdiv(end - begin, self.config.rows)
 
-    def outset(self) -> tuple[Any, ...]:
-        """Where a walk begins: a group, the tasks before it, its first row, the row behind its last."""
+    def start(self) -> tuple[Any, ...]:
+        """The start of a walk: a group, the number of tasks before it, its first row, and its end."""
         return 0, 0, 0, self.clamped(self.offset(0), 0)
 
-    def part(self, at: tuple[Any, ...], number: Any) -> GroupTask:
-        """The tile of a task in the group where a walk stands: down the columns of a band of rows of tiles."""
+    def tile(self, at: tuple[Any, ...], number: Any) -> RowGroupTask:
+        """The tile of a task in the walk's group. Within a band of rows of tiles, tasks go down each column."""
         group, before, begin, end = at
         band, width, number = self.config.band, self.tiles[1], number - before
         first = number // (band * width) * band
         place = number - first * width
         tall = pk.minimum(self.height(begin, end) - first, band)
         row, col = first + place % tall, place // tall
-        return GroupTask((group,), row, col, 0, self.steps, begin=begin, end=end)
+        return RowGroupTask((group,), row, col, 0, self.steps, begin=begin, end=end)
 
     def load(self, s: Any, task: Any, k: Any) -> None:
-        """Fill a stage. Rows of A behind the group do no harm, and so the copy engine need not know its end."""
+        """Fill a stage. Rows of A past the group do no harm, so the copy engine need not know the group's end."""
         a = self.a.window(0, task.begin, self.a.rows)
         pk.load_async(s.a, a[task.row, k])
         at = (task.col, k) if self.form.b_is_transposed else (k, task.col)
@@ -98,7 +98,7 @@ class Groups(Tiling):
             pk.load_async(getattr(s, f"b{i or ''}"), b.at(*task.lead)[at])
 
     def operands(self, task: Any) -> dict[str, Any]:
-        """The operands of the epilogue as those of a group."""
+        """The operands of the epilogue for the group of a task."""
         if "row_scale" not in self.given:
             return self.given
         scale = self.given["row_scale"].window(0, task.begin, task.end)
@@ -106,8 +106,8 @@ class Groups(Tiling):
 
 
 @pk.function
-def count_tiles(groups: Groups) -> Any:
-    """How many tiles there are; offsets are loaded some at a time, as each load takes as long as several sums."""
+def count_tiles(groups: RowGroups) -> Any:
+    """The number of tiles. Eight offsets are loaded at once, since a load takes as long as several additions."""
     at_once = 8
     rows, begin = 0, 0
     for first in pk.range(0, groups.count, at_once):
@@ -120,8 +120,8 @@ def count_tiles(groups: Groups) -> Any:
 
 
 @pk.function
-def advance(groups: Groups, at: tuple[Any, ...], number: Any) -> tuple[Any, ...]:
-    """Walk on to the group of a task, or behind the last group if there is none."""
+def advance(groups: RowGroups, at: tuple[Any, ...], number: Any) -> tuple[Any, ...]:
+    """Walk on to the group of a task, or past the last group if no group has it."""
     group, before, begin, end = at
     tasks = groups.height(begin, end) * groups.tiles[1]
     while group < groups.count and number >= before + tasks:

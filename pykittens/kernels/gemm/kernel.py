@@ -1,10 +1,10 @@
-"""Matrix products: C = A @ B, and what is made of it before it is stored.
+"""Matrix products with an epilogue.
 
     C[i, j] = epilogue(sum over k of A[i, k] B[k, j])
 
-C is cut into tiles, a block works on one at a time, and along k parts of A and B pass through a ring of stages. Where
-there are few tiles, several blocks do a part of the steps of each: they leave their sums in memory, and each finishes
-some columns of the tile, adding what all have left in order, so that results do not depend on timing.
+C is cut into tiles. A block works on one tile at a time, and slices of A and B along k pass through a ring of stages.
+If there are few tiles, several blocks split the steps of each tile: they store partial sums in memory, and each block
+finishes some columns of the tile. It adds the partial sums in a fixed order, so results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.epilogue import Region
-from pykittens.kernels.gemm.call import NUMBERS, Call
+from pykittens.kernels.epilogue import OutputRegion
+from pykittens.kernels.gemm.call import NUMBERS, GemmCall
 from pykittens.kernels.gemm.choose import pick
 from pykittens.kernels.gemm.config import Config, check, together
 from pykittens.kernels.gemm.reference import reference
@@ -58,20 +58,20 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
             sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
             for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.drain() as s:
-                    sums, left = tiles.multiply(s, w, sums, k, scales)
+                    sums, pending = tiles.multiply(s, w, sums, k, scales)
                 ahead = tiles.scales(task, w, k + config.splits)
-                sums, scales = tiles.added(sums, left), ahead
+                sums, scales = tiles.added(sums, pending), ahead
             with pk.in_turn() if config.turns else nullcontext():
                 if config.splits > 1:
-                    leave(tiles, task, w, sums)
-                    gather(tiles, outputs, task, w)
+                    store_partials(tiles, task, w, sums)
+                    finish_split(tiles, outputs, task, w)
                 else:
                     finish(tiles, inputs, outputs, task, w, sums)
 
 
 @pk.function
 def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: list[Any]) -> None:
-    """Do the epilogue of a tile and store it, a part of the columns at a time."""
+    """Do the epilogue of a tile and store it, one part of its columns at a time."""
     row_sums = None
     for part in range(tiles.parts):
         products = [tiles.summed(sums, i, part) for i in range(tiles.products)]
@@ -91,9 +91,9 @@ def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: l
 @pk.function
 def complete(
     tiles: Tiling, task: Task, w: Any, part: Any, products: list[Any], arrived: list[Any]
-) -> tuple[Region, Any]:
-    """Where a part of the columns lies, and what the epilogue makes of it."""
-    at = tiles.place(task, w, part, arrived)
+) -> tuple[OutputRegion, Any]:
+    """The region of a part of the columns, and the result of the epilogue for it."""
+    at = tiles.region(task, w, part, arrived)
     x = tiles.form.epilogue(products, at, tiles.given, tiles.c)
     if "column_sums" in tiles.given:
         to = tiles.given["column_sums"][(*at.lead, at.row, at.col)]
@@ -102,8 +102,8 @@ def complete(
 
 
 @pk.function
-def leave(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> None:
-    """Leave the sums of a part of the steps in memory, and say so."""
+def store_partials(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> None:
+    """Store this block's partial sums, and signal that they are there."""
     for i in range(tiles.products):
         for part in range(tiles.parts):
             pk.store(tiles.left(task, task.split, w, i, part), tiles.summed(sums, i, part))
@@ -111,15 +111,15 @@ def leave(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> None:
 
 
 @pk.function
-def gather(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
-    """Finish the parts of the columns that are this block's, when all blocks have left their sums of them."""
+def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
+    """Finish this block's parts of the columns after all blocks of the tile have stored their partial sums."""
     splits, parts = tiles.config.splits, tiles.parts
     finishing = min(splits, parts)
     if task.split < finishing:
         pk.wait(tiles.arrived_splits(task, w), splits)
         for turn in pk.range(pk.cdiv(parts - task.split, splits)):
             part = task.split + turn * splits
-            products = [added_up(tiles, task, w, i, part) for i in range(tiles.products)]
+            products = [added_up(tiles, task, w, of, part) for of in range(tiles.products)]
             at, x = complete(tiles, task, w, part, products, [])
             if "row_sums" in tiles.given:
                 total = pk.row_sum(at.inside(x))
@@ -136,7 +136,7 @@ def gather(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
 
 @pk.function
 def added_up(tiles: Tiling, task: Task, w: Any, of: int, part: Any) -> Any:
-    """What all blocks have left of a part, added in their order; some are loaded at once."""
+    """The partial sums of all blocks for a part, added in the order of the blocks; several are loaded at once."""
     rows, cols, splits = tiles.own, tiles.config.out_cols, tiles.config.splits
     total, at_once = pk.zeros(pk.f32, rows, cols), tiles.loads_at_once
     whole = splits // at_once * at_once
@@ -205,7 +205,7 @@ def rival(torch: Any, a: Any, b: Any, transpose_b: bool) -> Any:
 
 
 def work(m: int, n: int, k: int, transpose_b: bool) -> tuple[float, Any]:
-    """Operations of the product."""
+    """The floating-point operations of the product."""
     return 2.0 * m * n * k, "FLOP"
 
 
@@ -220,24 +220,24 @@ def gemm(
     config: Config | None = None,
     **further: Unpack[Further],
 ) -> Plan:
-    """a @ b.T, or a @ b with transpose_b=False, and what is made of it before it is stored.
+    """a @ b.T, or a @ b with transpose_b=False, with an epilogue.
 
         x = activation(alpha * row_scale * column_scale * (a @ b.T) + bias + beta * out)
-        x = x * (the same of `gate` in place of b, without activation and beta) + residual
-        out = epilogue(x, place, *operands)
+        x = x * (the same with `gate` for b and its own alpha, column_scale and bias, without activation and beta)
+        out = epilogue(x + residual, at, *operands)
 
     a: (..., m, k), b: (..., n, k) or (..., k, n), in any strides; both bf16 or both f16, or fp8. The result
-    (..., m, n) has their dtype, that of fp8 is bf16, or it has `out_dtype`; it is rounded once from sums in f32, or in
-    f16 where `accumulate` says so, and written to `out` where given. bias, column_scale: (n,). row_scale: (m,).
-    residual: (m, n). alpha: a number or an array of one. row_blocks (m, k/128) and column_blocks (n/128, k/128),
-    rounded up, scale blocks of fp8. activation: "relu", "gelu" or "silu". `epilogue` is a function as in
+    (..., m, n) has their dtype, bf16 for fp8, or `out_dtype`; it is rounded once from sums in f32, or in f16 with
+    accumulate=pk.f16, and written to `out` if that is given. bias, column_scale: (n,). row_scale: (m,). residual:
+    (m, n). alpha: a number or an array of one. row_blocks (m, k/128) and column_blocks (n/128, k/128), rounded up,
+    scale blocks of fp8. activation: "relu", "gelu" or "silu". `epilogue` is a function as in
     pykittens.kernels.epilogue. With row_sums or column_sums the result is (out, sums): sums in f32 of the result before
-    it is rounded. In a batch operands have its axes in front, which those of columns may lack.
+    it is rounded. In a batch, operands have the axes of the batch in front; those of columns may lack them.
 
     config: how the work is cut; if None, one is picked for the shape and the GPU. tune: measure configurations once,
     and remember the fastest.
     """
-    call = Call.of(gemm_tiles, a, b, out, transpose_b=transpose_b, **further)
+    call = GemmCall.of(gemm_tiles, a, b, out, transpose_b=transpose_b, **further)
     limits = limits_of(a)
     chosen = found_before(call) if config is None else check("gemm", config, call.shape)
     if chosen is None and tune:

@@ -1,4 +1,4 @@
-"""What a product should be: the same in float64, by NumPy or PyTorch, whichever the arrays are of."""
+"""The reference of products: the same in float64, by NumPy or PyTorch, like the arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from pykittens.kernels.verify import wide
 
-BLOCK = 128  # elements that one scale of a block is for
+BLOCK = 128  # elements of a side of a block that has one scale
 
 
 def reference(
@@ -28,7 +28,7 @@ def reference(
 ) -> Any:
     """activation(alpha * row_scale * column_scale * (a @ b.T) + bias + beta * out) * gate + residual in float64.
 
-    `extras` are the operands of gemm by their names; `out` is what beta scales, before the call.
+    `extras` are the operands of gemm by their names; `out` is the array that beta scales, before the call.
     """
     given = {name: wide(x) for name, x in extras.items() if x is not None}
     x = _linear(a, b, transpose_b, alpha, given, "")
@@ -64,7 +64,7 @@ def _columns(vector: Any) -> Any:
 
 
 def _spread(scales: Any, sides: tuple[int, int], shape: tuple[int, ...]) -> Any:
-    """One scale an element, of one a block."""
+    """The scale of each element, from the scales of blocks."""
     rows, cols = (np.arange(n) // side for n, side in zip(shape[-2:], sides, strict=True))
     if not isinstance(scales, np.ndarray):
         torch = sys.modules["torch"]

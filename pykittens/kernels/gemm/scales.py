@@ -1,4 +1,4 @@
-"""Scales of blocks of fp8: where a step of a task finds what its products are multiplied by."""
+"""Block scales of fp8: where they are stored, and the scales of each step of a task."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ AT_ONCE = 16  # scales of blocks that are copied together
 
 
 class Scales:
-    """Those of a product: of 1 x 128 elements of A, and of 128 x 128 of each matrix that it is multiplied with.
+    """The block scales of a product: one per 1 x 128 block of A and one per 128 x 128 block of B and of the gate.
 
-    are_staged: stages bring them, as the copy engine reaches them. A step of a task has numbers of its rows, and one of
-    each piece of its columns.
+    are_staged: the copy engine can address them, so stages contain them. A step of a task has one scale per row, and
+    one per piece of its columns.
     """
 
     def __init__(self, given: dict[str, Any], config: Config, depth: int) -> None:
@@ -25,7 +25,7 @@ class Scales:
         self.are_staged = all(x.type.aligned for x in (self.rows, *self.blocks))
 
     def stage(self) -> dict[str, Any]:
-        """The vectors of a stage, by name."""
+        """The shared vectors of a stage, by name."""
         if not self.are_staged:
             return {}
         length = self.config.cols if self.config.swap else self.config.rows
@@ -33,7 +33,7 @@ class Scales:
         return {"scales": pk.sv(pk.f32, length), **blocks}
 
     def load(self, s: Any, task: Any, k: Any) -> None:
-        """Fill those of a stage."""
+        """Load the scales of a stage."""
         if not self.are_staged:
             return
         step = self.step(k)
@@ -42,7 +42,7 @@ class Scales:
             pk.load_async(getattr(s, name), blocks[self._block(task, piece), step // AT_ONCE])
 
     def in_stage(self, s: Any, w: Any, k: Any) -> list[Any]:
-        """Those of a step, out of its stage."""
+        """The scales of a step, from its stage."""
         if self.config.swap:
             by_row = pk.load(s.scales, spread=pk.per_column)
         else:
@@ -51,7 +51,7 @@ class Scales:
         return [by_row, *(pk.load(getattr(s, name).parts(1)[at]) for name, _, _ in self._pieces())]
 
     def in_memory(self, task: Any, w: Any, k: Any) -> list[Any]:
-        """Those of a step, where no stage has them."""
+        """The scales of a step, from global memory; none if stages have them."""
         if self.are_staged:
             return []
         step = self.step(k)
@@ -64,17 +64,17 @@ class Scales:
         return [by_row, *(pk.load(blocks[block, step]) for blocks, block in pieces)]
 
     def step(self, k: Any) -> Any:
-        """Which block along k a step lies in."""
+        """The block along k of a step."""
         return k if self.depth == SCALED else k // (SCALED // self.depth)
 
     def _pieces(self) -> Iterator[tuple[str, Any, int]]:
-        """The name that a stage has for the scales of each piece of the columns, and where they come from."""
+        """For each piece of the columns of each matrix: the name of its scales in a stage, their tensor, the piece."""
         for i, blocks in enumerate(self.blocks):
             for piece in range(self.config.pieces):
                 yield f"block{i}{piece}", blocks, piece
 
     def _block(self, task: Any, piece: int) -> Any:
-        """Which block along n a piece lies in."""
+        """The block along n of a piece."""
         if self.config.swap:
             return task.row * self.config.rows // SCALED
         return (task.col * self.config.cols + piece * self.config.grain) // SCALED

@@ -1,4 +1,4 @@
-"""How a product is cut into tiles, and what a kernel does with a stage of them."""
+"""The tiles of a product: how kernels cut it, load and multiply stages, and store results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.epilogue import Epilogue, Region
+from pykittens.kernels.epilogue import Epilogue, OutputRegion
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.scales import Scales
 
@@ -20,10 +20,10 @@ MULTIPLY = {
 
 @dataclass(frozen=True)
 class Form:
-    """What is multiplied and what becomes of it, apart from its size: a constant of the kernel.
+    """The product that a kernel computes, apart from its size: a constant of the kernel.
 
-    a_is_transposed: a lies k x m in memory. b_is_transposed: b lies n x k, as the weights of a linear layer.
-    accumulate: the dtype of sums. The epilogue names the operands behind the three matrices.
+    a_is_transposed: a is k x m in memory. b_is_transposed: b is n x k in memory, as the weights of a linear layer.
+    accumulate: the dtype of sums. The epilogue names the operands after the three matrices.
     """
 
     a_is_transposed: bool = False
@@ -34,9 +34,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Task:
-    """A tile of the product, and the steps along k that a block does for it: from `first` on, as many apart as splits.
+    """A tile of the product, and the steps along k that a block does for it: every `splits`-th step from `first` on.
 
-    split: which of the blocks of the tile it is.
+    split: the index of the block among the blocks of the tile.
     """
 
     lead: tuple[Any, ...]
@@ -48,7 +48,7 @@ class Task:
 
 
 class Tiling:
-    """The tiles of one kernel: their sides, how stages are loaded and multiplied, and which steps a task has."""
+    """The tiles of a kernel: their sides, the loads and products of a stage, and the steps of a task."""
 
     def __init__(
         self, a: Any, b: Any, c: Any, given: dict[str, Any], form: Form, config: Config
@@ -73,10 +73,10 @@ class Tiling:
         self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
         tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
         self.tiles, self.lead = tiles, c.shape[:-2]
-        self.turns = self._split_up() if config.splits > 1 else self._deal_out()
+        self.turns = self._split_tiles() if config.splits > 1 else self._whole_tiles()
 
-    def _deal_out(self) -> Any:
-        """Hand out whole tiles, in bands of rows."""
+    def _whole_tiles(self) -> Any:
+        """The indices of a block's tiles, in bands of rows."""
         return pk.persistent(
             (*self.lead, *self.tiles),
             order=pk.supergroup(self.config.band),
@@ -84,21 +84,21 @@ class Tiling:
             cluster_axis=len(self.lead) + self.config.cluster_axis,
         )
 
-    def _split_up(self) -> Any:
-        """Hand out parts of the sums of tiles, a block each, since blocks wait for those of their tile.
+    def _split_tiles(self) -> Any:
+        """The indices of a block's tile and its split; one task per block, since the blocks of a tile wait for another.
 
-        Those take every so manieth step, so that all blocks read neighbouring memory at one time. Neighbours in the
-        grid do the same steps: what several of them want at once comes faster from the L2 cache.
+        Each split takes every `splits`-th step, so that all blocks read neighbouring memory at the same time.
+        Neighbours in the grid do the same steps: data that several blocks read at once comes faster from the L2 cache.
         """
         row, col = self.tiles
         split, *lead, at_col, at_row = pk.grid(self.config.splits, *self.lead, col, row)
         return [(*lead, at_row, at_col, split)]
 
-    def task(self, turn: Any) -> Task:
-        """The tile of a turn, and which of its steps this block does."""
+    def task(self, index: Any) -> Task:
+        """The tile with these indices, and the steps of it that this block does."""
         if self.config.splits == 1:
-            return Task(turn[:-2], turn[-2], turn[-1], 0, self.steps)
-        *lead, row, col, split = turn
+            return Task(index[:-2], index[-2], index[-1], 0, self.steps)
+        *lead, row, col, split = index
         return Task(tuple(lead), row, col, split, self.steps, split)
 
     def stage(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Tiling:
         return tiles if self.scaling is None else tiles | self.scaling.stage()
 
     def load(self, s: Any, task: Task, k: Any) -> None:
-        """Fill a stage. Blocks of a cluster that work on one row, or one column, share its copies."""
+        """Fill a stage. Blocks of a cluster that work on the same row, or the same column, share its copies."""
         lead, row, col, form = task.lead, task.row, task.col, self.form
         lefts = (k, row) if form.a_is_transposed else (row, k)
         rights = (col, k) if form.b_is_transposed else (k, col)
@@ -125,33 +125,33 @@ class Tiling:
 
     @property
     def streamed(self) -> list[Any]:
-        """Tensors of which the epilogue needs the tile of a task and which fit the stages: they come through these."""
+        """Tensors that the epilogue reads and whose parts fit a stage; the stages bring them."""
         config = self.config
         fits = not (config.swap or self.form.a_is_transposed) and config.out_cols == self.depth
         given = [self.c] if "beta" in self.given else []
         given += [self.given["residual"]] if "residual" in self.given else []
         given = [x for x in given if fits and config.splits == 1 and x.dtype == self.a.dtype]
-        # A group that stores keeps its stages until the other one has had its turn.
+        # A warpgroup that stores keeps its stages until the other one has had its turn.
         return [] if config.turns and len(given) * self.parts >= config.stages else given
 
     def stream(self, s: Any, tensor: Any, task: Task, part: int) -> None:
-        """Fill a stage with a part of a tensor that the epilogue needs."""
+        """Fill a stage with a part of a streamed tensor."""
         at = task.row, task.col * self.parts + part
         pk.load_async(s.a, of_batch(tensor, task.lead)[at])
 
     def arrived(self, s: Any, w: Any) -> Any:
-        """What a group needs of such a stage."""
+        """A warpgroup's rows of a streamed part, in f32."""
         return pk.load(s.a.tiles(self.own, self.depth)[w]).to(pk.f32)
 
     def zeros(self) -> list[Any]:
-        """The sums of a task before its first step; in grains where the products have scales."""
+        """The sums of a task before its first step; in grains if the products have scales."""
         cols = self.config.cols
         grain = cols if self.scaling is None else self.config.grain
         count = self.products * (cols // grain)
         return [pk.zeros(self.form.accumulate, self.own, grain) for _ in range(count)]
 
     def summed(self, sums: list[Any], product: int, part: int) -> Any:
-        """A part of the columns of a product, in f32, as the output takes it."""
+        """A part of the columns of a product, in f32."""
         each = len(sums) // self.products
         width, at = self.config.out_cols, part * self.config.out_cols
         piece = self.config.cols // each
@@ -161,25 +161,23 @@ class Tiling:
     def multiply(
         self, s: Any, w: Any, sums: list[Any], k: Any = 0, scales: list[Any] | None = None
     ) -> tuple[list[Any], list[Any]]:
-        """The sums with the products of a stage; and of products that have scales those that are not added yet."""
+        """The sums with the products of a stage, and the products with scales that are not added yet."""
         product = MULTIPLY[self.form.a_is_transposed, self.form.b_is_transposed]
         pairs = self._pairs(s, w)
         if self.scaling is None:
             return [product(a, b, x) for (a, b), x in zip(pairs, sums, strict=True)], []
-        left: list[Any] = []
+        pending: list[Any] = []
         for number, (a, b) in enumerate(pairs):
-            if (
-                self.config.warpgroups
-            ):  # else the registers are those of single warps, which load what they multiply
-                sums, left = self.added(sums, left), []
+            if self.config.warpgroups:  # else each warp loads its operands to registers
+                sums, pending = self.added(sums, pending), []
             made = product(a, b)
             if number == 0 and self.scaling.are_staged:
                 scales = self.scaling.in_stage(s, w, k)  # they arrive while it multiplies
-            left.append((number, made, scales))
-        return sums, left
+            pending.append((number, made, scales))
+        return sums, pending
 
     def _pairs(self, s: Any, w: Any) -> list[tuple[Any, Any]]:
-        """The tiles of a stage that a group multiplies."""
+        """The tiles of a stage that a warpgroup multiplies."""
         lefts = [getattr(s, f"a{i or ''}") for i in range(len(self.lefts))]
         if self.form.a_is_transposed:
             lefts = [x.tiles(self.depth, self.own)[0, w] for x in lefts]
@@ -187,33 +185,33 @@ class Tiling:
             lefts = [x.tiles(self.own, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
         if self.scaling is not None:
-            parts = range(self.config.cols // self.config.scaled_cols)
-            rights = [self._columns(x, i) for x in rights for i in parts]
+            pieces = range(self.config.cols // self.config.scaled_cols)
+            rights = [self._columns(x, i) for x in rights for i in pieces]
         return list(zip(lefts * len(rights), rights * len(lefts), strict=True))
 
     def _columns(self, tile: Any, part: int) -> Any:
-        """A part of a tile of b."""
+        """The columns of a tile of b that are scaled together."""
         if self.form.b_is_transposed:
             return tile.tiles(self.config.scaled_cols, self.depth)[part]
         return tile.tiles(self.depth, self.config.scaled_cols)[0, part]
 
     def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
-        """What the products of a step are multiplied by, where no stage has it."""
+        """The scales of a step's products, unless a stage has them."""
         return [] if self.scaling is None else self.scaling.in_memory(task, w, k)
 
-    def added(self, sums: list[Any], left: list[Any]) -> list[Any]:
-        """The sums with the products that were left, scaled a grain of the columns at a time."""
+    def added(self, sums: list[Any], pending: list[Any]) -> list[Any]:
+        """The sums with the pending products, which are scaled one grain of the columns at a time."""
         config, sums = self.config, list(sums)
         each, grain = self.config.scaled_cols // config.grain, config.grain
-        for number, product, (by_row, *by_block) in left:
+        for number, product, (by_row, *by_block) in pending:
             for i in range(each):
                 at, piece = number * each + i, product[:, i * grain : (i + 1) * grain]
                 sums[at] = sums[at] + piece * (by_row * by_block[at])
         return sums
 
-    def place(self, task: Task, w: Any, part: int, arrived: Any = ()) -> Region:
-        """Where a part of a group's rows lies in the product; `arrived` are parts of other tensors that are here."""
-        return Region(
+    def region(self, task: Task, w: Any, part: int, arrived: Any = ()) -> OutputRegion:
+        """The region of a part of a warpgroup's rows; `arrived` has the same part of each streamed tensor."""
+        return OutputRegion(
             arrived=tuple(zip(self.streamed, arrived, strict=True)) if arrived else (),
             lead=task.lead,
             row=task.row * self.config.consumers + w,
@@ -225,18 +223,18 @@ class Tiling:
             width=self.cols,
         )
 
-    def target(self, at: Region) -> Any:
-        """The part of the result that a place is."""
+    def target(self, at: OutputRegion) -> Any:
+        """The part of the result at a region."""
         to = (at.col, at.row) if self.config.swap else (at.row, at.col)
         return of_batch(self.c, at.lead)[to]
 
     @property
     def loads_at_once(self) -> int:
-        """How many blocks' sums of a part a group loads before it adds them: half of its registers, at most 8."""
+        """The number of partial sums that a warpgroup loads before it adds them: half of its registers, at most 8."""
         return max(min(8, 64 * 128 // (self.own * self.config.out_cols)), 1)
 
     def outgoing(self, outputs: Any, w: Any, part: int | None = None) -> tuple[Any, int]:
-        """The buffer of a group that a part goes to, and how many of its stores come after the last one out of that.
+        """A warpgroup's buffer for a part, and the number of its stores that may still read other buffers.
 
         Parts whose numbers are not known take one buffer.
         """
@@ -250,17 +248,17 @@ class Tiling:
         return outputs[w * buffers + part % buffers], behind
 
     def arrived_splits(self, task: Task, w: Any) -> Any:
-        """How many blocks have left the sums of a tile's rows of a group."""
+        """The number of blocks that have stored their partial sums of a warpgroup's rows of a tile."""
         return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2]
 
     def done_splits(self, task: Task, w: Any) -> Any:
-        """How many of those that wait for these have gone on, but for the first."""
+        """The number of blocks that have finished their parts of these rows; the first block is not counted."""
         return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2 + 1]
 
     def left(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
-        """Where a block leaves a part of the columns of its sums, all in one piece; `of` counts a task's products."""
-        place = (self._number(task) * self.config.splits + split) * self.config.consumers + w
-        return self.given["partials"][(place * self.products + of) * self.parts + part, 0]
+        """The memory of a part of a block's partial sums, contiguous; `of` is the index of the product."""
+        slot = (self._number(task) * self.config.splits + split) * self.config.consumers + w
+        return self.given["partials"][(slot * self.products + of) * self.parts + part, 0]
 
     def _number(self, task: Task) -> Any:
         number: Any = 0
@@ -273,7 +271,7 @@ class Tiling:
 
 @pk.function
 def send(tiles: Tiling, outgoing: tuple[Any, int], x: Any, to: Any) -> None:
-    """Store a part of a product by the copy engine, when its buffer is free."""
+    """Store a part of a product by the copy engine, as soon as its buffer is free."""
     buffer, behind = outgoing
     pk.store_wait(behind, read=True)
     pk.sync()
@@ -284,5 +282,5 @@ def send(tiles: Tiling, outgoing: tuple[Any, int], x: Any, to: Any) -> None:
 
 
 def of_batch(tensor: Any, lead: tuple[Any, ...]) -> Any:
-    """The matrix of a task; one of rank 2 is that of all."""
+    """The matrix of a task; a tensor of rank 2 serves all tasks."""
     return tensor if tensor.rank == 2 else tensor.at(*lead)

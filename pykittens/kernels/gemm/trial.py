@@ -1,4 +1,4 @@
-"""Whether a configuration computes a product right: on random data, into an output of NaN, against float64."""
+"""Checks that a configuration computes a product right: on random data, into an output of NaN, against float64."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from pykittens.errors import KernelError
 from pykittens.kernels.arrays import FP8, empty
-from pykittens.kernels.gemm.call import OPERANDS, Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.operands import OPERANDS
 from pykittens.kernels.gemm.reference import reference
 from pykittens.kernels.verify import (
     Alike,
@@ -27,26 +28,26 @@ from pykittens.kernels.verify import (
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import DTYPES, DType
 
-# Products and results up to so many are compared as a whole, larger ones by some of their rows.
+# A result of more multiplications or elements is compared in some of its rows only.
 MOST_PRODUCTS, MOST_RESULTS = 2**39, 2**26
-# Of the results of a function of the user's so many may be others: where it has steps, sums rounded in two ways may
-# fall on two sides of one.
+# The fraction of results of the user's function that may differ: if the function has a step, sums that are rounded
+# differently may fall on different sides of it.
 STEPS = 1e-3
 
 
-class Trial:
-    """The product of a call on random data. What it should be is worked out once for all configurations."""
+class GemmTrial:
+    """The product of a call on random data. The expected result is computed once for all configurations."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: GemmCall) -> None:
         self._like = call
         self._faults: dict[Config, str | None] = {}
         self._first: tuple[Config, Any] | None = None
 
     def fault(self, config: Config) -> str | None:
-        """What is wrong with the results of a configuration, or None.
+        """The fault in the results of a configuration, or None.
 
-        A function of the user's has no reference. The product without it is held against one, and the product with it
-        against that of the first configuration that was right without; a KernelError if these are not the same.
+        The user's function has no reference. The product without it is compared with the reference, and the product
+        with it with that of the first configuration that was right without it; a KernelError if the two differ.
         """
         if config not in self._faults:
             self._faults[config] = self._fault(config)
@@ -56,19 +57,19 @@ class Trial:
         return fault
 
     @cached_property
-    def call(self) -> Call:
-        """The call with random numbers in arrays of its own."""
+    def call(self) -> GemmCall:
+        """The call with random numbers in new arrays."""
         return random_call(self._like)
 
     @cached_property
-    def plain(self) -> Call:
+    def plain(self) -> GemmCall:
         """The call without the user's function."""
-        given = {name: x for name, x in self.call.given.items() if name not in self.call.own}
-        return Call(self.call.kernel, given, replace(self.call.options, epilogue=None))
+        none = dict.fromkeys(self.call.function_operands)
+        return self.call.on(replace(self.call.options, epilogue=None), **none)
 
     @cached_property
     def rows(self) -> list[int] | None:
-        """The rows that are compared; None for all."""
+        """The rows that are compared; None for all rows."""
         call = self._like
         results = call.batch * call.m * call.n
         if results <= MOST_RESULTS and results * call.k <= MOST_PRODUCTS:
@@ -77,7 +78,7 @@ class Trial:
 
     @cached_property
     def exact(self) -> Any:
-        """What the compared rows should be, without the user's function."""
+        """The expected values of the compared rows, without the user's function."""
         options = self.plain.options
         given = {name: x for name, x in self.plain.given.items() if x is not None}
         if self.rows is not None:
@@ -124,21 +125,21 @@ class Trial:
 # -- data ------------------------------------------------------------------------------------------
 
 SCALES = ("alpha", "gate_alpha", *(n for n in OPERANDS if n.endswith(("_scale", "_blocks"))))
-# Operands that have rows of the product, and the axis that counts them from behind.
+# Operands that have rows of the product, and the axis of the rows, counted from the last.
 ROWS = {"a": 2, "out": 2, "residual": 2, "row_blocks": 2, "row_scale": 1}
 
 
-def random_call(call: Call) -> Call:
-    """The same call on random numbers, of arrays that lie as its own do; what a function of the user's gets is copied.
+def random_call(call: GemmCall) -> GemmCall:
+    """The same call on random numbers in arrays of the same layout; operands of the user's function are copied.
 
-    Products are normal, too, with a deviation of 1, so that no operand of the epilogue is lost beside them.
+    Products are normal, too, with a deviation of 1, so that no operand of the epilogue is negligible.
     """
     each = max(call.k, 1) ** -0.25
     made: dict[str, Any] = {}
-    for seed, name in enumerate(("a", "b", "out", *OPERANDS, *call.own)):
+    for seed, name in enumerate(("a", "b", "out", *OPERANDS, *call.function_operands)):
         if describe(x := call.given.get(name)) is None:
             continue
-        if name in call.own:
+        if name in call.function_operands:
             made[name] = copy_like(x)
         elif name in SCALES:
             made[name] = positive_like(x, seed)
@@ -148,22 +149,22 @@ def random_call(call: Call) -> Call:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a launch wrote: the result, in memory of NaN, the sums that were asked for, and flags of blocks."""
+class TrialResult:
+    """The result of a launch, in memory filled with NaN, the sums that were asked for, and the flags of blocks."""
 
     out: Alike
     sums: tuple[Any, ...]
     flags: Any
 
 
-def poisoned(call: Call, config: Config) -> Result:
-    """The result of a launch into memory of NaN, as is what its blocks leave for one another.
+def poisoned(call: GemmCall, config: Config) -> TrialResult:
+    """The result of a launch into memory filled with NaN, as the partial sums that its blocks exchange are.
 
-    Where the launch reads its output, that holds the numbers of the call.
+    If the launch reads its output, the output holds the numbers of the call.
     """
     given = call.given["out"]
-    lies = given is not None and "out" not in call.arrays.copies
-    out = poison_like(given if lies else empty(call.arrays.like, call.result, call.dtype))
+    in_place = given is not None and "out" not in call.arrays.copies
+    out = poison_like(given if in_place else empty(call.arrays.like, call.result, call.dtype))
     if "beta" in call.arrays:
         out.array[...] = given
     plan = call.on(out=out.array).plan(config)
@@ -172,15 +173,15 @@ def poisoned(call: Call, config: Config) -> Result:
         if not scratch.flags:
             memory[name][...] = math.nan
     result = plan.run_with(memory)
-    return Result(out, result[1:] if isinstance(result, tuple) else (), memory.get("flags"))
+    return TrialResult(out, result[1:] if isinstance(result, tuple) else (), memory.get("flags"))
 
 
-def spare_call(call: Call) -> Call:
-    """The same call, but what a launch may write is not the caller's: a copy of its output and of its own operands."""
-    out, own = call.given["out"], {name: call.given[name] for name in call.own}
-    made = empty(call.arrays.like, call.result, call.dtype) if out is None else copy_like(out)
-    copies = {name: copy_like(x) for name, x in own.items() if describe(x) is not None}
-    return call.on(out=made, **copies)
+def spare_call(call: GemmCall) -> GemmCall:
+    """The same call with copies of all arrays that a launch may write: the output, the user's function's operands."""
+    if call.given["out"] is None:
+        call = call.on(out=empty(call.arrays.like, call.result, call.dtype))
+    written = [name for name in ("out", *call.function_operands) if name in call.arrays.found]
+    return call.on(**{name: copy_like(call.given[name]) for name in written})
 
 
 def _taken(x: Any, rows: list[int], name: str) -> Any:
@@ -190,29 +191,29 @@ def _taken(x: Any, rows: list[int], name: str) -> Any:
 # -- comparison ------------------------------------------------------------------------------------
 
 
-def slack(call: Call) -> float:
-    """How far a result may be off besides its rounding, as a part of the size of all: sums are rounded as they grow.
+def slack(call: GemmCall) -> float:
+    """The error that the rounding of sums may add to a result, relative to the root mean square of all results.
 
-    Sums of fp8 keep about 14 bits on Hopper (docs/facts.md), those in f16 round each step of 16 anew.
+    Sums of fp8 keep about 14 bits on Hopper (docs/facts.md); sums in f16 are rounded after each step of 16.
     """
     k, accumulate = call.k, call.options.accumulate
-    part = 1e-3
+    relative = 1e-3
     if call.arrays.found["a"].dtype in FP8:
-        part = 1e-2 + 2e-2 * k / 16384
+        relative = 1e-2 + 2e-2 * k / 16384
     elif accumulate.bits < 32:
-        part = accumulate.epsilon * (8 + 2 * math.sqrt(k / 16))
-    return part * (4 if "gate" in call.arrays else 1)
+        relative = accumulate.epsilon * (8 + 2 * math.sqrt(k / 16))
+    return relative * (4 if "gate" in call.arrays else 1)
 
 
 def _fault_of_sums(name: str, found: Any, whole: Any, dtype: DType) -> str | None:
-    """What is wrong with sums of a result, which is known to be right: they are of its elements before their rounding.
+    """The fault in sums of a result that is known to be right, or None. Sums are of its elements before rounding.
 
-    Roundings have either sign, so errors of a sum grow as the root of their squares.
+    Roundings have either sign, so the error of a sum grows as the root of the sum of their squares.
     """
     axis = -1 if name == "row_sums" else -2
     terms = wide(whole)
     bound = 4 * dtype.epsilon * (terms**2).sum(axis) ** 0.5 + 1e-6 * abs(terms).sum(axis)
-    # An element that did not fit into the dtype is another one in the sum.
+    # An element outside the range of the dtype has another value in the sum.
     known = ~(abs(terms) >= dtype.largest).any(axis)
     wrong = known & ~(abs(wide(found) - terms.sum(axis)) <= bound)
     count = int(wrong.sum())

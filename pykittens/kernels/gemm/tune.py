@@ -1,4 +1,4 @@
-"""Which configuration of a product is the fastest on this GPU: measured, checked and remembered."""
+"""The fastest configuration of a product on this GPU: measured, checked and remembered."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from pykittens.kernels.gemm.call import Call
+from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.choose import candidates
-from pykittens.kernels.gemm.config import Config, Shape
-from pykittens.kernels.gemm.trial import Trial, spare_call
+from pykittens.kernels.gemm.config import Config, GemmShape
+from pykittens.kernels.gemm.trial import GemmTrial, spare_call
 from pykittens.kernels.limits import Limits, limits_of
 from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.arrays import Device
@@ -21,11 +21,11 @@ from pykittens.runtime.launch import current_stream
 from pykittens.runtime.tune import remembered, tune
 
 NAME = "gemm"
-MOST = 24  # candidates that are measured
+MOST = 24  # the number of candidates that are measured
 
 
-def found_before(call: Call) -> Config | None:
-    """What an earlier measurement found for such a call on such a GPU; it costs no time of the GPU."""
+def found_before(call: GemmCall) -> Config | None:
+    """The configuration that an earlier measurement found for such a call on such a GPU. The GPU is not used."""
     device = device_of(call)
     if device == "cpu" or not tuning_records.has_any(NAME):
         return None
@@ -34,11 +34,11 @@ def found_before(call: Call) -> Config | None:
     )
 
 
-def tuned(call: Call) -> Config:
-    """The fastest configuration whose results are right: found before, or measured now."""
+def tuned(call: GemmCall) -> Config:
+    """The fastest configuration whose results are right: found before, or measured."""
     chosen, device = contenders(call.shape, limits_of(call.arrays.like)), device_of(call)
     spare, arch = call, ""
-    # The others are nowhere to be measured, which `tune` says.
+    # Otherwise nothing can be measured, and `tune` says why.
     if not isinstance(device, str) and not driver.stream_is_capturing(
         current_stream(device[1]), device[1]
     ):
@@ -55,20 +55,20 @@ def tuned(call: Call) -> Config:
         key_of(call),
         chosen,
         run,
-        Trial(call).fault,
+        GemmTrial(call).fault,
         device=device,
         compile=lambda config: spare.plan(config).compile(arch),
     )
 
 
-def device_of(call: Call) -> Device:
-    """Where a call is launched."""
+def device_of(call: GemmCall) -> Device:
+    """The device of a call."""
     return call.arrays.found["a"].device
 
 
 @functools.lru_cache(4096)
-def contenders(shape: Shape, limits: Limits) -> tuple[Config, ...]:
-    """The configurations that are measured, best guess first: the first of each kind, and then the first of all."""
+def contenders(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
+    """The configurations that are measured, best estimate first: the best of each kind, then the best of all."""
     every = candidates(shape, limits)
     kinds: dict[Any, Config] = {}
     for c in every:
@@ -80,11 +80,11 @@ def contenders(shape: Shape, limits: Limits) -> tuple[Config, ...]:
     return tuple(c for c in every if c in chosen)
 
 
-# -- what a choice depends on ----------------------------------------------------------------------
+# -- the key of a choice ---------------------------------------------------------------------------
 
 
-def key_of(call: Call) -> dict[str, Any]:
-    """All that the choice may depend on."""
+def key_of(call: GemmCall) -> dict[str, Any]:
+    """Everything that the choice may depend on."""
     options, arrays, names = call.options, call.arrays, call.form(Config(0, 0)).epilogue.names
     inputs = {name: found for name, found in arrays.found.items() if name != "out"}
     return {
@@ -101,7 +101,7 @@ def key_of(call: Call) -> dict[str, Any]:
 
 
 def function_name(function: Callable[..., Any] | None) -> str:
-    """The name of a function with a hash of its code, so that another one of this name is another one."""
+    """The name of a function with a hash of its code, which tells functions of one name apart."""
     if function is None:
         return ""
     name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
@@ -109,15 +109,18 @@ def function_name(function: Callable[..., Any] | None) -> str:
 
 
 def _text_of(value: Any, seen: set[int]) -> Iterator[str]:
-    """What is written in a function and in those that it encloses."""
+    """The code and the constants of a function, and of the functions in its closure."""
     value = inspect.unwrap(value)
     code = value if isinstance(value, CodeType) else getattr(value, "__code__", None)
     if code is not None and id(code) not in seen:
         seen.add(id(code))
         yield code.co_code.hex()
         yield " ".join(code.co_names)
-        for inner in (*code.co_consts, *_enclosed(value)):
+        for inner in code.co_consts:
             yield from _text_of(inner, seen)
+        for cell in getattr(value, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # a name that has no value yet
+                yield from _text_of(cell.cell_contents, seen)
     elif isinstance(value, tuple):
         for inner in value:
             yield from _text_of(inner, seen)
@@ -127,17 +130,11 @@ def _text_of(value: Any, seen: set[int]) -> Iterator[str]:
         yield type(value).__qualname__
 
 
-def _enclosed(function: Any) -> Iterator[Any]:
-    for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # a name that has no value yet
-            yield cell.cell_contents
+# -- the launches that are measured ----------------------------------------------------------------
 
 
-# -- what is measured ------------------------------------------------------------------------------
-
-
-def launch_of(call: Call, config: Config) -> Callable[[], None]:
-    """All launches of a configuration, in memory that is made once: some microseconds on the host."""
+def launch_of(call: GemmCall, config: Config) -> Callable[[], None]:
+    """Runs all launches of a configuration, in memory that is made once; takes some microseconds on the host."""
     plan = call.plan(config)
     memory = plan.memory(alone=True)
     device = device_of(call)
@@ -146,7 +143,7 @@ def launch_of(call: Call, config: Config) -> Callable[[], None]:
     launches = [(launch.launch, (*values, stream)) for launch, values in plan.launches(memory)]
 
     def launch() -> None:
-        assert memory  # lives as long
+        assert memory  # lives as long as this function
         for each, values in launches:
             each(values)
 

@@ -1,6 +1,6 @@
 """Tiles with a triangle, or the rows or columns on one side, replaced by a value.
 
-Rows and columns are those of the tile; bounds may be run-time ints.
+Rows and columns count from 0 in the tile; bounds may be run-time ints.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.ir.values import RegTile
-from pykittens.lang.std.operands import check_position, check_tile, check_together
+from pykittens.lang.std.operands import check_position, check_together
 from pykittens.ops.compare import where
 from pykittens.ops.core import composed
 from pykittens.ops.creation import col_index, row_index
+from pykittens.ops.map import check_tile
 
 
 @composed
 def tril(tile: RegTile, diagonal: Any = 0, fill: Any = 0) -> Any:
-    """The tile with `fill` above a diagonal, that is where column > row + `diagonal`."""
+    """The tile with `fill` above a diagonal, where column > row + `diagonal`."""
     _check(tile, "diagonal", diagonal, "fill", fill)
     rows, cols = row_index(tile.rows), col_index(tile.cols)
     return where(cols <= rows + diagonal, tile, fill)
@@ -24,7 +25,7 @@ def tril(tile: RegTile, diagonal: Any = 0, fill: Any = 0) -> Any:
 
 @composed
 def triu(tile: RegTile, diagonal: Any = 0, fill: Any = 0) -> Any:
-    """The tile with `fill` below a diagonal, that is where column < row + `diagonal`."""
+    """The tile with `fill` below a diagonal, where column < row + `diagonal`."""
     _check(tile, "diagonal", diagonal, "fill", fill)
     rows, cols = row_index(tile.rows), col_index(tile.cols)
     return where(cols >= rows + diagonal, tile, fill)
@@ -32,28 +33,28 @@ def triu(tile: RegTile, diagonal: Any = 0, fill: Any = 0) -> Any:
 
 @composed
 def left_fill(tile: RegTile, col: Any, value: Any) -> Any:
-    """The tile with `value` in the columns left of `col`."""
+    """The tile with `value` where column < `col`."""
     _check(tile, "col", col, "value", value)
     return where(col_index(tile.cols) >= col, tile, value)
 
 
 @composed
 def right_fill(tile: RegTile, col: Any, value: Any) -> Any:
-    """The tile with `value` in column `col` and those right of it."""
+    """The tile with `value` where column >= `col`."""
     _check(tile, "col", col, "value", value)
     return where(col_index(tile.cols) < col, tile, value)
 
 
 @composed
 def upper_fill(tile: RegTile, row: Any, value: Any) -> Any:
-    """The tile with `value` in the rows above `row`."""
+    """The tile with `value` in all rows above `row`."""
     _check(tile, "row", row, "value", value)
     return where(row_index(tile.rows) >= row, tile, value)
 
 
 @composed
 def lower_fill(tile: RegTile, row: Any, value: Any) -> Any:
-    """The tile with `value` in row `row` and those below it."""
+    """The tile with `value` in row `row` and all rows below it."""
     _check(tile, "row", row, "value", value)
     return where(row_index(tile.rows) < row, tile, value)
 

@@ -1,4 +1,4 @@
-"""Online softmax: along rows of which one part is seen at a time."""
+"""Online softmax: a softmax along rows whose parts arrive one at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.lang.control import function
-from pykittens.lang.std.operands import check_tile, check_together, check_vector
+from pykittens.lang.std.operands import check_tile_of, check_together, check_vector
+from pykittens.ops.arguments import check_dtype
 from pykittens.ops.arithmetic import maximum
 from pykittens.ops.compare import where
 from pykittens.ops.core import composed
@@ -32,11 +33,11 @@ def online_softmax(
     *,
     to: DType,
 ) -> tuple[RegTile, RegVector, RegVector, RegVector | None]:
-    """One step of a softmax along rows that sees a row in parts: (p, m, l, alpha).
+    """One step of a softmax along rows whose parts arrive one at a time: (p, m, l, alpha).
 
-    p = 2^((s - m) scale) rounded to `to`; m the row maximum so far, unscaled; l the sum of p so far, in f32
-    and before the rounding; alpha the factor that what was summed before is to be multiplied by, None in the
-    first step. `scale` > 0 holds log2(e). A row that is -inf throughout gives p = 0.
+    p = 2^((s - m) scale) rounded to `to`; m is the row maximum so far, unscaled; l is the sum of p so far, in f32
+    before the rounding; alpha is the factor by which to multiply earlier sums, None in the first step. `scale` > 0
+    includes log2(e). A row of -inf only gives p = 0.
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
     _check_softmax(s, scale, m, l, to)
@@ -52,8 +53,8 @@ def online_softmax(
 @composed
 @function
 def normalize(o: RegTile, l: RegVector) -> RegTile:  # noqa: E741
-    """o / l row by row, and 0 where l is 0: a row that saw nothing."""
-    check_tile("o", o, FLOAT)
+    """o / l row by row, and 0 where l is 0, as in a row of -inf only."""
+    check_tile_of(FLOAT, "o", o)
     check_vector("l", l, per_row)
     check_together(o=o, l=l)
     empty = l == 0.0
@@ -63,16 +64,15 @@ def normalize(o: RegTile, l: RegVector) -> RegTile:  # noqa: E741
 
 
 def _check_softmax(s: Any, scale: Any, m: Any, l: Any, to: Any) -> None:  # noqa: E741
-    check_tile("s", s, FLOAT)
+    check_tile_of(FLOAT, "s", s)
     check_together(s=s, scale=scale)
     if (m is None) != (l is None):
         raise Mismatch(
             f"`m` and `l` must both be given or neither, not {describe(m)} and {describe(l)}",
-            help="they are what the step before returned",
+            help="pass the `m` and `l` that the previous step returned",
         )
     if m is not None:
         for name, vector in (("m", m), ("l", l)):
             check_vector(name, vector, per_row)
             check_together(s=s, **{name: vector})
-    if not isinstance(to, DType) or not to.is_float:
-        raise Mismatch(f"`to` must be a dtype of floats such as pk.bf16, not {describe(to)}")
+    check_dtype("to", to, *FLOAT)

@@ -1,4 +1,4 @@
-"""Operand checks of these functions, under the names of their own parameters."""
+"""Checks of the operands of these functions, which name the functions' parameters."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.ops.arguments import check_int32
-from pykittens.ops.map import FLOAT, NUMBER, check_registers, common_dtype, loaded, together
+from pykittens.ops.map import FLOAT, NUMBER, check_tile, common_dtype, loaded, together
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import Spread
 
 
-def check_tile(name: str, x: Any, kinds: tuple[str, ...] = ("float", "int", "bool")) -> None:
+def check_tile_of(kinds: tuple[str, ...], name: str, x: Any) -> None:
     """Raise unless an operand is a register tile of elements of these kinds."""
-    if not isinstance(x, RegTile):
-        raise Mismatch(f"`{name}` must be a register tile, not {describe(x)}", help=loaded(x, name))
+    check_tile(name, x)
     check_kinds(name, x, kinds)
 
 
@@ -25,23 +24,23 @@ def check_kinds(name: str, x: Any, kinds: tuple[str, ...] = NUMBER) -> None:
         to = "pk.f32" if kinds == FLOAT else "pk.int32"
         raise Mismatch(
             f"`{name}` must be {' or '.join(kinds)}, not {x.dtype}",
-            help=f"`{name}.to({to})` is that",
+            help=f"convert it: `{name}.to({to})`",
         )
 
 
 def check_vector(name: str, x: Any, *spreads: Spread) -> None:
-    """Raise unless an operand is a register vector that lies in one of these ways."""
+    """Raise unless an operand is a register vector with one of these spreads."""
     if isinstance(x, RegVector) and x.type.spread in spreads:
         return
-    ways = " or ".join(map(str, spreads)) + " " if len(spreads) < len(Spread) else ""
+    wanted = " or ".join(map(str, spreads)) + " " if len(spreads) < len(Spread) else ""
     help = loaded(x, name)
     if isinstance(x, RegVector):
-        help = f"pk.spread({name}, pk.{spreads[0].name.lower()}) makes one of it"
-    raise Mismatch(f"`{name}` must be a {ways}register vector, not {describe(x)}", help=help)
+        help = f"convert it: pk.spread({name}, {spreads[0]!r})"
+    raise Mismatch(f"`{name}` must be a {wanted}register vector, not {describe(x)}", help=help)
 
 
 def check_position(name: str, x: Any, tile: RegTile) -> None:
-    """Raise unless an operand counts rows or columns of a tile: an int32, or several that fit the tile."""
+    """Raise unless an operand is a row or column index: an int32, or a tile or vector of int32 that fits the tile."""
     if isinstance(x, RegTile | RegVector) and x.dtype == int32:
         together({"tile": tile, name: x})
     else:
@@ -49,8 +48,6 @@ def check_position(name: str, x: Any, tile: RegTile) -> None:
 
 
 def check_together(**operands: Any) -> None:
-    """Raise unless operands have one dtype and fit one another."""
-    for name, x in operands.items():
-        check_registers(name, x)
+    """Raise unless operands have the same dtype and broadcast together."""
     common_dtype(operands)
     together(operands)

@@ -15,10 +15,10 @@ from pykittens.types.dtypes import f32, int32
 
 @composed
 def uniform(bits: Any) -> Any:
-    """f32 numbers in [0, 1) of int32 bits: the upper 24 bits as a fraction, 2**-24 apart."""
+    """f32 numbers in [0, 1), multiples of 2**-24, from the upper 24 bits of int32 bits."""
     if not isinstance(bits, Registers) or bits.dtype != int32:
         raise Mismatch(
             f"`bits` must be int32 in registers, not {describe(bits)}",
-            help="pk.random_bits(...) makes some",
+            help="pk.random_bits(...) returns random bits",
         )
     return to(bitwise_and(shift_right(bits, 8), 0xFFFFFF), f32) * 2.0**-24

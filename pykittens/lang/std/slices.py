@@ -1,4 +1,4 @@
-"""Rows, columns and diagonals of tiles, read and replaced."""
+"""Functions that replace a row or column of a tile, or convert a diagonal to a vector and back."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from typing import Any
 
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector
-from pykittens.lang.std.operands import (
-    check_position,
-    check_tile,
-    check_together,
-    check_vector,
-)
+from pykittens.lang.std.operands import check_position, check_together, check_vector
 from pykittens.ops.compare import where
 from pykittens.ops.core import composed
 from pykittens.ops.creation import check_cols, check_rows, col_index, row_index
+from pykittens.ops.map import check_tile
 from pykittens.ops.shape import column
 from pykittens.types.tiles import per_column, per_row
 
@@ -39,12 +35,12 @@ def with_row(tile: RegTile, i: Any, vector: RegVector) -> Any:
 
 @composed
 def diagonal(tile: RegTile) -> RegVector:
-    """The elements (i, i) of a tile that has no more rows than columns, as a per-row vector."""
+    """The elements (i, i) of a tile with at most as many rows as columns, as a per-row vector."""
     check_tile("tile", tile)
     if tile.rows > tile.cols:
         raise Mismatch(
-            f"`tile` must have no more rows than its {tile.cols} columns, not {tile.rows}",
-            help="take the first rows: `tile[:n, :]`",
+            f"`tile` must have at most as many rows as columns, {tile.cols}, not {tile.rows}",
+            help="use the first rows, `tile[:n, :]`",
         )
     return column(tile, row_index(tile.rows))
 

@@ -1,4 +1,4 @@
-"""Copies between tensors and stages by the copy engine of Hopper, in boxes."""
+"""Copies between tensors and stages by the copy engine of Hopper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, edged_axes, ends, is_split
+from pykittens.targets.cuda.engines import (
+    beyond_copy_engine,
+    box_cols,
+    copy_operands,
+    edged_axes,
+    is_split,
+)
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
@@ -24,10 +30,8 @@ BULK = Lowerings()
 
 
 @contextmanager
-def _where_whole(
-    e: CudaEmitter, call: Call, by_lanes: Callable[[Any, Call], None]
-) -> Iterator[None]:
-    """What the engine does, where no edge of a window cuts the tile; else the lanes do it."""
+def _if_whole(e: CudaEmitter, call: Call, by_lanes: Callable[[Any, Call], None]) -> Iterator[None]:
+    """A block that runs if no edge of a window cuts the tile; otherwise the lanes copy."""
     if not is_split(call):
         yield
         return
@@ -38,24 +42,23 @@ def _where_whole(
 
 
 def _is_whole(e: CudaEmitter, call: Call) -> str:
-    """Whether no element of a tile lies inside the tensor and outside the window, and the engine can start there."""
-    tile, ref = ends(call)
+    """Whether every element of a tile inside the tensor is inside the window, and the engine can start at the tile."""
+    tile, ref = copy_operands(call)
     ref = ref.first
-    rank, tensor = len(ref.index), ref.tensor
-    tests = []
+    rank, tests = len(ref.index), []
     for axis in edged_axes(ref):
         window, size = ref.windows[axis], tile.cols if axis == rank - 1 else tile.rows
         at, low, high = _coordinate(e, ref, axis, size), e.scalar(window.low), e.scalar(window.high)
         tests.append(f"{at} >= {low}")
         if axis == rank - 1 and (pieces := 16 // tile.dtype.bytes) > 1:
-            # docs/facts.md: elsewhere the engine stops the kernel.
+            # docs/facts.md: the engine stops the kernel at other columns.
             tests.append(f"{at % pieces} == 0")
-        tests.append(f"({at + size} <= {high} || {high} == {e.extent(tensor, axis)})")
+        tests.append(f"({at + size} <= {high} || {high} == {e.extent(ref.tensor, axis)})")
     return " && ".join(tests)
 
 
 def _coordinate(e: CudaEmitter, ref: TileRef, axis: int, unit: int) -> Index:
-    """The element of an axis of the tensor at which a tile starts."""
+    """The coordinate along an axis of the tensor at which a tile starts."""
     at, window = e.index(ref.index[axis]) * unit, ref.windows.get(axis)
     return at if window is None else e.index(window.origin) + at
 
@@ -63,19 +66,20 @@ def _coordinate(e: CudaEmitter, ref: TileRef, axis: int, unit: int) -> Index:
 @BULK.lower("load_async", declines=beyond_copy_engine)
 def lower_load_async(e: CudaEmitter, call: Call) -> None:
     tile, src = call.args["dst"], call.args["src"]
-    by_hand = tile.stage is None
-    full = e.names(call.args["signal"]) if by_hand else e.full_barrier(tile.stage.acquire)
-    parts = e.kernel.cluster if call.args["multicast"] else 1
-    rows = tile.rows // parts
-    blocks = (1 << parts) - 1
-    with _where_whole(e, call, copies.lower_load_async), e.one_thread():
-        if not by_hand and e.arms_each_copy(tile.stage.acquire):
+    acquire = tile.stage.acquire if tile.stage is not None else None
+    full = e.full_barrier(acquire) if acquire else e.names(call.args["signal"])
+    blocks = (
+        e.kernel.cluster if call.args["multicast"] else 1
+    )  # each of them copies some of the rows
+    rows = tile.rows // blocks
+    function = "copy_box(" if blocks == 1 else f"multicast_box({(1 << blocks) - 1}, "
+    with _if_whole(e, call, copies.lower_load_async), e.one_thread():
+        if acquire and e.arms_each_copy(acquire):
             e.line(f"barrier_expect({full}, {tile.type.bytes});")
         for to, coordinates, name in _boxes(e, tile, src, rows):
-            if parts > 1:
+            if blocks > 1:
                 to += Index("rank") * (rows * tile.type.layout.swizzle)
                 coordinates[1] += Index("(int)rank") * rows
-            function = "copy_box(" if parts == 1 else f"multicast_box({blocks}, "
             e.line(f"{function}{to}, {name}, {full}, {', '.join(map(str, coordinates))});")
 
 
@@ -83,15 +87,11 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
 def lower_store_async(e: CudaEmitter, call: Call) -> None:
     tile, dst = call.args["src"], call.args["dst"]
     function = f"{call.args['op'] or 'store'}_box"
-    with _where_whole(e, call, copies.lower_store_async), e.one_thread():
+    with _if_whole(e, call, copies.lower_store_async), e.one_thread():
         boxes = _boxes(e, tile, dst, tile.rows)
-        # docs/facts.md: a store before the first element would stop the kernel; such a tile lies wholly outside.
-        ahead = [e.scalar(i) for i in dst.first.index[-2:] if not is_natural(i)]
-        with (
-            e.braces(f"if ({' && '.join(f'{i} >= 0' for i in ahead)}) {{")
-            if ahead
-            else nullcontext()
-        ):
+        # docs/facts.md: a store before the first element stops the kernel. Such a tile lies outside the tensor.
+        tests = [f"{e.scalar(i)} >= 0" for i in dst.first.index[-2:] if not is_natural(i)]
+        with e.braces(f"if ({' && '.join(tests)}) {{") if tests else nullcontext():
             for source, coordinates, name in boxes:
                 e.line(f"{function}({name}, {source}, {', '.join(map(str, coordinates))});")
             e.line("stores_commit();")
@@ -100,7 +100,7 @@ def lower_store_async(e: CudaEmitter, call: Call) -> None:
 def _boxes(
     e: CudaEmitter, tile: SharedTile, ref: TileRef | Global, rows: int
 ) -> list[tuple[Index, list[Index], str]]:
-    """The boxes of a tile, one a panel: shared address, coordinates with the innermost first, map."""
+    """The boxes of a tile, one per panel: shared address, coordinates with the innermost first, and map."""
     layout, ref, width = tile.type.layout, ref.first, box_cols(tile)
     assert width is not None, f"{tile} cannot be cut into boxes"
     is_vector = isinstance(tile, SharedVector)
@@ -117,12 +117,12 @@ def _boxes(
     return boxes
 
 
-# -- in step with the engine ----------------------------------------------------------------------
+# -- synchronisation with the engine ---------------------------------------------------------------
 
 
 @BULK.lower(Leave)
 def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
-    """Copies arrive with their bytes; what lanes have stored is made seen by the engines first."""
+    """Signal a full stage: the engine's copies arrive with their bytes; stores of lanes need a fence first."""
     full = e.full_barrier(node.acquire)
     if e.team_lanes == 1:
         if e.arms_each_copy(node.acquire):
@@ -141,10 +141,10 @@ def wait_stores(e: CudaEmitter, node: WaitStores) -> None:
 
 @BULK.lower("store_wait")
 def lower_store_wait(e: CudaEmitter, call: Call) -> None:
-    """One thread of the group has started the stores and waits for them; the others wait for it."""
+    """The thread that started the stores waits for them, and the others wait for this thread."""
     if e.started(Engine.COPY_OUT):
-        word = "stores_wait_read" if call.args["read"] else "stores_wait"
-        e.line(f"{word}<{call.args['pending']}>();")
+        function = "stores_wait_read" if call.args["read"] else "stores_wait"
+        e.line(f"{function}<{call.args['pending']}>();")
     meet(e)
 
 

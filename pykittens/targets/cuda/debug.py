@@ -1,4 +1,4 @@
-"""Texts by the device's printf, which orders nothing between threads; assertions; how programs for debugging begin."""
+"""Prints, by the device's printf, in any order of threads; assertions; and the start of debug programs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.warp_assignment import teams
 from pykittens.targets.debug_sites import literal, stop_unless
 from pykittens.targets.index import Index
-from pykittens.targets.simt.memory import chunks
-from pykittens.targets.source import GroupPlace
+from pykittens.targets.lines import unrolled
+from pykittens.targets.simt.memory import chunks, extents
+from pykittens.targets.source import GroupWarps
 from pykittens.targets.target import Lowerings, Target
 from pykittens.types.dtypes import DType, f32, int32
 from pykittens.types.tiles import RT
@@ -33,13 +34,14 @@ def lower_print(e: CudaEmitter, call: Call) -> None:
     if not arrays:
         with e.one_thread():
             numbers = [_number(e, v, "", v) for v in values]
-            e.line(f'printf("{", ".join([line + chr(92) + "n" + chr(34), *numbers])});')
+            operands = ", ".join([f'"{line}\\n"', *numbers])
+            e.line(f"printf({operands});")
         return
     shape = handle(together(arrays))
-    with _each_element(e, shape) as place:
+    with _each_element(e, shape) as position:
         numbers = [_number(e, v, "i", shape) for v in values]
-        where = f"[{', '.join(['%d'] * len(place))}] "
-        e.line(f'printf("{where}{line}\\n", {", ".join([*place, *numbers])});')
+        label = f"[{', '.join(['%d'] * len(position))}] "
+        e.line(f'printf("{label}{line}\\n", {", ".join([*position, *numbers])});')
 
 
 @DEBUG.lower("assert")
@@ -50,34 +52,32 @@ def lower_assert(e: CudaEmitter, call: Call) -> None:
     if not isinstance(condition, RegTile | RegVector):
         stop_unless(e, e.scalar(condition), "assert", message)
         return
-    with _each_element(e, condition) as place:
-        stop_unless(e, e.element(condition, "i", condition), "assert", message, *place)
+    with _each_element(e, condition) as position:
+        stop_unless(e, e.element(condition, "i", condition), "assert", message, *position)
 
 
-# -- programs for debugging ------------------------------------------------------------------------
-
-STANDING_BYTES = 32  # what a group says of itself in shared memory: `Standing` in debug.cuh
+# -- debug programs --------------------------------------------------------------------------------
 
 
-def group_places(kernel: Kernel, target: Target) -> list[GroupPlace]:
-    """The groups of a block and their warps, in the order in which they say where they stand."""
+def debug_groups(kernel: Kernel, target: Target) -> list[GroupWarps]:
+    """The groups of a block and their warps, in the order of their states in shared memory."""
     return [
-        GroupPlace(group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.role.warps)
+        GroupWarps(group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.role.warps)
         for t in teams(kernel, target)
         for i in range(t.role.groups)
     ]
 
 
-def begin(e: CudaEmitter, standing: int) -> None:
-    """What all threads do first; `standing` is the byte of shared memory where the groups say where they stand."""
+def begin_debug(e: CudaEmitter, standing: int) -> None:
+    """Define `debug`; `standing` is the offset of the groups' states in shared memory."""
     count = sum(r.groups for r in e.kernel.roles)
     e.line(f"Debug debug = {{report, patience, (Standing*)(shared + {standing}), {count}}};")
     e.line("debug.begin();")
 
 
-def enter_role(e: CudaEmitter, group: Index) -> None:
-    """Say which group of the block this is, and which of its threads speaks for it."""
-    warps = [p.first_warp for p in group_places(e.kernel, e.target)]
+def enter_debug(e: CudaEmitter, group: Index) -> None:
+    """Set the group of a thread, and the thread that writes the state of each group."""
+    warps = [g.first_warp for g in debug_groups(e.kernel, e.target)]
     leader = "thread == 0" if e.role.warps > 1 else "lane == 0"
     e.line(f"debug.enter({group + warps.index(e.team.first_warp)}, {leader});")
 
@@ -85,19 +85,15 @@ def enter_role(e: CudaEmitter, group: Index) -> None:
 @contextmanager
 def _each_element(e: CudaEmitter, value: Value) -> Iterator[list[str]]:
     """A loop over the elements of a tile or vector, each in one lane; gives their coordinates."""
-    whole = TileAddress("", "0", Index(0), Index(0), "1", _length(value), False)
-    parts = chunks(e, value, whole)
-    inside = parts.owner
-    if not isinstance(value.type, RT):
-        inside = f"{inside + ' && ' if inside else ''}{parts.col} < {_length(value)}"
-    with e.braces(f"UNROLL for (int i = 0; i < {parts.count}; ++i) {{"):
-        if inside:
-            e.line(f"if (!({inside})) continue;")
-        yield [str(parts.row), str(parts.col)] if isinstance(value.type, RT) else [str(parts.col)]
-
-
-def _length(value: Value) -> str:
-    return str(value.type.cols if isinstance(value.type, RT) else value.type.length)  # type: ignore[union-attr]
+    is_tile, cols = isinstance(value.type, RT), str(extents(value)[1])
+    held = chunks(e, value, TileAddress("", "0", Index(0), Index(0), "1", cols, False))
+    tests = [held.owner] if held.owner else []
+    if not is_tile:
+        tests.append(f"{held.col} < {cols}")
+    with e.braces(f"{unrolled(held.count)} {{"):
+        if tests:
+            e.line(f"if (!({' && '.join(tests)})) continue;")
+        yield [str(held.row), str(held.col)] if is_tile else [str(held.col)]
 
 
 def _dtype(value: Any) -> DType:
@@ -113,7 +109,7 @@ def _format(dtype: DType) -> str:
 
 
 def _number(e: CudaEmitter, value: Any, index: str, shape: Any) -> str:
-    """A value as printf takes it."""
+    """A value as an operand of printf."""
     element = e.element(value, index, shape, _dtype(value))
     return f"(int)({element})" if _dtype(value).kind == "bool" else element
 

@@ -1,4 +1,4 @@
-"""Flags between blocks: stores that release what was written before, loads that acquire it.
+"""Flags between blocks: stores that release earlier writes, and loads that acquire them.
 
 Source: PTX ISA, "Memory Consistency Model" and "fence.proxy".
 """
@@ -9,7 +9,7 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.debug_sites import check_element, named, standing
+from pykittens.targets.debug_sites import check_element, element_text, wait_arguments
 from pykittens.targets.index import Index
 from pykittens.targets.simt.memory import address_of
 from pykittens.targets.target import Lowerings
@@ -31,9 +31,11 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
     with e.one_thread():
         flag, value = call.args["flag"], call.args["value"]
         address, index = _address(e, flag), flag.first.index
-        who = standing(e, f"at {{loc}} for {_told(flag)}", *index, value)
-        last = f"<{len(index) + 1}>" if who else ""
-        e.line(f"flag_wait{last}({address}, {e.scalar(value)}{who});")
+        rank = len(index)
+        awaited = f"{element_text(flag)} to be at least {{{rank}}}, it is {{{rank + 1}}}"
+        debug = wait_arguments(e, f"at {{loc}} for {awaited}", *index, value)
+        last = f"<{rank + 1}>" if debug else ""
+        e.line(f"flag_wait{last}({address}, {e.scalar(value)}{debug});")
     meet(e)
     e.line("fence_engines();")
 
@@ -42,9 +44,3 @@ def _address(e: CudaEmitter, flag: TileRef | Global) -> str:
     at = address_of(e, flag, 1, 1)
     check_element(e, flag, at)
     return str(Index(at.matrix) + at.row * at.stride + at.col)
-
-
-def _told(flag: TileRef | Global) -> str:
-    """What a wait lacks, with holes for the indices, the value that is awaited and the one that is there."""
-    rank = len(flag.first.index)
-    return f"{named(flag)} to be at least {{{rank}}}, it is {{{rank + 1}}}"

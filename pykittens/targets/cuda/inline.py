@@ -1,4 +1,4 @@
-"""The user's own CUDA C++, with operands in the places of their numbers."""
+"""The user's CUDA C++, with operands for its numbered holes."""
 
 from __future__ import annotations
 

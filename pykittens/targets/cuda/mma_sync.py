@@ -1,6 +1,6 @@
 """Matrix products of single warps: mma.sync on fragments in registers, loaded from swizzled shared memory.
 
-Each warp multiplies its blocks of 16 rows with all of B. Sources: PTX ISA, "Warp Level Matrix Multiply-Accumulate
+Each warp multiplies its blocks of 16 rows by all of B. Sources: PTX ISA, "Warp Level Matrix Multiply-Accumulate
 Instructions" and "ldmatrix"; types/fragments.py states the layouts.
 """
 
@@ -16,6 +16,7 @@ from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.index import Index
+from pykittens.targets.lines import unrolled
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 from pykittens.types.fragments import DEPTH_BYTES, depth_of
@@ -24,28 +25,17 @@ from pykittens.types.tiles import RT
 MMA_SYNC = Lowerings()
 MMA_SYNC_FP8 = Lowerings()
 
-Kinds = frozenset[tuple[str, str]]  # dtypes of the operands and the accumulator
+Kinds = dict[str, tuple[str, ...]]  # accumulators by the dtype of both operands
 
-AMPERE: Kinds = frozenset(
-    {
-        ("bf16", "f32"),
-        ("f16", "f32"),
-        ("f16", "f16"),
-        ("f32", "f32"),
-        ("int8", "int32"),
-        ("uint8", "int32"),
-    }
-)
-ADA: Kinds = frozenset((a, acc) for a in ("e4m3", "e5m2") for acc in ("f32", "f16"))
-SPELLED = {
-    "bf16": "bf16",
-    "f16": "f16",
-    "f32": "tf32",
-    "e4m3": "e4m3",
-    "e5m2": "e5m2",
-    "int8": "s8",
-    "uint8": "u8",
+AMPERE: Kinds = {
+    "bf16": ("f32",),
+    "f16": ("f32", "f16"),
+    "f32": ("f32",),
+    "int8": ("int32",),
+    "uint8": ("int32",),
 }
+ADA: Kinds = dict.fromkeys(("e4m3", "e5m2"), ("f32", "f16"))
+# PTX type, C++ type, constraint, and registers of 16 x 8 elements.
 ACCUMULATORS = {
     "f32": ("f32", "float", "f", 4),
     "int32": ("s32", "int", "r", 4),
@@ -53,13 +43,17 @@ ACCUMULATORS = {
 }
 
 
+def ptx_type(dtype: str) -> str:
+    """The PTX name of a dtype of operands."""
+    return {"f32": "tf32", "int8": "s8", "uint8": "u8"}.get(dtype, dtype)
+
+
 def beyond(kinds: Kinds) -> Callable[[Role, Call], str | None]:
-    """Why tensor cores that know these kinds of product cannot multiply."""
+    """The function that gives the reason why tensor cores with these kinds of product cannot do a call."""
 
     def declines(role: Role, call: Call) -> str | None:
         a, b, (result,) = call.args["a"], call.args["b"], call.results
-        into = result.dtype.name
-        known = (a.dtype.name, into) in kinds and (b.dtype.name, into) in kinds
+        known = all(result.dtype.name in kinds.get(x.dtype.name, ()) for x in (a, b))
         if not known or (a.dtype != b.dtype and a.dtype.bits != 8):
             return f"its tensor cores do not multiply {a.dtype} by {b.dtype} to {result.dtype}"
         if _depth(call) % depth_of(a.dtype.bytes):
@@ -90,14 +84,14 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
         e.line("products_wait<0>();")
         e.line(f"pin({name});")
     left, right = _left(e, call), _right(e, call)
-    each_block = f"UNROLL for (int m_step = 0; m_step < {blocks}; ++m_step) {{"
+    each_block = f"{unrolled(blocks, 'm_step')} {{"
     with e.braces("{"):
         if acc is None:
-            e.line(f"UNROLL for (int i = 0; i < {e.array_length(result)}; ++i) {name}[i] = 0;")
+            e.each(e.array_length(result), f"{name}[i] = 0;")
         e.line(f"u32 a_part[{blocks}][4], b_part[4];")
         e.write([*left.before, *right.before])
-        # Elements of all steps loaded ahead would take more registers than there are; those of an operand in
-        # registers are named by the step.
+        # An unrolled loop would load the elements of all steps ahead, into more registers than there are. The registers
+        # of an operand are indexed by the step, which must then be a constant.
         by_elements = left.by_elements or right.by_elements
         rolled = by_elements and isinstance(call.args["a"], SharedTile)
         unroll = "NO_UNROLL" if rolled else "UNROLL"
@@ -106,7 +100,7 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
                 e.line("__syncwarp();")
             with e.braces(each_block):
                 e.write(left.load)
-            with e.braces(f"UNROLL for (int n_step = 0; n_step < {chunks}; ++n_step) {{"):
+            with e.braces(f"{unrolled(chunks, 'n_step')} {{"):
                 e.write(right.load)
                 with e.braces(each_block):
                     e.write(_multiply(e, call))
@@ -127,7 +121,7 @@ def _multiply(e: CudaEmitter, call: Call) -> list[str]:
 
 @dataclass(frozen=True)
 class Loading:
-    """Lines that bring the fragments of an operand to registers: before all steps, and in each."""
+    """Lines that load the fragments of an operand to registers: before all steps, and in each step."""
 
     before: list[str]
     load: list[str]
@@ -141,7 +135,7 @@ def _left(e: CudaEmitter, call: Call) -> Loading:
         return _from_registers(e, a)
     block = Index("m_step") * e.role.warps + "warp"
     if not across or a.dtype.bits == 16:
-        # The second matrix holds the next rows of A: of the tile, or its next columns where it is transposed.
+        # The second matrix holds the next rows of A: rows of the tile, or columns if it is transposed.
         return _matrices(e, a, "a", "a_part[m_step]", across, block, along=across)
     if a.dtype.bits == 8:
         depth = Rows("lane % 4 * 4", "i % 4", 1, 4, "k_step * 32 + i / 8 * 16")
@@ -170,7 +164,7 @@ def _right(e: CudaEmitter, call: Call) -> Loading:
 class Rows:
     """The row of element i of a lane: `lane` + `small` * `unit` + `step`.
 
-    small is below `count` and changes what the swizzle exchanges in a row; step is a multiple of 8 and does not.
+    small is below `count` and changes the swizzle of the row; step is a multiple of 8 and does not.
     """
 
     lane: str
@@ -196,7 +190,7 @@ REORDERED = {
 
 
 def _from_registers(e: CudaEmitter, a: Value) -> Loading:
-    """A register tile's registers as fragments, its columns in the order of `fragments.tile_depth`."""
+    """Fragments from the registers of a tile, with its columns in the order of `fragments.tile_depth`."""
     name, cols = e.array(a), a.type.cols  # type: ignore[union-attr]
     at = f"m_step * {cols // 2 // a.dtype.packing} + k_step * 4"
     match a.dtype.bits:
@@ -205,62 +199,61 @@ def _from_registers(e: CudaEmitter, a: Value) -> Loading:
         case 32:
             value = f"tf32(__float_as_uint({name}[{at} + i % 2 * 2 + i / 2]))"
         case _:
-            # A register has two columns of two rows: the same row of two registers makes four.
+            # A register has two columns of two rows: two registers have four columns of a row.
             first = f"{at} + i / 2 * 2"
             value = f"__byte_perm({name}[{first}], {name}[{first} + 1], i % 2 ? 0x7632 : 0x5410)"
-    return Loading([], [f"UNROLL for (int i = 0; i < 4; ++i) a_part[m_step][i] = {value};"])
+    return Loading([], [f"{unrolled(4)} a_part[m_step][i] = {value};"])
 
 
 def _matrices(
-    e: CudaEmitter, tile: SharedTile, word: str, to: str, across: bool, block: Index, along: bool
+    e: CudaEmitter, tile: SharedTile, name: str, to: str, across: bool, block: Index, along: bool
 ) -> Loading:
-    """Four matrices at once. block: which 16 rows or columns beside the depth; along: `fragments.matrix_row`."""
+    """Loads of four matrices. block: the index of 16 rows or columns of the tile; along: `fragments.matrix_row`."""
     swizzle, panel = tile.type.layout.swizzle, tile.type.layout.panel_bytes
     at = shared_location(e, tile)
+    row, piece = "lane % 16", "lane / 16 * 16"
     if along:
         row, piece = "lane % 8 + lane / 16 * 8", "lane / 8 % 2 * 16"
-    else:
-        row, piece = "lane % 16", "lane / 16 * 16"
     step = Index("k_step")
     outer, inner = (step, block) if across else (block, step)
-    start, offset = Index(f"{word}_row") + outer * (16 * swizzle), inner * DEPTH_BYTES + piece
+    start, offset = Index(f"{name}_row") + outer * (16 * swizzle), inner * DEPTH_BYTES + piece
     transposed = "_transposed" if across else ""
     load = [
-        f"load_matrices{transposed}({to}, row_at<{swizzle}>({start}, {word}_turn, {offset + at.byte}, {panel}));"
+        f"load_matrices{transposed}({to}, row_at<{swizzle}>({start}, {name}_turn, {offset + at.byte}, {panel}));"
     ]
     if tile.dtype.bits == 32:
-        load.append(f"UNROLL for (int i = 0; i < 4; ++i) {to}[i] = tf32({to}[i]);")
+        load.append(f"{unrolled(4)} {to}[i] = tf32({to}[i]);")
     before = [
-        f"const u32 {word}_row = {at.row + Index(row) * swizzle}, {word}_turn = turn_of<{swizzle}>({row});"
+        f"const u32 {name}_row = {at.row + Index(row) * swizzle}, {name}_turn = turn_of<{swizzle}>({row});"
     ]
     return Loading(before, load)
 
 
 def _elements(
-    e: CudaEmitter, tile: SharedTile, word: str, to: str, rows: Rows, col: Index
+    e: CudaEmitter, tile: SharedTile, name: str, to: str, rows: Rows, col: Index
 ) -> Loading:
-    """Elements one by one, where no load of matrices brings them to their lanes."""
+    """Loads of single elements, for fragments that no load of matrices gives."""
     layout, at = tile.type.layout, shared_location(e, tile)
     swizzle, panel = layout.swizzle, layout.panel_bytes
     byte = col * tile.dtype.bytes + at.byte
-    start = Index(f"{word}_row") + (Index(rows.step) + Index(rows.small) * rows.unit) * swizzle
-    address = f"row_at<{swizzle}>({start}, {word}_turn[{rows.small}], {byte}, {panel})"
-    turns = ", ".join(
+    start = Index(f"{name}_row") + (Index(rows.step) + Index(rows.small) * rows.unit) * swizzle
+    address = f"row_at<{swizzle}>({start}, {name}_turn[{rows.small}], {byte}, {panel})"
+    swizzles = ", ".join(
         f"turn_of<{swizzle}>({Index(rows.lane) + k * rows.unit})" for k in range(rows.count)
     )
     before = [
-        f"const u32 {word}_row = {at.row + Index(rows.lane) * swizzle};",
-        f"const u32 {word}_turn[{rows.count}] = {{{turns}}};",
+        f"const u32 {name}_row = {at.row + Index(rows.lane) * swizzle};",
+        f"const u32 {name}_turn[{rows.count}] = {{{swizzles}}};",
     ]
     if tile.dtype.bits == 32:
         value = f"tf32(load_shared({address}))"
-        return Loading(before, [f"UNROLL for (int i = 0; i < 4; ++i) {to}[i] = {value};"], True)
+        return Loading(before, [f"{unrolled(4)} {to}[i] = {value};"], True)
     value = f"(i % 4 ? {to}[i / 4] : 0) | load_shared_8({address}) << i % 4 * 8"
-    return Loading(before, [f"UNROLL for (int i = 0; i < 16; ++i) {to}[i / 4] = {value};"], True)
+    return Loading(before, [f"{unrolled(16)} {to}[i / 4] = {value};"], True)
 
 
 def instruction(e: CudaEmitter, a: DType, b: DType, into: DType) -> str:
-    """The name of the device function for one instruction; it is generated the first time."""
+    """The name of the device function for one instruction, which is generated at the first use."""
     operands = a.name if a == b else f"{a}_{b}"
     name = f"mma_sync_{operands}_{into}"
     e.instructions.setdefault(name, _instruction_text(name, a, b, into))
@@ -268,12 +261,12 @@ def instruction(e: CudaEmitter, a: DType, b: DType, into: DType) -> str:
 
 
 def _instruction_text(name: str, a: DType, b: DType, into: DType) -> str:
-    spelled, kind, constraint, count = ACCUMULATORS[into.name]
+    ptx, kind, constraint, count = ACCUMULATORS[into.name]
     d = ", ".join(f"%{i}" for i in range(count))
     inputs = [f"%{count + i}" for i in range(6)]
     outputs = ", ".join(f'"+{constraint}"(d[{Index("at") + i}])' for i in range(count))
     shape = f"m16n8k{depth_of(a.bytes)}"
-    types = f"{spelled}.{SPELLED[a.name]}.{SPELLED[b.name]}.{spelled}"
+    types = f"{ptx}.{ptx_type(a.name)}.{ptx_type(b.name)}.{ptx}"
     return (
         f"template <int N> DEVICE void {name}({kind} (&d)[N], int at, const u32 (&a)[4], u32 b0, u32 b1) {{\n"
         f'    asm("mma.sync.aligned.{shape}.row.col.{types} "\n'

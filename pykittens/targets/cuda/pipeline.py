@@ -1,13 +1,14 @@
-"""Stages of pipelines: taken, left and given back through mbarriers."""
+"""Stages of pipelines: acquired, left and given back through mbarriers."""
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Acquire, Call, GiveBack, Leave, is_multicast, walk
+from pykittens.ir.nodes import Acquire, GiveBack, Leave, is_multicast
 from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import by_lanes
+from pykittens.targets.cuda.engines import by_lanes, calls
 from pykittens.targets.cuda.stages import fillings, stage_copies
-from pykittens.targets.debug_sites import literal, standing
+from pykittens.targets.debug_sites import literal, wait_arguments
+from pykittens.targets.lines import unrolled
 from pykittens.targets.simt.exchange import sync
 from pykittens.targets.target import Lowerings
 
@@ -17,41 +18,43 @@ PIPELINE = Lowerings()
 @PIPELINE.lower(Acquire)
 def acquire(e: CudaEmitter, node: Acquire) -> None:
     ring, side = e.rings[node.pipeline], node.side
-    turn = f"{ring}_{side}"
+    position = f"{ring}_{side}"
     if side == "fill" and node.pipeline.reuse is not None and e.role.warps > 1:
-        # Other warps of the group may still read what they drained of the pipeline that was here.
+        # Other warps of the group may still read stages of the pipeline whose memory this one reuses.
         e.line(sync(e))
-    barrier = "empty" if side == "fill" else "full"
-    phase = f"{turn}.phase ^ 1" if side == "fill" else f"{turn}.phase"
-    told = f"{{loc}}: stage {{0}} to be {'free' if side == 'fill' else 'full'}, phase {{1}}"
-    told = f"{literal(node.pipeline.name)}.{side}() at {told}"
-    who = standing(e, told, f"{turn}.stage", phase)
-    e.line(f"barrier_wait({ring}_{barrier} + 8 * {turn}.stage, {phase}{who});")
+    barrier, state, phase = "full", "full", f"{position}.phase"
+    if side == "fill":
+        barrier, state, phase = "empty", "free", f"{phase} ^ 1"
+    awaited = (
+        f"{literal(node.pipeline.name)}.{side}() at {{loc}}: stage {{0}} to be {state}, phase {{1}}"
+    )
+    debug = wait_arguments(e, awaited, f"{position}.stage", phase)
+    e.line(f"barrier_wait({ring}_{barrier} + 8 * {position}.stage, {phase}{debug});")
     tiles = [
-        f"{e.names(tile)} = {ring} + {node.pipeline.stage_bytes} * {turn}.stage"
+        f"{e.names(tile)} = {ring} + {node.pipeline.stage_bytes} * {position}.stage"
         + (f" + {offset}" if (offset := node.pipeline.tile_offset(field)) else "")
         for field, tile in node.tiles.items()
     ]
     e.line(f"const u32 {', '.join(tiles)};")
     if side == "fill":
         full = e.full_barrier(node)
-        e.line(f"const u32 {full} = {ring}_full + 8 * {turn}.stage;")
+        e.line(f"const u32 {full} = {ring}_full + 8 * {position}.stage;")
         if not e.arms_each_copy(node):
             copies, _ = stage_copies(e.kernel, node, e.target)
             total = sum(c.args["dst"].type.bytes for c in copies)
             e.line(f"barrier_arrive_expect({full}, {total});")
     elif e.counts_held(node.pipeline):
         e.line(f"++{ring}_held;")
-    e.line(f"{turn}.next();")
+    e.line(f"{position}.next();")
 
 
 @PIPELINE.lower(Leave)
 def leave(e: CudaEmitter, node: Leave) -> None:
     full = e.full_barrier(node.acquire)
-    by_lanes, by_warp = fillings(e.role, node.acquire.pipeline, e.target)
-    if by_lanes:
+    each_lane, each_warp = fillings(e.role, node.acquire.pipeline, e.target)
+    if each_lane:
         e.line(f"barrier_arrive_copied({full});")
-    if by_warp:
+    if each_warp:
         e.line("__syncwarp();")
         e.line(f"if (lane == 0) barrier_arrive({full});")
 
@@ -60,20 +63,15 @@ def leave(e: CudaEmitter, node: Leave) -> None:
 def give_back(e: CudaEmitter, node: GiveBack) -> None:
     ring = e.rings[node.pipeline]
     empty = f"{ring}_empty + 8 * {ring}_back.stage"
-    if is_multicast(e.kernel, node.pipeline):
-        peers = f"for (int peer = 0; peer < {e.kernel.cluster}; ++peer) barrier_arrive_at({empty}, peer);"
-        arrive = f"UNROLL {peers}"
-    else:
-        arrive = f"barrier_arrive({empty});"
+    multicast = is_multicast(e.kernel, node.pipeline)
+    arrive = f"barrier_arrive({empty});"
+    if multicast:
+        arrive = f"{unrolled(e.kernel.cluster, 'peer')} barrier_arrive_at({empty}, peer);"
     if e.team_lanes == 32:
-        # Lanes that read the stage with ordinary loads must agree before it goes back.
+        # All lanes must have read the stage before the first one gives it back.
         if _lanes_read(e):
             e.line("__syncwarp();")
-        arrive = (
-            f"if (lane == 0) {arrive}"
-            if "UNROLL" not in arrive
-            else f"if (lane == 0) {{ {arrive} }}"
-        )
+        arrive = f"if (lane == 0) {{ {arrive} }}" if multicast else f"if (lane == 0) {arrive}"
     held = f" --{ring}_held;" if e.counts_held(node.pipeline) else ""
     for _ in range(node.count):
         if node.exact:
@@ -86,10 +84,9 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
 
 
 def _lanes_read(e: CudaEmitter) -> bool:
-    """Whether lanes read shared memory with instructions of their own: copies out, loads, products of a warp."""
+    """Whether lanes read shared memory with ordinary instructions: copies out, loads, products of single warps."""
     return any(
-        isinstance(n, Call)
-        and by_lanes(e.role, n, e.target)
-        and any(isinstance(n.args[name], SharedTile) for name in n.op.effects.reads)
-        for n in walk(e.role.body)
+        by_lanes(e.role, c, e.target)
+        and any(isinstance(c.args[name], SharedTile) for name in c.op.effects.reads)
+        for c in calls(e.role)
     )

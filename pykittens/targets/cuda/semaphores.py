@@ -1,52 +1,25 @@
-"""Shared memory outside pipelines: where it lies, its semaphores, and the turns of roles, by mbarriers."""
+"""Semaphores, the turns of groups, and the addresses of shared memory outside pipelines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from pykittens.ir.nodes import Call, Kernel, Role, Shared, walk
-from pykittens.ir.values import SharedTile, Value
+from pykittens.ir.nodes import Call, Role
+from pykittens.ir.values import Value
+from pykittens.targets.cuda.allocation import BARRIER_BYTES, SEMAPHORE_BYTES, element_bytes
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.engines import calls
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.debug_sites import check_item, literal, standing
+from pykittens.targets.debug_sites import check_item, literal, wait_arguments
 from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
-from pykittens.types.tiles import SEMAPHORE, ST, TURNS
+from pykittens.types.tiles import SEMAPHORE, TURNS
 
 SEMAPHORES = Lowerings()
 
-SEMAPHORE_BYTES = 16  # an mbarrier, and what barriers of older GPUs do not count
-BARRIER_BYTES = 8
-ALIGNMENT = 1024  # of tiles, as the 128-byte swizzle asks
-
-
-def element_bytes(value: Value) -> int:
-    """Bytes from one of several shared tiles or semaphores to the next."""
-    match value.type:
-        case SEMAPHORE():
-            return SEMAPHORE_BYTES
-        case TURNS():
-            return value.type.groups * BARRIER_BYTES
-        case ST():
-            return -(-value.type.bytes // ALIGNMENT) * ALIGNMENT
-        case other:
-            raise AssertionError(f"{other} lies in no shared memory")
-
-
-def shared_bytes(shared: Shared) -> int:
-    """Bytes of an allocation."""
-    return element_bytes(shared.value) * (shared.count or 1)
-
-
-def tiles_first(kernel: Kernel) -> Iterator[Shared]:
-    """What lies outside pipelines, tiles before semaphores, so that they stay aligned."""
-    yield from (s for s in kernel.shared if isinstance(s.value, SharedTile))
-    yield from (s for s in kernel.shared if not isinstance(s.value, SharedTile))
-
 
 def write_addresses(e: CudaEmitter, at: dict[Value, int]) -> None:
-    """Name the address of each allocation."""
+    """Define the address of each allocation."""
     for shared in e.kernel.shared:
         value = shared.value
         times = f"{shared.count} x " if shared.count else ""
@@ -54,37 +27,32 @@ def write_addresses(e: CudaEmitter, at: dict[Value, int]) -> None:
 
 
 def write_initials(e: CudaEmitter) -> None:
-    """Make the barriers, in one thread."""
+    """Initialise the barriers, in one thread."""
     for shared in e.kernel.shared:
-        name, value = e.names(shared.value), shared.value
-        match value.type:
-            case SEMAPHORE():
-                one = f"semaphore_init({name} + {SEMAPHORE_BYTES} * i, {value.type.arrivals});"
-                e.line(f"for (int i = 0; i < {shared.count or 1}; ++i) {one}")
-            case TURNS():
-                one = f"barrier_init({name} + {BARRIER_BYTES} * i, {value.type.warps});"
-                e.line(f"for (int i = 0; i < {value.type.groups}; ++i) {one}")
-            case _:
-                pass
+        name = e.names(shared.value)
+        match shared.value.type:
+            case SEMAPHORE(arrivals=arrivals):
+                init = f"semaphore_init({name} + {SEMAPHORE_BYTES} * i, {arrivals});"
+                e.line(f"for (int i = 0; i < {shared.count or 1}; ++i) {init}")
+            case TURNS(groups=groups, warps=warps):
+                init = f"barrier_init({name} + {BARRIER_BYTES} * i, {warps});"
+                e.line(f"for (int i = 0; i < {groups}; ++i) {init}")
 
 
 def write_phases(e: CudaEmitter, role: Role) -> None:
-    """The parity for which the group waits at its next turn; the first of group 0 is there from the start."""
-    for node in walk(role.body):
-        if isinstance(node, Call):
-            for name in node.op.effects.waits:
-                turns = node.args[name]
-                if isinstance(turns.type, TURNS) and turns.type.groups > 1:
-                    e.phases[turns] = e.names.unique(f"{e.names(turns)}_phase")
-                    e.line(f"u32 {e.phases[turns]} = {e.scalar(node.args['group'])} == 0;")
+    """Define the parity that the group awaits at its next turn; the first turn of group 0 needs no arrival."""
+    for call in calls(role):
+        for turns in (call.args[name] for name in call.op.effects.waits):
+            if isinstance(turns.type, TURNS) and turns.type.groups > 1:
+                e.phases[turns] = e.names.unique(f"{e.names(turns)}_phase")
+                e.line(f"u32 {e.phases[turns]} = {e.scalar(call.args['group'])} == 0;")
 
 
 @SEMAPHORES.lower("item")
 def lower_item(e: CudaEmitter, call: Call) -> None:
     memory, index = call.args["memory"], call.args["index"]
     (result,) = call.results
-    unit = element_bytes(memory)
-    at = Index(e.names(memory)) + Index(unit) * e.index(index)
+    at = Index(e.names(memory)) + Index(element_bytes(memory)) * e.index(index)
     check_item(e, memory.name or "semaphore", index, call.args["count"])
     e.line(f"const u32 {e.names(result)} = {at};")
 
@@ -107,18 +75,13 @@ def lower_expect(e: CudaEmitter, call: Call) -> None:
 @SEMAPHORES.lower("wait_phase")
 def lower_wait_phase(e: CudaEmitter, call: Call) -> None:
     semaphore, parity = call.args["semaphore"], _parity(e, call.args["phase"])
-    name, index = _told(semaphore)
-    who = standing(e, f"at {{loc}} for phase {{0}} of {name}", parity, *index)
-    e.line(f"barrier_wait({e.names(semaphore)}, {parity}{who});")
-
-
-def _told(semaphore: Value) -> tuple[str, list[Any]]:
-    """What an error text calls a semaphore, with a hole {1} for an index, and that index."""
-    made = semaphore.source
-    if not isinstance(made, Call):
-        return literal(semaphore.name or "semaphore"), []
-    name = made.args["memory"].name or "semaphore"
-    return f"{literal(name)}[{{1}}]", [made.args["index"]]
+    # The text has a hole {1} for the index of one of several semaphores.
+    source, name, index = semaphore.source, literal(semaphore.name or "semaphore"), []
+    if isinstance(source, Call):
+        name = f"{literal(source.args['memory'].name or 'semaphore')}[{{1}}]"
+        index = [source.args["index"]]
+    debug = wait_arguments(e, f"at {{loc}} for phase {{0}} of {name}", parity, *index)
+    e.line(f"barrier_wait({e.names(semaphore)}, {parity}{debug});")
 
 
 def _parity(e: CudaEmitter, phase: Any) -> str:
@@ -131,17 +94,17 @@ def lower_take_turn(e: CudaEmitter, call: Call) -> None:
     if turns in e.phases:
         phase = e.phases[turns]
         at = Index(e.names(turns)) + Index(BARRIER_BYTES) * e.index(call.args["group"])
-        who = standing(e, "at {loc} for the turn of group {0}", call.args["group"])
-        e.line(f"barrier_wait({at}, {phase}{who});")
+        debug = wait_arguments(e, "at {loc} for the turn of group {0}", call.args["group"])
+        e.line(f"barrier_wait({at}, {phase}{debug});")
         e.line(f"{phase} ^= 1;")
 
 
 @SEMAPHORES.lower("pass_turn")
 def lower_pass_turn(e: CudaEmitter, call: Call) -> None:
-    """Each warp arrives for itself, so the group need not meet."""
+    """Each warp arrives, so the warps of the group need not synchronise."""
     turns: Value = call.args["turns"]
     if turns in e.phases:
         groups = turns.type.groups  # type: ignore[union-attr]
-        following = Index(BARRIER_BYTES) * ((e.index(call.args["group"]) + 1) % groups)
+        next_group = Index(BARRIER_BYTES) * ((e.index(call.args["group"]) + 1) % groups)
         e.line("__syncwarp();")
-        e.line(f"if (lane == 0) barrier_arrive({Index(e.names(turns)) + following});")
+        e.line(f"if (lane == 0) barrier_arrive({Index(e.names(turns)) + next_group});")

@@ -1,4 +1,4 @@
-"""Shared tiles and vectors in C++: their addresses, their views, and what goes between them and registers."""
+"""Shared tiles and vectors in C++: their addresses, their views, and moves between them and registers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from pykittens.targets.address import TileAddress
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.debug_sites import check_part, check_view
 from pykittens.targets.index import Index
-from pykittens.targets.simt.memory import (
-    MEMORY_TYPES,
-    define_element,
-    fill_bits,
-    load_chunks,
-    store_chunks,
-)
+from pykittens.targets.lines import unrolled
+from pykittens.targets.simt.memory import define_element, fill_bits, load_chunks, store_chunks
+from pykittens.targets.source import memory_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import part_is_aligned
 from pykittens.types.tiles import Spread
@@ -29,7 +25,7 @@ MOVE = Index("i")  # the number of a move, in the loop over those of a tile
 
 @dataclass(frozen=True)
 class SharedLocation:
-    """Where a tile starts: the address of its first row, and bytes into the row where it is part of a panel."""
+    """The start of a tile: the address of its first row, and its offset in the row if it is part of a panel."""
 
     row: Index
     byte: Index = Index(0)
@@ -40,7 +36,7 @@ class SharedLocation:
 
 
 def shared_location(e: CudaEmitter, tile: SharedTile) -> SharedLocation:
-    """The place of a tile or vector that has a name, or of a view of one."""
+    """The start of a tile or vector, or of a view of one."""
     source = tile.source
     if isinstance(source, Call) and "vector" in source.args:
         unit = source.args["length"] * tile.dtype.bytes
@@ -60,7 +56,7 @@ def shared_location(e: CudaEmitter, tile: SharedTile) -> SharedLocation:
 
 @SHARED.lower("view")
 def lower_view(e: CudaEmitter, call: Call) -> None:
-    """A view has no code of its own: what uses it computes its address."""
+    """A view has no code: each use computes its address."""
     tile, view = call.args["tile"], call.results[0]
     assert isinstance(view, SharedTile)
     check_view(e, tile, call.args["i"], call.args["j"], view.rows, view.cols)
@@ -68,12 +64,12 @@ def lower_view(e: CudaEmitter, call: Call) -> None:
 
 @SHARED.lower("vector_part")
 def lower_vector_part(e: CudaEmitter, call: Call) -> None:
-    """A view, too."""
+    """A part of a vector has no code either."""
     check_part(e, call.args["vector"], call.args["i"], call.args["length"])
 
 
 def is_global(role: Role, call: Call) -> str | None:
-    """Why a load or store is not of shared memory."""
+    """Why a load or store does not access shared memory; None if it does."""
     memory = call.args["src"] if "src" in call.args else call.args["dst"]
     return None if isinstance(memory, SharedTile) else "it is of a tensor"
 
@@ -90,18 +86,16 @@ def lower_load(e: CudaEmitter, call: Call) -> None:
         _load_transposed(e, tile, name, count)
     elif tile.dtype.bits == 16:
         address, regs = _matrix_address(e, tile), _four_registers(name)
-        e.line(f"UNROLL for (int i = 0; i < {count // 8}; ++i) load_matrix({address}, {regs});")
+        e.each(count // 8, f"load_matrix({address}, {regs});")
     else:
-        e.line(
-            f"UNROLL for (int i = 0; i < {count}; i += 2) load_pair({_pair_address(e, tile)}, {name}, i);"
-        )
+        e.each(count, f"load_pair({_pair_address(e, tile)}, {name}, i);", 2)
 
 
 def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call) -> None:
     if isinstance(result, Scalar):
         e.at(call.loc)
-        word = MEMORY_TYPES[vector.dtype.name]
-        define_element(e, result, f"fetched<{word}>({shared_location(e, vector).address})")
+        address = shared_location(e, vector).address
+        define_element(e, result, f"fetched<{memory_type(vector.dtype)}>({address})")
     elif vector.whole is vector or call.args["spread"] is Spread.PLAIN:
         load_chunks(e, result, _vector_address(e, vector), fill_bits(vector.dtype, 0))
     else:
@@ -109,34 +103,32 @@ def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call
 
 
 def _load_spread(e: CudaEmitter, vector: SharedVector, result: Value, spread: Spread) -> None:
-    """A part to a vector whose lanes hold all of its elements and no other: nothing is checked."""
+    """A part of a vector to a result with the same elements, so that no bounds are checked."""
     e.declare(result)
     name, count, size = e.array(result), e.registers(result), vector.dtype.bytes
     address = shared_location(e, vector).address
     with e.braces("{"):
         if spread is Spread.PER_ROW:
-            place, word = f"row_position<{e.role.warps}>", MEMORY_TYPES[vector.dtype.name]
-            e.line(f"const u32 at = {address + Index(f'{place}(0, warp, lane)') * size};")
-            one = f"fetched<{word}>({Index('at') + Index(f'{place}(i, 0, 0)') * size})"
-            e.line(f"UNROLL for (int i = 0; i < {count}; ++i) put({name}, i, {one});")
+            position, type_ = f"row_position<{e.role.warps}>", memory_type(vector.dtype)
+            e.line(f"const u32 at = {address + Index(f'{position}(0, warp, lane)') * size};")
+            element = f"fetched<{type_}>({Index('at') + Index(f'{position}(i, 0, 0)') * size})"
+            e.each(count, f"put({name}, i, {element});")
             return
         e.line(f"const u32 at = {address + Index('column_position(0, lane)') * size};")
         pair = Index("at") + Index("column_position(i, 0)") * size
         move = f"load_pair({pair}, {name}, i)"
         if size == 2:
             move = f"{name}[i / 2] = load_shared({pair})"
-        e.line(f"UNROLL for (int i = 0; i < {count}; i += 2) {move};")
+        e.each(count, f"{move};", 2)
 
 
 def _load_transposed(e: CudaEmitter, tile: SharedTile, name: str, count: int) -> None:
     if tile.dtype.bits == 16:
         at = _matrix_address(e, tile, transposed=True)
-        e.line(
-            f"UNROLL for (int i = 0; i < {count // 8}; ++i) load_matrices_transposed((u32(&)[4]){name}[4 * i], {at});"
-        )
+        e.each(count // 8, f"load_matrices_transposed((u32(&)[4]){name}[4 * i], {at});")
         return
-    with e.braces(f"UNROLL for (int i = 0; i < {count}; ++i) {{"):
-        e.line(f"{MEMORY_TYPES[tile.dtype.name]} moved;")
+    with e.braces(f"{unrolled(count)} {{"):
+        e.line(f"{memory_type(tile.dtype)} moved;")
         e.line(f"fetch({_transposed_address(e, tile)}, moved);")
         e.line(f"put({name}, i, moved);")
 
@@ -148,29 +140,27 @@ def lower_store(e: CudaEmitter, call: Call) -> None:
         store_chunks(e, value, _vector_address(e, tile))
         return
     if call.args["transposed"]:
-        one = _ELEMENTS[tile.dtype.bits if tile.dtype.bits < 32 else tile.dtype.name]
-        e.line(
-            f"UNROLL for (int i = 0; i < {e.registers(value)}; ++i) "
-            f"store_shared({_transposed_address(e, tile)}, {one.format(e.array(value))});"
-        )
+        element = _registers(_ELEMENTS, e, value)
+        e.each(e.registers(value), f"store_shared({_transposed_address(e, tile)}, {element});")
         return
-    pair = _PAIRS[tile.dtype.bits if tile.dtype.bits < 32 else tile.dtype.name].format(
-        e.array(value)
-    )
     swizzle, warps, at = tile.type.layout.swizzle, e.role.warps, shared_location(e, tile)
     row = Index("at_row") + (MOVE // (tile.cols // 2) * (warps * 16) + "i / 2 % 2 * 8") * swizzle
     byte = Index(f"tile_col<{tile.cols}>(i, lane)") * tile.dtype.bytes + at.byte
     address = f"row_at<{swizzle}>({row}, turn, {byte}, {tile.type.layout.panel_bytes})"
-    # All rows of a lane are turned alike; an address of its own for each would be kept over loops.
+    # All rows of a lane have the same swizzle; the compiler would keep an address for each row across loops.
     with e.braces("{"):
         first = at.row + Index("warp * 16 + lane / 4") * swizzle
         e.line(f"const u32 at_row = {first}, turn = turn_of<{swizzle}>(lane / 4);")
-        e.line(
-            f"UNROLL for (int i = 0; i < {e.registers(value)}; i += 2) store_shared({address}, {pair});"
-        )
+        e.each(e.registers(value), f"store_shared({address}, {_registers(_PAIRS, e, value)});", 2)
 
 
-# Two neighbours of a row, registers i and i + 1, as they go to shared memory.
+def _registers(table: dict[int | str, str], e: CudaEmitter, value: Value) -> str:
+    """Registers of a value as operands of `store_shared`, by a table of expressions."""
+    dtype = value.dtype
+    return table[dtype.bits if dtype.bits < 32 else dtype.name].format(e.array(value))
+
+
+# Two neighbours of a row, registers i and i + 1.
 _PAIRS: dict[int | str, str] = {
     8: "(unsigned short)({0}[i / 4] >> i % 4 * 8)",
     16: "{0}[i / 2]",
@@ -180,7 +170,7 @@ _PAIRS: dict[int | str, str] = {
 }
 
 
-# One element, register i, as it goes to shared memory.
+# One element, register i.
 _ELEMENTS: dict[int | str, str] = {
     8: "pick({0}, i, (const unsigned char*)0)",
     16: "pick({0}, i, (const unsigned short*)0)",
@@ -191,7 +181,7 @@ _ELEMENTS: dict[int | str, str] = {
 
 
 def is_no_matrix_store(role: Role, call: Call) -> str | None:
-    """Why four 8x8 matrices of 16-bit elements cannot go to shared memory at once."""
+    """Why a store is not one of 8x8 matrices of 16-bit elements, four at a time; None if it is."""
     tile = call.args["dst"]
     if isinstance(tile, SharedVector):
         return "a vector is no matrix"
@@ -205,10 +195,8 @@ def lower_store_matrices(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
     regs, transposed = _four_registers(e.array(value)), call.args["transposed"]
     function = "store_matrix_transposed" if transposed else "store_matrix"
-    e.line(
-        f"UNROLL for (int i = 0; i < {e.registers(value) // 8}; ++i) "
-        f"{function}({_matrix_address(e, tile, transposed)}, {regs});"
-    )
+    address = _matrix_address(e, tile, transposed)
+    e.each(e.registers(value) // 8, f"{function}({address}, {regs});")
 
 
 def _four_registers(name: str) -> str:
@@ -217,21 +205,21 @@ def _four_registers(name: str) -> str:
 
 
 def _pair_address(e: CudaEmitter, tile: SharedTile) -> Index:
-    """Where the neighbours lie that a lane holds in registers i and i + 1."""
+    """The address of the neighbours that a lane holds in registers i and i + 1."""
     row = f"tile_row<{tile.cols}, {e.role.warps}>(i, warp, lane)"
     return _address(e, tile, row, Index(f"tile_col<{tile.cols}>(i, lane)") * tile.dtype.bytes)
 
 
 def _transposed_address(e: CudaEmitter, tile: SharedTile) -> Index:
-    """Where the element lies that a lane holds in register i of the tile's transpose."""
+    """The address of the element that a lane holds in register i of the tile's transpose."""
     col = Index(f"tile_row<{tile.rows}, {e.role.warps}>(i, warp, lane)")
     return _address(e, tile, f"tile_col<{tile.rows}>(i, lane)", col * tile.dtype.bytes)
 
 
 def _matrix_address(e: CudaEmitter, tile: SharedTile, transposed: bool = False) -> Index:
-    """The address that a lane gives to the i-th move of four 8x8 matrices of 16 bits: 16 rows by 16 columns.
+    """The address that a lane passes to the i-th move of four 8x8 matrices of 16 bits: 16 rows by 16 columns.
 
-    Those of a transpose come in the order of its registers, down its rows first.
+    The moves of a transpose follow the order of its registers, down its rows first.
     """
     if transposed:
         pieces = tile.rows // 16
@@ -251,13 +239,14 @@ def _address(e: CudaEmitter, tile: SharedTile, row: str | Index, byte: Index) ->
 
 
 def is_aligned(vector: SharedVector, warps: int) -> bool:
-    """Whether the chunks of a vector start at multiples of their size; a part starts at one of its length."""
+    """Whether the chunks of a vector start at multiples of their size; a part starts at a multiple of its length."""
     return vector.whole is vector or part_is_aligned(vector.length, warps)
 
 
 def _vector_address(e: CudaEmitter, vector: SharedVector) -> TileAddress:
     """A shared vector as a row of memory."""
-    word = MEMORY_TYPES[vector.dtype.name]
-    matrix = f"({word}*)(shared + ({shared_location(e, vector).address} - smem))"
+    matrix = (
+        f"({memory_type(vector.dtype)}*)(shared + ({shared_location(e, vector).address} - smem))"
+    )
     aligned = is_aligned(vector, e.role.warps)
     return TileAddress(matrix, "0", Index(0), Index(0), "1", str(vector.length), aligned)

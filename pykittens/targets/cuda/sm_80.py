@@ -1,4 +1,4 @@
-"""Ampere: products and copies that a warp's lanes issue, and barriers in shared memory."""
+"""Ampere: products and copies by the lanes of a warp, and barriers in shared memory."""
 
 from __future__ import annotations
 

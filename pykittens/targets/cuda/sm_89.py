@@ -6,7 +6,7 @@ from pykittens.targets.cuda.mma_sync import MMA_SYNC_FP8
 from pykittens.targets.cuda.sm_80 import SM_80
 from pykittens.targets.target import Lowerings, Target
 
-# Newer cards run these programs, too, until they have a target of their own.
+# Newer cards without a target run these programs.
 LARGE = ("sm_90", "sm_100", "sm_103", "sm_107", "sm_110")
 
 SM_89 = Target(

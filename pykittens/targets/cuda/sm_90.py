@@ -1,6 +1,6 @@
-"""Hopper: products of warpgroups, copies by an engine of their own, and clusters.
+"""Hopper: products of warpgroups, copies by an engine, and clusters.
 
-What its engines do not take falls back to Ada and Ampere: `engines.py` says why, and for whom else it matters.
+Calls that the engines cannot do fall back to the lowerings of Ada and Ampere, as `engines.py` explains.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SM_90 = Target(
         Engine.COPY_OUT: beyond_copy_engine,
     },
     lowerings=Lowerings(
-        WGMMA  # products, and the waits for them
-        | BULK  # load_async and store_async, and what keeps lanes and engine in step
-        | STMATRIX  # store of 16-bit tiles to shared memory
+        WGMMA  # products, and waits for them
+        | BULK  # load_async and store_async, and synchronisation with the engine
+        | STMATRIX  # stores of 16-bit tiles to shared memory
     ),
 )

@@ -16,43 +16,39 @@ from pykittens.ir.nodes import (
 )
 from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile
-from pykittens.targets.cuda.engines import by_lanes, moves_pieces
+from pykittens.targets.cuda.engines import by_lanes, calls, moves_pieces
 from pykittens.targets.target import Target
 
 
 def _writes(role: Role) -> list[tuple[Call, Acquire]]:
     """The calls of a role that write to stages, each with the stage."""
-    calls = [n for n in walk(role.body) if isinstance(n, Call) and n.op.effects.writes]
-    tiles = [(c, c.args[c.op.effects.writes[0]]) for c in calls]
+    tiles = [(c, c.args[c.op.effects.writes[0]]) for c in calls(role) if c.op.effects.writes]
     return [(c, t.stage.acquire) for c, t in tiles if isinstance(t, SharedTile) and t.stage]
 
 
 def fillings(role: Role, pipeline: Pipeline, target: Target) -> tuple[bool, bool]:
-    """How a role fills stages: whether by copies that each lane is told the end of, and whether in other ways."""
+    """How a role fills stages: whether by copies whose end each lane signals, and whether in other ways."""
     writes = [call for call, stage in _writes(role) if stage.pipeline is pipeline]
     by_pieces = [c.op.effects.engine is Engine.COPY_IN and moves_pieces(c, target) for c in writes]
     return any(by_pieces), not all(by_pieces) or not by_pieces
 
 
 def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side, target: Target) -> int:
-    """Arrivals that complete a barrier of a stage, by all groups that take part.
-
-    One a warp; and one a lane, where each lane is told when its copies have landed.
-    """
-    taking = [r for r in kernel.roles if takes(r.body, pipeline, side)]
+    """Arrivals that complete a barrier of a stage: one per warp, and one per lane if lanes signal their copies."""
+    roles = [r for r in kernel.roles if takes(r.body, pipeline, side)]
     if side == "drain":
         blocks_ = kernel.cluster if is_multicast(kernel, pipeline) else 1
-        return blocks_ * sum(r.groups * r.warps for r in taking)
+        return blocks_ * sum(r.groups * r.warps for r in roles)
     total = 0
-    for role in taking:
+    for role in roles:
         each_lane, each_warp = fillings(role, pipeline, target)
         total += role.groups * role.warps * (32 * each_lane + each_warp)
     return total
 
 
 def stage_copies(kernel: Kernel, acquire: Acquire, target: Target) -> tuple[list[Call], bool]:
-    """The bulk copies into a stage, and whether each is run exactly once and nothing else writes it."""
+    """The bulk copies into a stage, and whether each runs exactly once and nothing else writes the stage."""
     writes = [(r, call) for r in kernel.roles for call, stage in _writes(r) if stage is acquire]
     bulk = [call for role, call in writes if not by_lanes(role, call, target)]
-    beside = next(b.nodes for n in walk(kernel.body) for b in blocks(n) if acquire in b.nodes)
-    return bulk, len(bulk) == len(writes) and all(call in beside for call in bulk)
+    siblings = next(b.nodes for n in walk(kernel.body) for b in blocks(n) if acquire in b.nodes)
+    return bulk, len(bulk) == len(writes) and all(call in siblings for call in bulk)

@@ -1,4 +1,4 @@
-"""Synchronisation of the warps of a group, and of the engines that work for it."""
+"""Synchronisation of the warps of a group and of its engines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ SYNC = Lowerings()
 
 
 def meet(e: CudaEmitter) -> None:
-    """The lanes and warps of the group wait for one another."""
+    """Synchronise the lanes and warps of the group."""
     if e.team_lanes > 1:
         e.line(sync(e))
 
 
 @SYNC.lower("sync", "store_wait")
 def lower_sync(e: CudaEmitter, call: Call) -> None:
-    """Some lanes of the group may still read or copy what others wait for."""
+    """Wait for all lanes of the group, which may still read or copy."""
     meet(e)
 
 
 @SYNC.lower("fence_async", "mma_wait", WaitProducts, WaitStores)
 def lower_nothing(e: CudaEmitter, node: Node) -> None:
-    """What lanes do is done when they go on, and nobody but the lanes reads shared memory."""
+    """Write nothing: the work of lanes is complete when they continue, and only lanes read shared memory."""

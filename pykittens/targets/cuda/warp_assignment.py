@@ -1,4 +1,4 @@
-"""The threads and registers of a block, shared among the roles of a kernel."""
+"""Assigns the warps and registers of a block to the roles of a kernel."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pykittens.targets.target import Target
 
 WARPGROUP = 128  # threads
 MIN_REGISTERS = 24
-MAX_REGISTERS = 240  # what setmaxnreg is given at most
+MAX_REGISTERS = 240  # per thread, with setmaxnreg
 
 
 @dataclass(frozen=True)
 class Team:
-    """A role and the threads that run it: its first warp in the block, its register budget if it has one.
+    """A role and the threads that run it: its first warp in the block, and its register budget if it has one.
 
-    lanes: lanes of a warp that run the body: one where all it does is to start copies that an engine carries on.
-    number: that of its first group among the groups that work, producers and storers not counted.
+    lanes: lanes of a warp that run the body: one if the body only starts the copies of an engine. number: the number of
+    the first group, without the groups of producers and storers.
     """
 
     role: Role
@@ -34,7 +34,7 @@ class Team:
 
 
 def teams(kernel: Kernel, target: Target) -> list[Team]:
-    """The threads of each role: producers and storers, then warpgroups, then single warps."""
+    """The team of each role: first producers and storers, then warpgroups, then roles of other sizes."""
     service = [r for r in kernel.roles if r.is_service]
     working = sorted((r for r in kernel.roles if not r.is_service), key=lambda r: r.warps % 4 != 0)
     budgets = register_budgets(kernel, target, service, working)
@@ -42,19 +42,17 @@ def teams(kernel: Kernel, target: Target) -> list[Team]:
         raise ResourceError(
             f"{kernel.name}: {len(service)} producers and storers share one warpgroup of 4 warps"
         )
-    placed = [
-        Team(role, i, budgets.get(role), lanes(role, target)) for i, role in enumerate(service)
-    ]
+    assigned = [Team(r, i, budgets.get(r), lanes(r, target)) for i, r in enumerate(service)]
     warp, number = service_warps(service, target), 0
     for role in working:
-        placed.append(Team(role, warp, budgets.get(role), lanes(role, target), number))
+        assigned.append(Team(role, warp, budgets.get(role), lanes(role, target), number))
         warp += role.groups * role.warps
         number += role.groups
-    return placed
+    return assigned
 
 
 def service_warps(service: list[Role], target: Target) -> int:
-    """Warps that producers and storers take: a whole warpgroup where those behind them must start at one."""
+    """Warps of producers and storers: a whole warpgroup if the groups after them must start at a warpgroup."""
     return 4 if service and target.warpgroups else len(service)
 
 
@@ -72,17 +70,17 @@ def thread_count(kernel: Kernel, target: Target) -> int:
 
 
 def entry_registers(threads: int, target: Target, resident: int = 1) -> int:
-    """Registers a thread starts with when so many blocks share the multiprocessor."""
+    """Registers that a thread starts with if `resident` blocks share a multiprocessor."""
     return min(255, target.registers // (threads * resident) // 8 * 8)
 
 
 def register_budgets(
     kernel: Kernel, target: Target, service: list[Role], working: list[Role]
 ) -> dict[Role, int]:
-    """Registers a thread of each role, where warpgroups trade them: what the service roles leave, shared evenly.
+    """Registers per thread of each role if warpgroups trade them: roles without a request share the rest evenly.
 
-    setmaxnreg hangs when the sum over warpgroups exceeds what the block started with, so that is refused. Where
-    warpgroups trade none, what is asked for is a hint that nothing comes of.
+    setmaxnreg hangs if the sum over warpgroups exceeds the registers of the block at its start, so such budgets raise.
+    If warpgroups trade no registers, requests have no effect.
     """
     threads = thread_count(kernel, target)
     if not target.warpgroups:
@@ -98,18 +96,14 @@ def register_budgets(
             loc=next(iter(asked)).loc,
         )
     total = entry_registers(threads, target, resident) * threads
-    # 40 do for a producer with several pipelines; three warpgroups that compute need what 32 leave.
+    # 40 are enough for a producer with several pipelines; three computing warpgroups need the rest of 32.
     usual = 40 if sum(groups.values()) < 3 else 32
     own = max((asked.get(r, usual) for r in service), default=0)
-    left = (
-        total
-        - WARPGROUP * own
-        - sum(WARPGROUP * asked[r] * groups[r] for r in asked if r in groups)
-    )
+    rest = total - WARPGROUP * (own + sum(asked[r] * groups[r] for r in asked if r in groups))
     free = sum(n for r, n in groups.items() if r not in asked)
-    share = min(MAX_REGISTERS, left // (WARPGROUP * free) // 8 * 8) if free else 0
+    share = min(MAX_REGISTERS, rest // (WARPGROUP * free) // 8 * 8) if free else 0
     budgets = {r: asked.get(r, own if r in service else share) for r in kernel.roles}
-    if left < 0 or (free and share < MIN_REGISTERS):
+    if rest < 0 or (free and share < MIN_REGISTERS):
         raise ResourceError(
             f"{kernel.name}: the register budgets cannot be met: {threads} threads start with "
             f"{entry_registers(threads, target, resident)} registers each, {total} in all",
@@ -117,6 +111,6 @@ def register_budgets(
                 f"{r.kind} x {r.groups}": f"{budgets[r]} registers a thread" for r in kernel.roles
             },
             loc=next(iter(asked), kernel.roles[0]).loc,
-            help="ask for fewer, or leave `registers` out: what is left is shared evenly",
+            help="ask for fewer, or omit `registers`: roles without it share the rest evenly",
         )
     return {r: (own if r in service else b) for r, b in budgets.items()}

@@ -5,15 +5,13 @@ Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pykittens.ir.nodes import Block, Call, Node, WaitProducts, blocks, walk
+from pykittens.ir.nodes import Block, Call, WaitProducts, blocks, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile, Value
 from pykittens.ops.mma import a_is_transposed, b_is_transposed, depth_step
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import beyond_wgmma
-from pykittens.targets.cuda.mma_sync import ACCUMULATORS, SPELLED
+from pykittens.targets.cuda.engines import beyond_wgmma, calls
+from pykittens.targets.cuda.mma_sync import ACCUMULATORS, ptx_type
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
@@ -30,7 +28,7 @@ MODES = {128: 1, 64: 2, 32: 3}
 def lower_product(e: CudaEmitter, call: Call) -> None:
     a, b, acc = call.args["a"], call.args["b"], call.args["acc"]
     (result,) = call.results
-    instruction = Instruction.of(call)
+    instruction = Instruction(call)
     warps, type_ = e.role.warps, result.type
     assert isinstance(type_, RT)
     blocks = type_.rows // (16 * warps)
@@ -62,21 +60,17 @@ def lower_product(e: CudaEmitter, call: Call) -> None:
 
 
 def all_wgmma(e: CudaEmitter) -> bool:
-    """Whether all products of the role are of warpgroups, so that waits can count them."""
-    return all(
-        e.target.carries(e.role, n)
-        for n in walk(e.role.body)
-        if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT
-    )
+    """Whether warpgroups compute all products of the role, so that waits can count them."""
+    return all(e.target.carries(e.role, c) for c in calls(e.role, Engine.PRODUCT))
 
 
 @WGMMA.lower(WaitProducts)
 def wait_products(e: CudaEmitter, node: WaitProducts) -> None:
-    leaves, done = (
+    in_flight, complete = (
         dict.fromkeys(e.storage.find(v) for v in values if v in e.storage.made)
         for values in (node.leaves, (*node.completes, *node.frees))
     )
-    _wait(e, _countable(e, node.pending), [v for v in done if v not in leaves])
+    _wait(e, _countable(e, node.pending), [v for v in complete if v not in in_flight])
 
 
 @WGMMA.lower("mma_wait")
@@ -86,7 +80,7 @@ def lower_mma_wait(e: CudaEmitter, call: Call) -> None:
 
 
 def _countable(e: CudaEmitter, pending: int) -> int:
-    """Products that may be left in flight: a product of single warps in between is none that the wait counts."""
+    """Products that may stay in flight: none if a wait cannot count them."""
     return pending if all_wgmma(e) else 0
 
 
@@ -98,29 +92,23 @@ def _wait(e: CudaEmitter, pending: int, complete: list[Value]) -> None:
 
 
 def _complete(e: CudaEmitter, call: Call, pending: int) -> list[Value]:
-    """The results of the user's products that are complete now, as far as the order of the text tells."""
+    """The results of the user's products that are complete after a wait, as far as the order of the text shows."""
+    products = [c for c in calls(e.role, Engine.PRODUCT) if not c.managed]
     nodes = list(walk(e.role.body))
-
-    def leaders(part: list[Node]) -> list[Value]:
-        return [
-            e.storage.find(n.results[0])
-            for n in part
-            if isinstance(n, Call) and n.op.effects.engine is Engine.PRODUCT and not n.managed
-        ]
-
-    before = leaders(nodes[: nodes.index(call)])
-    flying, here = set(before[len(before) - pending :]), _path(e.role.body, call)
+    before = [c for c in nodes[: nodes.index(call)] if c in products]
+    leader = {c: e.storage.find(c.results[0]) for c in products}
+    flying, here = {leader[c] for c in before[len(before) - pending :]}, _path(e.role.body, call)
     return [
-        leader
-        for leader in dict.fromkeys(leaders(nodes))
-        if leader not in flying
-        and e.is_declared(leader)
-        and any(block is e.storage.declared_in[leader] for block in here)
+        value
+        for value in dict.fromkeys(leader.values())
+        if value not in flying
+        and e.is_declared(value)
+        and any(block is e.storage.declared_in[value] for block in here)
     ]
 
 
 def _path(block: Block, call: Call) -> list[Block]:
-    """The blocks round a call, from the outermost; empty if it is not in the block."""
+    """The blocks that enclose a call, outermost first; empty if the call is not in the block."""
     for node in block.nodes:
         if node is call:
             return [block]
@@ -130,49 +118,23 @@ def _path(block: Block, call: Call) -> list[Block]:
     return []
 
 
-@dataclass(frozen=True)
 class Instruction:
-    """One wgmma: its operation and dtypes, and how the operands lie."""
+    """One wgmma of a product: its dtypes, its shape and the layouts of its operands.
 
-    op: str
-    a: str
-    b: str
-    acc: str
-    cols: int
-    depth: int
-    a_shared: bool
-    a_by_cols: bool
-    b_by_cols: bool
+    name: the name of its device function. registers: those of the accumulator, of which two f16 share one.
+    """
 
-    @staticmethod
-    def of(call: Call) -> Instruction:
-        """The instruction of which a product is made."""
+    def __init__(self, call: Call) -> None:
         a, b, (result,) = call.args["a"], call.args["b"], call.results
         assert isinstance(result.type, RT)
-        return Instruction(
-            call.op.name,
-            a.dtype.name,
-            b.dtype.name,
-            result.dtype.name,
-            result.type.cols,
-            depth_step(a.dtype),
-            isinstance(a, SharedTile),
-            a_is_transposed(call.op),
-            not b_is_transposed(call.op),
-        )
-
-    @property
-    def name(self) -> str:
-        """The name of its device function."""
-        types = [self.a, *([self.b] if self.b != self.a else [])]
-        types += [self.acc] if self.acc == "f16" else []
-        place = "shared" if self.a_shared else "registers"
-        return f"{self.op}_{'_'.join(types)}_{place}_n{self.cols}"
-
-    @property
-    def registers(self) -> int:
-        """Registers of the accumulator: two of f16 share one."""
-        return self.cols // (4 if self.acc == "f16" else 2)
+        self.a, self.b, self.acc = a.dtype.name, b.dtype.name, result.dtype.name
+        self.cols, self.depth = result.type.cols, depth_step(a.dtype)
+        self.registers = self.cols // (4 if self.acc == "f16" else 2)
+        self.a_shared = isinstance(a, SharedTile)
+        self.a_by_cols, self.b_by_cols = a_is_transposed(call.op), not b_is_transposed(call.op)
+        types = [*dict.fromkeys((self.a, self.b)), *(["f16"] if self.acc == "f16" else [])]
+        source = "shared" if self.a_shared else "registers"
+        self.name = f"{call.op.name}_{'_'.join(types)}_{source}_n{self.cols}"
 
     def text(self) -> str:
         """The device function."""
@@ -187,7 +149,7 @@ class Instruction:
             parameters = "u32 a0, u32 a1, u32 a2, u32 a3, u64 b"
             inputs = '"r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD)'
             a, after = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}", count + 4
-        types = f"{acc}.{SPELLED[self.a]}.{SPELLED[self.b]}"
+        types = f"{acc}.{ptx_type(self.a)}.{ptx_type(self.b)}"
         return (
             f"template <int ADD, int AT, int N> DEVICE void {self.name}({kind} (&d)[N], {parameters}) {{\n"
             f'    asm volatile("{{ .reg .pred add; setp.ne.b32 add, %{after + 1}, 0; "\n'
@@ -199,7 +161,7 @@ class Instruction:
         )
 
     def _flags(self) -> str:
-        """Signs of the operands, where they are floats, and transpositions, where they have 16 bits."""
+        """The operands for negation, if the dtypes are floats, and for transposition, if they have 16 bits."""
         flags = "" if self.acc == "int32" else ", 1, 1"
         if self.a in ("bf16", "f16"):
             flags += f", {int(self.a_by_cols)}" if self.a_shared else ""
@@ -225,7 +187,7 @@ def _write(
 
 
 def _descriptor(tile: SharedTile, address: Index, by_rows: bool) -> str:
-    """The descriptor of a tile whose contiguous axis is the depth (by_rows) or the other one of the product."""
+    """The descriptor of a tile whose contiguous axis is the depth of the product, if by_rows, or the other axis."""
     layout = tile.type.layout
     leading = 16 if by_rows else layout.panel_bytes
     mode = MODES[layout.swizzle]
@@ -233,14 +195,14 @@ def _descriptor(tile: SharedTile, address: Index, by_rows: bool) -> str:
 
 
 def _rows_offset(layout: SharedLayout, by_cols: bool) -> int:
-    """Bytes from 64 rows of the product to the next 64, in an operand `a`."""
+    """Bytes between blocks of 64 rows of the product in an operand `a`."""
     if by_cols:
         return M * layout.itemsize // layout.swizzle * layout.panel_bytes
     return M * layout.swizzle
 
 
 def _step(layout: SharedLayout, step: int, instruction: Instruction, by_cols: bool) -> int:
-    """How far the descriptor moves, in units of 16 bytes, for the step-th instruction along the depth."""
+    """The offset of the descriptor, in units of 16 bytes, for the step-th instruction along the depth."""
     if by_cols:
         return step * instruction.depth * layout.swizzle // 16
     byte = step * instruction.depth * layout.itemsize

@@ -21,10 +21,10 @@ def lower_to(e: Emitter, call: Call) -> None:
 
 
 def conversion(source: DType, to: DType) -> str:
-    """The conversion of one number, in the types both are computed in; narrow ones are rounded when packed."""
+    """The conversion of one number between the types that the dtypes are computed in; packing rounds narrow results."""
     if to.kind == "bool":
         return "{} != 0"
     if source.is_float and to.is_int:
-        # From float to 8 bits it saturates there; from 32 bits to 8 the packing wraps.
+        # From float to 8 bits this function saturates; from 32 bits to 8 the packing wraps.
         return f"to_{to}({{}})"
     return "{}" if scalar_type(source) == scalar_type(to) else f"({scalar_type(to)})({{}})"

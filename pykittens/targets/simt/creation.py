@@ -1,4 +1,4 @@
-"""Values that are made in registers: constants, and the positions of elements."""
+"""Values computed in registers without operands: constants, and the positions of elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CREATION = Lowerings()
 
 
 @CREATION.lower("creation")
-def lower_making(e: Emitter, call: Call) -> None:
+def lower_creation(e: Emitter, call: Call) -> None:
     (result,) = call.results
     value = call.args.get("value", 0)
     write_elements(e, result, lambda i: e.element(value, i, result))

@@ -11,13 +11,14 @@ from pykittens.ir.values import RegVector, Scalar, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
-from pykittens.types.tiles import RT, RV, Spread
+from pykittens.targets.values import register_beside
+from pykittens.types.tiles import RT, RV
 
 MAP = Lowerings()
 
 
 def write(e: Emitter, call: Call, element: Callable[[str], str]) -> None:
-    """Give the result of a call its elements: a scalar its only one."""
+    """Write the elements of a call's result, or its only element if it is a scalar."""
     (result,) = call.results
     if isinstance(result, Scalar):
         e.define_scalar(result, element(""), call.loc)
@@ -28,29 +29,26 @@ def write(e: Emitter, call: Call, element: Callable[[str], str]) -> None:
 def write_elements(
     e: Emitter, result: Value, element: Callable[[str], str], join: str | None = None
 ) -> None:
-    """A loop that gives each register of a result its element.
+    """A loop that writes the elements of a result to its registers.
 
-    Those that share one are joined by the device function `join`, which rounds them if not said.
+    The device function `join` packs elements that share a register; by default it rounds them.
     """
     e.declare(result)
     count, name, packing = e.registers(result), e.array(result), result.dtype.packing
     if packing == 1:
-        e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {element('i')};")
+        e.each(count, f"{name}[i] = {element('i')};")
         return
     join = join or f"pack_{result.dtype}"
     whole = count // packing * packing
     if whole:
-        e.line(
-            f"UNROLL for (int i = 0; i < {whole}; i += {packing}) "
-            f"{name}[i / {packing}] = {joined(join, element, 'i', packing)};"
-        )
+        e.each(whole, f"{name}[i / {packing}] = {packed(join, element, 'i', packing)};", packing)
     if whole < count:
-        last = joined(join, element, str(whole), count - whole)
+        last = packed(join, element, str(whole), count - whole)
         e.line(f"{name}[{whole // packing}] = {last};")
 
 
-def joined(join: str, element: Callable[[str], str], first: str, count: int) -> str:
-    """`count` neighbouring elements in one register."""
+def packed(join: str, element: Callable[[str], str], first: str, count: int) -> str:
+    """The expression of a register of `count` neighbouring elements."""
     elements = [element(str(Index(first) + k)) for k in range(count)]
     return f"{join}({', '.join(elements)})"
 
@@ -61,23 +59,23 @@ def lower_map(e: Emitter, call: Call) -> None:
     operands = list(call.args.values())
     dtype = next(o.dtype for o in operands if isinstance(o, Value))
     wraps = dtype.is_int and not isinstance(call.results[0], Scalar)
-    spell(e, call, wraps and call.op.scalar.wrapping or call.op.scalar.c, operands)
+    write_expression(e, call, wraps and call.op.scalar.wrapping or call.op.scalar.c, operands)
 
 
-# The arithmetic of integers that are no tiles, by its spelling: what is known of it is computed here.
+# Arithmetic of integer scalars that is folded, by its C++ expression.
 _FOLDED = {"{0} + {1}": add, "{0} - {1}": sub, "{0} * {1}": mul}
 
 
-def spell(e: Emitter, call: Call, spelling: str, operands: list[Any]) -> None:
-    """Give each element of the result an expression of the operands' elements."""
+def write_expression(e: Emitter, call: Call, expression: str, operands: list[Any]) -> None:
+    """Write each element of the result as a C++ expression of the operands' elements."""
     (result,) = call.results
     dtype = next(o.dtype for o in operands if isinstance(o, Value))
-    fold = _FOLDED.get(spelling) if isinstance(result, Scalar) and result.dtype.is_int else None
+    fold = _FOLDED.get(expression) if isinstance(result, Scalar) and result.dtype.is_int else None
 
     def element(i: str) -> str:
         if fold is not None:
             return str(fold(*(e.index(o) for o in operands)))
-        return spelling.format(*(e.element(o, i, result, dtype) for o in operands))
+        return expression.format(*(e.element(o, i, result, dtype) for o in operands))
 
     write(e, call, element)
 
@@ -86,7 +84,7 @@ def spell(e: Emitter, call: Call, spelling: str, operands: list[Any]) -> None:
 def lower_pow(e: Emitter, call: Call) -> None:
     a, b = call.args["a"], call.args["b"]
     if not isinstance(b, Value) and b in (2, 3, 4):
-        spell(e, call, f"power<{int(b)}>({{0}})", [a])
+        write_expression(e, call, f"power<{int(b)}>({{0}})", [a])
     else:
         lower_map(e, call)
 
@@ -98,24 +96,20 @@ def lower_div(e: Emitter, call: Call) -> None:
     if isinstance(result, Scalar) or _elements(b) == _elements(result):
         lower_map(e, call)
         return
-    # One divisor for many elements: a reciprocal each.
+    # One divisor divides several elements: they are multiplied by its reciprocal.
     e.declare(result)
     with e.braces("{"):
         if isinstance(b, RegVector):
-            count = e.registers(b)
-            e.line(f"float inverse[{count}];")
-            e.line(
-                f"UNROLL for (int i = 0; i < {count}; ++i) inverse[i] = 1.0f / {e.element(b, 'i', b)};"
-            )
-            place = "row_of" if b.type.spread is Spread.PER_ROW else "col_of"
-            write_elements(
-                e,
-                result,
-                lambda i: f"{e.element(a, i, result)} * inverse[{place}<{result.type.cols}>({i})]",  # type: ignore[union-attr]
-            )
+            e.line(f"float inverse[{e.registers(b)}];")
+            e.each(e.registers(b), f"inverse[i] = 1.0f / {e.element(b, 'i', b)};")
         else:
             e.line(f"const float inverse = 1.0f / {e.element(b, '', result)};")
-            write_elements(e, result, lambda i: f"{e.element(a, i, result)} * inverse")
+
+        def element(i: str) -> str:
+            index = f"[{register_beside(b, result, i)}]" if isinstance(b, RegVector) else ""
+            return f"{e.element(a, i, result)} * inverse{index}"
+
+        write_elements(e, result, element)
 
 
 @MAP.lower("where")
@@ -127,19 +121,15 @@ def lower_where(e: Emitter, call: Call) -> None:
         choices = (e.element(a, i, result), e.element(b, i, result))
         return f"{e.element(condition, i, result)} ? {choices[0]} : {choices[1]}"
 
-    if isinstance(result, Scalar):
-        e.define_scalar(result, element(""), call.loc)
-    else:
-        write_elements(e, result, element)
+    write(e, call, element)
 
 
 def _elements(value: Any) -> int:
-    if not isinstance(value, Value):
-        return 1
-    match value.type:
-        case RT():
-            return value.type.rows * value.type.cols
-        case RV():
-            return value.type.length
+    """The number of elements of a tile or vector, 1 of a scalar."""
+    match value.type if isinstance(value, Value) else None:
+        case RT(rows=rows, cols=cols):
+            return rows * cols
+        case RV(length=length):
+            return length
         case _:
             return 1

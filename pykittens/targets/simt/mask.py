@@ -1,4 +1,4 @@
-"""Masks: a choice for each register by the coordinates of its element."""
+"""Masks: each element is kept or replaced, by its coordinates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lower_mask(e: Emitter, call: Call) -> None:
     row, col, width = e.scalar(a["row"]), e.scalar(a["col"]), e.scalar(a["cols"])
 
     def element(i: str) -> str:
-        stays = f"{col} + tile_col<{cols}>({i}, lane) < {width}"
+        keeps = f"{col} + tile_col<{cols}>({i}, lane) < {width}"
         if a["causal"]:
             offset = (
                 f" + {e.scalar(a['offset'])}"
@@ -27,7 +27,7 @@ def lower_mask(e: Emitter, call: Call) -> None:
                 else ""
             )
             diagonal = f"{row} + tile_row<{cols}, {warps}>({i}, warp, lane){offset}"
-            stays += f" && {col} + tile_col<{cols}>({i}, lane) <= {diagonal}"
-        return f"{stays} ? {e.element(a['tile'], i, result)} : as_float(0xff800000u)"
+            keeps += f" && {col} + tile_col<{cols}>({i}, lane) <= {diagonal}"
+        return f"{keeps} ? {e.element(a['tile'], i, result)} : as_float(0xff800000u)"
 
     write_elements(e, result, element)

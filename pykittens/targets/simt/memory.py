@@ -1,8 +1,9 @@
-"""Tiles, vectors and single elements between memory and registers, by chunks of neighbouring elements."""
+"""Moves of tiles, vectors and single elements between memory and registers, in chunks of neighbouring elements."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from pykittens.targets.address import TileAddress
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.index import Index, least
-from pykittens.targets.source import number, scalar_type
+from pykittens.targets.lines import unrolled
+from pykittens.targets.source import memory_type, number
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import plain_chunk
@@ -21,28 +23,21 @@ from pykittens.types.tiles import RT, RV, Spread
 
 MEMORY = Lowerings()
 
-MEMORY_TYPES = {
-    "f32": "float",
-    "int32": "int",
-    "bool": "bool",
-    "int64": "i64",
-    "bf16": "unsigned short",
-    "f16": "unsigned short",
-} | {name: "unsigned char" for name in ("e4m3", "e5m2", "int8", "uint8")}
-# What memory is taken for where `op=` combines with it: 16-bit floats tell which they are.
-COMBINED_TYPES = MEMORY_TYPES | {"bf16": "BF16", "f16": "F16"}
+
+def combined_type(dtype: DType) -> str:
+    """The type of an element in memory that `op=` combines with: 16-bit floats have types that name them."""
+    return dtype.name.upper() if dtype.packing == 2 else memory_type(dtype)
 
 
 def address_of(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> TileAddress:
-    """Where a tile of rows x cols lies; a window's matrix starts at the window's first element."""
+    """The address of a tile of rows x cols; the matrix of a window starts at the window's first element."""
     ref = ref.first
     check_access(e, ref, rows, cols)
     tensor, rank = ref.tensor, len(ref.tensor.extents)
     matrix = Index(e.pointer(tensor))
     for axis, index in enumerate(ref.index[:-2]):
-        window = ref.windows.get(axis)
         at = e.index(index)
-        if window is not None:
+        if (window := ref.windows.get(axis)) is not None:
             at = e.index(window.origin) + at
         if at.number != 0:
             matrix += at * e.stride(tensor, axis)
@@ -61,7 +56,7 @@ def address_of(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> TileA
 
 
 def starts_aligned(ref: TileRef | Global) -> bool:
-    """Whether the rows of the matrix that tiles are cut from are known to start at multiples of 16 bytes."""
+    """Whether the rows of the matrix of a tile are known to start at multiples of 16 bytes."""
     window = ref.windows.get(len(ref.first.tensor.extents) - 1)
     starts = (window.low, window.origin) if window is not None else ()
     known = all(isinstance(x, int) and x * ref.dtype.bytes % 16 == 0 for x in starts)
@@ -69,7 +64,7 @@ def starts_aligned(ref: TileRef | Global) -> bool:
 
 
 def _in_window(e: Emitter, window: Any, at: Index) -> tuple[Index, str]:
-    """A coordinate that counts from a window's origin, counted from its first element; and the window's size."""
+    """A coordinate relative to a window's origin, made relative to its first element; and the window's size."""
     origin, low, high = (e.index(x) for x in window.bounds)
     if window.origin is not window.low and origin.text != low.text:
         at = origin - low + at
@@ -78,9 +73,9 @@ def _in_window(e: Emitter, window: Any, at: Index) -> tuple[Index, str]:
 
 @dataclass(frozen=True)
 class Chunks:
-    """How a lane holds a value: chunks of `size` neighbours, of `count` elements in all, and where chunk `i` lies.
+    """How a lane holds a value: `count` elements in chunks of `size` neighbours, and the position of chunk `i`.
 
-    end: the column behind the last that may be touched. owner: which lanes store it, where several hold the same.
+    end: the column after the last one that may be accessed. owner: the lanes that store, if several hold the same.
     """
 
     size: int
@@ -91,13 +86,15 @@ class Chunks:
     owner: str = ""
 
 
-def chunks(e: Emitter, value: Value, at: TileAddress) -> Chunks:
-    """How the lanes of the role hold a tile or a vector that lies at a place."""
+def chunks(e: Emitter, value: Value, at: TileAddress, index: Value | None = None) -> Chunks:
+    """How the lanes of the role hold a tile or vector at an address; `index` holds the row of each row of a tile."""
     count, warps = e.registers(value), e.role.warps
     match value.type:
         case RT(cols=cols):
-            row = at.row + f"tile_row<{cols}, {warps}>(i, warp, lane)"
-            return Chunks(2, count, row, at.col + f"tile_col<{cols}>(i, lane)", at.cols)
+            row = f"tile_row<{cols}, {warps}>(i, warp, lane)"
+            if index is not None:
+                row = f"(i64){e.array(index)}[row_of<{cols}>(i)]"
+            return Chunks(2, count, at.row + row, at.col + f"tile_col<{cols}>(i, lane)", at.cols)
         case RV(spread=Spread.PER_ROW):
             col = at.col + f"row_position<{warps}>(i, warp, lane)"
             return Chunks(1, count, at.row, col, at.cols, owner(Spread.PER_ROW, warps))
@@ -113,67 +110,60 @@ def chunks(e: Emitter, value: Value, at: TileAddress) -> Chunks:
 
 
 def owner(spread: Spread, warps: int) -> str:
-    """The lanes of which each stores what several hold: four of a row, eight of every warp of a column."""
+    """The lanes that store a vector.
+
+    Four lanes hold each element of a per-row vector, and eight lanes of every warp each element of a per-column vector.
+    """
     if spread is Spread.PER_ROW:
         return "lane % 4 == 0"
     return "lane < 4" if warps == 1 else "warp == 0 && lane < 4"
 
 
-def each_chunk(
-    e: Emitter, value: Value, at: TileAddress, move: str, parts: Chunks | None = None
-) -> None:
-    """A loop over the chunks of a value. `move` is a call with holes for its template, registers, row and columns."""
-    parts = parts or chunks(e, value, at)
-    extent = value.type.cols if isinstance(value.type, RT) else value.type.length  # type: ignore[union-attr]
+def each_chunk(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks) -> None:
+    """A loop over the chunks of a value. `move` is a call with holes for its template, row and columns."""
     # A chunk is aligned if the rows are and tiles start at multiples of it.
-    vector = at.aligned and (extent % parts.size == 0 or at.col.number == 0)
-    with e.braces(f"UNROLL for (int i = 0; i < {parts.count}; i += {parts.size}) {{"):
-        inside = "true"
-        if parts.row.number != 0 or at.rows != "1":
-            e.line(f"const {'i64' if '(i64)' in parts.row.text else 'int'} at_row = {parts.row};")
+    vector = at.aligned and (extents(value)[1] % held.size == 0 or at.col.number == 0)
+    with e.braces(f"{unrolled(held.count, step=held.size)} {{"):
+        row, cols = at.matrix, held.end
+        if held.row.number != 0 or at.rows != "1":
+            e.line(f"const {'i64' if '(i64)' in held.row.text else 'int'} at_row = {held.row};")
             e.line(f"const bool inside = at_row >= 0 && at_row < {at.rows};")
-            inside = "inside"
-        row = f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)"
-        e.line(
-            move.format(
-                template=f"{parts.size}, {str(vector).lower()}",
-                registers=e.array(value),
-                row=row if inside != "true" else at.matrix,
-                col=parts.col,
-                cols=f"inside ? {parts.end} : 0" if inside != "true" else parts.end,
-            )
-        )
+            row = f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)"
+            cols = f"inside ? {held.end} : 0"
+        template = f"{held.size}, {str(vector).lower()}"
+        e.line(move.format(template=template, row=row, col=held.col, cols=cols))
 
 
 def each_transposed(e: Emitter, tile: Value, at: TileAddress, move: str) -> None:
-    """A loop over the elements of a tile that lies transposed at a place; `move` is a call as of `each_chunk`.
+    """A loop over the elements of a tile that lies transposed at an address; `move` is as in `each_chunk`.
 
-    `first` goes along with the columns of the tile: a product of a stride for each would cost more than the move.
+    `first` follows the columns of the tile, because a product with a stride for each would cost more than the move.
     """
     assert isinstance(tile.type, RT), "only tiles have a transpose"
-    cols, warps, word = tile.type.cols, e.role.warps, MEMORY_TYPES[tile.dtype.name]
+    cols, warps = tile.type.cols, e.role.warps
     stride = (Index(at.stride) * tile.dtype.bytes).operand
     down, right = f"tile_col<{cols}>(i, 0)", f"tile_row<{cols}, {warps}>(i, 0, 0)"
     with e.braces("{"):
-        row = at.row + f"tile_col<{cols}>(0, lane)"
-        col = at.col + f"tile_row<{cols}, {warps}>(0, warp, lane)"
-        e.line(f"const int at_row = {row}, at = {col};")
+        first_row = at.row + f"tile_col<{cols}>(0, lane)"
+        first_col = at.col + f"tile_row<{cols}, {warps}>(0, warp, lane)"
+        e.line(f"const int at_row = {first_row}, at = {first_col};")
         e.line(f"auto first = (char*)({at.matrix} + at_row * (i64){at.stride} + at);")
-        with e.braces(f"UNROLL for (int i = 0; i < {e.registers(tile)}; ++i) {{"):
+        with e.braces(f"{unrolled(e.registers(tile))} {{"):
             e.line(f"const bool inside = at_row + {down} >= 0 && at_row + {down} < {at.rows}")
             e.line(f"    && at + {right} >= 0 && at + {right} < {at.cols};")
-            e.line(
-                move.format(
-                    template="1, false",
-                    registers=e.array(tile),
-                    row=f"({word}*)(i % 2 ? first + {stride} : first)",
-                    col=right,
-                    cols=f"inside ? {right} + 1 : 0",
-                )
-            )
-            # Behind the last column of 16 rows come the first ones of the next.
+            row = f"({memory_type(tile.dtype)}*)(i % 2 ? first + {stride} : first)"
+            end = f"inside ? {right} + 1 : 0"
+            e.line(move.format(template="1, false", row=row, col=right, cols=end))
+            # The last column of 16 rows is followed by the first column of the next 16.
             step = f"((i + 1) % {cols // 2} ? 8 : {8 - cols})"
             e.line(f"if (i % 4 == 3) first += {step} * {stride};")
+
+
+def extents(value: Value) -> tuple[int, int]:
+    """Rows and columns of a tile; a vector is one row."""
+    if isinstance(value.type, RT):
+        return value.type.rows, value.type.cols
+    return 1, value.type.length  # type: ignore[union-attr]
 
 
 def fill_bits(dtype: DType, value: float) -> str:
@@ -183,86 +173,70 @@ def fill_bits(dtype: DType, value: float) -> str:
     return number(value, dtype)
 
 
-def loading(fill: str) -> str:
+def loading(e: Emitter, value: Value, fill: str) -> str:
     """The call that loads a chunk, with holes."""
-    return f"load_chunk<{{template}}>({{registers}}, i, {{row}}, {{col}}, {{cols}}, {fill});"
+    return f"load_chunk<{{template}}>({e.array(value)}, i, {{row}}, {{col}}, {{cols}}, {fill});"
+
+
+def storing(e: Emitter, value: Value, op: str | None) -> str:
+    """The call that stores a chunk or combines memory with it, with holes."""
+    function = f"combine_chunk<{op.capitalize()}, " if op else "store_chunk<"
+    row = f"({combined_type(value.dtype)}*)({{row}})" if op else "{row}"
+    return f"{function}{{template}}>({e.array(value)}, i, {row}, {{col}}, {{cols}});"
 
 
 def load_chunks(
-    e: Emitter, value: Value, at: TileAddress, fill: str, parts: Chunks | None = None
+    e: Emitter, value: Value, at: TileAddress, fill: str, index: Value | None = None
 ) -> None:
-    """Memory to registers."""
+    """Memory to registers; `index` as in `chunks`."""
     e.declare(value)
-    each_chunk(e, value, at, loading(fill), parts)
-
-
-def storing(value: Value, op: str | None) -> str:
-    """The call that stores a chunk, or combines memory with it, with holes."""
-    function = (
-        f"combine_chunk<{op.capitalize()}, {{template}}>" if op else "store_chunk<{template}>"
-    )
-    row = f"({COMBINED_TYPES[value.dtype.name]}*)({{row}})" if op else "{row}"
-    return f"{function}({{registers}}, i, {row}, {{col}}, {{cols}});"
+    each_chunk(e, value, at, loading(e, value, fill), chunks(e, value, at, index))
 
 
 def store_chunks(
-    e: Emitter, value: Value, at: TileAddress, op: str | None = None, parts: Chunks | None = None
+    e: Emitter, value: Value, at: TileAddress, op: str | None = None, index: Value | None = None
 ) -> None:
-    """Registers to memory, combined with what is there where `op` says so."""
-    parts, call = parts or chunks(e, value, at), storing(value, op)
-    if parts.owner:
-        with e.braces(f"if ({parts.owner}) {{"):
-            each_chunk(e, value, at, call, parts)
-    else:
-        each_chunk(e, value, at, call, parts)
+    """Registers to memory, combined with its contents by `op` if given; `index` as in `chunks`."""
+    held = chunks(e, value, at, index)
+    with e.braces(f"if ({held.owner}) {{") if held.owner else nullcontext():
+        each_chunk(e, value, at, storing(e, value, op), held)
+
+
+def define_element(e: Emitter, result: Scalar, element: str) -> None:
+    """Write a scalar that is read from memory: a variable, because the memory may change before it is used."""
+    if result.dtype.packing > 1:
+        element = f"from_{result.dtype}({element}, 0)"
+    e.assign(result, element)
 
 
 @MEMORY.lower("load")
 def lower_load(e: Emitter, call: Call) -> None:
-    src, fill = call.args["src"], fill_bits(call.args["src"].dtype, call.args["fill"])
-    (result,) = call.results
+    src, (result,) = call.args["src"], call.results
+    fill = fill_bits(src.dtype, call.args["fill"])
     if isinstance(result, Scalar):
-        _load_scalar(e, result, address_of(e, src, 1, 1), fill)
+        at = address_of(e, src, 1, 1)
+        define_element(e, result, f"load_element({at.matrix}, {at.operands}, {fill})")
         return
-    rows, cols = result.type.shape if isinstance(result.type, RT) else (1, result.type.length)  # type: ignore[union-attr]
-    if call.args["transposed"]:
-        at = address_of(e, src, cols, rows)
-        e.declare(result)
-        each_transposed(e, result, at, loading(fill))
+    rows, cols = extents(result)
+    if not call.args["transposed"]:
+        load_chunks(e, result, address_of(e, src, rows, cols), fill)
         return
-    load_chunks(e, result, address_of(e, src, rows, cols), fill)
-
-
-def _load_scalar(e: Emitter, result: Scalar, at: TileAddress, fill: str) -> None:
-    """One element in a variable, read here: what the expression names may change."""
-    edges = f"{at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
-    define_element(e, result, f"load_element({at.matrix}, {edges}, {fill})")
-
-
-def define_element(e: Emitter, result: Scalar, value: str) -> None:
-    """A variable of what an expression reads in memory."""
-    if result.dtype.packing > 1:
-        value = f"from_{result.dtype}({value}, 0)"
-    name = e.array(result)
-    if e.storage.changes(result):
-        e.declare(result)
-        e.line(f"{name} = {value};")
-    else:
-        e.line(f"const {scalar_type(result.dtype)} {name} = {value};")
+    at = address_of(e, src, cols, rows)
+    e.declare(result)
+    each_transposed(e, result, at, loading(e, result, fill))
 
 
 @MEMORY.lower("store")
 def lower_store(e: Emitter, call: Call) -> None:
-    """Registers to a tensor."""
     dst, value, op = call.args["dst"], call.args["value"], call.args["op"]
     if isinstance(value, Scalar | int | float):
         _store_scalar(e, value, dst.dtype, address_of(e, dst, 1, 1), op)
         return
-    rows, cols = value.type.shape if isinstance(value.type, RT) else (1, value.length)
+    rows, cols = extents(value)
     if call.args["transposed"]:
-        each_transposed(e, value, address_of(e, dst, cols, rows), storing(value, op))
-        return
-    store_chunks(e, value, address_of(e, dst, rows, cols), op)
+        each_transposed(e, value, address_of(e, dst, cols, rows), storing(e, value, op))
+    else:
+        store_chunks(e, value, address_of(e, dst, rows, cols), op)
 
 
 def _store_scalar(e: Emitter, value: Any, dtype: DType, at: TileAddress, op: str | None) -> None:
@@ -270,33 +244,24 @@ def _store_scalar(e: Emitter, value: Any, dtype: DType, at: TileAddress, op: str
     text = e.scalar(value) if isinstance(value, Value) else number(value, dtype)
     if dtype.packing > 1:
         text = f"pack_{dtype}({text})"
-    matrix = f"({COMBINED_TYPES[dtype.name]}*)({at.matrix})" if op else at.matrix
+    matrix = f"({combined_type(dtype)}*)({at.matrix})" if op else at.matrix
     function = f"combine_element<{op.capitalize()}>" if op else "store_element"
-    edges = f"{at.stride}, {at.row}, {at.col}, {at.rows}, {at.cols}"
     first = "lane == 0" if e.role.warps == 1 else "thread == 0"
-    e.line(f"if ({first}) {function}({matrix}, {edges}, {text});")
+    e.line(f"if ({first}) {function}({matrix}, {at.operands}, {text});")
 
 
 # -- rows by index ---------------------------------------------------------------------------------
 
 
-def _indexed(e: Emitter, tile: Value, index: Value, ref: Any) -> tuple[TileAddress, Chunks]:
-    """The place of a tile of columns, and the chunks of a tile whose rows are those that an index names."""
-    cols = tile.type.cols  # type: ignore[union-attr]
-    at = address_of(e, ref, 1, cols)
-    row = at.row + f"(i64){e.array(index)}[row_of<{cols}>(i)]"
-    return at, replace(chunks(e, tile, at), row=row)
-
-
 @MEMORY.lower("gather")
 def lower_gather(e: Emitter, call: Call) -> None:
     (result,) = call.results
-    at, parts = _indexed(e, result, call.args["index"], call.args["src"])
-    load_chunks(e, result, at, fill_bits(result.dtype, call.args["fill"]), parts)
+    at = address_of(e, call.args["src"], 1, extents(result)[1])
+    load_chunks(e, result, at, fill_bits(result.dtype, call.args["fill"]), call.args["index"])
 
 
 @MEMORY.lower("scatter")
 def lower_scatter(e: Emitter, call: Call) -> None:
-    value = call.args["value"]
-    at, parts = _indexed(e, value, call.args["index"], call.args["dst"])
-    store_chunks(e, value, at, call.args["op"], parts)
+    value, op = call.args["value"], call.args["op"]
+    at = address_of(e, call.args["dst"], 1, extents(value)[1])
+    store_chunks(e, value, at, op, call.args["index"])

@@ -1,4 +1,4 @@
-"""Random bits: the generator of groups.cuh, asked for the neighbours that a lane holds."""
+"""Random bits, by the generator of groups.cuh, for the neighbouring elements that each lane holds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ def lower_random_bits(e: Emitter, call: Call) -> None:
     )
     chunk, at_row = 2, row
     if isinstance(result.type, RT):
-        place = tile_position(e, result, "i")
-        at_row, at_col = f"(u32){row} + {place[0]}", place[1]
+        at_row, at_col = tile_position(e, result, "i")
+        at_row = f"(u32){row} + {at_row}"
     else:
         chunk = plain_chunk(result.type.length, e.role.warps)  # type: ignore[union-attr]
         at_col = vector_position(e, result, "i")
     e.declare(result)
-    e.line(
-        f"UNROLL for (int i = 0; i < {e.registers(result)}; i += {chunk}) "
-        f"random_chunk<{chunk}>({e.array(result)}, i, {key}, {high}, {at_row}, "
-        f"(int)((u32){col} + {at_col}), {stream});"
-    )
+    operands = f"{key}, {high}, {at_row}, (int)((u32){col} + {at_col}), {stream}"
+    statement = f"random_chunk<{chunk}>({e.array(result)}, i, {operands});"
+    e.each(e.registers(result), statement, chunk)

@@ -1,13 +1,11 @@
-"""Scans: in the type they are computed in, by the functions of groups.cuh."""
+"""Scans, by the functions of groups.cuh, in the type that the dtype is computed in."""
 
 from __future__ import annotations
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Value
-from pykittens.ops.scan import Scan
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.map import write_elements
-from pykittens.targets.simt.reduce import Joining, joining
+from pykittens.targets.simt.reduce import Joining, partial_results
 from pykittens.targets.simt.scratch import SCRATCH
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import plain_chunk
@@ -19,12 +17,13 @@ SCAN = Lowerings()
 @SCAN.lower("row_scan")
 def lower_row_scan(e: Emitter, call: Call) -> None:
     tile: Value = call.args["tile"]
-    how = _joining(call, tile)
+    how = Joining.of(call, tile)
     cols = tile.type.cols  # type: ignore[union-attr]
-    _scan(e, call, tile, f"scan_rows<{cols}>({{0}}, lane, {how.nothing}, {how.function});", how)
+    with partial_results(e, call.results[0], how, e.element(tile, "i", tile)) as name:
+        e.line(f"scan_rows<{cols}>({name}, lane, {how.nothing}, {how.function});")
 
 
-SCRATCH["scan"] = "one value a warp and chunk: no two lanes meet in a bank"
+SCRATCH["scan"] = "one value per warp and chunk: no two lanes meet in a bank"
 
 
 @SCAN.lower("scan")
@@ -34,33 +33,12 @@ def lower_scan(e: Emitter, call: Call) -> None:
     if not vector.type.length:
         e.declare(call.results[0])
         return
-    how, warps, count = _joining(call, vector), e.role.warps, e.registers(vector)
+    how, warps, count = Joining.of(call, vector), e.role.warps, e.registers(vector)
     chunk = plain_chunk(vector.type.length, warps)
-    held, barrier, warp = "(" + how.type + "*)0", "0", "0"
+    held, barrier, warp = f"({how.type}*)0", "0", "0"
     if warps > 1:
         at = e.scratch(count // chunk * warps * how.bytes, call)
         held, barrier, warp = f"({how.type}*)(shared + {at})", e.group_barrier, "warp"
-    where = f"{held}, {barrier}, {warp}, lane"
-    scan = f"scan_vector<{chunk}, {warps}>({{0}}, {where}, {how.nothing}, {how.function});"
-    _scan(e, call, vector, scan, how)
-
-
-def _joining(call: Call, operand: Value) -> Joining:
-    assert isinstance(call.op.scalar, Scan)
-    return joining(call.op.scalar, operand.dtype)
-
-
-def _scan(e: Emitter, call: Call, x: Value, scan: str, how: Joining) -> None:
-    """Copy the elements, scan the copy in place, and round it where the dtype is narrow."""
-    (result,) = call.results
-    count, packed = e.registers(x), e.is_packed(result)
-    name = "partial" if packed else e.array(result)
-    e.declare(result)
-    with e.braces("{"):
-        if packed:
-            e.line(f"{how.type} partial[{count}];")
-        e.line(f"UNROLL for (int i = 0; i < {count}; ++i) {name}[i] = {e.element(x, 'i', x)};")
-        # The braces of the function in the text are not for format.
-        e.line(scan.replace("{0}", name))
-        if packed:
-            write_elements(e, result, lambda i: f"partial[{i}]")
+    with partial_results(e, call.results[0], how, e.element(vector, "i", vector)) as name:
+        operands = f"{name}, {held}, {barrier}, {warp}, lane, {how.nothing}, {how.function}"
+        e.line(f"scan_vector<{chunk}, {warps}>({operands});")

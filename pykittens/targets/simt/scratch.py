@@ -1,6 +1,6 @@
-"""What operations move through the scratch memory of a group, as data: their lowerings and the cost model read it.
+"""Moves of elements through the scratch memory of a group, as data for the lowerings and the cost model.
 
-A lowering that takes scratch memory declares what goes through it with `@scratch`, as in `shape.py` and `reduce.py`.
+A lowering that needs scratch memory declares its moves with `@scratch`, as in `shape.py` and `reduce.py`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pykittens.types.tiles import RT, RV, Spread
 
 @dataclass(frozen=True)
 class Strides:
-    """Where an element lies: `first + row * self.row + col * self.col`, in elements; a vector is one row."""
+    """The slot of an element: `first + row * self.row + col * self.col`; a vector is one row."""
 
     row: int = 0
     col: int = 1
     first: int | None = None
 
     def __call__(self, row: Any, col: Any) -> Any:
-        """The place of the element of a row and a column, for numbers and arrays."""
+        """The slot of the element in a row and a column, which may be arrays."""
         return (self.first or 0) + row * self.row + col * self.col
 
     def text(self, row: str, col: str) -> str:
-        """The same in C++, the longest stride first."""
+        """The slot as a C++ expression, the longest stride first."""
         terms = sorted([(self.row, row), (self.col, col)], reverse=True)
         scaled = [x if stride == 1 else f"{x} * {stride}" for stride, x in terms if stride]
         return " + ".join(scaled if self.first is None else [str(self.first), *scaled])
@@ -37,7 +37,7 @@ class Strides:
 
 @dataclass(frozen=True)
 class Put:
-    """A value that is written. row: the index of the only row of a tile that is, if not all are."""
+    """A value that is written. row: the index of the only row that is written, if it is a tile and not all are."""
 
     value: Value
     at: Strides = Strides()
@@ -46,21 +46,21 @@ class Put:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Elements that change lanes: written to their places, and read by the lanes of the result.
+    """Elements that change lanes: they are written to slots, and the lanes of the result read them.
 
-    unit: if there is not room for all places, they are used in several passes, each of a multiple of `unit` places.
+    unit: if there is not room for all slots, the exchange takes several passes, each of a multiple of `unit` slots.
     """
 
     puts: tuple[Put, ...]
     take: Strides = Strides()
     unit: int = LANES
 
-    def places(self, result: Value, warps: int) -> int:
-        """Places that are written or read, in a group of so many warps."""
+    def slots(self, result: Value, warps: int) -> int:
+        """The number of slots, for a group of `warps` warps."""
         written = [_end(p.value.type, p.at) for p in self.puts]
         type_ = result.type
         if isinstance(type_, RV) and type_.spread is Spread.PLAIN:
-            # The lanes read their padding, too.
+            # The lanes also read their padding.
             padded = plain_registers(type_.length, warps) * warps * LANES
             return max(*written, (self.take.first or 0) + padded)
         return max(*written, _end(type_, self.take))
@@ -74,9 +74,9 @@ def _end(type_: Any, at: Strides) -> int:
 
 @dataclass(frozen=True)
 class Partials:
-    """A vector of `length` partial results a warp, one vector after another: each warp writes its own and reads all.
+    """A vector of `length` partial results per warp, one after another: each warp writes its vector and reads all.
 
-    fields: the bytes of each field of a partial result. bytes: what it takes, with its padding.
+    fields: the bytes of each field of a partial result. bytes: the bytes of a partial result with its padding.
     """
 
     length: int
@@ -84,14 +84,14 @@ class Partials:
     bytes: int
 
 
-# What a call moves through scratch memory in a group of so many warps, None if nothing; or, by the name of an operation
-# or a family, why its moves are not counted.
+# By operation or family: the function that gives the moves of a call in a group of `warps` warps, None if there are
+# none; or the reason why the moves are not counted.
 Declaration = Callable[[Call, int], Exchange | Partials | None]
 SCRATCH: dict[str, Declaration | str] = {}
 
 
 def scratch(name: str) -> Callable[[Declaration], Declaration]:
-    """Decorator: what an operation, or a family of them, moves through scratch memory."""
+    """Decorator: declares the moves of an operation or a family through scratch memory."""
 
     def declare(declaration: Declaration) -> Declaration:
         SCRATCH[name] = declaration
@@ -101,11 +101,11 @@ def scratch(name: str) -> Callable[[Declaration], Declaration]:
 
 
 def declared(op: Op[..., Any]) -> Declaration | str | None:
-    """What an operation declares of the scratch memory that its lowering takes; None where it declares nothing."""
+    """The declaration of an operation or its family; None if there is none."""
     return SCRATCH.get(op.name) or (SCRATCH.get(op.family.name) if op.family else None)
 
 
 def through_scratch(call: Call, warps: int) -> Exchange | Partials | None:
-    """What a call moves through scratch memory in a group of so many warps; None where nothing is moved or counted."""
+    """The moves of a call in a group of `warps` warps; None if there are none or they are not counted."""
     declaration = declared(call.op)
     return declaration(call, warps) if callable(declaration) else None

@@ -1,4 +1,4 @@
-"""Parts, joins and turns of tiles and vectors: register moves where lanes allow it, else an exchange."""
+"""Parts, joins and transposes of tiles and vectors: moves between registers of a lane if possible, else an exchange."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from pykittens.ir.values import RegTile, RegVector, Value
 from pykittens.ops.shape import bounds
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.index import Index
-from pykittens.targets.simt.exchange import bits, exchange, memory_type, write_bits
+from pykittens.targets.lines import unrolled
+from pykittens.targets.simt.exchange import bits, exchange, write_bits
 from pykittens.targets.simt.scratch import Exchange, Put, Strides, scratch
+from pykittens.targets.source import memory_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import LANES, plain_chunk
 from pykittens.types.tiles import RV, Spread
 
 SHAPE = Lowerings()
 
-# Elements between the rows of a tile in shared memory that are no columns: a transposed read then meets each bank once.
+# Padding of a row in scratch memory, in elements: without it a transposed read would have bank conflicts.
 PITCH = 4
 
 
@@ -23,8 +25,8 @@ PITCH = 4
 
 
 @scratch("part")
-def moved_part(call: Call, warps: int) -> Exchange | None:
-    """A part of a plain vector that begins in another lane than the whole."""
+def part_exchange(call: Call, warps: int) -> Exchange | None:
+    """A part of a plain vector, unless its elements stay in their lanes."""
     x, (result,) = call.args["x"], call.results
     if isinstance(x, RegTile):
         return None
@@ -60,8 +62,8 @@ def lower_part(e: Emitter, call: Call) -> None:
 
 
 @scratch("concat")
-def moved_join(call: Call, warps: int) -> Exchange | None:
-    """Plain vectors, one after the other."""
+def concat_exchange(call: Call, warps: int) -> Exchange | None:
+    """Two plain vectors, one after the other."""
     a, b, (result,) = call.args["a"], call.args["b"], call.results
     if not (isinstance(result.type, RV) and result.type.spread is Spread.PLAIN):
         return None
@@ -100,9 +102,9 @@ def lower_swap_pairs(e: Emitter, call: Call) -> None:
         write_bits(e, result, lambda i: bits(e, x, f"({i}) ^ 1"))
         return
     e.declare(result)
-    # The result may lie in x: both neighbours are read before one is written.
-    with e.braces(f"UNROLL for (int i = 0; i < {e.registers(x)}; i += 2) {{"):
-        e.line(f"const {memory_type(x)} first = {e.array(x)}[i];")
+    # The result may share the variable of x: both neighbours are read before one is written.
+    with e.braces(f"{unrolled(e.registers(x), step=2)} {{"):
+        e.line(f"const {memory_type(x.dtype)} first = {e.array(x)}[i];")
         e.line(f"{e.array(result)}[i] = {e.array(x)}[i + 1];")
         e.line(f"{e.array(result)}[i + 1] = first;")
 
@@ -112,7 +114,7 @@ def lower_column(e: Emitter, call: Call) -> None:
     tile: RegTile = call.args["tile"]
     j = call.args["j"]
     (result,) = call.results
-    count, cols, kind = e.registers(result), tile.cols, memory_type(result)
+    count, cols, kind = e.registers(result), tile.cols, memory_type(result.dtype)
     e.declare(result)
     with e.braces("{"):
         if not isinstance(j, RegVector):
@@ -121,17 +123,12 @@ def lower_column(e: Emitter, call: Call) -> None:
         def chosen(i: str) -> str:
             return f"{e.array(j)}[{i}]" if isinstance(j, RegVector) else "chosen"
 
-        # Of the eight columns that a lane of each row holds two of, the right one is found, then asked for.
+        # Four lanes hold eight columns of a row: each selects its register, then the lane of the column is asked.
         e.line(f"{kind} partial[{count}] = {{}};")
-        mine = f"tile_col<{cols}>(i, 0) == ({chosen(f'row_of<{cols}>(i)')} & ~6)"
-        e.line(
-            f"UNROLL for (int i = 0; i < {e.registers(tile)}; ++i) "
-            f"if ({mine}) partial[row_of<{cols}>(i)] = {bits(e, tile, 'i')};"
-        )
-        e.line(
-            f"UNROLL for (int i = 0; i < {count}; ++i) "
-            f"partial[i] = __shfl_sync(~0u, partial[i], {chosen('i')} % 8 / 2, 4);"
-        )
+        selected = f"tile_col<{cols}>(i, 0) == ({chosen(f'row_of<{cols}>(i)')} & ~6)"
+        partial = f"partial[row_of<{cols}>(i)]"
+        e.each(e.registers(tile), f"if ({selected}) {partial} = {bits(e, tile, 'i')};")
+        e.each(count, f"partial[i] = __shfl_sync(~0u, partial[i], {chosen('i')} % 8 / 2, 4);")
         write_bits(e, result, lambda i: f"partial[{i}]")
 
 
@@ -139,7 +136,7 @@ def lower_column(e: Emitter, call: Call) -> None:
 
 
 @scratch("transpose")
-def turned(call: Call, warps: int) -> Exchange:
+def transpose_exchange(call: Call, warps: int) -> Exchange:
     """A tile, written by rows and read by columns."""
     tile: RegTile = call.args["tile"]
     pitch = tile.cols + PITCH
@@ -147,14 +144,14 @@ def turned(call: Call, warps: int) -> Exchange:
 
 
 @scratch("spread")
-def spread_again(call: Call, warps: int) -> Exchange | None:
-    """A vector whose lanes hold other elements afterwards."""
+def spread_exchange(call: Call, warps: int) -> Exchange | None:
+    """A vector whose layout changes."""
     vector, (result,) = call.args["vector"], call.results
     return None if vector.type == result.type else Exchange((Put(vector),))
 
 
 @scratch("row")
-def chosen_row(call: Call, warps: int) -> Exchange:
+def row_exchange(call: Call, warps: int) -> Exchange:
     """One row of a tile, written by the lanes that hold it."""
     return Exchange((Put(call.args["tile"], row=call.args["i"]),))
 

@@ -1,4 +1,4 @@
-"""The target SIMT: everything shared by GPUs whose threads run in warps of 32 lanes."""
+"""The target SIMT: the lowerings of all GPUs whose threads run in warps of 32 lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel takes: shared memory by parts, registers by role, blocks at once, and what was placed."""
+"""What a kernel takes: shared memory by parts, registers by role, blocks at once, and what the compiler inserted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pykittens import bf16, f32
 from pykittens.checker.proofs.launches import try_emit
 from pykittens.checker.proofs.occupancy import Load, occupancy
 from pykittens.checker.proofs.resources import (
+    inserted_table,
     memory_table,
     occupancy_table,
-    placed_table,
     register_table,
     resource_tables,
     shared_parts,
 )
-from pykittens.emulate.placed import placed
+from pykittens.emulate.inserted import inserted
 from pykittens.runtime import nvrtc
 from pykittens.runtime.compiled import Resources, RoleResources, compile_kernel
 from pykittens.targets.architectures import TARGETS
@@ -114,10 +114,10 @@ def test_the_resource_that_limits_is_marked():
     )
 
 
-def test_every_thing_that_was_placed_is_a_row_with_its_line():
+def test_everything_inserted_is_a_row_with_its_line():
     kernel = recorded(mixed, X, X, stages=3)
-    table = placed_table(kernel)
-    assert [r.cells[1:] for r in table.rows] == [(p.what, p.description) for p in placed(kernel)]
+    table = inserted_table(kernel)
+    assert [r.cells[1:] for r in table.rows] == [(p.what, p.description) for p in inserted(kernel)]
     assert all(r.loc is not None for r in table.rows)
 
 
@@ -127,7 +127,7 @@ def test_the_tables_of_a_compiled_kernel():
     source = emit(kernel, "sm_90a")
     compiled = compile_kernel(kernel, "sm_90a")
     titles = [t.title for t in resource_tables(kernel, "sm_90a", H200, source, compiled)]
-    assert titles == ["Shared memory", "Blocks at once", "Registers", "Placed by the compiler"]
+    assert titles == ["Shared memory", "Blocks at once", "Registers", "Inserted by the compiler"]
     held = resource_tables(kernel, "sm_90a", H200, source, compiled)[1]
     assert "registers" in [r.cells[0] for r in held.rows]
     assert len(resource_tables(kernel, "sm_90a", H200)) == 2

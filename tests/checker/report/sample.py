@@ -6,7 +6,7 @@ import inspect
 
 import pykittens as pk
 from pykittens.checker.report.report import Report, Row, Source, Table
-from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.errors import Loc
 from tests.timelines import two_blocks
 
@@ -46,8 +46,8 @@ def unlanded() -> Finding:
         Kind.UNLANDED_COPY,
         "`tile` is read while a copy into it is under way",
         (
-            Step("producer", "copies x[0, 0] into `tile`", place(COPY)),
-            Step("warpgroups", "reads `tile`", place(READ)),
+            FindingStep("producer", "copies x[0, 0] into `tile`", place(COPY)),
+            FindingStep("warpgroups", "reads `tile`", place(READ)),
         ),
         missing="a wait for `full` between them",
         help="say full.wait(0) before line 23",
@@ -66,7 +66,7 @@ def many_threads() -> Finding:
 
 def unwritten() -> Finding:
     """A warning."""
-    step = Step("", "", place("pk.store(y[0, 0], pk.load(tile))"))
+    step = FindingStep("", "", place("pk.store(y[0, 0], pk.load(tile))"))
     return Finding(
         Kind.UNWRITTEN_MEMORY,
         "36 of 4,132 elements of `y` are not written",

@@ -11,7 +11,7 @@ from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.report.listing import listings
 from pykittens.checker.report.page import page
 from pykittens.checker.report.report import Row, Table
-from pykittens.emulate.finding import Finding, Kind, Step
+from pykittens.emulate.finding import Finding, FindingStep, Kind
 from pykittens.errors import Loc
 from tests.checker.report.sample import (
     COPY,
@@ -95,7 +95,7 @@ def test_links_from_marked_lines_lead_to_their_findings() -> None:
 
 def test_texts_are_no_markup() -> None:
     evil = "<script>alert('&amp;')</script>"
-    step = Step(evil, evil, Loc(evil, 3, evil))
+    step = FindingStep(evil, evil, Loc(evil, 3, evil))
     finding = Finding(
         Kind.RACE, evil, (step,), missing=evil, help=evil, seed=1, operands={evil: evil}
     )
@@ -132,7 +132,7 @@ def test_the_lines_of_the_kernel_are_all_there_with_marks_and_costs() -> None:
 def test_a_marked_line_outside_the_kernel_is_shown_with_those_around_it() -> None:
     made = report()
     here = Loc(made.source.file, 3, "<module>")
-    (own, other) = listings(report(Finding(Kind.FAULT, "wrong", (Step("", "", here),))))
+    (own, other) = listings(report(Finding(Kind.FAULT, "wrong", (FindingStep("", "", here),))))
     assert len(own.lines) == len(made.source.lines)
     assert other.title.startswith("elsewhere in ")
     assert [line.number for line in other.lines] == [1, 2, 3, 4, 5, 6]
@@ -142,7 +142,7 @@ def test_a_marked_line_outside_the_kernel_is_shown_with_those_around_it() -> Non
 def test_excerpts_repeat_no_line_of_the_kernel() -> None:
     source = report().source
     above = Loc(source.file, source.first - 1, "<module>")
-    (_, other) = listings(report(Finding(Kind.FAULT, "wrong", (Step("", "", above),))))
+    (_, other) = listings(report(Finding(Kind.FAULT, "wrong", (FindingStep("", "", above),))))
     numbers = [line.number for line in other.lines]
     assert numbers == [source.first - n for n in (4, 3, 2, 1)]
 

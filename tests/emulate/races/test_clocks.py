@@ -32,7 +32,7 @@ def barrier() -> BarrierClock:
 def test_an_arrival_tells_of_what_was_done_before_it_and_not_of_what_comes_after(pair):
     group, _ = pair
     before = group.now
-    told = group.tell()
+    told = group.signal()
     assert told[TIME] >= before
     assert told[TIME] < group.now
 
@@ -40,7 +40,7 @@ def test_an_arrival_tells_of_what_was_done_before_it_and_not_of_what_comes_after
 def test_what_a_group_did_is_known_to_its_own_warps_only_after_they_met(pair):
     group, _ = pair
     access = group.now
-    group.tell()
+    group.signal()
     assert group.known[TIME] < access
     group.meet()
     assert group.known[TIME] >= access
@@ -49,16 +49,16 @@ def test_what_a_group_did_is_known_to_its_own_warps_only_after_they_met(pair):
 def test_what_a_group_learns_it_tells_others(pair):
     first, second = pair
     access = first.now
-    second.learn(first.tell())
+    second.learn(first.signal())
     assert second.known[TIME] >= access
-    assert second.tell()[TIME] >= access
+    assert second.signal()[TIME] >= access
 
 
 def test_what_has_been_told_does_not_change_afterwards(pair):
     first, _ = pair
-    told = first.tell()
+    told = first.signal()
     kept = told.copy()
-    first.tell()
+    first.signal()
     first.finish(PRODUCTS, 3)
     assert (told == kept).all()
 
@@ -68,7 +68,7 @@ def test_a_fence_covers_what_was_written_before_it_only(pair):
     before = group.now
     group.fence()
     after = group.now
-    told = group.tell()
+    told = group.signal()
     assert before <= told[FENCE] < after
 
 
@@ -77,14 +77,14 @@ def test_what_an_engine_has_finished_is_never_forgotten(pair, component):
     group, _ = pair
     group.finish(component, 2)
     group.finish(component, 1)
-    assert group.tell()[component] == 2
+    assert group.signal()[component] == 2
     assert group.known[component] == 0  # the other warps have not met
 
 
 def test_the_end_of_a_phase_tells_what_all_its_arrivals_told(pair):
     full = barrier()
     for group in pair:
-        full.told(group.tell())
+        full.join(group.signal())
     told = full.complete()
     assert told[TIME] == 1
     assert told[OF_A_GROUP + TIME] == 1
@@ -92,9 +92,9 @@ def test_the_end_of_a_phase_tells_what_all_its_arrivals_told(pair):
 
 def test_a_phase_does_not_tell_of_an_arrival_of_the_next(pair):
     full, (first, second) = barrier(), pair
-    full.told(first.tell())
+    full.join(first.signal())
     full.complete()
-    full.told(second.tell())
+    full.join(second.signal())
     full.complete()
     assert [p[OF_A_GROUP + TIME] for p in full.phases] == [0, 1]
 
@@ -116,8 +116,8 @@ def test_the_bytes_brought_are_those_of_one_phase():
 
 def test_who_finds_a_flag_learns_from_the_first_value_that_is_enough(pair):
     flag, (first, second) = FlagClock(0), pair
-    flag.signal(1, first.tell(), adds=False)
-    flag.signal(3, second.tell(), adds=False)
+    flag.signal(1, first.signal(), adds=False)
+    flag.signal(3, second.signal(), adds=False)
     assert flag.seen(1)[TIME] == 1
     assert flag.seen(2)[TIME] == 0
     assert flag.seen(2)[OF_A_GROUP + TIME] == 1
@@ -125,15 +125,15 @@ def test_who_finds_a_flag_learns_from_the_first_value_that_is_enough(pair):
 
 def test_a_stored_flag_tells_nothing_of_who_set_it_before(pair):
     flag, (first, second) = FlagClock(0), pair
-    flag.signal(1, first.tell(), adds=False)
-    flag.signal(2, second.tell(), adds=False)
+    flag.signal(1, first.signal(), adds=False)
+    flag.signal(2, second.signal(), adds=False)
     assert flag.seen(2)[TIME] == 0
 
 
 def test_a_flag_that_is_added_to_tells_of_all_who_added(pair):
     flag, (first, second) = FlagClock(0), pair
-    flag.signal(1, first.tell(), adds=True)
-    flag.signal(2, second.tell(), adds=True)
+    flag.signal(1, first.signal(), adds=True)
+    flag.signal(2, second.signal(), adds=True)
     assert flag.seen(2)[TIME] == 1
     assert flag.seen(1)[OF_A_GROUP + TIME] == 0
 
@@ -144,6 +144,6 @@ def test_a_flag_that_nobody_has_set_so_high_tells_nothing():
 
 def test_a_flag_that_was_high_enough_before_the_launch_tells_nothing(pair):
     flag = FlagClock(1)
-    flag.signal(2, pair[0].tell(), adds=False)
+    flag.signal(2, pair[0].signal(), adds=False)
     assert flag.seen(1) is None
     assert flag.seen(2) is not None

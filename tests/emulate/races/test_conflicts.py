@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pykittens.emulate.finding import Finding, Kind, Level
-from pykittens.emulate.memory import Region
+from pykittens.emulate.memory import Area
 from pykittens.emulate.races.conflicts import conflict, does, past, who
-from pykittens.emulate.races.shadow import Lanes, Record
+from pykittens.emulate.races.shadow import AccessRecord, LaneMapping
 from pykittens.emulate.watch import Access
 from pykittens.ir.op import Engine
 from pykittens.types.dtypes import DType, bf16, f32, int32, int64
@@ -48,9 +48,9 @@ def record(
     op: str = "add",
     dtype: DType = f32,
     **others: Any,
-) -> Record:
+) -> AccessRecord:
     call: Any = SimpleNamespace(loc=None, args={"dst": SimpleNamespace(dtype=dtype), "op": op})
-    return Record(who, call, access, engine, Region(0, 8, 0, 8), None, 0, 1, **others)
+    return AccessRecord(who, call, access, engine, Area(0, 8, 0, 8), None, 0, 1, **others)
 
 
 def found(
@@ -108,7 +108,9 @@ def test_what_is_in_order_lacks_a_fence():
 
 def test_a_group_alone_lacks_a_sync():
     finding = found(READ, WRITE, second=PRODUCER)
-    assert finding.missing == "pk.sync() of producer, so that all its warps are done with it"
+    assert finding.missing == (
+        "after its access, producer must call pk.sync(), so that all its warps are done"
+    )
     assert finding.help.startswith("call pk.sync()")
 
 
@@ -138,8 +140,8 @@ def test_only_sums_of_floats_depend_on_the_order_of_their_terms(dtype, op):
 
 
 def test_two_rows_of_one_scatter_are_a_warning_and_of_two_are_a_race():
-    first = record(None, Access.WRITE, PRODUCER, lanes=Lanes("tile", 0), by_row=True)
-    second = record(None, Access.WRITE, PRODUCER, lanes=Lanes("tile", 1), by_row=True)
+    first = record(None, Access.WRITE, PRODUCER, lanes=LaneMapping("tile", 0), by_row=True)
+    second = record(None, Access.WRITE, PRODUCER, lanes=LaneMapping("tile", 1), by_row=True)
     finding = conflict("`t`", True, first, second, False)
     assert finding is not None
     assert finding.kind is Kind.RACE

@@ -107,7 +107,7 @@ def test_a_copy_may_overwrite_what_lanes_have_stored_and_fenced():
 def test_a_copy_over_an_unfenced_store_is_told_as_two_writes():
     (found,) = told(overwritten_by_a_copy, tile(), nothing(64, 64), fenced=False)
     assert found.kind is Kind.MISSING_FENCE
-    assert found.message.endswith("then written by an engine, and either may come last")
+    assert found.message.endswith("then written by an engine, and either write may come last")
 
 
 # -- blocks --------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import pykittens as pk
 from pykittens import bf16, f32, int32
 from pykittens.checker.runs import run_schedules
 from pykittens.emulate.finding import Kind, Level
-from pykittens.emulate.placed import placed
+from pykittens.emulate.inserted import inserted
 from pykittens.runtime.arguments import check as check_arguments
-from tests.races import faults, findings, tile, told_of
+from tests.races import faults, findings, left_out, tile, told_of
 
 
 @pk.kernel
@@ -252,7 +252,7 @@ def test_a_block_of_a_cluster_that_leaves_out_its_share_is_told_of():
     found = findings(shares, *args, missing=True)
     assert Kind.DEADLOCK in {f.kind for f in found}
     (told,) = (f for f in found if f.kind is Kind.BYTE_COUNT)
-    assert "some blocks of the cluster only" in told.message
+    assert "only some blocks of the cluster" in told.message
     assert "expect" not in told.help
 
 
@@ -261,11 +261,12 @@ def test_a_multicast_that_does_not_wait_for_a_free_stage_overwrites_it():
     arguments = check_arguments(multicast.parameters, args, {})
     waits = [
         p
-        for p in placed(multicast.record(arguments))
+        for p in inserted(multicast.record(arguments))
         if p.role.kind == "producer" and p.what == "wait"
     ]
     assert len(waits) == 1
-    found = run_schedules(multicast, arguments, [0], without=(waits[0].node, "wait"))
+    with left_out(waits[0].node, "wait"):
+        found = run_schedules(multicast, arguments, [0])
     assert Kind.OVERWRITTEN_IN_USE in {f.kind for f in found} or Kind.RACE in {
         f.kind for f in found
     }

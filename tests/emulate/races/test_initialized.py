@@ -193,13 +193,13 @@ def test_a_shared_tile_is_filled_before_it_is_read():
     args = tile(), tile(128, 64)
     assert levels(told(shared_part, *args, parts=2, drains=1)) == []
     (found,) = told(shared_part, *args, parts=1, drains=1)
-    assert "4096 of 8192 elements nobody has written" in found.message
+    assert "nothing has written 4096 of its 8192 elements" in found.message
 
 
 def test_a_stage_that_was_given_back_holds_nothing():
     found = told(shared_part, tile(), tile(256, 64), parts=2, drains=2)
     assert [f.message for f in found if f.kind is Kind.UNWRITTEN_MEMORY] == [
-        "stage 0 of `ring` is read, of which 4096 of 8192 elements nobody has written"
+        "stage 0 of `ring` is read, and nothing has written 4096 of its 8192 elements"
     ]
 
 
@@ -214,7 +214,7 @@ def never_filled(y):
 
 def test_the_shared_memory_of_another_block_is_another():
     (found,) = told(never_filled, tile(128, 64))
-    assert found.message == "`made` is read, of which nothing has written"
+    assert found.message == "`made` is read, and nothing has written it"
 
 
 # -- tiles that are not there --------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_tiles_wholly_outside_are_noted_where_they_are_an_eighth_or_more(count, 
     assert all(f.level is Level.NOTE for f in found)
     if noted:
         told_of = f"{count - 16} of {count} tiles of `x` that are moved here lie wholly outside it"
-        assert notes[0].message == f"{told_of}: work for nothing"
+        assert notes[0].message == f"{told_of}: wasted work"
 
 
 def test_what_is_found_is_the_same_in_every_schedule():

@@ -40,8 +40,8 @@ def test_a_phase_that_begins_and_never_ends_is_told():
     assert faults(counted, tile(), expected=2, arrivals=2) == set()
     assert faults(counted, tile(), expected=2, arrivals=0) == set()
     left = the_one(Kind.BARRIER_COUNT, counted, tile(), expected=3, arrivals=4)
-    assert left.message == "`full` is left with 1 of 3 arrivals when the block ends"
-    assert left.missing == "2 more arrivals, or a count of another number"
+    assert left.message == "`full` has 1 of 3 arrivals when the block ends"
+    assert left.missing == "2 more arrivals, or a semaphore that expects fewer"
     assert lines(left) == ["full = pk.semaphore(expected)"]
 
 
@@ -61,7 +61,7 @@ def test_an_arrival_for_the_next_phase_waits_for_this_one():
     assert faults(arrived_again, tile(128, 64), waits=True) == set()
     early = findings(arrived_again, tile(128, 64), waits=False)
     assert {f.kind for f in early} == {Kind.BARRIER_COUNT}
-    assert all("may come while the last phase is still open" in f.message for f in early)
+    assert all("may come while the phase before is still open" in f.message for f in early)
 
 
 @pk.kernel

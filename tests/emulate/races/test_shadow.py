@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pykittens.emulate.memory import Region
+from pykittens.emulate.memory import Area
 from pykittens.emulate.races.clocks import (
     FENCE,
     OF_A_GROUP,
@@ -19,7 +19,7 @@ from pykittens.emulate.races.clocks import (
     GroupClock,
     new_clock,
 )
-from pykittens.emulate.races.shadow import Lanes, Record, SharedShadow, TensorShadow
+from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShadow, TensorShadow
 from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.watch import Access
 from pykittens.ir.op import Engine
@@ -40,7 +40,7 @@ class Seen:
     number: int
     group: int
     access: Access
-    region: Region
+    region: Area
     lanes: int | None
 
 
@@ -72,7 +72,7 @@ class Memory:
         return set(self.done[group])
 
 
-def cells(region: Region) -> set[tuple[int, int]]:
+def cells(region: Area) -> set[tuple[int, int]]:
     """The elements of a region, which begins and ends at multiples of 8 and 32."""
     rows, cols = range(region.top, region.bottom, 8), range(region.left, region.right, 32)
     return {(i, j) for i in rows for j in cols}
@@ -95,8 +95,8 @@ ORDER = st.one_of(
 PROGRAM = st.lists(st.one_of(ACCESS, PRODUCT, ORDER, ORDER), max_size=40)
 
 
-def region(rows: tuple[int, int], cols: tuple[int, int]) -> Region:
-    return Region(8 * rows[0], 8 * sum(rows), 32 * cols[0], 32 * sum(cols))
+def region(rows: tuple[int, int], cols: tuple[int, int]) -> Area:
+    return Area(8 * rows[0], 8 * sum(rows), 32 * cols[0], 32 * sum(cols))
 
 
 class Program:
@@ -126,9 +126,9 @@ class Program:
         first = clock.first
         self.add(group, Access.READ, region(rows, cols), None, first + PRODUCTS, clock.products)
 
-    def add(self, group: int, access: Access, where: Region, lanes: int | None, *over: int) -> None:
+    def add(self, group: int, access: Access, where: Area, lanes: int | None, *over: int) -> None:
         number = len(self.memory.seen)
-        record = Record(
+        record = AccessRecord(
             self.groups[group],  # type: ignore[arg-type]
             number,  # type: ignore[arg-type]
             access,
@@ -136,12 +136,12 @@ class Program:
             where,
             self.epoch,
             *over,
-            lanes=Lanes(lanes) if lanes is not None else None,
+            lanes=LaneMapping(lanes) if lanes is not None else None,
         )
         self.shadow.add((), record, self.clocks[group].known, self.meet)
         self.exact |= self.memory.races(Seen(number, group, access, where, lanes))
 
-    def meet(self, old: Record, new: Record, ordered: bool) -> None:
+    def meet(self, old: AccessRecord, new: AccessRecord, ordered: bool) -> None:
         if not ordered:
             self.found.add((old.call, new.call))  # type: ignore[arg-type]
 
@@ -149,7 +149,7 @@ class Program:
         told = self.memory.tell(group)
         self.memory.known[other] |= told
         self.memory.done[other] |= told
-        self.clocks[other].learn(self.clocks[group].tell())
+        self.clocks[other].learn(self.clocks[group].signal())
 
     def meets(self, group: int) -> None:
         self.memory.known[group] = self.memory.tell(group)
@@ -204,7 +204,7 @@ def test_matrices_of_one_tensor_are_apart():
     program = Program()
     program.access(0, Access.WRITE, *WIDE, 0)
     clock = program.clocks[1]
-    other = Record(
+    other = AccessRecord(
         program.groups[1],  # type: ignore[arg-type]
         1,  # type: ignore[arg-type]
         Access.WRITE,
@@ -233,14 +233,14 @@ def test_matrices_of_one_tensor_are_apart():
 def test_a_fence_counts_when_it_comes_before_the_sync(order, missing):
     clock, met = GroupClock(0, SIZE), []
     group, epoch, shadow = object(), object(), TensorShadow()
-    where = Region(0, 8, 0, 8)
-    write = Record(
-        group, None, Access.WRITE, None, where, epoch, TIME, clock.now, FENCE, Lanes("tile")
+    where = Area(0, 8, 0, 8)
+    write = AccessRecord(
+        group, None, Access.WRITE, None, where, epoch, TIME, clock.now, FENCE, LaneMapping("tile")
     )  # type: ignore[arg-type]
     shadow.add((), write, clock.known, lambda *told: met.append(told))
     for step in order:
         getattr(clock, step)()
-    read = Record(group, None, Access.READ, Engine.PRODUCT, where, epoch, PRODUCTS, 1)  # type: ignore[arg-type]
+    read = AccessRecord(group, None, Access.READ, Engine.PRODUCT, where, epoch, PRODUCTS, 1)  # type: ignore[arg-type]
     shadow.add((), read, clock.known, lambda *told: met.append(told))
     assert met == ([(write, read, True)] if missing else [])
 
@@ -249,7 +249,7 @@ def test_a_fence_counts_when_it_comes_before_the_sync(order, missing):
 
 
 @st.composite
-def tiles(draw: Any) -> tuple[SharedMemory, Region]:
+def tiles(draw: Any) -> tuple[SharedMemory, Area]:
     """A tile somewhere in an arena and a part of it, as views are."""
     dtype = draw(st.sampled_from([bf16, f32, int8]))
     type_ = shared_tile(
@@ -260,20 +260,20 @@ def tiles(draw: Any) -> tuple[SharedMemory, Region]:
     width = draw(st.sampled_from([w for w in (16, 32, 64, 128) if type_.cols % w == 0]))
     top = height * draw(st.integers(0, type_.rows // height - 1))
     left = width * draw(st.integers(0, type_.cols // width - 1))
-    return memory, Region(top, top + height, left, left + width)
+    return memory, Area(top, top + height, left, left + width)
 
 
 @st.composite
-def vectors(draw: Any) -> tuple[SharedMemory, Region]:
+def vectors(draw: Any) -> tuple[SharedMemory, Area]:
     """A vector somewhere in an arena and a part of it, down to one element."""
     type_ = shared_vector(draw(st.sampled_from([bf16, f32, int8])), 48)
     memory = SharedMemory("v", type_, arena=0, start=1024 * draw(st.integers(0, 2)))
     length = draw(st.sampled_from([n for n in range(1, 49) if 48 % n == 0]))
     left = length * draw(st.integers(0, 48 // length - 1))
-    return memory, Region(0, 1, left, left + length)
+    return memory, Area(0, 1, left, left + length)
 
 
-def bytes_of(memory: SharedMemory, part: Region) -> set[int]:
+def bytes_of(memory: SharedMemory, part: Area) -> set[int]:
     """The bytes of the arena in which a part of a tile lies, element by element."""
     rows, cols = np.mgrid[part.top : part.bottom, part.left : part.right]
     first = memory.start + memory.type.layout.offset(rows, cols).ravel()
@@ -281,14 +281,17 @@ def bytes_of(memory: SharedMemory, part: Region) -> set[int]:
 
 
 def meetings(
-    one: tuple[SharedMemory, Region], other: tuple[SharedMemory, Region], lanes: Lanes, same: bool
+    one: tuple[SharedMemory, Area],
+    other: tuple[SharedMemory, Area],
+    lanes: LaneMapping,
+    same: bool,
 ) -> int:
     """How many conflicts there are when one group writes to the one part and then a group to the other."""
     shadow, met, epoch = SharedShadow(), [], object()
     one[0].overlapping, other[0].overlapping = [other[0]], [one[0]]
     group, known = object(), new_clock(SIZE)
     for (memory, part), writer in ((one, group), (other, group if same else object())):
-        record = Record(writer, None, Access.WRITE, None, part, epoch, 0, 1, -1, lanes)  # type: ignore[arg-type]
+        record = AccessRecord(writer, None, Access.WRITE, None, part, epoch, 0, 1, -1, lanes)  # type: ignore[arg-type]
         shadow.add(memory, record, known, lambda *told: met.append(told))
     return len(met)
 
@@ -297,15 +300,15 @@ def meetings(
 @settings(max_examples=400, deadline=None)
 def test_parts_of_tiles_over_one_another_conflict_where_they_share_a_byte(one, other):
     expected = bool(bytes_of(*one) & bytes_of(*other))
-    assert meetings(one, other, Lanes("tile"), same=False) == expected
+    assert meetings(one, other, LaneMapping("tile"), same=False) == expected
 
 
 def test_equal_parts_of_unequal_tiles_are_those_of_other_lanes():
-    whole = Region(0, 64, 0, 64)
+    whole = Area(0, 64, 0, 64)
     narrow = SharedMemory("a", shared_tile(bf16, 64, 64), arena=0)
     alike = SharedMemory("b", shared_tile(bf16, 64, 64), arena=0)
     wide = SharedMemory("c", shared_tile(f32, 64, 64), arena=0)
     later = SharedMemory("d", shared_tile(bf16, 64, 64), arena=0, start=1024)
-    assert meetings((narrow, whole), (alike, whole), Lanes("tile"), same=True) == 0
-    assert meetings((narrow, whole), (wide, whole), Lanes("tile"), same=True) == 1
-    assert meetings((narrow, whole), (later, whole), Lanes("tile"), same=True) == 1
+    assert meetings((narrow, whole), (alike, whole), LaneMapping("tile"), same=True) == 0
+    assert meetings((narrow, whole), (wide, whole), LaneMapping("tile"), same=True) == 1
+    assert meetings((narrow, whole), (later, whole), LaneMapping("tile"), same=True) == 1

@@ -1,4 +1,4 @@
-// matmul for sm_90a: the launch of matmul.h, and the machine code behind it.
+// matmul for sm_90a: the functions of matmul.h, and the machine code.
 #include "matmul.h"
 
 #define OWN(name) matmul_##name

@@ -1,9 +1,9 @@
 // matmul
 // C = A @ B.T in bf16; 128x256 tiles of C, persistent blocks, three stages in flight.
 //
-// Compiled by pykittens for sm_90a. To use it, compile matmul.c into the program with a C11 or C++17 compiler;
-// neither cuda.h nor libcuda is needed for that (link with -ldl where the C library asks for it). At run time the
-// CUDA driver and such a GPU are; the machine code is in matmul.c.
+// Compiled by pykittens for sm_90a. To use it, compile matmul.c into the program with a C11 or C++17 compiler, without
+// cuda.h or libcuda (some C libraries need -ldl). At run time it needs the CUDA driver and a GPU of this
+// architecture; the machine code is in matmul.c.
 //
 //     matmul_kernel *kernel;
 //     if (matmul_load(&kernel) != PK_OK || matmul_launch(kernel, stream, ...) != PK_OK)
@@ -25,15 +25,15 @@ extern "C" {
 
 typedef struct matmul_kernel matmul_kernel;
 
-// Loads the kernel into the CUDA context that is current on the calling thread: that of its GPU, which the CUDA
-// runtime makes current with the first call that needs one. *kernel is NULL if it fails.
+// Loads the kernel into the CUDA context that is current on the calling thread. The CUDA runtime makes the context of
+// a GPU current with the first call that needs one. *kernel is NULL if loading fails.
 int matmul_load(matmul_kernel **kernel);
 
-// Frees what load made; no launch may be running. NULL is allowed.
+// Frees a loaded kernel; no launch may be running. NULL is allowed.
 void matmul_unload(matmul_kernel *kernel);
 
 // Launches the kernel and returns before it has run. The stream belongs to the kernel's context; NULL is its default
-// stream. Any thread may call this, several at once.
+// stream. Any thread may call this function, and several threads at once.
 //
 // A: bf16, rank 2, base and strides multiples of 16 bytes
 // B: bf16, rank 2, base and strides multiples of 16 bytes

@@ -1,4 +1,4 @@
-"""Which targets a program is compiled for: where several compile the same text, not each of them every time."""
+"""The targets that a program is compiled for: if several compile the same text, only one of them compiles it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tests import lanes
 
 BEFORE_HOPPER = ("sm_80", "sm_89")
 _COMMENT = re.compile(r"^\s*(#line|//).*\n", re.MULTILINE)
-# What a device function or a type is called.
+# The name of a device function or a type.
 _NAME = re.compile(r"(\w+)\(|struct (?:__align__\(\d+\) )?(\w+)")
-# What it uses: the methods of a type come with it, whether or not a function is called the same.
+# The names that it uses; the methods of a type come with the type, even if a function has the same name.
 _USED = re.compile(r"(?<!::)\b\w+")
 _UNUSED = re.compile(r"//.*|static DEVICE [\w ]+\b\w+\(")
 
 
-def is_in_turn(name: str, arch: str, turns: int = len(BEFORE_HOPPER)) -> bool:
-    """Whether it is this target's turn, by the name of a program: one of so many each before Hopper, all Hopper's."""
+def is_assigned(name: str, arch: str, shares: int = len(BEFORE_HOPPER)) -> bool:
+    """Whether a target compiles the program of a name: Hopper every one, an older target one of `shares`."""
     if arch not in BEFORE_HOPPER:
         return True
-    return zlib.crc32(name.encode()) % turns == BEFORE_HOPPER.index(arch)
+    return zlib.crc32(name.encode()) % shares == BEFORE_HOPPER.index(arch)
 
 
 def code(made: Source) -> str:
-    """A program without comments: those that differ in numbers known at run time are the same."""
+    """A program without comments."""
     return _COMMENT.sub("", made.program)
 
 
-def are_one(sources: dict[str, Source | None]) -> bool:
-    """Whether the compiler reads the same in the programs of one kernel for these targets; None where one has none."""
+def compile_alike(sources: dict[str, Source | None]) -> bool:
+    """Whether the programs of one kernel for these targets are the same to the compiler; None: there is no program."""
     read = [
         (code(made), _needed(made, int(re.findall(r"\d+", arch)[0])))
         for arch, made in sources.items()

@@ -1,4 +1,4 @@
-"""What the compiler placed is listed, each node where it stands."""
+"""What the compiler inserted is listed, each node where it stands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.emulate.placed import placed
+from pykittens.emulate.inserted import inserted
 from pykittens.ir.nodes import Acquire, GiveBack, Leave, WaitProducts, WaitStores, walk
 from tests.running import recorded
 from tests.targets.compiling import CASES as KERNELS
@@ -36,51 +36,51 @@ def product(A, C):
         pk.store_async(C[0], o)
 
 
-def test_everything_that_was_placed_is_listed_in_order():
-    found = [(p.role.kind, p.what, p.description) for p in placed(recorded(product, A, C))]
+def test_everything_that_was_inserted_is_listed_in_order():
+    found = [(p.role.kind, p.what, p.description) for p in inserted(recorded(product, A, C))]
     assert found == [
         ("producer", "wait", "until a stage of `ring` is free"),
         ("producer", "arrival", "the stage of `ring` is filled"),
         ("consumers", "wait", "until a stage of `ring` is full"),
         ("consumers", "wait", "until `c` is complete, of all products but the newest, 1 pending"),
-        ("consumers", "release", "up to a stage of `ring` given back, 1 still held"),
+        ("consumers", "release", "up to a stage of `ring` released, 1 still held"),
         ("consumers", "wait", "until a stage of `out` is free"),
         ("consumers", "wait", "until `c` is complete"),
-        ("consumers", "release", "up to a stage of `ring` given back"),
-        ("consumers", "fence", "what was stored to the stage of `out` is seen by the engines"),
+        ("consumers", "release", "up to a stage of `ring` released"),
+        ("consumers", "fence", "the engines see what was stored to the stage of `out`"),
         ("consumers", "arrival", "the stage of `out` is filled"),
         ("storer", "wait", "until a stage of `out` is full"),
         ("storer", "wait", "until all stores of the role have read their tiles"),
-        ("storer", "release", "a stage of `out` given back"),
+        ("storer", "release", "a stage of `out` released"),
         ("storer", "wait", "until all stores of the role have been written"),
     ]
 
 
 def test_an_entry_names_its_node_and_the_user_s_line():
     kernel = recorded(product, A, C)
-    entries = placed(kernel)
+    entries = inserted(kernel)
     nodes = {id(n) for role in kernel.roles for n in walk(role.body)}
     assert all(id(p.node) in nodes for p in entries)
     lines = [p.loc.text.strip() for p in entries]
     assert lines[:3] == ["with ring.fill() as t:"] * 2 + ["with ring.drain() as t:"]
     assert lines[6] == "pk.store(o, c)"
-    # What stands behind the last line of a role is told at its first.
+    # A node after the last line of a role has the line of the role.
     assert lines[-1].startswith("with pk.storer()")
 
 
 def test_a_fill_by_copies_only_has_no_fence():
     kernel = recorded(product, A, C)
-    fences = [p for p in placed(kernel) if p.what == "fence"]
+    fences = [p for p in inserted(kernel) if p.what == "fence"]
     assert [p.node.acquire.pipeline.name for p in fences] == ["out"]
-    (arrival,) = [p for p in placed(kernel) if p.what == "arrival" and p.node is fences[0].node]
+    (arrival,) = [p for p in inserted(kernel) if p.what == "arrival" and p.node is fences[0].node]
     assert arrival.role is fences[0].role
 
 
 @pytest.mark.parametrize("name", sampled(KERNELS, lambda name: KERNELS[name].kernel))
-def test_every_node_that_was_placed_is_an_entry(name):
+def test_every_node_that_was_inserted_is_an_entry(name):
     case = KERNELS[name]
     kernel = recorded(case.kernel, *case.args, **case.constants)
     kinds = Acquire | Leave | GiveBack | WaitProducts | WaitStores
     wanted = {id(n) for role in kernel.roles for n in walk(role.body) if isinstance(n, kinds)}
-    assert {id(p.node) for p in placed(kernel)} == wanted
-    assert all(p.description and p.loc is not None for p in placed(kernel))
+    assert {id(p.node) for p in inserted(kernel)} == wanted
+    assert all(p.description and p.loc is not None for p in inserted(kernel))

@@ -1,4 +1,4 @@
-"""Waits, arrivals, fences and releases that the compiler placed, with the user's lines."""
+"""Waits, arrivals, fences and releases that the compiler inserted, with the user's lines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ What = Literal["wait", "arrival", "fence", "release"]
 
 
 @dataclass(frozen=True)
-class Placed:
-    """One thing that stands in the program of a role and not in the user's text.
+class Inserted:
+    """One synchronisation in the program of a role that is not in the user's text.
 
-    The end of a fill may stand for two: a fence and an arrival.
+    The end of a fill may insert two: a fence and an arrival.
     """
 
     node: Node
@@ -38,11 +38,11 @@ class Placed:
     description: str
 
 
-def placed(kernel: Kernel) -> list[Placed]:
-    """Everything that was placed in a lowered kernel, role by role, in program order."""
+def inserted(kernel: Kernel) -> list[Inserted]:
+    """Everything that the compiler inserted in a lowered kernel, role by role, in program order."""
     return [
-        # What stands at the end of a role belongs to no line in it.
-        Placed(node, what, role, getattr(node, "loc", None) or role.loc, description)
+        # Nodes at the end of a role belong to no line in it.
+        Inserted(node, what, role, getattr(node, "loc", None) or role.loc, description)
         for role in kernel.roles
         for node in walk(role.body)
         for what, description in _of_node(node, role)
@@ -51,14 +51,13 @@ def placed(kernel: Kernel) -> list[Placed]:
 
 def _of_node(node: Node, role: Role) -> Iterator[tuple[What, str]]:
     match node:
-        case Acquire(side="fill"):
-            yield "wait", f"until a stage of `{node.pipeline.name}` is free"
         case Acquire():
-            yield "wait", f"until a stage of `{node.pipeline.name}` is full"
+            state = "free" if node.side == "fill" else "full"
+            yield "wait", f"until a stage of `{node.pipeline.name}` is {state}"
         case Leave():
             name = node.acquire.pipeline.name
             if stores_to(role, node.acquire):
-                yield "fence", f"what was stored to the stage of `{name}` is seen by the engines"
+                yield "fence", f"the engines see what was stored to the stage of `{name}`"
             yield "arrival", f"the stage of `{name}` is filled"
         case GiveBack():
             yield "release", _release(node)
@@ -73,16 +72,11 @@ def _of_node(node: Node, role: Role) -> Iterator[tuple[What, str]]:
 
 def stores_to(role: Role, acquire: Acquire) -> bool:
     """Whether lanes of a role store to a stage that it fills."""
+    calls = (n for n in walk(role.body) if isinstance(n, Call) and n.op.effects.engine is None)
+    targets = (n.args[name] for n in calls for name in n.op.effects.writes)
     return any(
-        isinstance(n, Call)
-        and n.op.effects.engine is None
-        and any(
-            isinstance(tile := n.args[name], SharedTile)
-            and tile.stage is not None
-            and tile.stage.acquire is acquire
-            for name in n.op.effects.writes
-        )
-        for n in walk(role.body)
+        isinstance(t, SharedTile) and t.stage is not None and t.stage.acquire is acquire
+        for t in targets
     )
 
 
@@ -90,11 +84,11 @@ def _release(node: GiveBack) -> str:
     stages = "a stage" if node.count == 1 else f"{node.count} stages"
     count = stages if node.exact else f"up to {stages}"
     keep = f", {node.keep} still held" if node.keep else ""
-    return f"{count} of `{node.pipeline.name}` given back{keep}"
+    return f"{count} of `{node.pipeline.name}` released{keep}"
 
 
 def _wait_for_products(node: WaitProducts) -> str:
-    """What a wait completes and what stays in flight."""
+    """The products that a wait completes and those that stay in flight."""
     done, flying = _listed(node.completes), _listed(node.leaves)
     text = f"until {' and '.join(done)} {'is' if len(done) == 1 else 'are'} complete"
     if node.frees:

@@ -1,0 +1,95 @@
+"""Shared memory of a block: the offsets of stages, barriers, and the tiles and semaphores outside pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pykittens.errors import ResourceError
+from pykittens.ir.nodes import Kernel, Pipeline, Shared
+from pykittens.ir.values import SharedTile, Value
+from pykittens.targets.target import Target
+from pykittens.types.devices import shared_room
+from pykittens.types.tiles import SEMAPHORE, ST, TURNS
+
+BARRIER_BYTES = 8
+SEMAPHORE_BYTES = 16  # an mbarrier, and the state that barriers of older GPUs lack
+STANDING_BYTES = 32  # the state of a group in a debug program: `Standing` in debug.cuh
+TILE_ALIGNMENT = 1024  # required by the 128-byte swizzle
+
+
+def element_bytes(value: Value) -> int:
+    """Bytes from one of several shared tiles or semaphores to the next."""
+    match value.type:
+        case SEMAPHORE():
+            return SEMAPHORE_BYTES
+        case TURNS(groups=groups):
+            return groups * BARRIER_BYTES
+        case ST():
+            return -(-value.type.bytes // TILE_ALIGNMENT) * TILE_ALIGNMENT
+        case other:
+            raise AssertionError(f"{other} lies in no shared memory")
+
+
+def shared_bytes(shared: Shared) -> int:
+    """Bytes of an allocation."""
+    return element_bytes(shared.value) * (shared.count or 1)
+
+
+@dataclass
+class Allocation:
+    """Offsets in shared memory, in bytes. standing: of the states of the groups in a debug program."""
+
+    stages: dict[Pipeline, int] = field(default_factory=dict)
+    full: dict[Pipeline, int] = field(default_factory=dict)
+    empty: dict[Pipeline, int] = field(default_factory=dict)
+    shared: dict[Value, int] = field(default_factory=dict)
+    standing: int = 0
+    end: int = 0
+
+    def append(self, size: int) -> int:
+        """Allocate bytes at the end; returns their offset."""
+        self.end += size
+        return self.end - size
+
+
+def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> Allocation:
+    """Allocate stages at multiples of 1024 bytes and barriers after them; a ResourceError if a block has too little."""
+    at = Allocation()
+    for p in kernel.pipelines:
+        size = p.stages * p.stage_bytes
+        if p.reuse is None:
+            at.stages[p] = at.append(size)
+        else:
+            at.stages[p] = at.stages[p.reuse]
+            at.end = max(at.end, at.stages[p] + size)
+    # Tiles come before semaphores, so that they stay aligned.
+    for shared in sorted(kernel.shared, key=lambda s: not isinstance(s.value, SharedTile)):
+        at.shared[shared.value] = at.append(shared_bytes(shared))
+    for p in kernel.pipelines:
+        at.full[p] = at.append(BARRIER_BYTES * p.stages)
+        at.empty[p] = at.append(BARRIER_BYTES * p.stages)
+    if debug:
+        at.standing = at.append(STANDING_BYTES * sum(r.groups for r in kernel.roles))
+    check_shared(kernel, target, at.end)
+    return at
+
+
+def check_shared(kernel: Kernel, target: Target, total: int) -> None:
+    """Raise a ResourceError if a block cannot have `total` bytes of shared memory."""
+    over = total - shared_room(target.shared_bytes, kernel.resident)
+    if over <= 0:
+        return
+    stages: dict[str, object] = {
+        p.name: f"{p.stages} x {p.stage_bytes} bytes"
+        + (f", in place of {p.reuse.name}" if p.reuse else "")
+        for p in kernel.pipelines
+    }
+    shared = {s.value.name or "shared": f"{s.count or 1} x {s.value.type}" for s in kernel.shared}
+    largest = max(kernel.pipelines, key=lambda p: p.stages * p.stage_bytes, default=None)
+    raise ResourceError(
+        f"{kernel.name}: {total} bytes of shared memory, {over} more than a block of {target.name} has"
+        + (f" if {kernel.resident} share a multiprocessor" if kernel.resident > 1 else ""),
+        operands=stages | shared,
+        loc=largest.loc if largest is not None else kernel.loc,
+        help="take fewer stages or smaller tiles",
+    )
