@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track, TrackKind
-from pykittens.analysis.timeline.timekeeper import StageTurn, Timekeeper
+from pykittens.analysis.timeline.timekeeper import StageUse, Timekeeper
 from pykittens.errors import Loc
 
 # Lines that stay where they are, whatever becomes of this file.
@@ -32,14 +32,14 @@ def _block(time: Timekeeper, block: str, steps: int, stages: int, consumers: int
     copies = time.track(block, "copies in", TrackKind.ENGINE)
     products = time.track(block, "tensor cores", TrackKind.ENGINE)
     slots = [time.track(block, f"ring[{i}]", TrackKind.STAGE) for i in range(stages)]
-    turns: list[StageTurn] = []
+    turns: list[StageUse] = []
     for first in range(0, steps, stages):
         lap = range(first, min(first + stages, steps))
         for step in lap:
             before = turns[step - stages].returned if step >= stages else []
             taken = time.wait(producer, before, "waits for a free stage", LOAD)
             time.work(producer, "issues", 1, LOAD)
-            turn = time.turn(slots[step % stages], f"turn {step}")
+            turn = time.use(slots[step % stages], f"turn {step}")
             turn.taken.append(taken)
             after = [time.now(producer)]
             turn.landed.append(
@@ -51,7 +51,7 @@ def _block(time: Timekeeper, block: str, steps: int, stages: int, consumers: int
                 _consume(time, group, products, turns[step])
 
 
-def _consume(time: Timekeeper, group: Track, products: Track, turn: StageTurn) -> None:
+def _consume(time: Timekeeper, group: Track, products: Track, turn: StageUse) -> None:
     turn.drained.append(time.wait(group, turn.landed, "waits for a full stage", MULTIPLY))
     after = [time.now(group)]
     product = time.start(products, "mma_ABt", PRODUCT, after, Activity.PRODUCT, MULTIPLY)

@@ -1,12 +1,13 @@
-"""The addresses that each instruction of the lowerings of sm_90a touches, lane by lane, on integers.
+"""The addresses that each instruction of the lowerings of sm_90a touches, lane by lane, as integers.
 
-All follows from types/layouts.py and types/fragments.py. Which move has which pattern:
+They follow from types/layouts.py and types/fragments.py. The pattern of each move:
 
-- 16-bit elements of a shared tile, and operands of products: 8x8 matrices, rows of 16 bytes (`matrices`); operands
-  that no load of matrices brings to their lanes, element by element (`fragments`);
-- registers and tensors, shared vectors and other shared tiles: chunks of neighbours, up to 16 bytes (`chunk_moves`);
-- what changes lanes through scratch memory: as the lowering declares it (`exchanges`);
-- copies: by the engine lines of 128 bytes (`lines`); those it does not reach element by element, by one warp
+- 16-bit elements of a shared tile, and operands of products: 8x8 matrices, rows of 16 bytes (`matrices`). Operands
+  that no load of matrices can bring to their lanes: element by element (`fragments`).
+- Between registers and tensors, shared vectors or other shared tiles: chunks of neighbours, up to 16 bytes
+  (`chunk_moves`).
+- Elements that change lanes through scratch memory: as the lowering declares (`exchanges`).
+- Copies: lines of 128 bytes by the copy engine (`lines`); tiles that it cannot copy element by element, by one warp
   (`by_elements`).
 """
 
@@ -61,10 +62,10 @@ def matrices(tile: ST) -> Requests:
 
 
 def fragments(tile: ST, left: bool, across: bool, reordered: bool = False) -> Requests:
-    """All of an operand of a product once, `a` (left) or `b`: by matrices, or by elements where none brings it.
+    """One read of an operand of a product, `a` (left) or `b`: by matrices, or by elements if no matrices bring it.
 
-    across: its depth goes down the rows of memory. reordered: the depth comes in the order of a register tile's
-    columns, `tile_depth`.
+    across: its depth runs along the rows of memory. reordered: the depth has the order of a register tile's columns,
+    `tile_depth`.
     """
     size = tile.dtype.bytes
     if size == 2 or not (across or reordered):
@@ -89,10 +90,10 @@ def fragments(tile: ST, left: bool, across: bool, reordered: bool = False) -> Re
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Where the chunks of `size` neighbours begin that the lanes of a group hold: warps by chunks by lanes.
+    """The first elements of the chunks of `size` neighbours that the lanes of a group hold: warps x chunks x lanes.
 
-    count: elements of a chunk that are there, fewer than `size` at the end of a plain vector. owner: the lanes that
-    store, if several hold the same.
+    count: elements of a chunk that exist, fewer than `size` at the end of a plain vector. owner: the lanes that store,
+    if several hold the same elements.
     """
 
     row: Any
@@ -103,7 +104,7 @@ class Held:
 
 
 def held(type_: RT | RV, warps: int, transposed: bool = False) -> Held:
-    """The chunks of a tile or vector; of a tile that lies transposed in memory, its single elements."""
+    """The chunks of a tile or vector; single elements if a tile is transposed in memory."""
     warp, _, lane = np.ogrid[:warps, :1, :LANES]
     match type_:
         case RT(rows=rows, cols=cols):
@@ -127,14 +128,14 @@ def held(type_: RT | RV, warps: int, transposed: bool = False) -> Held:
 
 
 def steps(dtype: DType, size: int, aligned: bool, op: str | None = None) -> tuple[int, int]:
-    """Elements that one instruction moves of a whole chunk, and of one that is not.
+    """Elements that one instruction moves in a whole chunk, and in a partial one.
 
-    aligned: the address of a chunk is a multiple of its size. op: what memory is combined with.
+    aligned: the address of a chunk is a multiple of its size. op: the operation that combines them with memory.
     """
     if not aligned or size == 1 or dtype.kind == "bool":
         return 1, 1
     if op is not None:
-        # PTX ISA, "red": of these dtypes two neighbours are added at once.
+        # PTX ISA, "red": adds two neighbours of these dtypes at once.
         count = 2 if op == "add" and dtype.name in ("f32", "f16", "bf16") else 1
         return count, count
     return min(size, PIECE // dtype.bytes), 2 if dtype.bits == 8 else 1
@@ -143,7 +144,7 @@ def steps(dtype: DType, size: int, aligned: bool, op: str | None = None) -> tupl
 def chunk_moves(
     at: Held, dtype: DType, address: Address, aligned: bool, stores: bool, op: str | None = None
 ) -> Iterator[Requests]:
-    """A value between registers and memory, in chunks."""
+    """The requests that move a value between registers and memory in chunks."""
     owner = at.owner if stores else True
     whole, ragged = steps(dtype, at.size, aligned, op)
     if whole == ragged:
@@ -157,21 +158,21 @@ def chunk_moves(
 
 
 def _run(at: Held, dtype: DType, address: Address, step: int, lanes: Any) -> Iterator[Requests]:
-    """Some lanes' chunks, `step` elements at a time and a last one by itself, as far as they are there."""
+    """The requests for the chunks of some lanes: `step` elements at a time, and a single last one."""
     for k in range(0, at.size, step):
-        place, left = address(at.row, at.col + k), at.count - k
-        yield Requests.of(place, step * dtype.bytes, lanes & (left >= step))
-        if step > 1 and np.any(left == 1):
-            yield Requests.of(place, dtype.bytes, lanes & (left == 1))
+        first, remaining = address(at.row, at.col + k), at.count - k
+        yield Requests.of(first, step * dtype.bytes, lanes & (remaining >= step))
+        if step > 1 and np.any(remaining == 1):
+            yield Requests.of(first, dtype.bytes, lanes & (remaining == 1))
 
 
 # -- scratch memory --------------------------------------------------------------------------------
 
 
 def exchanges(moved: Exchange | Partials, result: Value, warps: int) -> Iterator[Requests]:
-    """What goes through the scratch memory of a group, as if there were room for all of it.
+    """The requests of an exchange through the scratch memory of a group, as if all of it fitted there.
 
-    The compiler moves the neighbours that a lane holds at once, up to 16 bytes, if their places are neighbours.
+    The compiler moves the neighbours that a lane holds at once, up to 16 bytes, if they are neighbours in memory.
     """
     if isinstance(moved, Partials):
         yield from _partials(moved, warps)
@@ -179,7 +180,7 @@ def exchanges(moved: Exchange | Partials, result: Value, warps: int) -> Iterator
     for put in moved.puts:
         at = held(_in_registers(put.value), warps)
         if put.row is not None:
-            at = replace(at, owner=at.row == 0)  # any row has as many lanes that hold it
+            at = replace(at, owner=at.row == 0)  # every row is held by the same number of lanes
         yield from _strided(at, put.value.dtype, put.at, stores=True)
     at = held(_in_registers(result), warps)
     # The padding of a plain vector is read, too.
@@ -191,45 +192,45 @@ def _in_registers(value: Value) -> RT | RV:
     return value.type
 
 
-def _strided(at: Held, dtype: DType, places: Strides, stores: bool) -> Iterator[Requests]:
-    """A value between registers and its places in scratch memory."""
-    aligned = places.col == 1 and not ((places.first or 0) % at.size or places.row % at.size)
+def _strided(at: Held, dtype: DType, position: Strides, stores: bool) -> Iterator[Requests]:
+    """The requests that move a value between registers and its positions in scratch memory."""
+    aligned = position.col == 1 and not ((position.first or 0) % at.size or position.row % at.size)
     yield from chunk_moves(
         at,
-        int8 if dtype.kind == "bool" else dtype,  # a bool is moved as the byte that it is
-        lambda row, col: places(row, col) * dtype.bytes,
+        int8 if dtype.kind == "bool" else dtype,  # a bool is moved as a byte
+        lambda row, col: position(row, col) * dtype.bytes,
         aligned,
         stores,
     )
 
 
 def _partials(moved: Partials, warps: int) -> Iterator[Requests]:
-    """Partial results of columns: lanes of a column hold the same and take turns to write."""
+    """Partial results of columns: the lanes of a column hold the same, and one of them writes each pair."""
     warp, pair, lane = np.ogrid[:warps, : moved.length // 8, :LANES]
-    place = (warp * moved.length + 8 * pair + 2 * (lane % 4)) * moved.bytes
+    first = (warp * moved.length + 8 * pair + 2 * (lane % 4)) * moved.bytes
     fields = np.cumsum([0, *moved.fields[:-1]])
-    parts = [
+    pieces = [
         (k * moved.bytes + at, n)
         for k in range(2)
         for at, n in zip(fields, moved.fields, strict=True)
     ]
-    if 2 * moved.bytes <= PIECE:  # neighbours go at once
-        parts = [(0, 2 * moved.bytes)]
-    for at, size in parts:
-        yield Requests.of(place + at, size, lane // 4 == pair % 8)
-        yield Requests.of(place + at, size).times(warps)
+    if 2 * moved.bytes <= PIECE:  # neighbours are moved at once
+        pieces = [(0, 2 * moved.bytes)]
+    for at, size in pieces:
+        yield Requests.of(first + at, size, lane // 4 == pair % 8)
+        yield Requests.of(first + at, size).times(warps)
 
 
 # -- copies ----------------------------------------------------------------------------------------
 
 
 def by_elements(rows: int, cols: int, size: int, address: Address) -> Requests:
-    """A tile element by element in the order of its rows, by the lanes of one warp."""
-    place = np.arange(-(-rows * cols // LANES) * LANES).reshape(-1, LANES)
-    return Requests.of(address(place // cols, place % cols), size, place < rows * cols)
+    """The requests that move a tile element by element in the order of its rows, by the lanes of one warp."""
+    element = np.arange(-(-rows * cols // LANES) * LANES).reshape(-1, LANES)
+    return Requests.of(address(element // cols, element % cols), size, element < rows * cols)
 
 
 def lines(count: int) -> Requests:
-    """`count` bytes in a row, 128 at a time: swizzling moves them within their line."""
+    """`count` contiguous bytes, 128 at a time: swizzling moves them within their line."""
     address = PIECE * np.arange(-(-count // (8 * PIECE)) * 8).reshape(-1, 8)
     return Requests.of(address, PIECE, address < count)

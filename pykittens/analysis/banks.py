@@ -1,16 +1,16 @@
-"""Bank conflicts: cycles that a line of a kernel takes of shared memory, against those without conflicts.
+"""Bank conflicts: the cycles of shared memory that a line of a kernel takes, beside the cycles without conflicts.
 
-Shared memory has 32 banks of 4 bytes. In a cycle each gives one word, to all lanes that ask for that word; lanes that
-ask for several words of a bank wait for one another. A request of more than 4 bytes a lane is served in phases, of 16
-lanes for 8 bytes and of 8 for 16; so is a load or store of matrices, a phase a matrix. Sources: CUDA C++ Programming
-Guide, "Shared Memory" of the compute capabilities 5.x, which later ones keep; PTX ISA, "ldmatrix": eight addresses of
-rows of 16 bytes a matrix. The phases are no promise of the vendor's; profilers count wavefronts so.
+Shared memory has 32 banks of 4 bytes. In a cycle each bank gives one word to all lanes that ask for that word; lanes
+that ask for other words of the bank wait. A request of more than 4 bytes per lane is served in phases, of 16 lanes for
+8 bytes and of 8 lanes for 16 bytes; so is a load or store of matrices, with one phase per matrix. Sources: CUDA C++
+Programming Guide, "Shared Memory" of compute capability 5.x, which later ones keep; PTX ISA, "ldmatrix": eight
+addresses of rows of 16 bytes per matrix. The vendor does not guarantee the phases; profilers count wavefronts so.
 
-Modelled, address by address: what lanes load, store, copy and exchange, operands of single warps' products. Assumed:
-a product of a warpgroup reads its operands as matrices of 8 rows of 16 bytes, `b` once for each 64 rows and `a` once,
-and the copy engine moves 128 bytes a cycle, as lines that its swizzle turns in themselves. Barriers are not counted.
-A tile starts at a multiple of 1024 bytes, a view at a multiple of 8 rows and of its own width, a part of a vector at a
-multiple of its length: what it costs does not depend on which view or stage it is.
+Modelled address by address: loads, stores, copies and exchanges of lanes, operands of products of single warps.
+Assumed: a product of a warpgroup reads its operands as matrices of 8 rows of 16 bytes, `b` once per 64 rows and `a`
+once; the copy engine moves 128 bytes per cycle, as lines within which it swizzles. Barriers are not counted. A tile
+starts at a multiple of 1024 bytes, a view at a multiple of 8 rows and of its width, a part of a vector at a multiple of
+its length: the cost is the same for every view and stage.
 """
 
 from __future__ import annotations
@@ -28,15 +28,7 @@ from pykittens.analysis.accesses import (
     lines,
     matrices,
 )
-from pykittens.analysis.requests import (
-    NOWHERE,
-    Cost,
-    Move,
-    Numbers,
-    Requests,
-    costs,
-    in_order,
-)
+from pykittens.analysis.requests import NOWHERE, Cost, Move, Numbers, Requests, costs, in_order
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Scalar, SharedTile, SharedVector
@@ -52,14 +44,14 @@ LINE = BANKS * WORD  # bytes that shared memory moves in a cycle
 
 
 def phases(requests: Requests) -> Numbers:
-    """The addresses of the lanes that are served together, phases by lanes."""
+    """The addresses of the lanes that are served together, phases x lanes."""
     found = requests.addresses.reshape(-1, min(LANES, LINE // requests.size))
     served: Numbers = found[(found != NOWHERE).any(axis=1)]
     return served
 
 
 def cycles(requests: Requests) -> int:
-    """Cycles that requests take: in each phase, the most words that one bank is asked for."""
+    """Cycles that requests take: for each phase, the largest number of words asked of one bank."""
     addresses = phases(requests)
     if not len(addresses):
         return 0
@@ -72,17 +64,17 @@ def cycles(requests: Requests) -> int:
 
 
 def fewest(requests: Requests) -> int:
-    """Cycles that requests would take without conflicts: one a phase, which moves at most what a cycle can."""
+    """Cycles that requests would take without conflicts: one per phase, because a phase moves at most 128 bytes."""
     return len(phases(requests))
 
 
 def shared_costs(kernel: Kernel) -> list[Cost]:
-    """The cycles of shared memory that each line of a lowered kernel takes on sm_90a, and the fewest it could take."""
+    """The cycles of shared memory that each line of a lowered kernel takes on sm_90a, and the fewest possible."""
     return costs(kernel, shared_moves, cycles, fewest)
 
 
 def shared_moves(role: Role, call: Call) -> Iterator[Move]:
-    """What one operation of a group of a role moves to and from shared memory."""
+    """The moves of one operation of a group of a role to and from shared memory."""
     effects, what = call.op.effects, call.op.shown
     if effects.engine is Engine.PRODUCT:
         yield from _of_product(role, call)
@@ -117,7 +109,7 @@ def _of_value(role: Role, call: Call, tile: SharedTile, stores: bool) -> Iterato
 
 
 def _of_product(role: Role, call: Call) -> Iterator[Move]:
-    """The shared operands of a product, each by itself."""
+    """The reads of the shared operands of a product."""
     a, b, (result,) = call.args["a"], call.args["b"], call.results
     by_warpgroups, in_registers = beyond_wgmma(role, call) is None, not isinstance(a, SharedTile)
     if not in_registers:

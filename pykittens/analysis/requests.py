@@ -1,4 +1,4 @@
-"""Requests of memory, the moves that consist of them, and what a line of a kernel costs because of its moves."""
+"""Memory requests, the moves that consist of them, and the costs of a kernel's lines that follow from the moves."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Block, Call, Kernel, Role, moved, walk
+from pykittens.ir.nodes import Call, Kernel, Role, moved, within
 from pykittens.ir.values import RegTile, RegVector, SharedTile
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Truths = np.ndarray[Any, np.dtype[np.bool_]]
 
-NOWHERE = -1  # the address of a lane that takes no part
+NOWHERE = -1  # the address of an inactive lane
 
 
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """Instructions that move `size` bytes a lane: the address of each lane, instructions by lanes."""
+    """Instructions that move `size` bytes per lane: the address of each lane, instructions x lanes."""
 
     addresses: Numbers
     size: int
 
     @staticmethod
     def of(addresses: Any, size: int, present: Any = True) -> Requests:
-        """The instructions whose lanes are the last axis, without the lanes that are not present."""
+        """The instructions for addresses with lanes on the last axis, without the lanes that are not present."""
         whole = np.where(present, addresses, NOWHERE).astype(np.int64)
         rows = whole.reshape(-1, whole.shape[-1])
         return Requests(rows[(rows != NOWHERE).any(axis=1)], size)
@@ -38,7 +38,7 @@ class Requests:
 
 
 def in_order(numbers: Numbers) -> tuple[Numbers, Truths]:
-    """Each row in ascending order, and where in it a number other than NOWHERE stands for the first time."""
+    """Each row in ascending order, and a mask of the first of each number other than NOWHERE."""
     ordered: Numbers = np.sort(numbers, axis=1)
     first: Truths = ordered != NOWHERE
     first[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
@@ -47,9 +47,9 @@ def in_order(numbers: Numbers) -> tuple[Numbers, Truths]:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """What an operation moves to or from one memory. assumed: the order of its requests is not known.
+    """The requests of an operation to one memory: a shared tile, "scratch", or a tensor by its name.
 
-    memory: the shared tile, "scratch", or the name of a tensor.
+    assumed: the order of the requests is not known.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run of a line by one group costs in one memory, and the least that its requests could cost."""
+    """The cost of one run of a line by one group in one memory, and the least possible cost of its requests."""
 
     loc: Loc | None
     what: str
@@ -83,9 +83,9 @@ def costs(
     count: Callable[[Requests], int],
     fewest: Callable[[Requests], int],
 ) -> list[Cost]:
-    """The moves of each line of a lowered kernel counted, in the order of the program."""
+    """The costs of each line of a lowered kernel, in the order of the program."""
     found: dict[object, Cost] = {}
-    for role, call in calls(kernel):
+    for role, call in calls_by_role(kernel):
         for move in moves(role, call):
             total, ideal = sum(map(count, move.requests)), sum(map(fewest, move.requests))
             cost = Cost(call.loc, move.what, move.name, total, ideal, move.assumed)
@@ -96,16 +96,16 @@ def costs(
     return list(found.values())
 
 
-def calls(kernel: Kernel) -> Iterator[tuple[Role, Call]]:
-    """The operations of a kernel with the roles that run them; outside of roles every warp runs them for itself."""
+def calls_by_role(kernel: Kernel) -> Iterator[tuple[Role, Call]]:
+    """The operations of a kernel with the roles that run them; outside roles every warp runs them."""
     every_warp = Role("block", 1, 1, None, kernel.body) if kernel.has_roles else kernel.roles[0]
     for node in kernel.body.nodes:
         role = node if isinstance(node, Role) else every_warp
-        yield from ((role, n) for n in walk(Block([node])) if isinstance(n, Call))
+        yield from ((role, n) for n in within(node) if isinstance(n, Call))
 
 
 def sides(call: Call) -> tuple[int, int]:
-    """Rows and columns, in memory, of what a call moves; a vector is one row, a scalar one element."""
+    """The rows and columns that a call moves in memory; a vector is one row, a scalar one element."""
     match moved(call):
         case RegTile() | SharedTile() as tile:
             return (tile.cols, tile.rows) if call.args.get("transposed") else (tile.rows, tile.cols)

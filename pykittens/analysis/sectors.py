@@ -1,15 +1,16 @@
-"""Sectors: 32-byte parts of global memory that the requests of a line touch, against the fewest possible.
+"""Sectors: the 32-byte blocks of global memory that the requests of a line touch, beside the fewest possible.
 
-A request of a warp asks the cache for every sector that one of its lanes touches, once. Source: CUDA C++ Best Practices
-Guide, "Coalesced Access to Global Memory". Modelled, address by address: loads and stores of lanes, of a tile that no
-edge cuts, with the strides and the address of the tensor. An index known when the kernel is recorded is taken as it
-is, any other as 1; rows that an index names are taken as neighbours. Assumed: a box of the copy engine is one request.
-What the first-level cache keeps between requests is not counted, nor are flags.
+A request of a warp asks the cache once for every sector that one of its lanes touches. Source: CUDA C++ Best Practices
+Guide, "Coalesced Access to Global Memory". Modelled address by address: loads and stores of lanes, for a tile within
+the tensor, with the strides and the address of the tensor. An index known when the kernel is recorded is used, any
+other is taken as 1; rows that an index vector selects are taken as neighbours. Assumed: a box of the copy engine is one
+request. Hits of the first-level cache between requests are ignored, and flags are not counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,20 +38,20 @@ class Tensor(Protocol):
 
 
 def sectors(requests: Requests) -> int:
-    """Sectors that requests touch, each counted once a request."""
+    """The number of sectors that requests touch, each counted once per request."""
     there = requests.addresses != NOWHERE
     _, first = in_order(np.where(there, requests.addresses // SECTOR, NOWHERE))
     return int(first.sum())
 
 
 def fewest(requests: Requests) -> int:
-    """Sectors that would hold the bytes that requests touch, were they neighbours."""
+    """The number of sectors that the bytes of each request would fill if they were contiguous."""
     _, first = in_order(requests.addresses)
     return int((-(-first.sum(axis=1) * requests.size // SECTOR)).sum())
 
 
 def located(ref: TileRef, tensor: Tensor, rows: int, cols: int) -> Address:
-    """Where the elements of a tile of rows x cols lie, away from edges."""
+    """The address of each element of a tile of rows x cols that lies within the tensor."""
     rank, at = len(ref.index), 0
     for axis, index in enumerate(ref.index):
         unit = cols if axis == rank - 1 else rows if axis == rank - 2 else 1
@@ -62,7 +63,7 @@ def located(ref: TileRef, tensor: Tensor, rows: int, cols: int) -> Address:
 
 
 def _is_at_start(ref: TileRef) -> bool:
-    """Whether the first column of a tile is known to be that of the matrix it is cut from."""
+    """Whether the first column of a tile is known to be the first column of its matrix."""
     if not (isinstance(ref.index[-1], int) and ref.index[-1] == 0):
         return False
     window = ref.windows.get(len(ref.index) - 1)
@@ -73,17 +74,14 @@ def _is_at_start(ref: TileRef) -> bool:
 
 def global_costs(kernel: Kernel, tensors: Mapping[str, Tensor]) -> list[Cost]:
     """The sectors that each line of a lowered kernel touches on sm_90a, and the fewest that hold the same bytes."""
-
-    def moves(role: Role, call: Call) -> Iterator[Move]:
-        return global_moves(role, call, tensors, kernel.cluster)
-
+    moves = partial(global_moves, tensors=tensors, cluster=kernel.cluster)
     return costs(kernel, moves, sectors, fewest)
 
 
 def global_moves(
     role: Role, call: Call, tensors: Mapping[str, Tensor], cluster: int = 1
 ) -> Iterator[Move]:
-    """What one operation of a group of a role moves to and from tensors."""
+    """The moves of one operation of a group of a role to and from tensors."""
     effects, what = call.op.effects, call.op.shown
     for operand in (*effects.reads, *effects.writes):
         ref = call.args[operand]
@@ -104,10 +102,10 @@ def global_moves(
 def _of_value(
     role: Role, call: Call, ref: TileRef, tensor: Tensor, stores: bool
 ) -> Iterator[Requests]:
-    """A tile, a vector or one element between a tensor and registers; `index` may name the rows."""
+    """The requests for a tile, a vector or one element between a tensor and registers; `index` may select the rows."""
     value: Any = moved(call)
     if not isinstance(value, RegTile | RegVector):
-        # All lanes read it, one writes it.
+        # All lanes read the element, one writes it.
         first, lane = located(ref, tensor, 1, 1)(0, 0), np.arange(LANES)
         request = Requests.of(np.full((1, LANES), first), tensor.itemsize, not stores or lane == 0)
         yield request.times(1 if stores else role.warps)
@@ -120,7 +118,7 @@ def _of_value(
 
 
 def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Requests:
-    """A copy by the engine, a box a request; of a tile for the whole cluster each block fetches its share."""
+    """The requests of the copy engine, one per box; each block copies its share of a tile for the cluster."""
     tile, _ = copy_operands(call)
     at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile)
     assert width is not None

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from pykittens.aot.text import c_string, template
 from pykittens.errors import LanguageError
+from pykittens.ir.evaluate import definition
 from pykittens.ir.nodes import Call, Kernel
-from pykittens.ir.values import Global, Scalar, Value
+from pykittens.ir.values import Global, Value
 from pykittens.ops.scalars import INTEGER
 from pykittens.targets.names import free_name
 from pykittens.targets.source import number
@@ -68,9 +69,8 @@ class HostNumbers:
         return lines
 
     def _computed(self, value: Value) -> Expression:
-        call = value.source
-        assert isinstance(value, Scalar), "the host knows scalars only"
-        assert isinstance(call, Call), "a host value is computed from arguments"
+        call = definition(value)
+        assert call is not None, "the host knows scalars that are computed from arguments"
         # A Python number takes the dtype of the operand beside it.
         chosen = value.dtype if call.op.name == "where" else None
         like = chosen or next(a.dtype for a in call.args.values() if isinstance(a, Value))

@@ -377,8 +377,7 @@ def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
     match value.dtype.kind:
         case "int":
             if node is not None and node.op.scalar is not None and node.op.scalar.wraps:
-                least = int(value.dtype.least)
-                result = (int(result) - least) % 2**value.dtype.bits + least
+                result = value.dtype.wrapped(int(result))
             if not value.dtype.least <= result <= value.dtype.largest:
                 name = f"{node.op.name}: " if node is not None else ""
                 loc = None if node is None else node.loc

@@ -1,4 +1,4 @@
-"""The recorder: collects the nodes while a kernel function runs once."""
+"""The recorder: collects the nodes of a kernel while its function runs once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Builder:
 
     @property
     def warps(self) -> int:
-        """Warps of the group that runs what is recorded now."""
+        """Warps of the group that runs the open block."""
         return self.role.warps if self.role is not None else self.kernel.warps
 
     def append(self, node: Node, results: list[Any] | None = None) -> None:
@@ -45,7 +45,7 @@ class Builder:
             self.stack.pop()
 
     def check_use(self, thing: Any, what: str) -> None:
-        """Raise unless a value may be used here: made in an open block, its stage not yet left."""
+        """Raise unless a value may be used here: its block is open, and its stage is still held."""
         match thing:
             case Undefined():
                 thing.fail()
@@ -59,17 +59,14 @@ class Builder:
                 if stage is not None and stage.left is not None:
                     raise LanguageError(
                         f"{what}: `{thing.name or 'the tile'}` belongs to a stage that was left at {stage.left}",
-                        operands={thing.name or "tile": thing.type},
+                        operands=thing.operand,
                         help="a stage is held inside its `with` only",
                     )
 
     def _out_of_scope(self, value: Value, what: str) -> None:
         raise LanguageError(
             f"{what}: `{value.name or 'this value'}` is used outside {value.block.owner} that made it",
-            operands={
-                value.name or "value": value.type,
-                **({"made at": value.loc} if value.loc else {}),
-            },
+            operands=value.origin,
             help="bind the name before the loop to carry it out, or pass tiles between roles through a pipeline",
         )
 

@@ -1,4 +1,4 @@
-"""Values that the host knows: extents, scalar arguments and what is computed from them."""
+"""Scalars evaluated from their definitions: on the host, from extents and scalar arguments, or in another algebra."""
 
 from __future__ import annotations
 
@@ -12,8 +12,29 @@ from pykittens.ir.nodes import Call, For, ForTasks, Grid, Role
 from pykittens.ir.values import Scalar, Value
 
 
+def definition(value: Any) -> Call | None:
+    """The operation that computes a scalar from its operands alone.
+
+    None for a scalar that is given, read from memory or bound by control flow, and for anything else.
+    """
+    call = value.source if isinstance(value, Scalar) else None
+    return call if isinstance(call, Call) and call.op.effects.pure else None
+
+
+def fold(call: Call, evaluate: Callable[[Any], Any]) -> Any:
+    """The result of a call on the numbers or arrays that `evaluate` gives for its operands; None if one is None."""
+    args = {name: evaluate(a) for name, a in call.args.items()}
+    if any(a is None for a in args.values()):
+        return None
+    try:
+        return call.op.evaluate(args)
+    except KernelError as fault:
+        fault.loc = call.loc  # in the kernel, not where it is called
+        raise
+
+
 def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
-    """The number a value has for these arguments, None if only a running kernel knows it."""
+    """The number that a value has for these arguments, None if only a running kernel knows it."""
     if isinstance(value, tuple):
         found = tuple(host_value(v, known) for v in value)
         return None if None in found else found
@@ -21,23 +42,15 @@ def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
         return value
     if value in known:
         return known[value]
-    if not isinstance(value, Scalar) or not isinstance(value.source, Call):
-        return None
-    args = {name: host_value(a, known) for name, a in value.source.args.items()}
-    if any(a is None for a in args.values()):
-        return None
-    try:
-        number = value.source.op.evaluate(args)
-    except KernelError as fault:
-        fault.loc = value.source.loc  # in the kernel, not where it is called
-        raise
+    call = definition(value)
+    number = None if call is None else fold(call, lambda a: host_value(a, known))
     return number.item() if isinstance(number, np.generic | np.ndarray) else number
 
 
 def host_text(
     value: Any, known: Mapping[Value, Any], names: Mapping[Any, str], constants: dict[str, Any]
 ) -> str:
-    """A host value as a Python expression: of the variables in `names`, and of constants, which are added.
+    """A host value as a Python expression of the variables in `names` and of constants, which it adds to `constants`.
 
     An operation that raises does so without the line in the kernel; `host_value` adds it.
     """
@@ -53,11 +66,12 @@ def host_text(
             return names[value]
         if not depends_on(value, set(names)):
             return constant(host_value(value, known))
-        call: Call = value.source
+        call = definition(value)
+        assert call is not None, "a value that depends on an argument is computed from it"
         operands = [text(a) for a in call.args.values()]
         scalar = call.op.scalar if call.op.meaning is None else None
         if scalar is not None:
-            if scalar.c in _PYTHON:  # of numbers, nothing is rounded
+            if scalar.c in _PYTHON:  # Python numbers need no rounding
                 return f"({scalar.c.format(*operands)})"
             if scalar.quotient and operands[1].isdigit() and operands[1] != "0":
                 return f"({scalar.quotient.format(*operands)})"
@@ -67,14 +81,14 @@ def host_text(
 
 
 def _meaning(call: Call) -> Callable[..., Any]:
-    """The meaning of a call, with its operands by position."""
+    """The meaning of a call as a function of its operands by position."""
     if call.op.meaning is None and call.op.scalar is not None:
         return call.op.scalar.numpy
     evaluate, names = call.op.evaluate, tuple(call.args)
     return lambda *operands: evaluate(dict(zip(names, operands, strict=True)))
 
 
-# What C and Python spell alike. Python's operators take a fraction of the time of a function.
+# The spellings that C and Python share. A Python operator takes a fraction of the time of a function.
 _PYTHON = {f"{{0}} {symbol} {{1}}" for symbol in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=")}
 
 
@@ -84,13 +98,12 @@ def depends_on(value: Any, parameters: set[Value]) -> bool:
         return False
     if value in parameters:
         return True
-    return isinstance(value.source, Call) and any(
-        depends_on(a, parameters) for a in value.source.args.values()
-    )
+    call = definition(value)
+    return call is not None and any(depends_on(a, parameters) for a in call.args.values())
 
 
 def is_natural(value: Any) -> bool:
-    """Whether a run-time int is never negative, as far as its origin tells: a coordinate of a task or of the grid."""
+    """Whether a run-time int is known not to be negative: an index of a task, of the grid, of a role or of a loop."""
     if not isinstance(value, Value):
         return bool(value >= 0)
     match node := value.source:

@@ -1,9 +1,9 @@
 """The nodes of the IR, with the whole grammar on one screen.
 
-Kernel   = Param* Pipeline* Shared* Block     roles stand in the block; without roles it is one group's
+Kernel   = Param* Pipeline* Shared* Block     the block contains the roles; without roles one group runs it
 Block    = Node*
 Node     = Call | Require | Grid | Role | For | ForTasks | While | If
-         | Acquire | Leave                    a stage of a pipeline taken by `fill` or `drain`, and left
+         | Acquire | Leave                    the start and end of a `with` on a stage of a pipeline
          | GiveBack | WaitProducts | WaitStores    placed by passes/waits.py, never written by the user
 """
 
@@ -21,7 +21,7 @@ from pykittens.types.tiles import ST
 
 @dataclass(eq=False)
 class Block:
-    """A list of nodes run one after another; `owner` is what an error text calls it."""
+    """A list of nodes that run one after another; `owner` is the name of the block in error texts."""
 
     nodes: list[Node] = field(default_factory=list)
     owner: str = "the loop or branch"
@@ -31,7 +31,7 @@ class Block:
 class Call:
     """An operation. `args` holds handles, tile references and Python constants by parameter name.
 
-    `onto_flight`: a product whose accumulator may itself still be in flight (the wait pass finds out).
+    `onto_flight`: a product whose accumulator may still be in flight (set by passes/waits.py).
     """
 
     op: Op[..., Any]
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def managed(self) -> bool:
-        """Whether the compiler waits for what an engine carries on; else the user does."""
+        """Whether the compiler waits for the engine that completes the operation; else the user does."""
         name = self.op.effects.managed
         return name is None or bool(self.args[name])
 
@@ -58,7 +58,7 @@ class Require:
 
 @dataclass(eq=False)
 class Grid:
-    """One block a point of the grid; `index` are this block's coordinates, the last axis fastest."""
+    """One block per point of the grid; `index` has the block's coordinates, the last axis fastest."""
 
     dims: tuple[Any, ...]
     index: list[Scalar]
@@ -79,7 +79,7 @@ class Order:
 
 @dataclass(eq=False)
 class Tasks:
-    """The tasks of a persistent kernel, shared out among its blocks (or clusters) in an order."""
+    """The tasks of a persistent kernel, distributed over its blocks (or clusters) in an order."""
 
     dims: tuple[Any, ...]
     order: Order
@@ -89,12 +89,22 @@ class Tasks:
 
 @dataclass(eq=False)
 class Carried:
-    """A value carried round a loop: its value before, at the head, at the end of a pass, and after."""
+    """A value carried round a loop: before the loop, at its head, at the end of an iteration, and after it."""
 
     init: Any
     param: Value
     next: Any
     result: Value
+
+    @property
+    def names(self) -> tuple[Value, ...]:
+        """The values that it binds."""
+        return self.param, self.result
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """The values that they may equal."""
+        return self.init, self.next
 
 
 @dataclass(eq=False)
@@ -112,7 +122,7 @@ class For:
 
 @dataclass(eq=False)
 class ForTasks:
-    """Run-time loop over this block's share of the tasks."""
+    """Run-time loop over the tasks of this block."""
 
     tasks: Tasks
     index: list[Scalar]
@@ -123,7 +133,7 @@ class ForTasks:
 
 @dataclass(eq=False)
 class While:
-    """Run-time loop: `test` computes `condition` before each pass."""
+    """Run-time loop: `test` computes `condition` before each iteration."""
 
     test: Block
     condition: Any
@@ -139,6 +149,14 @@ class Merged:
     then: Any
     otherwise: Any
     result: Value
+
+    @property
+    def names(self) -> tuple[Value, ...]:
+        return (self.result,)
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        return self.then, self.otherwise
 
 
 @dataclass(eq=False)
@@ -157,7 +175,7 @@ RoleKind = Literal["producer", "consumers", "storer", "warps", "warpgroups", "bl
 
 @dataclass(eq=False)
 class Role:
-    """Part of the program run by its own warps: `groups` groups of `warps` warps each."""
+    """A program that only its own warps run: `groups` groups of `warps` warps each."""
 
     kind: RoleKind
     groups: int
@@ -169,7 +187,7 @@ class Role:
 
     @property
     def is_service(self) -> bool:
-        """Whether the role moves memory only and shares one warpgroup with the others that do."""
+        """Whether the role only moves memory; such roles share one warpgroup."""
         return self.kind in ("producer", "storer")
 
 
@@ -178,7 +196,7 @@ Side = Literal["fill", "drain"]
 
 @dataclass(eq=False)
 class Pipeline:
-    """A ring of shared stages, each of the same tiles; `reuse` names a pipeline whose memory it takes over."""
+    """A ring of shared stages with the same tiles each; `reuse`: the pipeline whose memory it takes over."""
 
     name: str
     stages: int
@@ -188,7 +206,7 @@ class Pipeline:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of one stage; each tile starts at a multiple of 1024, as the 128-byte swizzle asks."""
+        """Bytes of one stage; each tile starts at a multiple of 1024, as the 128-byte swizzle requires."""
         return sum(-(-t.bytes // 1024) * 1024 for t in self.tiles.values())
 
     def tile_offset(self, name: str) -> int:
@@ -210,7 +228,7 @@ class Acquire:
 
 @dataclass(eq=False)
 class Stage:
-    """A stage while the user holds it; `left` is where its `with` ended."""
+    """A stage that the user holds; `left` is the line at which its `with` ended."""
 
     acquire: Acquire
     left: Loc | None = None
@@ -218,7 +236,7 @@ class Stage:
 
 @dataclass(eq=False)
 class Leave:
-    """The end of a `with`: the user is done with the stage."""
+    """The end of a `with`: the user no longer uses the stage."""
 
     acquire: Acquire
     loc: Loc | None = None
@@ -226,9 +244,9 @@ class Leave:
 
 @dataclass(eq=False)
 class GiveBack:
-    """Give drained stages of a pipeline back, oldest first, until `keep` are held.
+    """Return drained stages of a pipeline, oldest first, until `keep` are held.
 
-    That is `count` stages; where not `exact` it may be fewer, in the first passes of a loop.
+    These are `count` stages; if not `exact`, they may be fewer in the first iterations of a loop.
     """
 
     pipeline: Pipeline
@@ -242,8 +260,8 @@ class GiveBack:
 class WaitProducts:
     """Wait until at most `pending` products are unfinished.
 
-    `completes` are the tiles this makes final, `frees` the register operands that may be overwritten from here,
-    `leaves` the tiles still in flight.
+    completes: the tiles that are final after it. frees: the register operands that may be overwritten after it.
+    leaves: the tiles that are still in flight.
     """
 
     pending: int
@@ -255,7 +273,7 @@ class WaitProducts:
 
 @dataclass(eq=False)
 class WaitStores:
-    """Wait for this role's bulk stores: until their source may be overwritten (read) or all is written."""
+    """Wait for this role's bulk stores: until their sources are read (`read`), or until all is written."""
 
     read: bool
     loc: Loc | None = None
@@ -281,7 +299,7 @@ Node = (
 
 @dataclass(eq=False)
 class Shared:
-    """Shared memory outside pipelines: a tile or vector, a semaphore, the turns of a role; or `count` of them."""
+    """Shared memory outside pipelines: a tile or vector, a semaphore or the turns of a role; or `count` of these."""
 
     value: SharedTile | Semaphore | Turns
     count: int | None = None
@@ -290,9 +308,9 @@ class Shared:
 
 @dataclass(eq=False)
 class Kernel:
-    """A recorded kernel: for one set of dtypes, ranks, constants and static extents.
+    """A recorded kernel, for one set of dtypes, ranks, constants and static extents.
 
-    overlaps: a launch may start while the one before it on its stream still ends. resident: blocks that share a
+    overlaps: a launch may start before the previous launch on its stream has ended. resident: blocks that share a
     multiprocessor.
     """
 
@@ -314,9 +332,14 @@ class Kernel:
 
     @property
     def roles(self) -> list[Role]:
-        """The roles in program order; a kernel without any is one role of one group."""
+        """The roles in program order; a kernel without roles is one role of one group."""
         roles = [n for n in self.body.nodes if isinstance(n, Role)]
         return roles or [Role("block", 1, self.warps, None, self.body, loc=self.loc)]
+
+    @property
+    def outside(self) -> Block:
+        """The nodes outside roles."""
+        return Block([n for n in self.body.nodes if not isinstance(n, Role)])
 
     @property
     def has_roles(self) -> bool:
@@ -324,14 +347,14 @@ class Kernel:
 
 
 def group_name(kernel: Kernel, role: Role, index: int) -> str:
-    """What an error text calls a group of a role."""
+    """The name of a group of a role in error texts."""
     name = role.kind if role.groups == 1 else f"{role.kind} {index}"
     alike = [r for r in kernel.roles if r.kind == role.kind]
     return name if len(alike) == 1 else f"{name} of {role.loc}"
 
 
 def operands(args: dict[str, Any]) -> Iterator[Value]:
-    """The values among the arguments of a call, those inside tile references included."""
+    """The values among the arguments of a call, including those inside tile references."""
     for arg in args.values():
         match arg:
             case TileRef() | Global():
@@ -344,7 +367,7 @@ def operands(args: dict[str, Any]) -> Iterator[Value]:
 
 
 def moved(call: Call) -> Any:
-    """What a call moves to or from memory: its result, the `value` it stores, or the shared tile of a copy."""
+    """The value a call moves to or from memory: its result, the `value` it stores, or the shared tile of a copy."""
     if call.results:
         return call.results[0]
     shared = (a for a in call.args.values() if isinstance(a, SharedTile))
@@ -352,64 +375,10 @@ def moved(call: Call) -> Any:
 
 
 def coordinates(ref: TileRef | Global) -> Iterator[Any]:
-    """What says where a tile of a tensor lies: its indices and the bounds of its windows."""
+    """The values that locate a tile in its tensor: its indices and the bounds of its windows."""
     yield from ref.first.index
     for window in ref.windows.values():
         yield from window.bounds
-
-
-def inputs(node: Node) -> Iterator[Value]:
-    """The values a node itself uses, without those its blocks use."""
-    loose: list[Any]
-    match node:
-        case Call():
-            yield from operands(node.args)
-            return
-        case Require():
-            loose = [node.condition]
-        case Grid():
-            loose = list(node.dims)
-        case For():
-            loose = [node.start, node.stop, *(c.init for c in node.carried)]
-        case ForTasks():
-            loose = [*node.tasks.dims, *(c.init for c in node.carried)]
-        case While():
-            loose = [c.init for c in node.carried]
-        case If():
-            loose = [node.condition]
-        case WaitProducts():
-            loose = list(node.frees)  # what it completes is made by the product, not read here
-        case _:
-            loose = []
-    yield from (v for v in loose if isinstance(v, Value))
-
-
-def leaving(node: Node) -> Iterator[Value]:
-    """The values that the blocks of a node hand to it: carried to the next pass, or merged."""
-    loose: list[Any]
-    match node:
-        case For() | ForTasks():
-            loose = [c.next for c in node.carried]
-        case While():
-            loose = [node.condition, *(c.next for c in node.carried)]
-        case If():
-            loose = [x for m in node.merged for x in (m.then, m.otherwise)]
-        case _:
-            loose = []
-    yield from (v for v in loose if isinstance(v, Value))
-
-
-def results(node: Node) -> list[Value]:
-    """The values a node makes, carried and merged ones included."""
-    match node:
-        case Call():
-            return node.results
-        case For() | ForTasks() | While():
-            return [v for c in node.carried for v in (c.param, c.result)]
-        case If():
-            return [m.result for m in node.merged]
-        case _:
-            return []
 
 
 def blocks(node: Node) -> list[Block]:
@@ -428,13 +397,28 @@ def blocks(node: Node) -> list[Block]:
 def walk(block: Block) -> Iterator[Node]:
     """All nodes of a block and of the blocks inside it, in program order."""
     for node in block.nodes:
-        yield node
-        for inner in blocks(node):
-            yield from walk(inner)
+        yield from within(node)
+
+
+def within(node: Node) -> Iterator[Node]:
+    """A node and all nodes of the blocks inside it, in program order."""
+    yield node
+    for inner in blocks(node):
+        yield from walk(inner)
+
+
+def calls(block: Block) -> Iterator[Call]:
+    """All operations of a block and of the blocks inside it, in program order."""
+    return (n for n in walk(block) if isinstance(n, Call))
+
+
+def all_blocks(block: Block) -> list[Block]:
+    """A block and all blocks inside it, in program order."""
+    return [block, *(inner for node in walk(block) for inner in blocks(node))]
 
 
 def takes(block: Block, pipeline: Pipeline, side: Side) -> bool:
-    """Whether a stage of the pipeline is taken on this side in a block, or in the blocks inside it."""
+    """Whether a block, or a block inside it, takes a stage of the pipeline on this side."""
     return any(
         isinstance(n, Acquire) and n.pipeline is pipeline and n.side == side for n in walk(block)
     )
@@ -443,18 +427,14 @@ def takes(block: Block, pipeline: Pipeline, side: Side) -> bool:
 def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
     """Whether other blocks of the cluster write to the stages of a pipeline."""
     return any(
-        isinstance(n, Call)
-        and n.args.get("multicast")
-        and n.args["dst"].stage.acquire.pipeline is pipeline
-        for n in walk(kernel.body)
+        c.args.get("multicast") and c.args["dst"].stage.acquire.pipeline is pipeline
+        for c in calls(kernel.body)
     )
 
 
 def waits_for_flags(kernel: Kernel) -> bool:
-    """Whether blocks wait for others of the launch, so that all of them must run at once."""
-    return any(
-        isinstance(n, Call) and any(tensors(n, n.op.effects.waits)) for n in walk(kernel.body)
-    )
+    """Whether blocks wait for other blocks of the launch, so that all of them must run at once."""
+    return any(any(tensors(c, c.op.effects.waits)) for c in calls(kernel.body))
 
 
 def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
@@ -467,5 +447,5 @@ def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
 
 def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
-    calls = (n for n in walk(kernel.body) if isinstance(n, Call))
-    return list(dict.fromkeys(t for c in calls for t in tensors(c, c.op.effects.writes)))
+    names = (t for c in calls(kernel.body) for t in tensors(c, c.op.effects.writes))
+    return list(dict.fromkeys(names))

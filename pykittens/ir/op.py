@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Engine(Enum):
-    """Hardware that carries an operation out after the instruction has been issued."""
+    """Hardware that completes an operation after its instruction has been issued."""
 
     PRODUCT = "tensor cores"
     COPY_IN = "copy engine, global to shared"
@@ -25,17 +25,18 @@ class Engine(Enum):
 
 @dataclass(frozen=True)
 class Effects:
-    """What an operation does besides giving its result; operands are named as in its signature.
+    """The effects of an operation besides its result; operands have the names of its signature.
 
-    reads, writes: memory operands. engine: who works on after the issue, so that the memory operands are
-    still in use. accumulates: the register operand a product adds to, which may itself be in flight.
-    narrows: the result takes fewer registers than the operand, so it is best made late.
-    waits: semaphores, flags and turns that it stops at until others have signalled them; what those did before is
-    seen after it. signals: those that it signals, after all the group did before; where an engine carries the
-    operation on, when that is done. managed: the argument that says whether the compiler waits for the engine;
-    where it is false, an operation that finishes the engine does. finishes: the engine of whose operations at most
-    `pending` are left unfinished. meets: the warps of the group wait for one another. fences: what the group wrote
-    is seen by the engines that read next. shows: it tells the user something, so it stays though nothing reads it.
+    reads, writes: memory operands. engine: the hardware that completes it after the issue and uses the memory
+    operands until then. accumulates: the register operand that a product adds to, which may still be in flight.
+    narrows: the result takes fewer registers than the operand, so it is best computed late.
+    waits: semaphores, flags and turns at which it stops until others signal them; what others wrote before they
+    signalled is visible after it. signals: semaphores, flags and turns that it signals after everything that the group
+    did before; if an engine completes the operation, the engine signals then. managed: the argument that says whether
+    the compiler waits for the engine; if false, the user does, with an operation that finishes the engine. finishes:
+    the engine that it waits for, until at most `pending` of its operations are unfinished. meets: the warps of the
+    group wait for one another. fences: what the group wrote is visible to the engines that read next. shows: it shows
+    the user something, so it stays even if nothing reads its result.
     index: the vector operand that names the rows of the memory operand, one by one.
     """
 
@@ -55,7 +56,7 @@ class Effects:
 
     @property
     def pure(self) -> bool:
-        """Whether the operation does nothing but give its result."""
+        """Whether the operation only computes its result."""
         return (
             not (self.reads or self.writes or self.waits or self.signals)
             and self.engine is self.finishes is None
@@ -70,10 +71,10 @@ PURE = Effects()
 class ScalarMeaning:
     """The meaning on one element: a NumPy function and its spelling in CUDA C++ (`{0}`, `{1}` for operands).
 
-    kinds: what the operands may be; truth: the result is a bool; hint: the way out where a kind is refused.
-    wrapping: the spelling for integers of tiles and vectors, where that for scalars may overflow. wraps: a scalar
-    that leaves its integer type wraps, too, where others are an error. folds: on Python's numbers it is done at once.
-    quotient: the spelling in Python of a division by a number other than 0.
+    kinds: the kinds that operands may have. truth: the result is a bool. hint: the help if a kind is refused.
+    wrapping: the spelling for integers of tiles and vectors, if that for scalars may overflow. wraps: a scalar that
+    overflows its integer type wraps; without it, overflow is an error. folds: on Python numbers it is computed while
+    the kernel is recorded. quotient: the spelling in Python of a division by a number other than 0.
     """
 
     numpy: Callable[..., Any]
@@ -89,7 +90,7 @@ class ScalarMeaning:
 
 @dataclass(frozen=True)
 class Family:
-    """Operations that share a type rule and the way their NumPy meaning is applied."""
+    """Operations that share a type rule and a way to apply their NumPy meaning."""
 
     name: str
     type_rule: Callable[[Op[..., Any], dict[str, Any]], Any]
@@ -99,13 +100,14 @@ class Family:
 def bound(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call by their names; a TypeMismatch where it gives too few, too many or unknown ones."""
+    """The arguments of a call by their names; a TypeMismatch if there are too few, too many or unknown arguments."""
     try:
         found = signature.bind(*args, **kwargs)
     except TypeError as error:
         bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-        told = f"it is {name}{inspect.Signature(bare)}"
-        raise TypeMismatch(f"{name}: {error}", help=told) from None
+        raise TypeMismatch(
+            f"{name}: {error}", help=f"it is {name}{inspect.Signature(bare)}"
+        ) from None
     found.apply_defaults()
     return found.arguments
 
@@ -113,7 +115,7 @@ def bound(
 def called(
     name: str, kind: type[KernelError] = LanguageError
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: a word of the language whose wrong calls are told as those of operations are."""
+    """Decorator: a wrong call of a word of the language is reported as a wrong call of an operation is."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
@@ -127,7 +129,9 @@ def called(
             try:
                 return function(*args, **kwargs)
             except Mismatch as fault:
-                raise kind(f"{name}: {fault.message}", help=fault.help) from None
+                message = f"{name}: {fault.message}"
+                operands = getattr(args[0], "operand", None) if skipped else None
+                raise kind(message, operands=operands, help=fault.help) from None
 
         return call
 
@@ -135,7 +139,7 @@ def called(
 
 
 class Mismatch(Exception):
-    """Raised by a type rule; becomes a TypeMismatch with the operands and the user's line."""
+    """Raised by a type rule or a check of an argument; reported with the operands and the user's line."""
 
     def __init__(self, message: str, help: str | None = None) -> None:
         super().__init__(message)
@@ -144,9 +148,9 @@ class Mismatch(Exception):
 
 @dataclass(eq=False)
 class Op(Generic[P, R]):
-    """An operation. Calling it inside a kernel records it; `ops/core.py` says how.
+    """An operation. Calling it inside a kernel records it (`ops/core.py`).
 
-    shown: what error texts call it, where the user reaches it by another name than its own.
+    shown: its name in error texts, if the user calls it by another name.
     """
 
     name: str
@@ -178,27 +182,27 @@ class Op(Generic[P, R]):
         return rule
 
     def numpy(self, meaning: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the NumPy meaning, called with arrays and regions of memory in place of handles."""
+        """Decorator: the NumPy meaning, called with arrays and regions of memory instead of handles."""
         self.meaning = meaning
         return meaning
 
     def until(self, missing: Callable[..., str | None]) -> Callable[..., str | None]:
-        """Decorator: what an operation that waits still waits for, in words; None when it may go on.
+        """Decorator: the text of what an operation that waits still waits for; None once it may go on.
 
-        It is called as the NumPy meaning is, again and again, and changes nothing.
+        It takes the arguments of the NumPy meaning, is called repeatedly and changes nothing.
         """
         self.missing = missing
         return missing
 
     def result_type(self, args: dict[str, Any]) -> Any:
-        """The type of the result for these arguments, None if there is none; raises Mismatch where they do not fit."""
+        """The type of the result for these arguments, None if there is none; raises Mismatch if they do not fit."""
         if self.type_rule is not None:
             return self.type_rule(**args)
         assert self.family is not None, f"{self.name} has neither a type rule nor a family"
         return self.family.type_rule(self, args)
 
     def evaluate(self, args: dict[str, Any]) -> Any:
-        """The NumPy meaning applied to the arguments with arrays in place of handles."""
+        """The NumPy meaning applied to the arguments, with arrays instead of handles."""
         if self.meaning is not None:
             return self.meaning(**args)
         assert self.family is not None, f"{self.name} has neither a meaning nor a family"

@@ -1,4 +1,4 @@
-"""Python's operators on handles. The operation of each is looked up in OPERATORS, where `@op(operator=...)` puts it."""
+"""Python's operators on handles. Each looks up its operation in OPERATORS, which `@op(operator=...)` fills."""
 
 from __future__ import annotations
 
@@ -7,111 +7,54 @@ from typing import Any
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
+Unary = Callable[[Any], Any]
+Binary = Callable[[Any, Any], Any]
+
+
+def _unary(symbol: str) -> Unary:
+    return lambda self: OPERATORS[symbol](self)
+
+
+def _binary(symbol: str) -> Binary:
+    return lambda self, other: OPERATORS[symbol](self, other)
+
+
+def _both(symbol: str) -> tuple[Binary, Binary]:
+    """The methods for a handle on the left of an operator and on its right."""
+    return _binary(symbol), lambda self, other: OPERATORS[symbol](other, self)
+
 
 class Arithmetic:
-    """Python's operators, each handed to the operation registered for its symbol.
+    """Python's operators, each of which calls the operation registered for its symbol.
 
-    Handles of memory have them, too: the operation says what they must be.
+    Handles of memory have them, too: the operation checks its operands.
     """
 
-    __array_ufunc__ = None  # `array + tile` is refused by `tile`, not taken apart by NumPy
+    __array_ufunc__ = None  # so that `array + tile` calls the operator of `tile`
 
-    def __add__(self, other: Any) -> Any:
-        return OPERATORS["+"](self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return OPERATORS["+"](other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return OPERATORS["-"](self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return OPERATORS["-"](other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return OPERATORS["*"](self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return OPERATORS["*"](other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return OPERATORS["/"](self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return OPERATORS["/"](other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return OPERATORS["//"](self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return OPERATORS["//"](other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return OPERATORS["%"](self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return OPERATORS["%"](other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return OPERATORS["**"](self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return OPERATORS["**"](other, self)
-
-    def __and__(self, other: Any) -> Any:
-        return OPERATORS["&"](self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        return OPERATORS["&"](other, self)
-
-    def __or__(self, other: Any) -> Any:
-        return OPERATORS["|"](self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        return OPERATORS["|"](other, self)
-
-    def __xor__(self, other: Any) -> Any:
-        return OPERATORS["^"](self, other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return OPERATORS["^"](other, self)
-
-    def __lshift__(self, other: Any) -> Any:
-        return OPERATORS["<<"](self, other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return OPERATORS["<<"](other, self)
-
-    def __rshift__(self, other: Any) -> Any:
-        return OPERATORS[">>"](self, other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return OPERATORS[">>"](other, self)
-
-    def __neg__(self) -> Any:
-        return OPERATORS["neg"](self)
-
-    def __abs__(self) -> Any:
-        return OPERATORS["abs"](self)
-
-    def __invert__(self) -> Any:
-        return OPERATORS["~"](self)
-
-    def __lt__(self, other: Any) -> Any:
-        return OPERATORS["<"](self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return OPERATORS["<="](self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return OPERATORS[">"](self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return OPERATORS[">="](self, other)
+    __add__, __radd__ = _both("+")
+    __sub__, __rsub__ = _both("-")
+    __mul__, __rmul__ = _both("*")
+    __truediv__, __rtruediv__ = _both("/")
+    __floordiv__, __rfloordiv__ = _both("//")
+    __mod__, __rmod__ = _both("%")
+    __pow__, __rpow__ = _both("**")
+    __and__, __rand__ = _both("&")
+    __or__, __ror__ = _both("|")
+    __xor__, __rxor__ = _both("^")
+    __lshift__, __rlshift__ = _both("<<")
+    __rshift__, __rrshift__ = _both(">>")
+    __neg__ = _unary("neg")
+    __abs__ = _unary("abs")
+    __invert__ = _unary("~")
+    __lt__ = _binary("<")
+    __le__ = _binary("<=")
+    __gt__ = _binary(">")
+    __ge__ = _binary(">=")
 
 
 class Operators(Arithmetic):
-    """Python's operators with `==` and `!=`, which of other handles are Python's own."""
+    """Python's operators, with `==` and `!=`; other handles keep Python's own."""
 
     def __eq__(self, other: object) -> Any:
         return OPERATORS["=="](self, other)

@@ -1,4 +1,4 @@
-"""Task orders as arithmetic: the task that a block takes in its n-th turn."""
+"""Task orders as arithmetic: the task at each position of an order."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from pykittens.ir.nodes import Tasks
 
 
 def task_extents(tasks: Tasks, dims: Sequence[int], cluster: int) -> tuple[int, ...]:
-    """Extents of what is shared out: tasks, or groups of tasks where a cluster takes neighbours."""
+    """Extents of the items that an order lists: tasks, or groups of neighbouring tasks for a cluster."""
     axis = tasks.cluster_axis
     return tuple(-(-d // cluster) if i == axis else d for i, d in enumerate(dims))
 
 
-def decode(tasks: Tasks, extents: Sequence[int], turn: int) -> tuple[int, ...]:
-    """The task that comes at a place of the order."""
+def decode(tasks: Tasks, extents: Sequence[int], position: int) -> tuple[int, ...]:
+    """The task at a position of the order."""
     *outer, last = extents
     match tasks.order.kind:
         case "row_major":
-            return _row_major(extents, turn)
+            return _row_major(extents, position)
         case "column_major":
             rows = outer.pop()
-            lead, inner = divmod(turn, rows * last)
+            lead, inner = divmod(position, rows * last)
             return (*_row_major(outer, lead), inner % rows, inner // rows)
         case "supergroup":
             rows = outer.pop()
-            lead, inner = divmod(turn, rows * last)
+            lead, inner = divmod(position, rows * last)
             first = inner // (tasks.order.size * last) * tasks.order.size
             height = min(tasks.order.size, rows - first)
             inner -= first * last
             return (*_row_major(outer, lead), first + inner % height, inner // height)
         case "longest_first":
             heads = prod(outer)
-            first = turn // (tasks.order.size * last) * tasks.order.size
+            first = position // (tasks.order.size * last) * tasks.order.size
             width = min(tasks.order.size, heads - first)
-            turn -= first * last
-            return (*_row_major(outer, first + turn % width), last - 1 - turn // width)
+            position -= first * last
+            return (*_row_major(outer, first + position % width), last - 1 - position // width)
 
 
-def _row_major(extents: Sequence[int], turn: int) -> tuple[int, ...]:
+def _row_major(extents: Sequence[int], position: int) -> tuple[int, ...]:
     index = []
     for extent in reversed(extents):
-        turn, i = divmod(turn, extent)
+        position, i = divmod(position, extent)
         index.append(i)
     return tuple(reversed(index))

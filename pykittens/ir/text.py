@@ -1,15 +1,15 @@
-"""A kernel as text, for people and for golden files."""
+"""A kernel as text, for readers and for golden files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, count
 from typing import Any
 
 from pykittens.ir.nodes import (
     Acquire,
     Block,
     Call,
-    Carried,
     For,
     ForTasks,
     GiveBack,
@@ -17,6 +17,7 @@ from pykittens.ir.nodes import (
     If,
     Kernel,
     Leave,
+    Loop,
     Node,
     Require,
     Role,
@@ -28,7 +29,7 @@ from pykittens.ir.values import Global, TileRef, Value
 
 
 class Names:
-    """A name for each value: the user's where there is one, numbered where it is taken."""
+    """A name for each value: the user's if there is one, with a number if it is taken."""
 
     def __init__(self) -> None:
         self.names: dict[Value, str] = {}
@@ -36,19 +37,15 @@ class Names:
 
     def __call__(self, value: Value) -> str:
         if value not in self.names:
-            stem = value.name or "t"
-            name, number = stem, 1
-            while name in self.taken or (not value.name and number == 1):
-                name, number = f"{stem}{number}", number + 1
-                if name not in self.taken:
-                    break
-            self.taken.add(name)
-            self.names[value] = name
+            numbered = (f"{value.name or 't'}{number}" for number in count(1))
+            names = chain([value.name] if value.name else [], numbered)
+            self.names[value] = next(name for name in names if name not in self.taken)
+            self.taken.add(self.names[value])
         return self.names[value]
 
 
 def text(kernel: Kernel) -> str:
-    """The kernel, a node a line."""
+    """The text of a kernel, one line per node."""
     names = Names()
     lines = [f"kernel {kernel.name}({', '.join(f'{names(p)}: {p.type}' for p in kernel.params)})"]
     for p in kernel.pipelines:
@@ -72,7 +69,7 @@ def _block(block: Block, names: Names, indent: str) -> Iterator[str]:
 def _node(node: Node, names: Names) -> Iterator[str]:
     match node:
         case Call():
-            args = ", ".join(f"{n}={_operand(a, names)}" for n, a in _said(node))
+            args = ", ".join(f"{n}={_operand(a, names)}" for n, a in _given(node))
             results = ", ".join(f"{names(r)}: {r.type} = " for r in node.results)
             yield f"{results}{node.op.name}({args})"
         case Require():
@@ -86,21 +83,14 @@ def _node(node: Node, names: Names) -> Iterator[str]:
             yield from _block(node.body, names, "  ")
         case For():
             bounds = ", ".join(_operand(b, names) for b in (node.start, node.stop, node.step))
-            yield f"for {names(node.index)} in range({bounds}){_carried(node.carried, names)}:"
-            yield from _block(node.body, names, "  ")
-            yield from _yields(node.carried, names)
+            yield from _loop(node, f"for {names(node.index)} in range({bounds})", names)
         case ForTasks():
             dims = ", ".join(_operand(d, names) for d in node.tasks.dims)
             index = ", ".join(names(i) for i in node.index)
-            yield f"for {index} in tasks({dims}; {node.tasks.order.kind}){_carried(node.carried, names)}:"
-            yield from _block(node.body, names, "  ")
-            yield from _yields(node.carried, names)
+            head = f"for {index} in tasks({dims}; {node.tasks.order.kind})"
+            yield from _loop(node, head, names)
         case While():
-            yield f"while{_carried(node.carried, names)}:"
-            yield from _block(node.test, names, "  test: ")
-            yield f"  test: {_operand(node.condition, names)}"
-            yield from _block(node.body, names, "  ")
-            yield from _yields(node.carried, names)
+            yield from _loop(node, "while", names)
         case If():
             yield f"if {_operand(node.condition, names)}:"
             yield from _block(node.then, names, "  ")
@@ -124,22 +114,23 @@ def _node(node: Node, names: Names) -> Iterator[str]:
             yield f"wait until stores have {'read' if node.read else 'written'}"
 
 
-def _said(call: Call) -> Iterator[tuple[str, Any]]:
+def _loop(node: Loop, head: str, names: Names) -> Iterator[str]:
+    carried = ", ".join(f"{names(c.param)} = {_operand(c.init, names)}" for c in node.carried)
+    yield f"{head} carrying {carried}:" if carried else f"{head}:"
+    if isinstance(node, While):
+        yield from _block(node.test, names, "  test: ")
+        yield f"  test: {_operand(node.condition, names)}"
+    yield from _block(node.body, names, "  ")
+    for c in node.carried:
+        yield f"  next {names(c.param)} = {_operand(c.next, names)}, after the loop {names(c.result)}"
+
+
+def _given(call: Call) -> Iterator[tuple[str, Any]]:
     """The arguments of a call by name, without options left at their defaults."""
     for name, arg in call.args.items():
         default = call.op.__signature__.parameters[name].default
         if isinstance(arg, Value | TileRef) or arg is not default:
             yield name, arg
-
-
-def _carried(carried: list[Carried], names: Names) -> str:
-    parts = ", ".join(f"{names(c.param)} = {_operand(c.init, names)}" for c in carried)
-    return f" carrying {parts}" if parts else ""
-
-
-def _yields(carried: list[Carried], names: Names) -> Iterator[str]:
-    for c in carried:
-        yield f"  next {names(c.param)} = {_operand(c.next, names)}, after the loop {names(c.result)}"
 
 
 def _operand(thing: Any, names: Names) -> str:

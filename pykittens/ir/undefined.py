@@ -1,14 +1,15 @@
-"""The placeholder of a name without a value: every use of it is an error that says why."""
+"""The placeholder of a name without a value: every use of it raises an error that says why."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
 from pykittens.errors import LanguageError
+from pykittens.ir.operators import Arithmetic
 
 
 class Undefined:
-    """Stands for a name that has no value here: bound only inside a loop or one branch, or of two types."""
+    """Stands for a name without a value here: bound only inside a loop or in one branch, or with two types."""
 
     def __init__(self, name: str, reason: str, help: str = "") -> None:
         self._name, self._reason, self._help = name, reason, help
@@ -21,15 +22,12 @@ class Undefined:
             raise AttributeError(attribute)
         self.fail()
 
-    def _use(self, *_: Any, **__: Any) -> NoReturn:
-        self.fail()
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __neg__ = __call__ = __getitem__ = (
-        __iter__
-    ) = _use
-    __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _use
-    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __abs__ = __invert__ = _use
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _use
-    __enter__ = __exit__ = __len__ = __contains__ = __setitem__ = __eq__ = __ne__ = _use
-    __hash__ = object.__hash__
+def _use(self: Undefined, *_: Any, **__: Any) -> NoReturn:
+    self.fail()
+
+
+_OPERATORS = [name for name, method in vars(Arithmetic).items() if callable(method)]
+_OTHERS = "eq ne bool index int float call getitem setitem contains iter len enter exit"
+for _name in [*_OPERATORS, *(f"__{name}__" for name in _OTHERS.split())]:
+    setattr(Undefined, _name, _use)

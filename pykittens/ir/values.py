@@ -1,19 +1,20 @@
 """Typed handles: the values that a kernel function computes with while it is recorded.
 
-A handle is a value of the program: it has a type, the block that made it and, once assigned, the user's name.
+A handle is a value of the program: it has a type, the block that defines it and, once assigned, the user's name.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
-from pykittens.ir.op import called
+from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.views import SharedTiles, VectorParts
@@ -22,14 +23,16 @@ from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, ST, SV, TURNS, 
 
 
 class Value(Arithmetic):
-    """A value of the program. Two handles are one value only if they are one object."""
+    """A value of the program. Two handles are the same value only if they are the same object."""
+
+    kind = "value"  # its name in error texts if the user gave it none
 
     def __init__(self, type: Type, name: str = "", loc: Loc | None = None) -> None:
         self.type = type
         self.name = name
         self.loc = loc
-        self.block: Any = None  # the Block it was made in; None for parameters
-        self.source: Any = None  # the node that made it; None for parameters
+        self.block: Any = None  # the Block that defines it; None for parameters
+        self.source: Any = None  # the node that defines it; None for parameters
 
     @property
     def dtype(self) -> DType:
@@ -38,6 +41,16 @@ class Value(Arithmetic):
 
     def __repr__(self) -> str:
         return f"{self.name or '_'}: {self.type}"
+
+    @property
+    def operand(self) -> dict[str, object]:
+        """The value as an error text lists it."""
+        return {self.name or self.kind: self.type}
+
+    @property
+    def origin(self) -> dict[str, object]:
+        """The value as an error text lists it, with the line that made it if there is one."""
+        return self.operand | ({"made at": self.loc} if self.loc else {})
 
     __hash__ = object.__hash__
 
@@ -51,7 +64,7 @@ class Value(Arithmetic):
             f"a run-time value ({self.type}) has no truth value while the kernel is recorded",
             operands={self.name: self.type} if self.name else None,
             help="`if`, `while`, `and`, `or` and `not` on run-time values work in functions marked "
-            "@pk.kernel or @pk.function; in place of `a if c else b` use pk.where(c, a, b)",
+            "@pk.kernel or @pk.function; instead of `a if c else b` use pk.where(c, a, b)",
         )
 
 
@@ -63,7 +76,7 @@ class Scalar(Operators, Value):
     def __index__(self) -> int:
         raise LanguageError(
             "a run-time value stands where a compile-time integer is needed",
-            operands={self.name or "value": self.type},
+            operands=self.operand,
             help="pk.static(...) makes an extent of an argument a compile-time constant",
         )
 
@@ -90,7 +103,7 @@ class _Tile(Value):
 
 
 class RegTile(Operators, _Tile):
-    """A tile in registers, spread over the warps of the group that made it. Immutable."""
+    """A tile in registers, distributed over the warps of its group. Immutable."""
 
     type: RT
 
@@ -99,7 +112,7 @@ class RegTile(Operators, _Tile):
 
 
 class RegVector(Operators, Value):
-    """A vector in registers: one value a row or a column of a tile, or a plain row of memory. Immutable."""
+    """A vector in registers: one value per row or column of a tile, or a plain row of memory. Immutable."""
 
     type: RV
 
@@ -116,114 +129,97 @@ class SharedTile(_Tile):
 
     type: ST
     stage: Any = None  # the Stage of a pipeline it belongs to
+    kind = "tile"
 
-    @called("tiles")
+    @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """This tile cut into rows x cols tiles; `.tiles(r, c)[i, j]` is a view, no copy."""
-        _check_sides(self, rows, cols)
+        _check_sides(self, rows=rows, cols=cols)
         if self.rows % rows or self.cols % cols:
-            raise TypeMismatch(
-                f"tiles: `rows` and `cols` must divide the {self.rows}x{self.cols} of the tile exactly, "
-                f"not {describe(rows)} and {describe(cols)}",
-                operands={"tile": self.type},
+            raise Mismatch(
+                f"`rows` and `cols` must divide the {self.rows}x{self.cols} of the tile exactly, "
+                f"not {rows} and {cols}"
             )
         return SharedTiles(self, rows, cols)
 
 
 class SharedVector(SharedTile):
-    """A vector in shared memory, or a part of one: a row of as many elements as it is long."""
+    """A vector in shared memory, or a part of one: a tile of one row."""
 
     type: SV
+    kind = "vector"
 
     def __init__(self, type: SV, name: str = "", loc: Loc | None = None) -> None:
         super().__init__(type, name, loc)
-        self.whole: SharedVector = self  # the vector it is a part of
+        self.whole: SharedVector = self  # the vector of which it is a part
 
     @property
     def length(self) -> int:
         return self.type.cols
 
-    @called("parts")
+    @called("parts", TypeMismatch)
     def parts(self, length: int) -> VectorParts:
         """This vector cut into parts of `length` elements; `.parts(n)[i]` is a view, no copy."""
-        _check_side("parts", "length", length, self)
+        _check_sides(self, length=length)
         if self.length % length:
-            raise TypeMismatch(
-                f"parts: `length` must divide the {self.length} of the vector exactly, not {describe(length)}",
-                operands={"vector": self.type},
+            raise Mismatch(
+                f"`length` must divide the {self.length} of the vector exactly, not {length}"
             )
         return VectorParts(self, length)
 
-    @called("tiles")
+    @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
-        """Refused: a vector has no tiles."""
-        raise TypeMismatch(
-            "tiles: a shared vector has none",
-            operands={"vector": self.type},
-            help="vector.parts(length)[i] is a part of it",
+        """Raises TypeMismatch: a vector has no tiles."""
+        raise Mismatch(
+            "a shared vector has no tiles", help="vector.parts(length)[i] is a part of it"
         )
 
 
-def _check_sides(tensor: SharedTile | Global, rows: Any, cols: Any) -> None:
-    """Raise unless tiles can have these sides; a tensor may be counted in tiles of a run-time size."""
-    for name, side in (("rows", rows), ("cols", cols)):
-        _check_side("tiles", name, side, tensor)
-
-
-def _check_side(word: str, name: str, side: Any, of: SharedTile | Global) -> None:
-    """Raise unless a side of the parts that a word makes is a positive number that it may be."""
-    if isinstance(side, Undefined):
-        side.fail()
-    fixed = isinstance(side, int) and not isinstance(side, bool) and side > 0
-    fixed = fixed and int32.represents(side)
-    counted = isinstance(of, Global) and isinstance(side, Scalar) and side.dtype == int32
-    if not fixed and not counted:
-        kind = "vector" if isinstance(of, SharedVector) else "tile"
-        raise TypeMismatch(
-            f"{word}: `{name}` must be a positive compile-time int, not {describe(side)}",
-            operands={of.name or kind: of.type},
-        )
+def _check_sides(whole: SharedTile | Global, **sides: Any) -> None:
+    """Raise unless sides of tiles are positive numbers; a tensor may be counted in tiles of a run-time size."""
+    for name, side in sides.items():
+        is_counted = isinstance(whole, Global) and isinstance(side, Scalar) and is_int32(side)
+        if not is_counted and not (is_number(side) and side > 0):
+            raise Mismatch(f"`{name}` must be a positive compile-time int, not {describe(side)}")
 
 
 class Semaphore(Value):
     """An mbarrier in shared memory: arrivals, and bytes that copies bring, complete one phase after another."""
 
     type: SEMAPHORE
+    kind = "semaphore"
 
     @called("arrive")
     def arrive(self) -> None:
-        """One arrival of the group, when all its warps are here."""
+        """One arrival of the group, after all its warps have reached it."""
         OPERATORS["arrive"](self)
 
-    @called("expect")
+    @called("expect", TypeMismatch)
     def expect(self, *what: Any) -> None:
-        """One arrival of the group, and the phase waits for these bytes, too: numbers of them, or shared tiles."""
+        """One arrival of the group; the phase also waits for these bytes, given as numbers or shared tiles."""
         total: Any = 0
         for part in what:
             bytes = part.type.bytes if isinstance(part, SharedTile) else part
             fits = isinstance(bytes, int) or (isinstance(bytes, Scalar) and bytes.dtype.is_int)
             if not fits and len(what) > 1:
-                raise TypeMismatch(
-                    f"expect: takes shared tiles and numbers of bytes, not {describe(part)}",
-                    operands={self.name or "semaphore": self.type},
-                )
+                raise Mismatch(f"takes shared tiles and numbers of bytes, not {describe(part)}")
             total = total + bytes if len(what) > 1 else bytes
         OPERATORS["expect"](self, total)
 
     @called("wait")
     def wait(self, phase: Any) -> None:
-        """Wait until the phase of this parity is complete: the lowest bit of an int32, or a bool."""
+        """Wait until the phase of this parity is complete; the parity is a bool or the lowest bit of an int32."""
         OPERATORS["wait_phase"](self, phase)
 
 
 class Turns(Value):
-    """Whose turn it is among the groups of a role."""
+    """The group of a role whose turn it is."""
 
     type: TURNS
 
 
 class Shape(tuple[Any, ...]):
-    """Extents of a tensor: Python ints where known, else run-time scalars. Comparing gives a run-time truth."""
+    """Extents of a tensor: Python ints if known, else run-time scalars. Comparing gives a run-time truth."""
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
@@ -238,10 +234,7 @@ class Shape(tuple[Any, ...]):
         if any(p is False for p in pairs):
             return False
         unknown = [p for p in pairs if p is not True]
-        result: Any = unknown.pop(0) if unknown else True
-        for p in unknown:
-            result = OPERATORS["and"](result, p)
-        return result
+        return functools.reduce(OPERATORS["and"], unknown) if unknown else True
 
     def __ne__(self, other: object) -> Any:
         equal = self == other
@@ -252,7 +245,7 @@ class Shape(tuple[Any, ...]):
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A part of an axis: coordinates count from `origin`, elements from `low` to before `high` are there."""
+    """A range of an axis: coordinates count from `origin`, and elements from `low` to before `high` exist."""
 
     origin: Any
     low: Any
@@ -260,21 +253,21 @@ class Window:
     extent: Any
 
     def part(self, start: Any, stop: Any) -> Window:
-        """The part of this window from `start` to before `stop`, counted from its origin."""
+        """The window from `start` to before `stop` of this one, counted from its origin."""
         maximum, minimum = OPERATORS["maximum"], OPERATORS["minimum"]
-        if self.origin != 0 if isinstance(self.origin, int) else True:
+        if not (isinstance(self.origin, int) and self.origin == 0):
             start, stop = self.origin + start, self.origin + stop
         low, high = maximum(self.low, start), minimum(self.high, stop)
         return Window(start, low, high, maximum(high - start, 0))
 
     @property
     def bounds(self) -> tuple[Any, Any, Any]:
-        """What a kernel has to know of it when it runs."""
+        """The values that a running kernel needs."""
         return self.origin, self.low, self.high
 
 
 class Global(Value):
-    """A tensor in global memory: an argument of the kernel, perhaps with its leading axes fixed or a window of it."""
+    """A tensor in global memory: an argument of the kernel, with leading axes fixed, or a window of one."""
 
     type: GL
 
@@ -283,11 +276,11 @@ class Global(Value):
         self.extents: tuple[Any, ...] = extents
         self.leading: tuple[Any, ...] = ()
         self.windows: dict[int, Window] = {}  # by axis of the argument
-        self.owner: Global = self  # the argument itself
+        self.owner: Global = self  # the argument
 
     @property
     def shape(self) -> Shape:
-        """Extents of the axes that are not fixed; of a window, from where it starts to where the tensor or it ends."""
+        """Extents of the axes that are not fixed; a window ends where it or the tensor ends."""
         extents = [
             self.windows[axis].extent if axis in self.windows else extent
             for axis, extent in enumerate(self.extents)
@@ -300,7 +293,7 @@ class Global(Value):
 
     @property
     def rows(self) -> Any:
-        """Extent of the last axis but one; 1 for a tensor of rank 1."""
+        """Extent of the second-to-last axis; 1 for a tensor of rank 1."""
         return self.shape[-2] if self.rank > 1 else 1
 
     @property
@@ -313,57 +306,49 @@ class Global(Value):
         """The tile at the start of every axis that is not fixed."""
         return TileRef(self.owner, self.leading + (0,) * self.rank, self.windows)
 
-    @called("at")
+    @called("at", TypeMismatch)
     def at(self, *index: Any) -> Global:
         """This tensor with its first axes fixed."""
         if len(index) > max(self.rank - 2, 0):
-            raise TypeMismatch(
-                f"at: fixes {len(index)} axes of a tensor of rank {self.rank}, the last two must stay",
-                operands={self.name: self.type},
+            raise Mismatch(
+                f"fixes {len(index)} axes of a tensor of rank {self.rank}, the last two must stay",
                 help=f"`{self.name}[i]` names a row where a vector is moved",
             )
-        self._check_index("at(...)", index)
+        self._check_index(".at(...)", index)
         return self._part(self.leading + index, self.windows)
 
-    @called("window")
+    @called("window", TypeMismatch)
     def window(self, axis: int, start: Any, stop: Any) -> Global:
         """The elements from `start` to before `stop` of an axis, as a tensor: its coordinates count from `start`.
 
-        The bounds are ints or int32, known when the kernel runs, and may lie outside the tensor; where `start` is not
-        below `stop` it is empty. Outside a window of one of the last two axes a load reads the fill and a store writes
-        nothing; a leading index outside is an error. Axes count as in `.shape`, from the end where negative.
+        The bounds are ints or run-time int32 and may lie outside the tensor; if `start` is not below `stop`, the
+        window is empty. Outside a window of one of the last two axes a load reads the fill and a store writes nothing;
+        a leading index outside is an error. Axes count as in `.shape`; negative ones count from the end.
         """
-        known = isinstance(axis, int) and not isinstance(axis, bool)
-        if not known or not -self.rank <= axis < self.rank:
-            raise TypeMismatch(
-                f"window: `axis` must be a compile-time int from {-self.rank} to {self.rank - 1}, not {describe(axis)}",
-                operands={self.name: self.type},
+        if not is_number(axis) or not -self.rank <= axis < self.rank:
+            raise Mismatch(
+                f"`axis` must be a compile-time int from {-self.rank} to {self.rank - 1}, not {describe(axis)}"
             )
         for name, bound in (("start", start), ("stop", stop)):
-            if isinstance(bound, Undefined):
-                bound.fail()
-            is_index = isinstance(bound, Scalar) and bound.dtype == int32
-            is_number = isinstance(bound, int) and not isinstance(bound, bool)
-            if not (is_number and int32.represents(bound)) and not is_index:
-                raise TypeMismatch(
-                    f"window: `{name}` must be an int32, not {describe(bound)}",
-                    operands={self.name: self.type},
+            if not is_int32(bound):
+                raise Mismatch(
+                    f"`{name}` must be an int32, not {describe(bound)}",
                     help=f"`{name}.to(pk.int32)` is one" if isinstance(bound, Scalar) else None,
                 )
-        place = len(self.leading) + axis % self.rank
-        extent = self.extents[place]
-        whole = self.windows.get(place, Window(0, 0, extent, extent))
-        return self._part(self.leading, {**self.windows, place: whole.part(start, stop)})
+        number = len(self.leading) + axis % self.rank  # the axis of the argument
+        extent = self.extents[number]
+        whole = self.windows.get(number, Window(0, 0, extent, extent))
+        return self._part(self.leading, {**self.windows, number: whole.part(start, stop)})
 
     def _part(self, leading: tuple[Any, ...], windows: dict[int, Window]) -> Global:
         part = Global(self.type, self.name, self.extents)
         part.leading, part.windows, part.owner = leading, windows, self.owner
         return part
 
-    @called("tiles")
+    @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> Shape:
-        """How many rows x cols tiles cover the tensor, rounded up, behind the extents of its leading axes."""
-        _check_sides(self, rows, cols)
+        """The extents of the leading axes, then the counts of rows x cols tiles that cover the last two, rounded up."""
+        _check_sides(self, rows=rows, cols=cols)
         cdiv = OPERATORS["cdiv"]
         return Shape((*self.shape[:-2], cdiv(self.rows, rows), cdiv(self.cols, cols)))
 
@@ -377,7 +362,7 @@ class Global(Value):
         if missing < 0:
             raise TypeMismatch(
                 f"{self.name}[...]: {len(given)} indices for a tensor of rank {self.rank}",
-                operands={self.name: self.type},
+                operands=self.operand,
             )
         self._check_index("[...]", given)
         filled = given + (0,) * (self.rank - len(given))
@@ -385,16 +370,14 @@ class Global(Value):
 
     def _check_index(self, where: str, index: tuple[Any, ...]) -> None:
         for i in index:
-            if isinstance(i, Undefined):
-                i.fail()
-            is_number = isinstance(i, int) and not isinstance(i, bool) and int32.represents(i)
-            if not is_number and not (isinstance(i, Scalar) and i.dtype.is_int):
+            if not is_number(i) and not (isinstance(i, Scalar) and i.dtype.is_int):
+                hint = (
+                    "slices of tensors are not needed: a tile's extents come from where it is moved"
+                )
                 raise TypeMismatch(
-                    f"{self.name}{'.' * where.startswith('at')}{where}: an index must be an int32, not {describe(i)}",
-                    operands={self.name: self.type},
-                    help="slices of tensors are not needed: a tile's extents come from where it is moved"
-                    if isinstance(i, slice)
-                    else None,
+                    f"{self.name}{where}: an index must be an int32, not {describe(i)}",
+                    operands=self.operand,
+                    help=hint if isinstance(i, slice) else None,
                 )
 
     def __iter__(self) -> NoReturn:
@@ -405,7 +388,7 @@ class Global(Value):
 class TileRef(Arithmetic):
     """A tile of a global tensor: leading indices, then row and column in units of the tile moved.
 
-    `windows`, by axis, are where indices count from and what lies inside.
+    windows: by axis, the origin of the indices and the elements that exist.
     """
 
     tensor: Global
@@ -425,7 +408,7 @@ class TileRef(Arithmetic):
         return self.tensor.dtype
 
     def to(self, dtype: DType) -> Any:
-        """Refused: what is in memory is not converted."""
+        """Raises TypeMismatch: elements in memory are not converted."""
         return OPERATORS["to"](self, dtype)
 
     def __str__(self) -> str:
@@ -447,12 +430,12 @@ _HANDLES: dict[type, type[Value]] = {
 
 
 def handle(type_: Type, name: str = "", loc: Loc | None = None) -> Value:
-    """A new handle of the class that goes with a type."""
+    """A new handle of the class for a type."""
     return _HANDLES[type(type_)](type_, name, loc)
 
 
 def describe(thing: object) -> str:
-    """A value or a Python object as an error text shows it: its type, or what it is."""
+    """A value or a Python object as an error text shows it: its type, or the object."""
     match thing:
         case TileRef():
             return f"{thing.type} at {thing}"
@@ -482,6 +465,18 @@ def describe(thing: object) -> str:
     return getattr(thing, "description", type(thing).__name__)
 
 
+def is_number(thing: object) -> TypeGuard[int]:
+    """Whether it is a Python int that an int32 can hold; raises if a name has no value."""
+    if isinstance(thing, Undefined):
+        thing.fail()
+    return isinstance(thing, int) and not isinstance(thing, bool) and int32.represents(thing)
+
+
+def is_int32(thing: object) -> bool:
+    """Whether it is an int32, known when the kernel is recorded or when it runs."""
+    return is_number(thing) or (isinstance(thing, Scalar) and thing.dtype == int32)
+
+
 def in_memory(thing: object) -> bool:
-    """Whether it is something that pk.load reads."""
+    """Whether pk.load can read it."""
     return isinstance(thing, SharedTile | TileRef | Global)

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
-from pykittens.errors import LanguageError, Loc
+from pykittens.errors import LanguageError
 from pykittens.ir.nodes import (
     Acquire,
     Block,
     Call,
-    For,
-    ForTasks,
-    Grid,
-    If,
     Kernel,
+    Node,
     Pipeline,
-    Role,
-    Side,
     While,
     blocks,
-    inputs,
-    leaving,
+    calls,
     walk,
 )
+from pykittens.ir.structure import heads, inputs, results, yielded
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
 
 
 def verify(kernel: Kernel) -> None:
-    """Raise a KernelError for a kernel whose parts do not fit together."""
+    """Raise a KernelError for a kernel whose roles, pipelines or semaphores do not fit together."""
     if kernel.launch is None:
         raise LanguageError(
             f"{kernel.name}: the kernel has no grid",
@@ -43,74 +39,48 @@ def verify(kernel: Kernel) -> None:
     _signalled(kernel)
 
 
-def _made_before_use(block: Block, outer: set[Value]) -> set[Value]:
-    """Raise if a value is carried, merged or read outside the block that made it; returns what is made here."""
-    made = set(outer)
+def _made_before_use(block: Block, known: set[Value]) -> set[Value]:
+    """Raise if a value is carried, merged or read outside the block that made it.
 
-    def check(values: Iterable[Value], loc: Loc | None) -> None:
-        for v in values:
-            if v.block is not None and not isinstance(v, SharedTile) and v not in made:
-                raise LanguageError(
-                    f"`{v.name or 'a value'}` is carried out of {v.block.owner} that made it",
-                    operands={v.name or "value": v.type, **({"made at": v.loc} if v.loc else {})},
-                    loc=loc,
-                    help="bind the name before the loop to carry it out",
-                )
-
+    `known` has the values that the block sees at its start; those that it makes are added.
+    """
     for node in block.nodes:
-        loc = getattr(node, "loc", None)
-        check(inputs(node), loc)
-        match node:
-            case Call():
-                made.update(node.results)
-            case Grid():
-                made.update(node.index)
-            case Role():
-                index = {node.index} if node.index is not None else set()
-                _made_before_use(node.body, made | index)
-            case For() | ForTasks():
-                index = {node.index} if isinstance(node, For) else set(node.index)
-                params = {c.param for c in node.carried}
-                inside = _made_before_use(node.body, made | index | params)
-                made, before = inside, made
-                check(leaving(node), loc)
-                made = before | {c.result for c in node.carried}
-            case While():
-                params = {c.param for c in node.carried}
-                tested = _made_before_use(node.test, made | params)
-                made, before = _made_before_use(node.body, tested), made
-                check(leaving(node), loc)
-                made = before | {c.result for c in node.carried}
-            case If():
-                before = made
-                for body, side in ((node.then, "then"), (node.otherwise, "otherwise")):
-                    made = _made_before_use(body, before)
-                    check((v for m in node.merged if isinstance(v := getattr(m, side), Value)), loc)
-                made = before | {m.result for m in node.merged}
-            case _:
-                pass
-    return made
+        _check_known(inputs(node), known, node)
+        inside = known
+        for inner in blocks(node):
+            at_end = _made_before_use(inner, {*inside, *heads(node)})
+            _check_known(yielded(node, inner), at_end, node)
+            if isinstance(node, While):
+                inside = at_end  # the body sees what the test has computed
+        known.update(results(node))
+    return known
+
+
+def _check_known(values: Iterable[Any], known: set[Value], node: Node) -> None:
+    for v in values:
+        if not isinstance(v, Value) or isinstance(v, SharedTile) or v.block is None or v in known:
+            continue
+        raise LanguageError(
+            f"`{v.name or 'a value'}` is carried out of {v.block.owner} that made it",
+            operands=v.origin,
+            loc=node.loc,
+            help="bind the name before the loop to carry it out",
+        )
 
 
 def _only_scalars_outside_roles(kernel: Kernel) -> None:
-    for node in kernel.body.nodes:
-        if isinstance(node, Role):
-            continue
-        for inner in (node, *(n for b in blocks(node) for n in walk(b))):
-            outside = isinstance(inner, Acquire) or (
-                isinstance(inner, Call) and _belongs_in_a_role(inner)
+    for node in walk(kernel.outside):
+        if isinstance(node, Acquire) or (isinstance(node, Call) and _belongs_in_a_role(node)):
+            what = node.op.shown if isinstance(node, Call) else "a stage"
+            raise LanguageError(
+                f"{what}: stands outside the roles of a kernel with roles",
+                loc=node.loc,
+                help="only scalars may stand outside roles; move it into the role that needs it",
             )
-            if outside:
-                what = inner.op.shown if isinstance(inner, Call) else "a stage"
-                raise LanguageError(
-                    f"{what}: stands outside the roles of a kernel that has some",
-                    loc=getattr(inner, "loc", None),
-                    help="outside roles there are scalars only; move it into the role that needs it",
-                )
 
 
 def _belongs_in_a_role(call: Call) -> bool:
-    """Whether an operation does more than make a scalar or name shared memory, in which nothing stands yet."""
+    """Whether an operation does more than compute a scalar from values or tensors, or name shared memory."""
     effects = call.op.effects
     return (
         not replace(effects, reads=()).pure
@@ -120,42 +90,40 @@ def _belongs_in_a_role(call: Call) -> bool:
 
 
 def _both_ends(kernel: Kernel, pipeline: Pipeline) -> None:
-    sides: dict[Side, list[Acquire]] = {"fill": [], "drain": []}
-    for node in walk(kernel.body):
-        if isinstance(node, Acquire) and node.pipeline is pipeline:
-            sides[node.side].append(node)
-    done = {"fill": "filled", "drain": "drained"}
-    others: list[tuple[Side, Side]] = [("fill", "drain"), ("drain", "fill")]
-    for side, other in others:
-        if sides[side] and not sides[other]:
-            raise LanguageError(
-                f"the pipeline `{pipeline.name}` is {done[side]} and never {done[other]}",
-                loc=sides[side][0].loc,
-                operands={"made at": pipeline.loc},
-                help=f"another role takes its stages with `{pipeline.name}.{other}()`",
-            )
+    """Raise if a pipeline is only filled or only drained."""
+    taken = [n for n in walk(kernel.body) if isinstance(n, Acquire) and n.pipeline is pipeline]
+    sides = {n.side for n in taken}
+    if len(sides) == 1:
+        done, missing, other = (
+            ("filled", "drained", "drain") if "fill" in sides else ("drained", "filled", "fill")
+        )
+        raise LanguageError(
+            f"the pipeline `{pipeline.name}` is {done} and never {missing}",
+            loc=taken[0].loc,
+            operands={"made at": pipeline.loc},
+            help=f"another role takes its stages with `{pipeline.name}.{other}()`",
+        )
 
 
 def _signalled(kernel: Kernel) -> None:
-    """Raise if a semaphore is waited for that nobody arrives at."""
+    """Raise if a kernel waits for a semaphore at which no operation arrives."""
     signalled: set[Value] = set()
     awaited: list[tuple[Value, Call]] = []
-    for node in walk(kernel.body):
-        if isinstance(node, Call):
-            signalled.update(_semaphores(node, node.op.effects.signals))
-            awaited += [(s, node) for s in _semaphores(node, node.op.effects.waits)]
-    for semaphore, node in awaited:
+    for call in calls(kernel.body):
+        signalled.update(_semaphores(call, call.op.effects.signals))
+        awaited += [(s, call) for s in _semaphores(call, call.op.effects.waits)]
+    for semaphore, call in awaited:
         if semaphore not in signalled:
             raise LanguageError(
-                f"the semaphore `{semaphore.name or '_'}` is waited for, and nobody arrives at it",
+                f"the kernel waits for the semaphore `{semaphore.name or '_'}`, and nothing arrives at it",
                 operands={"made at": semaphore.loc},
-                loc=node.loc,
-                help="`semaphore.arrive()`, or `semaphore.expect(bytes)` where copies bring bytes",
+                loc=call.loc,
+                help="`semaphore.arrive()`, or `semaphore.expect(bytes)` if copies bring bytes",
             )
 
 
 def _semaphores(node: Call, names: Iterable[str]) -> Iterator[Value]:
-    """The semaphores among these operands; of one of several, the first, which stands for all."""
+    """The semaphores among these operands; one of an array of semaphores stands for the array."""
     for name in names:
         value = node.args[name]
         if isinstance(value, Semaphore):

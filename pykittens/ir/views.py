@@ -1,4 +1,4 @@
-"""Views: a shared tile or vector seen as several smaller ones, without a copy."""
+"""Views of shared memory: a shared tile or vector as several smaller ones, without a copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SharedTiles(Arithmetic):
-    """A shared tile seen as a grid of smaller ones."""
+    """A shared tile as a grid of smaller tiles."""
 
     tile: SharedTile
     rows: int
@@ -39,7 +39,7 @@ class SharedTiles(Arithmetic):
 
 @dataclass(frozen=True, eq=False)
 class VectorParts(Arithmetic):
-    """A shared vector seen as a row of shorter ones."""
+    """A shared vector as a row of shorter vectors."""
 
     vector: SharedVector
     length: int

@@ -8,19 +8,8 @@ from typing import Any
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current, recording
-from pykittens.ir.nodes import (
-    Block,
-    Carried,
-    For,
-    ForTasks,
-    Loop,
-    Tasks,
-    While,
-    blocks,
-    inputs,
-    leaving,
-    walk,
-)
+from pykittens.ir.nodes import Block, Carried, For, ForTasks, Loop, Tasks, While, blocks, walk
+from pykittens.ir.structure import uses
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import Scalar, Value, describe, handle
 from pykittens.lang.bindings import (
@@ -133,7 +122,7 @@ class _Loop(Construct):
         if not isinstance(param, Value) or param is before:
             return name.split("[")[0] in self.exposed
         nodes = (n for block in blocks(self.node) for n in walk(block))
-        return any(param is v for n in nodes for v in (*inputs(n), *leaving(n)))
+        return any(param is v for n in nodes for v in uses(n))
 
     def after(self) -> list[Any]:
         """The values of the names after the loop."""

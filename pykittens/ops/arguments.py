@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import Scalar, describe
+from pykittens.ir.values import Scalar, describe, is_int32
 from pykittens.types.dtypes import DType, int32
 
 
@@ -16,7 +16,7 @@ def is_int(x: Any) -> bool:
 
 def check_int32(name: str, x: Any, help: str | None = None) -> None:
     """Raise unless an argument is an int32, known when the kernel is recorded or when it runs."""
-    if (is_int(x) and int32.represents(x)) or (isinstance(x, Scalar) and x.dtype == int32):
+    if is_int32(x):
         return
     if help is None and isinstance(x, Scalar):
         help = f"convert it: `{name}.to(pk.int32)`"

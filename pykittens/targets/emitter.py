@@ -19,14 +19,15 @@ from pykittens.ir.nodes import (
     Grid,
     If,
     Kernel,
+    Loop,
     Node,
     Require,
     Role,
     Tasks,
     While,
-    results,
-    walk,
+    within,
 )
+from pykittens.ir.structure import heads, results
 from pykittens.ir.values import Scalar
 from pykittens.targets.source import Site
 from pykittens.targets.target import Target
@@ -53,16 +54,16 @@ class Emitter(Values):
             if self.storage.declared_in.get(value) is block and len(members) > 1
         }
         for node in block.nodes:
-            defined = {v for n in walk(Block([node])) for v in results(n)}
+            defined = {v for n in within(node) for v in (*heads(n), *results(n))}
             for value in [v for v, members in waiting.items() if defined & members]:
                 del waiting[value]
                 if value in self.uses:
-                    self.at(getattr(node, "loc", None))
+                    self.at(node.loc)
                     self.declare(value)
             self.node(node)
 
     def node(self, node: Node) -> None:
-        self.loc = getattr(node, "loc", None)
+        self.loc = node.loc
         match node:
             case Call():
                 self.call(node)
@@ -97,7 +98,7 @@ class Emitter(Values):
 
     # -- control flow --------------------------------------------------------------------------
 
-    def loop(self, node: For | ForTasks | While) -> None:
+    def loop(self, node: Loop) -> None:
         self.at(node.loc)
         for c in node.carried:
             self.declare(c.param)
@@ -112,7 +113,7 @@ class Emitter(Values):
             # Carried values move to the variables that the next pass reads.
             self.move([(c.next, c.param) for c in node.carried])
 
-    def loop_head(self, node: For | ForTasks | While) -> str:
+    def loop_head(self, node: Loop) -> str:
         match node:
             case For():
                 i, start = self.names(node.index), self.scalar(node.start)

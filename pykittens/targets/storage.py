@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Role, While, blocks, inputs, leaving
+from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Loop, Role, While, blocks
 from pykittens.ir.op import Engine
+from pykittens.ir.structure import inputs, leaving
 from pykittens.ir.values import SharedTile, Value
 
 
@@ -108,7 +109,7 @@ class Storage:
                 case _:
                     pass
 
-    def _loop(self, node: For | ForTasks | While, stack: list[Block]) -> None:
+    def _loop(self, node: Loop, stack: list[Block]) -> None:
         start = self.position
         before = set(self.made)
         for c in node.carried:
@@ -120,16 +121,9 @@ class Storage:
         self.position += 1
         for value in leaving(node):
             self._use(value)
-        bounds: Iterable[Any] = ()
-        match node:
-            case For():
-                bounds = (node.stop,)
-            case ForTasks():
-                bounds = node.tasks.dims
-            case _:
-                pass
-        for value in bounds:  # every pass asks whether there is another
-            self._use(value)
+        if not isinstance(node, While):  # every pass asks whether there is another
+            for value in (node.stop,) if isinstance(node, For) else node.tasks.dims:
+                self._use(value)
         # What was made before the loop and is read in it is read again by the next pass.
         for value in before:
             if self.used[value] > start:

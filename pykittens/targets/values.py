@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pykittens.errors import Loc, ResourceError
-from pykittens.ir.nodes import Block, Call, Kernel, Require, Role, blocks, inputs, leaving
+from pykittens.ir.nodes import Block, Call, Kernel, Require, Role, blocks
+from pykittens.ir.structure import uses as uses_of
 from pykittens.ir.values import Global, RegTile, RegVector, Scalar, Value
 from pykittens.targets.index import Index
 from pykittens.targets.lines import Lines
@@ -255,7 +256,7 @@ def _uses(kernel: Kernel) -> Counter[Value]:
             if isinstance(node, Call) and is_unused(node, uses):
                 continue
             if not isinstance(node, Require):
-                uses.update([*leaving(node), *inputs(node)])
+                uses.update(uses_of(node))
             for inner in reversed(blocks(node)):
                 visit(inner)
 

@@ -79,6 +79,11 @@ class DType:
         """Whether the dtype has -inf and inf."""
         return self.is_float and self is not e4m3
 
+    def wrapped(self, value: Any) -> Any:
+        """The whole numbers of this integer type that are equal to these modulo 2**bits."""
+        least = int(self.least)
+        return (value - least) % 2**self.bits + least
+
     def represents(self, value: float) -> bool:
         """Whether the dtype has a Python number, for floats up to rounding."""
         match self.kind:

@@ -37,17 +37,6 @@ def tile_element(
     return row, col
 
 
-def row_register(register: Index, cols: int) -> Index:
-    """The register of a per-row vector that goes with a register of a tile of `cols` columns."""
-    return register // (cols // 2) * 2 + register // 2 % 2
-
-
-def col_register(register: Index, cols: int) -> Index:
-    """The register of a per-column vector that goes with a register of a tile of `cols` columns."""
-    inner = register % (cols // 2)
-    return inner // 4 * 2 + inner % 2
-
-
 # -- registers: vectors ----------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import pykittens as pk
 from pykittens.analysis.banks import cycles, fewest, phases, shared_moves
-from pykittens.analysis.requests import NOWHERE, calls
+from pykittens.analysis.requests import NOWHERE, calls_by_role
 from pykittens.analysis.sectors import global_moves
 from pykittens.runtime import cubin, nvrtc
 from pykittens.runtime.arrays import describe
@@ -38,7 +38,7 @@ def same(folder, kernel, *arrays, **constants):
         starts[shared.value] = end
         end += -(-getattr(shared.value.type, "bytes", 0) // 1024) * 1024
     counted, found = Counter(), Counter()
-    for role, call in calls(made):
+    for role, call in calls_by_role(made):
         for move in shared_moves(role, call):
             start = starts[getattr(move.memory, "whole", move.memory)]
             for r in move.requests:
@@ -215,7 +215,7 @@ def through_scratch(kernel, *args):
     """The requests of shared memory of a kernel that has no shared tiles."""
     return [
         request
-        for role, call in calls(recorded(kernel, *args))
+        for role, call in calls_by_role(recorded(kernel, *args))
         for move in shared_moves(role, call)
         for request in move.requests
     ]

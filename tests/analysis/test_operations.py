@@ -7,7 +7,7 @@ import pytest
 
 import pykittens as pk
 from pykittens.analysis.banks import shared_costs, shared_moves
-from pykittens.analysis.requests import calls
+from pykittens.analysis.requests import calls_by_role
 from pykittens.analysis.sectors import global_moves
 from pykittens.ir.values import Global, SharedTile, TileRef
 from pykittens.ops.core import OPS, op
@@ -38,7 +38,7 @@ def left_out(kernel, *args, **constants):
     named = zip(kernel.parameters.names(len(args)), args, strict=True)
     tensors = {n: describe(a) for n, a in named if isinstance(a, np.ndarray)}
     counted = set()
-    for role, call in calls(recorded(kernel, *args, **constants)):
+    for role, call in calls_by_role(recorded(kernel, *args, **constants)):
         effects = call.op.effects
         for name in set(effects.reads + effects.writes) - set(effects.waits + effects.signals):
             if isinstance(memory := call.args[name], Global | TileRef):

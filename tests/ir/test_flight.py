@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykittens.ir.nodes import Acquire, Pipeline
-from pykittens.ir.passes.flight import MOST_PENDING, Held, Product, State, join
+from pykittens.ir.passes.flight import MOST_PENDING, HeldStage, PendingProduct, State, join
 from pykittens.ir.values import Value
 from pykittens.types.dtypes import f32
 from pykittens.types.tiles import RT
@@ -17,7 +17,7 @@ def tile():
 
 def queue(*sure):
     """Products, oldest first, each sure to have been issued or not."""
-    return State([Product({tile()}, [], [], s) for s in sure])
+    return State([PendingProduct({tile()}, [], [], s) for s in sure])
 
 
 def test_a_wait_leaves_pending_what_was_surely_issued_behind():
@@ -42,16 +42,16 @@ def test_a_wait_names_no_more_than_the_hardware_can():
 
 def test_where_two_paths_meet_what_is_on_one_only_is_not_sure():
     both, one = tile(), tile()
-    a = State([Product({one}, [], []), Product({both}, [], [])])
-    b = State([Product({both}, [], [])])
+    a = State([PendingProduct({one}, [], []), PendingProduct({both}, [], [])])
+    b = State([PendingProduct({both}, [], [])])
     joined = join(a, b)
     assert [(q.results, q.sure) for q in joined.queue] == [({one}, False), ({both}, True)]
     assert [q.sure for q in a.queue] == [True, True]
 
 
 def test_stages_are_free_in_the_order_they_were_taken():
-    first, second = (Held(RING, Acquire(RING, "drain", {}), open=False) for _ in range(2))
-    state = State([Product({tile()}, [first], [])], {RING: [first, second]})
+    first, second = (HeldStage(RING, Acquire(RING, "drain", {}), open=False) for _ in range(2))
+    state = State([PendingProduct({tile()}, [first], [])], {RING: [first, second]})
     assert state.free(RING) == 0
     state.finish(0)
     assert state.free(RING) == 2
@@ -60,8 +60,8 @@ def test_stages_are_free_in_the_order_they_were_taken():
 
 
 def test_a_copy_is_another_state_with_the_same_key():
-    held = Held(RING, Acquire(RING, "drain", {}))
-    state = State([Product({tile()}, [held], [])], {RING: [held]})
+    held = HeldStage(RING, Acquire(RING, "drain", {}))
+    state = State([PendingProduct({tile()}, [held], [])], {RING: [held]})
     copied = state.copy()
     assert copied.key() == state.key()
     copied.held[RING][0].open = False

@@ -75,7 +75,7 @@ def test_parts_are_no_operand_and_say_what_they_are():
 
 
 def test_a_vector_has_parts_in_place_of_tiles():
-    with pytest.raises(TypeMismatch, match="tiles: a shared vector has none") as fault:
+    with pytest.raises(TypeMismatch, match="tiles: a shared vector has no tiles") as fault:
         views(lambda v, i, _: v.tiles(1, 32))
     assert "vector.parts(length)[i] is a part of it" in str(fault.value)
 

@@ -1,6 +1,7 @@
-"""Least cycles of work on one multiprocessor that has the device to itself.
+"""The least cycles that work takes on one multiprocessor, without other work on the device.
 
-These are rates only: no latency, no conflict, no other block. Times made of them show an order, they measure nothing.
+These are rates only, without latencies, conflicts and other blocks. Times computed from them show an order and are no
+measurement.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ _LANES_A_WARP = 32
 
 @dataclass(frozen=True)
 class Rates:
-    """What a multiprocessor does in a cycle at best.
+    """Peak rates of a multiprocessor, per cycle.
 
-    product_flops: of operands of one byte; those of two bytes run at half of it, those of four at a quarter.
+    product_flops: for operands of one byte; operands of two bytes run at half of it, of four bytes at a quarter.
     lanes: elements of 32 bits. shared_bytes, global_bytes: to or from shared memory, and to or from the L2 cache.
     """
 
@@ -34,20 +35,20 @@ class Rates:
         return _cycles(bytes, self.global_bytes)
 
     def shared(self, bytes: int) -> int:
-        """The cycles in which a group moves so much between shared memory and registers."""
+        """The cycles in which a group moves these bytes between shared memory and registers."""
         return _cycles(bytes, self.shared_bytes)
 
     def elements(self, count: int, warps: int) -> int:
-        """The cycles in which a group does one thing to each of so many elements."""
+        """The cycles in which a group does one operation on each of `count` elements."""
         return _cycles(count, min(self.lanes, warps * _LANES_A_WARP))
 
 
 def _cycles(amount: int, a_cycle: int) -> int:
-    """Whole cycles, and one at least: so long it takes to issue an instruction."""
+    """Whole cycles, at least the one that the issue of an instruction takes."""
     return max(1, -(-amount // a_cycle))
 
 
 # product_flops: 1978.9 TFLOP/s of e4m3 on 132 multiprocessors at 1.83 GHz (NVIDIA H100 Tensor Core GPU Architecture).
 # lanes: CUDA C++ Programming Guide, "Arithmetic Instructions", throughput of 32-bit additions. shared_bytes: same
-# guide, "Shared Memory", 32 banks of 32 bits. global_bytes: assumed, no document of the vendor has it for Hopper.
+# guide, "Shared Memory", 32 banks of 32 bits. global_bytes: assumed, as the vendor documents none for Hopper.
 HOPPER = Rates(product_flops=8192, lanes=128, shared_bytes=128, global_bytes=64)

@@ -1,7 +1,7 @@
-"""Makes a timeline of an emulated run: the run gives the dependencies, the rates give the times.
+"""Records the timeline of an emulated run: the run gives the dependencies, the rates give the times.
 
-Each block has a multiprocessor of its own. The lanes of its groups do not get in one another's way, scalars cost
-nothing, and the blocks of a launch that do not wait for one another all start at 0.
+Each block has its own multiprocessor. The lanes of its groups do not slow one another down, scalars cost nothing, and
+blocks of a launch that do not wait for one another all start at 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from pykittens.analysis.timeline.rates import HOPPER, Rates
 from pykittens.analysis.timeline.spans import Activity, Args, Timeline, Track, TrackKind
-from pykittens.analysis.timeline.timekeeper import Event, StageTurn, Timekeeper
+from pykittens.analysis.timeline.timekeeper import Event, StageUse, Timekeeper
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.group import Group
@@ -22,33 +22,33 @@ from pykittens.emulate.memory import Area, Box, GlobalTile
 from pykittens.emulate.regions import SharedRegion
 from pykittens.emulate.shared import Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Side, operands, walk
+from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Side, calls, operands
 from pykittens.ir.op import Engine
 from pykittens.types.tiles import RT, RV
 
-CLUSTERS = 4  # whose blocks are recorded, where the caller does not say
+CLUSTERS = 4  # recorded by default
 
 ENGINES = {
     Engine.COPY_IN: "copies in",
     Engine.COPY_OUT: "copies out",
     Engine.PRODUCT: "tensor cores",
 }
-_ISSUE = 1  # cycle, in which a group hands work to an engine
+_ISSUE = 1  # cycles in which a group issues work to an engine
 
 
 @dataclass
 class _Stage:
-    """What a barrier of a ring is of."""
+    """The stage of a ring that a barrier guards."""
 
     pipeline: Pipeline
     index: int
-    side: Side  # who waits for it
+    side: Side  # the side that waits for the barrier
     track: Track
 
 
 @dataclass
-class _Under:
-    """What a group has handed to an engine and not waited for, oldest first."""
+class _Unfinished:
+    """The work that a group has issued to engines and not waited for, oldest first."""
 
     products: deque[Event] = field(default_factory=deque)
     reading: deque[Event] = field(default_factory=deque)
@@ -56,26 +56,26 @@ class _Under:
 
 
 class Recorder(Watcher):
-    """Looks on at a run; the blocks of the first `clusters` clusters are recorded."""
+    """A watcher that records the blocks of the first `clusters` clusters."""
 
     def __init__(self, title: str, clusters: int = CLUSTERS, rates: Rates = HOPPER) -> None:
         self.time, self.clusters, self.rates = Timekeeper(title), clusters, rates
         self.groups: dict[Group, Track] = {}
         self.engines: dict[tuple[int, Engine], Track] = {}
         self.stages: dict[Barrier, _Stage] = {}
-        self.turns: dict[tuple[Track, int], StageTurn] = {}
-        self.under: dict[Group, _Under] = defaultdict(_Under)
+        self.uses: dict[tuple[Track, int], StageUse] = {}
+        self.unfinished: dict[Group, _Unfinished] = defaultdict(_Unfinished)
         self.copies: dict[Copy, Event] = {}
-        # What has arrived at a barrier since its last phase was complete, and what has made each phase complete.
+        # The arrivals at a barrier since its last phase was complete, and those that completed each phase.
         self.arrived: dict[Barrier, list[Event]] = defaultdict(list)
         self.completed: dict[tuple[Barrier, int], list[Event]] = {}
-        # Turns by themselves and flags by their names: the signals so far.
+        # The signals so far, by turn or by the name of a flag.
         self.signals: dict[object, list[Event]] = defaultdict(list)
         self.running: Group | None = None
-        self.moved = 0  # cycles of the accesses of the operation that runs
+        self.moved = 0  # cycles of the accesses of the running operation
 
     def timeline(self) -> Timeline:
-        """What has been recorded so far."""
+        """The timeline recorded so far."""
         return self.time.timeline()
 
     def together(self, blocks: Sequence[BlockRun], groups: Sequence[Group]) -> None:
@@ -130,7 +130,7 @@ class Recorder(Watcher):
             return
         args: dict[str, str | int] = {"from": str(copy.src), "to": copy.dst.memory.name}
         args["bytes"] = copy.bytes
-        # The rate is that of the multiprocessor to which the bytes come.
+        # The rate is that of the multiprocessor that receives the bytes.
         cycles, block = self.rates.copy(copy.bytes), copy.dst.memory.block
         self.copies[copy] = self._issue(group, call, cycles, args, block)
 
@@ -143,25 +143,25 @@ class Recorder(Watcher):
             return
         a, (result,) = call.args["a"].type, call.results
         rows, cols = result.type.shape  # type: ignore[union-attr]
-        depth = a.rows * a.cols // rows  # whichever of its sides it is
+        depth = a.rows * a.cols // rows  # for either orientation of `a`
         cycles = self.rates.product(rows, cols, depth, a.dtype)
         product = f"{rows} x {cols} x {depth}, {a.dtype}"
         event = self._issue(group, call, cycles, {"by": group.name, "product": product})
-        self.under[group].products.append(event)
+        self.unfinished[group].products.append(event)
 
     def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
         if group not in self.groups:
             return
         bytes = args["src"].array.nbytes
-        told = {"to": str(args["dst"]), "bytes": bytes}
-        event = self._issue(group, call, self.rates.copy(bytes), told)
-        self.under[group].reading.append(event)
-        self.under[group].writing.append(event)
+        shown = {"to": str(args["dst"]), "bytes": bytes}
+        event = self._issue(group, call, self.rates.copy(bytes), shown)
+        self.unfinished[group].reading.append(event)
+        self.unfinished[group].writing.append(event)
 
     def _issue(
         self, group: Group, call: Call, cycles: int, args: Args, block: int | None = None
     ) -> Event:
-        """A group hands work to the engine of a block, its own if none is given, and goes on."""
+        """A group issues work to the engine of a block, its own by default, and continues."""
         engine = call.op.effects.engine
         assert engine is not None
         track = self.engines[group.block.number if block is None else block, engine]
@@ -172,15 +172,15 @@ class Recorder(Watcher):
     def finishes(self, group: Group, node: Node, engine: Engine, left: int, read: bool) -> None:
         if group not in self.groups:
             return
-        under = self.under[group]
+        unfinished = self.unfinished[group]
         if engine is Engine.PRODUCT:
-            queue, what = under.products, "until its products are done"
+            queue, what = unfinished.products, "until its products are done"
         else:
-            queue = under.reading if read else under.writing
+            queue = unfinished.reading if read else unfinished.writing
             what = f"until its stores have {'read' if read else 'written'}"
         until = [queue.popleft() for _ in range(len(queue) - left)]
         if not read and engine is Engine.COPY_OUT:
-            under.reading = deque(e for e in under.reading if e not in until)
+            unfinished.reading = deque(e for e in unfinished.reading if e not in until)
         self._wait(group, until, what, node)
 
     def _wait(self, group: Group, until: Sequence[Event], what: str, node: Node) -> Event:
@@ -194,19 +194,19 @@ class Recorder(Watcher):
         stage = self.stages[barrier]
         what = f"until {stage.track.name} is {'free' if stage.side == 'fill' else 'full'}"
         event = self._wait(group, self.completed.get((barrier, phase), []), what, node)
-        turn = self._turn(stage, phase + (stage.side == "fill"))
-        (turn.taken if stage.side == "fill" else turn.drained).append(event)
+        use = self._use(stage, phase + (stage.side == "fill"))
+        (use.taken if stage.side == "fill" else use.drained).append(event)
 
     def passes(self, group: Group, call: Call, what: Barrier | Turn | GlobalTile) -> None:
         if group not in self.groups:
             return
         if isinstance(what, Barrier):
             until = self.completed.get((what, what.phases - 1), [])
-            told = f"until a phase of {what.name} is complete"
+            reason = f"until a phase of {what.name} is complete"
         else:
             until = self.signals[_key(what)]
-            told = "until it is its turn" if isinstance(what, Turn) else f"until {what} is set"
-        self._wait(group, until, told, call)
+            reason = "until it is its turn" if isinstance(what, Turn) else f"until {what} is set"
+        self._wait(group, until, reason, call)
 
     def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
         if group not in self.groups:
@@ -224,14 +224,14 @@ class Recorder(Watcher):
         phase = barrier.phases - 1
         self.completed[barrier, phase] = arrived
         if (stage := self.stages.get(barrier)) is not None:
-            turn = self._turn(stage, phase)
-            (turn.returned if stage.side == "fill" else turn.landed).extend(arrived)
+            use = self._use(stage, phase)
+            (use.returned if stage.side == "fill" else use.landed).extend(arrived)
 
-    def _turn(self, stage: _Stage, lap: int) -> StageTurn:
-        if (stage.track, lap) not in self.turns:
-            number = lap * stage.pipeline.stages + stage.index
-            self.turns[stage.track, lap] = self.time.turn(stage.track, f"turn {number}")
-        return self.turns[stage.track, lap]
+    def _use(self, stage: _Stage, phase: int) -> StageUse:
+        if (stage.track, phase) not in self.uses:
+            number = phase * stage.pipeline.stages + stage.index
+            self.uses[stage.track, phase] = self.time.use(stage.track, f"turn {number}")
+        return self.uses[stage.track, phase]
 
 
 def _process(block: BlockRun) -> str:
@@ -240,7 +240,7 @@ def _process(block: BlockRun) -> str:
 
 def _engines_of(kernel: Kernel) -> list[Engine]:
     """The engines that a kernel uses, in the order of their definition."""
-    used = {n.op.effects.engine for n in walk(kernel.body) if isinstance(n, Call)}
+    used = {call.op.effects.engine for call in calls(kernel.body)}
     return [e for e in Engine if e in used]
 
 
@@ -249,11 +249,11 @@ def _key(what: Turn | GlobalTile) -> object:
 
 
 def _elements(call: Call) -> int:
-    """The elements of the largest tile or vector in registers that a call reads or makes; 0 where there is none."""
+    """The elements of the largest tile or vector in registers that a call reads or computes; 0 if there is none."""
     types = [v.type for v in (*operands(call.args), *call.results)]
     return max((prod(t.shape) for t in types if isinstance(t, RT | RV)), default=0)
 
 
 def _types(call: Call) -> dict[str, str | int]:
-    """What a span tells of a call."""
+    """The details of a call that its span shows."""
     return {"makes": ", ".join(str(r.type) for r in call.results)} if call.results else {}

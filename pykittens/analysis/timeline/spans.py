@@ -1,6 +1,6 @@
-"""A timeline as data: spans of time on tracks, and arrows from the end of a wait's cause to the wait.
+"""A timeline as data: spans of time on tracks, and arrows from the cause of the end of a wait to the wait.
 
-It says nothing of where the times come from: a model of the hardware makes it, and so can the clock of a GPU.
+The times may come from a model of the hardware or from the clock of a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Args = Mapping[str, str | int]
 
 
 class TrackKind(Enum):
-    """What a track is of, in the order in which tracks stand below one another."""
+    """What a track shows; tracks are listed in this order."""
 
     GROUP = "group"
     STAGE = "stage"
@@ -25,7 +25,7 @@ class TrackKind(Enum):
 
 
 class Activity(Enum):
-    """What goes on in a span; the values are what a legend says."""
+    """What happens in a span; the values are the texts of a legend."""
 
     WORK = "a group works"
     WAIT = "a group waits"
@@ -38,9 +38,9 @@ class Activity(Enum):
 
 @dataclass(frozen=True)
 class Track:
-    """One thing that does one thing after another: a group of a role, an engine, or a stage of a ring.
+    """A group of a role, an engine, or a stage of a ring, which does one thing at a time.
 
-    process: the block it belongs to.
+    process: its block.
     """
 
     process: str
@@ -50,7 +50,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """A time on a track, from `start` until `end`, which no longer belongs to it."""
+    """A time on a track, from `start` to before `end`."""
 
     track: Track
     name: str
@@ -63,7 +63,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Arrow:
-    """From the span whose end ended a wait to that wait."""
+    """An arrow from a span to the wait that ended with it."""
 
     source: Span
     target: Span
@@ -71,7 +71,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The spans of a launch. `title` is what it is of, `note` where its times come from."""
+    """The spans of a launch. title: what ran. note: the source of the times."""
 
     title: str
     note: str
@@ -82,12 +82,12 @@ class Timeline:
 
     @property
     def start(self) -> int:
-        """When the first span starts; 0 where there is none."""
+        """When the first span starts; 0 if there is none."""
         return min((s.start for s in self.spans), default=0)
 
     @property
     def end(self) -> int:
-        """When the last span ends; 0 where there is none."""
+        """When the last span ends; 0 if there is none."""
         return max((s.end for s in self.spans), default=0)
 
     @property
@@ -96,7 +96,7 @@ class Timeline:
         return tuple(dict.fromkeys(t.process for t in self.tracks))
 
     def between(self, start: int, end: int) -> Timeline:
-        """What of it lies in a window of time: spans cut at its ends, and the arrows whose two spans are left."""
+        """The timeline within a window of time: spans cut at its ends, and the arrows between spans within it."""
         cut = {
             span: replace(span, start=max(span.start, start), end=min(span.end, end))
             for span in self.spans

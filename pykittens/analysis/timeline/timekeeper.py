@@ -1,8 +1,8 @@
-"""Assigns times to the events of a run, which has an order and no clock.
+"""Assigns times to the events of a run, which has an order but no clock.
 
-Events are told in any order in which causes come before effects. A group does one thing after another; an engine
-serves who is ready first; a wait ends when the last of what it waits for has. So the times depend on what waits for
-what, and not on the order of telling.
+Events are added in any order in which causes come before effects. A group does one thing at a time; an engine serves
+the event that is ready first; a wait ends with the last event that it waits for. So the times depend on the
+dependencies, and not on the order in which events are added.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ NOTE = "Emulated order with the cycles that the work takes at best; an order and
 
 @dataclass(eq=False)
 class Event:
-    """Something that happens on a track once all of `after` have; a wait takes no cycles of its own.
+    """An event on a track, which starts after all of `after` have ended; a wait itself takes no cycles.
 
-    previous: what its group did before. order: the place of its group, or of the group that asked an engine for it,
-    and how much the group had done. start and end are known when all times are.
+    previous: the previous event of its group. order: the number of its group, or of the group that asked an engine for
+    it, and the number of events of the group before it. start and end are set with all times.
     """
 
     track: Track
@@ -48,13 +48,13 @@ class Event:
 
     @property
     def causes(self) -> tuple[Event, ...]:
-        """All that must have ended before it starts."""
+        """The events that must have ended before it starts."""
         return self.after if self.previous is None else (*self.after, self.previous)
 
 
 @dataclass(eq=False)
-class StageTurn:
-    """One turn of a stage round the ring: who took it to fill it, what came, who drained it, who gave it back."""
+class StageUse:
+    """One use of a stage: the events that took it for a fill, landed in it, took it for a drain and returned it."""
 
     track: Track
     name: str
@@ -65,25 +65,25 @@ class StageTurn:
 
 
 class Timekeeper:
-    """The events of a run, and the timeline that they make."""
+    """The events of a run, and their timeline."""
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self._places: dict[Track, int] = {}
+        self._numbers: dict[Track, int] = {}
         self._events: list[Event] = []
         self._now: dict[Track, Event] = {}
-        self._turns: list[StageTurn] = []
+        self._uses: list[StageUse] = []
 
     def track(self, process: str, name: str, kind: TrackKind) -> Track:
-        """The track of this name in a block; it is shown even if nothing happens on it."""
+        """The track with this name in a block; it is shown even if it has no spans."""
         track = Track(process, name, kind)
-        self._places.setdefault(track, len(self._places))
+        self._numbers.setdefault(track, len(self._numbers))
         return track
 
     def now(self, group: Track) -> Event:
-        """The latest event of a group: an arrival, or an issue, happens when that has ended."""
+        """The latest event of a group, with whose end an arrival or an issue happens."""
         if group not in self._now:
-            self._now[group] = self._told(Event(group, "", 0, Activity.WORK, ()))
+            self._now[group] = self._added(Event(group, "", 0, Activity.WORK, ()))
         return self._now[group]
 
     def work(
@@ -94,13 +94,13 @@ class Timekeeper:
         loc: Loc | None = None,
         args: Args | None = None,
     ) -> Event:
-        """A group does something itself, after what it did before."""
+        """The group itself does work, after its previous event."""
         return self._next(Event(group, name, cycles, Activity.WORK, (), None, loc, args or {}))
 
     def wait(
         self, group: Track, until: Iterable[Event], name: str, loc: Loc | None = None
     ) -> Event:
-        """A group goes on when all these events have ended."""
+        """The group continues when all these events have ended."""
         return self._next(Event(group, name, 0, Activity.WAIT, tuple(until), None, loc))
 
     def start(
@@ -113,56 +113,56 @@ class Timekeeper:
         loc: Loc | None = None,
         args: Args | None = None,
     ) -> Event:
-        """An engine does something when all these events have ended and it has served who was ready before."""
+        """An engine does work when all these events have ended and it has served the events that were ready before."""
         assert engine.kind is TrackKind.ENGINE, f"{engine} is no engine"
         event = Event(engine, name, cycles, activity, tuple(after), None, loc, args or {})
-        return self._told(event)
+        return self._added(event)
 
-    def turn(self, stage: Track, name: str) -> StageTurn:
-        """A turn of a stage; the one who asks puts the events into it as they come."""
-        self._turns.append(StageTurn(stage, name))
-        return self._turns[-1]
+    def use(self, stage: Track, name: str) -> StageUse:
+        """A new use of a stage; the caller adds its events."""
+        self._uses.append(StageUse(stage, name))
+        return self._uses[-1]
 
     def _next(self, event: Event) -> Event:
-        """An event of a group, after what it did before."""
+        """Add an event of a group, after its previous one."""
         group = event.track
         assert group.kind is TrackKind.GROUP, f"{group} is no group"
         event.previous = self._now.get(group)
-        self._now[group] = self._told(event)
+        self._now[group] = self._added(event)
         return event
 
-    def _told(self, event: Event) -> Event:
+    def _added(self, event: Event) -> Event:
         if event.track.kind is TrackKind.GROUP:
             done = 0 if event.previous is None else event.previous.order[1] + 1
-            event.order = (self._places[event.track], done)
+            event.order = (self._numbers[event.track], done)
         elif event.after:
             event.order = event.after[0].order
         self._events.append(event)
         return event
 
     def timeline(self) -> Timeline:
-        """The times of all that has been told so far."""
+        """The timeline of the events added so far."""
         _set_times(self._events)
         spans = {e: span for e in self._events if (span := _span(e)) is not None}
         arrows = tuple(arrow for e in spans if (arrow := _arrow(e, spans)) is not None)
-        stages = [span for turn in self._turns for span in _stage_spans(turn)]
-        blocks = list(dict.fromkeys(t.process for t in self._places))
+        stages = [span for use in self._uses for span in _stage_spans(use)]
+        blocks = list(dict.fromkeys(t.process for t in self._numbers))
         kinds = list(TrackKind)
-        tracks = sorted(self._places, key=lambda t: (blocks.index(t.process), kinds.index(t.kind)))
-        places = {track: n for n, track in enumerate(tracks)}
-        ordered = sorted([*spans.values(), *stages], key=lambda s: (places[s.track], s.start))
+        tracks = sorted(self._numbers, key=lambda t: (blocks.index(t.process), kinds.index(t.kind)))
+        numbers = {track: n for n, track in enumerate(tracks)}
+        ordered = sorted([*spans.values(), *stages], key=lambda s: (numbers[s.track], s.start))
         return Timeline(self.title, NOTE, "cycles", tuple(tracks), tuple(ordered), arrows)
 
 
 def _set_times(events: list[Event]) -> None:
-    """Start every event when its causes have ended; who is ready first is served first, then the group named first."""
+    """Start every event when its causes have ended; the event that is ready first is served first, then by `order`."""
     numbers = {event: n for n, event in enumerate(events)}
     missing = Counter({e: len(e.causes) for e in events})
     effects: dict[Event, list[Event]] = {e: [] for e in events}
     for event in events:
         for cause in event.causes:
             effects[cause].append(event)
-    # What one group tells comes in its order, so the numbers decide between its own only.
+    # The events of one group come in its order, so the numbers only decide between events of one group.
     ready = [(0, e.order, numbers[e]) for e in events if not missing[e]]
     heapq.heapify(ready)
     free: dict[Track, int] = {}
@@ -170,7 +170,7 @@ def _set_times(events: list[Event]) -> None:
     while ready:
         at, _, number = heapq.heappop(ready)
         event = events[number]
-        # What becomes ready by it does so no earlier, so nobody is overtaken.
+        # Events that become ready because of it are ready no earlier than it ends, so none is overtaken.
         event.start = max(at, free.get(event.track, 0))
         event.end = free[event.track] = event.start + event.cycles
         done += 1
@@ -183,7 +183,7 @@ def _set_times(events: list[Event]) -> None:
 
 
 def _span(event: Event) -> Span | None:
-    """What is seen of an event: the time it took or was waited for; None if that is none."""
+    """The span of an event, in which it ran or its group waited; None if it took no time."""
     start = event.start
     if event.activity is Activity.WAIT:
         start = event.previous.end if event.previous is not None else 0
@@ -193,7 +193,7 @@ def _span(event: Event) -> Span | None:
 
 
 def _arrow(event: Event, spans: Mapping[Event, Span]) -> Arrow | None:
-    """From what ended a wait to the wait: an arrival is shown as the end of what its group did last."""
+    """The arrow from the cause of the end of a wait to the wait; an arrival is shown at the last span of its group."""
     if event.activity is not Activity.WAIT:
         return None
     last: Event | None = max(event.after, key=lambda e: (e.end, e.order))
@@ -202,22 +202,22 @@ def _arrow(event: Event, spans: Mapping[Event, Span]) -> Arrow | None:
     return Arrow(spans[last], spans[event]) if last is not None else None
 
 
-def _stage_spans(turn: StageTurn) -> list[Span]:
-    """A stage being filled, full, and being drained, as far as the turn went."""
-    if not turn.taken:
+def _stage_spans(use: StageUse) -> list[Span]:
+    """The spans in which a stage is filled, full and drained, as far as the use went."""
+    if not use.taken:
         return []
-    first = min(turn.taken, key=lambda e: (e.end, e.order))
+    first = min(use.taken, key=lambda e: (e.end, e.order))
     taken = first.end
-    full = max(e.end for e in (*turn.taken, *turn.landed))
+    full = max(e.end for e in (*use.taken, *use.landed))
     found = [(taken, full, Activity.FILLING, first.loc)]
-    if turn.drained:
-        first = min(turn.drained, key=lambda e: (e.end, e.order))
+    if use.drained:
+        first = min(use.drained, key=lambda e: (e.end, e.order))
         drained = first.end
-        returned = max(e.end for e in (*turn.drained, *turn.returned))
+        returned = max(e.end for e in (*use.drained, *use.returned))
         found.append((full, drained, Activity.FULL, None))
         found.append((drained, returned, Activity.DRAINING, first.loc))
     return [
-        Span(turn.track, turn.name, start, end, activity, loc)
+        Span(use.track, use.name, start, end, activity, loc)
         for start, end, activity, loc in found
         if start < end
     ]

@@ -1,1 +1,1 @@
-"""Memory traffic of a launch: which boxes of which tensors move, and when."""
+"""Memory traffic of a launch: the boxes of tensors that move, and when."""

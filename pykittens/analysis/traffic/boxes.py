@@ -1,7 +1,7 @@
-"""The boxes of tensors that the lines of a kernel move: which bytes of which tensor, for given shapes.
+"""The boxes of tensors that the lines of a kernel move: the bytes of each tensor, for given shapes.
 
-Boxes of one tensor are cut into pieces of one size, and each piece has a number: so lines that move the same rows in
-tiles of several sizes ask for the same pieces. Where sizes differ too much for that, each has pieces of its own.
+Boxes of one tensor are cut into pieces of one size, and each piece has a number, so lines that move the same rows in
+tiles of several sizes ask for the same pieces. If the sizes differ too much, each line has its own pieces.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy as np
 
 from pykittens.analysis.requests import sides
 from pykittens.analysis.sectors import SECTOR
-from pykittens.analysis.traffic.vector import Column, IntArray, Lanes
+from pykittens.analysis.traffic.vector import Column, Columns, IntArray
 from pykittens.emulate.memory import Array
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Call, Kernel, walk
+from pykittens.ir.nodes import Call, Kernel, calls
 from pykittens.ir.values import Global, RegVector, TileRef
 
-# A box is cut into so many pieces at most.
+# The most pieces of a box.
 MOST_PIECES = 64
 
-# Rows of a table of boxes, a column a box. UNIT: the task or block that moves it.
+# Rows of a table of boxes, which has a column per box. UNIT: the task or block that moves it.
 LANE, UNIT, LINE, BOX, BYTES = range(5)
-UNKNOWN = -1  # the number of a box whose place only a running kernel knows
+UNKNOWN = -1  # the number of a box whose position only a running kernel knows
 
 
 @dataclass(frozen=True)
-class Line:
-    """An operand of a call that stands for a tensor: in one go it moves `rows` x `cols` elements.
+class TensorLine:
+    """A tensor operand of a call, which moves `rows` x `cols` elements at once.
 
-    units: what its coordinates count in. scattered: each of the rows is named by an index of its own. shared: the
-    blocks of a cluster move a part each.
+    units: the rows and columns that its coordinates count. scattered: an index vector selects the rows. shared: each
+    block of a cluster moves a share.
     """
 
     call: Call
@@ -58,9 +58,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Grain:
-    """How the boxes of a tensor are cut: pieces of rows x cols, numbered from `first` in the order of their places.
+    """The cut of a tensor's boxes into pieces of rows x cols, numbered from `first` in row-major order.
 
-    margin: pieces that may stick out before the first row and the first column, as those of windows do.
+    margin: pieces before the first row and the first column, which windows may reach.
     """
 
     shape: tuple[int, ...]  # of the tensor, at least two axes
@@ -80,17 +80,12 @@ class Grain:
         return prod(self.shape[:-2]) * prod(self.tiles)
 
 
-def lines_of(kernel: Kernel) -> list[Line]:
-    """Every operand of a call of the kernel that stands for a tensor."""
-    return [
-        line
-        for node in walk(kernel.body)
-        if isinstance(node, Call)
-        for line in _lines_of_call(node, kernel.cluster)
-    ]
+def lines_of(kernel: Kernel) -> list[TensorLine]:
+    """The tensor operands of the calls of a kernel."""
+    return [line for call in calls(kernel.body) for line in _lines_of_call(call, kernel.cluster)]
 
 
-def _lines_of_call(call: Call, cluster: int) -> Iterator[Line]:
+def _lines_of_call(call: Call, cluster: int) -> Iterator[TensorLine]:
     effects = call.op.effects
     for name in dict.fromkeys((*effects.reads, *effects.writes)):
         ref = call.args[name]
@@ -102,30 +97,21 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[Line]:
         )
         shared = bool(call.args.get("multicast")) and cluster > 1
         writes = name in effects.writes
-        # What is combined with memory is read there first.
+        # An operation that combines a value with memory reads the memory first.
         combined = writes and call.args.get("op") not in (None, "store")
         reads = name in effects.reads or combined
         units = (rows, cols)
         if rows == cols == 1:
-            # CUDA C++ Programming Guide, "Global Memory": the cache is asked for a sector even if one element is meant.
+            # CUDA C++ Programming Guide, "Global Memory": a request for one element asks the cache for a sector.
             cols = max(SECTOR // ref.type.dtype.bytes, 1)
-        yield Line(
-            call,
-            ref,
-            reads,
-            writes,
-            rows // cluster if shared else rows,
-            cols,
-            units,
-            scattered,
-            shared,
-        )
+        rows = rows // cluster if shared else rows
+        yield TensorLine(call, ref, reads, writes, rows, cols, units, scattered, shared)
 
 
-class Places:
-    """Numbers for the boxes that lines move, for tensors of these shapes."""
+class Boxes:
+    """The numbers of the boxes that lines move, for tensors of these shapes."""
 
-    def __init__(self, lines: list[Line], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, lines: list[TensorLine], shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.lines, self.count = lines, 0
         self.shapes = {n: s if len(s) > 1 else (1, *s) for n, s in shapes.items()}
         self.grains: list[Grain] = []
@@ -137,8 +123,8 @@ class Places:
                 self.count += of_class[key].count
             self.grains.append(of_class[key])
 
-    def _sides(self, line: Line) -> tuple[int, int, int]:
-        """Rows, columns and margin of the pieces that a line's boxes are cut into."""
+    def _sides(self, line: TensorLine) -> tuple[int, int, int]:
+        """Rows, columns and margin of the pieces of a line's boxes."""
         alike = [o for o in self.lines if o.tensor == line.tensor and not o.scattered]
         rows, cols = gcd(*(o.rows for o in alike)), gcd(*(o.cols for o in alike))
         most = max((o.rows // rows * (o.cols // cols) for o in alike), default=1)
@@ -146,14 +132,14 @@ class Places:
         margin = int(any(o.ref.first.windows for o in alike))
         return (rows, cols, margin) if fits else (line.rows, line.cols, margin)
 
-    def boxes(self, number: int, lanes: Lanes, rank: Column) -> IntArray:
-        """The table of what a line moves, as many pieces a lane; `rank` is the block's place in its cluster."""
+    def boxes(self, number: int, lanes: Columns, rank: Column) -> IntArray:
+        """The table of the pieces that a line moves in each lane; `rank` is the block's rank in its cluster."""
         line, grain = self.lines[number], self.grains[number]
         found = None if line.scattered else self._coordinates(line, lanes)
         if found is None:
             return self._unknown(number, lanes.count)
         index, bounds = found
-        plane, inside = _place(grain.shape[:-2], index, bounds)
+        plane, inside = _position(grain.shape[:-2], index, bounds)
         row = bounds[-2][0] + index[-2] * line.units[0] + (rank * line.rows if line.shared else 0)
         col = bounds[-1][0] + index[-1] * line.units[1]
         if line.units == (1, 1):
@@ -167,15 +153,15 @@ class Places:
             cols = _overlap(c, min(grain.cols, line.cols), bounds[-1], grain.shape[-1])
             size = rows * cols * line.ref.type.dtype.bytes * inside
             down, across = r // grain.rows + grain.margin, c // grain.cols + grain.margin
-            place = (plane * grain.tiles[0] + down) * grain.tiles[1] + across
+            piece = (plane * grain.tiles[0] + down) * grain.tiles[1] + across
             table[BYTES, :, i, j] = size
-            table[BOX, :, i, j] = np.where(size > 0, grain.first + place, 0)
+            table[BOX, :, i, j] = np.where(size > 0, grain.first + piece, 0)
         return table.reshape(5, -1)
 
     def _coordinates(
-        self, line: Line, lanes: Lanes
+        self, line: TensorLine, lanes: Columns
     ) -> tuple[list[Column], list[list[Column]]] | None:
-        """The index of a line's box and the bounds of its axes, of two axes at least; None where one is not known."""
+        """The index of a line's box and the bounds of its axes, for at least two axes; None if one is not known."""
         ref, shape = line.ref.first, self.shapes[line.tensor]
         index = [lanes.value(i) for i in ref.index]
         windows = {a: [lanes.value(x) for x in w.bounds] for a, w in ref.windows.items()}
@@ -185,22 +171,22 @@ class Places:
             index, windows = [0, *index], {a + 1: w for a, w in windows.items()}
         return index, [windows.get(a, [0, 0, extent]) for a, extent in enumerate(shape)]
 
-    def element(self, number: int, lanes: Lanes, content: Array, fill: Any) -> Column:
-        """What a line finds that reads one element of a tensor of this content; None where its place is not known."""
+    def element(self, number: int, lanes: Columns, content: Array, fill: Any) -> Column:
+        """The element that a line reads from a tensor with this content; None if its position is not known."""
         line = self.lines[number]
         if (found := self._coordinates(line, lanes)) is None:
             return None
-        place, inside = _place(self.shapes[line.tensor], *found)
-        values = content.reshape(-1)[np.where(inside, place, 0)]
+        position, inside = _position(self.shapes[line.tensor], *found)
+        values = content.reshape(-1)[np.where(inside, position, 0)]
         return np.where(inside, values, fill)
 
     @staticmethod
-    def pieces(line: Line, grain: Grain) -> tuple[int, int]:
-        """How many pieces a box of a line has, down and across."""
+    def pieces(line: TensorLine, grain: Grain) -> tuple[int, int]:
+        """The pieces of a box of a line, down and across."""
         return -(-line.rows // grain.rows), -(-line.cols // grain.cols)
 
     def _unknown(self, number: int, count: int) -> IntArray:
-        """Boxes of a line at places that nobody knows: one a lane, as large as the tensor lets it be."""
+        """Boxes of a line at unknown positions: one per lane, cut to the size of the tensor."""
         line, shape = self.lines[number], self.grains[number].shape
         size = min(line.rows, shape[-2]) * min(line.cols, shape[-1]) * line.ref.type.dtype.bytes
         return np.stack(
@@ -209,20 +195,20 @@ class Places:
 
 
 def _overlap(first: Column, side: int, bounds: list[Column], extent: int) -> Column:
-    """How many of the elements from `first` on lie inside an axis, and inside the window of it."""
+    """How many of the `side` elements from `first` lie inside an axis and its window."""
     _, low, high = bounds
     end = np.minimum(np.minimum(first + side, high), extent)
     return np.maximum(end - np.maximum(np.maximum(first, low), 0), 0)
 
 
-def _place(
+def _position(
     extents: tuple[int, ...], index: list[Column], bounds: list[list[Column]]
 ) -> tuple[Column, Column]:
-    """The number of an element in an array of these extents, and whether it lies inside and in its windows."""
-    place: Column = 0
+    """The flat index of an element of an array with these extents, and whether it lies in the array and its windows."""
+    position: Column = 0
     inside: Column = np.True_
     for extent, i, (origin, low, high) in zip(extents, index, bounds, strict=False):
         at = origin + i
-        place = place * extent + at
+        position = position * extent + at
         inside = inside & (at >= np.maximum(low, 0)) & (at < np.minimum(high, extent))
-    return place, inside
+    return position, inside

@@ -1,9 +1,9 @@
-"""Bytes that a launch asks of the L2 cache, and bytes that memory moves, for given shapes and a device.
+"""The bytes that a launch asks of the L2 cache, and the bytes that memory moves, for given shapes and a device.
 
-The blocks that run at one time go on at one rate of bytes. The cache holds the boxes that were asked for last (LRU, by
-bytes, as one piece: the two halves that NVIDIA's larger caches have are not told apart). Blocks that ask for one box in
-the same step of time ask memory once. What is written goes to memory when it leaves the cache, at the latest after the
-end. Nothing is in the cache when the launch starts.
+Concurrent blocks move bytes at the same rate. The cache holds the most recently used boxes (LRU, by bytes; the two
+halves of NVIDIA's larger caches are modelled as one cache). Blocks that ask for one box in the same time step ask
+memory once. Written boxes go to memory when they leave the cache, at the latest after the launch. The cache is empty
+when the launch starts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNKNOWN, Line, Places
-from pykittens.analysis.traffic.launch import Launch
+from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNKNOWN, Boxes, TensorLine
+from pykittens.analysis.traffic.launch import LaunchWork
 from pykittens.analysis.traffic.schedule import TIME, in_time
 from pykittens.analysis.traffic.trace import Guess, Trace
 from pykittens.analysis.traffic.vector import IntArray
@@ -29,9 +29,9 @@ from pykittens.types.devices import DeviceSpec
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes: asked of the cache for reading and writing, read from memory and written to it.
+    """Bytes asked of the cache for reading and writing, and bytes read from memory and written to it.
 
-    least_read, least_written: as if the cache had room for everything.
+    least_read, least_written: those of a cache that holds everything.
     """
 
     asked_read: int = 0
@@ -55,33 +55,33 @@ class Moved:
 
     @property
     def least_bytes(self) -> int:
-        """Each distinct box once in, if it is read before it is written, and once out, if it is written."""
+        """The bytes of each distinct box, read once unless it is written first, and written once if at all."""
         return self.least_read + self.least_written
 
     @property
     def hit_rate(self) -> float:
-        """The share of the bytes asked for reading that the cache had; 1 where none were asked for."""
+        """The share of the bytes asked for reading that the cache holds; 1 if none are asked for."""
         return 1 - self.hbm_read / self.asked_read if self.asked_read else 1.0
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes of a launch: altogether, by tensor and by line. `blocks` run at one time.
+    """The bytes of a launch: in total, by tensor and by line. `blocks` run at one time.
 
-    Bytes of memory count for the line that asked for them first. guesses: on which values in memory the numbers rest;
-    without any they hold for every content.
+    Bytes of memory count for the line that asked for them first. guesses: the assumptions about values in memory;
+    without any, the numbers hold for every content.
     """
 
     device: DeviceSpec
     blocks: int
     total: Moved
     tensors: Mapping[str, Moved]
-    lines: tuple[tuple[Line, Moved], ...]
+    lines: tuple[tuple[TensorLine, Moved], ...]
     guesses: tuple[Guess, ...]
 
     @property
     def hbm_seconds(self) -> float:
-        """How long the device's memory takes at least for these bytes."""
+        """The least time that the device's memory takes for these bytes."""
         return self.total.hbm_bytes / self.device.hbm_bytes_per_second
 
 
@@ -95,12 +95,12 @@ def traffic(
 ) -> Traffic:
     """The traffic of a launch of a lowered kernel, for tensors of these shapes and these scalar arguments.
 
-    contents: arrays of those tensors whose numbers may be read, such as indices and lengths; else they are guessed at.
+    contents: the arrays of tensors whose elements may be read, such as indices and lengths; others are guessed.
     """
-    trace = Trace.of(Launch.of(kernel, shapes, scalars), shapes, contents)
+    trace = Trace(LaunchWork.of(kernel, shapes, scalars), shapes, contents)
     room = max(device.sms * blocks_per_sm // kernel.cluster, 1) * kernel.cluster
     blocks = min(trace.launch.units, room)
-    cache = Cache(trace.places, device.l2_bytes)
+    cache = Cache(trace.boxes, device.l2_bytes)
     for requests in in_time(trace, blocks):
         cache.ask(requests)
     cache.flush()
@@ -114,60 +114,60 @@ def traffic(
 
 
 def _of_tensor(moved: list[Moved], size: int) -> Moved:
-    """What the lines move of one tensor together; where places are guessed, no more than all of it must be moved."""
+    """The bytes that the lines move of one tensor; the least are at most its size, even if positions are guessed."""
     total = sum(moved, Moved())
     return replace(
-        total,
-        least_read=min(total.least_read, size),
-        least_written=min(total.least_written, size),
+        total, least_read=min(total.least_read, size), least_written=min(total.least_written, size)
     )
 
 
 @dataclass
 class Cache:
-    """The boxes held, the one asked for longest ago first, and what each line made them cost."""
+    """The boxes in the cache, least recently used first, and the bytes that each line causes."""
 
-    places: Places
+    boxes: Boxes
     capacity: int
     held: OrderedDict[int, int] = field(default_factory=OrderedDict)  # bytes of a box
-    written: dict[int, int] = field(default_factory=dict)  # by which line; not in memory yet
+    written: dict[int, int] = field(default_factory=dict)  # the last line; not in memory yet
     used: int = 0
-    strangers: int = 0  # boxes at places that nobody knows
+    unknown: int = 0  # boxes at unknown positions
 
     def __post_init__(self) -> None:
-        lines = self.places.lines
+        lines = self.boxes.lines
         self.reads = np.array([x.reads for x in lines], bool)
         self.writes = np.array([x.writes for x in lines], bool)
         self.asked = np.zeros(len(lines), np.int64)
         self.hbm_read, self.hbm_written = [0] * len(lines), [0] * len(lines)
         self.least_read = np.zeros(len(lines), np.int64)
         self.least_written = np.zeros(len(lines), np.int64)
-        self.met = np.zeros(self.places.count, bool)
-        self.met_written = np.zeros(self.places.count, bool)
-        grains = zip(lines, self.places.grains, strict=True)
+        self.met = np.zeros(self.boxes.count, bool)
+        self.met_written = np.zeros(self.boxes.count, bool)
+        grains = zip(lines, self.boxes.grains, strict=True)
         sizes = [
             min(g.rows, x.rows) * min(g.cols, x.cols) * x.ref.type.dtype.bytes for x, g in grains
         ]
-        self.step = max(1, *sizes) if sizes else 1  # of time: what the largest box takes
+        self.step = max(1, *sizes) if sizes else 1  # a time step, in bytes: the largest box
 
     def ask(self, requests: IntArray) -> None:
-        """Ask for boxes in the order of time."""
+        """Ask for boxes, in the order of time."""
         lines = requests[LINE]
         self.asked += np.bincount(lines, requests[BYTES], len(self.asked)).astype(np.int64)
         unknown = np.flatnonzero(requests[BOX] == UNKNOWN)
-        requests[BOX, unknown] = UNKNOWN - self.strangers - np.arange(len(unknown))
-        self.strangers += len(unknown)
+        requests[BOX, unknown] = UNKNOWN - self.unknown - np.arange(len(unknown))
+        self.unknown += len(unknown)
         requests = _once_a_step(requests, requests[TIME] // self.step, self.writes[lines])
         self._count_least(requests)
         self._replace(requests)
 
     def _count_least(self, requests: IntArray) -> None:
-        """Count the boxes that are met for the first time."""
+        """Count the boxes that are asked for the first time."""
         lines, boxes, sizes = requests[LINE], requests[BOX], requests[BYTES]
         written = np.flatnonzero(self.writes[lines])
         new_written = written[_new(boxes[written], self.met_written)]
         new = _new(boxes, self.met)
-        new_read = new[self.reads[lines[new]]]  # what is written before it is read need not come in
+        new_read = new[
+            self.reads[lines[new]]
+        ]  # a box that is written first is not read from memory
         for least, chosen in ((self.least_written, new_written), (self.least_read, new_read)):
             least += np.bincount(lines[chosen], sizes[chosen], len(least)).astype(np.int64)
 
@@ -194,15 +194,15 @@ class Cache:
         self.used = used
 
     def flush(self) -> None:
-        """Write what is not in memory yet."""
+        """Write the boxes that are not in memory yet."""
         for box, line in self.written.items():
             self.hbm_written[line] += self.held[box]
         self.written.clear()
 
     def moved(self) -> list[Moved]:
-        """What each line has moved."""
+        """The bytes that each line has moved."""
         found = []
-        for i, line in enumerate(self.places.lines):
+        for i, line in enumerate(self.boxes.lines):
             asked = int(self.asked[i])
             least = int(self.least_read[i]), int(self.least_written[i])
             reads, writes = asked * line.reads, asked * (line.writes and not line.reads)
@@ -211,12 +211,12 @@ class Cache:
 
     def bytes_of(self, tensor: str) -> int:
         """The size of a tensor."""
-        line = next(x for x in self.places.lines if x.tensor == tensor)
-        return prod(self.places.shapes[tensor]) * line.ref.type.dtype.bytes
+        line = next(x for x in self.boxes.lines if x.tensor == tensor)
+        return prod(self.boxes.shapes[tensor]) * line.ref.type.dtype.bytes
 
 
 def _new(boxes: IntArray, met: Any) -> IntArray:
-    """Where boxes that have not been met stand for the first time; they are met then."""
+    """The indices of the first requests for boxes that are not in `met`, which are added to it."""
     _, first = np.unique(boxes, return_index=True)
     found = boxes[first]
     known = found >= 0
@@ -227,7 +227,7 @@ def _new(boxes: IntArray, met: Any) -> IntArray:
 
 
 def _once_a_step(requests: IntArray, steps: IntArray, writes: Any) -> IntArray:
-    """The requests without those for a box that another block asks for in the same step, in the same order."""
+    """The requests in the same order, without repeated requests for a box in one step."""
     boxes = requests[BOX] - requests[BOX].min(initial=0)
     kinds = boxes * 2 + writes
     keys = (steps - steps.min(initial=2**62)) * (int(kinds.max(initial=0)) + 1) + kinds

@@ -1,4 +1,4 @@
-"""The work of a launch as a row of units: tasks that blocks share, or the blocks of a grid."""
+"""The work of a launch as a sequence of units: tasks that blocks share, or the blocks of a grid."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pykittens.ir.values import Global, Value
 
 
 @dataclass
-class Launch:
-    """The work of a launch: `units` tasks, or blocks of a grid, those of a cluster one behind the other."""
+class LaunchWork:
+    """The work of a launch: `units` tasks, or blocks of a grid; the units of a cluster are contiguous."""
 
     kernel: Kernel
     known: dict[Value, Any]
@@ -29,8 +29,8 @@ class Launch:
     @staticmethod
     def of(
         kernel: Kernel, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Any]
-    ) -> Launch:
-        """The launch of a kernel for arguments of these shapes and values."""
+    ) -> LaunchWork:
+        """The work of a kernel's launch for arguments of these shapes and values."""
         known: dict[Value, Any] = {}
         for param in kernel.params:
             if isinstance(param, Global):
@@ -42,18 +42,18 @@ class Launch:
         dims = tuple(max(int(host_value(d, known)), 0) for d in launch.dims)
         if isinstance(launch, Tasks):
             extents = task_extents(launch, dims, kernel.cluster)
-            return Launch(kernel, known, extents, prod(extents) * kernel.cluster, True)
-        return Launch(kernel, known, dims, prod(dims), False)
+            return LaunchWork(kernel, known, extents, prod(extents) * kernel.cluster, True)
+        return LaunchWork(kernel, known, dims, prod(dims), False)
 
     def coordinates(self, first: int, last: int) -> IntArray:
-        """The coordinates of units, a row an axis."""
+        """The coordinates of units, one row per axis."""
         launch, cluster = self.kernel.launch, self.kernel.cluster
         if isinstance(launch, Grid):
             return np.array(np.unravel_index(np.arange(first, last), self.extents), np.int64)
         assert launch is not None
-        turns = range(first // cluster, -(-last // cluster))
-        found = [decode(launch, self.extents, turn) for turn in turns]
-        index = np.array(found, np.int64).reshape(len(turns), -1).repeat(cluster, axis=0)
+        positions = range(first // cluster, -(-last // cluster))
+        found = [decode(launch, self.extents, position) for position in positions]
+        index = np.array(found, np.int64).reshape(len(positions), -1).repeat(cluster, axis=0)
         index = index[first % cluster :][: last - first]
         if (axis := launch.cluster_axis) is not None:
             index[:, axis] = index[:, axis] * cluster + np.arange(first, last) % cluster

@@ -1,8 +1,8 @@
-"""The schedule of a launch: the block that does each unit, and the time at which each box is asked for.
+"""The schedule of a launch: the block that runs each unit, and the time at which each box is asked for.
 
-The blocks that run at one time go on at one rate of bytes, so times are counted in the bytes that a block has moved.
-Blocks that stay take units i, i + blocks, ...; those of a grid are dealt in their order to whoever is free first. Of
-boxes asked for at one time that of the unit dealt first comes first.
+Concurrent blocks move bytes at the same rate, so times are counted in the bytes that a block has moved. Persistent
+blocks take units i, i + blocks, ...; the units of a grid go in order to the block that is free first. If two boxes are
+asked for at the same time, the box of the earlier unit comes first.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from pykittens.analysis.traffic.boxes import BYTES, UNIT
 from pykittens.analysis.traffic.trace import AFTER, BEFORE, Trace
 from pykittens.analysis.traffic.vector import IntArray
 
-# Boxes that are followed at once; it bounds the memory that takes.
+# The boxes that are traced at once, which bounds the memory used.
 AT_ONCE = 2**20
-TIME = 0  # the row of a table that held the lane
+TIME = 0  # replaces the row of the lane
 
 
 @dataclass
-class Schedule:
-    """Hands the units of a launch to blocks; times are bytes that a block has moved."""
+class UnitSchedule:
+    """Assigns the units of a launch to blocks; times are bytes that a block has moved."""
 
     blocks: int
     persistent: bool
-    ends: list[int]  # of what each block has got; of a grid, a heap
-    dealt: int = 0
+    ends: list[int]  # when each block is free; for a grid, a heap
+    assigned: int = 0
 
     def start(self, sizes: IntArray) -> IntArray:
-        """When each of the next units starts, for their bytes."""
+        """The times at which the next units start, given their bytes."""
         starts = np.zeros(len(sizes), np.int64)
         for i, size in enumerate(sizes.tolist()):
             if self.persistent:
-                block = self.dealt % self.blocks
+                block = self.assigned % self.blocks
                 starts[i] = self.ends[block]
                 self.ends[block] += size
             else:
                 starts[i] = self.ends[0]
                 heapq.heapreplace(self.ends, self.ends[0] + size)
-            self.dealt += 1
+            self.assigned += 1
         return starts
 
     @property
     def horizon(self) -> int:
-        """No unit that is still to come starts before."""
+        """The earliest time at which a later unit can start."""
         return min(self.ends)
 
 
 def in_time(trace: Trace, blocks: int) -> Iterator[IntArray]:
-    """The boxes of a launch in the order of time, some at a time; in place of the lane stands when."""
+    """The boxes of a launch in the order of time, in several tables; the row TIME replaces the lane."""
     units, first, size = trace.launch.units, 0, 1
-    schedule = Schedule(blocks, trace.launch.persistent, [0] * blocks)
+    schedule = UnitSchedule(blocks, trace.launch.persistent, [0] * blocks)
     waiting = np.zeros((5, 0), np.int64)
     after = waiting
     while first < units:
@@ -80,23 +80,23 @@ def in_time(trace: Trace, blocks: int) -> Iterator[IntArray]:
         waiting = waiting[:, ready:]
 
 
-def _timed(table: IntArray, first: int, last: int, schedule: Schedule) -> IntArray:
+def _timed(table: IntArray, first: int, last: int, schedule: UnitSchedule) -> IntArray:
     """A table of units with the time of each box."""
     sizes = np.bincount(table[UNIT] - first, table[BYTES], last - first).astype(np.int64)
     starts = schedule.start(sizes)
-    place = table[UNIT] - first
-    table[TIME] = starts[place] + _before(table[BYTES]) - (np.cumsum(sizes) - sizes)[place]
+    unit = table[UNIT] - first
+    table[TIME] = starts[unit] + _before(table[BYTES]) - _before(sizes)[unit]
     return table
 
 
 def _repeated(table: IntArray, starts: list[int]) -> IntArray:
-    """A table done by several blocks, each from its own start."""
+    """A table that several blocks move, each from its own start."""
     whole = np.repeat(table[:, None, :], len(starts), axis=1)
     whole[TIME] = np.array(starts)[:, None] + _before(table[BYTES])
     return whole.reshape(5, -1)
 
 
 def _before(sizes: IntArray) -> IntArray:
-    """For each number the sum of those before it."""
+    """The sum of the numbers before each number."""
     before: IntArray = np.cumsum(sizes) - sizes
     return before

@@ -1,21 +1,21 @@
-"""Tables of boxes put together: a column a box, rows that say who moves it, by which line, which bytes."""
+"""Concatenates tables of boxes: a column per box, with rows for its lane, unit, line, number and bytes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from pykittens.analysis.traffic.boxes import LANE, LINE, UNIT, Line
+from pykittens.analysis.traffic.boxes import LANE, LINE, UNIT, TensorLine
 from pykittens.analysis.traffic.vector import IntArray
 
 
 def at(table: IntArray, rows: IntArray) -> IntArray:
-    """A table of the boxes of inner lanes as one of the lanes that they stand in."""
+    """A table of inner lanes with the outer lanes in their place."""
     table[LANE] = rows[table[LANE]]
     return table
 
 
 def in_order(tables: list[IntArray], count: int) -> IntArray:
-    """Tables put together: lane by lane, in a lane one table after the other."""
+    """The tables concatenated, sorted by lane; within a lane they keep their order."""
     tables = [t for t in tables if t.shape[1]]
     if len(tables) < 2:
         return tables[0] if tables else np.zeros((5, 0), np.int64)
@@ -27,17 +27,17 @@ def in_order(tables: list[IntArray], count: int) -> IntArray:
 
 
 def _is_regular(table: IntArray, count: int, lanes: IntArray) -> bool:
-    """Whether every lane has as many boxes in a table as any other."""
+    """Whether every lane has the same number of boxes in a table."""
     if table.shape[1] % count:
         return False
     each = table[LANE].reshape(count, -1)
     return bool((each[:, 0] == lanes).all() and (each[:, -1] == lanes).all())
 
 
-def side_by_side(tables: list[IntArray], lines: list[Line]) -> IntArray:
-    """The boxes of groups that work at the same time: of each unit, every group at the same share of its own boxes.
+def side_by_side(tables: list[IntArray], lines: list[TensorLine]) -> IntArray:
+    """The boxes of concurrent groups merged: within a unit, every group progresses at the same share of its boxes.
 
-    What is written comes at the end of its share, what is read at the start.
+    A written box comes at the end of its share, a read box at the start.
     """
     tables = [t for t in tables if t.shape[1]]
     if len(tables) < 2:
@@ -46,8 +46,8 @@ def side_by_side(tables: list[IntArray], lines: list[Line]) -> IntArray:
     keys = []
     for table in tables:
         _, first, count = np.unique(table[UNIT], return_index=True, return_counts=True)
-        place = np.arange(table.shape[1]) - np.repeat(first, count)
-        share = (place + writes[table[LINE]]) / np.repeat(count, count)
+        number = np.arange(table.shape[1]) - np.repeat(first, count)
+        share = (number + writes[table[LINE]]) / np.repeat(count, count)
         keys.append(table[UNIT] * 2 + share)
     whole = np.concatenate(tables, axis=1)
     return whole[:, np.argsort(np.concatenate(keys), kind="stable")]

@@ -1,7 +1,7 @@
-"""Scalars of a kernel in many tasks and passes at once: a lane is one pass of the innermost loop that is open.
+"""Scalars of a kernel in many tasks and iterations at once: a lane is one iteration of the innermost open loop.
 
-A value is a number where it is the same in all lanes, an array where it is not, and None where only a running kernel
-knows it. Values are computed when somebody asks for them, so what only steers registers and barriers never is.
+A value is a number if it is the same in all lanes, an array if it is not, and None if only a running kernel knows it.
+Values are computed on demand, so those that only concern registers and barriers are never computed.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.errors import KernelError
+from pykittens.ir.evaluate import definition, fold
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Scalar, Value
 from pykittens.types.dtypes import DType
 
-Column = Any  # a number, an array of a number a lane, or None
+Column = Any  # a number, an array with a number per lane, or None
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _WIDE: dict[str, Any] = {"int": np.int64, "bool": np.bool_, "float": np.float32}
 
 
 class Later:
-    """A value that is computed when it is asked for."""
+    """A value that is computed on demand."""
 
     def __init__(self, compute: Callable[[], Column]) -> None:
         self.compute = compute
 
 
-class Lanes:
-    """`count` lanes that run one block; lane i goes on from lane `rows[i]` of the parent, without rows from lane i."""
+class Columns:
+    """The values of `count` lanes in a block; lane i continues lane `rows[i]` of the parent, or lane i without rows."""
 
     def __init__(
         self,
         count: int,
         known: Mapping[Value, Column],
-        parent: Lanes | None = None,
+        parent: Columns | None = None,
         rows: Any = None,
     ) -> None:
         self.count, self.parent, self.rows = count, parent, rows
         self.known: dict[Value, Column] = dict(known)
-        # The number that a call reads in memory, None where it is not known.
-        self.reads: Callable[[Call, Lanes], Column] = parent.reads if parent else _unread
+        # The number that a call reads from memory, None if it is not known.
+        self.reads: Callable[[Call, Columns], Column] = parent.reads if parent else _unread
 
-    def part(self, rows: IntArray) -> Lanes:
-        """Some of these lanes, or some of them several times."""
-        return Lanes(len(rows), {}, self, rows)
+    def part(self, rows: IntArray) -> Columns:
+        """The lanes with these numbers, which may repeat."""
+        return Columns(len(rows), {}, self, rows)
 
     def value(self, thing: Any) -> Column:
-        """What a value holds, a lane or in all of them; a tuple of values gives a tuple."""
+        """The number or numbers of a value in these lanes; a tuple of values gives a tuple."""
         if isinstance(thing, tuple):
             return tuple(map(self.value, thing))
         if not isinstance(thing, Value):
@@ -62,50 +62,40 @@ class Lanes:
         return found
 
     def _found(self, value: Value) -> Column:
+        if (call := definition(value)) is not None:
+            return self._computed(call, value.dtype)
         if isinstance(value.source, Call):
-            return self._computed(value.source, value)
-        if self.parent is None:
-            return None
-        return taken(self.parent.value(value), self.rows)
+            return self.reads(value.source, self) if isinstance(value, Scalar) else None
+        return None if self.parent is None else taken(self.parent.value(value), self.rows)
 
-    def _computed(self, call: Call, value: Value) -> Column:
-        if not isinstance(value, Scalar):
+    def _computed(self, call: Call, dtype: DType) -> Column:
+        with np.errstate(all="ignore"):
+            result = fold(call, self.value)
+        if result is None:
             return None
-        if not call.op.effects.pure:
-            return self.reads(call, self)
-        args = {name: self.value(a) for name, a in call.args.items()}
-        if any(a is None for a in args.values()):
-            return None
-        try:
-            with np.errstate(all="ignore"):
-                result = call.op.evaluate(args)
-        except KernelError as fault:
-            fault.loc = call.loc
-            raise
         if call.op.scalar is not None and call.op.scalar.wraps:
-            least = int(value.dtype.least)
-            result = (result - least) % 2**value.dtype.bits + least
-        return as_column(result, value.dtype)
+            result = dtype.wrapped(result)
+        return as_column(result, dtype)
 
 
-def _unread(call: Call, lanes: Lanes) -> Column:
+def _unread(call: Call, lanes: Columns) -> Column:
     return None
 
 
 def as_column(value: Any, dtype: DType) -> Column:
-    """A result as lanes hold it: whole numbers in 64 bits, so that none overflows."""
+    """A result as lanes hold it: integers have 64 bits, so that none overflows."""
     if np.ndim(value):
         return np.asarray(value).astype(_WIDE[dtype.kind], copy=False)
     return {"int": int, "bool": bool, "float": np.float32}[dtype.kind](value)
 
 
 def taken(value: Column, rows: IntArray | None) -> Column:
-    """A value in other lanes: lane i has what lane rows[i] had."""
+    """A value in other lanes: lane i has the number of lane rows[i]."""
     return value[rows] if rows is not None and np.ndim(value) else value
 
 
 def put(old: Column, rows: IntArray, new: Column, count: int, dtype: DType) -> Column:
-    """A value of `count` lanes, changed in those of `rows`."""
+    """A value of `count` lanes, with new numbers in the lanes `rows`."""
     if len(rows) == count:
         return new
     if old is None or new is None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from pykittens.checker.proofs.formula import Formula, Quantity
 from pykittens.errors import KernelError
-from pykittens.ir.nodes import Call, Grid, Kernel, Require, Role, blocks, results, walk
+from pykittens.ir.evaluate import definition
+from pykittens.ir.nodes import Call, Grid, Kernel, Require
 from pykittens.ir.operators import OPERATORS
+from pykittens.ir.structure import definitions
 from pykittens.ir.text import Names
 from pykittens.ir.values import Global, Scalar, Value
 from pykittens.types.dtypes import int32
@@ -24,7 +26,8 @@ class Formulas:
         self.found: dict[Value, Formula] = {}
         # Stands behind the name of a value that each group of the role has for itself.
         self.group = ""
-        self.outside = set(_outside(kernel))
+        # The values that all groups see.
+        self.outside = set(definitions(kernel.outside))
         for param in kernel.params:
             extents = param.extents if isinstance(param, Global) else ()
             for axis, extent in enumerate(extents):
@@ -43,8 +46,8 @@ class Formulas:
 
     def _equate(self, condition: Any) -> None:
         """Take one name for two extents or arguments that a requirement says are equal."""
-        call = condition.source if isinstance(condition, Value) else None
-        if not isinstance(call, Call):
+        call = definition(condition)
+        if call is None:
             return
         sides = list(call.args.values())
         if call.op is OPERATORS["and"]:
@@ -81,9 +84,8 @@ class Formulas:
         return self.found[value]
 
     def _made(self, value: Value) -> Formula:
-        call = value.source
-        is_pure = isinstance(call, Call) and call.op.effects.pure and len(call.results) == 1
-        if not is_pure or not all(map(_is_whole, call.args.values())):
+        call = definition(value)
+        if call is None or not all(map(_is_whole, call.args.values())):
             ours = self.group if value.block is not None and value not in self.outside else ""
             return Formula.of(_quantity(value, self.names(value) + ours))
         given = {name: self.formula(a) for name, a in call.args.items()}
@@ -138,14 +140,6 @@ def _evaluated(call: Call, given: Mapping[str, Formula]) -> int | None:
     except KernelError:
         return None
     return number if int32.represents(number) else None
-
-
-def _outside(kernel: Kernel) -> Iterator[Value]:
-    """The values that all groups of a kernel see."""
-    for node in kernel.body.nodes:
-        if not isinstance(node, Role):
-            for inner in (node, *(n for block in blocks(node) for n in walk(block))):
-                yield from results(inner)
 
 
 _ONE = Formula.of(1)

@@ -18,11 +18,10 @@ from pykittens.ir.nodes import (
     While,
     blocks,
     coordinates,
-    inputs,
-    leaving,
     tensors,
     walk,
 )
+from pykittens.ir.structure import uses
 from pykittens.ir.values import Global, Scalar, TileRef, Value
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -108,7 +107,7 @@ def _depend_on_data(values: Iterable[Any], arguments: Container[Value], seen: se
         )
         if node is None or is_index:
             continue
-        if _depend_on_data([*inputs(node), *leaving(node)], arguments, seen):
+        if _depend_on_data(uses(node), arguments, seen):
             return True
     return False
 

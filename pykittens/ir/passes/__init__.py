@@ -9,7 +9,7 @@ from pykittens.ir.passes.waits import place_waits
 
 
 def lower(kernel: Kernel) -> Kernel:
-    """Drop what nothing uses, place waits and releases, move conversions behind them. Changes the kernel in place."""
+    """Drop unused values, place waits and releases, move conversions past them. Changes the kernel in place."""
     prune(kernel)
     place_waits(kernel)
     sink(kernel)

@@ -1,4 +1,4 @@
-"""State of a role at a point: products that may be in flight, and stages that they keep from going back."""
+"""The state of a role at a point: the products that may be in flight, and the stages that are held."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MOST_PENDING = 7
 
 
 @dataclass(eq=False)
-class Held:
-    """A stage taken by `drain` and not given back. `sure`: on every path."""
+class HeldStage:
+    """A stage taken by `drain` and not given back. open: the user still uses it. sure: it is held on every path."""
 
     pipeline: Pipeline
     acquire: Acquire
@@ -23,14 +23,14 @@ class Held:
 
 
 @dataclass(eq=False)
-class Product:
-    """A product not known to be complete: the names of its result, the stages and registers it reads.
+class PendingProduct:
+    """A product not known to be complete: the values of its result, the stages and registers that it reads.
 
-    loose: it reads shared memory outside pipelines.
+    sure: it is issued on every path. loose: it reads shared memory outside pipelines.
     """
 
     results: set[Value]
-    stages: list[Held]
+    stages: list[HeldStage]
     registers: list[Value]
     sure: bool = True
     loose: bool = False
@@ -38,33 +38,33 @@ class Product:
 
 @dataclass
 class State:
-    """Products in the order of their issue, and the stages held of each pipeline in the order they were taken."""
+    """Products in the order of their issue, and the held stages of each pipeline, oldest first."""
 
-    queue: list[Product] = field(default_factory=list)
-    held: dict[Pipeline, list[Held]] = field(default_factory=dict)
+    queue: list[PendingProduct] = field(default_factory=list)
+    held: dict[Pipeline, list[HeldStage]] = field(default_factory=dict)
 
-    def last(self, matches: Callable[[Product], bool]) -> int | None:
-        """The place in the queue of the newest product that matches."""
+    def last(self, matches: Callable[[PendingProduct], bool]) -> int | None:
+        """The index in the queue of the newest product that matches."""
         return max((i for i, q in enumerate(self.queue) if matches(q)), default=None)
 
-    def surely_behind(self, index: int) -> int:
-        """How many products were surely issued after the one at this place."""
+    def surely_after(self, index: int) -> int:
+        """The number of products that were surely issued after the one at this index."""
         return sum(q.sure for q in self.queue[index + 1 :])
 
-    def finish(self, index: int) -> tuple[int, list[Product]]:
-        """Wait for the product at this place: how many may stay pending, and which products are complete then."""
-        pending = min(MOST_PENDING, self.surely_behind(index))
-        done: list[Product] = []
-        left: list[Product] = []
+    def finish(self, index: int) -> tuple[int, list[PendingProduct]]:
+        """Wait for the product at this index: the number that may stay pending, and the products that are complete."""
+        pending = min(MOST_PENDING, self.surely_after(index))
+        done: list[PendingProduct] = []
+        unfinished: list[PendingProduct] = []
         for i, q in enumerate(self.queue):
-            (done if self.surely_behind(i) >= pending else left).append(q)
-        for i, q in enumerate(left):
-            q.sure = q.sure and len(left) - i - 1 < pending
-        self.queue = left
+            (done if self.surely_after(i) >= pending else unfinished).append(q)
+        for i, q in enumerate(unfinished):
+            q.sure = q.sure and len(unfinished) - i - 1 < pending
+        self.queue = unfinished
         return pending, done
 
     def free(self, pipeline: Pipeline) -> int:
-        """How many stages, oldest first, have been left and are read by no unfinished product."""
+        """The number of stages, oldest first, that the user has left and no unfinished product reads."""
         busy = {h for q in self.queue for h in q.stages}
         count = 0
         for stage in self.held[pipeline]:
@@ -75,10 +75,14 @@ class State:
 
     def key(self) -> object:
         """Equal for states that lead to the same placement."""
-        place = {h: (p, len(hs) - i) for p, hs in self.held.items() for i, h in enumerate(hs)}
+        position = {h: (p, len(hs) - i) for p, hs in self.held.items() for i, h in enumerate(hs)}
         return (
             tuple(
-                (frozenset(q.results), tuple(place[h] for h in q.stages if h in place), q.sure)
+                (
+                    frozenset(q.results),
+                    tuple(position[h] for h in q.stages if h in position),
+                    q.sure,
+                )
                 for q in self.queue
             ),
             frozenset(
@@ -98,13 +102,13 @@ class State:
 
 
 def join(a: State, b: State) -> State:
-    """What holds on both paths; what is only on one is not sure. Entries are aligned from the newest."""
+    """The state after two paths; an entry of only one path is not sure. Entries are aligned from the newest."""
     a, b = a.copy(), b.copy()
-    same: dict[Held, Held] = {}
-    held: dict[Pipeline, list[Held]] = {}
+    same: dict[HeldStage, HeldStage] = {}
+    held: dict[Pipeline, list[HeldStage]] = {}
     for pipeline in {**a.held, **b.held}:
-        left, right = a.held.get(pipeline, []), b.held.get(pipeline, [])
-        longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+        ours, theirs = a.held.get(pipeline, []), b.held.get(pipeline, [])
+        longer, shorter = (ours, theirs) if len(ours) >= len(theirs) else (theirs, ours)
         extra = len(longer) - len(shorter)
         for i, h in enumerate(longer):
             if i < extra:
@@ -115,21 +119,23 @@ def join(a: State, b: State) -> State:
                 h.sure = h.sure and other.sure
                 h.open = h.open or other.open
         held[pipeline] = longer
-    queue: list[Product] = []
+    queue: list[PendingProduct] = []
     while a.queue and b.queue and a.queue[-1].results & b.queue[-1].results:
         p, q = a.queue.pop(), b.queue.pop()
         stages = list(dict.fromkeys(same.get(h, h) for h in p.stages + q.stages))
         registers = list(dict.fromkeys(p.registers + q.registers))
         both = p.sure and q.sure
-        queue.insert(0, Product(p.results | q.results, stages, registers, both, p.loose or q.loose))
+        queue.insert(
+            0, PendingProduct(p.results | q.results, stages, registers, both, p.loose or q.loose)
+        )
     for q in reversed(a.queue + b.queue):
         queue.insert(0, replace(q, stages=[same.get(h, h) for h in q.stages], sure=False))
     return State(_distinct(queue), held)
 
 
-def _distinct(queue: list[Product]) -> list[Product]:
-    """Of products that are alike and may be unfinished, the newest: a wait for it covers the others."""
-    kept: list[Product] = []
+def _distinct(queue: list[PendingProduct]) -> list[PendingProduct]:
+    """The products, but only the newest of equal ones that are not sure: a wait for it covers the others."""
+    kept: list[PendingProduct] = []
     seen: set[object] = set()
     for q in reversed(queue):
         like = (frozenset(q.results), frozenset(q.stages), frozenset(q.registers))

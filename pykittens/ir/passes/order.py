@@ -1,9 +1,9 @@
 """Finds kernels that can stall if their stages are given back late.
 
-Roles that meet in pipelines only are a deterministic network: whether it stalls does not depend on the schedule.
-So one run of the barriers alone, for small trip counts, shows it. Loops of two roles have equal trip counts
-where their bounds are the same expression of arguments, tasks and what tensors hold that the kernel does not write;
-others are varied on their own.
+Roles that synchronise only through pipelines are a deterministic network: whether it stalls does not depend on the
+schedule, so one run of the barriers alone shows it. Trials run the barriers with small trip counts. Loops of two roles
+have equal trip counts if their bounds are the same expression of arguments, tasks and elements of tensors that the
+kernel does not write; the other trip counts vary independently.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pykittens.ir.nodes import (
     If,
     Kernel,
     Leave,
+    Loop,
     Pipeline,
     Role,
     While,
@@ -34,18 +35,18 @@ from pykittens.ir.nodes import (
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.values import Global, TileRef, Value
 
-TASKS = 3  # tasks a block walks in a trial
+TASKS = 3  # tasks of a block in a trial
 RANDOM_TRIALS = 12
 
-# The roles that take stages of a pipeline on a side, by their places among all.
+# The indices of the roles that take stages of a pipeline on a side.
 Sides = dict[tuple[Pipeline, str], list[int]]
 
 
 def find_stalls(kernel: Kernel) -> set[Acquire]:
-    """The acquires at which a role waits for ever while it holds stages; empty if nothing stalls."""
+    """The acquires at which a role waits forever while it holds stages; empty if nothing stalls."""
     if not kernel.pipelines:
         return set()
-    # In place, what is written under one name may be read under another.
+    # If arguments may share memory, a write through one may change what a read through another gives.
     changing = {p.name for p in kernel.params} if kernel.inplace else set(written(kernel))
     sides: Sides = {
         (p, side): [i for i, r in enumerate(kernel.roles) if takes(r.body, p, side)]
@@ -53,8 +54,8 @@ def find_stalls(kernel: Kernel) -> set[Acquire]:
         for side in ("fill", "drain")
     }
     deepest = max(p.stages for p in kernel.pipelines)
-    trials: list[Trial] = [Trial(fixed=n) for n in range(deepest + 3)]
-    trials += [Trial(seed=seed, most=deepest + 2) for seed in range(RANDOM_TRIALS)]
+    trials: list[TripCounts] = [TripCounts(fixed=n) for n in range(deepest + 3)]
+    trials += [TripCounts(seed=seed, most=deepest + 2) for seed in range(RANDOM_TRIALS)]
     for trial in trials:
         stalled = _run([_Walker(role, trial, changing) for role in kernel.roles], sides)
         if stalled:
@@ -62,15 +63,15 @@ def find_stalls(kernel: Kernel) -> set[Acquire]:
     return set()
 
 
-class Trial:
-    """Trip counts and branches for one run: one number for all loops, or drawn for each."""
+class TripCounts:
+    """Trip counts and branches for one run: one number for all loops, or a random number for each."""
 
     def __init__(self, fixed: int | None = None, seed: int = 0, most: int = 0) -> None:
         self.fixed, self.seed, self.most = fixed, seed, most
         self.seen: dict[object, int] = {}
 
     def ordinal(self, thing: object) -> tuple[str, int]:
-        """A number for a thing of no other name, the same in every process."""
+        """A number for a thing without another key, the same in every process."""
         return ("value", self.seen.setdefault(thing, len(self.seen)))
 
     def trips(self, key: object, path: tuple[int, ...]) -> int:
@@ -85,9 +86,9 @@ class Trial:
 class _Walker:
     """One role of the network."""
 
-    def __init__(self, role: Role, trial: Trial, written: set[str]) -> None:
+    def __init__(self, role: Role, trial: TripCounts, written: set[str]) -> None:
         self.trial, self.written = trial, written
-        self.keys: dict[Value, object] = {}  # as far as they have been asked for
+        self.keys: dict[Value, object] = {}
         self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)
         self.given: dict[Pipeline, int] = defaultdict(int)
         self.filled: dict[Pipeline, int] = defaultdict(int)
@@ -107,15 +108,8 @@ class _Walker:
                     self.given[node.pipeline] = max(
                         self.given[node.pipeline], self.taken[node.pipeline, "drain"] - node.keep
                     )
-                case For():
+                case For() | ForTasks() | While():
                     for i in range(self.trips(node, path)):
-                        yield from self.run(node.body, (*path, i))
-                case ForTasks():
-                    for i in range(TASKS):
-                        self.keys.update({v: ("task", axis) for axis, v in enumerate(node.index)})
-                        yield from self.run(node.body, (*path, i))
-                case While():
-                    for i in range(self.trial.trips(self.trial.ordinal(node), path)):
                         yield from self.run(node.body, (*path, i))
                 case If():
                     side = self.trial.taken(self.key(node.condition), path)
@@ -123,7 +117,13 @@ class _Walker:
                 case _:
                     pass
 
-    def trips(self, node: For, path: tuple[int, ...]) -> int:
+    def trips(self, node: Loop, path: tuple[int, ...]) -> int:
+        """How many passes a loop makes in the trial."""
+        if isinstance(node, ForTasks):
+            self.keys.update({v: ("task", axis) for axis, v in enumerate(node.index)})
+            return TASKS
+        if isinstance(node, While):
+            return self.trial.trips(self.trial.ordinal(node), path)
         span = _minus(self.key(node.stop), self.key(node.start))
         if node.step < 0:
             span = _minus(self.key(node.start), self.key(node.stop))
@@ -132,11 +132,11 @@ class _Walker:
         return self.trial.trips((span, abs(node.step)), path)
 
     def key(self, value: Any) -> object:
-        """Equal for values that are the same expression of arguments, tasks and what is not written."""
+        """Equal for values that are the same expression of arguments, tasks and tensors that are not written."""
         if isinstance(value, TileRef | Global):
             ref = value.first
-            parts = [(axis, *map(self.key, w.bounds)) for axis, w in ref.windows.items()]
-            return (ref.tensor.name, tuple(map(self.key, ref.index)), tuple(parts))
+            windows = [(axis, *map(self.key, w.bounds)) for axis, w in ref.windows.items()]
+            return (ref.tensor.name, tuple(map(self.key, ref.index)), tuple(windows))
         if not isinstance(value, Value):
             return value
         if value not in self.keys:
@@ -144,7 +144,7 @@ class _Walker:
         return self.keys[value]
 
     def expression(self, value: Value) -> object:
-        """The key of a value from those of its operands."""
+        """The key of a value from the keys of its operands."""
         if isinstance(value.source, Call) and self.is_settled(value.source):
             args = tuple(self.key(a) for a in value.source.args.values())
             if value.source.op is OPERATORS["-"]:
@@ -153,7 +153,7 @@ class _Walker:
         return self.trial.ordinal(value)
 
     def is_settled(self, call: Call) -> bool:
-        """Whether its result follows from its operands: it reads at most tensors that the kernel does not write."""
+        """Whether its operands determine its result: it reads at most tensors that the kernel does not write."""
         effects = call.op.effects
         read = list(tensors(call, effects.reads))
         known = len(read) == len(effects.reads) and self.written.isdisjoint(read)

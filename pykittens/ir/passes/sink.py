@@ -1,42 +1,28 @@
 """Moves a conversion to a narrower type past the waits before its first use.
 
-While a product reads its operand from registers, the next operand cannot take their place. Converted behind the
-wait it can, and the wide tile is what waits.
+While a product reads its operand from registers, the next operand cannot take these registers. If the conversion
+follows the wait, it can, and only the wide tile is held in the meantime.
 """
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import (
-    Block,
-    Call,
-    Kernel,
-    Node,
-    WaitProducts,
-    blocks,
-    inputs,
-    leaving,
-    walk,
-)
+from pykittens.ir.nodes import Block, Call, Kernel, Node, WaitProducts, all_blocks, blocks, walk
+from pykittens.ir.structure import inputs, leaving, uses
 
 
 def sink(kernel: Kernel) -> None:
-    """Sink conversions in every block."""
+    """Sink conversions in every block, inner blocks first."""
     for role in kernel.roles:
-        _sink(role.body)
-
-
-def _sink(block: Block) -> None:
-    for node in list(block.nodes):
-        for inner in blocks(node):
-            _sink(inner)
-        if isinstance(node, Call) and node.op.effects.narrows and _is_narrower(node):
-            _move(block, node)
+        for block in reversed(all_blocks(role.body)):
+            for node in list(block.nodes):
+                if isinstance(node, Call) and node.op.effects.narrows and _is_narrower(node):
+                    _move(block, node)
 
 
 def _is_narrower(call: Call) -> bool:
-    """Whether the result has fewer bits an element than what it is made of."""
-    made = call.results[0].dtype.bits
-    return all(made < v.dtype.bits for v in inputs(call))
+    """Whether the elements of the result have fewer bits than those of the operands."""
+    bits = call.results[0].dtype.bits
+    return all(bits < v.dtype.bits for v in inputs(call))
 
 
 def _move(block: Block, call: Call) -> None:
@@ -56,9 +42,5 @@ def _move(block: Block, call: Call) -> None:
 
 def _used_inside(call: Call, node: Node) -> bool:
     """Whether a node's blocks use the result, or hand it to the node: to be carried round it, or merged after it."""
-    inside = (n for inner in blocks(node) for n in walk(inner))
-    return any(
-        call.results[0] is v
-        for values in (leaving(node), *((*inputs(n), *leaving(n)) for n in inside))
-        for v in values
-    )
+    inside = (v for inner in blocks(node) for n in walk(inner) for v in uses(n))
+    return any(call.results[0] is v for v in (*leaving(node), *inside))

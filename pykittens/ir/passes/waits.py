@@ -1,31 +1,31 @@
 """Places the waits for matrix products and gives stages back.
 
-A product with shared operands runs on after its instruction; its result is in flight, the stages it reads stay
-held. Products finish in the order of issue, so a wait names how many may stay unfinished. The pass walks each
-role once with the state of `flight.py`, loop bodies until the state at their head no longer changes.
+A product with shared operands runs on after its instruction: its result is in flight, and the stages that it reads
+stay held. Products finish in the order of issue, so a wait states how many may stay unfinished. The pass walks each
+role once with the state of `flight.py`, and a loop body until the state at its head no longer changes.
 
- - Reading a tile in flight waits for it, with as much as possible pending behind it. Accumulating is no read.
+ - Reading a tile in flight waits for it, with as many later products pending as possible. Accumulating is no read.
  - A drained stage that a product still reads is given back at the first wait that covers the product. After
    the next product on the same pipeline the pass waits for the older ones, so one product is always queued.
- - At most stages - 1 stages of a pipeline stay held; and before an acquire that other roles could not serve
-   while stages are held back (`order.py` finds out), they are given back first.
- - What a loop carries stays in flight over the back edge only where it is accumulated in place; else a copy
+ - At most stages - 1 stages of a pipeline stay held. Before an acquire that other roles could not serve while
+   stages are held back (`order.py` finds these), the stages are given back.
+ - A value that a loop carries stays in flight over the back edge only if it is accumulated in place; else a copy
    would read registers that a product still writes.
- - A product that reads registers made in a loop is completed at the back edge: the next pass writes them again.
- - A run-time `if` or `while`, and the end of a role, completes everything.
- - A product that reads shared memory outside pipelines is completed before an operation that writes such memory, or
-   that signals others, who may write it then.
- - Before a stage of a pipeline is filled that takes over the memory of another, everything is completed.
- - A product with managed=False is the user's to wait for; the waits for others may cover it, too. Before an
-   operation that waits for other roles or blocks, stages that are held back are given back.
- - A tile in flight over a back edge may be accumulated into, or read after a wait for all; what is read after
-   a wait that leaves something pending is completed at the back edge, else ptxas serialises every product.
+ - A product that reads registers defined in a loop is completed at the back edge: the next iteration writes them again.
+ - A run-time `if` or `while`, and the end of a role, complete everything.
+ - A product that reads shared memory outside pipelines is completed before an operation that writes such memory, and
+   before an operation that signals other groups, which may write it afterwards.
+ - Everything is completed before a fill of a pipeline that takes over the memory of another.
+ - The user waits for a product with managed=False; waits for other products may cover it, too. Before an operation
+   that waits for other roles or blocks, stages that are held back are given back.
+ - A tile in flight over a back edge may be accumulated into, or read after a wait for all. If it is read after a wait
+   that leaves products pending, it is completed at the back edge; otherwise ptxas serialises every product.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from pykittens.ir.nodes import (
     Acquire,
@@ -43,21 +43,21 @@ from pykittens.ir.nodes import (
     WaitProducts,
     WaitStores,
     While,
+    all_blocks,
     blocks,
-    inputs,
-    leaving,
+    calls,
     operands,
-    results,
     walk,
 )
 from pykittens.ir.op import Engine
-from pykittens.ir.passes.flight import Held, Product, State, join
+from pykittens.ir.passes.flight import HeldStage, PendingProduct, State, join
 from pykittens.ir.passes.order import find_stalls
+from pykittens.ir.structure import definitions, uses
 from pykittens.ir.values import RegTile, SharedTile, Turns, Value
 
 
 def place_waits(kernel: Kernel) -> None:
-    """Put waits and releases into every role of a kernel, with as few early releases as progress allows."""
+    """Insert waits and releases into every role of a kernel, with as few early releases as progress allows."""
     bodies = {role: list_nodes(role.body) for role in kernel.roles}
     early: set[Acquire] = set()
     while True:
@@ -75,11 +75,7 @@ Snapshot = list[tuple[Block, list[Node]]]
 
 def list_nodes(block: Block) -> Snapshot:
     """The nodes of a block and of all blocks inside, to restore them by."""
-    found: Snapshot = [(block, list(block.nodes))]
-    for node in block.nodes:
-        for inner in blocks(node):
-            found += list_nodes(inner)
-    return found
+    return [(inner, list(inner.nodes)) for inner in all_blocks(block)]
 
 
 def restore(snapshot: Snapshot) -> None:
@@ -89,14 +85,14 @@ def restore(snapshot: Snapshot) -> None:
 
 
 class Placement:
-    """The walk over one role. `early` are the acquires before which nothing may be held back."""
+    """The walk over one role. `early`: the acquires before which no stage may be held back."""
 
     def __init__(self, early: set[Acquire]) -> None:
         self.early = early
         self.state = State()
         self.out: list[Node] = []
         self.stored = False
-        self.place: dict[Value, int] = {}  # sets have no order, texts must
+        self.position: dict[Value, int] = {}  # sorts sets of values for the text
         self.uses: Counter[Value] = Counter()
         # Carried values that must not be in flight over the back edge of their loop.
         self.settled: set[Carried] = set()
@@ -104,27 +100,22 @@ class Placement:
         self.retry = False
 
     def role(self, role: Role) -> None:
-        self.uses.update(v for n in walk(role.body) for v in (*inputs(n), *leaving(n)))
-        self.stored = any(
-            isinstance(n, Call) and n.op.effects.engine is Engine.COPY_OUT for n in walk(role.body)
-        )
-        made = (v for n in walk(role.body) for v in results(n))
-        self.place = {v: i for i, v in enumerate(made)}
+        self.uses.update(v for n in walk(role.body) for v in uses(n))
+        self.stored = any(_stores(role.body))
+        self.position = {v: i for i, v in enumerate(definitions(role.body))}
         while True:
             self.state, self.retry = State(), False
-            nodes = self.block(role.body.nodes, role)
+            nodes = self.block(role.body.nodes)
             if not self.retry:
                 break
-        role.body.nodes[:] = nodes
+        role.body.nodes[:] = [*nodes, WaitStores(False)] if self.stored else nodes
 
-    def block(self, nodes: list[Node], owner: Role | If | While) -> list[Node]:
+    def block(self, nodes: list[Node]) -> list[Node]:
         """The nodes with waits between them, everything complete at the end."""
         outer, self.out = self.out, []
         for node in nodes:
             self.node(node)
         self.complete_all(None)
-        if isinstance(owner, Role) and self.stored:
-            self.out.append(WaitStores(False))
         done, self.out = self.out, outer
         return done
 
@@ -136,15 +127,10 @@ class Placement:
                 self.acquire(node)
             case Leave():
                 self.leave(node)
-            case If():
+            case If() | While():
                 self.complete_all(node)
-                for inner in (node.then, node.otherwise):
-                    inner.nodes[:] = self.block(inner.nodes, node)
-                self.out.append(node)
-            case While():
-                self.complete_all(node)
-                for inner in (node.test, node.body):
-                    inner.nodes[:] = self.block(inner.nodes, node)
+                for inner in blocks(node):
+                    inner.nodes[:] = self.block(inner.nodes)
                 self.out.append(node)
             case For() | ForTasks():
                 self.loop(node)
@@ -153,13 +139,13 @@ class Placement:
 
     def call(self, node: Call) -> None:
         effects = node.op.effects
-        # Who signals what is awaited may need a stage first. Groups that take turns all have theirs alike.
+        # The group that signals may need a stage first. Groups that take turns all hold theirs alike.
         elsewhere = any(not isinstance(node.args[name], Turns) for name in effects.waits)
         if elsewhere and any(not h.open for hs in self.state.held.values() for h in hs):
             self.complete_all(node)
         accumulator = node.args.get(effects.accumulates or "")
         if isinstance(accumulator, Value) and self.uses[accumulator] > 1:
-            accumulator = None  # it must outlive this product, so the product works on a copy
+            accumulator = None  # it is read again, so the product works on a copy
         node.onto_flight = any(accumulator in q.results for q in self.state.queue)
         for value in operands(node.args):
             if value is not accumulator:
@@ -170,7 +156,7 @@ class Placement:
         if effects.engine is not Engine.PRODUCT:
             return
         if not node.managed:
-            # It may accumulate onto one that is in flight for all anybody knows.
+            # Its accumulator may be in flight: only the user knows.
             node.onto_flight |= accumulator is not None and _is_unmanaged(accumulator)
             return
         tiles = [a for a in node.args.values() if isinstance(a, SharedTile)]
@@ -182,7 +168,7 @@ class Placement:
             a for a in node.args.values() if isinstance(a, RegTile) and a is not accumulator
         ]
         loose = any(t.stage is None for t in tiles)
-        newest = Product(set(node.results), stages, registers, loose=loose)
+        newest = PendingProduct(set(node.results), stages, registers, loose=loose)
         self.state.queue.append(newest)
         older = {
             h
@@ -197,28 +183,28 @@ class Placement:
         if newest is None:
             return
         carried = self.over_back_edge.get(value)
-        if carried is not None and self.state.surely_behind(newest):
+        if carried is not None and self.state.surely_after(newest):
             self.settled.add(carried)
             self.retry = True
         self.wait_for(newest, node)
 
-    def complete(self, matches: Callable[[Product], bool], node: Node) -> None:
+    def complete(self, matches: Callable[[PendingProduct], bool], node: Node) -> None:
         """Wait for the newest product that matches, if there is one."""
         last = self.state.last(matches)
         if last is not None:
             self.wait_for(last, node)
 
     def wait_for(self, index: int, node: Node | None) -> None:
-        """Complete the product at this place of the queue, leaving pending what was surely issued after it."""
+        """Complete the product at this index of the queue; products surely issued after it stay pending."""
         pending, done = self.state.finish(index)
         completes = self.in_order(v for q in done for v in q.results)
         frees = list(dict.fromkeys(r for q in done for r in q.registers))
         leaves = self.in_order(v for q in self.state.queue for v in q.results)
-        self.out.append(WaitProducts(pending, completes, frees, leaves, getattr(node, "loc", None)))
+        self.out.append(WaitProducts(pending, completes, frees, leaves, node.loc if node else None))
         self.give_back()
 
     def in_order(self, values: Iterable[Value]) -> list[Value]:
-        return sorted(set(values), key=self.place.__getitem__)
+        return sorted(set(values), key=self.position.__getitem__)
 
     def complete_all(self, node: Node | None) -> None:
         if self.state.queue:
@@ -226,7 +212,7 @@ class Placement:
         self.give_back()
 
     def give_back(self) -> None:
-        """Give back, oldest first, what has been left and is read by no unfinished product."""
+        """Give back, oldest first, the stages that the user has left and no unfinished product reads."""
         for pipeline, held in self.state.held.items():
             if count := self.state.free(pipeline):
                 exact = all(h.sure for h in held)
@@ -236,7 +222,7 @@ class Placement:
 
     def acquire(self, node: Acquire) -> None:
         if node.side == "fill" and node.pipeline.reuse is not None:
-            # The warps meet before they write where others may still multiply.
+            # The warps meet before they write memory that products of other warps may still read.
             self.complete_all(node)
         if node in self.early and any(not h.open for hs in self.state.held.values() for h in hs):
             self.complete_all(node)
@@ -245,7 +231,7 @@ class Placement:
             while len(held) >= node.pipeline.stages and not held[0].open:
                 self.complete_readers(held[0], node)
                 held = self.state.held[node.pipeline]
-            held.append(Held(node.pipeline, node))
+            held.append(HeldStage(node.pipeline, node))
         self.out.append(node)
 
     def leave(self, node: Leave) -> None:
@@ -261,18 +247,14 @@ class Placement:
             self.complete_readers(stage, node)
         self.give_back()
 
-    def complete_readers(self, stage: Held, node: Node) -> None:
+    def complete_readers(self, stage: HeldStage, node: Node) -> None:
         self.complete(lambda q: stage in q.stages, node)
 
     def stored_from(self, acquire: Acquire) -> bool:
         return self.stored and any(
-            isinstance(n, Call)
-            and n.op.effects.engine is Engine.COPY_OUT
-            and any(
-                isinstance(a, SharedTile) and a.stage and a.stage.acquire is acquire
-                for a in n.args.values()
-            )
-            for n in walk(Block(self.out))
+            isinstance(a, SharedTile) and a.stage and a.stage.acquire is acquire
+            for call in _stores(Block(self.out))
+            for a in call.args.values()
         )
 
     # -- loops ---------------------------------------------------------------------------------
@@ -281,7 +263,7 @@ class Placement:
         for c in node.carried:
             if not isinstance(c.init, Value):
                 continue
-            # What is used elsewhere, too, is copied to where the loop accumulates.
+            # A value that is also used elsewhere is copied to the loop's accumulator.
             if c in self.settled or self.uses[c.init] > 1 or not self.in_place(c):
                 self.read(c.init, node)
         head = self.state.copy()
@@ -294,7 +276,7 @@ class Placement:
             restore(snapshot)
             self.state = head.copy()
             self.over_back_edge = {**outer_edges, **{c.param: c for c in node.carried}}
-            inside = {r for n in walk(Block(original)) for r in results(n)}
+            inside = set(definitions(Block(original)))
             body = self.loop_body(node, original, inside | {c.param for c in node.carried})
             back = self.state
             for q in back.queue:
@@ -311,20 +293,22 @@ class Placement:
             q.results |= {c.result for c in node.carried if c.param in q.results}
         self.out.append(node)
 
-    def loop_body(self, node: For | ForTasks, original: list[Node], made: set[Value]) -> list[Node]:
+    def loop_body(
+        self, node: For | ForTasks, original: list[Node], inside: set[Value]
+    ) -> list[Node]:
         outer, self.out = self.out, []
         for inner in original:
             self.node(inner)
         for c in node.carried:
             if isinstance(c.next, Value) and (c in self.settled or not self.in_place(c)):
                 self.read(c.next, node)
-        # The next pass makes these registers anew.
-        self.complete(lambda q: not made.isdisjoint(q.registers), node)
+        # The next iteration writes these registers again.
+        self.complete(lambda q: not inside.isdisjoint(q.registers), node)
         done, self.out = self.out, outer
         return done
 
     def in_place(self, carried: Carried) -> bool:
-        """Whether what goes round the loop is accumulated where it came in, so that no copy reads it in flight."""
+        """Whether a carried value is accumulated in its own registers, so that no copy reads it in flight."""
         value = carried.next
         while value is not carried.param:
             source = value.source if isinstance(value, Value) and self.uses[value] == 1 else None
@@ -338,8 +322,13 @@ class Placement:
         return self.uses[carried.param] == 1
 
 
+def _stores(block: Block) -> Iterator[Call]:
+    """The stores of the copy engine in a block."""
+    return (c for c in calls(block) if c.op.effects.engine is Engine.COPY_OUT)
+
+
 def _gives_up_loose_memory(node: Call) -> bool:
-    """Whether shared memory outside pipelines is written, or others may be told that they can write it."""
+    """Whether an operation writes shared memory outside pipelines, or signals groups that may then write it."""
     effects = node.op.effects
     written = (node.args[name] for name in effects.writes)
     return bool(effects.signals) or any(
@@ -348,6 +337,6 @@ def _gives_up_loose_memory(node: Call) -> bool:
 
 
 def _is_unmanaged(value: Value) -> bool:
-    """Whether a tile may be the result of a product that the user waits for: it is, or a loop carries it."""
+    """Whether a tile is the result of a product that the user waits for, or may be because a loop carries it."""
     source = value.source
     return source.managed is False if isinstance(source, Call) else source is not None

@@ -6,7 +6,8 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError
-from pykittens.ir.nodes import Acquire, Block, Kernel, Role, inputs, leaving, walk, written
+from pykittens.ir.nodes import Acquire, Kernel, Role, walk, written
+from pykittens.ir.structure import uses
 from pykittens.targets.cuda import semaphores
 from pykittens.targets.cuda.allocation import Allocation, check_shared, layout_shared
 from pykittens.targets.cuda.debug import begin_debug, debug_groups, enter_debug
@@ -161,10 +162,8 @@ def _last_producer(kernel: Kernel) -> Role | None:
 
 def _outside_roles(e: CudaEmitter) -> None:
     """Write the scalars before the roles, which all threads compute."""
-    outside = Block([n for n in e.kernel.body.nodes if not isinstance(n, Role)])
-    read = {
-        v for role in e.kernel.roles for n in walk(role.body) for v in (*inputs(n), *leaving(n))
-    }
+    outside = e.kernel.outside
+    read = {v for role in e.kernel.roles for n in walk(role.body) for v in uses(n)}
     e.begin_role(Role("block", 1, 1, None, outside), outliving=read)
     e.block(outside)
     # The storage of a role does not know these variables.

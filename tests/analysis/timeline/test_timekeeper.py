@@ -132,7 +132,7 @@ def test_a_stage_is_filled_full_and_drained_in_turn():
 def test_a_stage_that_nobody_has_taken_yet_is_full():
     time, group, engine = one_group()
     stage = time.track("block 0", "stage", TrackKind.STAGE)
-    turn = time.turn(stage, "turn 0")
+    turn = time.use(stage, "turn 0")
     turn.taken.append(time.now(group))
     turn.landed.append(copied(time, group, engine, 5))
     time.work(group, "works", 20)
@@ -147,8 +147,8 @@ def test_a_stage_that_nobody_has_taken_yet_is_full():
 
 def test_a_turn_that_was_never_drained_ends_with_its_filling():
     time, group, engine = one_group()
-    turn = time.turn(time.track("block 0", "stage", TrackKind.STAGE), "turn 0")
-    time.turn(turn.track, "turn 1")
+    turn = time.use(time.track("block 0", "stage", TrackKind.STAGE), "turn 0")
+    time.use(turn.track, "turn 1")
     turn.taken.append(time.now(group))
     turn.landed.append(copied(time, group, engine, 5))
     assert times(of(time.timeline(), "stage")) == [(0, 5)]

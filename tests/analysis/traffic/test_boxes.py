@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import pykittens as pk
-from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, MOST_PIECES, Places, lines_of
+from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, MOST_PIECES, Boxes, lines_of
 from tests.analysis.traffic.test_trace import traced
 from tests.running import recorded
 
@@ -28,7 +28,7 @@ def test_tiles_of_two_sizes_ask_for_the_same_pieces():
         for rows in (16, 32)
     }
     small, large = (table[:, np.isin(table[LINE], of[rows])] for rows in (16, 32))
-    assert [(g.rows, g.cols) for g in trace.places.grains] == [(16, 16)] * 6
+    assert [(g.rows, g.cols) for g in trace.boxes.grains] == [(16, 16)] * 6
     # 40 x 24 elements in pieces of 16 x 16: 3 down, 2 across.
     assert sorted(large[BOX]) == [0, 1, 2, 3, 4, 5]
     by_piece = dict(zip(large[BOX].tolist(), large[BYTES].tolist(), strict=True))
@@ -50,16 +50,16 @@ def test_an_element_asks_for_its_sector_and_has_pieces_of_its_own():
     trace, table = traced(elements, x, y)
     assert MOST_PIECES < 128 * 128 // 8
     element = table[:, table[LINE] == 0]
-    grain = trace.places.grains[0]
+    grain = trace.boxes.grains[0]
     assert element[BYTES].tolist() == [32, 32]
     assert (grain.rows, grain.cols) == (1, 8)
     assert (element[BOX] - grain.first).tolist() == [1, 128 * 16 + 1]
-    assert trace.places.grains[1].rows == 128
+    assert trace.boxes.grains[1].rows == 128
 
 
 def test_boxes_of_several_tensors_have_numbers_of_their_own():
     kernel = recorded(elements, np.zeros((256, 128), np.float32), np.zeros((256, 128), np.float32))
-    places = Places(lines_of(kernel), {"x": (256, 128), "y": (256, 128)})
+    places = Boxes(lines_of(kernel), {"x": (256, 128), "y": (256, 128)})
     spans = sorted({(g.first, g.first + g.count) for g in places.grains})
     assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
     assert spans[0][0] == 0

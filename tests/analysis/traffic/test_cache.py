@@ -294,8 +294,8 @@ def test_what_depends_on_data_is_told_as_a_guess():
     told = {g.what: g.loc.line for g in found.guesses}
     first = embedded.function.__code__.co_firstlineno
     assert told == {
-        "how often the loop runs depends on data: counted as once": first + 5,
-        "where in `table` it is depends on data: counted as memory not met before": first + 6,
+        "the number of iterations depends on data: counted as one": first + 5,
+        "the position in `table` depends on data: counted as memory not moved before": first + 6,
     }
     assert found.tensors["table"].hbm_read == found.tensors["table"].asked_read == 6 * 1024
 

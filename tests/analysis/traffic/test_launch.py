@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.analysis.traffic.launch import Launch
+from pykittens.analysis.traffic.launch import LaunchWork
 from pykittens.ir.orders import decode
 from tests.running import recorded
 
@@ -26,7 +26,7 @@ def tasks(x, *, order):
 def launch(kernel, *scalars, **constants):
     x = np.zeros((9, 9), np.float32)
     made = recorded(kernel, x, *scalars, **constants)
-    return Launch.of(made, {"x": x.shape}, dict(zip("n", scalars, strict=False)))
+    return LaunchWork.of(made, {"x": x.shape}, dict(zip("n", scalars, strict=False)))
 
 
 def test_a_grid_has_its_last_axis_fastest():

@@ -6,12 +6,12 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.analysis.traffic.boxes import BYTES, LINE
-from pykittens.analysis.traffic.schedule import TIME, Schedule, in_time
+from pykittens.analysis.traffic.schedule import TIME, UnitSchedule, in_time
 from tests.analysis.traffic.test_trace import traced
 
 
 def test_blocks_that_stay_take_every_nth_unit():
-    schedule = Schedule(3, True, [100, 100, 100])
+    schedule = UnitSchedule(3, True, [100, 100, 100])
     assert schedule.start(np.array([5, 1, 1, 1])).tolist() == [100, 100, 100, 105]
     assert schedule.start(np.array([1, 7])).tolist() == [101, 101]
     assert schedule.ends == [106, 102, 108]
@@ -19,7 +19,7 @@ def test_blocks_that_stay_take_every_nth_unit():
 
 
 def test_blocks_of_a_grid_go_to_whoever_is_free_first():
-    schedule = Schedule(2, False, [0, 0])
+    schedule = UnitSchedule(2, False, [0, 0])
     assert schedule.start(np.array([5, 1, 1, 1, 1, 9])).tolist() == [0, 0, 1, 2, 3, 4]
     assert sorted(schedule.ends) == [5, 13]
     assert schedule.horizon == 5

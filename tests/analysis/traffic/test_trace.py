@@ -10,7 +10,7 @@ import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.analysis.sectors import SECTOR
 from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNIT, UNKNOWN
-from pykittens.analysis.traffic.trace import Launch, Trace
+from pykittens.analysis.traffic.trace import LaunchWork, Trace
 from pykittens.emulate.memory import GlobalTile
 from pykittens.runtime.arguments import check
 from tests import kernels_pipeline
@@ -24,8 +24,8 @@ def traced(kernel, *args, contents=(), **constants):
     """The trace of a launch of a kernel, and the table of all its boxes."""
     arguments = check(kernel.parameters, args, constants)
     shapes = {n: a.shape for n, a in arguments.tensors.items()}
-    launch = Launch.of(kernel.record(arguments), shapes, arguments.scalars)
-    trace = Trace.of(launch, shapes, {n: arguments.tensors[n].numpy() for n in contents})
+    launch = LaunchWork.of(kernel.record(arguments), shapes, arguments.scalars)
+    trace = Trace(launch, shapes, {n: arguments.tensors[n].numpy() for n in contents})
     return trace, trace.table(0, trace.launch.units)
 
 
@@ -76,7 +76,7 @@ def elements(trace, table):
     """How often each element is moved, by tensor and whether it is written; for tensors of whole boxes."""
     found = {}
     for number, box in table[[LINE, BOX]].T:
-        line, grain = trace.lines[number], trace.places.grains[number]
+        line, grain = trace.lines[number], trace.boxes.grains[number]
         counts = found.setdefault((line.tensor, line.writes), np.zeros(grain.shape, np.int64))
         down, across = grain.tiles
         plane, place = divmod(int(box) - grain.first, down * across)
@@ -201,8 +201,8 @@ def test_memory_that_steers_is_followed_where_it_is_known_and_guessed_where_not(
     tile, sector = 64 * 32 * 4, 16
     trace, table = traced(steered, flags, x, y)
     assert [g.what.partition(" depends")[0] for g in trace.guesses] == [
-        "which branch is taken",
-        "how often the loop runs",
+        "the branch taken",
+        "the number of iterations",
     ]
     assert asked(trace, table)["x", False] == 4 * 2 * tile
     trace, table = traced(steered, flags, x, y, contents=["flags"])
@@ -227,7 +227,7 @@ def test_what_a_task_leaves_to_the_next_is_told_as_not_followed():
     trace, table = traced(
         wandering, np.zeros((1024, 32), np.float32), np.zeros((384, 32), np.float32)
     )
-    assert "what a task leaves to the next is not followed" in {g.what for g in trace.guesses}
+    assert "values carried from task to task are not followed" in {g.what for g in trace.guesses}
     assert (table[BOX] == UNKNOWN).sum() == 6
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.analysis.traffic.vector import Lanes, Later, put
+from pykittens.analysis.traffic.vector import Columns, Later, put
 from pykittens.ir.nodes import Call, walk
 from pykittens.ir.values import Scalar
 from pykittens.types.dtypes import int32
@@ -37,8 +37,8 @@ def test_scalars_of_many_lanes_are_those_of_each():
     kernel = recorded(arithmetic, np.zeros((100, 8), np.float32), 4)
     (index,), n = kernel.launch.index, kernel.params[1]
     row = stored_row(kernel)
-    together = Lanes(10, {index: np.arange(10), n: 4}).value(row)
-    alone = [Lanes(1, {index: i, n: 4}).value(row) for i in range(10)]
+    together = Columns(10, {index: np.arange(10), n: 4}).value(row)
+    alone = [Columns(1, {index: i, n: 4}).value(row) for i in range(10)]
     assert together.dtype == np.int64
     assert together.tolist() == alone
     assert all(type(x) is int for x in alone)
@@ -47,12 +47,12 @@ def test_scalars_of_many_lanes_are_those_of_each():
 def test_what_is_computed_of_an_unknown_number_is_unknown():
     kernel = recorded(arithmetic, np.zeros((100, 8), np.float32), 4)
     (index,), n = kernel.launch.index, kernel.params[1]
-    assert Lanes(10, {index: None, n: 4}).value(stored_row(kernel)) is None
+    assert Columns(10, {index: None, n: 4}).value(stored_row(kernel)) is None
 
 
 def test_inner_lanes_have_what_their_outer_lane_has():
     outer, inner, one = scalar(), scalar(), scalar()
-    lanes = Lanes(3, {outer: np.array([10, 20, 30]), one: 5})
+    lanes = Columns(3, {outer: np.array([10, 20, 30]), one: 5})
     part = lanes.part(np.array([0, 0, 2]))
     part.known[inner] = np.array([1, 2, 3])
     deeper = part.part(np.array([2, 1]))
@@ -64,7 +64,7 @@ def test_inner_lanes_have_what_their_outer_lane_has():
 
 def test_what_nobody_asks_for_is_not_computed():
     asked, value = [], scalar()
-    lanes = Lanes(1, {value: Later(lambda: asked.append(1) or 7)})
+    lanes = Columns(1, {value: Later(lambda: asked.append(1) or 7)})
     part = lanes.part(np.array([0]))
     assert not asked
     assert part.value(value) == lanes.value(value) == 7
