@@ -1,4 +1,4 @@
-"""Everything known of a call before it runs: proofs, refusals, and the resources of the kernel."""
+"""Everything known about a call without running it: proofs, refusals, and the resources of the kernel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pykittens.types.devices import Device
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """Findings, sentences that hold for all arguments, and tables of what the kernel takes.
+class StaticResult:
+    """Findings, sentences that hold for all arguments, and tables of resources.
 
     blocks_per_sm: blocks that a multiprocessor holds at once. launches: whether the device can run the launch.
     """
@@ -33,26 +33,26 @@ class Recorded:
     launches: bool = True
 
 
-def look_at(
+def examine_statically(
     kernel: Kernel,
     arguments: Arguments,
     device: Device,
     compiled: Compiled | None = None,
     caller: Loc | None = None,
-) -> Recorded:
-    """What the recorded kernel shows for a device; registers are known where it is compiled."""
+) -> StaticResult:
+    """The results for a recorded kernel on a device; registers are known if the kernel is compiled."""
     proofs = prove(kernel)
     source, found = try_emit(kernel, device.arch)
     found = [*proofs.findings, *found, *unjudged_barriers(kernel)]
     tables: tuple[Table, ...] = ()
-    with caught_in([]):  # what cannot be emitted has been told
+    with caught_in([]):  # try_emit has reported the reason
         tables = resource_tables(kernel, device.arch, device, source, compiled)
     if source is None:
-        return Recorded(tuple(first_of_each(found)), proofs.proved, tables)
+        return StaticResult(tuple(first_of_each(found)), proofs.proved, tables)
     registers = compiled.resources.registers if compiled is not None else None
     held = occupancy(Load(source.threads, source.shared_bytes, registers), device)
     refused: list[Finding] = []
     with caught_in(refused, caller):
         refused += prove_launch(kernel, known_values(kernel, arguments), held)
     findings = tuple(first_of_each([*found, *refused]))
-    return Recorded(findings, proofs.proved, tables, max(held.blocks, 1), not refused)
+    return StaticResult(findings, proofs.proved, tables, max(held.blocks, 1), not refused)

@@ -1,4 +1,4 @@
-"""Barriers in the CUDA C++ of `pk.inline_cuda`, which no check judges: a warning says where they are."""
+"""Barriers in the CUDA C++ of `pk.inline_cuda`: a warning shows their lines, and no check covers their use."""
 
 from __future__ import annotations
 

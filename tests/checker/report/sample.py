@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pykittens as pk
-from pykittens.checker.report.report import Report, Row, Source, Table
+from pykittens.checker.report.report import CheckReport, KernelText, Row, Table
 from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
 from pykittens.errors import Loc
 from tests.timelines import two_blocks
@@ -96,7 +96,7 @@ def tables() -> tuple[Table, ...]:
     )
 
 
-def report(*findings: Finding, **others) -> Report:
+def report(*findings: Finding, **others) -> CheckReport:
     """A report on `early` with these findings."""
     fields = {
         "arguments": {"x": "f32[64, 64]", "y": "f32[64, 64]"},
@@ -105,10 +105,10 @@ def report(*findings: Finding, **others) -> Report:
         "holds": "nothing else was found in the 20 schedules tried with these arguments, seeds 0 to 19",
         **others,
     }
-    return Report("early", Source.of(early.function), findings=findings, **fields)
+    return CheckReport("early", KernelText.of(early.function), findings=findings, **fields)
 
 
-def full_report() -> Report:
+def full_report() -> CheckReport:
     """A report that has everything."""
     return report(
         many_threads(),
