@@ -56,7 +56,7 @@ def timed(contenders, buffers):
 @pytest.fixture
 def on_the_host(bench):
     """How figures are taken without a GPU."""
-    return bench.Way(measure=timed, device="cpu", count=lambda tensors: 2)
+    return bench.GemmBench(measure=timed, device="cpu", count=lambda tensors: 2)
 
 
 def some(bench, m=70, n=128, k=64):
@@ -186,7 +186,7 @@ def refuses(a, b, out, **words):
     ("wrong", "told"),
     [
         (last_row_unwritten, "error inf"),
-        (one_element_off, "where 3.91e-03 is allowed"),
+        (one_element_off, "and 3.91e-03 is allowed"),
         (refuses, "RuntimeError: no such instruction"),
     ],
 )
@@ -292,7 +292,7 @@ def card(bench, monkeypatch):
 @pytest.mark.parametrize("protocol", ["burst", "graphs"])
 def test_a_figure_is_the_time_of_one_launch_after_a_rest(bench, card, protocol):
     options = SimpleNamespace(protocol=protocol, rounds=2, rest=0.1, tune=False)
-    way = bench.way_of(options)
+    way = bench.bench_of(options)
     contenders = dict.fromkeys(("first", "second"), Event.launches.append)
     assert [(f.name, f.rounds) for f in way.measure(contenders, 3)] == [
         ("first", (1.0, 1.0)),
@@ -304,7 +304,7 @@ def test_a_figure_is_the_time_of_one_launch_after_a_rest(bench, card, protocol):
 
 def test_each_protocol_has_rounds_of_its_own_unless_they_are_said(bench):
     options = SimpleNamespace(protocol="isolated", rounds=None, rest=0.1, tune=True)
-    way = bench.way_of(options)
+    way = bench.bench_of(options)
     assert way.measure.keywords == {"rounds": 15}
     assert (way.protocol, way.tune) == ("isolated", True)
 
@@ -381,7 +381,7 @@ def test_two_runs_become_one_table_with_both_ratios(bench):
     text = report(both)
     assert "| 0.900, 0.910 |" in text
     assert "| 1.000, 1.100* |" in text
-    assert "the ratios of 1 lie within 2%" in text
+    assert "the ratios of 1 agree within 2%" in text
 
 
 def test_parts_of_one_run_become_one_table_without_a_second_ratio(bench):
@@ -404,7 +404,7 @@ def test_a_merged_table_takes_a_third_run(bench):
 def test_runs_of_two_cards_are_not_put_together(bench):
     from gemm_report import merged
 
-    with pytest.raises(SystemExit, match="another card"):
+    with pytest.raises(SystemExit, match="a different card"):
         merged([results(invented()), results(invented(), card="Another")])
 
 
