@@ -62,19 +62,14 @@ def caught_in(
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of several schedules without repeats, each with its first seed and its number of schedules."""
+    """The findings without repeats in groups, blocks or schedules, each with the number of schedules that showed it."""
     together: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         together.setdefault(finding.key, []).append(finding)
-    return [replace(same[0], schedules=len({f.seed for f in same})) for same in together.values()]
-
-
-def first_of_each(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings without repeats: the first of those that several groups share."""
-    first: dict[tuple[object, ...], Finding] = {}
-    for finding in findings:
-        first.setdefault(finding.key, finding)
-    return list(first.values())
+    return [
+        replace(same[0], schedules=len({f.seed for f in same if f.seed is not None}))
+        for same in together.values()
+    ]
 
 
 def _user_line(trace: TracebackType | None) -> Loc | None:

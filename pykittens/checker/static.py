@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykittens.checker.faults import caught_in, first_of_each
+from pykittens.checker.faults import caught_in, merged
 from pykittens.checker.proofs.balance import prove
 from pykittens.checker.proofs.launches import prove_launch, try_emit
 from pykittens.checker.proofs.named_barriers import unjudged_barriers
-from pykittens.checker.proofs.occupancy import Load, occupancy
+from pykittens.checker.proofs.occupancy import Load, Occupancy, occupancy
 from pykittens.checker.proofs.resources import resource_tables
 from pykittens.checker.report.report import Table
 from pykittens.emulate.finding import Finding
@@ -29,8 +29,8 @@ class StaticResult:
     findings: tuple[Finding, ...]
     proved: tuple[str, ...]
     tables: tuple[Table, ...]
-    blocks_per_sm: int = 1
-    launches: bool = True
+    blocks_per_sm: int
+    launches: bool
 
 
 def examine_statically(
@@ -44,15 +44,16 @@ def examine_statically(
     proofs = prove(kernel)
     source, found = try_emit(kernel, device.arch)
     found = [*proofs.findings, *found, *unjudged_barriers(kernel)]
+    held: Occupancy | None = None
+    refused: list[Finding] = []
+    if source is not None:
+        registers = compiled.resources.registers if compiled is not None else None
+        held = occupancy(Load(source.threads, source.shared_bytes, registers), device)
+        with caught_in(refused, caller):
+            refused += prove_launch(kernel, known_values(kernel, arguments), held)
     tables: tuple[Table, ...] = ()
     with caught_in([]):  # try_emit has reported the reason
-        tables = resource_tables(kernel, device.arch, device, source, compiled)
-    if source is None:
-        return StaticResult(tuple(first_of_each(found)), proofs.proved, tables)
-    registers = compiled.resources.registers if compiled is not None else None
-    held = occupancy(Load(source.threads, source.shared_bytes, registers), device)
-    refused: list[Finding] = []
-    with caught_in(refused, caller):
-        refused += prove_launch(kernel, known_values(kernel, arguments), held)
-    findings = tuple(first_of_each([*found, *refused]))
-    return StaticResult(findings, proofs.proved, tables, max(held.blocks, 1), not refused)
+        tables = resource_tables(kernel, device.arch, source, held, compiled)
+    blocks_per_sm = max(held.blocks, 1) if held is not None else 1
+    findings = tuple(merged([*found, *refused]))
+    return StaticResult(findings, proofs.proved, tables, blocks_per_sm, not refused)

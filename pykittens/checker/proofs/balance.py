@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pykittens.checker.faults import first_of_each
+from pykittens.checker.faults import merged
 from pykittens.checker.proofs.counts import Visit, times, visits
 from pykittens.checker.proofs.formula import Comparison, Formula, compare
 from pykittens.checker.proofs.semaphores import Use, prove_semaphores, uses
@@ -50,7 +50,7 @@ def prove(kernel: Kernel) -> Proofs:
         ),
         *prove_semaphores(kernel, semaphores),
     ]
-    findings = first_of_each(x for x in results if isinstance(x, Finding))
+    findings = merged(x for x in results if isinstance(x, Finding))
     return Proofs(tuple(findings), tuple(x for x in results if isinstance(x, str)))
 
 

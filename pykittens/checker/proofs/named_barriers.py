@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pykittens.checker.faults import first_of_each
+from pykittens.checker.faults import merged
 from pykittens.emulate.finding import Finding, Kind, Level, Scope, Step
 from pykittens.ir.nodes import Call, Kernel, walk
 
@@ -33,7 +33,7 @@ def unjudged_barriers(kernel: Kernel) -> list[Finding]:
                         scope=Scope.ALWAYS,
                     )
                 )
-    return first_of_each(found)
+    return merged(found)
 
 
 def _listed(words: list[str]) -> str:

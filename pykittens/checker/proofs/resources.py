@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pykittens import settings
-from pykittens.checker.proofs.occupancy import Load, Occupancy, occupancy
+from pykittens.checker.proofs.occupancy import Occupancy
 from pykittens.checker.report.report import Row, Table
 from pykittens.emulate.placed import placed
 from pykittens.errors import Loc
@@ -17,7 +17,6 @@ from pykittens.targets.cuda.program import layout_shared
 from pykittens.targets.cuda.semaphores import shared_bytes
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
-from pykittens.types.devices import Device
 
 _ANY_SIZE = 2**31  # bytes: more than any kernel asks for
 
@@ -40,16 +39,14 @@ class MemoryUse:
 def resource_tables(
     kernel: Kernel,
     arch: str,
-    device: Device,
     source: Source | None = None,
+    held: Occupancy | None = None,
     compiled: Compiled | None = None,
 ) -> tuple[Table, ...]:
-    """The resources of a kernel; those that need a source or a compiled kernel are omitted without one."""
+    """The resources of a kernel; those of an emitted or a compiled kernel are omitted without one."""
     target = target_for(arch, settings.target())
     tables = [memory_table(shared_memory(kernel, target, source), target)]
-    if source is not None:
-        registers = compiled.resources.registers if compiled is not None else None
-        held = occupancy(Load(source.threads, source.shared_bytes, registers), device)
+    if held is not None:
         tables.append(occupancy_table(held))
     if compiled is not None:
         tables.append(register_table(compiled.resources))

@@ -126,8 +126,13 @@ def test_the_tables_of_a_compiled_kernel():
     kernel = recorded(mixed, X, X, stages=3)
     source = emit(kernel, "sm_90a")
     compiled = compile_kernel(kernel, "sm_90a")
-    titles = [t.title for t in resource_tables(kernel, "sm_90a", H200, source, compiled)]
-    assert titles == ["Shared memory", "Blocks at once", "Registers", "Placed by the compiler"]
-    held = resource_tables(kernel, "sm_90a", H200, source, compiled)[1]
-    assert "registers" in [r.cells[0] for r in held.rows]
-    assert len(resource_tables(kernel, "sm_90a", H200)) == 2
+    held = occupancy(Load(source.threads, source.shared_bytes, compiled.resources.registers), H200)
+    tables = resource_tables(kernel, "sm_90a", source, held, compiled)
+    assert [t.title for t in tables] == [
+        "Shared memory",
+        "Blocks at once",
+        "Registers",
+        "Placed by the compiler",
+    ]
+    assert "registers" in [r.cells[0] for r in tables[1].rows]
+    assert len(resource_tables(kernel, "sm_90a")) == 2
