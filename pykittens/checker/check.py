@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pykittens.analysis.timeline.recorder import Recorder
-from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.costs import cost_tables
 from pykittens.checker.faults import caught_in
 from pykittens.checker.options import SCHEDULES, CheckOptions, check_options, words_of
 from pykittens.checker.proofs.launches import prove_aliasing
-from pykittens.checker.report.report import CheckReport, KernelText, Table
+from pykittens.checker.report.report import CheckReport, KernelText
 from pykittens.checker.runs import is_determined, run_schedules
-from pykittens.checker.static import examine_statically
+from pykittens.checker.static import CallResult, examine_statically
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.nodes import Kernel
@@ -72,10 +70,11 @@ def examine(
 ) -> CheckReport:
     """The report on one call."""
     found: list[Finding] = []
-    result = _Result()
-    arguments: Arguments | None = None
+    result = CallResult()
+    said: tuple[dict[str, str], dict[str, str]] = {}, {}
     with caught_in(found, options.caller):
         arguments = check_arguments(kernel.parameters, args, constants)
+        said = _tensors_and_numbers(arguments), _constants(arguments)
         _check_device(kernel, arguments)
         recorded = kernel.record(arguments)
         found += _refusals(recorded, arguments, options.caller)
@@ -87,8 +86,7 @@ def examine(
     return CheckReport(
         kernel.parameters.name,
         KernelText.of(kernel.function),
-        _tensors_and_numbers(arguments) if arguments is not None else {},
-        _constants(arguments) if arguments is not None else {},
+        *said,
         findings=kept,
         seeds=result.seeds,
         proved=result.proved,
@@ -100,31 +98,14 @@ def examine(
     )
 
 
-@dataclass
-class _Result:
-    """The results for a call that is not refused.
-
-    every_schedule: whether the findings hold for every schedule. stopped: whether a fault ended every run.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    proved: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    every_schedule: bool = False
-    stopped: bool = False
-    tables: tuple[Table, ...] = ()
-    timeline: Timeline | None = None
-
-
 def _examine_launch(
     kernel: KernelFunction, recorded: Kernel, arguments: Arguments, options: CheckOptions
-) -> _Result:
+) -> CallResult:
     """Proofs, then the findings of the schedules, then the costs."""
     device = DEVICES[options.device]
     compiled = _compiled(kernel, arguments, device) if options.costs else None
-    static = examine_statically(recorded, arguments, device, compiled, options.caller)
-    result = _Result(list(static.findings), static.proved)
-    if static.launches:
+    result = examine_statically(recorded, arguments, device, compiled, options.caller)
+    if result.launches:
         recorder = Recorder(recorded.name) if options.costs else None
         # Otherwise a kernel's prints would appear once per schedule. Other threads go on printing.
         before = shows.set(False)
@@ -138,11 +119,12 @@ def _examine_launch(
         tried = any(f.scope is Scope.TRIED for f in ran)
         result.every_schedule = is_determined(recorded) and not tried
         result.stopped = any(_stops(f) and f.schedules == len(options.seeds) for f in ran)
-        result.findings += [f for f in ran if not _is_proved(f, static.findings)]
+        result.findings += [f for f in ran if not _is_proved(f, result.findings)]
         result.timeline = recorder.timeline() if recorder is not None else None
     if options.costs:
-        costs = cost_tables(recorded, arguments, device, static.blocks_per_sm)
-        result.tables = (*static.tables, *costs)
+        result.tables += cost_tables(recorded, arguments, device, result.blocks_per_sm)
+    else:
+        result.tables = ()
     return result
 
 
@@ -223,7 +205,7 @@ def _stops(finding: Finding) -> bool:
     return wild or finding.kind in (Kind.DEADLOCK, Kind.FAULT)
 
 
-def _holds(result: _Result, nothing: str) -> str:
+def _holds(result: CallResult, nothing: str) -> str:
     """One sentence that says how far the report holds."""
     seeds = result.seeds
     if not seeds:

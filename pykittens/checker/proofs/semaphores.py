@@ -113,12 +113,10 @@ def _arrivals(shared: Shared, needed: int, uses: Sequence[Use]) -> Iterator[Find
         return
     total = sum((u.count for u in arrivals), Formula())
     name = _name(shared, uses[0].element)
-    per_iteration = _per_iteration(total, waits, shared.count)
-    if per_iteration and compare(per_iteration, Formula.of(needed)) is Comparison.UNEQUAL:
+    comes = _per_iteration(total, waits, shared.count)
+    if comes is not None and compare(comes, Formula.of(needed)) is Comparison.UNEQUAL:
         said = f"waits for a phase of `{name}` in each iteration"
-        message = (
-            f"{waits[0].who} {said}; the phase needs {needed} arrivals and gets {per_iteration}"
-        )
+        message = f"{waits[0].who} {said}; the phase needs {needed} arrivals and gets {comes}"
         yield _miscounted(message, shared, needed, [*arrivals, waits[0]])
         return
     count = total.constant
