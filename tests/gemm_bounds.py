@@ -25,7 +25,7 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class Known:
-    """Values, and how far those of a kernel that computes in f32 may be off."""
+    """Values, and the bounds on the errors of a kernel that computes in f32."""
 
     value: Any
     error: Any
@@ -57,7 +57,7 @@ def wide(x: Any) -> Any:
 
 
 def expected(problem: Problem, arrays: dict[str, Any], on_gpu: bool = False) -> list[Known]:
-    """What gemm should return for a problem, the arrays being those before the call."""
+    """The exact result of gemm for a problem, from the arrays before the call."""
     given = {name: wide(x) for name, x in arrays.items()}
     x = _linear(problem, given, "b", "", on_gpu)
     if problem.numbers.get("beta"):
@@ -107,7 +107,7 @@ def _product(p: Problem, given: dict[str, Any], name: str, on_gpu: bool) -> Know
 
 
 def _spread(scales: Any, side: int, of: Any) -> Any:
-    """One scale an element, where `side` rows and 128 columns have one."""
+    """One scale per element, from one per `side` rows and 128 columns."""
     rows, cols = of.shape[-2:]
     i, j = np.arange(rows) // side, np.arange(cols) // BLOCK
     if not isinstance(scales, np.ndarray):

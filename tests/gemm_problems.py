@@ -1,4 +1,4 @@
-"""Matrix products to be tried: what is multiplied, how it lies in memory, what becomes of it, and how it is cut.
+"""Matrix products to test: the operands, their layouts in memory, the epilogue, and the partition.
 
 A problem is plain data. Its arrays are made as NumPy arrays and go to a GPU with their strides, so that one list of
 problems serves the emulator and the GPU; what the result should be is in tests/gemm_bounds.py.
@@ -196,7 +196,7 @@ class Problem:
         }
 
     def call(self) -> Call:
-        """The call as gemm sees it, to be compiled and not to be made."""
+        """The call as gemm sees it, to compile it without a launch."""
         given = self.given({name: x.view() for name, x in self.stored().items()})
         del given["config"]
         return Call.of(gemm_tiles, given.pop("a"), given.pop("b"), given.pop("out", None), **given)
@@ -212,7 +212,7 @@ def arguments_of(call: Call, config: Config) -> tuple[tuple[Any, ...], dict[str,
 
 
 def unwritten(plan: Plan) -> dict[str, Any]:
-    """The memory of a plan, of which what it makes holds NaN."""
+    """The memory of a plan; the memory that it writes holds NaN."""
     memory = plan.memory()
     for name in (*plan.scratch, *plan.arrays.made):
         if memory[name].dtype.kind != "i":
@@ -231,7 +231,7 @@ def arguments_of_step(plan: Plan, memory: dict[str, Any]) -> tuple[tuple[Any, ..
 
 @pk.function
 def shifted(x: Any, at: Any, row: Any, column: Any, tile: Any) -> Any:
-    """x * row + column * tile: all that a place brings."""
+    """x * row + column * tile: everything that depends on the position."""
     return x * at.per_row(row) + at.per_column(column) * at.tile(tile)
 
 

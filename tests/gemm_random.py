@@ -1,4 +1,4 @@
-"""Random matrix products, each from a number: drawn, run, and held against what they should be.
+"""Random matrix products, each from a number: drawn, run, and compared with the exact results.
 
 Of a number a part decides what program is compiled, the rest which sizes and values it meets; so a limit on the
 programs keeps thousands of products on a GPU to some hundreds of compilations.
@@ -48,7 +48,7 @@ def drawn(number: int, forms: int = 0, large: bool = False, numpy: bool = True) 
 
 
 def _multiplied(r: random.Random) -> Problem:
-    """What is multiplied by what."""
+    """The operands."""
     narrow = r.choice(("bf16", "bf16", "f16"))
     dtypes = (narrow, narrow) if r.random() < 0.6 else (r.choice(FP8), r.choice(FP8))
     results_ = ("bf16", "f16", "f32", "e4m3", "e5m2")
@@ -108,7 +108,7 @@ def _after(r: random.Random, p: Problem) -> Problem:
 
 
 def _layouts(r: random.Random, p: Problem, numpy: bool) -> dict[str, Layout]:
-    """How the arrays lie: plainly in half of the problems."""
+    """The layouts of the arrays: contiguous in half of the problems."""
     if r.random() < 0.5:
         return {}
     names = ["a", "b", "out", *p.extras]
@@ -127,7 +127,7 @@ def _layouts(r: random.Random, p: Problem, numpy: bool) -> dict[str, Layout]:
 
 
 def _cut(r: random.Random, p: Problem) -> Problem:
-    """One of the candidates for some shape, perhaps changed; in a quarter what gemm picks."""
+    """One of the candidates for a shape, perhaps changed; in a quarter of the problems the one that gemm picks."""
     multiprocessors = r.choice((0, 3, 5, 7))
     if r.random() < 0.25:
         return replace(p, multiprocessors=multiprocessors)
@@ -146,7 +146,7 @@ def _cut(r: random.Random, p: Problem) -> Problem:
 
 
 def _changed(r: random.Random, config: Config, shape: Shape, limits: Limits) -> Config:
-    """A configuration with fewer stages, in turns, in clusters or with more of the output on its way."""
+    """A configuration with fewer stages, in turns, in clusters or with more output in flight."""
     changes: list[dict[str, Any]] = [{"stages": r.randrange(2, config.stages + 1)}, {"band": 1}]
     if config.consumers == 2:
         changes.append({"turns": True})
@@ -226,7 +226,7 @@ def _expected(
 
 
 def _differs(found: Any, known: Known) -> str:
-    """How far a result is off where it should not be; NaN is."""
+    """The error of a result beyond its bound; NaN is an error."""
     if tuple(found.shape) != tuple(known.value.shape):
         return f"the shape is {tuple(found.shape)} instead of {tuple(known.value.shape)}"
     wide = found.astype(np.float64) if isinstance(found, np.ndarray) else found.double()

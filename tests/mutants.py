@@ -1,4 +1,4 @@
-"""Kernels with one thing left out that the compiler placed: what the checker says of each; docs/mutants.md.
+"""Kernels without one instruction that the compiler placed, and the findings of the checker; docs/mutants.md.
 
 One block does all tasks of a launch, since what is placed orders what goes on within a block, or a cluster. A wait for
 a stage is needed where no other wait has seen the stage given back: which that is depends on how many steps a task
@@ -66,7 +66,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Mutant:
-    """What became of leaving one thing out: the kinds of what is found, none where nothing is."""
+    """The result of omitting one instruction: the kinds of the findings, none if there are none."""
 
     kernel: str
     placed: Placed
@@ -74,7 +74,7 @@ class Mutant:
 
     @property
     def told(self) -> str:
-        """What was left out, and where."""
+        """The omitted instruction and its line."""
         p = self.placed
         return f"{p.what} of {p.role.kind} at {p.loc}: {p.description}"
 
@@ -174,7 +174,7 @@ def faults_in(found: list[Finding]) -> list[Finding]:
 
 
 class _Quiet(Watcher):
-    """Has what a mutant leaves unfinished go on to the end of the launch."""
+    """Completes the unfinished work of a mutant at the end of the launch."""
 
     tells = True
 
@@ -243,7 +243,7 @@ def _section(kernel: str, file: str, found: list[Mutant]) -> str:
 
 
 def _verdict(same: list[Mutant]) -> str:
-    """The kinds of what is found in some configuration, and why nothing is."""
+    """The kinds found in some configuration, and the reason if none is."""
     kinds = sorted({k for m in same for k in m.kinds})
     missed = [m for m in same if not m.kinds]
     if not missed:

@@ -34,7 +34,7 @@ def experiments(monkeypatch):
 
 
 def timed(contenders, buffers):
-    """Calls each contender once with each set of buffers, and says that it took what MILLISECONDS tells."""
+    """Calls each contender once with each set of buffers, and returns the times of MILLISECONDS."""
     from protocol import Figure
 
     for call in contenders.values():

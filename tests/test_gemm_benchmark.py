@@ -1,4 +1,4 @@
-"""benchmarks/gemm.py: what it measures is right, what is wrong is left out, and its tables say what was measured."""
+"""benchmarks/gemm.py: it checks results, leaves out wrong ones, and its tables show the figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ABOUT = {
     "rest": 0.4,
 }
 MILLISECONDS = {"pykittens": 2.0, "pykittens, tuned": 1.0}
-LIBRARY = 3.0  # milliseconds of all else
+LIBRARY = 3.0  # milliseconds of all others
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def bench(monkeypatch):
 
 
 def timed(contenders, buffers):
-    """Calls each contender once with each set of buffers, and says that it took what MILLISECONDS tells."""
+    """Calls each contender once with each set of buffers, and returns the times of MILLISECONDS."""
     from protocol import Figure
 
     for call in contenders.values():
@@ -71,7 +71,7 @@ def plain(bench):
     return some(bench)[0]
 
 
-# -- what is measured ------------------------------------------------------------------------------
+# -- measuring -------------------------------------------------------------------------------------
 
 
 def test_every_product_has_a_name_of_its_own(bench):
@@ -166,7 +166,7 @@ def test_where_tuning_fails_the_picked_choice_is_measured(bench, on_the_host, mo
     assert "all candidates fail" in capsys.readouterr().err
 
 
-# -- what is wrong ---------------------------------------------------------------------------------
+# -- wrong results ---------------------------------------------------------------------------------
 
 
 def last_row_unwritten(a, b, out, **words):
@@ -265,7 +265,7 @@ class Event:
 
 
 class Graph:
-    """A CUDA graph of the ten launches since it was made."""
+    """A CUDA graph of the ten launches since it was created."""
 
     def __init__(self):
         self.begin, self.captured = len(Event.launches), None

@@ -1,4 +1,4 @@
-"""benchmarks/ladder.py: it leaves out what is wrong, and its table and figures say what was measured."""
+"""benchmarks/ladder.py: it leaves out wrong steps, and its table and files show the figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ladder(monkeypatch):
 
 
 def timed(contenders, buffers, rounds=3):
-    """Calls each contender once with each set of buffers, and says that it took what MILLISECONDS tells."""
+    """Calls each contender once with each set of buffers, and returns the times of MILLISECONDS."""
     from protocol import Figure
 
     for call in contenders.values():
@@ -50,7 +50,7 @@ def on_the_host(ladder, steps, n):
 
 
 def invented(ladder, *sizes):
-    """Rows as two steps would give that take what MILLISECONDS tells."""
+    """The rows of two steps with the times of MILLISECONDS."""
     from protocol import Figure
 
     figures = {name: Figure(name, (took,) * 3) for name, took in MILLISECONDS.items()}

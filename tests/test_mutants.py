@@ -1,4 +1,4 @@
-"""Every wait, arrival, fence and release that the compiler places is needed: left out, the checker tells of it.
+"""Every wait, arrival, fence and release that the compiler places is needed: without it the checker finds a fault.
 
 Where one is not, `REDUNDANT` says why, and nothing changes without it. docs/mutants.md has them all.
 """

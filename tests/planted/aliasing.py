@@ -9,17 +9,17 @@ from tests.planted.core import empty, planted, whole
 
 
 def above(x, y):
-    """Each element and the one above it; the first row has none."""
+    """Each element plus the one above it; the first row has none above."""
     return {"y": x + np.vstack([0 * x[:1], x[:-1]])}
 
 
 def apart(rng):
-    """Input and output with memory of their own."""
+    """Input and output in separate memory."""
     return whole(rng, (128, 64), f32), empty((128, 64), f32)
 
 
 def shifted(rng):
-    """An output that lies a row behind its input."""
+    """An output that starts one row after its input."""
     buffer = whole(rng, (129, 64), f32)
     return buffer[:-1], buffer[1:]
 
@@ -65,7 +65,7 @@ def doubled_in_place(x, y):
 )
 @pk.kernel
 def doubled_onto_itself(x, y):
-    """Broken: the output is the input, and the kernel does not say that it may be."""
+    """Broken: the output is the input, and the kernel does not allow it."""
     (row,) = pk.grid(x.rows // 64)
     t = pk.load(x[row], rows=64, cols=64)
     pk.store(y[row], t + t)
@@ -92,7 +92,7 @@ def not_reshaped(rng):
 )
 @pk.kernel(inplace=True)
 def output_of_another_shape(x, y):
-    """Broken: the output may be the input itself, and is a view of it with other axes."""
+    """Broken: the output may be the input, but it is a view of it with other axes."""
     (b,) = pk.grid(x.shape[0])
     t = pk.load(x[b, 0], rows=64, cols=64)
     pk.store(y[b], -t)
@@ -121,7 +121,7 @@ def beside(rng):
 )
 @pk.kernel
 def two_outputs_in_one_buffer(x, left, right):
-    """Broken: the buffer of the two halves is too narrow, and the second begins inside the first."""
+    """Broken: the buffer of the two halves is too narrow, and the second half begins inside the first."""
     (row,) = pk.grid(x.rows // 64)
     pk.store(left[row], pk.load(x[row, 0], rows=64, cols=64))
     pk.store(right[row], pk.load(x[row, 1], rows=64, cols=64))
@@ -141,7 +141,7 @@ def two_outputs_in_one_buffer(x, left, right):
 )
 @pk.kernel(inplace=True)
 def neighbours_in_place(x, y):
-    """Broken: it works in place, and each block reads the last row of the block before it."""
+    """Broken: the kernel works in place, and each block reads the last row of the previous block."""
     (row,) = pk.grid(x.rows // 64)
     t = pk.load(x[row], rows=64, cols=64)
     higher = pk.load(x.window(0, row * 64 - 1, row * 64 + 63), rows=64, cols=64)

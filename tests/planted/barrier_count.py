@@ -22,7 +22,7 @@ from tests.planted.core import empty, planted, product, whole
 )
 @pk.kernel
 def one_tile_beyond_the_end(A, B, C, *, broken):
-    """Broken: the producer runs a tile ahead behind the last step, too, and the copy lands when the block is gone."""
+    """Broken: the producer prefetches a tile even after the last step, and the copy lands after the block has ended."""
     ring = pk.pipeline(3, a=pk.st(bf16, 64, 64), b=pk.st(bf16, 64, 64))
     row, col = pk.grid(A.rows // 64, B.rows // 64)
     steps = A.cols // 64
@@ -49,7 +49,7 @@ def one_tile_beyond_the_end(A, B, C, *, broken):
 )
 @pk.kernel
 def last_tile_left_in_the_ring(x, y, *, broken):
-    """Broken: the storer counts whole tiles only, and the ragged last one stays in the ring."""
+    """Broken: the storer counts only whole tiles, and the last, ragged tile stays in the ring."""
     out = pk.pipeline(2, pk.st(f32, 64, 64))
     (row,) = pk.grid(pk.cdiv(x.rows, 64))
     with pk.consumers(1):
@@ -73,7 +73,7 @@ def last_tile_left_in_the_ring(x, y, *, broken):
 )
 @pk.kernel
 def two_consumers_counted_as_one(x, y, *, broken):
-    """Broken: two groups give each stage back, and its semaphore takes the first of them for both."""
+    """Broken: two groups release each stage, and its semaphore expects only one arrival."""
     tiles = pk.shared(pk.st(f32, 128, 64), count=2)
     full, empty = pk.semaphore(1, count=2), pk.semaphore(1 if broken else 2, count=2)
     (block,) = pk.grid(x.rows // 128)
@@ -101,7 +101,7 @@ def two_consumers_counted_as_one(x, y, *, broken):
 )
 @pk.kernel
 def idle_group_that_does_not_arrive(x, y, *, broken):
-    """Broken: a group whose rows lie outside leaves the stage without an arrival, which its semaphore counts."""
+    """Broken: a group whose rows are outside skips the arrival that the semaphore of the stage counts."""
     tile = pk.shared(pk.st(bf16, 128, 64))
     full = pk.semaphore(1)
     empty = pk.semaphore(2)
@@ -130,7 +130,7 @@ def idle_group_that_does_not_arrive(x, y, *, broken):
 )
 @pk.kernel
 def one_semaphore_for_all_copies(x, y, *, broken):
-    """Broken: each copy has memory of its own but all signal one semaphore, whose phases run past who waits."""
+    """Broken: the copies have separate memory but signal one semaphore, whose phases overtake the waiting group."""
     tiles, loaded = pk.shared(pk.st(f32, 64, 64), count=4), pk.semaphore(1, count=4)
     (row,) = pk.grid(x.rows // 64)
     with pk.producer():
@@ -152,7 +152,7 @@ def one_semaphore_for_all_copies(x, y, *, broken):
 )
 @pk.kernel
 def sums_sent_without_an_answer(x, y, *, broken):
-    """Broken: partial sums have a place each, so their sender waits for nobody and may be two phases ahead."""
+    """Broken: each partial sum has its own tile, so the sender never waits and may be two phases ahead."""
     parts, ready, taken = pk.shared(pk.sv(f32, 64), count=4), pk.semaphore(1), pk.semaphore(1)
     (row,) = pk.grid(x.rows // 64)
     with pk.warpgroups(1):
@@ -179,7 +179,7 @@ def sums_sent_without_an_answer(x, y, *, broken):
 )
 @pk.kernel
 def arrivals_left_over(x, y, *, broken):
-    """Broken: the last semaphore still counts a group that the block no longer has, and its phase never ends."""
+    """Broken: the last semaphore counts a group that the block no longer has, and its phase never completes."""
     tile, stored = pk.shared(pk.st(f32, 128, 64)), pk.semaphore(2)
     met = pk.semaphore(4 if broken else 3)
     (block,) = pk.grid(x.rows // 128)

@@ -1,4 +1,4 @@
-"""Blocks that write the same elements, or read what another block writes, in no order."""
+"""Blocks that write the same elements, or read the writes of another block, unordered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.planted.core import Array, empty, planted, product, whole
 
 
 def flags(count: int) -> Array:
-    """Flags that nobody has signalled."""
+    """Flags without any signal."""
     return np.zeros(count, np.int32)
 
 
@@ -51,7 +51,7 @@ def tile_by_its_row_only(A, B, C, *, broken: bool):
 )
 @pk.kernel
 def two_tiles_a_block(x, y, *, broken: bool):
-    """Broken: each block takes two tiles, and begins one tile, not two, behind the block before it."""
+    """Broken: each block takes two tiles, but begins only one tile after the previous block."""
     (block,) = pk.grid(pk.cdiv(x.rows, 128))
     first = block if broken else 2 * block
     for i in range(2):
@@ -68,7 +68,7 @@ def two_tiles_a_block(x, y, *, broken: bool):
 )
 @pk.kernel
 def more_parts_than_rows_for_them(x, sums, *, broken: bool):
-    """Broken: the grid has twice as many parts as the sums have rows, and two parts share one."""
+    """Broken: the grid has twice as many parts as the sums have rows, and two parts share a row."""
     (block,) = pk.grid(pk.cdiv(x.cols, 64))
     part = block // 2 if broken else block
     t = pk.load(x[0, block], rows=64, cols=64)
@@ -85,7 +85,7 @@ def more_parts_than_rows_for_them(x, sums, *, broken: bool):
 )
 @pk.kernel
 def sum_of_the_block_before(x, y, done, *, broken: bool):
-    """Broken: each block adds its rows to those of the block before, without waiting for its flag."""
+    """Broken: each block adds its rows to those of the previous block without waiting for its flag."""
     (block,) = pk.grid(pk.cdiv(x.rows, 64))
     t = pk.load(x[block], rows=64, cols=64)
     if block > 0:
@@ -106,7 +106,7 @@ def sum_of_the_block_before(x, y, done, *, broken: bool):
 )
 @pk.kernel
 def neighbours_summed_in_place(x, y, *, broken: bool):
-    """Broken: each block adds the tile below to its own in place, which the block below does as well."""
+    """Broken: each block adds the tile below to its own in place, and so does the block below."""
     (block,) = pk.grid(pk.cdiv(x.rows, 64))
     target = x if broken else y
     t = pk.load(x[block], rows=64, cols=64)
@@ -129,7 +129,7 @@ def neighbours_summed_in_place(x, y, *, broken: bool):
 )
 @pk.kernel
 def split_k_that_reads_and_writes(A, B, C, turn, *, broken: bool):
-    """Broken: the blocks of a split sum load the result, add their part and store it, in no order."""
+    """Broken: the blocks of a split sum load the result, add their part and store it, unordered."""
     a, b, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     (part,) = pk.grid(pk.cdiv(A.cols, 64))
     full.expect(a, b)
@@ -154,7 +154,7 @@ def split_k_that_reads_and_writes(A, B, C, turn, *, broken: bool):
 )
 @pk.kernel
 def signal_before_the_store_is_done(x, y, done, *, broken: bool):
-    """Broken: a block signals when its asynchronous store is started, not when it has written."""
+    """Broken: a block signals when its asynchronous store has started, not when it is done."""
     tile = pk.shared(pk.st(f32, 64, 64))
     (block,) = pk.grid(pk.cdiv(x.rows, 64))
     t = pk.load(x[block], rows=64, cols=64)
@@ -180,7 +180,7 @@ def signal_before_the_store_is_done(x, y, done, *, broken: bool):
 )
 @pk.kernel
 def flag_one_step_behind(x, y, done, *, broken: bool):
-    """Broken: a block waits until the block before has done i steps, and reads its step i, the next one."""
+    """Broken: a block waits until the previous block has done i steps, and reads its step i, the next one."""
     (block,) = pk.grid(pk.cdiv(x.rows, 64))
     for i in pk.range(pk.cdiv(x.cols, 64)):
         t = pk.load(x[block, i], rows=64, cols=64)
@@ -206,7 +206,7 @@ def flag_one_step_behind(x, y, done, *, broken: bool):
 )
 @pk.kernel
 def own_part_counted_among_the_others(x, parts, y, count, *, broken: bool):
-    """Broken: block 0 waits for as many parts as there are other blocks, and its own is one of those counted."""
+    """Broken: block 0 waits for as many parts as there are other blocks, and its own part is counted, too."""
     (block,) = pk.grid(x.rows)
     t = pk.load(x[block], cols=64)
     t = t * t
@@ -234,7 +234,7 @@ def own_part_counted_among_the_others(x, parts, y, count, *, broken: bool):
 )
 @pk.kernel
 def flag_stored_like_data(x, between, y, ready, *, broken: bool):
-    """Broken: a flag is set by an ordinary store, which may be seen before what was stored ahead of it."""
+    """Broken: a flag is set by an ordinary store, which may become visible before the stores that precede it."""
     (block,) = pk.grid(2)
     if block == 0:
         pk.wait(ready[0], 1)

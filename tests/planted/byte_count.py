@@ -1,4 +1,4 @@
-"""Kernels in which a phase expects other bytes than the copies bring."""
+"""Kernels in which the bytes that a phase expects differ from those that the copies bring."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ NEVER = (Kind.DEADLOCK,)
 )
 @pk.kernel
 def expected_once_for_two_copies(A, B, C, *, broken):
-    """Broken: a stage is two tiles, and its semaphore is told of the first alone."""
+    """Broken: a stage is two tiles, and its semaphore expects the bytes of only the first."""
     a_tiles = pk.shared(pk.st(bf16, 64, 64), count=2)
     b_tiles = pk.shared(pk.st(bf16, 64, 64), count=2)
     full = pk.semaphore(1, count=2)
@@ -65,7 +65,7 @@ def expected_once_for_two_copies(A, B, C, *, broken):
 )
 @pk.kernel
 def bytes_of_the_other_dtype(x, delta, y, *, broken):
-    """Broken: the residual is f32 and the update bf16, and both are counted with four bytes an element."""
+    """Broken: the residual is f32 and the update bf16, and four bytes per element are expected for both."""
     residual, update = pk.shared(pk.st(f32, 64, 128)), pk.shared(pk.st(bf16, 64, 128))
     loaded = pk.semaphore(1)
     (row,) = pk.grid(x.rows // 64)
@@ -88,7 +88,7 @@ def bytes_of_the_other_dtype(x, delta, y, *, broken):
 )
 @pk.kernel
 def bytes_of_half_the_tile(x, y, *, broken):
-    """Broken: the tile was of bf16 once, and the number of its bytes is still that."""
+    """Broken: the number of bytes is a constant that was computed for a bf16 tile."""
     tile = pk.shared(pk.st(f32, 64, 128))
     loaded = pk.semaphore(1)
     (row,) = pk.grid(x.rows // 64)
@@ -111,7 +111,7 @@ def bytes_of_half_the_tile(x, y, *, broken):
 )
 @pk.kernel
 def whole_expected_and_half_copied(x, y, *, broken):
-    """Broken: a tile is copied half by half, those outside are left out, and the whole is expected all the same."""
+    """Broken: a tile is copied in halves, those outside are skipped, and the bytes of the whole tile are expected."""
     tile = pk.shared(pk.st(f32, 256, 64))
     full = pk.semaphore(1)
     (block,) = pk.grid(pk.cdiv(x.rows, 256))
@@ -141,7 +141,7 @@ def whole_expected_and_half_copied(x, y, *, broken):
 )
 @pk.kernel
 def expected_under_a_condition(x, bias, y, *, broken):
-    """Broken: the bytes of the bias are expected in the first pass, and its copy is made in every one."""
+    """Broken: the bytes of the bias are expected in the first iteration, and it is copied in every iteration."""
     tiles, added = pk.shared(pk.st(f32, 64, 64), count=2), pk.shared(pk.st(f32, 64, 64))
     full = pk.semaphore(1, count=2)
     empty = pk.semaphore(1, count=2)
@@ -174,7 +174,7 @@ def expected_under_a_condition(x, bias, y, *, broken):
 )
 @pk.kernel
 def bytes_inside_the_tensor(x, y, *, broken: bool):
-    """Broken: of the last tile the bytes inside the tensor are expected, and the copy fills up all of it."""
+    """Broken: for the last tile the bytes inside the tensor are expected, and the copy fills the whole tile."""
     tile, full, free = pk.shared(pk.st(f32, 64, 128)), pk.semaphore(1), pk.semaphore(1)
     pk.grid(1)
     steps = pk.cdiv(x.cols, 128)

@@ -1,7 +1,7 @@
-"""A planted bug: a small kernel that does one thing wrong, and the same kernel with that mended.
+"""A planted bug: a small kernel that does one thing wrong, and the same kernel repaired.
 
-The checker must name the bug and its lines, and find nothing wrong with the mended kernel. A file holds the bugs of
-one kind; `every` finds all files of this folder.
+The checker must name the bug and its lines, and find no fault in the repaired kernel. A file has the bugs of one kind;
+`every` finds all files of this folder.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from pykittens.runtime.kernel import KernelFunction
 from tests.cases.core import Array, same, within
 
 BROKEN: Mapping[str, Any] = {"broken": True}
-MENDED: Mapping[str, Any] = {"broken": False}
+REPAIRED: Mapping[str, Any] = {"broken": False}
 
 
 @dataclass(frozen=True)
 class Planted:
     """A kernel with one bug.
 
-    kind: what a report must call it; also: other kinds that describe the same bug as well, of which a report may
-    have some. lines: parts of the source lines that one finding must name, all of them; each stands in one line of
-    the kernel. arguments: makes all arguments, the outputs among them, from a seeded generator. expected: the
-    outputs of the mended kernel by the names of their parameters, from the arguments before the launch.
-    bound: the largest absolute error of each element, from the exact output and the arguments before the launch;
-    without it they are equal.
-    repaired_arguments: what the mended kernel is given where the arguments are the bug.
-    repaired: the mended kernel, None where there is none; constants and repaired_constants: what each is called with.
+    kind: the kind that a report must have; also: other kinds for the same bug that a report may have. lines: texts in
+    the source lines that one finding must name; each is in one line of the kernel. arguments: makes all arguments,
+    with the outputs, from a seeded generator. expected: the outputs of the repaired kernel by the names of their
+    parameters, from the arguments before the launch. bound: the largest absolute error of each element, from the exact
+    output and the arguments before the launch; without it they are equal. repaired: the repaired kernel, None if there
+    is none. repaired_arguments: its arguments if the arguments are the bug. constants and repaired_constants: the
+    constants of both kernels.
     """
 
     name: str
@@ -54,8 +53,8 @@ class Planted:
         return self.name
 
     def run_repaired(self, seed: int = 0) -> None:
-        """Run the mended kernel; raise unless every output is as expected."""
-        assert self.repaired is not None, f"{self.name} has no mended kernel"
+        """Run the repaired kernel; raise unless every output is as expected."""
+        assert self.repaired is not None, f"{self.name} has no repaired kernel"
         given = (self.repaired_arguments or self.arguments)(np.random.default_rng(seed))
         before = [a.copy() if isinstance(a, np.ndarray) else a for a in given]
         self.repaired(*given, **self.repaired_constants)
@@ -77,7 +76,7 @@ def planted(
     arguments: Callable[[np.random.Generator], tuple[Any, ...]],
     expected: Callable[..., Mapping[str, Array]],
     constants: Mapping[str, Any] = BROKEN,
-    repaired_constants: Mapping[str, Any] = MENDED,
+    repaired_constants: Mapping[str, Any] = REPAIRED,
     repaired: KernelFunction | None = None,
     has_repaired: bool = True,
     level: Level = Level.ERROR,
@@ -85,15 +84,15 @@ def planted(
     bound: Callable[..., Array] | None = None,
     repaired_arguments: Callable[[np.random.Generator], tuple[Any, ...]] | None = None,
 ) -> Callable[[KernelFunction], KernelFunction]:
-    """Make a kernel known as one with a planted bug, which its keyword constant `broken` switches on.
+    """Register a kernel with a planted bug, which its keyword constant `broken` enables.
 
-    `repaired` is another kernel where the mended one is not the same with `broken=False`.
+    `repaired` is the repaired kernel unless it is the same kernel with `broken=False`.
     """
 
     def add(kernel: KernelFunction) -> KernelFunction:
         name = kernel.function.__name__
         assert name not in _PLANTED, f"two planted kernels are called {name}"
-        mended = (repaired or kernel) if has_repaired else None
+        fixed = (repaired or kernel) if has_repaired else None
         _PLANTED[name] = Planted(
             name,
             kind,
@@ -101,7 +100,7 @@ def planted(
             arguments,
             expected,
             lines,
-            mended,
+            fixed,
             constants,
             repaired_constants,
             level,
@@ -122,7 +121,7 @@ def every() -> list[Planted]:
     return [_PLANTED[name] for name in sorted(_PLANTED)]
 
 
-# -- what the kernels are given ----------------------------------------------------------------------------------------
+# -- arguments of the kernels -----------------------------------------------------------------------------------------
 
 
 def whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -136,7 +135,7 @@ def signs(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An output before the launch: NaN, or -77 where there is none."""
+    """An output before the launch: NaN, or -77 for integers."""
     return np.full(shape, np.nan if dtype.kind == "float" else -77, dtype.numpy)
 
 

@@ -1,4 +1,4 @@
-"""Kernels in which every group that is left waits for something that nobody will do."""
+"""Kernels in which every remaining group waits for an event that never happens."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tests.planted.core import empty, planted, product, whole
 
 
 def running(x):
-    """Sums of all tiles of 64 rows up to each."""
+    """The sum of the tiles of 64 rows up to and including each tile."""
     return x.reshape(-1, 64, x.shape[1]).cumsum(0).reshape(x.shape)
 
 
@@ -27,7 +27,7 @@ def causal(q, k, v):
 )
 @pk.kernel
 def drained_once_too_often(x, y, *, broken):
-    """Broken: the first tile of a row is taken before the loop, and the loop still counts it."""
+    """Broken: the first tile of a row is taken before the loop, and the loop counts it again."""
     ring = pk.pipeline(2, pk.st(f32, 64, 64))
     (row,) = pk.grid(x.rows // 64)
     steps = x.cols // 64
@@ -58,7 +58,7 @@ def drained_once_too_often(x, y, *, broken):
 )
 @pk.kernel
 def all_keys_before_all_values(Q, K, V, O, *, broken):
-    """Broken: the producer brings all keys before the first value, and the ring of keys is shorter than that."""
+    """Broken: the producer copies all keys before the first value, and the ring of keys has fewer stages."""
     keys, values = pk.pipeline(2, pk.st(bf16, 64, 16)), pk.pipeline(2, pk.st(bf16, 64, 16))
     (row,) = pk.grid(Q.rows // 64)
     steps = K.rows // 64
@@ -93,7 +93,7 @@ def all_keys_before_all_values(Q, K, V, O, *, broken):
 )
 @pk.kernel
 def both_receive_first(x, y, *, broken):
-    """Broken: two groups that exchange partial sums wait for the other's before they send their own."""
+    """Broken: two groups that exchange partial sums each wait for the other's before they send their own."""
     left, right = pk.pipeline(1, pk.st(f32, 64, 64)), pk.pipeline(1, pk.st(f32, 64, 64))
     (row,) = pk.grid(x.rows // 64)
 
@@ -129,7 +129,7 @@ def both_receive_first(x, y, *, broken):
 )
 @pk.kernel
 def weights_awaited_each_pass(x, W, y, *, broken):
-    """Broken: weights that are copied once are waited for with the phase of each pass, the second of which never is."""
+    """Broken: the weights are copied once, and each iteration waits for another phase; the second never completes."""
     weights, loaded = pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     pk.grid(1)
     with pk.producer():
@@ -150,7 +150,7 @@ def weights_awaited_each_pass(x, W, y, *, broken):
 )
 @pk.kernel
 def nobody_begins(x, y, *, broken):
-    """Broken: two groups hand a turn to each other, and the one that should begin waits for the other, too."""
+    """Broken: two groups pass a turn to each other, and the group that should begin also waits for the other."""
     total, turn = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1, count=2)
     pk.grid(1)
     with pk.warpgroups(2) as w:
@@ -177,7 +177,7 @@ def nobody_begins(x, y, *, broken):
 )
 @pk.kernel
 def silent_block(counts, ends, flags, *, broken):
-    """Broken: the block of an expert without tokens leaves out its flag, for which the next block waits."""
+    """Broken: the block of an expert without tokens skips its flag, for which the next block waits."""
     (expert,) = pk.grid(counts.shape[0])
     count = pk.load(counts[expert])
     if not broken or count > 0:
@@ -197,7 +197,7 @@ def silent_block(counts, ends, flags, *, broken):
 )
 @pk.kernel
 def skipped_turn(x, y, *, broken):
-    """Broken: a group whose rows lie outside takes no turn, and the other never gets a second one."""
+    """Broken: a group whose rows are outside takes no turn, and the other group never gets a second turn."""
     (block,) = pk.grid(pk.cdiv(x.rows, 128))
     with pk.warpgroups(2) as w:
         row = block * 2 + w
@@ -225,7 +225,7 @@ def skipped_turn(x, y, *, broken):
 )
 @pk.kernel
 def skipped_tile(Q, K, V, O, *, broken):
-    """Broken: keys behind the diagonal are copied, and the consumer leaves them in the ring."""
+    """Broken: keys past the diagonal are copied, and the consumer does not drain them."""
     ring = pk.pipeline(2, k=pk.st(bf16, 64, 16), v=pk.st(bf16, 64, 16))
     (row,) = pk.grid(Q.rows // 64)
     steps = K.rows // 64 if broken else row + 1
@@ -254,7 +254,7 @@ def skipped_tile(Q, K, V, O, *, broken):
 )
 @pk.kernel
 def stages_nobody_has_used_yet(x, y, *, broken):
-    """Broken: the producer waits for a stage to be given back before anybody has had it."""
+    """Broken: the producer waits for the release of a stage that has never been filled."""
     tiles = pk.shared(pk.st(f32, 64, 64), count=2)
     full, empty = pk.semaphore(1, count=2), pk.semaphore(1, count=2)
     pk.grid(1)
@@ -286,7 +286,7 @@ def stages_nobody_has_used_yet(x, y, *, broken):
 )
 @pk.kernel(cluster=2)
 def skipped_share(A, B, C, *, broken):
-    """Broken: the block of a cluster whose rows lie outside goes home, and its half of B's tile comes to nobody."""
+    """Broken: the block of a cluster whose rows are outside ends early, and its half of B's tile is never copied."""
     inputs = pk.pipeline(2, a=pk.st(bf16, 64, 64), b=pk.st(bf16, 64, 64))
     tasks = pk.persistent(C.tiles(64, 64), cluster_axis=0)
     steps = A.cols // 64
@@ -316,7 +316,7 @@ def skipped_share(A, B, C, *, broken):
 )
 @pk.kernel
 def skipped_fill(x, y, *, broken):
-    """Broken: a group whose rows lie outside leaves out its part of the stage, which then is never full."""
+    """Broken: a group whose rows are outside skips its share of the stage, which then is never full."""
     out = pk.pipeline(1, pk.st(f32, 128, 64))
     tasks = pk.persistent(y.tiles(128, 64))
     with pk.consumers(2) as w:

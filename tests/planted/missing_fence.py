@@ -1,4 +1,4 @@
-"""Stores of lanes to shared memory that the copy or matrix engine reads with no fence between."""
+"""Stores of lanes to shared memory that the copy or matrix engine reads without a fence in between."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _operands(rng: np.random.Generator) -> tuple[Array, ...]:
 )
 @pk.kernel
 def operand_converted_without_a_fence(A, B, C, *, broken: bool):
-    """Broken: an operand of a product is converted and stored, and the warps meet without a fence."""
+    """Broken: an operand of a product is converted and stored, and the warps synchronise without a fence."""
     a, b, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     row, col = pk.grid(*C.tiles(64, 64))
     acc = pk.zeros(f32, 64, 64)
@@ -56,7 +56,7 @@ def _column(rng: np.random.Generator) -> tuple[Array, Array]:
 )
 @pk.kernel
 def result_stored_without_a_fence(x, y, *, broken: bool):
-    """Broken: a result goes through shared memory to the copy engine with a sync, but no fence, between."""
+    """Broken: a result goes through shared memory to the copy engine with a sync, but without a fence."""
     tile = pk.shared(pk.st(f32, 64, 64))
     (row,) = pk.grid(pk.cdiv(x.rows, 64))
     t = pk.load(x[row], rows=64, cols=64)
@@ -76,7 +76,7 @@ def result_stored_without_a_fence(x, y, *, broken: bool):
 )
 @pk.kernel
 def fence_behind_the_sync(x, y, *, broken: bool):
-    """Broken: the fence stands behind the sync, so the warp that stores may be ahead of the fences of the others."""
+    """Broken: the fence comes after the sync, so the storing warp may run before the fences of the other warps."""
     tile = pk.shared(pk.st(f32, 64, 64))
     (row,) = pk.grid(pk.cdiv(x.rows, 64))
     t = pk.load(x[row], rows=64, cols=64)
@@ -98,7 +98,7 @@ def fence_behind_the_sync(x, y, *, broken: bool):
 )
 @pk.kernel
 def fence_of_the_storer(x, y, *, broken: bool):
-    """Broken: the storer fences what it did not write; the consumers, who wrote it, do not."""
+    """Broken: the storer fences memory that it did not write; the consumers, who wrote it, do not."""
     out, full, free = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(1)
     pk.grid(1)
     steps = pk.cdiv(x.rows, 64)
@@ -133,7 +133,7 @@ def fence_of_the_storer(x, y, *, broken: bool):
 )
 @pk.kernel
 def fence_before_the_weights(S, V, O, *, broken: bool):
-    """Broken: the fence stands before the store of the weights, not between it and the product."""
+    """Broken: the fence precedes the store of the weights instead of following it."""
     p, v, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     pk.grid(1)
     o = pk.zeros(f32, 64, 64)
@@ -168,7 +168,7 @@ def fence_before_the_weights(S, V, O, *, broken: bool):
 )
 @pk.kernel
 def tensor_brought_back_without_a_fence(x, between, y, *, broken: bool):
-    """Broken: what lanes stored to a tensor is brought back by the copy engine, with a sync alone between."""
+    """Broken: the copy engine loads a tensor that lanes have stored, with only a sync in between."""
     tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
     pk.grid(1)
     for i in pk.range(pk.cdiv(x.rows, 64)):

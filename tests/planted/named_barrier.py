@@ -1,4 +1,4 @@
-"""Kernels whose own CUDA C++ misuses a barrier of the hardware; the warning names its line."""
+"""Kernels whose CUDA C++ misuses a hardware barrier; the warning shows its line."""
 
 import pykittens as pk
 from pykittens import bf16, f32
@@ -13,11 +13,11 @@ NUMBERED = 'asm volatile("bar.sync %0, 128;" :: "r"({0} + 1) : "memory");'
 
 
 def nothing(*operands):
-    """What a barrier does to numbers."""
+    """The effect of a barrier on numbers: none."""
 
 
 def squares(rows):
-    """x, and what gets x @ x.T of each 64 rows."""
+    """x, and an output for x @ x.T of each 64 rows."""
     return lambda rng: (whole(rng, (rows, 64), bf16), empty((rows, 64), f32))
 
 
@@ -38,7 +38,7 @@ def gram(x, y):
 )
 @pk.kernel
 def whole_block_in_a_role(x, y, *, broken):
-    """Broken: one role meets with __syncthreads(), to which the warps of the other never come."""
+    """Broken: one role calls __syncthreads(), which the warps of the other role never reach."""
     ring, staged = pk.pipeline(2, pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64))
     tasks = pk.persistent(x.tiles(64, 64))
     with pk.producer():
@@ -68,7 +68,7 @@ def whole_block_in_a_role(x, y, *, broken):
 )
 @pk.kernel
 def one_barrier_for_two_groups(x, y, *, broken):
-    """Broken: both groups meet at barrier 1, which counts the warps of one of them."""
+    """Broken: both groups use barrier 1, which counts the warps of only one of them."""
     staged = pk.shared(pk.st(bf16, 64, 64), count=2)
     (block,) = pk.grid(x.rows // 128)
     with pk.warpgroups(2) as w:
@@ -91,7 +91,7 @@ def one_barrier_for_two_groups(x, y, *, broken):
 )
 @pk.kernel
 def count_of_two_groups(x, y, *, broken):
-    """Broken: the barrier counts the 256 threads of the block as it was, and the role has 128."""
+    """Broken: the barrier counts 256 threads, and the role has 128."""
     staged, loaded = pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     (row,) = pk.grid(x.rows // 64)
     with pk.producer():
@@ -118,7 +118,7 @@ def count_of_two_groups(x, y, *, broken):
 )
 @pk.kernel
 def barrier_counted_from_the_role(x, y, sums, *, broken):
-    """Broken: groups take the barrier of their number plus one, and another role stands before theirs."""
+    """Broken: groups use the barrier of their index plus one, and another role precedes theirs."""
     staged = pk.shared(pk.st(bf16, 64, 64), count=2)
     (block,) = pk.grid(x.rows // 128)
     with pk.warpgroups(1):

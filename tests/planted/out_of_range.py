@@ -1,4 +1,4 @@
-"""Kernels with a leading coordinate outside its axis, or with tiles that lie wholly outside their tensor."""
+"""Kernels with a leading coordinate outside its axis, or with tiles that are wholly outside their tensor."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tests.planted.core import empty, planted, product, whole
 )
 @pk.kernel
 def frame_after_the_last(x, y, *, broken):
-    """Broken: one block a frame takes the frame after it, also behind the last."""
+    """Broken: the block of each frame reads the next frame, even after the last."""
     b, row = pk.grid(x.shape[0] if broken else y.shape[0], pk.cdiv(x.rows, 64))
     after = pk.load(x[b + 1, row], rows=64, cols=64)
     pk.store(y[b, row], after - pk.load(x[b, row], rows=64, cols=64))
@@ -39,7 +39,7 @@ def grouped(Q, K, O):
 )
 @pk.kernel
 def head_of_the_queries(Q, K, O, *, broken):
-    """Broken: keys have fewer heads than queries, and are taken by the head of the query."""
+    """Broken: keys have fewer heads than queries, and are indexed by the head of the query."""
     ring = pk.pipeline(2, pk.st(bf16, 64, 16))
     batch, heads, n, _ = Q.shape
     shared = heads // K.shape[1]
@@ -71,7 +71,7 @@ def head_of_the_queries(Q, K, O, *, broken):
 )
 @pk.kernel
 def page_that_is_not_there(cache, table, lengths, y, *, broken):
-    """Broken: the loop goes over the whole row of a page table, of which a short sequence has filled a part."""
+    """Broken: the loop covers the whole row of a page table, of which a short sequence fills only a part."""
     (sequence,) = pk.grid(table.rows)
     pages = table.cols if broken else pk.cdiv(pk.load(lengths[sequence]), 64)
     total = pk.col_sum(pk.zeros(f32, 64, 64))
@@ -91,7 +91,7 @@ def page_that_is_not_there(cache, table, lengths, y, *, broken):
 )
 @pk.kernel
 def grid_of_smaller_tiles(x, y, *, broken):
-    """Broken: the grid counts tiles of half the side of those that a block moves."""
+    """Broken: the grid counts tiles of half the side that a block moves."""
     side = 32 if broken else 64
     row, col = pk.grid(pk.cdiv(x.rows, side), pk.cdiv(x.cols, side))
     t = pk.load(x[row, col], rows=64, cols=64)
@@ -107,7 +107,7 @@ def grid_of_smaller_tiles(x, y, *, broken):
 )
 @pk.kernel
 def steps_of_the_padded_length(x, y, *, broken):
-    """Broken: the loop runs over the padded length, and half of its tiles hold zeros."""
+    """Broken: the loop covers the padded length, and half of its tiles are wholly padding."""
     ring = pk.pipeline(2, pk.st(f32, 64, 64))
     (row,) = pk.grid(x.rows // 64)
     steps = pk.cdiv(x.cols, 256) * 4 if broken else pk.cdiv(x.cols, 64)

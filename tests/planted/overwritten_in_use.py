@@ -22,7 +22,7 @@ RUNS_AHEAD = (
 
 
 def _matrix(rng: np.random.Generator) -> tuple[Array, Array]:
-    """64 rows of five steps, and the output of their products with one another."""
+    """64 rows of five steps, and the output of their products with each other."""
     return whole(rng, (64, 320), bf16), empty((64, 64), f32)
 
 
@@ -40,7 +40,7 @@ def gram_matrix(X: Array, G: Array) -> dict[str, Any]:
 )
 @pk.kernel
 def stage_free_before_its_product_is_done(X, G, *, broken: bool):
-    """Broken: the consumer gives a stage back before it waits for the product that reads it."""
+    """Broken: the consumer releases a stage before it waits for the product that reads it."""
     x = pk.shared(pk.st(bf16, 64, 64), count=2)
     full, free = pk.semaphore(1, count=2), pk.semaphore(1, count=2)
     pk.grid(1)
@@ -72,7 +72,7 @@ def stage_free_before_its_product_is_done(X, G, *, broken: bool):
 )
 @pk.kernel
 def stage_of_the_product_that_is_left(X, G, *, broken: bool):
-    """Broken: of two products one may still run, and the stage of that one is given back, not that of the older."""
+    """Broken: one of two products may still run, and its stage is released instead of that of the older product."""
     x = pk.shared(pk.st(bf16, 64, 64), count=3)
     full, free = pk.semaphore(1, count=3), pk.semaphore(1, count=3)
     pk.grid(1)
@@ -137,7 +137,7 @@ def producer_a_lap_ahead(X, G, *, broken: bool):
 )
 @pk.kernel
 def converter_a_pass_ahead(X, G, *, broken: bool):
-    """Broken: the group that converts to bf16 waits for the product of three passes before, of two stages."""
+    """Broken: with two stages, the converting group waits for the product of three iterations before."""
     back = 3 if broken else 2
     raw, raw_full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
     x = pk.shared(pk.st(bf16, 64, 64), count=2)
@@ -174,7 +174,7 @@ def converter_a_pass_ahead(X, G, *, broken: bool):
 )
 @pk.kernel
 def prefetch_over_the_product_before(X, G, *, broken: bool):
-    """Broken: the next step is fetched into the tile that the product of the step before still reads."""
+    """Broken: the next step is copied into the tile that the previous product still reads."""
     x, full = pk.shared(pk.st(bf16, 64, 64), count=2), pk.semaphore(1, count=2)
     pk.grid(1)
     steps = pk.cdiv(X.cols, 64)
@@ -209,7 +209,7 @@ def _column(rng: np.random.Generator) -> tuple[Array, Array]:
 )
 @pk.kernel
 def output_free_while_it_is_stored(x, y, *, broken: bool):
-    """Broken: the storer gives the output tile back when it has started its store, which has yet to read it."""
+    """Broken: the storer releases the output tile when its store has started, which still reads it."""
     out, full, free = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(1)
     pk.grid(1)
     steps = pk.cdiv(x.rows, 64)
@@ -238,7 +238,7 @@ def output_free_while_it_is_stored(x, y, *, broken: bool):
 )
 @pk.kernel
 def next_result_over_the_one_before(x, y, *, broken: bool):
-    """Broken: the next result goes into the tile that the store of the one before still reads."""
+    """Broken: the next result overwrites the tile that the previous store still reads."""
     tile = pk.shared(pk.st(f32, 64, 64))
     pk.grid(1)
     for i in pk.range(pk.cdiv(x.rows, 64)):
@@ -260,7 +260,7 @@ def next_result_over_the_one_before(x, y, *, broken: bool):
 )
 @pk.kernel
 def one_store_too_many_pending(x, y, *, broken: bool):
-    """Broken: two stores may still read their tiles when one of the two tiles is written again."""
+    """Broken: two stores may still read their tiles when one of the tiles is written again."""
     tiles = pk.shared(pk.st(f32, 64, 64), count=2)
     pk.grid(1)
     for i in pk.range(pk.cdiv(x.rows, 64)):
@@ -286,7 +286,7 @@ def _attention(rng: np.random.Generator) -> tuple[Array, ...]:
 )
 @pk.kernel
 def weights_over_those_in_use(S, V, O, *, broken: bool):
-    """Broken: the weights of the next block of keys are stored over those that the product in flight still reads."""
+    """Broken: the weights of the next block of keys overwrite those that the product in flight still reads."""
     p, values = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64), count=2)
     pk.grid(1)
     o = pk.zeros(f32, 64, 64)
@@ -323,7 +323,7 @@ def weights_over_those_in_use(S, V, O, *, broken: bool):
 )
 @pk.kernel
 def output_over_the_operand_of_both(A, B, C, *, broken: bool):
-    """Broken: the output takes over the operands when one group has its product, and B is still read by the other."""
+    """Broken: the output reuses the operands' memory when one group's product is done; the other still reads B."""
     inputs = pk.pipeline(1, a=pk.st(bf16, 128, 64), b=pk.st(bf16, 64, 64))
     outputs = pk.pipeline(1, pk.st(f32, 128, 64), reuse=inputs if broken else None)
     pk.grid(1)

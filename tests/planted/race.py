@@ -1,4 +1,4 @@
-"""Two accesses to the same memory, one of them a write, that nothing orders: in shared memory and within a block."""
+"""Two unordered accesses to the same memory, one of them a write: in shared memory and within a block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _column(rng: np.random.Generator) -> tuple[Array, Array]:
 )
 @pk.kernel
 def maxima_of_another_group(x, y, *, broken: bool):
-    """Broken: one group finds the maxima of the rows, another subtracts them without waiting for it."""
+    """Broken: one group computes the maxima of the rows, and another subtracts them without waiting."""
     highest, found = pk.shared(pk.sv(f32, 64)), pk.semaphore(1)
     pk.grid(1)
     with pk.warpgroups(1):
@@ -53,7 +53,7 @@ def maxima_of_another_group(x, y, *, broken: bool):
 )
 @pk.kernel
 def tile_free_before_it_is_read(x, y, *, broken: bool):
-    """Broken: the group that reads a tile tells that it is free, and then reads it."""
+    """Broken: the group that reads a tile signals that the tile is free, and then reads it."""
     tile, full, free = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(1)
     pk.grid(1)
     steps = pk.cdiv(x.rows, 64)
@@ -107,7 +107,7 @@ def two_consumers_of_one_half(x, y, *, broken: bool):
 )
 @pk.kernel
 def halves_that_overlap(x, y, *, broken: bool):
-    """Broken: one warp brings the left half of a tile, the other its lower half, which overlap."""
+    """Broken: one warp copies the left half of a tile and another the lower half, and the halves overlap."""
     tile, full = pk.shared(pk.st(bf16, 32, 32)), pk.semaphore(2)
     pk.grid(1)
     with pk.warps(1):
@@ -136,7 +136,7 @@ def halves_that_overlap(x, y, *, broken: bool):
 )
 @pk.kernel
 def accumulator_of_two_groups(x, y, *, broken: bool):
-    """Broken: two consumers add to one tile of sums in no order, so that one sum may go lost."""
+    """Broken: two consumers add to one tile of sums unordered, so that one of the additions may be lost."""
     total, zero, done = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(2)
     pk.grid(1)
     with pk.consumers(2) as w:
@@ -163,7 +163,7 @@ def accumulator_of_two_groups(x, y, *, broken: bool):
 )
 @pk.kernel
 def halves_added_without_a_sync(x, y, *, broken: bool):
-    """Broken: the warps store a tile and read its halves, rows that other warps have stored, without meeting."""
+    """Broken: the warps store a tile and read halves that other warps have stored, without a sync."""
     tile = pk.shared(pk.st(f32, 128, 64))
     (block,) = pk.grid(pk.cdiv(x.rows, 128))
     t = pk.load(x[block], rows=128, cols=64)
@@ -186,7 +186,7 @@ def halves_added_without_a_sync(x, y, *, broken: bool):
 )
 @pk.kernel
 def next_tile_without_a_sync(x, y, *, broken: bool):
-    """Broken: a warp stores its rows of the next tile while others may still read those of this one."""
+    """Broken: a warp stores its rows of the next tile while others may still read those of this tile."""
     tile = pk.shared(pk.st(f32, 128, 64))
     pk.grid(1)
     for i in pk.range(pk.cdiv(x.rows, 128)):
@@ -214,7 +214,7 @@ def next_tile_without_a_sync(x, y, *, broken: bool):
 )
 @pk.kernel
 def sums_through_global_memory(x, sums, y, *, broken: bool):
-    """Broken: one role leaves the sums of rows in global memory, and another reads them in no order to it."""
+    """Broken: one role stores the sums of rows to global memory, and another reads them, unordered."""
     there = pk.semaphore(1)
     (row,) = pk.grid(pk.cdiv(x.rows, 64))
     with pk.warpgroups(1):
@@ -239,7 +239,7 @@ def sums_through_global_memory(x, sums, y, *, broken: bool):
 )
 @pk.kernel
 def output_over_the_next_inputs(x, y, *, broken: bool):
-    """Broken: the output takes over the memory of the input ring, which is being filled for the next task."""
+    """Broken: the output reuses the memory of the input ring, which is being filled for the next task."""
     inputs = pk.pipeline(2, pk.st(bf16, 64, 64))
     outputs = pk.pipeline(1, pk.st(bf16, 64, 64), reuse=inputs if broken else None)
     tasks = pk.persistent((pk.cdiv(x.rows, 64),))
@@ -272,7 +272,7 @@ def output_over_the_next_inputs(x, y, *, broken: bool):
 )
 @pk.kernel
 def turns_for_the_read_alone(x, y, *, broken: bool):
-    """Broken: the groups read the sum in turns, and store it when they have handed the turn on."""
+    """Broken: the groups read the sum in turns, and store it after they have passed the turn on."""
     total, zero, done = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(2)
     pk.grid(1)
     with pk.consumers(2) as group:

@@ -54,7 +54,7 @@ def one_stage_too_many(A, B, C, *, broken):
 )
 @pk.kernel
 def output_beside_its_inputs(A, B, C, *, broken):
-    """Broken: the tile of the output has 32 KiB of its own, although the inputs are done with when it is filled."""
+    """Broken: the tile of the output has 32 KiB of separate memory, although the inputs are no longer in use then."""
     inputs = pk.pipeline(5, a=pk.st(bf16, 64, 64), b=pk.st(bf16, 256, 64))
     outputs = pk.pipeline(1, pk.st(bf16, 64, 256), reuse=None if broken else inputs)
     row, col = pk.grid(A.rows // 64, B.rows // 256)
@@ -88,7 +88,7 @@ def output_beside_its_inputs(A, B, C, *, broken):
 )
 @pk.kernel
 def registers_of_two_groups_for_three(A, B, C, *, broken):
-    """Broken: 240 registers a thread are the share of two groups beside a producer, and here are three."""
+    """Broken: 240 registers per thread are the share of two groups and a producer, and there are three groups."""
     ring = pk.pipeline(2, a=pk.st(bf16, 192, 64), b=pk.st(bf16, 64, 64))
     row, col = pk.grid(A.rows // 192, B.rows // 64)
     steps = A.cols // 64
@@ -113,7 +113,7 @@ def registers_of_two_groups_for_three(A, B, C, *, broken):
 )
 @pk.kernel
 def eight_groups_and_a_producer(x, y, *, broken):
-    """Broken: eight groups fill a block of 1024 threads, and the producer takes 128 more."""
+    """Broken: eight groups fill a block of 1024 threads, and the producer needs 128 more."""
     groups = 8 if broken else 4
     side_by_side = groups // 4
     cols = 16 * side_by_side
@@ -143,7 +143,7 @@ def eight_groups_and_a_producer(x, y, *, broken):
 )
 @pk.kernel
 def more_blocks_than_run_at_once(x, ends, flags, *, broken):
-    """Broken: each block waits for the one before, and there are more of them than a GPU has room for at once."""
+    """Broken: each block waits for the previous one, and there are more blocks than a GPU runs at once."""
     ring = pk.pipeline(4, pk.st(f32, 128, 64))  # a multiprocessor holds one block
 
     def add(block):

@@ -1,4 +1,4 @@
-"""Results that depend on who comes first: sums of floats whose parts are added as they come."""
+"""Results that depend on timing: sums of floats whose terms are added in any order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _sum_of_products(exact: Array, left: Array, right: Array) -> Array:
 )
 @pk.kernel
 def split_k_added_as_it_comes(A, B, C, turn, *, broken: bool):
-    """Broken: the blocks of a split sum add their parts to the result in f32 in whatever order they are done."""
+    """Broken: the blocks of a split sum add their parts to the result in f32 in any order."""
     a, b, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     (part,) = pk.grid(pk.cdiv(A.cols, 64))
     full.expect(a, b)
@@ -107,7 +107,7 @@ def bias_gradient_added_in_bf16(dy, parts, bias, count, *, broken: bool):
 )
 @pk.kernel
 def query_gradient_of_all_keys(dS, K, dQ, turn, *, broken: bool):
-    """Broken: the blocks of keys add their parts of the gradient of each query in no order."""
+    """Broken: the blocks of keys add their parts of the gradient of each query, unordered."""
     ds, k, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     tile = pk.shared(pk.st(f32, 64, 64))
     (block,) = pk.grid(pk.cdiv(K.rows, 64))
@@ -141,7 +141,7 @@ def query_gradient_of_all_keys(dS, K, dQ, turn, *, broken: bool):
 )
 @pk.kernel
 def count_read_while_it_grows(x, y, done, *, broken: bool):
-    """Broken: each block scales its rows by how many blocks have come, of which it awaits one only."""
+    """Broken: each block scales its rows by the number of blocks that have signalled, and waits for only one."""
     (row,) = pk.grid(4)
     pk.signal(done[0], 1, op="add")
     pk.wait(done[0], 1 if broken else 4)

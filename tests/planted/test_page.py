@@ -1,4 +1,4 @@
-"""The pages of the planted bugs say what the checker says of each: docs/planted.md, and a table in docs/checking.md."""
+"""docs/planted.md, and the table of the kinds in docs/checking.md, show the reports on the planted bugs."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ BEGIN, END = "<!-- kinds: written by a test -->\n", "<!-- end of kinds -->\n"
 
 HEAD = """# Planted bugs
 
-Small kernels that do one thing wrong, by the kind of the fault, and how the checker finds each. They are in
-tests/planted, {all} of them. {mended} a twin in which the bug is mended, and in no twin is a fault found. A test writes
-this page from the reports (`make golden`). How to read a report is told in [checking.md](checking.md).
+{all} small kernels in tests/planted that do one thing wrong, by the kind of the fault, and how the checker finds each.
+{repaired} a repaired twin, in which the checker finds no fault. A test writes this page from the reports (`make
+golden`). [checking.md](checking.md) explains the reports.
 
 *Proved*: for all arguments, from the recorded program. *Before the launch*: from the arguments of the call. *Seed 0,
-every schedule*: the schedule of seed 0 was the first to show it, and what it shows holds for every schedule with these
-arguments. *Seed 4, 5 of 20*: so many of the schedules tried showed it, that of seed 4 first. *Warning, not judged*: the
-checker names the line, but does not know whether it is wrong.
+every schedule*: the schedule of seed 0 was the first to show the bug, and every schedule with these arguments shows it.
+*Seed 4, 5 of 20*: 5 of the 20 schedules tried showed the bug, first that of seed 4. *Warning, not judged*: the checker
+shows the line, and does not know whether it is wrong.
 """
-# The widest first, which says most where several findings tell of one bug.
+# The widest scope first: it counts if several findings are about one bug.
 SCOPES = (Scope.ALWAYS, Scope.EVERY_SCHEDULE, Scope.TRIED)
 
 
 def finding_of(case: Planted) -> Finding:
-    """What the checker says of a planted bug."""
+    """The finding for a planted bug."""
     findings = [f for f in report_of(case.name).found(case.kind) if f.level is case.level]
-    assert findings, f"{case.name} is not found, so no page is made"
+    assert findings, f"{case.name} is not found, so there is no page"
     return min(findings, key=lambda f: SCOPES.index(f.scope))
 
 
 def is_judged(finding: Finding) -> bool:
-    """Whether the checker knows that there is a bug; a warning about a barrier only says where it is."""
+    """Whether the checker knows that there is a bug; a warning about a barrier only shows its line."""
     return finding.kind is not Kind.NAMED_BARRIER
 
 
@@ -58,7 +58,7 @@ def how(case: Planted) -> str:
 
 
 def wrong(case: Planted) -> str:
-    """What is wrong in a planted bug, as a cell of a table."""
+    """The description of a planted bug, as a cell of a table."""
     text = " ".join((inspect.getdoc(case.kernel.function) or "").split())
     text = text.removeprefix("Broken: ").replace("|", "\\|")
     return text[0].upper() + text[1:]
@@ -71,13 +71,13 @@ def of_kind(kind: Kind) -> list[Planted]:
 def page() -> str:
     """The text of docs/planted.md."""
     twins = sum(case.repaired is not None for case in PLANTED)
-    mended = "Each has" if twins == len(PLANTED) else f"{twins} have"
-    lines = [HEAD.format(all=len(PLANTED), mended=mended)]
+    repaired = "Each has" if twins == len(PLANTED) else f"{twins} have"
+    lines = [HEAD.format(all=len(PLANTED), repaired=repaired)]
     for kind in Kind:
         if cases := of_kind(kind):
             meaning = kind.meaning[0].upper() + kind.meaning[1:]
             lines += [f"## {kind.value}", "", f"{meaning}.", ""]
-            lines += ["| Kernel | What is wrong | Found |", "|---|---|---|"]
+            lines += ["| Kernel | Bug | Found |", "|---|---|---|"]
             lines += [f"| `{case.name}` | {wrong(case)} | {how(case)} |" for case in cases]
             lines.append("")
     return "\n".join(lines)
@@ -86,7 +86,7 @@ def page() -> str:
 def table() -> str:
     """The table of the kinds in docs/checking.md."""
     lines = [
-        "| Kind | What it means | Planted and found | proved | every schedule | some tried |",
+        "| Kind | Meaning | Planted and found | proved | every schedule | some tried |",
         "|---|---|---|---|---|---|",
     ]
     for kind in Kind:
@@ -102,7 +102,7 @@ def test_the_page_of_the_planted_bugs_is_what_the_checker_says(
 ) -> None:
     if request.config.getoption("--update-golden"):
         PAGE.write_text(page(), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == page(), "`make golden` writes it anew"
+    assert PAGE.read_text(encoding="utf-8") == page(), "`make golden` updates it"
 
 
 def test_the_table_of_the_kinds_is_what_the_checker_says(request: pytest.FixtureRequest) -> None:
@@ -113,7 +113,7 @@ def test_the_table_of_the_kinds_is_what_the_checker_says(request: pytest.Fixture
     if request.config.getoption("--update-golden") and kept != table():
         CHECKING.write_text(f"{before}{begin}{table()}{end}{after}", encoding="utf-8")
         kept = table()
-    assert kept == table(), "`make golden` writes it anew"
+    assert kept == table(), "`make golden` updates it"
 
 
 def test_every_kind_but_refusals_has_a_planted_bug() -> None:

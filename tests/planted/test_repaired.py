@@ -1,4 +1,4 @@
-"""The mended twins of the planted bugs are right, and the planted bugs say what and where they are."""
+"""The repaired twins of the planted bugs are right, and the planted bugs are described and located."""
 
 from __future__ import annotations
 

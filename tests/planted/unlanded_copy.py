@@ -36,7 +36,7 @@ def _column(rng: np.random.Generator) -> tuple[Array, Array]:
 )
 @pk.kernel
 def copy_nobody_waits_for(x, y, *, broken: bool):
-    """Broken: nobody waits for the copy whose tile is doubled."""
+    """Broken: no group waits for the copy whose tile is doubled."""
     tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
     (row,) = pk.grid(pk.cdiv(x.rows, 64))
     full.expect(tile)
@@ -56,7 +56,7 @@ def copy_nobody_waits_for(x, y, *, broken: bool):
 )
 @pk.kernel
 def sum_before_its_wait(x, sums, *, broken: bool):
-    """Broken: the sum of a row takes a tile, and then waits for it."""
+    """Broken: the sum of a row reads a tile, and then waits for it."""
     tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
     (row,) = pk.grid(pk.cdiv(x.rows, 64))
     total = pk.zeros(f32, 64, 64)
@@ -97,7 +97,7 @@ def linear_attention(Q: Array, K: Array, V: Array, O: Array) -> dict[str, Any]:
 )
 @pk.kernel
 def values_behind_the_wait_for_keys(Q, K, V, O, *, broken: bool):
-    """Broken: the product with the values waits for the keys once more, which came by another semaphore."""
+    """Broken: the product with the values waits for the keys again; the values have another semaphore."""
     tile = pk.st(bf16, 64, 64)
     q, k, v = pk.shared(tile), pk.shared(tile), pk.shared(tile)
     q_full, k_full = pk.semaphore(1), pk.semaphore(1)
@@ -138,7 +138,7 @@ def values_behind_the_wait_for_keys(Q, K, V, O, *, broken: bool):
 )
 @pk.kernel
 def phase_of_the_pass(x, y, *, broken: bool):
-    """Broken: the reader of a ring of two waits for phase i in place of i // 2."""
+    """Broken: the reader of a ring of two waits for phase i instead of i // 2."""
     tiles = pk.shared(pk.st(f32, 64, 64), count=2)
     full, empty = pk.semaphore(1, count=2), pk.semaphore(1, count=2)
     pk.grid(1)
@@ -171,7 +171,7 @@ def _operands(rng: np.random.Generator) -> tuple[Array, ...]:
 )
 @pk.kernel
 def phase_that_does_not_turn(A, B, C, *, broken: bool):
-    """Broken: the consumer waits for phase 0 also after the ring of three has wrapped."""
+    """Broken: the consumer waits for phase 0 even after the ring of three has wrapped."""
     a, b = pk.shared(pk.st(bf16, 64, 64), count=3), pk.shared(pk.st(bf16, 64, 64), count=3)
     full, empty = pk.semaphore(1, count=3), pk.semaphore(1, count=3)
     row, col = pk.grid(*C.tiles(64, 64))
@@ -207,7 +207,7 @@ def _persistent(rng: np.random.Generator) -> tuple[Array, ...]:
 )
 @pk.kernel
 def phase_begun_anew_for_each_task(A, B, C, *, broken: bool):
-    """Broken: the consumers count their passes from 0 for each task, the producer over all tasks."""
+    """Broken: the consumers count iterations from 0 for each task, and the producer over all tasks."""
     a, b = pk.shared(pk.st(bf16, 64, 64), count=2), pk.shared(pk.st(bf16, 64, 64), count=2)
     full, empty = pk.semaphore(1, count=2), pk.semaphore(1, count=2)
     tasks = pk.persistent(C.tiles(64, 64))
@@ -250,7 +250,7 @@ def phase_begun_anew_for_each_task(A, B, C, *, broken: bool):
 )
 @pk.kernel
 def scale_behind_the_wait_for_its_tile(x, scales, y, *, broken: bool):
-    """Broken: the scales of a tile are read when the tile has landed, but they are another copy."""
+    """Broken: the scales of a tile are read when the tile has landed, but they are a separate copy."""
     tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
     scale, scale_full = pk.shared(pk.sv(f32, 64)), pk.semaphore(1)
     (row,) = pk.grid(pk.cdiv(x.rows, 64))

@@ -24,7 +24,7 @@ def _operands(rng: np.random.Generator) -> tuple[Array, ...]:
 )
 @pk.kernel
 def epilogue_before_the_wait(A, B, C, *, broken: bool):
-    """Broken: the last product is waited for behind the epilogue that reads it."""
+    """Broken: the wait for the last product comes after the epilogue that reads it."""
     a, b, full = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     row, col = pk.grid(*C.tiles(64, 64))
     acc = pk.zeros(f32, 64, 64)
@@ -54,7 +54,7 @@ def epilogue_before_the_wait(A, B, C, *, broken: bool):
 )
 @pk.kernel
 def second_of_two_products(A, B, C, Y, *, broken: bool):
-    """Broken: two products run, the wait leaves one of them, and both are stored."""
+    """Broken: two products run, the wait covers one of them, and both are stored."""
     tile = pk.st(bf16, 64, 64)
     a, b, c, full = pk.shared(tile), pk.shared(tile), pk.shared(tile), pk.semaphore(1)
     pk.grid(1)
@@ -83,7 +83,7 @@ def second_of_two_products(A, B, C, Y, *, broken: bool):
 )
 @pk.kernel
 def part_added_in_flight(X, G, *, broken: bool):
-    """Broken: each part is added to the total when all products but its own are done."""
+    """Broken: each part is added to the total when all products except its own are done."""
     x, full = pk.shared(pk.st(bf16, 64, 64), count=2), pk.semaphore(1, count=2)
     pk.grid(1)
     total = pk.zeros(f32, 64, 64)
@@ -107,7 +107,7 @@ def part_added_in_flight(X, G, *, broken: bool):
 )
 @pk.kernel
 def wait_in_the_other_branch(X, G, checked, *, broken: bool):
-    """Broken: the product is waited for only in the branch that looks at the operand meanwhile."""
+    """Broken: the wait for the product is only in the branch that reads the operand meanwhile."""
     x, full = pk.shared(pk.st(bf16, 64, 64)), pk.semaphore(1)
     pk.grid(1)
     full.expect(x)
@@ -144,7 +144,7 @@ def _attention(rng: np.random.Generator) -> tuple[Array, ...]:
 )
 @pk.kernel
 def output_decayed_in_flight(Q, K, V, O, *, broken: bool):
-    """Broken: the output decays after a wait that leaves the product with the values, which makes it."""
+    """Broken: the output decays after a wait that does not cover the product that computes it."""
     q, kv = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64), count=2)
     q_full, full = pk.semaphore(1), pk.semaphore(1)
     pk.grid(1)

@@ -1,4 +1,4 @@
-"""Kernels that read memory that nothing wrote, or leave parts of an output as they were."""
+"""Kernels that read memory that nothing wrote, or do not write the whole output."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tests.planted.core import empty, planted, product, whole
 
 
 def differences(x, y):
-    """Each tile of 64 rows less the one before it, of which the first has none."""
+    """Each tile of 64 rows minus the previous one; the first has none before it."""
     tiles = x.reshape(-1, 64, x.shape[1])
     return {"y": np.diff(tiles, axis=0, prepend=0 * tiles[:1]).reshape(x.shape)}
 
@@ -22,7 +22,7 @@ def differences(x, y):
 )
 @pk.kernel
 def halo_of_the_first_block(x, y, *, broken):
-    """Broken: the first block has no rows before its own, copies none, and reads them all the same."""
+    """Broken: the first block has no previous rows, copies none, and still reads them."""
     rows, loaded = pk.shared(pk.st(f32, 128, 64)), pk.semaphore(2)
     (block,) = pk.grid(x.rows // 64)
     with pk.producer():
@@ -48,7 +48,7 @@ def halo_of_the_first_block(x, y, *, broken):
 )
 @pk.kernel
 def padding_of_a_tile(x, y, *, broken):
-    """Broken: rows of 48 elements are put into a tile of 64, whose last columns nobody sets to zero."""
+    """Broken: rows of 48 elements are stored to a tile of 64, whose last columns are never set to zero."""
     staged = pk.shared(pk.st(bf16, 64, 64))
     (row,) = pk.grid(x.rows // 64)
     for i in range(3 if broken else 4):
@@ -71,7 +71,7 @@ def padding_of_a_tile(x, y, *, broken):
 )
 @pk.kernel
 def bias_of_the_first_stage(x, bias, y, *, broken):
-    """Broken: the bias comes with the first stage, and is taken from the last."""
+    """Broken: the bias is copied with the first stage, and read from the last."""
     ring = pk.pipeline(2, x=pk.st(f32, 64, 64), bias=pk.sv(f32, 64))
     (row,) = pk.grid(x.rows // 64)
     steps = x.cols // 64
@@ -101,7 +101,7 @@ def bias_of_the_first_stage(x, bias, y, *, broken):
 )
 @pk.kernel
 def last_rows_dropped(x, y, *, broken):
-    """Broken: the grid counts whole tiles, so the rows behind the last of them are never written."""
+    """Broken: the grid counts whole tiles, so the rows past the last whole tile are never written."""
     (row,) = pk.grid(x.rows // 64 if broken else pk.cdiv(x.rows, 64))
     t = pk.load(x[row], rows=64, cols=64)
     pk.store(y[row], t / (1 + abs(t)))
@@ -119,7 +119,7 @@ def last_rows_dropped(x, y, *, broken):
 )
 @pk.kernel
 def last_columns_dropped(A, B, C, *, broken):
-    """Broken: the tasks are those of the columns that whole tiles cover, and B has half a tile more."""
+    """Broken: the tasks cover the columns of whole tiles, and B has half a tile more."""
     ring = pk.pipeline(2, a=pk.st(bf16, 64, 64), b=pk.st(bf16, 64, 64))
     cols = C.cols // 64 if broken else pk.cdiv(C.cols, 64)
     tasks = pk.persistent((pk.cdiv(C.rows, 64), cols))
@@ -147,7 +147,7 @@ def last_columns_dropped(A, B, C, *, broken):
 )
 @pk.kernel
 def second_output_forgotten(x, y, scale, *, broken):
-    """Broken: the sums are stored behind the last pass, which is taken for one that never comes."""
+    """Broken: the sums are stored in the iteration after the last, which never runs."""
     (row,) = pk.grid(x.rows // 64)
     steps = x.cols // 64
     total = pk.row_sum(pk.zeros(f32, 64, 64))
@@ -167,7 +167,7 @@ def second_output_forgotten(x, y, scale, *, broken):
 )
 @pk.kernel
 def sums_onto_nothing(x, sums, *, broken):
-    """Broken: sums are added to an output that nobody has set to zero."""
+    """Broken: sums are added to an output that is never set to zero."""
     pk.grid(1)
     if not broken:
         pk.store(sums[0, 0], pk.col_sum(pk.zeros(f32, 64, 64)))
@@ -188,7 +188,7 @@ def sums_onto_nothing(x, sums, *, broken):
 )
 @pk.kernel
 def state_before_the_first(x, states, y, *, broken):
-    """Broken: every chunk begins with the state that the one before it has stored, and nobody stored the first."""
+    """Broken: every chunk begins with the state that the previous chunk has stored, and the first has none."""
     pk.grid(1)
     if not broken:
         pk.store(states[0], pk.zeros(f32, 64, 64))

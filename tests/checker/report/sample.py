@@ -1,4 +1,4 @@
-"""A kernel to speak of in reports that are made by hand, and those reports."""
+"""A kernel, and reports on it that are written by hand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def unlanded() -> Finding:
 
 
 def many_threads() -> Finding:
-    """A note that holds always, at no place and without advice of its own."""
+    """A note that holds always, without a line and without advice."""
     return Finding(
         Kind.RESOURCES, "a block has 160 threads", level=Level.NOTE, scope=Scope.ALWAYS
     )  # fmt: skip
@@ -78,7 +78,7 @@ def unwritten() -> Finding:
 
 
 def tables() -> tuple[Table, ...]:
-    """One table whose rows have places that no cell shows, and one without."""
+    """One table whose rows have locations that no cell shows, and one without."""
     conflicts = Table(
         "Bank conflicts",
         ("operation", "wavefronts", "least"),
@@ -109,7 +109,7 @@ def report(*findings: Finding, **others) -> CheckReport:
 
 
 def full_report() -> CheckReport:
-    """A report that has everything."""
+    """A report with everything."""
     return report(
         many_threads(),
         unlanded(),
