@@ -1,4 +1,4 @@
-"""A softmax along rows. The idea: a row is a vector that a warp holds, and a reduction joins its lanes."""
+"""A softmax along rows. The idea: a row is a vector in the registers of a warp, and a reduction combines its lanes."""
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +9,7 @@ from pykittens import f32
 
 @pk.kernel
 def softmax(x, y):
-    """Softmax along the rows, a row a warp."""
+    """Softmax along the rows, a row per warp."""
     pk.require(x.shape == y.shape, "x and y must have one shape")
     (block,) = pk.grid(pk.cdiv(x.rows, 8))
     n = pk.static(x.cols)  # the kernel is specialised on the width of x

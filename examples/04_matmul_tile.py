@@ -1,4 +1,4 @@
-"""A matrix product, one tile of it a block. The idea: the tensor cores multiply tiles that lie in shared memory."""
+"""A matrix product, one tile per block. The idea: the tensor cores multiply tiles in shared memory."""
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel
 def matmul_tile(A, B, C):
-    """C = A @ B.T in bf16, a 64x128 tile of C a block, one step after the other."""
+    """C = A @ B.T in bf16, a 64x128 tile of C per block, one step after the other."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(64, 128))
     a, b = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 128, 64))

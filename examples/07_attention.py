@@ -1,4 +1,4 @@
-"""Attention. The idea: two products a step, one of them in flight behind the softmax of the next."""
+"""Attention. The idea: two products per step, one of them in flight during the softmax of the next."""
 
 import ml_dtypes
 import numpy as np
@@ -39,8 +39,8 @@ def attention(Q, K, V, O, *, causal: bool):
                 p, m, l, _ = pk.online_softmax(s, scale, to=bf16)
                 for j in pk.range(last(block)):
                     with k.drain() as kt: s = pk.mma_ABt(qw, kt)  # in flight
-                    with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight behind it
-                    p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
+                    with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight after it
+                    p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits only for s
                     o = o * alpha  # and here for o
             with v.drain() as vt: o = pk.mma_AB(p, vt, o)
             with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))

@@ -1,4 +1,4 @@
-"""Matmul, step 6 of 8. The idea: two warpgroups multiply, whose registers hold a tile twice as large."""
+"""Matmul, step 6 of 8. The idea: two warpgroups multiply, and their registers hold a tile twice as large."""
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel
 def matmul(A, B, C):
-    """C = A @ B.T in bf16, a 128x256 tile of C a block, 64 rows of it a warpgroup."""
+    """C = A @ B.T in bf16, a 128x256 tile of C per block, 64 rows of it per warpgroup."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(128, 256))
     steps = pk.cdiv(A.cols, 64)
@@ -24,7 +24,7 @@ def matmul(A, B, C):
     with pk.consumers(2) as w:  # two warpgroups that multiply, w is 0 or 1
         acc = pk.zeros(f32, 64, 256)
         for k in pk.range(steps):
-            with inputs.drain() as s:  # waits until a stage is full, gives it back when it was read
+            with inputs.drain() as s:  # waits until a stage is full, and releases it
                 acc = pk.mma_ABt(s.a.tiles(64, 64)[w], s.b, acc)
         pk.store(C[row * 2 + w, col], acc.to(bf16))
 
