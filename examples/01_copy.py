@@ -7,10 +7,10 @@ import pykittens as pk
 
 @pk.kernel
 def copy(x, y):
-    """y = x, a 64x64 tile per block."""
+    """y = x, a 64x64 tile a block."""
     row, col = pk.grid(pk.cdiv(x.rows, 64), pk.cdiv(x.cols, 64))
-    tile = pk.load(x[row, col], rows=64, cols=64)  # reads zero outside the matrix
-    pk.store(y[row, col], tile)  # writes nothing outside the matrix
+    tile = pk.load(x[row, col], rows=64, cols=64)  # outside the matrix reads as zero
+    pk.store(y[row, col], tile)  # outside the matrix is not written
 
 
 def reference(x):

@@ -7,12 +7,12 @@ import pykittens as pk
 
 @pk.kernel
 def add(a, b, out):
-    """out = a + b, a 64x64 tile per block."""
+    """out = a + b, a 64x64 tile a block."""
     pk.require(a.shape == b.shape == out.shape, "a, b and out must have one shape")
     row, col = pk.grid(pk.cdiv(out.rows, 64), pk.cdiv(out.cols, 64))
-    x = pk.load(a[row, col], rows=64, cols=64)  # reads zero outside the matrix
+    x = pk.load(a[row, col], rows=64, cols=64)  # outside the matrix reads as zero
     y = pk.load(b[row, col], rows=64, cols=64)
-    pk.store(out[row, col], x + y)  # writes nothing outside the matrix
+    pk.store(out[row, col], x + y)  # outside the matrix is not written
 
 
 def reference(a, b):

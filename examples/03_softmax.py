@@ -9,7 +9,7 @@ from pykittens import f32
 
 @pk.kernel
 def softmax(x, y):
-    """Softmax along the rows, a row per warp."""
+    """Softmax along the rows, a row a warp."""
     pk.require(x.shape == y.shape, "x and y must have one shape")
     (block,) = pk.grid(pk.cdiv(x.rows, 8))
     n = pk.static(x.cols)  # the kernel is specialised on the width of x

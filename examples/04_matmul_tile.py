@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel
 def matmul_tile(A, B, C):
-    """C = A @ B.T in bf16, a 64x128 tile of C per block, one step after the other."""
+    """C = A @ B.T in bf16, a 64x128 tile of C a block, one step after the other."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(64, 128))
     a, b = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 128, 64))

@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel
 def matmul_pipeline(A, B, C):
-    """C = A @ B.T in bf16, a 64x128 tile of C per block, four stages in flight."""
+    """C = A @ B.T in bf16, a 64x128 tile of C a block, four stages in flight."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(64, 128))
     steps = pk.cdiv(A.cols, 64)
@@ -24,7 +24,7 @@ def matmul_pipeline(A, B, C):
     with pk.consumers(1):  # four warps that multiply
         acc = pk.zeros(f32, 64, 128)
         for k in pk.range(steps):
-            with ring.drain() as s:  # waits until a stage is full, and releases it
+            with ring.drain() as s:  # waits until a stage is full, gives it back when it was read
                 acc = pk.mma_ABt(s.a, s.b, acc)
         pk.store(C[row, col], acc.to(bf16))
 

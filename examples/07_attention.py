@@ -39,8 +39,8 @@ def attention(Q, K, V, O, *, causal: bool):
                 p, m, l, _ = pk.online_softmax(s, scale, to=bf16)
                 for j in pk.range(last(block)):
                     with k.drain() as kt: s = pk.mma_ABt(qw, kt)  # in flight
-                    with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight after it
-                    p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits only for s
+                    with v.drain() as vt: o = pk.mma_AB(p, vt, o)  # in flight behind it
+                    p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # waits for s alone
                     o = o * alpha  # and here for o
             with v.drain() as vt: o = pk.mma_AB(p, vt, o)
             with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))

@@ -9,7 +9,7 @@ from pykittens import f32
 
 @pk.kernel
 def norm_rotary(x, weight, cos, sin, positions, y, *, eps: float = 1e-6):
-    """y = rotary(x / sqrt(mean(x^2) + eps) * weight) for each token and head, 64 tokens of a head per block.
+    """y = rotary(x / sqrt(mean(x^2) + eps) * weight) for each token and head, 64 tokens of a head a block.
 
     x, y: heads x tokens x d. weight: d. cos, sin: positions x d, in f32. positions: of the tokens, int32.
     """

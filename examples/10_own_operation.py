@@ -57,7 +57,7 @@ def _lower(e, call):
 
 @pk.kernel
 def prune(x, y):
-    """y = x with 0 for the two smaller of each four neighbours in a row, 64x64 per block."""
+    """y = x with 0 for the two smaller of each four neighbours in a row, 64x64 a block."""
     pk.require(x.shape == y.shape, "x and y must have one shape")
     row, col = pk.grid(*x.tiles(64, 64))
     tile = pk.load(x[row, col], rows=64, cols=64).to(f32)

@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel(warps=1)
 def matmul(A, B, C):
-    """C = A @ B.T in bf16, a 32x32 tile of C per block of one warp."""
+    """C = A @ B.T in bf16, a 32x32 tile of C a block of one warp."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(32, 32))
     a, b = pk.shared(pk.st(bf16, 32, 64)), pk.shared(pk.st(bf16, 32, 64))

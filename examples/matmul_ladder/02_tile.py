@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel(warps=2)
 def matmul(A, B, C):
-    """C = A @ B.T in bf16, a 64x64 tile of C per block of two warps."""
+    """C = A @ B.T in bf16, a 64x64 tile of C a block of two warps."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(64, 64))
     a, b = pk.shared(pk.st(bf16, 64, 64)), pk.shared(pk.st(bf16, 64, 64))

@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel(warps=4)
 def matmul(A, B, C):
-    """C = A @ B.T in bf16, a 128x128 tile of C per block of one warpgroup."""
+    """C = A @ B.T in bf16, a 128x128 tile of C a block of one warpgroup."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(128, 128))
     a, b = pk.shared(pk.st(bf16, 128, 64)), pk.shared(pk.st(bf16, 128, 64))

@@ -9,17 +9,17 @@ from pykittens import bf16, f32
 
 @pk.kernel(warps=4)
 def matmul(A, B, C):
-    """C = A @ B.T in bf16, a 128x128 tile of C per block, one step after the other."""
+    """C = A @ B.T in bf16, a 128x128 tile of C a block, one step after the other."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(128, 128))
     a, b = pk.shared(pk.st(bf16, 128, 64)), pk.shared(pk.st(bf16, 128, 64))
     full = pk.semaphore(1)
     acc = pk.zeros(f32, 128, 128)
     for k in pk.range(pk.cdiv(A.cols, 64)):
-        full.expect(a, b)  # all warps are done with both tiles; expects the bytes of new tiles
+        full.expect(a, b)  # all warps are done with both tiles; asks for the bytes of new ones
         pk.load_async(a, A[row, k], signal=full)
         pk.load_async(b, B[col, k], signal=full)
-        full.wait(k)  # all bytes have landed
+        full.wait(k)  # all bytes are there
         acc = pk.mma_ABt(a, b, acc, managed=False)
         pk.mma_wait()  # the product has read both tiles
     pk.store(C[row, col], acc.to(bf16))

@@ -9,7 +9,7 @@ from pykittens import bf16, f32
 
 @pk.kernel
 def matmul(A, B, C):
-    """C = A @ B.T in bf16, a 128x256 tile of C per block, 64 rows of it per warpgroup."""
+    """C = A @ B.T in bf16, a 128x256 tile of C a block, 64 rows of it a warpgroup."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     row, col = pk.grid(*C.tiles(128, 256))
     steps = pk.cdiv(A.cols, 64)
@@ -24,7 +24,7 @@ def matmul(A, B, C):
     with pk.consumers(2) as w:  # two warpgroups that multiply, w is 0 or 1
         acc = pk.zeros(f32, 64, 256)
         for k in pk.range(steps):
-            with inputs.drain() as s:  # waits until a stage is full, and releases it
+            with inputs.drain() as s:  # waits until a stage is full, gives it back when it was read
                 acc = pk.mma_ABt(s.a.tiles(64, 64)[w], s.b, acc)
         pk.store(C[row * 2 + w, col], acc.to(bf16))
 

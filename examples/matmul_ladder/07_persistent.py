@@ -9,14 +9,14 @@ from pykittens import bf16, f32
 
 @pk.kernel
 def matmul(A, B, C):
-    """C = A @ B.T in bf16, 128x256 tiles of C, persistent blocks."""
+    """C = A @ B.T in bf16, 128x256 tiles of C, blocks that walk from tile to tile."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     tasks = pk.persistent(C.tiles(128, 256))
     steps = pk.cdiv(A.cols, 64)
     inputs = pk.pipeline(3, a=pk.st(bf16, 128, 64), b=pk.st(bf16, 256, 64))
     outputs = pk.pipeline(1, c=pk.st(bf16, 128, 256))
 
-    with pk.producer():  # continues with the next tile while this one is finished
+    with pk.producer():  # goes on with the next tile while this one is finished
         for row, col in tasks:
             for k in pk.range(steps):
                 with inputs.fill() as s:
@@ -29,7 +29,7 @@ def matmul(A, B, C):
             for k in pk.range(steps):
                 with inputs.drain() as s:
                     acc = pk.mma_ABt(s.a.tiles(64, 64)[w], s.b, acc)
-            with outputs.fill() as s:  # waits until the previous tile has been stored
+            with outputs.fill() as s:  # waits until the tile before has been stored
                 pk.store(s.c.tiles(64, 256)[w], acc.to(bf16))
 
     with pk.storer():  # one warp that starts the copies back

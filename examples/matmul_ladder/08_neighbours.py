@@ -16,7 +16,7 @@ def matmul(A, B, C):
     inputs = pk.pipeline(3, a=pk.st(bf16, 128, 64), b=pk.st(bf16, 256, 64))
     outputs = pk.pipeline(1, c=pk.st(bf16, 128, 256))
 
-    with pk.producer():  # continues with the next tile while this one is finished
+    with pk.producer():  # goes on with the next tile while this one is finished
         for row, col in tasks:
             for k in pk.range(steps):
                 with inputs.fill() as s:
@@ -29,7 +29,7 @@ def matmul(A, B, C):
             for k in pk.range(steps):
                 with inputs.drain() as s:
                     acc = pk.mma_ABt(s.a.tiles(64, 64)[w], s.b, acc)
-            with outputs.fill() as s:  # waits until the previous tile has been stored
+            with outputs.fill() as s:  # waits until the tile before has been stored
                 pk.store(s.c.tiles(64, 256)[w], acc.to(bf16))
 
     with pk.storer():  # one warp that starts the copies back
