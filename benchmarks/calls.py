@@ -1,6 +1,6 @@
-"""Host time of calls that are repeated, with other tensors in turn and with new numbers, beside torch.mm.
+"""Host time of repeated calls, with rotating tensors and with new numbers, beside torch.mm.
 
-PYTHONPATH names the package that is measured, so that two revisions can be compared in turn. Prints JSON, microseconds.
+PYTHONPATH names the package that is measured, so that revisions can be compared. Prints JSON, in microseconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from protocol import call_cost
+from protocol import call_cost, normal
 
 import pykittens as pk
 from pykittens.kernels.attention import attention
@@ -19,7 +19,7 @@ from pykittens.kernels.gemm import gemm
 from pykittens.kernels.grouped_gemm import grouped_gemm
 from pykittens.kernels.rms_norm import rms_norm
 
-IN_TURN = 7
+ROTATING = 7
 
 
 @pk.kernel
@@ -44,21 +44,16 @@ def some_rows(x, y, count):  # type: ignore[no-untyped-def]
     pk.store(y[row], pk.load(x[row], cols=64))
 
 
-def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    """Random normal numbers on the GPU."""
-    return torch.randn(*shape, device="cuda").to(dtype)
-
-
-def in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """A call that makes these one after another."""
+def rotating(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    """A call that makes the next of these calls each time."""
     each = itertools.cycle(calls)
     return lambda: next(each)()
 
 
 def contenders() -> dict[str, Callable[[], Any]]:
-    """The calls by name; tensors are small, so that the GPU is done before the host."""
-    sets = [[normal(128, 128) for _ in range(3)] for _ in range(IN_TURN)]
-    pairs = [[normal(64, 64, dtype=torch.float32) for _ in range(2)] for _ in range(IN_TURN)]
+    """The calls by name; tensors are small, so that the GPU finishes before the host."""
+    sets = [[normal(128, 128) for _ in range(3)] for _ in range(ROTATING)]
+    pairs = [[normal(64, 64, dtype=torch.float32) for _ in range(2)] for _ in range(ROTATING)]
     (a, b, out), (x, y) = sets[0], pairs[0]
     bias, heads = normal(128), [normal(1, 2, 128, 64) for _ in range(4)]
     few, weights, narrow = normal(16, 8192), normal(512, 8192), normal(16, 512)
@@ -68,7 +63,7 @@ def contenders() -> dict[str, Callable[[], Any]]:
     return {
         "torch.mm, out": lambda: torch.mm(a, b, out=out),
         "gemm, out": lambda: gemm(a, b, out, transpose_b=False),
-        "gemm, out, in turn": in_turn([lambda s=s: gemm(*s) for s in sets]),  # type: ignore[misc]
+        "gemm, out, in turn": rotating([lambda s=s: gemm(*s) for s in sets]),  # type: ignore[misc]
         "gemm": lambda: gemm(a, b),
         "gemm, bias and gelu": lambda: gemm(a, b, out, bias=bias, activation="gelu"),
         "gemm, split": lambda: gemm(few, weights, narrow),
@@ -77,10 +72,10 @@ def contenders() -> dict[str, Callable[[], Any]]:
         "attention": lambda: attention(*heads),
         "rms_norm": lambda: rms_norm(a, bias, 1e-6, out),
         "a kernel": lambda: scaled(x, y, 2.0),
-        "a kernel, in turn": in_turn([lambda s=s: scaled(*s, 2.0) for s in pairs]),  # type: ignore[misc]
+        "a kernel, in turn": rotating([lambda s=s: scaled(*s, 2.0) for s in pairs]),  # type: ignore[misc]
         "a kernel, a new number": lambda: scaled(x, y, next(numbers)),
         "in place": lambda: halved(x, x),
-        "in place, two in turn": in_turn([lambda: halved(x, x), lambda: halved(y, y)]),
+        "in place, two in turn": rotating([lambda: halved(x, x), lambda: halved(y, y)]),
         "a grid of a number": lambda: some_rows(*tall, 7),
         "a grid of a new number": lambda: some_rows(*tall, next(counts)),
     }

@@ -1,16 +1,14 @@
 """Three experiments with one product on this machine's GPU: stages, persistent blocks, and the order of blocks.
 
-Each changes one thing and keeps all else: 1 to 4 stages of a ring; blocks that stay or a block a tile, for short sums;
-and the order of the tiles at 16384, with what is read from memory: counted by ncu where that is there and allowed, else
-simulated. Launches are measured in CUDA graphs, since the shortest take less than the host needs for one. Writes a
-table and the figures to benchmarks/results/, and draws them where matplotlib is installed. What was predicted is in
-docs/tuning/experiments-h200.md.
+Each changes one thing: 1 to 4 stages of a ring; persistent blocks or a block per tile, for short sums; and the order of
+the tiles at 16384, with the bytes read from memory, counted by ncu if it is available, otherwise simulated. Launches
+are measured in CUDA graphs, since the shortest take less time than a launch on the host. Writes a table and the figures
+to benchmarks/results/, and draws them if matplotlib is installed. docs/tuning/experiments-h200.md has the predictions.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -21,10 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import protocol  # noqa: E402
+import record  # noqa: E402
 import torch  # noqa: E402
-from experiments_report import Row, save, table  # noqa: E402
+from experiments_report import table  # noqa: E402
 from experiments_traffic import Bytes, counted, simulated  # noqa: E402
-from gemm_problems import ROUNDING, Data, Expected, Problem, made  # noqa: E402
+from gemm_measure import compared  # noqa: E402
+from gemm_problems import Data, Problem, made, square  # noqa: E402
+from protocol import Bench  # noqa: E402
+from record import Row, about  # noqa: E402
 
 import pykittens as pk  # noqa: E402
 from pykittens import bf16, f32  # noqa: E402
@@ -37,7 +39,6 @@ except ModuleNotFoundError:  # matplotlib is optional
     plot = None  # type: ignore[assignment]
 
 Product = Callable[[Data], Any]
-LIBRARY = "cuBLAS"
 STAGE_SIZES = (4096, 8192)
 DEPTHS = (64, 128, 256, 512, 1024)  # k, where m = n = 4096
 ORDER_SIZE = 16384
@@ -53,7 +54,7 @@ KERNEL = "tiles_in_order"  # how ncu finds the launches
 
 @pk.kernel
 def tiles_in_order(A, B, C, *, persistent, order):  # type: ignore[no-untyped-def]
-    """C = A @ B.T in bf16, 128x256 tiles; persistent blocks that take them in an order, or a block a tile."""
+    """C = A @ B.T in bf16, 128x256 tiles; persistent blocks that take them in an order, or a block per tile."""
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     inputs = pk.pipeline(3, a=pk.st(bf16, 128, 64), b=pk.st(bf16, 256, 64))
     outputs = pk.pipeline(1, c=pk.st(bf16, 128, 256))
@@ -86,64 +87,29 @@ def tiles_in_order(A, B, C, *, persistent, order):  # type: ignore[no-untyped-de
 # -- the experiments -------------------------------------------------------------------------------
 
 
-class Bench:
-    """How figures are taken: rounds of launches in graphs, on a device, with sets of tensors that take turns."""
-
-    def __init__(
-        self,
-        measure: Callable[[dict[str, Callable[[int], Any]], int], list[protocol.Figure]],
-        device: str = "cuda",
-        count: Callable[[Sequence[torch.Tensor]], int] = protocol.buffer_count,
-    ) -> None:
-        self.measure, self.device, self.count = measure, device, count
-
-    def rows(self, kind: str, at: int, problem: Problem, ways: dict[str, Product]) -> list[Row]:
-        """A row a way, checked, all taken in turn with cuBLAS; one that is wrong is told and left out."""
-        empty = made(problem, "meta").tensors
-        sets = [made(problem, self.device) for _ in range(self.count(empty))]
-        expected = Expected(problem, sets[0])
-        contenders: dict[str, Callable[[int], Any]] = {}
-        for name, way in ways.items():
-            fault = _fault(way, sets[0], expected)
-            if fault:
-                print(f"experiments: {kind}, {name} at {at}: {fault}", file=sys.stderr, flush=True)
-            else:
-                contenders[name] = lambda i, way=way: way(sets[i])
-        contenders[LIBRARY] = lambda i: torch.mm(sets[i].a, sets[i].b.T, out=sets[i].out)
-        *figures, library = self.measure(contenders, len(sets))
-        return [
-            {
-                "experiment": kind,
-                "name": f.name,
-                "at": at,
-                "tflops": problem.work / f.median * 1e-9,  # ms to TFLOP/s
-                "ratio": library.median / f.median,
-                "rounds": f.rounds,
-            }
-            for f in (*figures, library)
-        ]
-
-
-def _fault(way: Product, data: Data, expected: Expected) -> str:
-    data.out.fill_(torch.nan)
-    try:
-        way(data)
-        error = expected.error(data.out)
-    except (pk.KernelError, RuntimeError) as fault:
-        return f"{type(fault).__name__}: {fault}"
-    return "" if error <= ROUNDING else f"error {error:.2e} where {ROUNDING:.2e} is allowed"
-
-
-def square(n: int, k: int | None = None) -> Problem:
-    """A product of n x n results."""
-    return Problem("bf16", "", "", "", n, n, k or n)
+def measured(
+    bench: Bench, kind: str, at: int, problem: Problem, ways: dict[str, Product]
+) -> list[Row]:
+    """A row per right variant and one for cuBLAS, measured in turn."""
+    figures, _, _ = compared(bench, problem, ways, f"experiments: {kind} at {at}")
+    return [
+        {
+            "experiment": kind,
+            "name": f.name,
+            "at": at,
+            "tflops": problem.work / f.median * record.SCALES["TFLOP/s"],
+            "ratio": figures[-1].median / f.median,
+            "rounds": f.rounds,
+        }
+        for f in figures
+    ]
 
 
 def stages(bench: Bench, sizes: Sequence[int] = STAGE_SIZES) -> list[Row]:
     """One to four stages of the same ring, 128x256 tiles."""
     configs = {f"{s}": Config(128, 256, stages=s, out_cols=64) for s in (1, 2, 3, 4)}
     ways = {n: functools.partial(_by_config, config=c) for n, c in configs.items()}
-    return [row for n in sizes for row in bench.rows("stages", n, square(n), ways)]
+    return [row for n in sizes for row in measured(bench, "stages", n, square(n), ways)]
 
 
 def _by_config(data: Data, config: Config) -> None:
@@ -157,22 +123,22 @@ def _in_order(data: Data, persistent: bool, order: Any) -> None:
 def persistence(
     bench: Bench, depths: Sequence[int] = DEPTHS, size: int = STAGE_SIZES[0]
 ) -> list[Row]:
-    """Blocks that stay beside a block a tile, row after row, for sums of few steps."""
+    """Persistent blocks and a block per tile, row after row, for sums of few steps."""
     named = {"persistent": True, "a block a tile": False}
     ways = {
         n: functools.partial(_in_order, persistent=p, order=pk.row_major) for n, p in named.items()
     }
-    return [row for k in depths for row in bench.rows("persistent", k, square(size, k), ways)]
+    return [row for k in depths for row in measured(bench, "persistent", k, square(size, k), ways)]
 
 
 def orders(
     bench: Bench, size: int = ORDER_SIZE, traffic: Callable[[int], dict[str, Bytes]] | None = None
 ) -> list[Row]:
-    """The orders of tiles, and what each moves from and to memory."""
+    """The orders of tiles, and the bytes that each moves."""
     ways = {
         n: functools.partial(_in_order, persistent=True, order=order) for n, order in ORDERS.items()
     }
-    rows = bench.rows("orders", size, square(size), ways)
+    rows = measured(bench, "orders", size, square(size), ways)
     moved = (traffic or moved_bytes)(size)
     return [{**row, **(vars(moved[row["name"]]) if row["name"] in moved else {})} for row in rows]
 
@@ -188,18 +154,18 @@ EXPERIMENTS: dict[str, Callable[[Bench], list[Row]]] = {
 
 
 def moved_bytes(size: int) -> dict[str, Bytes]:
-    """What each order moves: counted by the hardware where that can be, else simulated."""
+    """The bytes that each order moves: counted by the hardware if possible, otherwise simulated."""
     command = [sys.executable, str(Path(__file__).resolve()), "--launch-orders", f"{size}"]
     found = counted(command, KERNEL, list(ORDERS))
     if isinstance(found, str):
-        print(f"experiments: bytes are simulated, as {found}", flush=True)
+        print(f"experiments: bytes are simulated: {found}", flush=True)
         card = torch.cuda.get_device_properties(0).name if torch.cuda.is_available() else ""
         return simulated_orders(size, card)
     return found
 
 
 def simulated_orders(size: int, card: str = "") -> dict[str, Bytes]:
-    """What each order should move by the project's simulation of the cache."""
+    """The bytes that each order moves in the simulation of the cache."""
     found = {}
     for name, order in ORDERS.items():
         constants = {"persistent": True, "order": order}
@@ -218,35 +184,23 @@ def launch_orders(size: int) -> None:
 # -- the program ------------------------------------------------------------------------------------
 
 
-def about() -> dict[str, str]:
-    """The card, the driver, the date and the versions."""
-    return {
-        "card": torch.cuda.get_device_properties(0).name,
-        "driver": protocol.driver_version(),
-        "date": datetime.date.today().isoformat(),
-        "pykittens": pk.__version__,
-        "torch": torch.__version__,
-        "cuda": str(torch.version.cuda),
-    }
+def save(rows: Sequence[Row], where: dict[str, Any], folder: Path, label: str) -> Path:
+    """Write the tables and the figures; returns the path of the figures."""
+    note = "TFLOP/s, and the ratio to cuBLAS in the same run; launches in CUDA graphs."
+    text = f"# {record.heading(where)}\n\n{note}\n\n{table(rows)}\n"
+    return record.save({"about": where, "rows": rows}, folder, f"experiments{label}", text)
 
 
 def draw(path: Path) -> None:
-    """Draw a file of figures beside it, or say why not."""
-    if plot is None:
-        later = f"benchmarks/experiments.py --plot {path}"
-        print(f"experiments: no picture, as matplotlib is not installed; later: {later}")
-    else:
-        print(plot(path))
+    """Draw a file of figures beside it, or say how to draw it later."""
+    record.draw(plot, path, "benchmarks/experiments.py --plot")
 
 
 def main() -> None:
     """Check, measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = record.parser(__doc__)
     parser.add_argument("--only", default=",".join(EXPERIMENTS))
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rest", type=float, default=protocol.REST, help="seconds")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument("--label", default="")
     parser.add_argument("--simulate", action="store_true", help="only the bytes; needs no GPU")
     parser.add_argument("--plot", type=Path, help="figures to draw")
     parser.add_argument("--launch-orders", type=int, help=argparse.SUPPRESS)
@@ -259,19 +213,19 @@ def main() -> None:
             print(f"{name}: {moved.read / 1e9:.1f} GB read, {moved.written / 1e9:.1f} written")
         return
     if not torch.cuda.is_available():
-        sys.exit("experiments: no CUDA device; --simulate says what the orders should read")
+        sys.exit("experiments: no CUDA device; --simulate prints what the orders should read")
     torch.manual_seed(0)
     if options.launch_orders:
         launch_orders(options.launch_orders)
         return
-    measure = functools.partial(protocol.graphs, rounds=options.rounds, rest=options.rest)
-    bench, where, wanted = Bench(measure), about(), options.only.split(",")
+    bench = protocol.bench_of("graphs", options.rounds, options.rest)
+    where, wanted = about(), options.only.split(",")
     if unknown := set(wanted) - set(EXPERIMENTS):
-        sys.exit(f"experiments: there is none called {', '.join(unknown)}")
+        sys.exit(f"experiments: there is no experiment {', '.join(unknown)}")
     rows: list[Row] = []
     for kind in wanted:
         rows += EXPERIMENTS[kind](bench)
-        path = save(rows, where, options.out, options.label)  # it stays where a later one fails
+        path = save(rows, where, options.out, options.label)  # kept if a later one fails
         print(table([row for row in rows if row["experiment"] == kind]), flush=True)
         torch.cuda.empty_cache()
     draw(path)

@@ -1,4 +1,4 @@
-"""Draws the results of benchmarks/experiments.py: a panel an experiment, and what ThunderKittens (TK) published."""
+"""Draws the results of benchmarks/experiments.py, a panel per experiment, and the figures of ThunderKittens (TK)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+from plot import hide_frame, plt, rule, write
+from record import Row
 
-matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
+plt.rcParams.update({"font.size": 8, "axes.titlesize": 9, "axes.linewidth": 0.6})
 
-matplotlib.rcParams["svg.hashsalt"] = "pykittens"  # the same file for the same figures
-matplotlib.rcParams.update({"font.size": 8, "axes.titlesize": 9, "axes.linewidth": 0.6})
-
-Row = dict[str, Any]
 # On an H100, from the ThunderKittens paper: docs/facts.md, "Order of work".
 PUBLISHED_STAGES = (260, 484, 683, 760)
 PUBLISHED_PERSISTENT = {
@@ -35,17 +31,13 @@ def plot(results: Path) -> Path:
     figure, axes = plt.subplots(1, len(kinds), figsize=size, squeeze=False)
     for axis, kind in zip(axes.flat, kinds, strict=True):
         PANELS[kind](axis, [row for row in data["rows"] if row["experiment"] == kind])
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
+        hide_frame(axis)
     about = data["about"]
     figure.suptitle(
         f"C = A @ B.T in bf16, {about['card']}, {about['date']}, CUDA graphs", fontsize=9
     )
     figure.tight_layout()
-    target = results.with_suffix(".svg")
-    figure.savefig(target, metadata={"Date": None})
-    plt.close(figure)
-    return target
+    return write(figure, results)
 
 
 def _stages(axis: Any, rows: Sequence[Row]) -> None:
@@ -64,28 +56,28 @@ def _stages(axis: Any, rows: Sequence[Row]) -> None:
 
 
 def _persistent(axis: Any, rows: Sequence[Row]) -> None:
-    places = {at: i for i, at in enumerate(dict.fromkeys(row["at"] for row in rows))}
+    positions = {at: i for i, at in enumerate(dict.fromkeys(row["at"] for row in rows))}
     for colour, name in zip(COLOURS, dict.fromkeys(row["name"] for row in rows), strict=False):
         found = [row for row in rows if row["name"] == name]
-        x, y = [places[row["at"]] for row in found], [row["tflops"] for row in found]
+        x, y = [positions[row["at"]] for row in found], [row["tflops"] for row in found]
         axis.plot(x, y, color=colour, marker="o", markersize=4, label=name)
     for name, published in PUBLISHED_PERSISTENT.items():
         mark = "^" if name == "persistent" else "v"
-        count = len(published) if len(places) == len(published) else 0
+        count = len(published) if len(positions) == len(published) else 0
         _published(axis, range(count), published[:count], f"TK, H100: {name}", mark)
-    axis.set_xticks(range(len(places)), [f"{at}" for at in places])
-    _finish(axis, "blocks that stay, m = n = 4096", "k", "TFLOP/s")
+    axis.set_xticks(range(len(positions)), [f"{at}" for at in positions])
+    _finish(axis, "persistent blocks, m = n = 4096", "k", "TFLOP/s")
 
 
 def _orders(axis: Any, rows: Sequence[Row]) -> None:
-    places = range(len(rows))
-    axis.barh(places, [row["tflops"] for row in rows], height=0.6, color=COLOURS[0])
-    for place, row in zip(places, rows, strict=True):
+    positions = range(len(rows))
+    axis.barh(positions, [row["tflops"] for row in rows], height=0.6, color=COLOURS[0])
+    for position, row in zip(positions, rows, strict=True):
         moved = f"{row['tflops']:.0f}"
         if "read" in row:
             moved += f", {(row['read'] + row['written']) / 1e9:.1f} GB"
-        axis.text(row["tflops"], place, f" {moved}", va="center", fontsize=7)
-    axis.set_yticks(list(places), [row["name"] for row in rows])
+        axis.text(row["tflops"], position, f" {moved}", va="center", fontsize=7)
+    axis.set_yticks(list(positions), [row["name"] for row in rows])
     axis.invert_yaxis()
     axis.set_xlim(0, max(row["tflops"] for row in rows) * 1.35)
     sources = ", ".join(dict.fromkeys(row["source"] for row in rows if "source" in row))
@@ -104,8 +96,7 @@ def _finish(axis: Any, title: str, across: str, up: str) -> None:
     axis.set_title(title)
     axis.set_xlabel(across)
     axis.set_ylabel(up)
-    axis.grid(axis="y", color="#dddddd", linewidth=0.5)
-    axis.set_axisbelow(True)
+    rule(axis)
     axis.legend(frameon=False, fontsize=6, loc="best")
 
 

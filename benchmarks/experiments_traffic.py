@@ -1,4 +1,4 @@
-"""Bytes that launches move from and to the memory of a GPU: counted by ncu, or simulated without a GPU."""
+"""Bytes that launches read from and write to the memory of a GPU: counted by ncu, or simulated without a GPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pykittens.runtime.arguments import check
 from pykittens.types.devices import DEVICES, H200, DeviceSpec
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
-# Where the toolkit puts it, if it is in no folder of programs.
-PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+# Where the toolkit installs ncu, if it is not on the PATH.
+LOCATIONS = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 SECONDS = 180.0
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """What a launch reads from memory and writes to it, and where the numbers come from."""
+    """The bytes that a launch reads from memory and writes to it, and the source of the numbers."""
 
     read: float
     written: float
@@ -33,8 +33,10 @@ class Bytes:
 
 
 def counted(command: Sequence[str], kernel: str, names: Sequence[str]) -> dict[str, Bytes] | str:
-    """What the launches of a kernel that a command makes have moved, named in their order; a reason if not known."""
-    ncu = shutil.which("ncu") or next((p for place in PLACES for p in sorted(glob.glob(place))), "")
+    """The bytes of each launch of a kernel by a command, named in order; or the reason why they are unknown."""
+    ncu = shutil.which("ncu") or next(
+        (p for where in LOCATIONS for p in sorted(glob.glob(where))), ""
+    )
     if not ncu:
         return "there is no ncu"
     asked = [ncu, "--clock-control", "none", "--metrics", f"{READ},{WRITTEN}", "--csv"]
@@ -51,7 +53,7 @@ def counted(command: Sequence[str], kernel: str, names: Sequence[str]) -> dict[s
 
 
 def parsed(text: str) -> dict[str, list[float]]:
-    """The values of both metrics, a launch after the other, out of what ncu writes between other lines."""
+    """The values of both metrics per launch, from the output of ncu."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     values: dict[str, list[float]] = {READ: [], WRITTEN: []}
     for row in csv.DictReader(lines):
@@ -62,18 +64,18 @@ def parsed(text: str) -> dict[str, list[float]]:
 
 
 def _complaint(text: str) -> str:
-    """The line in which ncu says what is wrong."""
+    """The line with ncu's error."""
     lines = [line for line in text.splitlines() if "ERR" in line or "rror" in line]
-    return (lines or text.splitlines() or ["it is silent"])[0].strip()
+    return (lines or text.splitlines() or ["no output"])[0].strip()
 
 
 def device_of(card: str) -> DeviceSpec:
-    """The device that a card is, by its name; an H200 where it is not known."""
+    """The device with a card's name; an H200 if there is none."""
     return next((d for d in DEVICES.values() if d.name.split()[0] in card.split()), H200)
 
 
 def simulated(kernel: Any, size: int, card: str, **constants: Any) -> Bytes:
-    """What a product of size x size should move; blocks are one a multiprocessor."""
+    """The simulated bytes of a product of size x size, with one block per multiprocessor."""
     device = device_of(card)
     small = np.zeros((256, 256), ml_dtypes.bfloat16)
     arguments = check(kernel.parameters, (small, small.copy(), small.copy()), constants)

@@ -1,16 +1,14 @@
 """Dense products beside cuBLAS and cuBLASLt, in one run on this machine's GPU.
 
 Checks every product against float64, prints tables, writes them with card, date and versions to benchmarks/results/,
-and draws them where matplotlib is installed. After each product what was measured so far is on disk. Long runs can be
-cut, `--part 1/2` and `--part 2/2`; `--merge` makes one table of the files of parts and of second runs. Products of few
-rows take less time than the host does to launch them: `--protocol graphs` leaves the host out.
+and draws them if matplotlib is installed. The files are written after each product. Long runs can be split, `--part
+1/2` and `--part 2/2`; `--merge` makes one table of the files of several runs. Products of few rows take less time than
+their launch on the host: `--protocol graphs` excludes host time.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import functools
 import json
 import sys
 import time
@@ -22,12 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import protocol  # noqa: E402
+import record  # noqa: E402
 import torch  # noqa: E402
-from gemm_measure import Way, compile_ahead, measured  # noqa: E402
+from gemm_measure import GemmBench, compile_ahead, measured  # noqa: E402
 from gemm_problems import SECTIONS, Problem, problems  # noqa: E402
-from gemm_report import merged, report, save  # noqa: E402
+from gemm_report import merged, report  # noqa: E402
 
-import pykittens as pk  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 from pykittens.runtime import driver  # noqa: E402
 
@@ -36,12 +34,9 @@ try:
 except ModuleNotFoundError:  # matplotlib is optional
     plot = None  # type: ignore[assignment]
 
-PROTOCOLS = ("burst", "graphs", "isolated")
-ROUNDS = {"burst": 5, "graphs": 3, "isolated": 15}
-
 
 def chosen(only: str, match: str, part: str) -> list[tuple[int, Problem]]:
-    """The problems that are asked for, with their numbers."""
+    """The selected problems, with their numbers."""
     words = only.split(",")
     known = dict.fromkeys((*SECTIONS, *(p.kind for p in problems())))
     for word in words:
@@ -58,13 +53,10 @@ def chosen(only: str, match: str, part: str) -> list[tuple[int, Problem]]:
     return found[int(which) - 1 :: int(parts)]
 
 
-def way_of(options: argparse.Namespace) -> Way:
-    """How figures are to be taken."""
-    rounds = options.rounds or ROUNDS[options.protocol]
-    measure = functools.partial(getattr(protocol, options.protocol), rounds=rounds)
-    if options.protocol != "isolated":
-        measure = functools.partial(measure, rest=options.rest)
-    return Way(options.protocol, measure, options.tune)
+def bench_of(options: argparse.Namespace) -> GemmBench:
+    """How figures are measured with these options."""
+    bench = protocol.bench_of(options.protocol, options.rounds, options.rest)
+    return GemmBench(**vars(bench), tune=options.tune)
 
 
 def gpu() -> tuple[Limits, str]:
@@ -73,33 +65,24 @@ def gpu() -> tuple[Limits, str]:
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
-    """The card, the driver, the date, the versions, and how it was measured."""
-    return {
-        "card": torch.cuda.get_device_properties(0).name,
-        "driver": protocol.driver_version(),
-        "date": datetime.date.today().isoformat(),
-        "pykittens": pk.__version__,
-        "torch": torch.__version__,
-        "cuda": str(torch.version.cuda),
-        "protocol": options.protocol,
-        "rest": options.rest,
-    }
+    """The card, the driver, the date, the versions, and the protocol."""
+    return {**record.about(), "protocol": options.protocol, "rest": options.rest}
 
 
 def measure_all(
     wanted: Sequence[tuple[int, Problem]],
-    way: Way,
+    bench: GemmBench,
     where: dict[str, Any],
     folder: Path,
     label: str,
 ) -> dict[str, Any]:
-    """Measure one after another. One that fails is told and left out, unless the GPU has gone with it."""
+    """Measure the problems in order. A failing problem is reported and left out, unless the GPU has failed."""
     results: dict[str, Any] = {"about": where, "rows": [], "faults": {}}
     for number, problem in wanted:
         begin = time.monotonic()
         try:
-            row = measured(problem, way)
-        except Exception as fault:  # whatever it is, the others are worth the rest of the run
+            row = measured(problem, bench)
+        except Exception as fault:  # the other problems are still worth measuring
             said = f"{type(fault).__name__}: {fault}".splitlines()[0]
             results["faults"][problem.name] = said
             print(f"gemm: {problem.name}: {said}", file=sys.stderr, flush=True)
@@ -114,13 +97,19 @@ def measure_all(
             )
         save(results, folder, label)
         if torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # a fault that took the GPU with it ends the run here
+            torch.cuda.synchronize()  # raises if the GPU has failed
             torch.cuda.empty_cache()
     return results
 
 
+def save(results: dict[str, Any], folder: Path, label: str) -> Path:
+    """Write the figures and the tables; returns the path of the figures."""
+    name = f"gemm-{results['about']['protocol']}{label}"
+    return record.save(results, folder, name, report(results))
+
+
 def written(results: dict[str, Any], folder: Path, label: str) -> None:
-    """Print the tables, write them, and draw what was measured."""
+    """Print the tables, write them, and draw the figures."""
     path = save(results, folder, label)
     print(report(results), path, sep="\n")
     if results["rows"]:
@@ -128,26 +117,19 @@ def written(results: dict[str, Any], folder: Path, label: str) -> None:
 
 
 def draw(path: Path) -> None:
-    """Draw a file of results beside it, or say why not."""
-    if plot is None:
-        later = f"benchmarks/gemm.py --plot {path}"
-        print(f"gemm: no picture, as matplotlib is not installed; later: {later}")
-    else:
-        print(plot(path))
+    """Draw a file of results beside it, or say how to draw it later."""
+    record.draw(plot, path, "benchmarks/gemm.py --plot")
 
 
 def main() -> None:
-    """Check, measure and write; exits 1 where a product is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Check, measure and write; exits 1 if a product is wrong."""
+    parser = record.parser(__doc__, rounds=None)
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections or kinds of products")
-    parser.add_argument("--match", default="", help="a part of the name, as --list prints it")
+    parser.add_argument("--match", default="", help="text in the name, as --list prints it")
     parser.add_argument("--part", default="1/1", help="such as 1/2")
-    parser.add_argument("--protocol", default="burst", choices=PROTOCOLS)
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--protocol", default="burst", choices=protocol.PROTOCOLS)
     parser.add_argument("--rest", type=float, default=protocol.REST, help="seconds")
-    parser.add_argument("--tune", action="store_true", help="what the tuned choice gives, too")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument("--label", default="")
+    parser.add_argument("--tune", action="store_true", help="also measure tuned products")
     parser.add_argument("--list", action="store_true", help="print names and measure nothing")
     parser.add_argument("--merge", type=Path, nargs="+", help="results of several runs")
     parser.add_argument("--plot", type=Path, help="results to draw")
@@ -164,15 +146,15 @@ def main() -> None:
         print(*(problem.name for _, problem in wanted), sep="\n")
         return
     if not torch.cuda.is_available():
-        sys.exit("gemm: no CUDA device; --list says what would be measured")
+        sys.exit("gemm: no CUDA device; --list prints what would be measured")
     torch.manual_seed(0)
     begin = time.monotonic()
     faults = compile_ahead([problem for _, problem in wanted], *gpu())
     print(*faults, f"compiled in {time.monotonic() - begin:.0f} s", sep="\n", flush=True)
-    results = measure_all(wanted, way_of(options), about(options), options.out, options.label)
+    results = measure_all(wanted, bench_of(options), about(options), options.out, options.label)
     written(results, options.out, options.label)
     if results["faults"]:
-        sys.exit(f"gemm: {len(results['faults'])} left out, as told above")
+        sys.exit(f"gemm: {len(results['faults'])} left out, as reported above")
 
 
 if __name__ == "__main__":

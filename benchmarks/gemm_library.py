@@ -1,4 +1,4 @@
-"""The same products by the vendor's library: cuBLAS and cuBLASLt through PyTorch, with pointwise kernels behind."""
+"""The same products by the vendor's library: cuBLAS and cuBLASLt through PyTorch, followed by pointwise kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gemm_problems import Data, Problem, allowed
 from torch import Tensor
 from torch.nn import functional
 
-Library = Callable[[Data], Tensor]  # the result, which may be memory of its own
+Library = Callable[[Data], Tensor]  # returns the result, which may be new memory
 
 
 def libraries(problem: Problem) -> dict[str, Library]:
-    """Ways to the same result by their names; ratios are to the first."""
+    """The variants of the library by their names; ratios are to the first."""
     if problem.section == "fp8":
         return {"cuBLASLt": _fp8}
     if problem.section == "blocks":
@@ -29,7 +29,7 @@ def libraries(problem: Problem) -> dict[str, Library]:
 
 
 def library_allowed(problem: Problem) -> float:
-    """How large an error of the library's may be: it may round before an epilogue, and parts of sums."""
+    """The largest error allowed for the library, which may round before an epilogue and round partial sums."""
     return 4 * allowed(problem)
 
 
@@ -74,9 +74,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _then_pointwise(problem: Problem) -> Library:
-    """One product, of both weights where one gates the other, and one kernel behind it."""
+    """One product, of both weights if there is a gate, followed by one kernel."""
     activate, n = ACTIVATIONS[problem.activation], problem.n
-    torch._dynamo.reset()  # else shapes add up to more than are compiled for one function
+    torch._dynamo.reset()  # the number of shapes compiled for one function is limited
 
     @torch.compile(dynamic=False)
     def pointwise(y: Tensor, bias: Any, residual: Any) -> Tensor:
@@ -99,7 +99,7 @@ def _then_pointwise(problem: Problem) -> Library:
 
 
 def _fused(problem: Problem) -> dict[str, Library]:
-    """What cuBLASLt has epilogues for itself. Its gelu is the one by tanh, another function."""
+    """The epilogues of cuBLASLt. Its gelu is the tanh approximation, another function."""
     if problem.fused == "bias + relu":
         return {
             "cuBLASLt, fused": lambda d: torch._addmm_activation(

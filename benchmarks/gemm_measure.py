@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import record
 import torch
 from gemm_library import libraries, library_allowed
 from gemm_problems import Data, Expected, Problem, allowed, call_of, calls, made
-from protocol import Figure, buffer_count, burst
+from protocol import Bench, Figure
+from record import Row
 
 from pykittens.errors import KernelError
 from pykittens.kernels.gemm.call import GemmCall
@@ -22,61 +24,82 @@ from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.tune import found_before, tuned
 from pykittens.kernels.limits import Limits, limits_of
 
-Row = dict[str, Any]
 Contender = Callable[[int], Any]
 OURS, TUNED = "pykittens", "pykittens, tuned"
 
 
 class Wrong(Exception):
-    """A result that is not what it should be."""
+    """A wrong result."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """How figures are taken. count: how many sets of such tensors take turns."""
+class GemmBench(Bench):
+    """How figures are measured. tune: also measure the configuration that tuning chooses."""
 
-    protocol: str = "burst"
-    measure: Callable[[dict[str, Contender], int], list[Figure]] = burst
     tune: bool = False
-    device: str = "cuda"
-    count: Callable[[Sequence[torch.Tensor]], int] = buffer_count
 
 
 def name_of(config: Config) -> str:
-    """A configuration in a few words: its tile, its stages, and what is not as in most others."""
-    usual = {f.name: f.default for f in dataclasses.fields(Config)}
-    said = {"rows", "cols", "stages", "out_cols"}
+    """A configuration in a few words: its tile, its stages, and the fields that differ from their defaults."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    named = {"rows", "cols", "stages", "out_cols"}
     words = [f"{config.rows}x{config.cols}", f"{config.stages} stages", f"out {config.out_cols}"]
     for name, value in dataclasses.asdict(config).items():
-        if name not in said and value != usual[name]:
+        if name not in named and value != defaults[name]:
             words.append(name if value is True else f"{name} {value}".lower())
     return ", ".join(words)
 
 
-def measured(problem: Problem, way: Way) -> Row:
-    """The row of a problem; Wrong where a result is."""
+def measured(problem: Problem, bench: GemmBench) -> Row:
+    """The row of a problem; raises Wrong if a result is wrong."""
     empty = made(problem, "meta").tensors
-    sets = [made(problem, way.device) for _ in range(way.count(empty))]
+    sets = [made(problem, bench.device) for _ in range(bench.count(empty))]
     expected, call = Expected(problem, sets[0]), call_of(problem, sets[0])
     picked = pick(call.shape, limits_of(call.arrays.like))
-    chosen = {OURS: picked} | (_tuned(problem, call) if way.tune else {})
-    # What gemm chooses itself it is not told, which saves the host some time.
-    itself = found_before(call) or picked
+    chosen = {OURS: picked} | (_tuned(problem, call) if bench.tune else {})
+    # gemm is faster on the host if it is not given the configuration that it would choose.
+    default = found_before(call) or picked
     contenders, errors = {}, {}
     for name, config in chosen.items():
         if config in (chosen[x] for x in contenders):
             continue
-        contender = calls(problem, sets, None if config == itself else config)
-        errors[name] = _error(contender, sets[0], expected)
-        _refuse(f"{name}, {name_of(config)}", errors[name], allowed(problem))
+        contender = calls(problem, sets, None if config == default else config)
+        error = _error(contender, sets[0], expected)
+        errors[name] = _refuse(error, allowed(problem), f"{name}, {name_of(config)}: ")
         contenders[name] = contender
     theirs = _libraries(problem, sets, expected)
     del expected
     for call in (*contenders.values(), *theirs.values()):
-        for number in 2 * [*range(len(sets))]:  # what is kept from a second call on is not measured
+        for number in 2 * [*range(len(sets))]:  # a second call prepares the later ones
             call(number)
-    figures = {f.name: f for f in way.measure({**contenders, **theirs}, len(sets))}
-    return row(problem, way.protocol, figures, chosen, errors[OURS], next(iter(theirs)))
+    figures = {f.name: f for f in bench.measure({**contenders, **theirs}, len(sets))}
+    return row(problem, bench.protocol, figures, chosen, errors[OURS], next(iter(theirs)))
+
+
+def compared(
+    bench: Bench, problem: Problem, ways: dict[str, Callable[[Data], Any]], title: str
+) -> tuple[list[Figure], dict[str, float], dict[str, str]]:
+    """The figures of the right variants and then of the library, the errors, and the faults of wrong variants."""
+    empty = made(problem, "meta").tensors
+    sets = [made(problem, bench.device) for _ in range(bench.count(empty))]
+    expected = Expected(problem, sets[0])
+    errors: dict[str, float] = {}
+    faults: dict[str, str] = {}
+    for name, way in ways.items():
+        try:
+            sets[0].out.fill_(torch.nan)
+            way(sets[0])
+            errors[name] = _refuse(expected.error(sets[0].out), allowed(problem))
+        except (KernelError, RuntimeError, Wrong) as fault:
+            faults[name] = f"{type(fault).__name__}: {fault}"
+            # Reported at once, since a fault may end the use of the GPU.
+            print(f"{title}, {name}: {faults[name]}", file=sys.stderr, flush=True)
+    theirs = dict(list(libraries(problem).items())[:1])
+    contenders = {
+        name: lambda i, way=way: way(sets[i])
+        for name, way in {**{name: ways[name] for name in errors}, **theirs}.items()
+    }
+    return bench.measure(contenders, len(sets)), errors, faults
 
 
 def _tuned(problem: Problem, call: GemmCall) -> dict[str, Config]:
@@ -88,12 +111,12 @@ def _tuned(problem: Problem, call: GemmCall) -> dict[str, Config]:
 
 
 def _libraries(problem: Problem, sets: Sequence[Data], expected: Expected) -> dict[str, Contender]:
-    """The library's ways that are right. Without the first there is nothing to compare with; others may fail."""
+    """The library's variants with right results. The first is required for the ratio; the others may fail."""
     found: dict[str, Contender] = {}
     for name, way in libraries(problem).items():
         contender = lambda i, way=way: way(sets[i])  # noqa: E731
         try:
-            _refuse(name, _error(contender, sets[0], expected), library_allowed(problem))
+            _refuse(_error(contender, sets[0], expected), library_allowed(problem), f"{name}: ")
         except (RuntimeError, Wrong) as fault:
             if not found:
                 raise
@@ -108,9 +131,10 @@ def _error(contender: Contender, data: Data, expected: Expected) -> float:
     return expected.error(contender(0))
 
 
-def _refuse(name: str, error: float, bound: float) -> None:
+def _refuse(error: float, bound: float, title: str = "") -> float:
     if not error <= bound:
-        raise Wrong(f"{name}: error {error:.2e} where {bound:.2e} is allowed")
+        raise Wrong(f"{title}error {error:.2e}, and {bound:.2e} is allowed")
+    return error
 
 
 def row(
@@ -121,31 +145,31 @@ def row(
     error: float,
     library: str,
 ) -> Row:
-    """A row in the form of benchmarks/run.py, and more: where it stands, the configuration, times in microseconds."""
+    """The row of a table, with its panel in the picture, the configuration, and times in microseconds."""
     p, ours, theirs = problem, figures[OURS], figures[library]
-
-    def rate(figure: Figure) -> float:
-        return p.work / figure.median * 1e-9  # ms to TFLOP/s
-
     found = {
-        "kernel": f"gemm {p.fused or p.layout} {p.section}",
+        **record.row(
+            f"gemm {p.fused or p.layout} {p.section}",
+            p.shape,
+            protocol,
+            ours,
+            theirs,
+            p.work,
+            error,
+        ),
         "section": p.section,
         "kind": p.kind,
         "panel": p.panel,
         "at": p.at,
         "layout": p.layout,
-        "shape": p.shape,
-        "protocol": protocol,
-        "ours": rate(ours),
-        "library": rate(theirs),
-        "against": library,
-        "unit": "TFLOP/s",
-        "ratio": theirs.median / ours.median,
         "us": ours.median * 1e3,
         "library_us": theirs.median * 1e3,
-        "error": error,
         "config": name_of(chosen[OURS]),
-        "others": {n: rate(f) for n, f in figures.items() if n not in (OURS, TUNED, library)},
+        "others": {
+            n: p.work / f.median * record.SCALES["TFLOP/s"]
+            for n, f in figures.items()
+            if n not in (OURS, TUNED, library)
+        },
         "rounds": {n: f.rounds for n, f in figures.items()},
     }
     if TUNED in chosen:
@@ -165,9 +189,9 @@ def compile_ahead(
     processes: int | None = None,
     seconds: float = 240.0,
 ) -> list[str]:
-    """Compile what the problems are going to launch, side by side, into the cache; what failed, in words.
+    """Compile the programs of the problems into the cache, in parallel; returns the errors as text.
 
-    In processes of their own, which do not touch the GPU; after `seconds` the rest is left to the launches.
+    The processes do not touch the GPU. Programs that are not compiled after `seconds` are compiled by the launches.
     """
     jobs = {}
     for problem in problems:
@@ -186,18 +210,18 @@ def compile_ahead(
 def _compiled(problem: Problem, config: Config, arch: str) -> str:
     try:
         call_of(problem, made(problem, "cpu")).plan(config).compile(arch)
-    except Exception as fault:  # the launch will tell, where the product is then left out
+    except Exception as fault:  # the launch fails, too, and the product is left out
         return f"{problem.section}, {name_of(config)}: {type(fault).__name__}: {fault}"
     return ""
 
 
 def _on_cpu(problem: Problem) -> GemmCall:
-    """The call of a problem, with memory that is asked for and never touched."""
+    """The call of a problem, with memory that is allocated and never touched."""
     data = made(problem, "meta")
 
-    def asked(x: torch.Tensor) -> torch.Tensor:
+    def empty(x: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
 
-    extras = {name: asked(x) for name, x in data.extras.items()}
-    weights = asked(data.weights)
-    return call_of(problem, Data(asked(data.a), asked(data.b), asked(data.out), extras, weights))
+    extras = {name: empty(x) for name, x in data.extras.items()}
+    weights = empty(data.weights)
+    return call_of(problem, Data(empty(data.a), empty(data.b), empty(data.out), extras, weights))

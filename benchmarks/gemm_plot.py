@@ -1,6 +1,6 @@
-"""Draws the results of benchmarks/gemm.py: a panel a layer or epilogue, the ratio to the library over its shapes.
+"""Draws the results of benchmarks/gemm.py: a panel per layer or epilogue, the ratio to the library over its shapes.
 
-Where a panel has more shapes than it can name, they stand by the time that the library takes.
+If a panel has too many shapes to name, the axis is the time of the library.
 """
 
 from __future__ import annotations
@@ -9,26 +9,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 from gemm_report import geometric_mean, groups, ratios_of
+from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
+from plot import hide_frame, plt, rule, write
 
-matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator  # noqa: E402
-
-matplotlib.rcParams["svg.hashsalt"] = "pykittens"  # the same file for the same figures
-matplotlib.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.linewidth": 0.6})
+plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.linewidth": 0.6})
 
 LAYOUTS = {"A @ B.T": ("#1f4e9c", "o", "-"), "A @ B": ("#d9822b", "s", "--")}
 COLUMNS = 4
 PANEL = 2.5, 2.1  # inches
 TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0, 2.5, 3.0)
-NARROWEST = 0.9, 1.12  # what the axis shows at least
+NARROWEST = 0.9, 1.12  # the least range of the axis
 MOST_NAMED = 12  # shapes of a panel
 
 
 def limits_of(rows: list[dict[str, Any]]) -> tuple[float, float]:
-    """What the axis of ratios has to show; all panels of a section have the same."""
+    """The range of the axis of ratios, the same for all panels of a section."""
     ratios = [ratio for row in rows for ratio in ratios_of(row)]
     return min(NARROWEST[0], min(ratios) * 0.97), max(NARROWEST[1], max(ratios) * 1.03)
 
@@ -62,21 +58,18 @@ def plot(results: Path) -> Path:
     if len(handles) > 1:
         figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
     figure.tight_layout(rect=(0, 0.25 / size[1], 1, 1 - 0.1 / size[1]))
-    target = results.with_suffix(".svg")
-    figure.savefig(target, metadata={"Date": None})
-    plt.close(figure)
-    return target
+    return write(figure, results)
 
 
 def draw(axis: Any, title: str, rows: list[dict[str, Any]]) -> None:
-    """A panel: a line a layout, a bar from the lowest to the highest of several runs."""
-    places = {at: i for i, at in enumerate(dict.fromkeys(row["at"] for row in rows))}
-    are_named = len(places) <= MOST_NAMED
-    is_joined = "\n" not in "".join(places)  # what is no extent has no order
+    """A panel: a line per layout, and bars from the lowest to the highest of several runs."""
+    positions = {at: i for i, at in enumerate(dict.fromkeys(row["at"] for row in rows))}
+    are_named = len(positions) <= MOST_NAMED
+    is_joined = "\n" not in "".join(positions)  # other labels have no order
     axis.axhline(1.0, color="black", linewidth=0.8, zorder=1)
     for (layout, _), found in groups(rows, "layout", "protocol").items():
         colour, mark, line = LAYOUTS[layout]
-        x = [places[row["at"]] if are_named else row["library_us"] for row in found]
+        x = [positions[row["at"]] if are_named else row["library_us"] for row in found]
         ranges = [(min(ratios_of(row)), max(ratios_of(row))) for row in found]
         axis.vlines(x, *zip(*ranges, strict=True), color=colour, linewidth=3, alpha=0.4)
         style = {"linestyle": line if is_joined else "none", "linewidth": 1, "markersize": 4}
@@ -84,16 +77,14 @@ def draw(axis: Any, title: str, rows: list[dict[str, Any]]) -> None:
         axis.plot(x, y, color=colour, marker=mark, label=layout, zorder=3, **style)
     axis.set_title(title)
     if are_named:
-        axis.set_xticks(range(len(places)), list(places), fontsize=7 if is_joined else 5)
-        axis.set_xlim(-0.5, len(places) - 0.5)
+        axis.set_xticks(range(len(positions)), list(positions), fontsize=7 if is_joined else 5)
+        axis.set_xlim(-0.5, len(positions) - 0.5)
     else:
         axis.set_xscale("log")
         axis.xaxis.set_major_formatter(FormatStrFormatter("%g"))
         axis.set_xlabel("µs of the library", fontsize=7)
-    axis.grid(axis="y", color="#dddddd", linewidth=0.5)
-    axis.set_axisbelow(True)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
+    rule(axis)
+    hide_frame(axis)
 
 
 def _legend(axes: Any) -> tuple[list[Any], list[str]]:

@@ -1,4 +1,4 @@
-"""The products that benchmarks/gemm.py measures: their shapes, their data, and what they should be."""
+"""The products that benchmarks/gemm.py measures: their shapes, their data, and their exact results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pykittens.kernels.gemm.reference import reference
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 BLOCK = 128  # elements along a side of a block of fp8 that has one scale
 CHECKED_ROWS = 256
-# Of an element's size and the root mean square of its row together: one rounding to bf16, and what is lost of sums of
-# fp8, of which the tensor cores keep 14 bits: 3.5e-3 as a mean at k = 16384, so 1.9e-2 for the worst of millions.
+# Errors relative to an element's size plus the root mean square of its row: one rounding to bf16; for fp8 the tensor
+# cores keep 14 bits of a sum: 3.5e-3 on average at k = 16384, so 1.9e-2 for the worst of millions.
 ROUNDING, FP8_ROUNDING = 2.0**-8, 2.0**-5
 
 SIZES = (1024, 2048, 4096, 8192, 16384)
@@ -56,10 +56,10 @@ FUSED_SHAPES = (  # m, n, k
     (4096, 4096, 8192),
     (64, 4096, 4096),
 )
-# n, k with fewer tiles than multiprocessors, of many steps.
+# n, k with fewer tiles than multiprocessors and many steps.
 FEW = ((512, 8192), (1024, 8192), (1024, 28672))
 FEW_ROWS = (16, 64, 128, 256)
-# Rows from and to, of which random shapes are drawn; n and k are multiples of 64.
+# The ranges of m for random shapes; n and k are multiples of 64.
 BANDS = ((1, 32), (33, 256), (257, 4096))
 DRAWN = 24  # random shapes of each band
 EXTENTS = 256, 32768
@@ -71,8 +71,8 @@ SECTIONS = ("bf16", "fp8", "blocks", "epilogues", "few tiles", "random")
 class Problem:
     """A product (m x k) @ (k x n).
 
-    section: of the tables. kind: what means are taken of. panel, at: where it stands in the picture. fused: the name of
-    its epilogue.
+    section: of the tables. kind: of a group that has a mean. panel, at: its panel and position in the picture. fused:
+    the name of its epilogue.
     """
 
     section: str
@@ -95,7 +95,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """What it is called in messages, and what is searched for names."""
+        """The name in messages, and for --match."""
         what = self.fused or self.layout
         return f"{self.section}, {self.kind}, {self.panel}, {self.shape}, {what}"
 
@@ -121,6 +121,11 @@ class Problem:
         return 2.0 * self.m * self.n * self.k * (1 + self.is_gated)
 
 
+def square(n: int, k: int | None = None) -> Problem:
+    """A bf16 product with n x n results."""
+    return Problem("bf16", "", "", "", n, n, k or n)
+
+
 def problems() -> tuple[Problem, ...]:
     """All of them, in the order of the tables."""
     return (*_bf16(), *_fp8(), *_fused(), *_few(), *_random())
@@ -129,15 +134,17 @@ def problems() -> tuple[Problem, ...]:
 def _bf16() -> Iterator[Problem]:
     add = functools.partial(Problem, "bf16")
     for n in SIZES:
-        for turned in (True, False):
-            yield add("squares", "m = n = k", f"{n}", n, n, n, turned)
+        for is_transposed in (True, False):
+            yield add("squares", "m = n = k", f"{n}", n, n, n, is_transposed)
     for k in DEPTHS:
-        for turned in (True, False):
-            yield add("small k", "m = n = 4096, k", f"{k}", 4096, 4096, k, turned)
+        for is_transposed in (True, False):
+            yield add("small k", "m = n = 4096, k", f"{k}", 4096, 4096, k, is_transposed)
     for layer, (n, k) in LAYERS.items():
         for m in ROWS:
-            for turned in (True, False):
-                yield add(f"Llama m = {m}", f"{layer}, {n} x {k}, m", f"{m}", m, n, k, turned)
+            for is_transposed in (True, False):
+                yield add(
+                    f"Llama m = {m}", f"{layer}, {n} x {k}, m", f"{m}", m, n, k, is_transposed
+                )
 
 
 def _fp8() -> Iterator[Problem]:
@@ -156,13 +163,15 @@ def _fused() -> Iterator[Problem]:
 def _few() -> Iterator[Problem]:
     for n, k in FEW:
         for m in FEW_ROWS:
-            for turned in (True, False):
+            for is_transposed in (True, False):
                 panel = f"{n} x {k}, m"
-                yield Problem("few tiles", f"few tiles, m = {m}", panel, f"{m}", m, n, k, turned)
+                yield Problem(
+                    "few tiles", f"few tiles, m = {m}", panel, f"{m}", m, n, k, is_transposed
+                )
 
 
 def _random() -> Iterator[Problem]:
-    """Shapes that nobody chose: extents of which the logarithms are evenly spread."""
+    """Random shapes: the logarithms of the extents are uniformly distributed."""
     numbers = random.Random(0)
 
     def drawn(low: int, high: int) -> int:
@@ -172,8 +181,8 @@ def _random() -> Iterator[Problem]:
         name, found = f"random, m = {low} to {high}", 0
         while found < DRAWN:
             m, n, k = drawn(low, high), *(drawn(*EXTENTS) // 64 * 64 for _ in range(2))
-            turned, moved = found % 2 == 0, 2 * (m * k + n * k + m * n)
-            p = Problem("random", name, name, f"{m}\n{n}\n{k}", m, n, k, turned)
+            is_transposed, moved = found % 2 == 0, 2 * (m * k + n * k + m * n)
+            p = Problem("random", name, name, f"{m}\n{n}\n{k}", m, n, k, is_transposed)
             if p.work <= MOST_OPERATIONS and moved <= MOST_BYTES:
                 found += 1
                 yield p
@@ -184,7 +193,7 @@ def _random() -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class Data:
-    """The arrays of one call. extras: by the names of gemm. weights: b, with what gates it below."""
+    """The arrays of one call. extras: by the names of gemm. weights: b, with the gate below it."""
 
     a: Tensor
     b: Tensor
@@ -194,13 +203,13 @@ class Data:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Each piece of memory once."""
+        """Each allocation once."""
         extras = [x for name, x in self.extras.items() if name != "gate"]
         return [self.a, self.weights, self.out, *extras]
 
 
 def made(problem: Problem, device: str) -> Data:
-    """Random normal data, and an output of NaN. What an activation sees has a deviation of 1."""
+    """Random normal data, and an output of NaN. The input of an activation has a deviation of 1."""
     p = problem
 
     def normal(*shape: int, deviation: float = 1.0) -> Tensor:
@@ -217,9 +226,8 @@ def made(problem: Problem, device: str) -> Data:
     extras: dict[str, Tensor] = {}
     if p.section == "fp8":
         extras["alpha"] = torch.full((1,), 0.5, device=device)
-    if (
-        p.section == "blocks"
-    ):  # scales of rows lie as the library wants them, those of a step in a row
+    if p.section == "blocks":
+        # The library requires the scales of the rows of a step to be contiguous.
         steps = -(-p.k // BLOCK)
         extras["row_blocks"] = scales(steps, p.m).t()
         extras["column_blocks"] = scales(-(-p.n // BLOCK), steps)
@@ -255,11 +263,11 @@ def calls(problem: Problem, sets: Sequence[Data], config: Config | None) -> Call
     return call
 
 
-# -- what it should be -----------------------------------------------------------------------------
+# -- exact results ---------------------------------------------------------------------------------
 
 
 class Expected:
-    """Some rows of a product in float64, all over its height."""
+    """Rows of a product in float64, spread over its height."""
 
     def __init__(self, problem: Problem, data: Data) -> None:
         p, count = problem, min(CHECKED_ROWS, problem.m)
@@ -268,7 +276,7 @@ class Expected:
             name: x[self.rows] if name in ("residual", "row_blocks") else x
             for name, x in data.extras.items()
         }
-        # By their bytes, since not all of PyTorch's devices can take rows of fp8.
+        # By their bytes, since PyTorch cannot index fp8 on every device.
         size = torch.uint8 if p.dtype == FP8 else p.dtype
         a = data.a.view(size)[self.rows].view(p.dtype)
         self.values = reference(a, data.b, p.transpose_b, activation=p.activation, **extras)
@@ -282,5 +290,5 @@ class Expected:
 
 
 def allowed(problem: Problem) -> float:
-    """How large the error may be where sums are rounded once."""
+    """The largest error allowed if sums are rounded once."""
     return FP8_ROUNDING if problem.dtype == FP8 else ROUNDING

@@ -1,15 +1,12 @@
-"""Grouped products beside torch._grouped_mm, in one run on this machine's GPU: experts that share tokens unevenly.
+"""Grouped products beside torch._grouped_mm, in one run on this machine's GPU: experts with unequal numbers of tokens.
 
 Checks every product against float64, prints a table and writes it with card, date and versions to benchmarks/results/.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,28 +14,28 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+import record  # noqa: E402
 import torch  # noqa: E402
-from protocol import Figure, buffer_count, burst, driver_version, isolated  # noqa: E402
+from protocol import Bench, bench_of, normal  # noqa: E402
+from record import Row, row, table  # noqa: E402
 
-import pykittens as pk  # noqa: E402
 from pykittens.kernels.gemm.choose import fitted  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
 from pykittens.kernels.grouped_gemm import grouped_gemm  # noqa: E402
 from pykittens.kernels.grouped_gemm_k import grouped_gemm_k  # noqa: E402
 from pykittens.kernels.limits import limits_of  # noqa: E402
 
-Row = dict[str, Any]
-Measure = Callable[[dict[str, Callable[[int], Any]], int, int], list[Figure]]
 BF16 = torch.bfloat16
 ALLOWED = 4e-3  # of the norm: results are rounded to bf16
 LIBRARY = "torch._grouped_mm"
+SHAPE = "Groups, tokens"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Groups that share `tokens`: of rows, n x k matrices; with `sums` they share the sum, and n x k is a result.
+    """Groups that divide `tokens` rows, each times an n x k matrix; with `sums`, each group's sum is n x k.
 
-    skewed: sizes drawn from a heavy-tailed distribution, some of them 0; else equal.
+    skewed: sizes from a heavy-tailed distribution, some of them 0; otherwise equal sizes.
     """
 
     groups: int
@@ -55,7 +52,7 @@ class Problem:
         )
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of both operands and the result, as the kernels take them."""
+        """The shapes of both operands and of the result, as the kernels take them."""
         matrices = self.groups, self.n, self.k
         if self.sums:
             return [(self.tokens, self.n), (self.tokens, self.k), matrices]
@@ -73,7 +70,7 @@ PROBLEMS = (
 
 
 def offsets_of(problem: Problem, device: str) -> torch.Tensor:
-    """Where the groups end."""
+    """The end of each group."""
     weights = torch.ones(problem.groups)
     if problem.skewed:
         weights = torch.distributions.Exponential(1.0).sample((problem.groups,)) ** 1.5
@@ -84,7 +81,7 @@ def offsets_of(problem: Problem, device: str) -> torch.Tensor:
 
 
 def ours(problem: Problem, config: Config | None = None) -> Callable[..., Any]:
-    """The product of two operands, to a result."""
+    """The product of two operands, written to a result."""
     if problem.sums:
         return lambda a, b, out, ends: grouped_gemm_k(a.T, b, ends, out, config=config)
     return lambda a, b, out, ends: grouped_gemm(a, b, ends, out, config=config)
@@ -98,17 +95,17 @@ def library(problem: Problem) -> Callable[..., Any]:
 
 
 def error_of(problem: Problem, a: Any, b: Any, out: Any, ends: torch.Tensor) -> float:
-    """The largest relative error of a group; infinite where an element was not written."""
+    """The largest relative error of a group; infinite if an element was not written."""
     if bool(out.isnan().any()):
         return float("inf")
     worst, begin = 0.0, 0
     for group, end in enumerate(ends.tolist()):
-        part, begin = slice(begin, end), end
-        x = a[part][:512].double()
+        rows, begin = slice(begin, end), end
+        x = a[rows][:512].double()
         if problem.sums:
-            found, exact = out[group, :512], a[part, :512].double().T @ b[part].double()
+            found, exact = out[group, :512], a[rows, :512].double().T @ b[rows].double()
         else:
-            found, exact = out[part][:512], x @ b[group].double().T
+            found, exact = out[rows][:512], x @ b[group].double().T
         norm = float(exact.norm())
         error = float((found.double() - exact).norm())
         worst = max(worst, error / norm if norm else error)
@@ -116,7 +113,7 @@ def error_of(problem: Problem, a: Any, b: Any, out: Any, ends: torch.Tensor) -> 
 
 
 def every_config(problem: Problem) -> dict[str, Config]:
-    """Configurations to compare, those that fit."""
+    """The configurations to compare that fit."""
     limits = limits_of(torch.empty(0, device="cuda"))
     shape = GemmShape(problem.tokens, problem.n, problem.k, may_swap=False)
     made = [
@@ -133,26 +130,18 @@ def every_config(problem: Problem) -> dict[str, Config]:
     }
 
 
-def measured(
-    problem: Problem,
-    rounds: int,
-    measure: Measure = burst,
-    every: bool = False,
-    device: str = "cuda",
-    count: Callable[[Sequence[torch.Tensor]], int] = buffer_count,
-) -> list[Row]:
-    """A row a configuration, all taken in turn with PyTorch."""
-    shapes = problem.shapes()
-    buffers = count([torch.empty(s, dtype=BF16, device="meta") for s in shapes])
-
-    def made(shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.randn(shape, device=device, dtype=BF16)
-
+def measured(problem: Problem, bench: Bench, every: bool = False) -> list[Row]:
+    """A row per configuration, all measured in turn with PyTorch."""
+    *operands, result = problem.shapes()
+    empty = [torch.empty(s, dtype=BF16, device="meta") for s in problem.shapes()]
     sets = [
-        (made(shapes[0]), made(shapes[1]), torch.empty(shapes[2], device=device, dtype=BF16))
-        for _ in range(buffers)
+        [
+            *(normal(*s, device=bench.device) for s in operands),
+            torch.empty(result, device=bench.device, dtype=BF16),
+        ]
+        for _ in range(bench.count(empty))
     ]
-    ends = offsets_of(problem, device)
+    ends = offsets_of(problem, bench.device)
     ways = {"pykittens": ours(problem)}
     if every:
         ways |= {name: ours(problem, config) for name, config in every_config(problem).items()}
@@ -167,82 +156,40 @@ def measured(
         name: lambda i, way=way: way(*sets[i], ends)
         for name, way in {**ways, LIBRARY: library(problem)}.items()
     }
-    *figures, theirs = measure(contenders, buffers, rounds)
-    return [row(problem, figure, theirs, errors[figure.name]) for figure in figures]
-
-
-def row(problem: Problem, figure: Figure, library: Figure, error: float) -> Row:
-    """One line of the table, in the form of benchmarks/run.py; TFLOP/s."""
-    work = 2.0 * problem.tokens * problem.n * problem.k * 1e-9  # ms to TFLOP/s
-    kind = "grouped_gemm_k" if problem.sums else "grouped_gemm"
-    return {
-        "kernel": f"{kind} bf16" + f", {figure.name}" * (figure.name != "pykittens"),
-        "shape": problem.name,
-        "ours": work / figure.median,
-        "library": work / library.median,
-        "against": library.name,
-        "unit": "TFLOP/s",
-        "ratio": library.median / figure.median,
-        "error": error,
-        "rounds": {f.name: f.rounds for f in (figure, library)},
-    }
-
-
-def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown."""
-    lines = [
-        "| Kernel | Groups, tokens | Protocol | pykittens | Library | Ratio | Relative error |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for r in rows:
-        lines.append(
-            f"| {r['kernel']} | {r['shape']} | {r['protocol']} | {r['ours']:,.1f} {r['unit']} | "
-            f"{r['against']} {r['library']:,.1f} | {r['ratio']:.3f} | {r['error']:.1e} |"
+    *figures, theirs = bench.measure(contenders, len(sets))
+    kernel = "grouped_gemm_k bf16" if problem.sums else "grouped_gemm bf16"
+    work = 2.0 * problem.tokens * problem.n * problem.k
+    return [
+        row(
+            kernel + f", {f.name}" * (f.name != "pykittens"),
+            *(problem.name, bench.protocol, f, theirs, work, errors[f.name]),
         )
-    return "\n".join(lines)
+        for f in figures
+    ]
 
 
 def main() -> None:
     """Check, measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = record.parser(__doc__)
     parser.add_argument("--protocol", default="burst", choices=("burst", "isolated"))
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", type=int, nargs="+", default=range(len(PROBLEMS)))
-    parser.add_argument("--every", action="store_true", help="several configurations, too")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument("--label", default="")
+    parser.add_argument("--every", action="store_true", help="also measure other configurations")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("grouped: no CUDA device")
     torch.manual_seed(0)
-    measure = burst if options.protocol == "burst" else isolated
+    bench = bench_of(options.protocol, options.rounds)
     rows: list[Row] = []
     for number in options.only:
-        found = measured(PROBLEMS[number], options.rounds, measure, options.every)
-        rows += [{**r, "protocol": options.protocol} for r in found]
-        print(table(rows[-len(found) :]), flush=True)
+        found = measured(PROBLEMS[number], bench, options.every)
+        rows += found
+        print(table(found, SHAPE), flush=True)
         torch.cuda.empty_cache()
-    save(rows, options.out, f"{options.protocol}-grouped{options.label}")
-
-
-def save(rows: Sequence[Row], folder: Path, ending: str) -> None:
-    """Write the table and the figures."""
-    about = {
-        "card": torch.cuda.get_device_properties(0).name,
-        "driver": driver_version(),
-        "date": datetime.date.today().isoformat(),
-        "pykittens": pk.__version__,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-    }
-    heading = ", ".join(f"{k} {v}" for k, v in about.items())
-    print(heading, "\n", table(rows), sep="\n")
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{about['card'].replace(' ', '-').lower()}-{about['date']}-{ending}"
-    (folder / f"{stem}.md").write_text(f"# {heading}\n\n{table(rows)}\n")
-    (folder / f"{stem}.json").write_text(
-        json.dumps({"about": about, "rows": list(rows)}, indent=1) + "\n"
-    )
+    where = record.about()
+    text = f"# {record.heading(where)}\n\n{table(rows, SHAPE)}\n"
+    print(text)
+    name = f"{options.protocol}-grouped{options.label}"
+    record.save({"about": where, "rows": rows}, options.out, name, text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Copying a matrix. The idea: a kernel moves tiles named by coordinates, and edges take care of themselves."""
+"""Copying a matrix. The idea: a kernel moves tiles named by coordinates, and edges need no code."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Adding two matrices. The idea: a tile in registers is a value, and arithmetic on it gives new ones."""
+"""Adding two matrices. The idea: a tile in registers is a value, and arithmetic on it gives new values."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A softmax along rows. The idea: a row is a vector that a warp holds, and a reduction joins its lanes."""
+"""A softmax along rows. The idea: a row is a vector in the registers of a warp, and a reduction combines its lanes."""
 
 import ml_dtypes
 import numpy as np

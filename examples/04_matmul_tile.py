@@ -1,4 +1,4 @@
-"""A matrix product, one tile of it a block. The idea: the tensor cores multiply tiles that lie in shared memory."""
+"""A matrix product, one tile per block. The idea: the tensor cores multiply tiles in shared memory."""
 
 import ml_dtypes
 import numpy as np

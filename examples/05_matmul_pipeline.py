@@ -1,4 +1,4 @@
-"""A matrix product whose copies run ahead of it. The idea: roles side by side, and a ring of stages between them."""
+"""A matrix product whose copies run ahead of it. The idea: concurrent roles, and a ring of stages between them."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""A matrix product at the speed of the card. The idea: blocks that stay, and walk the tiles as the cache likes it."""
+"""A matrix product at the speed of the card. The idea: persistent blocks, and an order of the tiles for the cache."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""Attention. The idea: two products a step, one of them in flight behind the softmax of the next."""
+"""Attention. The idea: two products per step, one of them in flight during the softmax of the next."""
 
 import ml_dtypes
 import numpy as np

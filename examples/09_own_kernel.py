@@ -1,4 +1,4 @@
-"""A kernel of one's own: heads normalised and rotated. The idea: one pass over memory in place of many."""
+"""A custom kernel: heads normalised and rotated. The idea: one pass over memory instead of several."""
 
 import ml_dtypes
 import numpy as np
@@ -19,10 +19,10 @@ def norm_rotary(x, weight, cos, sin, positions, y, *, eps: float = 1e-6):
     pk.require(cos.shape == sin.shape, "cos and sin must have one shape")
     pk.require(positions.shape == (tokens,), "each token must have a position")
     d = pk.static(d)
-    # Heads run fastest: those of the same tokens find the rows of the tables in the cache.
+    # Heads vary fastest, so that the heads of the same tokens find the rows of the tables in the cache.
     block, head = pk.grid(pk.cdiv(tokens, 64), heads)
 
-    # A value a column, which goes over all rows; a value a row, which says what row of a table.
+    # One value per column, for all rows; one value per row, the row of a table.
     w = pk.load(weight, cols=d, spread=pk.per_column).to(f32)
     place = pk.load(positions[block], cols=64, spread=pk.per_row)
 
@@ -49,7 +49,7 @@ def reference(x, weight, cos, sin, positions, eps=1e-6):
 
 
 def main():
-    """Run it on the heads of one packed tensor, at positions that are no range, and compare."""
+    """Run it on the heads of one packed tensor, at positions that are not consecutive, and compare."""
     rng = np.random.default_rng(0)
     tokens, heads, d = 100, 3, 96
     packed = rng.standard_normal((tokens, heads, d)).astype(ml_dtypes.bfloat16)

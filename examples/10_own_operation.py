@@ -1,4 +1,4 @@
-"""An operation of one's own. The idea: a type rule, a meaning in NumPy, and CUDA C++ that does the same."""
+"""A custom operation. The idea: a type rule, a meaning in NumPy, and equivalent CUDA C++."""
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +11,7 @@ from pykittens.types.tiles import RT
 
 @pk.op()
 def two_of_four(tile):
-    """The tile with 0 for the two smaller of each four neighbours in a row: what sparse tensor cores take."""
+    """The tile with 0 for the two smaller of each four neighbours in a row, as sparse tensor cores require."""
 
 
 @two_of_four.type
@@ -25,13 +25,13 @@ def _type(tile):
 def _numpy(tile):
     fours = np.abs(tile).reshape(len(tile), -1, 4)
     one, other = fours[..., :, None], fours[..., None, :]
-    # Of equal ones the first is kept, so it is larger than those behind it.
+    # Of equal values the first is kept, so it counts as larger than the later ones.
     larger = (other > one) | ((other == one) & np.tri(4, k=-1, dtype=bool))
     kept = larger.sum(axis=-1) < 2
     return np.where(kept.reshape(tile.shape), tile, np.float32(0))
 
 
-# A lane holds two neighbours, the lane beside it the other two: `pykittens show layout 'rt<f32, 64x64>'`.
+# A lane holds two neighbours, and the next lane the other two: `pykittens show layout 'rt<f32, 64x64>'`.
 FUNCTION = """
 template <int N> DEVICE void two_of_four(float (&to)[N], const float (&from)[N], int lane) {
     const bool second = lane % 2;  // holds the third and the fourth of four

@@ -1,1 +1,1 @@
-"""A ladder of kernels, each of which adds one idea; catalog lists them."""
+"""A ladder of kernels, each with one new idea; catalog lists them."""

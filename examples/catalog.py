@@ -1,4 +1,4 @@
-"""The examples, with arguments to run each on and a bound on its error."""
+"""The examples, each with arguments and a bound on its error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The contents of an example's file: the kernel, and what it computes in float64."""
+    """The contents of an example's file: the kernel, and its reference in float64."""
 
     kernel: KernelFunction
     reference: Callable[..., Array]
@@ -103,7 +103,7 @@ EXAMPLES = (
     Example("prune", "10_own_operation.py", "prune", _matrices(2), (100, 130), bound=0.0),
 )
 
-# One product in steps, each of which is faster than the one before.
+# One product in steps, each faster than the previous one.
 LADDER = tuple(
     _product(f"matmul ladder {stem}", f"matmul_ladder/{stem}.py", "matmul")
     for stem in (

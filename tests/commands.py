@@ -16,7 +16,7 @@ from pykittens.ops.core import OPS
 
 
 class Done(NamedTuple):
-    """What a command left: its exit code, all that it printed, and what of that went to stderr."""
+    """The result of a command: its exit code, its output, and the output on stderr."""
 
     code: int
     output: str
@@ -24,7 +24,7 @@ class Done(NamedTuple):
 
 
 class _Errors(io.StringIO):
-    """Text that goes to a second place as well."""
+    """Text that is also written to a second stream."""
 
     def __init__(self, also: io.StringIO) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ def wrong_phase(A, y):
 
 @pk.kernel
 def turns_kept(order):
-    """Group 1 has one turn more than group 0, who hands it none."""
+    """Group 1 takes one more turn than group 0, which passes none to it."""
     pk.grid(1)
     with pk.warps(2) as w:
         for i in pk.range(1 + w):
@@ -70,7 +70,7 @@ def flag_outside(flags, i):
 
 @pk.kernel
 def leading_index(x, y):
-    """Reads the matrix behind the last one, by the lanes."""
+    """Reads the matrix past the last one, by the lanes."""
     (block,) = pk.grid(x.shape[0])
     pk.store(y.at(block)[0, 0], pk.load(x.at(block + 1)[0, 0], rows=64, cols=64))
 
@@ -95,7 +95,7 @@ def leading_index_of_a_scalar(lengths, y):
 
 @pk.kernel
 def leading_index_of_a_window(x, y, last):
-    """Reads the matrix behind a window."""
+    """Reads the matrix past a window."""
     pk.grid(1)
     part = x.window(0, 1, last)
     pk.store(y[0, 0], pk.load(part[last - 1], rows=64, cols=64))

@@ -1,4 +1,4 @@
-"""Kernels kept in order by hand, with semaphores, turns, flags and waits, as libraries for GPUs write them."""
+"""Kernels synchronised by hand, with semaphores, turns, flags and waits, as GPU libraries write them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def split_depth(A, B, C, done, *, parts: int):
 
 @pk.kernel
 def sums_with_neighbours(x, y, flags, sweeps):
-    """Each tile becomes the sum of itself and those above and below, from x to y and back; waits for those only."""
+    """Each tile becomes the sum of itself and its two neighbours, from x to y and back; waits only for these."""
     tiles = pk.cdiv(x.rows, 64)
     (block,) = pk.grid(tiles)
     for i in pk.range(sweeps):
@@ -128,7 +128,7 @@ def scores_ahead(Q, K, V, O):
 
 @pk.kernel
 def one_query(q, K, V, o):
-    """Attention of one query: four warps take every fourth key, and the first adds what all have left for it."""
+    """Attention of one query: four warps take every fourth key, and the first adds the partial results."""
     sums = [pk.shared(pk.sv(f32, 64)) for _ in range(4)]
     weights = [pk.shared(pk.sv(f32, 16)) for _ in range(4)]
     left = pk.semaphore(4)

@@ -1,4 +1,4 @@
-"""Matrix products of many shapes of tile: what the four examples do not use of the language and the hardware."""
+"""Matrix products with many tile shapes: the parts of the language and the hardware that the examples do not use."""
 
 from dataclasses import dataclass, replace
 

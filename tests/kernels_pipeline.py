@@ -6,7 +6,7 @@ from pykittens import f32
 
 @pk.kernel
 def interleaved(a, b, out):
-    """Rows of tiles of a and b in turn: copies under a run-time `if`."""
+    """Alternating rows of tiles of a and b: copies under a run-time `if`."""
     ring = pk.pipeline(2, pk.st(f32, 64, 32))
     tasks = pk.persistent(out.tiles(64, 32))
     with pk.producer():

@@ -43,7 +43,7 @@ BODIES = {
 
 
 def items(header: str, architecture: int | None = None) -> Iterator[str]:
-    """The functions, types and definitions of a header, one by one; where there are two ways, an older card's."""
+    """The functions, types and definitions of a header, one by one; of two variants, that of an older card."""
     item, depth, taken = [], 0, [True]
     for line in header.replace("\\\n", " ").splitlines():
         match = re.match(r"#(if __CUDA_ARCH__ >= (\d+)|else|endif)", line)
@@ -68,7 +68,7 @@ def items(header: str, architecture: int | None = None) -> Iterator[str]:
 
 
 def needed(header: str, program: str) -> str:
-    """What a program needs of a header, directly or not, with C++ in place of PTX."""
+    """The definitions of a header that a program needs, directly or indirectly, with C++ in place of PTX."""
     named = [
         (re.findall(r"(\w+)\(|struct (?:__align__\(\d+\) )?(\w+)", i.partition("{")[0]), i)
         for i in items(header)

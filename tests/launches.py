@@ -34,9 +34,9 @@ from tests.templates import by_hand
 from tests.templates import kernels as templates
 
 Shape = tuple[int, ...]
-# Blocks that share the tasks: fewer than the emulator has if not told otherwise, so each has several.
+# Blocks that share the tasks: fewer than the emulator's default, so that each has several.
 BLOCKS = 2
-# Sizes of examples that would take long at those they run themselves.
+# Smaller sizes for examples that take long at their own.
 SHORTER = {
     "softmax": (20, 1000),
     "matmul_tile": (100, 200, 150),
@@ -74,7 +74,7 @@ class Launch:
 
 @functools.cache
 def launches(blocks: int = BLOCKS) -> dict[str, Launch]:
-    """All of them by name, where so many blocks share the tasks."""
+    """All of them by name, for this number of blocks that share the tasks."""
     made = (
         *library(blocks),
         *grouped(blocks),
@@ -152,7 +152,7 @@ TWO = Config(128, 32, stages=2, out_cols=32)
 FP8 = "e4m3", "e5m2"
 EVERY = dict.fromkeys(("row_scale", "column_scale", "bias", "residual"), "bf16")
 
-# Products in every way that the library cuts them, with what may become of them; the extents are those of `product`.
+# Products in every partition of the library, with every kind of epilogue; the extents are those of `product`.
 PRODUCTS = {
     name: Problem(0, 0, 0, config=config, **about)  # type: ignore[arg-type]
     for name, config, about in (
@@ -248,7 +248,7 @@ def attend(
     d: int = 32,
     ending: str = "",
 ) -> Launch:
-    """Attention over so many heads."""
+    """Attention over a number of heads."""
     shape = (1, heads, length, d)
     name = (
         f"attention-{config.rows}x{config.keys}-{config.widest}-{config.stages}{'-causal' * causal}"

@@ -1,4 +1,4 @@
-"""The kernels of `kernels_pipeline.py` with arguments, and what each should give; for the emulator and the GPU."""
+"""The kernels of `kernels_pipeline.py` with arguments and expected outputs; for the emulator and the GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kernels_pipeline import (
 
 
 def run_all(device: str, ragged: bool) -> dict[str, tuple[Any, Any]]:
-    """What each kernel wrote and what it should have, by name."""
+    """The outputs of each kernel and the expected outputs, by name."""
     torch.manual_seed(0)
     n, m = (270, 100) if ragged else (256, 128)
     results: dict[str, tuple[Any, Any]] = {}

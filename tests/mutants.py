@@ -1,4 +1,4 @@
-"""Kernels without one of the things that the compiler inserted, and what the checker reports: docs/mutants.md.
+"""Kernels without one instruction that the compiler placed, and the findings of the checker; docs/mutants.md.
 
 One block does all tasks of a launch, since what the compiler inserts orders the work of one block or cluster. A wait
 for a stage is needed if no other wait has seen the release of the stage. This depends on the number of steps of a task,
@@ -67,16 +67,16 @@ class Subject:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel without one inserted thing, and the kinds of the findings; none if nothing is found."""
+    """The result of omitting one instruction: the kinds of the findings, none if there are none."""
 
     kernel: str
     inserted: Inserted
     kinds: tuple[str, ...]
 
     @property
-    def description(self) -> str:
-        """What is left out, and where."""
-        p = self.inserted
+    def told(self) -> str:
+        """The omitted instruction and its line."""
+        p = self.placed
         return f"{p.what} of {p.role.kind} at {p.loc}: {p.description}"
 
 
@@ -174,7 +174,7 @@ def faults_in(found: list[Finding]) -> list[Finding]:
 
 
 class _Quiet(Watcher):
-    """Lets a mutant that leaves work unfinished run to the end of the launch."""
+    """Completes the unfinished work of a mutant at the end of the launch."""
 
     reports_unfinished = True
 
@@ -242,7 +242,7 @@ def _section(kernel: str, file: str, found: list[Mutant]) -> str:
 
 
 def _verdict(same: list[Mutant]) -> str:
-    """The kinds of the findings of all configurations, and why some have none."""
+    """The kinds found in some configuration, and the reason if none is."""
     kinds = sorted({k for m in same for k in m.kinds})
     missed = [m for m in same if not m.kinds]
     if not missed:

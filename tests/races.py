@@ -49,17 +49,17 @@ def findings(kernel: Any, *args: Any, seeds: Any = range(4), **constants: Any) -
 
 
 def faults(kernel: Any, *args: Any, seeds: Any = range(4), **constants: Any) -> set[Kind]:
-    """The kinds of what is wrong for sure; that an output is not all written is left to others."""
+    """The kinds of the errors, without those for outputs that are not wholly written."""
     found = findings(kernel, *args, seeds=seeds, **constants)
     return {f.kind for f in found if f.level is Level.ERROR and f.kind is not Kind.UNWRITTEN_MEMORY}
 
 
 def tile(*shape: int, dtype: Any = f32) -> Any:
-    """Ones, 64 x 64 if nothing else is said."""
+    """Ones, by default 64 x 64."""
     return np.ones(shape or (64, 64), dtype.numpy)
 
 
 def told_of(kernel: Any, *args: Any, **constants: Any) -> set[tuple[Level, Kind]]:
-    """The levels and kinds of what is found but for outputs that are not all written."""
+    """The levels and kinds of the findings, without those for outputs that are not wholly written."""
     found = findings(kernel, *args, **constants)
     return {(f.level, f.kind) for f in found if f.kind is not Kind.UNWRITTEN_MEMORY}

@@ -1,4 +1,4 @@
-"""Small kernels whose results are numbers: what they stored, and what was recorded of them."""
+"""Small kernels whose results are numbers: the values that they store, and their recorded form."""
 
 from __future__ import annotations
 

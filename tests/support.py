@@ -1,4 +1,4 @@
-"""The page of the operations: what each is and which target can do it, from the tables OPS and TARGETS."""
+"""The page of the operations: their meanings and the targets that support them, from OPS and TARGETS."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def _family(module: str, ops: list[Op[..., Any]], names: dict[str, str]) -> str:
-    """The section of a family: what its module says, the table, reasons, and each operation."""
+    """The section of a family: the module's docstring, the table, the reasons, and each operation."""
     about = (importlib.import_module(module).__doc__ or "").strip()
     lines = [f"## {module.rpartition('.')[2]}", "", _preformatted(about), ""]
     lines += [f"| operation | cases | {' | '.join(TARGETS)} |", "|---" * (len(TARGETS) + 2) + "|"]
@@ -118,7 +118,7 @@ def _signature(op: Op[..., Any]) -> str:
 
 
 def _preformatted(text: str) -> str:
-    """A docstring as Markdown: what is indented stays a block, stars of powers are no emphasis."""
+    """A docstring as Markdown: indented text stays a block, and the stars of powers are no emphasis."""
     lines = [
         line if line.startswith("    ") else re.sub(r"\*", r"\\*", line)
         for line in text.splitlines()

@@ -6,7 +6,7 @@ import pykittens  # noqa: F401  (fills the table of operations)
 from pykittens.ops.core import OPS
 from tests.cases import CASES
 
-# tests/ops/test_debug.py has it: what it prints is text.
+# tests/ops/test_debug.py covers it, since its output is text.
 WITHOUT = {"print"}
 
 

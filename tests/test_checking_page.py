@@ -1,4 +1,4 @@
-"""docs/checking.md and the report in README.md: their programs run, and the outputs are what the commands print."""
+"""docs/checking.md and the report in README.md: their programs run, and the commands print the outputs shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.test_tour import changed
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "checking.md"
 PICTURES = ROOT / "docs" / "pictures"
-GAP = "…\n"  # stands for lines that are left out
+GAP = "…\n"  # stands for omitted lines
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -30,7 +30,7 @@ _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of the page, and what gram.py holds where it stands."""
+    """A fenced block of the page, and the content of gram.py at that point."""
 
     line: int
     language: str
@@ -42,7 +42,7 @@ class Block:
 
 
 def blocks() -> list[Block]:
-    """Every block in turn; programs and changes say what gram.py holds from there."""
+    """Every block in order; programs and diffs set the content of gram.py from there."""
     text, program, found = PAGE.read_text(encoding="utf-8"), "", []
     for block in _BLOCK.finditer(text):
         language, inside = block.groups()
@@ -64,7 +64,7 @@ CHECK = ("pykittens", "check", "gram.py")
 
 
 def run_with(folder: Path, program: str, *words: str) -> Done:
-    """Run a command in a folder where gram.py holds a program."""
+    """Run a command in a folder with a program as gram.py."""
     (folder / "gram.py").write_text(program, encoding="utf-8")
     return run(folder, *words, PYKITTENS_SEED="0")
 
@@ -77,7 +77,7 @@ def checked(program: str) -> Done:
 
 
 def hold(output: str, shown: str) -> None:
-    """Fail unless an output is as shown, but for gaps and for what follows from the compiler's registers."""
+    """Fail unless an output is as shown, except for gaps and numbers that depend on the compiler's registers."""
     if "registers" in shown:
         if nvrtc.available() is not None:
             pytest.skip(f"{nvrtc.available()}")
@@ -96,7 +96,7 @@ def hold(output: str, shown: str) -> None:
 
 
 def without_numbers(text: str) -> str:
-    """A text with its numbers, and the room they take in a table, left open."""
+    """A text with placeholders for its numbers and their padding in a table."""
     return re.sub(r" +", " ", re.sub(r"-{2,}", "--", re.sub(r"\d+", "N", text)))
 
 

@@ -52,7 +52,7 @@ class Outputs:
 
 
 def normalised(text: str) -> str:
-    """Without what differs from one machine or edit to the next: folders, line numbers, addresses."""
+    """Without text that depends on the machine or on edits: folders, line numbers, addresses."""
     text = text.replace(f"{ROOT}/", "")
     text = re.sub(r"(tests/[\w/]+\.py):\d+", r"\1:LINE", text)
     return re.sub(r"0x[0-9a-f]+", "ADDRESS", text) + "\n"

@@ -193,7 +193,7 @@ def test_two_of_each_four_neighbours_are_kept_on_any_shape_and_layout(
     example, shape, dtype, layout
 ):
     module = example("10_own_operation")
-    # Small integers: many of the four are equal, or equal but for the sign.
+    # Small integers: many of the four are equal, or equal except for the sign.
     x = views.filled(layout, np.random.default_rng(0).integers(-2, 3, shape).astype(dtype))
     y, whole = layout(shape, dtype)
     module.prune(x, y)

@@ -34,7 +34,7 @@ def experiments(monkeypatch):
 
 
 def timed(contenders, buffers):
-    """Calls each contender once with each set of buffers, and says that it took what MILLISECONDS tells."""
+    """Calls each contender once with each set of buffers, and returns the times of MILLISECONDS."""
     from protocol import Figure
 
     for call in contenders.values():
@@ -47,7 +47,7 @@ def timed(contenders, buffers):
 def bench(experiments):
     """Figures without a GPU."""
     torch.manual_seed(0)
-    return experiments.Bench(timed, "cpu", lambda tensors: 1)
+    return experiments.Bench(measure=timed, device="cpu", count=lambda tensors: 1)
 
 
 # -- the experiments -------------------------------------------------------------------------------
@@ -90,11 +90,11 @@ def test_a_way_that_is_wrong_is_told_and_left_out(experiments, bench, capsys):
         raise RuntimeError("no such instruction")
 
     ways = {"wrong": forgets_a_row, "refuses": refuses, "right": right}
-    rows = bench.rows("stages", 64, experiments.square(64), ways)
+    rows = experiments.measured(bench, "stages", 64, experiments.square(64), ways)
     assert [r["name"] for r in rows] == ["right", "cuBLAS"]
     said = capsys.readouterr().err
-    assert "wrong at 64: error inf" in said
-    assert "refuses at 64: RuntimeError: no such instruction" in said
+    assert "stages at 64, wrong: Wrong: error inf" in said
+    assert "stages at 64, refuses: RuntimeError: no such instruction" in said
 
 
 @pytest.mark.units
@@ -148,7 +148,7 @@ def test_ncu_counts_the_launches_in_their_order(experiments, monkeypatch):
     [
         ({"err": "==ERROR== ERR_NVGPUCTRPERM: no permission"}, "ERR_NVGPUCTRPERM"),
         ({"out": COUNTED.replace('"byte"', '"Gbyte"')}, "ncu counts nothing"),
-        ({}, "it is silent"),
+        ({}, "no output"),
         ({"raises": subprocess.TimeoutExpired("ncu", 3.0)}, "ncu fails"),
         ({"raises": OSError("no such file")}, "no such file"),
     ],
@@ -171,7 +171,7 @@ def test_without_ncu_the_bytes_are_simulated_and_it_is_said(experiments, monkeyp
     assert {x.source for x in found.values()} == {"simulated for H200"}
     # All of it fits into the cache: A and B are read once.
     assert {(x.read, x.written) for x in found.values()} == {(2.0 * 2 * 1024**2, 2.0 * 1024**2)}
-    assert "simulated, as there is no ncu" in capsys.readouterr().out
+    assert "simulated: there is no ncu" in capsys.readouterr().out
 
 
 def test_groups_of_rows_should_read_less_than_row_after_row(experiments):

@@ -1,4 +1,4 @@
-"""benchmarks/gemm.py: what it measures is right, what is wrong is left out, and its tables say what was measured."""
+"""benchmarks/gemm.py: it checks results, leaves out wrong ones, and its tables show the figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ABOUT = {
     "rest": 0.4,
 }
 MILLISECONDS = {"pykittens": 2.0, "pykittens, tuned": 1.0}
-LIBRARY = 3.0  # milliseconds of all else
+LIBRARY = 3.0  # milliseconds of all others
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def bench(monkeypatch):
 
 
 def timed(contenders, buffers):
-    """Calls each contender once with each set of buffers, and says that it took what MILLISECONDS tells."""
+    """Calls each contender once with each set of buffers, and returns the times of MILLISECONDS."""
     from protocol import Figure
 
     for call in contenders.values():
@@ -56,7 +56,7 @@ def timed(contenders, buffers):
 @pytest.fixture
 def on_the_host(bench):
     """How figures are taken without a GPU."""
-    return bench.Way(measure=timed, device="cpu", count=lambda tensors: 2)
+    return bench.GemmBench(measure=timed, device="cpu", count=lambda tensors: 2)
 
 
 def some(bench, m=70, n=128, k=64):
@@ -71,7 +71,7 @@ def plain(bench):
     return some(bench)[0]
 
 
-# -- what is measured ------------------------------------------------------------------------------
+# -- measuring -------------------------------------------------------------------------------------
 
 
 def test_every_product_has_a_name_of_its_own(bench):
@@ -166,7 +166,7 @@ def test_where_tuning_fails_the_picked_choice_is_measured(bench, on_the_host, mo
     assert "all candidates fail" in capsys.readouterr().err
 
 
-# -- what is wrong ---------------------------------------------------------------------------------
+# -- wrong results ---------------------------------------------------------------------------------
 
 
 def last_row_unwritten(a, b, out, **words):
@@ -186,7 +186,7 @@ def refuses(a, b, out, **words):
     ("wrong", "told"),
     [
         (last_row_unwritten, "error inf"),
-        (one_element_off, "where 3.91e-03 is allowed"),
+        (one_element_off, "and 3.91e-03 is allowed"),
         (refuses, "RuntimeError: no such instruction"),
     ],
 )
@@ -265,7 +265,7 @@ class Event:
 
 
 class Graph:
-    """A CUDA graph of the ten launches since it was made."""
+    """A CUDA graph of the ten launches since it was created."""
 
     def __init__(self):
         self.begin, self.captured = len(Event.launches), None
@@ -292,7 +292,7 @@ def card(bench, monkeypatch):
 @pytest.mark.parametrize("protocol", ["burst", "graphs"])
 def test_a_figure_is_the_time_of_one_launch_after_a_rest(bench, card, protocol):
     options = SimpleNamespace(protocol=protocol, rounds=2, rest=0.1, tune=False)
-    way = bench.way_of(options)
+    way = bench.bench_of(options)
     contenders = dict.fromkeys(("first", "second"), Event.launches.append)
     assert [(f.name, f.rounds) for f in way.measure(contenders, 3)] == [
         ("first", (1.0, 1.0)),
@@ -304,7 +304,7 @@ def test_a_figure_is_the_time_of_one_launch_after_a_rest(bench, card, protocol):
 
 def test_each_protocol_has_rounds_of_its_own_unless_they_are_said(bench):
     options = SimpleNamespace(protocol="isolated", rounds=None, rest=0.1, tune=True)
-    way = bench.way_of(options)
+    way = bench.bench_of(options)
     assert way.measure.keywords == {"rounds": 15}
     assert (way.protocol, way.tune) == ("isolated", True)
 
@@ -381,7 +381,7 @@ def test_two_runs_become_one_table_with_both_ratios(bench):
     text = report(both)
     assert "| 0.900, 0.910 |" in text
     assert "| 1.000, 1.100* |" in text
-    assert "the ratios of 1 lie within 2%" in text
+    assert "the ratios of 1 agree within 2%" in text
 
 
 def test_parts_of_one_run_become_one_table_without_a_second_ratio(bench):
@@ -404,7 +404,7 @@ def test_a_merged_table_takes_a_third_run(bench):
 def test_runs_of_two_cards_are_not_put_together(bench):
     from gemm_report import merged
 
-    with pytest.raises(SystemExit, match="another card"):
+    with pytest.raises(SystemExit, match="a different card"):
         merged([results(invented()), results(invented(), card="Another")])
 
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md lists every folder and file of the package, each with what its docstring says."""
+"""docs/architecture.md lists every folder and file of the package with the first sentence of its docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels by hand compute what they say, beside NumPy in float64."""
+"""The kernels by hand compute the documented results, compared with NumPy in float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wide(x: Array) -> Array:
 
 
 def attention(q: Array, k: Array, v: Array, unit: float) -> tuple[Array, Array]:
-    """softmax(q k^T / 8) v, and a bound where scores and weights are as exact as the unit."""
+    """softmax(q k^T / 8) v, and a bound if scores and weights are as exact as the unit."""
     s = wide(np.atleast_2d(q)) @ wide(k).T / 8
     p = np.exp(s - s.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -32,7 +32,7 @@ def attention(q: Array, k: Array, v: Array, unit: float) -> tuple[Array, Array]:
 
 
 def of(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Array, Array, Array]:
-    """The output of a launch, what it should be, and a bound on the difference."""
+    """The output of a launch, the exact output, and a bound on the difference."""
     match name.split("-")[1]:
         case "ring_to_ring":
             x = wide(before[0])
@@ -56,7 +56,7 @@ def of(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Arra
 
 
 def swept(x: Array, sweeps: int) -> tuple[Array, Array]:
-    """Sums of tiles of 64 rows with those above and below, so many times."""
+    """Repeated sums of tiles of 64 rows with the tiles above and below."""
 
     def sweep(t: Array) -> Array:
         padded = np.pad(t, ((64, 64), (0, 0)))

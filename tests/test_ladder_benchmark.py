@@ -1,15 +1,16 @@
-"""benchmarks/ladder.py: it leaves out what is wrong, and its table and figures say what was measured."""
+"""benchmarks/ladder.py: it leaves out wrong steps, and its table and files show the figures."""
 
 from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from examples.catalog import LADDER
+from examples.catalog import LADDER, ROUNDING
 from pykittens.cli.arguments import load
 from pykittens.runtime import nvrtc
 
@@ -28,8 +29,8 @@ def ladder(monkeypatch):
     return load(BENCHMARKS / "ladder.py")
 
 
-def timed(contenders, buffers, rounds):
-    """Calls each contender once with each set of buffers, and says that it took what MILLISECONDS tells."""
+def timed(contenders, buffers, rounds=3):
+    """Calls each contender once with each set of buffers, and returns the times of MILLISECONDS."""
     from protocol import Figure
 
     for call in contenders.values():
@@ -38,18 +39,27 @@ def timed(contenders, buffers, rounds):
     return [Figure(name, (MILLISECONDS[name],) * rounds) for name in contenders]
 
 
+def bench(ladder, measure=timed):
+    """Figures without a GPU."""
+    return ladder.Bench(measure=measure, device="cpu", count=lambda tensors: 2)
+
+
 def on_the_host(ladder, steps, n):
     torch.manual_seed(0)
-    return ladder.measured(steps, n, 3, timed, "cpu", lambda tensors: 2)
+    return ladder.measured(steps, n, bench(ladder))
 
 
 def invented(ladder, *sizes):
-    """Rows as two steps would give that take what MILLISECONDS tells."""
+    """The rows of two steps with the times of MILLISECONDS."""
     from protocol import Figure
 
     figures = {name: Figure(name, (took,) * 3) for name, took in MILLISECONDS.items()}
     library = figures.pop("cuBLAS")
-    return [ladder.row(f, library, n, 0.001) for n in sizes for f in figures.values()]
+    return [
+        ladder.row(f.name, f"{n}", "burst", f, library, 2.0 * n**3, 0.001)
+        for n in sizes
+        for f in figures.values()
+    ]
 
 
 def some(ladder):
@@ -76,7 +86,7 @@ def test_a_row_has_the_rates_and_their_ratio(ladder):
     ]
     assert rows[0]["ours"] == pytest.approx(2 * 96**3 / 8e-3 / 1e12)
     assert rows[0]["library"] == pytest.approx(2 * 96**3 / 2e-3 / 1e12)
-    assert all(0 < r["error"] <= ladder.ROUNDING for r in rows)
+    assert all(0 < r["error"] <= ROUNDING for r in rows)
 
 
 def last_row_unwritten(a, b, c):
@@ -101,7 +111,7 @@ def test_a_step_that_is_wrong_is_told_and_not_measured(ladder, capsys, wrong, to
     assert [r["kernel"] for r in rows] == ["01_warp", "08_neighbours"]
     assert list(faults) == ["wrong"]
     assert told in faults["wrong"]
-    assert "wrong at 96" in capsys.readouterr().err
+    assert "ladder: 96, wrong: " in capsys.readouterr().err
 
 
 def test_the_table_has_a_line_a_step_and_dashes_for_what_was_not_measured(ladder):
@@ -161,10 +171,11 @@ def machine(ladder, tmp_path, monkeypatch):
     """`machine(sizes)` runs the program as if there were a GPU, on which the last size it knows ends all."""
     readme, measured, known = tmp_path / "README.md", ladder.measured, some(ladder)
 
-    def on_a_gpu(steps, n, rounds):
+    def on_a_gpu(steps, n, on_gpu):
         if n > 96:
             raise RuntimeError("the card has gone")
-        return measured(steps, n, rounds, timed, "cpu", lambda tensors: 2)
+        rounds = on_gpu.measure.keywords["rounds"]
+        return measured(steps, n, bench(ladder, partial(timed, rounds=rounds)))
 
     def run(*sizes):
         readme.write_text(f"{ladder.BEGIN}{ladder.END}", encoding="utf-8")
@@ -182,7 +193,7 @@ def machine(ladder, tmp_path, monkeypatch):
 
 
 def test_a_run_writes_the_table_and_names_the_steps_that_are_left_out(machine, tmp_path):
-    with pytest.raises(SystemExit, match="left out, as told above: wrong at 96"):
+    with pytest.raises(SystemExit, match="left out, as reported above: wrong at 96"):
         machine(96)
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert re.search(r"^\| \[08_neighbours\].* \| 2\.00 \|$", page, re.MULTILINE)

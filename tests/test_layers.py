@@ -1,4 +1,4 @@
-"""The house stands: a file imports from the folders above it, never from those below."""
+"""A file imports from the folders above it, never from those below."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer(parts: tuple[str, ...]) -> str:
-    """The layer of a module of the package, by the parts of its name behind `pykittens`."""
+    """The layer of a module of the package, by the parts of its name after `pykittens`."""
     return parts[0] if parts and parts[0] != "__init__" else "pykittens"
 
 
@@ -33,7 +33,7 @@ def is_type_checking(node: ast.stmt) -> bool:
 
 
 def statements(node: ast.AST, inside: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
-    """Every statement that runs, and whether it stands inside a function."""
+    """Every statement that runs, and whether it is inside a function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             if is_type_checking(child):
@@ -44,7 +44,7 @@ def statements(node: ast.AST, inside: bool = False) -> Iterator[tuple[ast.stmt, 
 
 
 def imported(path: Path, node: ast.stmt) -> list[tuple[str, ...]]:
-    """The modules of the package that a statement imports, as parts behind `pykittens`."""
+    """The modules of the package that a statement imports, as parts after `pykittens`."""
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""The steps of examples/matmul_ladder/: right on any shape, without a fault, compiled to what each says it adds."""
+"""The steps of examples/matmul_ladder/: right on any shape, without a fault, with the instructions that each adds."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_step_compiles_clean(step, offset):
             assert role.used <= (role.budget or 255), role
 
 
-# What the machine code of a step has that the one before lacks, and what it no longer has.
+# The instructions that the machine code of a step has in addition to the previous step's, and those it lacks.
 NEW = {
     "01_warp": ({"HMMA.16816.F32.BF16", "LDSM", "STSM", "LDG"}, {"HGMMA", "UTMALDG"}),
     "02_tile": ({"HMMA.16816.F32.BF16"}, {"HGMMA"}),

@@ -1,4 +1,4 @@
-"""Every operation called with each kind of wrong operand: refusals, accepted calls and error texts.
+"""Every operation called with each kind of wrong operand: which calls are refused, and the error texts.
 
 tests/mistakes/texts.py says what the golden file of the texts holds.
 """
@@ -29,7 +29,7 @@ ROWS = [pytest.param(row, id=name) for name, row in TABLE.items()]
 
 
 def check_form(row: Row, mistake: Mistake, fault: Fault) -> None:
-    """A text begins with the name, says what must be and what is, and shows the operands and the line."""
+    """A text begins with the name, states what was expected and given, and shows the operands and the line."""
     text, sentence = fault.text, fault.error.message
     assert sentence.startswith(f"{row.shown}: "), text
     assert not INTERNAL.search(text), text
@@ -50,7 +50,7 @@ def check_form(row: Row, mistake: Mistake, fault: Fault) -> None:
 
 
 def mistakes(row: Row) -> list[tuple[Mistake, Fault]]:
-    """What is refused of a row, with its texts. What must pass passes, and what must not does not."""
+    """The refused calls of a row, with their texts; the calls that must pass do, and the others do not."""
     found = []
     for mistake, passes in calls.replaced(row):
         fault = run(mistake.call)
@@ -111,7 +111,7 @@ ANYWHERE = {"st", "sv", "supergroup", "longest_first", "static", "range"}
 
 @pytest.mark.parametrize("row", [p for p in ROWS if "pk." in p.values[0].call.partition("(")[0]])
 def test_a_word_is_refused_outside_a_kernel(row):
-    """With an array in place of what only a kernel has, as who forgets `@pk.kernel` calls it."""
+    """With an array in place of a kernel's value, as without `@pk.kernel`."""
     known = {n: g for n, g in row.good.items() if not calls.things_in(g)}
     call = row.call.format(**{**dict.fromkeys(row.good, "np.ones(4)"), **known})
     names = {"pk": pk, "np": np}

@@ -1,4 +1,4 @@
-"""Every wait, arrival, fence and release that the compiler inserts is needed: the checker reports each that is missing.
+"""Every wait, arrival, fence and release that the compiler places is needed: without it the checker finds a fault.
 
 For the exceptions, `REDUNDANT` says why nothing changes without them. docs/mutants.md has all.
 """

@@ -1,4 +1,4 @@
-"""Random pipeline programs give in the emulator what their reference gives, under every schedule, and compile."""
+"""Random pipeline programs agree with their reference in the emulator, under every schedule, and compile."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_programs_have_every_part_of_the_language_that_is_meant():
 
 
 def test_the_bounds_tell_a_wrong_tile_from_a_right_one():
-    """A missing step, or a tile of another step, would lie outside the bounds of nine programs in ten."""
+    """A missing step, or a tile of another step, would be outside the bounds of nine programs in ten."""
     told = [number for number in range(50) if is_tight(seeded(number))]
     assert len(told) >= 45
 

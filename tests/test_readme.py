@@ -1,4 +1,4 @@
-"""What README.md and docs/ show in Python runs as it stands, in the emulator."""
+"""The Python programs of README.md and docs/ run in the emulator as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launches depend on is read from the environment once, and refused where it has no meaning."""
+"""The settings of launches are read from the environment once, and refused if they are meaningless."""
 
 from __future__ import annotations
 

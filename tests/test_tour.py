@@ -1,4 +1,4 @@
-"""docs/tour.md: its code stands in the examples, its mistakes are told and its commands print as it says."""
+"""docs/tour.md: its code is in the examples, its mistakes are reported, and its commands print the output shown."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def blocks() -> list[Block]:
 BLOCKS = blocks()
 CODE = [b for b in BLOCKS if b.language == "python"]
 COMMANDS = [b for b in BLOCKS if b.language == "console"]
-# A change to an example and what its main() then says.
+# A change to an example and the output of its main().
 MISTAKES = [(b, said) for b, said in zip(BLOCKS, BLOCKS[1:], strict=False) if b.language == "diff"]
 
 
@@ -122,7 +122,7 @@ def test_a_mistake_is_told_as_the_tour_says(
 
 
 def without_registers(text: str) -> str:
-    """A text in which the numbers of registers, which the compiler chooses, are left open."""
+    """A text with placeholders for the numbers of registers, which the compiler chooses."""
     return re.sub(r"\d+ registers", "N registers", text)
 
 

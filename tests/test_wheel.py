@@ -1,4 +1,4 @@
-"""The wheel works where it is installed alone, away from the source tree."""
+"""The wheel works if it is installed alone, away from the source tree."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Alone:
 
 
 def done(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    """What a command printed; fails where it did."""
+    """The output of a command; fails if the command did."""
     ran = subprocess.run(
         command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False
     )

@@ -11,7 +11,7 @@ import pytest
 def sampled(
     cases: Iterable[Any], kind: Callable[[Any], Hashable], rest: Any = pytest.mark.units
 ) -> list[Any]:
-    """Parameters, a tuple's elements for each case; all but the first of each kind are of the tier `rest`."""
+    """Parameters, a tuple's elements for each case; all except the first of each kind are in the tier `rest`."""
     cases = list(cases)
     chosen = _first(cases, kind)
     return [

@@ -102,7 +102,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Program:
-    """Steps by name, each with the places of its operands among the inputs and the results before it."""
+    """Steps by name, each with the indices of its operands among the inputs and the previous results."""
 
     dtype: DType
     steps: tuple[tuple[str, tuple[int, ...]], ...]

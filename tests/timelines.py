@@ -1,4 +1,4 @@
-"""A small run told to a timekeeper: a producer fills the stages of a ring, consumers multiply out of them."""
+"""A small run reported to a recorder: a producer fills the stages of a ring, and consumers multiply from them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track, T
 from pykittens.analysis.timeline.timekeeper import StageUse, Timekeeper
 from pykittens.errors import Loc
 
-# Lines that stay where they are, whatever becomes of this file.
+# Lines that do not change with this file.
 LOAD, MULTIPLY = Loc(__file__, 1, "ring"), Loc(__file__, 3, "ring")
 COPY, PRODUCT = 60, 40  # cycles
 
 
 def ring(steps: int = 6, stages: int = 2, consumers: int = 2, block: str = "block 0") -> Timekeeper:
-    """The run of one block, its consumers told one after the other for as many steps as the ring has stages."""
+    """The run of one block, with one step per stage of the ring; the consumers are reported one after the other."""
     time = Timekeeper("ring")
     _block(time, block, steps, stages, consumers)
     return time

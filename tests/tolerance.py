@@ -20,7 +20,7 @@ def unit(dtype: Any) -> float:
 
 
 def rounding(dtype: Any, exact: Array, roundings: int = 1) -> Array:
-    """The error of so many roundings of a result, subnormal ones included."""
+    """The error of a number of roundings of a result, including subnormal results."""
     tiny = float(ml_dtypes.finfo(np.dtype(dtype)).smallest_subnormal)
     return roundings * (unit(dtype) * abs(exact) + tiny)
 
@@ -41,7 +41,7 @@ def f16_sum(inner: int) -> float:
 
 
 def softmax(dtype: Any, exact: Array, spread: float) -> Array:
-    """A softmax computed in f32 of rows whose elements lie `spread` apart at most."""
+    """A softmax computed in f32 of rows whose elements differ by at most `spread`."""
     relative = 2 * (exact.shape[-1] + spread + 8) * unit(F32)
     return rounding(dtype, exact) + relative * np.abs(exact) + np.finfo(np.float32).tiny
 
@@ -60,7 +60,7 @@ def attention(
 
 
 def assert_within(actual: Array, exact: Array, bound: Array) -> None:
-    """Every element lies within its bound; NaN lies nowhere."""
+    """Every element is within its bound; a NaN is not."""
     assert actual.shape == exact.shape
     error = np.abs(actual.astype(np.float64) - exact)
     wrong = ~(error <= bound)

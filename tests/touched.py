@@ -1,4 +1,4 @@
-"""The addresses that emitted code touches: the lanes of a block run on a CPU, and every access is told by the compiler.
+"""The addresses that emitted code touches: the lanes of a block run on a CPU, and the code reports every access.
 
 g++ calls a function before each access it compiles under -fsanitize=thread; those functions are ours. Device functions
 written in PTX get a body that tells what their instruction touches, and else nothing: what comes out of such a run are
@@ -21,7 +21,7 @@ import numpy as np
 
 from tests import lanes
 
-# Of one instruction: its memory, whether it writes, bytes a lane, and the offset of each lane, -1 where it has none.
+# An instruction: its memory, whether it writes, bytes per lane, and the offset of each lane, -1 for none.
 Instruction = tuple[str, bool, int, tuple[int, ...]]
 
 DECLARED = """
@@ -65,7 +65,7 @@ void __tsan_write_range(void* at, u64 bytes) { keep(at, bytes, true, HERE); }
 
 
 def _body(item: str) -> str:
-    """A device function in C++: what its instruction of PTX touches, if that is memory."""
+    """A device function in C++: the addresses that its PTX instruction touches, if any."""
     if item.startswith("#"):
         return item
     item = re.sub(r'asm volatile\(""[^;]*\);', "", item)  # what only steers the compiler
@@ -150,7 +150,7 @@ def _compiled(folder: Path, program: str) -> ctypes.CDLL:
 def _instructions(
     library: ctypes.CDLL, memory: dict[str, tuple[int, int]]
 ) -> Iterable[Instruction]:
-    """The k-th access of a lane at one place of the code is that of the other lanes of its warp, too."""
+    """The k-th access of a lane at a line belongs to the k-th accesses of the other lanes of its warp."""
     library.count.restype, library.all.restype = ctypes.c_uint64, ctypes.c_void_p
     count = library.count()
     words = (ctypes.c_uint64 * (5 * count)).from_address(library.all())

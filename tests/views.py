@@ -1,4 +1,4 @@
-"""Arrays of the same values that lie differently in memory, and a guard round those a kernel writes."""
+"""Arrays of the same values with different layouts in memory, and a guard around those a kernel writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Layout = Callable[[tuple[int, ...], Any], tuple[Array, Array]]
 
 
 def contiguous(shape: tuple[int, ...], dtype: Any) -> tuple[Array, Array]:
-    """An array of its own, and that array."""
+    """A separate array, and the same array."""
     whole = np.full(shape, np.nan, dtype)
     return whole, whole
 

@@ -1,7 +1,7 @@
-"""Run every case on the GPU, by the card's own lowerings and by those of an older target, and count.
+"""Run every case on the GPU, by the card's own lowerings and by those of an older target, and count the faults.
 
-A process runs the cases one after another; where one kills or hangs it, the case is noted and another process goes
-on behind it. `python tools/case_matrix.py --out FOLDER` writes matrix-<card>.json there.
+A process runs the cases one after another; if a case kills or hangs it, the case is noted and another process runs the
+next. `python tools/case_matrix.py --out FOLDER` writes matrix-<card>.json there.
 """
 
 from __future__ import annotations
@@ -9,61 +9,33 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import multiprocessing
 import os
-import queue
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-SECONDS = 20  # for one case, compilation aside
-CONTEXT = multiprocessing.get_context("spawn")
+from watched import watched
+
+SECONDS = 20  # for one case, without compilation
 
 
-def run_cases(names: list[str], told: Any) -> None:
-    """Run cases in order and tell (name, fault) of each, the fault empty where it is right."""
-    from tests.gpu.test_cases import fault_of
+def fault_of(name: str) -> str:
+    """The fault of a case, empty if it is right."""
+    from tests.gpu import test_cases
 
-    for name in names:
-        told.put((name, None))
-        told.put((name, fault_of(name)))
-
-
-def run_all(names: list[str]) -> dict[str, str]:
-    """The faults of all cases, empty for those that are right."""
-    found: dict[str, str] = {}
-    left = list(names)
-    while left:
-        told = CONTEXT.Queue()
-        process = CONTEXT.Process(target=run_cases, args=(left, told))
-        process.start()
-        current = left[0]
-        while len([n for n in left if n in found]) < len(left):
-            try:
-                current, fault = told.get(timeout=SECONDS + 40 * (current == left[0]))
-            except queue.Empty:
-                found[current] = "killed the process" if not process.is_alive() else "hangs"
-                break
-            if fault is not None:
-                found[current] = fault
-                if "CUDA" in fault or "launching" in fault:  # the context is gone with it
-                    break
-        process.kill()
-        process.join()
-        left = [n for n in left if n not in found]
-    return found
+    return test_cases.fault_of(name)
 
 
 def matrix(target: str, names: list[str], arch: str) -> dict[str, Any]:
-    """The cases by the lowerings of a target, the card's own where empty."""
+    """The results of the cases by the lowerings of a target; empty is the card's own."""
     os.environ["PYKITTENS_TARGET"] = target
     from tests.gpu.test_cases import compile_all
 
     start = time.perf_counter()
     compile_all(names, arch)
     compiled = time.perf_counter()
-    faults = run_all(names)
+    faults = dict(watched(fault_of, names, SECONDS))
     wrong = {n: f for n, f in faults.items() if f and not f.startswith("skipped")}
     skipped = {n: f for n, f in faults.items() if f.startswith("skipped")}
     return {

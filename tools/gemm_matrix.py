@@ -1,9 +1,8 @@
-"""Run random matrix products on the GPU, or with --cpu in the emulator, and hold each against float64.
+"""Run random matrix products on the GPU, or with --cpu in the emulator, and compare each with float64.
 
-As many processes as there are processors compile and run them, each those of its own programs; where a product kills
-or hangs its process, that is noted and another one goes on behind it. A product is known by its number:
-`python tools/gemm_matrix.py --first 1234 --count 1` runs that one again, with the same --forms and --small. Writes
-gemm-matrix-<card>.json to --out.
+One process per processor compiles and runs its programs; if a product kills or hangs its process, the product is noted
+and another process runs the next. A number identifies a product: `python tools/gemm_matrix.py --first 1234 --count 1`
+runs it again, with the same --forms and --small. Writes gemm-matrix-<card>.json to --out.
 """
 
 from __future__ import annotations
@@ -11,26 +10,26 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import functools
 import json
-import multiprocessing
 import os
-import queue
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from watched import CONTEXT, watched
+
 SECONDS = 120  # for one product and its compilation
-CONTEXT = multiprocessing.get_context("spawn")
-EVERY = 10  # of how many products one may have extents up to 2000
+EVERY = 10  # one product in ten may have extents up to 2000
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How numbers become products."""
+    """How products are derived from numbers."""
 
     forms: int
     large: bool
@@ -47,84 +46,46 @@ class Drawing:
 # -- running ---------------------------------------------------------------------------------------
 
 
-def of_workers(drawing: Drawing, numbers: Sequence[int]) -> list[list[int]]:
-    """The products of each process: those of one program go to one."""
-    parts: dict[int, list[int]] = collections.defaultdict(list)
+def by_worker(drawing: Drawing, numbers: Sequence[int]) -> list[list[int]]:
+    """The products of each process; one process has all products of a program."""
+    shares: dict[int, list[int]] = collections.defaultdict(list)
     workers = os.cpu_count() or 2
     for number in numbers:
-        parts[number % (drawing.forms or len(numbers)) % workers].append(number)
-    return list(parts.values())
+        shares[number % (drawing.forms or len(numbers)) % workers].append(number)
+    return list(shares.values())
 
 
-def run_some(drawing: Drawing, numbers: Sequence[int], told: Any) -> None:
-    """Run products in order and tell (number, fault) of each, the fault empty where it is right."""
+def fault_of(drawing: Drawing, number: int) -> str:
+    """The fault of a product, empty if it is right."""
     from tests.gemm_random import fault_of
+
+    if not drawing.on_gpu:
+        return str(fault_of(drawing.problem(number)))
     from tests.gpu.test_cases import on_gpu, on_host
 
-    for number in numbers:
-        told.put((number, None))
-        told.put((number, fault_of(drawing.problem(number), (on_gpu, on_host))))
+    return str(fault_of(drawing.problem(number), (on_gpu, on_host)))
 
 
 def run_all(drawing: Drawing, numbers: Sequence[int]) -> dict[int, str]:
-    """The faults of products, empty for those that are right, run by many processes on one GPU."""
-    parts = of_workers(drawing, numbers)
-    with ThreadPoolExecutor(len(parts)) as pool:
-        return dict(
-            pair for pairs in pool.map(lambda p: list(watched(drawing, p)), parts) for pair in pairs
-        )
-
-
-def watched(drawing: Drawing, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """The faults of products that run one after another in a process, and in another one where that ends."""
-    left = list(numbers)
-    while left:
-        told = CONTEXT.Queue()
-        process = CONTEXT.Process(target=run_some, args=(drawing, left, told))
-        process.start()
-        done, current = 0, left[0]
-        while done < len(left):
-            said = next_of(told, process)
-            if said is None:
-                done += 1
-                yield current, "hangs" if process.is_alive() else "killed the process"
-                break
-            current, fault = said
-            if fault is not None:
-                done += 1
-                yield current, fault
-                if "CUDA" in fault or "launching" in fault:  # the context is gone with it
-                    break
-        process.kill()
-        process.join()
-        left = left[done:]
-
-
-def next_of(told: Any, process: Any) -> Any:
-    """What a process tells next; None where it has ended, or is silent for too long."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        try:
-            return told.get(timeout=1)
-        except queue.Empty:
-            if not process.is_alive():
-                break
-    return None
+    """The faults of products, run by many processes on one GPU."""
+    shares = by_worker(drawing, numbers)
+    fault = functools.partial(fault_of, drawing)
+    with ThreadPoolExecutor(len(shares)) as pool:
+        found = pool.map(lambda share: list(watched(fault, share, SECONDS)), shares)
+        return {number: fault for some in found for number, fault in some}
 
 
 def on_cpu(drawing: Drawing, numbers: Sequence[int]) -> dict[int, str]:
-    """The faults of products in the emulator, by as many processes as there are processors."""
-    parts = of_workers(drawing, numbers)
-    with ProcessPoolExecutor(len(parts), mp_context=CONTEXT) as pool:
-        found = pool.map(run_here, [drawing] * len(parts), parts)
-        return {number: fault for part in found for number, fault in part.items()}
+    """The faults of products in the emulator, run by one process per processor."""
+    shares = by_worker(drawing, numbers)
+    with ProcessPoolExecutor(len(shares), mp_context=CONTEXT) as pool:
+        found = pool.map(run_here, [drawing] * len(shares), shares)
+        return {number: fault for some in found for number, fault in some.items()}
 
 
 def run_here(drawing: Drawing, numbers: Sequence[int]) -> dict[int, str]:
     """The faults of products in this process."""
-    from tests.gemm_random import fault_of
-
-    return {number: fault_of(drawing.problem(number)) for number in numbers}
+    return {number: fault_of(drawing, number) for number in numbers}
 
 
 def main() -> int:
@@ -139,7 +100,7 @@ def main() -> int:
     parser.add_argument("--cpu", action="store_true", help="in the emulator")
     parser.add_argument("--out", type=Path, default=Path("build"))
     given = parser.parse_args()
-    # A process for each processor: threads of their own would only wait for one another.
+    # There is one process per processor: more threads would only compete.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     drawing = Drawing(given.forms, not given.small, not given.cpu)
     numbers = range(given.first, given.first + given.count)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pykittens"
 DOCUMENT = ROOT / "docs" / "architecture.md"
 
-# A list stands between two comments, of which the first names it.
+# A list is between two comments; the first names it.
 LIST = re.compile(r"(<!-- (\w+), written by tools/inventory.py -->\n).*?(<!-- end of \2 -->)", re.S)
 SENTENCE = re.compile(r".*?\.(?= |$)")
 
@@ -40,7 +40,7 @@ def layers() -> Iterator[Path]:
 
 
 def folders() -> str:
-    """The tree of folders, a line each."""
+    """The tree of folders, one line per folder."""
     lines = ["```", f"{PACKAGE.name}/"]
     for path in layers():
         *parents, name = path.relative_to(PACKAGE).parts
@@ -65,7 +65,7 @@ def files() -> str:
 
 
 def written(document: str) -> str:
-    """The document with its lists as the package has them."""
+    """The document with the lists of the package."""
     lists = {"folders": folders, "files": files}
     return LIST.sub(lambda found: f"{found[1]}{lists[found[2]]()}{found[3]}", document)
 

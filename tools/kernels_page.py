@@ -28,7 +28,7 @@ def section(entry: Entry) -> str:
 
 
 def written(document: str) -> str:
-    """The document with the list as the library has it."""
+    """The document with the list of the library."""
     sections = "\n".join(section(e) for _, e in sorted(load_all().items()))
     return LIST.sub(lambda found: f"{found[1]}\n{sections}\n{found[2]}", document)
 

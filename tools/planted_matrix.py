@@ -1,7 +1,7 @@
-"""Run planted bugs, and their mended kernels, on the GPU and count the launches that give wrong numbers.
+"""Run planted bugs, and their repaired kernels, on the GPU and count the launches with wrong results.
 
-Each bug runs in a process of its own: one that hangs or faults costs no other. `python tools/planted_matrix.py --out
-FOLDER [--only a,b] [--launches N]` writes planted-<card>.json there.
+Each bug has a separate process, so that one that hangs or faults does not affect the others. `python
+tools/planted_matrix.py --out FOLDER [--only a,b] [--launches N]` writes planted-<card>.json there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def counted(name: str, launches: int) -> dict[str, Any]:
 def wrong_launches(
     case: Any, kernel: Any, made: Any, constants: Mapping[str, Any], launches: int
 ) -> int:
-    """The launches whose outputs are not as the mended kernel's should be."""
+    """The number of launches whose outputs differ from those of a correct kernel."""
     import torch
 
     from tests.gpu.test_cases import on_gpu, on_host
@@ -73,7 +73,7 @@ def _copy(value: Any) -> Any:
 
 
 def in_a_process(name: str, launches: int) -> dict[str, Any]:
-    """The counts of one bug, or how its process ended."""
+    """The counts of one bug, or the reason why its process ended."""
     words = [sys.executable, __file__, "--one", name, "--launches", str(launches)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -88,7 +88,7 @@ def in_a_process(name: str, launches: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what the options say."""
+    """Run the bugs and write the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="")

@@ -1,4 +1,4 @@
-"""The five largest source files; exits 1 where one has more than 500 lines."""
+"""The five largest source files; exits 1 if one has more than 500 lines."""
 
 import sys
 from pathlib import Path

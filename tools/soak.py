@@ -1,7 +1,7 @@
-"""Check kernels without a fault in many schedules: what the checker finds in one is a false alarm.
+"""Check correct kernels in many schedules: every finding is a false alarm.
 
 The launches are those of tests/test_false_alarms.py and larger ones; `make soak` calls it. Writes
-checker-soak-<date>.json with what was found and how long it took.
+checker-soak-<date>.json with the findings and the times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROCESSES = 2
 
 
 def begin() -> None:
-    """In each process: as many blocks as the launches are made for."""
+    """Set the number of blocks of each process to that of the launches."""
     from pykittens.emulate import machine
     from tests.launches import BLOCKS
 
@@ -31,7 +31,7 @@ def begin() -> None:
 
 
 def soak(job: tuple[str, int]) -> dict[str, Any]:
-    """What is found in one launch under so many schedules; notes are counted only."""
+    """The findings in one launch under a number of schedules; notes are only counted."""
     from pykittens.checker.runs import run_schedules
     from pykittens.emulate.finding import Level
     from tests.launches import larger, launches
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="launches whose name contains this")
     parser.add_argument("--out", type=Path, default=FOLDER)
     options = parser.parse_args()
-    # The products are small: threads of their own would only wait for one another.
+    # The products are small: more threads would only compete.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import numpy
 
@@ -77,9 +77,9 @@ def main() -> int:
         jobs = [(n, options.schedules) for n in names]
         for row in pool.imap(soak, jobs):
             rows.append(row)
-            told = f"{row['errors']} errors, {row['warnings']} warnings"
+            said = f"{row['errors']} errors, {row['warnings']} warnings"
             print(
-                f"{len(rows)}/{len(names)} {row['kernel']}: {told}, {row['seconds']} s", flush=True
+                f"{len(rows)}/{len(names)} {row['kernel']}: {said}, {row['seconds']} s", flush=True
             )
     about = {
         "date": datetime.date.today().isoformat(),

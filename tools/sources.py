@@ -9,7 +9,7 @@ from tests.targets.compiling import CASES, Case
 
 
 def source(case: Case, arch: str) -> str:
-    """The text for one architecture, without the numbers of the kernel's lines; or why there is none."""
+    """The text for one architecture, without the line numbers of the kernel; or the error."""
     try:
         text = case.kernel.source(*case.args, arch=arch, **case.constants)
     except KernelError as error:
@@ -18,7 +18,7 @@ def source(case: Case, arch: str) -> str:
 
 
 def main() -> None:
-    """One file a case and architecture."""
+    """One file per case and architecture."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for case in CASES.values():

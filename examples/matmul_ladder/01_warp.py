@@ -1,4 +1,4 @@
-"""Matmul, step 1 of 8. The idea: one warp brings two tiles to shared memory, and the tensor cores multiply them."""
+"""Matmul, step 1 of 8. The idea: one warp copies two tiles to shared memory, and the tensor cores multiply them."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""Matmul, step 2 of 8. The idea: a larger tile, so that each number brought to shared memory is used more often."""
+"""Matmul, step 2 of 8. The idea: a larger tile, so that each number in shared memory is used more often."""
 
 import ml_dtypes
 import numpy as np

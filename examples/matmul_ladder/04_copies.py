@@ -1,4 +1,4 @@
-"""Matmul, step 4 of 8. The idea: the copy engine fills shared memory, and a semaphore says when it has."""
+"""Matmul, step 4 of 8. The idea: the copy engine fills shared memory, and a semaphore signals completion."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""Matmul, step 6 of 8. The idea: two warpgroups multiply, whose registers hold a tile twice as large."""
+"""Matmul, step 6 of 8. The idea: two warpgroups multiply, and their registers hold a tile twice as large."""
 
 import ml_dtypes
 import numpy as np

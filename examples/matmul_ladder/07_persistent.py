@@ -1,4 +1,4 @@
-"""Matmul, step 7 of 8. The idea: blocks that stay, so that one tile is stored while the next is computed."""
+"""Matmul, step 7 of 8. The idea: persistent blocks, so that one tile is stored while the next is computed."""
 
 import ml_dtypes
 import numpy as np

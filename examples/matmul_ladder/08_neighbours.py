@@ -1,4 +1,4 @@
-"""Matmul, step 8 of 8. The idea: neighbours work at the same time, so that what they share is fetched once."""
+"""Matmul, step 8 of 8. The idea: neighbouring tiles run at the same time, so that shared operands are read once."""
 
 import ml_dtypes
 import numpy as np

@@ -13,7 +13,7 @@ Examine = Callable[[KernelFunction, tuple[Any, ...], Mapping[str, Any]], None]
 
 @contextmanager
 def checked_calls(examine: Examine) -> Iterator[None]:
-    """While this is open, `examine` gets every call of a kernel with its arguments; then the call runs as ever."""
+    """In this context `examine` gets every call of a kernel with its arguments before the call runs."""
     original = KernelFunction.__call__
 
     def checked(kernel: KernelFunction, *args: Any, **constants: Any) -> None:

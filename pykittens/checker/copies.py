@@ -11,7 +11,7 @@ import numpy as np
 from pykittens.runtime.arguments import Arguments, span
 from pykittens.runtime.arrays import Array, numpy_dtype
 
-# A copy lies at the same place within units of so many bytes: the copy engine's 16, sectors, lines of the caches.
+# A copy has the same alignment within blocks of 256 bytes: the copy engine's 16 bytes, sectors and cache lines.
 UNIT = 256
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -19,7 +19,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True)
 class _Region:
-    """Memory that one argument, or several that share some, lie in."""
+    """The memory of one argument, or of several that overlap."""
 
     start: int
     content: Bytes
@@ -29,18 +29,18 @@ class _Region:
         return self.start + len(self.content)
 
     def copy(self) -> Bytes:
-        """The same bytes elsewhere, as far from the last multiple of UNIT."""
+        """The same bytes at another address with the same remainder modulo UNIT."""
         memory = np.empty(len(self.content) + UNIT, np.uint8)
         shift = (self.start - memory.ctypes.data) % UNIT
-        made = memory[shift : shift + len(self.content)]
-        made[:] = self.content
-        return made
+        copied = memory[shift : shift + len(self.content)]
+        copied[:] = self.content
+        return copied
 
 
 class Copies:
-    """What arguments hold now, to be copied as often as asked, with their strides.
+    """The contents of the arguments, to be copied repeatedly, with their strides.
 
-    What shares memory in the call shares it in a copy, too.
+    Arguments that share memory in the call also share it in a copy.
     """
 
     def __init__(self, arguments: Arguments) -> None:
@@ -48,7 +48,7 @@ class Copies:
         self._regions = _regions([a for a in arguments.tensors.values() if 0 not in a.shape])
 
     def make(self) -> tuple[Any, ...]:
-        """The arguments in the order of the signature, arrays as NumPy's."""
+        """A copy of the arguments in the order of the signature, with NumPy arrays."""
         memory = [(region, region.copy()) for region in self._regions]
         given, tensors = self._arguments, self._arguments.tensors
         return tuple(
@@ -58,18 +58,17 @@ class Copies:
 
 
 def _regions(arrays: list[Array]) -> list[_Region]:
-    """The memory of the arrays; ranges that overlap are one region."""
+    """The memory of the arrays; overlapping ranges are one region."""
     ranges: list[tuple[int, int]] = []
     for start, stop in sorted((a.address, a.address + span(a)) for a in arrays):
         if ranges and start < ranges[-1][1]:
             ranges[-1] = ranges[-1][0], max(stop, ranges[-1][1])
         else:
             ranges.append((start, stop))
-    return [_Region(start, _content(start, stop - start)) for start, stop in ranges]
-
-
-def _content(start: int, length: int) -> Bytes:
-    return np.frombuffer(ctypes.string_at(start, length), np.uint8)
+    return [
+        _Region(start, np.frombuffer(ctypes.string_at(start, stop - start), np.uint8))
+        for start, stop in ranges
+    ]
 
 
 def _in_copy(array: Array, memory: list[tuple[_Region, Bytes]]) -> np.ndarray[Any, Any]:
@@ -77,12 +76,12 @@ def _in_copy(array: Array, memory: list[tuple[_Region, Bytes]]) -> np.ndarray[An
     if 0 in array.shape:
         return np.empty(array.shape, dtype)
     region, copied = next((r, c) for r, c in memory if r.start <= array.address < r.stop)
-    made: np.ndarray[Any, Any] = np.ndarray(
+    copy: np.ndarray[Any, Any] = np.ndarray(
         array.shape,
         dtype,
         buffer=copied,
         offset=array.address - region.start,
         strides=tuple(s * dtype.itemsize for s in array.strides),
     )
-    made.flags.writeable = array.writable
-    return made
+    copy.flags.writeable = array.writable
+    return copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pykittens.analysis.banks import shared_costs
@@ -11,17 +11,17 @@ from pykittens.analysis.sectors import SECTOR, global_costs
 from pykittens.analysis.traffic.cache import Moved, Traffic, traffic
 from pykittens.checker.report.report import Row, Table
 from pykittens.ir.nodes import Kernel
-from pykittens.runtime.arguments import Arguments
+from pykittens.runtime.arguments import Arguments, scalars
 from pykittens.runtime.arrays import Array
 from pykittens.types.devices import DeviceSpec
 
-_ASSUMED = "*: the order of the accesses is not published and taken as the best one"
+_ASSUMED = "*: the order of the accesses is not published; the best order is assumed"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
 class _OnGpu:
-    """A tensor as it would lie on a GPU, where allocations start at multiples of 256 bytes."""
+    """A tensor as it would be on a GPU, where allocations start at multiples of 256 bytes."""
 
     strides: tuple[int, ...]
     address: int
@@ -29,41 +29,38 @@ class _OnGpu:
 
     @staticmethod
     def of(array: Array) -> _OnGpu:
-        """An array of the CPU, whose allocations start at multiples of 16."""
+        """An array on the CPU, where allocations start at multiples of 16 bytes."""
         return _OnGpu(tuple(array.strides), array.address % 16, array.itemsize)
 
 
 def cost_tables(
-    kernel: Kernel,
-    arguments: Arguments,
-    scalars: Mapping[str, object],
-    device: DeviceSpec,
-    blocks_per_sm: int,
+    kernel: Kernel, arguments: Arguments, device: DeviceSpec, blocks_per_sm: int
 ) -> tuple[Table, ...]:
-    """Bank conflicts, sectors, and the traffic of the launch; a table without rows is left out."""
+    """Bank conflicts, sectors, and the traffic of the launch; a table without rows is omitted."""
+    arrays = arguments.tensors
+    shapes = {name: tuple(a.shape) for name, a in arrays.items()}
+    contents = {name: a.numpy() for name, a in arrays.items() if _is_index(a)}
+    found = traffic(kernel, shapes, scalars(arguments), device, max(blocks_per_sm, 1), contents)
     tables = (
-        bank_table(shared_costs(kernel)),
-        sector_table(global_costs(kernel, {n: _OnGpu.of(a) for n, a in arguments.tensors.items()})),
-        traffic_table(_traffic(kernel, arguments, scalars, device, blocks_per_sm)),
+        _by_line(
+            "Bank conflicts",
+            ("operation", "shared", "cycles", "ideal", "conflicts"),
+            shared_costs(kernel),
+            "cycles per group and execution of the line on sm_90a",
+        ),
+        _by_line(
+            "Global accesses",
+            ("operation", "tensor", "sectors", "ideal", "more"),
+            global_costs(kernel, {name: _OnGpu.of(a) for name, a in arrays.items()}),
+            f"sectors of {SECTOR} bytes per group and execution of the line, inside the tensor",
+        ),
+        _by_tensor(found),
     )
     return tuple(t for t in tables if t.rows)
 
 
-def bank_table(costs: Iterable[Cost]) -> Table:
-    """Cycles of shared memory a line, and how many of them conflicts add."""
-    note = "cycles of one group for one run of the line on sm_90a"
-    columns = ("operation", "shared", "cycles", "ideal", "conflicts")
-    return _table("Bank conflicts", columns, costs, note)
-
-
-def sector_table(costs: Iterable[Cost]) -> Table:
-    """Sectors of global memory a line, and how many of them hold nothing that is asked for."""
-    note = f"sectors of {SECTOR} bytes of one group for one run of the line, inside the tensor"
-    columns = ("operation", "tensor", "sectors", "ideal", "more")
-    return _table("Global accesses", columns, costs, note)
-
-
-def _table(title: str, columns: tuple[str, ...], costs: Iterable[Cost], note: str) -> Table:
+def _by_line(title: str, columns: tuple[str, ...], costs: Iterable[Cost], note: str) -> Table:
+    """The count of each line, its ideal, and by how much the count is larger."""
     rows, assumed = [], False
     for c in costs:
         assumed = assumed or c.assumed
@@ -73,35 +70,28 @@ def _table(title: str, columns: tuple[str, ...], costs: Iterable[Cost], note: st
     return Table(title, columns, tuple(rows), f"{note}; {_ASSUMED}" if assumed else note)
 
 
-def traffic_table(found: Traffic) -> Table:
-    """What a launch asks of L2, and what comes from and goes to memory, by tensor and altogether."""
-    rows = [Row((name, *_moved(moved))) for name, moved in found.tensors.items()]
-    rows.append(Row(("all", *_moved(found.total))))
+def _by_tensor(found: Traffic) -> Table:
+    """The bytes that a launch requests from L2, reads from memory and writes to it, by tensor and in total."""
+    moved = {**found.tensors, "all": found.total}
     blocks = f"{found.blocks} block{'s' * (found.blocks != 1)}"
     note = (
-        f"{found.device}: {blocks} at once, L2 of {_bytes(found.device.l2_bytes)} in one piece, least "
-        f"recently used out first; memory needs at least {_time(found.hbm_seconds)}"
+        f"{found.device}: {blocks} at once, one L2 of {_bytes(found.device.l2_bytes)} with least recently used "
+        f"eviction; memory needs at least {_time(found.hbm_seconds)}"
     )
     if found.guesses:
-        note += "; it rests on values in memory: " + ", ".join(
+        note += "; depends on values in memory: " + ", ".join(
             dict.fromkeys(f"{g.what} at {g.loc}" for g in found.guesses)
         )
-    columns = ("tensor", "asked of L2", "L2 hits", "read from memory", "written", "least possible")
-    return Table(
-        "Traffic of the launch", columns, tuple(rows) if found.total.asked_bytes else (), note
+    columns = (
+        "tensor",
+        "requested from L2",
+        "L2 hits",
+        "read from memory",
+        "written",
+        "least possible",
     )
-
-
-def _traffic(
-    kernel: Kernel,
-    arguments: Arguments,
-    scalars: Mapping[str, object],
-    device: DeviceSpec,
-    blocks_per_sm: int,
-) -> Traffic:
-    shapes = {name: tuple(a.shape) for name, a in arguments.tensors.items()}
-    contents = {name: a.numpy() for name, a in arguments.tensors.items() if _is_index(a)}
-    return traffic(kernel, shapes, scalars, device, max(blocks_per_sm, 1), contents)
+    rows = tuple(Row((name, *_moved(m))) for name, m in moved.items())
+    return Table("Traffic of the launch", columns, rows if found.total.asked_bytes else (), note)
 
 
 def _is_index(array: Array) -> bool:
@@ -119,7 +109,7 @@ def _moved(moved: Moved) -> tuple[str, ...]:
 
 
 def _bytes(count: float) -> str:
-    """A number of bytes in the unit in which it has up to four digits."""
+    """A number of bytes with a unit and at most four digits."""
     power = 0
     while count >= 10_000 and power < len(_UNITS) - 1:
         count, power = count / 1000, power + 1
@@ -127,5 +117,5 @@ def _bytes(count: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    """A time in the unit in which it has up to four digits before the point."""
+    """A time with a unit and at most four digits before the point."""
     return f"{seconds * 1e6:.1f} us" if seconds >= 1e-6 else f"{seconds * 1e9:.0f} ns"

@@ -13,14 +13,14 @@ import pytest
 import pykittens as pk
 
 if TYPE_CHECKING:
-    from pykittens.checker.report.report import Report
+    from pykittens.checker.report.report import CheckReport
     from pykittens.runtime.kernel import KernelFunction
 
 
 class CheckKernel(Protocol):
-    """Checks a call of a kernel; the test fails with the report where that has an error."""
+    """Checks a call of a kernel; the test fails with the report if there is an error."""
 
-    def __call__(self, kernel: KernelFunction, *args: Any, **options: Any) -> Report: ...
+    def __call__(self, kernel: KernelFunction, *args: Any, **options: Any) -> CheckReport: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,19 +29,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel-schedules",
         type=int,
         metavar="N",
-        help="schedules that the fixture check_kernel tries where a test does not say how many",
+        help="number of schedules of the fixture check_kernel in tests that do not give it",
     )
 
 
 @pytest.fixture
 def check_kernel(request: pytest.FixtureRequest) -> CheckKernel:
-    """`check_kernel(kernel, *args, **constants)` fails the test if pk.check finds an error; it gives the report.
+    """`check_kernel(kernel, *args, **constants)` returns the report of pk.check; an error fails the test.
 
-    It takes what pk.check takes: schedules, seed, ignore, undefined, device, costs, of which the last is False here.
+    It has the options of pk.check: schedules, seed, ignore, undefined, device and costs, here with costs=False.
     """
     schedules: int | None = request.config.getoption("--kernel-schedules")
 
-    def checked(kernel: KernelFunction, *args: Any, **options: Any) -> Report:
+    def checked(kernel: KernelFunction, *args: Any, **options: Any) -> CheckReport:
         __tracebackhide__ = True
         if schedules is not None:
             options.setdefault("schedules", schedules)

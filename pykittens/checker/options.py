@@ -15,13 +15,13 @@ SCHEDULES = 20
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a check looks, and what the report says of itself.
+class CheckOptions:
+    """The options of a check.
 
-    schedules: how many are tried, those of the seeds 0, 1, …; seed: this one alone. ignore: kinds to leave out.
-    undefined: tensors that hold nothing before the launch. device: the GPU to reckon for. costs: whether to compile,
-    and to say what the kernel takes and costs. command: the command line that asked. caller: a line that is none of
-    the user's, where it called.
+    schedules: the number of schedules to try, with the seeds 0, 1, …; seed: the only schedule to try. ignore: kinds to
+    leave out. undefined: tensors that are undefined before the launch. device: the GPU to model. costs: whether to
+    compile, and to report resources and costs. command: the command line of the check. caller: the location of the
+    call if it is outside the user's code.
     """
 
     schedules: int = SCHEDULES
@@ -40,13 +40,17 @@ class Options:
 
 
 def words_of(words: Collection[str]) -> Collection[str]:
-    """Several words; one that stands alone is one of them, and not its letters."""
+    """Several words; a string is one word."""
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def check_options(kernel: KernelFunction, passed: int, options: Options) -> None:
-    """Refuse options that mean nothing to a call that passes so many arguments: a check would find less than asked."""
-    check_kernel(kernel)
+def check_options(kernel: object, passed: int, options: CheckOptions) -> None:
+    """Raise if `kernel` is no kernel, or an option is meaningless for a call with `passed` positional arguments."""
+    if not isinstance(kernel, KernelFunction):
+        raise ArgumentError(
+            f"check: `kernel` must be a kernel, not {type(kernel).__name__}",
+            help="a kernel is a function marked @pk.kernel",
+        )
     tried, seed = options.schedules, options.seed
     if not _is_whole(tried) or tried < 1:
         raise ArgumentError(
@@ -70,12 +74,3 @@ def _check_words(what: str, given: Collection[str], known: Sequence[str]) -> Non
             raise ArgumentError(
                 f"check: there is no {what} `{word}`", help=f"there are {', '.join(known)}"
             )
-
-
-def check_kernel(kernel: object) -> None:
-    """Refuse what is no kernel."""
-    if not isinstance(kernel, KernelFunction):
-        raise ArgumentError(
-            f"check: `kernel` must be a kernel, not {type(kernel).__name__}",
-            help="a kernel is a function marked @pk.kernel",
-        )

@@ -1,4 +1,4 @@
-"""Runs a kernel in many schedules under the race detector."""
+"""Runs a kernel in several schedules under the race detector."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def run_schedules(
     undefined: Collection[str] = (),
     watch: Watcher | None = None,
 ) -> list[Finding]:
-    """What goes wrong in the schedules of these seeds, each on fresh copies of the arguments.
+    """The findings in the schedules of these seeds, each run on fresh copies of the arguments.
 
-    undefined: tensors that hold nothing before the launch. watch: who looks on at the first run, too.
+    undefined: tensors that are undefined before the launch. watch: an additional watcher of the first run.
     """
     recorded, copies = kernel.record(arguments), Copies(arguments)
     found: list[Finding] = []
@@ -46,7 +46,7 @@ def run_schedules(
         if faults:
             races.stuck()
         mine = [dataclasses.replace(f, seed=seed) for f in races.found.values()] + faults
-        # Beside other faults a difference is a consequence; of what depends on the schedule it shows the extent.
+        # With other faults a difference is a consequence. For a schedule-dependent result it shows the extent.
         if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
             if first is None:
                 first = seed, tensors
@@ -59,10 +59,10 @@ def run_schedules(
 
 
 def is_determined(kernel: Kernel) -> bool:
-    """Whether what the groups wait for does not depend on the schedule: stages, semaphores and turns.
+    """Whether the waits of the groups, for stages, semaphores and turns, do not depend on the schedule.
 
-    Flags do, and so do `while` loops where a tensor that is read is written, too. Else one schedule shows the order of
-    all accesses, as long as no arrival may count for a phase that it is not meant for, which is a finding of its own.
+    Waits for flags do, and so do `while` loops in a kernel that writes a tensor that it reads. Otherwise one schedule
+    shows the order of all accesses, unless an arrival may count for another phase, which is a separate finding.
     """
     nodes = list(walk(kernel.body))
     read = {t for n in nodes if isinstance(n, Call) for t in tensors(n, n.op.effects.reads)}
@@ -90,7 +90,7 @@ def _differences(
                     FindingStep("this line", f"writes `{name}`", c.loc)
                     for c in _writers(kernel, name)
                 ),
-                help="give the stores an order, or the blocks parts of their own that are added in a fixed order",
+                help="order the stores, or let each block store its own share and add the shares in a fixed order",
                 level=Level.WARNING if _sums(kernel, name) else Level.ERROR,
                 seed=other[0],
             )
@@ -108,11 +108,11 @@ def _writers(kernel: Kernel, name: str) -> list[Call]:
 
 
 def _sums(kernel: Kernel, name: str) -> bool:
-    """Whether stores to a tensor are combined with it, so that their order shows in the last places."""
+    """Whether stores are combined with the tensor, so that their order affects the last digits."""
     return any(call.args.get("op") is not None for call in _writers(kernel, name))
 
 
-# Where nothing orders an access, it may also find memory unwritten.
+# An access that nothing orders may also find memory unwritten.
 _UNORDERED = (
     Kind.UNLANDED_COPY,
     Kind.OVERWRITTEN_IN_USE,
@@ -122,10 +122,10 @@ _UNORDERED = (
 
 
 def _without_doubles(findings: list[Finding]) -> list[Finding]:
-    """The findings without those that only follow from another on the same line.
+    """The findings without the consequences of another finding on the same line.
 
-    A sum whose terms come in any order is told at its stores; that its results differ says no more. A line that reads
-    what nothing has ordered before it is told so; that it may come before the first write says no more.
+    If the stores of an unordered sum are reported, the differing results are not. If an unordered read is reported, a
+    read before the first write on the same line is not.
     """
     sums = {
         s.loc for f in findings if f.kind is Kind.SCHEDULE_DEPENDENT and f.missing for s in f.steps

@@ -1,14 +1,15 @@
-"""Everything known of a call before it runs: proofs, refusals, and the resources of the kernel."""
+"""Everything known about a call without running it: proofs, refusals, and the resources of the kernel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pykittens.checker.faults import caught_in, first_of_each
+from pykittens.analysis.timeline.spans import Timeline
+from pykittens.checker.faults import caught_in, merged
 from pykittens.checker.proofs.balance import prove
 from pykittens.checker.proofs.launches import prove_launch, try_emit
 from pykittens.checker.proofs.named_barriers import unjudged_barriers
-from pykittens.checker.proofs.occupancy import Load, occupancy
+from pykittens.checker.proofs.occupancy import Load, Occupancy, occupancy
 from pykittens.checker.proofs.resources import resource_tables
 from pykittens.checker.report.report import Table
 from pykittens.emulate.finding import Finding
@@ -19,40 +20,47 @@ from pykittens.runtime.compiled import Compiled
 from pykittens.types.devices import DeviceSpec
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """Findings, sentences that hold for all arguments, and tables of what the kernel takes.
+@dataclass
+class CallResult:
+    """Findings, sentences that hold for all arguments, and tables of a call that is not refused.
 
-    blocks_per_sm: blocks that a multiprocessor holds at once. launches: whether the device can run the launch.
+    blocks_per_sm: blocks that a multiprocessor holds at once. launches: whether the device can run the launch. seeds:
+    the schedules that were run. every_schedule: whether their findings hold for every schedule. stopped: whether a
+    fault ended every run. timeline: that of the first run.
     """
 
-    findings: tuple[Finding, ...]
-    proved: tuple[str, ...]
-    tables: tuple[Table, ...]
+    findings: list[Finding] = field(default_factory=list)
+    proved: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
     blocks_per_sm: int = 1
     launches: bool = True
+    seeds: tuple[int, ...] = ()
+    every_schedule: bool = False
+    stopped: bool = False
+    timeline: Timeline | None = None
 
 
-def look_at(
+def examine_statically(
     kernel: Kernel,
     arguments: Arguments,
     device: DeviceSpec,
     compiled: Compiled | None = None,
     caller: Loc | None = None,
-) -> Recorded:
-    """What the recorded kernel shows for a device; registers are known where it is compiled."""
+) -> CallResult:
+    """The results without a run of a kernel on a device; registers are known if it is compiled."""
     proofs = prove(kernel)
     source, found = try_emit(kernel, device.arch)
     found = [*proofs.findings, *found, *unjudged_barriers(kernel)]
-    tables: tuple[Table, ...] = ()
-    with caught_in([]):  # what cannot be emitted has been told
-        tables = resource_tables(kernel, device.arch, device, source, compiled)
-    if source is None:
-        return Recorded(tuple(first_of_each(found)), proofs.proved, tables)
-    registers = compiled.resources.registers if compiled is not None else None
-    held = occupancy(Load(source.threads, source.shared_bytes, registers), device)
+    held: Occupancy | None = None
     refused: list[Finding] = []
-    with caught_in(refused, caller):
-        refused += prove_launch(kernel, known_values(kernel, arguments), held)
-    findings = tuple(first_of_each([*found, *refused]))
-    return Recorded(findings, proofs.proved, tables, max(held.blocks, 1), not refused)
+    if source is not None:
+        registers = compiled.resources.registers if compiled is not None else None
+        held = occupancy(Load(source.threads, source.shared_bytes, registers), device)
+        with caught_in(refused, caller):
+            refused += prove_launch(kernel, known_values(kernel, arguments), held)
+    tables: tuple[Table, ...] = ()
+    with caught_in([]):  # try_emit has reported the reason
+        tables = resource_tables(kernel, device.arch, source, held, compiled)
+    blocks_per_sm = max(held.blocks, 1) if held is not None else 1
+    findings = merged([*found, *refused])
+    return CallResult(findings, proofs.proved, tables, blocks_per_sm, launches=not refused)

@@ -13,9 +13,9 @@ from typing import Any
 
 from pykittens.checker.calls import checked_calls
 from pykittens.checker.check import examine
-from pykittens.checker.options import SCHEDULES, Options
+from pykittens.checker.options import SCHEDULES, CheckOptions
 from pykittens.checker.report import data, page, terminal
-from pykittens.checker.report.report import FORMATS, Report
+from pykittens.checker.report.report import FORMATS, CheckReport
 from pykittens.cli import arguments, screen
 from pykittens.emulate.finding import Kind, Level
 from pykittens.errors import ArgumentError, KernelError, Loc
@@ -62,7 +62,7 @@ def add(commands: Any) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Check, and print or write the reports; the exit code says whether a fault was found."""
     form = _format(parsed)
-    reports: list[Report] = []
+    reports: list[CheckReport] = []
     stopped: KernelError | None = None
     # The output of the file is not part of a report.
     with contextlib.redirect_stdout(sys.stderr):
@@ -92,7 +92,7 @@ def _positive(text: str) -> int:
 # -- what is checked -------------------------------------------------------------------------------
 
 
-def _given_call(parsed: argparse.Namespace) -> Report:
+def _given_call(parsed: argparse.Namespace) -> CheckReport:
     """The report on the kernel with the arguments of --arg."""
     caller = Loc.here()
     request = arguments.request(parsed, arguments.random_numbers)
@@ -100,8 +100,8 @@ def _given_call(parsed: argparse.Namespace) -> Report:
     return examine(request.kernel, request.args, request.constants, _options(parsed, caller))
 
 
-def _own_calls(parsed: argparse.Namespace, reports: list[Report]) -> KernelError | None:
-    """Run the file and add a report for each call that it makes; returns the fault that stopped the file, if any."""
+def _own_calls(parsed: argparse.Namespace, reports: list[CheckReport]) -> KernelError | None:
+    """Add a report for each call that the file makes when it is run; the fault that stopped it, if one did."""
     file, name = arguments.file_and_kernel(parsed.file, parsed.kernel)
     if parsed.constant:
         raise ArgumentError(
@@ -139,8 +139,8 @@ def _as_a_script(path: Path) -> Iterator[None]:
         sys.argv, sys.path[:] = words, folders
 
 
-def _check_undefined(names: Sequence[str], reports: Sequence[Report]) -> None:
-    """Refuse a name that no call has; a call that was refused may have any."""
+def _check_undefined(names: Sequence[str], reports: Sequence[CheckReport]) -> None:
+    """Refuse a tensor that no call has; a call that is refused may have any."""
     for name in names:
         if all(r.arguments and name not in r.arguments for r in reports):
             raise ArgumentError(
@@ -176,7 +176,7 @@ def _clear_flags(request: arguments.Request) -> None:
                 by_name[name][...] = 0
 
 
-def _options(parsed: argparse.Namespace, caller: Loc | None) -> Options:
+def _options(parsed: argparse.Namespace, caller: Loc | None) -> CheckOptions:
     words = ["pykittens", "check", parsed.file]
     for option, values in (
         ("--kernel", [] if parsed.kernel is None else [parsed.kernel]),
@@ -185,7 +185,8 @@ def _options(parsed: argparse.Namespace, caller: Loc | None) -> Options:
         ("--undefined", parsed.undefined),
     ):
         words += [word for value in values for word in (option, value)]
-    return Options(
+    words += [word for name in parsed.undefined for word in ("--undefined", name)]
+    return CheckOptions(
         parsed.schedules,
         parsed.seed,
         parsed.ignore,
@@ -213,8 +214,8 @@ def _format(parsed: argparse.Namespace) -> str:
     return form or "text"
 
 
-def _put_out(reports: list[Report], form: str, output: str | None) -> None:
-    """Print the reports, or write them and print one line for each."""
+def _put_out(reports: list[CheckReport], form: str, output: str | None) -> None:
+    """Print the reports; or write them, and print a line for each."""
     if output is None and form == "text" and sys.stdout.isatty():
         console = screen.console()
         for number, report in enumerate(reports):
@@ -238,4 +239,4 @@ def _put_out(reports: list[Report], form: str, output: str | None) -> None:
             shown = "\n\n".join(map(str, reports)) + "\n"
     screen.write(shown, output)
     for report in reports if output else ():
-        print(f"{report.kernel}, {report.source.place}: {report.verdict}, in {output}")
+        print(f"{report.kernel}, {report.source.location}: {report.verdict}, in {output}")

@@ -36,8 +36,8 @@ class Effects:
     the compiler waits for the engine; if false, the user does, with an operation that finishes the engine. finishes:
     the engine that it waits for, until at most `pending` of its operations are unfinished. meets: the warps of the
     group wait for one another. fences: what the group wrote is visible to the engines that read next. shows: it shows
-    the user something, so it stays even if nothing reads its result. index: the vector operand that selects the rows of
-    the memory operand.
+    the user something, so it stays even if nothing reads its result.
+    index: the vector operand that names the rows of the memory operand, one by one.
     """
 
     reads: tuple[str, ...] = ()

@@ -104,8 +104,8 @@ def test_a_call_without_faults_is_told_with_its_arguments_and_schedules() -> Non
     assert report.arguments == {"x": "f32[64, 64]", "y": "f32[64, 64]"}
     assert report.constants == {"by": "3"}
     assert report.holds == (
-        "nothing was found in the 20 schedules tried, seeds 0 to 19; the order of accesses is the same in every "
-        "schedule with these arguments, as what each group waits for does not depend on who comes first"
+        "nothing was found in the 20 schedules tried, seeds 0 to 19; with these arguments the order of accesses is "
+        "the same in every schedule, because no wait depends on timing"
     )
 
 
@@ -119,11 +119,14 @@ def test_nothing_of_the_callers_is_written() -> None:
 
 def test_strides_numbers_and_places_that_matter_are_told() -> None:
     whole = np.zeros(64 * 80 + 1, np.float32)
-    first = -whole.ctypes.data // 4 % 4 + 1  # an element 4 bytes behind a multiple of 16
+    first = -whole.ctypes.data // 4 % 4 + 1  # an element 4 bytes past a 16-byte boundary
     view = whole[first : first + 64 * 70].reshape(64, 70)[:, :64]
     report = pk.check(copied, view, ones(64, 64), schedules=1)
     assert report.ok
-    assert report.arguments["x"] == "f32[64, 64], strides (70, 1), 4 bytes behind a multiple of 16"
+    assert (
+        report.arguments["x"]
+        == "f32[64, 64], strides (70, 1), address is 4 bytes past a 16-byte boundary"
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_a_fault_is_a_finding_with_its_line(kernel, args, kind, is_found_running
     else:
         assert (finding.seed, report.seeds) == (None, ())
         assert finding.scope is Scope.EVERY_SCHEDULE
-        assert report.holds == "no schedule was tried, since the call is refused"
+        assert report.holds == "no schedule was tried because the call is refused"
 
 
 def test_an_output_that_shares_memory_is_a_finding_of_that_kind() -> None:
@@ -176,7 +179,7 @@ def test_a_seed_is_the_one_schedule_that_is_tried() -> None:
     assert report.seeds == (17,)
     assert report.errors[0].seed == 17
     assert report.holds == (
-        "the one schedule tried, that of seed 17, ended at a fault; what would come behind it has not been seen"
+        "the one schedule tried, seed 17, ended at a fault; nothing after it was checked"
     )
     assert "replay: pk.check(stuck, x, seed=17)" in str(report)
 

@@ -7,7 +7,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import f32
-from pykittens.checker.static import look_at
+from pykittens.checker.static import examine_statically
 from pykittens.emulate.finding import Kind
 from pykittens.runtime.arguments import check
 from pykittens.types.devices import H200
@@ -32,7 +32,7 @@ def kernel(x, y, n, *, stages=2, drains=1, text=""):
 
 def look(x, y, n, **constants):
     arguments = check(kernel.parameters, (x, y, n), constants)
-    return look_at(recorded(kernel, x, y, n, **constants), arguments, H200)
+    return examine_statically(recorded(kernel, x, y, n, **constants), arguments, H200)
 
 
 def test_nothing_is_found_in_a_kernel_that_is_right():
@@ -61,7 +61,7 @@ def test_each_kind_of_mistake_is_found(y, n, constants, kind):
 def test_a_kernel_that_does_not_fit_has_a_map_of_its_memory():
     seen = look(X, Y, 4, stages=20)
     assert [t.title for t in seen.tables] == ["Shared memory", "Inserted by the compiler"]
-    assert "141% of what a block of sm_90a can have" in seen.tables[0].note
+    assert "141% of the most for a block of sm_90a" in seen.tables[0].note
 
 
 def test_several_mistakes_are_told_together():

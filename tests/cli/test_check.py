@@ -12,7 +12,7 @@ import pytest
 
 import pykittens as pk
 from examples.catalog import EXAMPLES
-from pykittens.checker.report.report import Report
+from pykittens.checker.report.report import CheckReport
 from pykittens.cli import arguments, main
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES
@@ -176,7 +176,7 @@ def test_the_exit_code_is_1_for_findings_of_the_level_or_worse(
 
 def test_the_level_is_handed_to_the_report(check, file: str, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(Report, "fails", lambda self, level: asked.append(level) or False)
+    monkeypatch.setattr(CheckReport, "fails", lambda self, level: asked.append(level) or False)
     for name in ("error", "warning", "note", "never"):
         check(file, "--kernel", "right", *ARRAYS, "--schedules", "1", "--fail-on", name)
     assert [level.value if level else "never" for level in asked] == [
@@ -326,7 +326,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, check):
     def arrays(*words: str) -> dict[str, np.ndarray]:
         found: list[tuple] = []
 
-        def examine(kernel: KernelFunction, args, constants, options) -> Report:
+        def examine(kernel: KernelFunction, args, constants, options) -> CheckReport:
             found.append((kernel.parameters.names(len(args)), args))
             return pk.check(kernel, *args, schedules=1, **constants)
 

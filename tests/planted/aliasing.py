@@ -9,7 +9,7 @@ from tests.planted.core import empty, planted, whole
 
 
 def above(x, y):
-    """Each element and the one above it; the first row has none."""
+    """Each element plus the one above it; the first row has none above."""
     return {"y": x + np.vstack([0 * x[:1], x[:-1]])}
 
 

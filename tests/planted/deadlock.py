@@ -9,7 +9,7 @@ from tests.planted.core import empty, planted, product, whole
 
 
 def running(x):
-    """Sums of all tiles of 64 rows up to each."""
+    """The sum of the tiles of 64 rows up to and including each tile."""
     return x.reshape(-1, 64, x.shape[1]).cumsum(0).reshape(x.shape)
 
 

@@ -22,7 +22,7 @@ RUNS_AHEAD = (
 
 
 def _matrix(rng: np.random.Generator) -> tuple[Array, Array]:
-    """64 rows of five steps, and the output of their products with one another."""
+    """64 rows of five steps, and the output of their products with each other."""
     return whole(rng, (64, 320), bf16), empty((64, 64), f32)
 
 

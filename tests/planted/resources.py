@@ -113,7 +113,7 @@ def registers_of_two_groups_for_three(A, B, C, *, broken):
 )
 @pk.kernel
 def eight_groups_and_a_producer(x, y, *, broken):
-    """Broken: eight groups fill a block of 1024 threads, and the producer takes 128 more."""
+    """Broken: eight groups fill a block of 1024 threads, and the producer needs 128 more."""
     groups = 8 if broken else 4
     side_by_side = groups // 4
     cols = 16 * side_by_side

@@ -18,7 +18,7 @@ BEGIN, END = "<!-- kinds: written by a test -->\n", "<!-- end of kinds -->\n"
 HEAD = """# Planted bugs
 
 Small kernels that do one thing wrong, by the kind of the fault, and how the checker finds each. They are in
-tests/planted, {all} of them. {mended} a twin in which the bug is fixed and the checker finds no fault. A test writes
+tests/planted, {all} of them. {repaired} a twin in which the bug is fixed and the checker finds no fault. A test writes
 this page from the reports (`make golden`). [checking.md](checking.md) explains how to read a report.
 
 *Proved*: for all arguments, from the recorded program. *Before the launch*: from the arguments of the call. *Seed 0,
@@ -33,7 +33,7 @@ SCOPES = (Scope.ALWAYS, Scope.EVERY_SCHEDULE, Scope.TRIED)
 def finding_of(case: Planted) -> Finding:
     """The checker's finding for a planted bug."""
     findings = [f for f in report_of(case.name).found(case.kind) if f.level is case.level]
-    assert findings, f"{case.name} is not found, so no page is made"
+    assert findings, f"{case.name} is not found, so there is no page"
     return min(findings, key=lambda f: SCOPES.index(f.scope))
 
 
@@ -71,13 +71,13 @@ def of_kind(kind: Kind) -> list[Planted]:
 def page() -> str:
     """The text of docs/planted.md."""
     twins = sum(case.repaired is not None for case in PLANTED)
-    mended = "Each has" if twins == len(PLANTED) else f"{twins} have"
-    lines = [HEAD.format(all=len(PLANTED), mended=mended)]
+    repaired = "Each has" if twins == len(PLANTED) else f"{twins} have"
+    lines = [HEAD.format(all=len(PLANTED), repaired=repaired)]
     for kind in Kind:
         if cases := of_kind(kind):
             meaning = kind.meaning[0].upper() + kind.meaning[1:]
             lines += [f"## {kind.value}", "", f"{meaning}.", ""]
-            lines += ["| Kernel | What is wrong | Found |", "|---|---|---|"]
+            lines += ["| Kernel | Bug | Found |", "|---|---|---|"]
             lines += [f"| `{case.name}` | {wrong(case)} | {how(case)} |" for case in cases]
             lines.append("")
     return "\n".join(lines)
@@ -86,7 +86,7 @@ def page() -> str:
 def table() -> str:
     """The table of the kinds in docs/checking.md."""
     lines = [
-        "| Kind | What it means | Planted and found | proved | every schedule | some tried |",
+        "| Kind | Meaning | Planted and found | proved | every schedule | some tried |",
         "|---|---|---|---|---|---|",
     ]
     for kind in Kind:
@@ -102,7 +102,7 @@ def test_the_page_of_the_planted_bugs_is_what_the_checker_says(
 ) -> None:
     if request.config.getoption("--update-golden"):
         PAGE.write_text(page(), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == page(), "`make golden` writes it anew"
+    assert PAGE.read_text(encoding="utf-8") == page(), "`make golden` updates it"
 
 
 def test_the_table_of_the_kinds_is_what_the_checker_says(request: pytest.FixtureRequest) -> None:
@@ -113,7 +113,7 @@ def test_the_table_of_the_kinds_is_what_the_checker_says(request: pytest.Fixture
     if request.config.getoption("--update-golden") and kept != table():
         CHECKING.write_text(f"{before}{begin}{table()}{end}{after}", encoding="utf-8")
         kept = table()
-    assert kept == table(), "`make golden` writes it anew"
+    assert kept == table(), "`make golden` updates it"
 
 
 def test_every_kind_but_refusals_has_a_planted_bug() -> None:

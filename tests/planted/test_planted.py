@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.checker.report.report import Report
+from pykittens.checker.report.report import CheckReport
 from tests.planted.core import Planted, every
 
 PLANTED = every()
@@ -19,7 +19,7 @@ FIXED = pytest.mark.parametrize("case", [p for p in PLANTED if p.repaired is not
 
 
 @functools.cache
-def report_of(name: str) -> Report:
+def report_of(name: str) -> CheckReport:
     """The report on the broken kernel."""
     (case,) = (p for p in PLANTED if p.name == name)
     made = case.arguments(np.random.default_rng(0))

@@ -1,8 +1,8 @@
 """Formulas of run-time values in a canonical form: equal formulas have equal text.
 
-A formula is a sum of products of quantities with whole coefficients. Sums, differences, products and negations of
-integers are expanded; what else there is, such as cdiv(n, 64), is a quantity. A product of quantities in which one
-counts the passes of a loop stands for the sum over its passes of what the others are there.
+A formula is a sum of products of quantities with integer coefficients. Sums, differences, products and negations of
+integers are expanded; any other expression, such as cdiv(n, 64), is a quantity. A product in which one quantity counts
+the iterations of a loop stands for the sum of the other quantities over the iterations.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-MOST_TRUTHS = 6  # conditions whose cases are gone through one by one
+MOST_TRUTHS = 6  # conditions whose cases are enumerated
 
 
 @dataclass(frozen=True, order=True)
 class Quantity:
-    """A number with a name that is its meaning. `least` is a lower bound; a truth is 0 or 1."""
+    """A number, named by its expression. `least` is a lower bound; a truth is 0 or 1."""
 
     name: str
     least: int | None = None
@@ -28,7 +28,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Formula:
-    """A sum: each term is a sorted product of quantities and its coefficient, which is not 0."""
+    """A sum: each term is a sorted product of quantities and a nonzero coefficient."""
 
     terms: tuple[tuple[tuple[Quantity, ...], int], ...] = ()
 
@@ -61,11 +61,11 @@ class Formula:
         )
 
     def over(self, divisor: int) -> Formula:
-        """The formula divided by what divides every coefficient."""
+        """The formula divided by a common divisor of its coefficients."""
         return Formula(tuple((q, n // divisor) for q, n in self.terms))
 
     def divided(self, by: Formula) -> Formula | None:
-        """The formula that gives this one times one of a single term; None if there is none."""
+        """The quotient by a formula of a single term; None if the division leaves a remainder."""
         if len(by.terms) != 1:
             return None
         ((divisors, divisor),) = by.terms
@@ -82,7 +82,7 @@ class Formula:
 
     @property
     def constant(self) -> int | None:
-        """The number it is, None if it depends on a quantity."""
+        """The value; None if it depends on a quantity."""
         if not self.terms:
             return 0
         ((quantities, factor), *others) = self.terms
@@ -90,33 +90,25 @@ class Formula:
 
     @cached_property
     def least(self) -> int | None:
-        """A number it is never below, None if none is known; conditions are gone through case by case."""
-        return self._least(0)
-
-    @cached_property
-    def least_in_passes(self) -> int | None:
-        """The same where no quantity is 0 but conditions: where loops make a pass."""
-        return self._least(1)
-
-    def _least(self, smallest: int) -> int | None:
+        """A lower bound, None if none is known; the cases of the conditions are enumerated."""
         truths = self.truths
         if len(truths) > MOST_TRUTHS:
             return None
         bounds = [
-            self.given(dict(zip(truths, values, strict=True)))._bound(smallest)
+            self.given(dict(zip(truths, values, strict=True)))._bound()
             for values in product((False, True), repeat=len(truths))
         ]
         known = [b for b in bounds if b is not None]
         return min(known) if len(known) == len(bounds) else None
 
-    def _bound(self, smallest: int) -> int | None:
-        """A lower bound where no condition is left: the sum of those of the terms."""
+    def _bound(self) -> int | None:
+        """A lower bound of a formula without conditions: the sum of the bounds of the terms."""
         bound = 0
         for quantities, factor in self.terms:
             leasts = [q.least for q in quantities if q.least is not None and q.least >= 0]
             if len(leasts) < len(quantities) or (quantities and factor < 0):
                 return None
-            bound += factor * prod(max(n, smallest) for n in leasts)
+            bound += factor * prod(leasts)
         return bound
 
     @property
@@ -125,7 +117,7 @@ class Formula:
         return tuple(sorted({q for qs, _ in self.terms for q in qs if q.is_truth}))
 
     def given(self, truths: Mapping[Quantity, bool]) -> Formula:
-        """The formula where these conditions hold, or do not."""
+        """The formula if these conditions are true or false."""
         return Formula._summed(
             (tuple(q for q in qs if q not in truths), n)
             for qs, n in self.terms
@@ -134,7 +126,7 @@ class Formula:
 
     def __str__(self) -> str:
         text = ""
-        # What is subtracted stands behind what is added, the constant last.
+        # Positive terms first, then negative ones, then the constant.
         for quantities, factor in sorted(self.terms, key=lambda t: (not t[0], t[1] < 0)):
             size = [str(abs(factor))] if abs(factor) != 1 or not quantities else []
             names = [f"({q.name})" if q.is_truth else q.name for q in quantities]
@@ -150,20 +142,19 @@ def _joined(a: tuple[Quantity, ...], b: tuple[Quantity, ...]) -> tuple[Quantity,
 
 
 class Comparison(Enum):
-    """How two counts compare. UNEQUAL: wherever loops make a pass. SOMETIMES: only where some condition decides so."""
+    """How two counts compare. UNEQUAL: one is never smaller than the other, and larger for some arguments."""
 
     EQUAL = "equal"
     UNEQUAL = "unequal"
-    SOMETIMES = "sometimes unequal"
     UNKNOWN = "unknown"
 
 
 def compare(a: Formula, b: Formula) -> Comparison:
-    """What is known of the difference of two counts for all arguments."""
+    """How two counts compare for all arguments."""
     difference = a - b
     if not difference.terms:
         return Comparison.EQUAL
     for one_way in (difference, -difference):
         if one_way.least is not None and one_way.least >= 0:
-            return Comparison.UNEQUAL if one_way.least_in_passes else Comparison.SOMETIMES
+            return Comparison.UNEQUAL
     return Comparison.UNKNOWN

@@ -1,10 +1,10 @@
-"""Barriers in the CUDA C++ of `pk.inline_cuda`, which no check judges: a warning says where they are."""
+"""Barriers in the CUDA C++ of `pk.inline_cuda`: a warning shows their lines, and no check covers their use."""
 
 from __future__ import annotations
 
 import re
 
-from pykittens.checker.faults import first_of_each
+from pykittens.checker.faults import merged
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.ir.nodes import Call, Kernel, walk
 
@@ -33,7 +33,7 @@ def unjudged_barriers(kernel: Kernel) -> list[Finding]:
                         scope=Scope.ALWAYS,
                     )
                 )
-    return first_of_each(found)
+    return merged(found)
 
 
 def _listed(words: list[str]) -> str:

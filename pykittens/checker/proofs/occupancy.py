@@ -13,13 +13,13 @@ from pykittens.types.devices import DeviceSpec
 
 WARP = 32
 REGISTER_UNIT = 256  # of a warp
-WARP_UNIT = 4  # a warp's registers lie in one of four parts of the multiprocessor
+WARP_UNIT = 4  # a multiprocessor has four register files
 SHARED_UNIT = 128
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a block takes; registers are those of a thread at entry, None where the kernel is not compiled."""
+    """The resources of a block; registers: per thread at entry, None if the kernel is not compiled."""
 
     threads: int
     shared_bytes: int
@@ -45,7 +45,7 @@ class Occupancy:
 
     @property
     def limiting(self) -> tuple[str, ...]:
-        """The resources that allow no block more."""
+        """The resources that allow no more blocks."""
         return tuple(name for name, most in self.limits.items() if most == self.blocks)
 
     @property
@@ -55,7 +55,7 @@ class Occupancy:
 
 
 def occupancy(load: Load, device: DeviceSpec) -> Occupancy:
-    """How many blocks of this load a multiprocessor of a device holds."""
+    """The number of blocks of this load that a multiprocessor of a device holds."""
     shared = -(-load.shared_bytes // SHARED_UNIT) * SHARED_UNIT + device.reserved_shared_bytes
     fits = load.shared_bytes <= device.shared_bytes_per_block
     limits = {
@@ -69,5 +69,5 @@ def occupancy(load: Load, device: DeviceSpec) -> Occupancy:
 
 
 def _by_registers(registers: int, warps: int, device: DeviceSpec) -> int:
-    a_warp = max(-(-registers * WARP // REGISTER_UNIT), 1) * REGISTER_UNIT
-    return device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT // warps
+    per_warp = max(-(-registers * WARP // REGISTER_UNIT), 1) * REGISTER_UNIT
+    return device.registers_per_sm // per_warp // WARP_UNIT * WARP_UNIT // warps

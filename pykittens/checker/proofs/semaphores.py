@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pykittens.checker.proofs.counts import Visit, times
@@ -15,14 +15,12 @@ from pykittens.ir.operators import OPERATORS
 from pykittens.ir.values import Semaphore, Value
 from pykittens.types.tiles import SEMAPHORE
 
-_DIFFERENT = (Comparison.UNEQUAL, Comparison.SOMETIMES)
-
 
 @dataclass(frozen=True)
 class Use:
-    """A group that arrives at, waits for or sends a copy to a semaphore, or to one of several by its index.
+    """A use of a semaphore by a group: an arrival, a wait or a copy that signals it. element: the index in an array.
 
-    bytes: those it expects, or those of the copy. phase: what it waits for. loop: the index of the loop round it.
+    bytes: those expected, or those of the copy. phase: the one waited for. loop: the index of the innermost loop.
     """
 
     semaphore: Value
@@ -37,7 +35,7 @@ class Use:
 
 
 def uses(visit: Visit) -> Iterator[Use]:
-    """What a group does with semaphores at a node."""
+    """The uses of semaphores by a group at a node."""
     call, formulas = visit.node, visit.formulas
     if not isinstance(call, Call):
         return
@@ -61,26 +59,27 @@ def uses(visit: Visit) -> Iterator[Use]:
 
 
 def _owner(semaphore: Value) -> tuple[Value, object]:
-    """What pk.semaphore made, and which of several it is."""
-    made = semaphore.source
-    if isinstance(made, Call) and made.op is OPERATORS["item"]:
-        return made.args["memory"], made.args["index"]
+    """The result of pk.semaphore, and the index in it."""
+    item = semaphore.source
+    if isinstance(item, Call) and item.op is OPERATORS["item"]:
+        return item.args["memory"], item.args["index"]
     return semaphore, 0
 
 
 def prove_semaphores(kernel: Kernel, uses: Sequence[Use]) -> Iterator[Finding | str]:
-    """What is wrong with the arrivals and bytes of each semaphore, and what of them is right for all arguments."""
+    """Mismatched arrivals and bytes of each semaphore, and those that match for all arguments."""
     for shared in kernel.shared:
         if isinstance(shared.value.type, SEMAPHORE):
             ours = [u for u in uses if u.semaphore is shared.value]
-            for part in _apart(ours):
-                yield from _arrivals(shared, shared.value.type.arrivals, part)
-            for part in _apart(ours) or ([ours] if ours else []):
-                yield from _bytes(shared, part)
+            by_element = _by_element(ours)
+            for some in by_element:
+                yield from _arrivals(shared, shared.value.type.arrivals, some)
+            for some in by_element or ([ours] if ours else []):
+                yield from _bytes(shared, some)
 
 
-def _apart(uses: Sequence[Use]) -> list[list[Use]]:
-    """The uses of each of several semaphores; none where it is open which one a use is of."""
+def _by_element(uses: Sequence[Use]) -> list[list[Use]]:
+    """The uses of each semaphore of an array; none if the index of a use is unknown."""
     elements = {u.element: None for u in uses}
     if len(elements) > 1 and any(e.constant is None for e in elements):
         return []
@@ -93,49 +92,58 @@ def _name(shared: Shared, element: Formula) -> str:
     return f"{name}[{element}]" if one else name
 
 
-def _total(counts: Sequence[Formula]) -> Formula:
-    return sum(counts, Formula())
+def _of_kind(uses: Sequence[Use], kind: str) -> list[Use]:
+    return [u for u in uses if u.kind == kind]
+
+
+def _mistake(
+    kind: Kind, message: str, steps: Iterable[FindingStep], missing: str, help: str
+) -> Finding:
+    """A finding for all arguments, with one step per group and line."""
+    once = {(step.who, step.loc): step for step in steps}
+    return Finding(
+        kind, message, tuple(once.values()), missing=missing, help=help, scope=Scope.ALWAYS
+    )
 
 
 # -- arrivals --------------------------------------------------------------------------------------
 
 
 def _arrivals(shared: Shared, needed: int, uses: Sequence[Use]) -> Iterator[Finding | str]:
-    arrivals = [u for u in uses if u.kind == "arrives"]
-    waits = [u for u in uses if u.kind == "waits"]
+    arrivals, waits = _of_kind(uses, "arrives"), _of_kind(uses, "waits")
     if not arrivals:
         return
-    total, name = _total([u.count for u in arrivals]), _name(shared, uses[0].element)
-    come = _in_a_pass(total, waits, shared.count)
-    if come is not None and compare(come, Formula.of(needed)) in _DIFFERENT:
-        yield _miscounted(
-            f"{waits[0].who} waits for a phase of `{name}` in each pass, which {needed} arrivals complete, "
-            f"and {come} come",
-            *(shared, needed, [*arrivals, waits[0]]),
-        )
+    total = sum((u.count for u in arrivals), Formula())
+    name = _name(shared, uses[0].element)
+    comes = _per_iteration(total, waits, shared.count)
+    if comes is not None and compare(comes, Formula.of(needed)) is Comparison.UNEQUAL:
+        said = f"waits for a phase of `{name}` in each iteration"
+        message = f"{waits[0].who} {said}; the phase needs {needed} arrivals and gets {comes}"
+        yield _miscounted(message, shared, needed, [*arrivals, waits[0]])
         return
-    all_come = total.constant
-    if all_come is not None and all(u.loop is None for u in uses) and all_come % needed:
+    count = total.constant
+    if count is not None and all(u.loop is None for u in uses) and count % needed:
         first = next((w for w in waits if w.phase.constant == 0 and w.count.constant), None)
-        if first is not None and all_come < needed:
-            told = f"{first.who} waits for the first phase of `{name}`, which {needed} arrivals complete, "
-            yield _miscounted(f"{told}and {all_come} come", shared, needed, [*arrivals, first])
+        if first is not None and count < needed:
+            said = f"waits for the first phase of `{name}`"
+            message = f"{first.who} {said}; the phase needs {needed} arrivals and gets {count}"
+            yield _miscounted(message, shared, needed, [*arrivals, first])
         else:
-            told = f"{all_come} arrivals come at `{name}`, which are no whole phases of {needed}"
-            yield _miscounted(told, shared, needed, arrivals)
+            message = f"`{name}` gets {count} arrivals, not a multiple of the {needed} that complete a phase"
+            yield _miscounted(message, shared, needed, arrivals)
     elif all(factor % needed == 0 for _, factor in total.terms):
         yield (
-            f"semaphore `{name}`: {total} arrivals make up whole phases of {needed}"
+            f"semaphore `{name}`: {total} arrivals complete whole phases of {needed}"
             if needed > 1
             else f"semaphore `{name}`: each arrival completes a phase, {times(total)}"
         )
 
 
-def _in_a_pass(total: Formula, waits: Sequence[Use], count: int | None) -> Formula | None:
-    """The arrivals in a pass of a loop in which each pass waits for the next phase; None where that is open.
+def _per_iteration(total: Formula, waits: Sequence[Use], count: int | None) -> Formula | None:
+    """The arrivals per iteration of a loop whose iterations wait for consecutive phases; None if unknown.
 
-    All who wait do it in one place. Arrivals may depend on conditions, but on none that changes from pass to pass:
-    the last pass may need no arrival.
+    Each group waits at one line. Arrivals may depend on conditions, but on none that varies between iterations: the
+    last iteration may need no arrival.
     """
     if len({w.who for w in waits}) < len(waits) or len({w.count for w in waits}) != 1:
         return None
@@ -148,10 +156,10 @@ def _in_a_pass(total: Formula, waits: Sequence[Use], count: int | None) -> Formu
 
 
 def _is_next(wait: Use, index: Formula, count: int | None) -> bool:
-    """Whether the phases waited for follow one another: i + c, or i // n + c of semaphore i % n of n."""
+    """Whether the phases waited for are consecutive: i + c, or i // n + c of semaphore i % n of n."""
     if wait.element.constant is not None:
         return (wait.phase - index).constant is not None
-    # The names of quotient and remainder hold what is divided.
+    # The names of quotient and remainder contain the dividend.
     (element, phase) = wait.element.terms, wait.phase.terms
     quotients = [q.name for qs, n in phase for q in qs if n == 1 and len(qs) == 1]
     remainders = [q.name for qs, n in element for q in qs if n == 1 and len(qs) == 1]
@@ -165,18 +173,16 @@ def _is_next(wait: Use, index: Formula, count: int | None) -> bool:
 
 
 def _miscounted(message: str, shared: Shared, needed: int, uses: Sequence[Use]) -> Finding:
-    steps = {(u.who, u.loc): FindingStep(u.who, u.kind, u.loc) for u in uses}
-    return Finding(
+    return _mistake(
         Kind.BARRIER_COUNT,
         message,
-        steps=(
+        (
             FindingStep("the semaphore", f"counts {needed} arrivals", shared.loc),
-            *steps.values(),
+            *(FindingStep(u.who, u.kind, u.loc) for u in uses),
         ),
         missing="as many arrivals as complete a phase",
-        help="pk.semaphore(n): n is the arrivals of all groups in a phase; a group arrives once however many warps it "
-        "has, and `expect` is an arrival, too",
-        scope=Scope.ALWAYS,
+        help="in pk.semaphore(n), n is the number of arrivals of all groups in a phase; a group arrives once, "
+        "regardless of its warps, and `expect` is also an arrival",
     )
 
 
@@ -184,38 +190,27 @@ def _miscounted(message: str, shared: Shared, needed: int, uses: Sequence[Use]) 
 
 
 def _bytes(shared: Shared, uses: Sequence[Use]) -> Iterator[Finding | str]:
-    """In all, copies bring as many bytes as are expected."""
-    arrivals = [u for u in uses if u.kind == "arrives"]
-    copies = [u for u in uses if u.kind == "copies"]
-    expected = _total([u.count * u.bytes for u in arrivals])
-    brought = _total([u.count * u.bytes for u in copies])
+    """In total, copies bring as many bytes as are expected."""
+    arrivals, copies = _of_kind(uses, "arrives"), _of_kind(uses, "copies")
+    expected = sum((u.count * u.bytes for u in arrivals), Formula())
+    brought = sum((u.count * u.bytes for u in copies), Formula())
     if not expected.terms and not copies:
         return
     elements = {u.element: None for u in uses}
     name = _name(shared, next(iter(elements)) if len(elements) == 1 else Formula.of(Quantity("i")))
-    comparison = compare(expected, brought)
-    if comparison is Comparison.EQUAL:
-        yield f"semaphore `{name}`: {expected} bytes are expected, and copies bring as many"
-    elif comparison in _DIFFERENT:
-        yield _other_bytes(name, expected, brought, [*arrivals, *copies])
-
-
-def _other_bytes(name: str, expected: Formula, brought: Formula, uses: Sequence[Use]) -> Finding:
-    steps = {
-        (u.who, u.loc): FindingStep(
-            u.who,
-            f"expects {u.bytes} bytes" if u.kind == "arrives" else f"copies {u.bytes} bytes",
-            u.loc,
-        )
-        for u in uses
-        if u.bytes.terms or u.kind == "arrives"
-    }
-    return Finding(
-        Kind.BYTE_COUNT,
-        f"{expected} bytes are expected at `{name}`, and copies bring {brought}",
-        steps=tuple(steps.values()),
-        missing="an `expect` of the bytes of each copy",
-        help=f"`{name}.expect(tile)` expects the bytes of a tile; each copy brings those of the whole tile it fills, "
-        "at the edges of a tensor, too",
-        scope=Scope.ALWAYS,
-    )
+    match compare(expected, brought):
+        case Comparison.EQUAL:
+            yield f"semaphore `{name}`: {expected} bytes are expected, and copies bring as many"
+        case Comparison.UNEQUAL:
+            does = {"arrives": "expects", "copies": "copies"}
+            yield _mistake(
+                Kind.BYTE_COUNT,
+                f"{expected} bytes are expected at `{name}`, and copies bring {brought}",
+                (
+                    FindingStep(u.who, f"{does[u.kind]} {u.bytes} bytes", u.loc)
+                    for u in (*arrivals, *copies)
+                ),
+                missing="an `expect` of the bytes of each copy",
+                help=f"`{name}.expect(tile)` expects the bytes of a tile; each copy brings the bytes of the whole tile "
+                "that it fills, even at the edges of a tensor",
+            )

@@ -1,22 +1,22 @@
 """A report as plain values, for programs. A field keeps its name and meaning as long as `schema` is the same.
 
 schema      number of this description, 1
-kernel      name of the kernel; file, line: where it begins
-arguments   what it was called with, in words, by name; constants: its compile-time constants likewise
-ok          whether there is no error; errors, warnings, notes: how many findings of each level
+kernel      name of the kernel; file, line: its first line
+arguments   the arguments of the call, in words, by name; constants: the compile-time constants likewise
+ok          whether there is no error; errors, warnings, notes: the number of findings of each level
 schedules   seeds of the schedules that were tried
 findings    errors first, each with
             kind, level     names, as `--ignore` and `--fail-on` take them
-            message         what is wrong; operands: what it is about, in words, by name
-            steps           the places: who, what, file, line, function, source (the text of the line), columns
-                            (first and behind the last, from 0; null where unknown)
-            missing         what is not there between the steps; help: what to change
+            message         what is wrong; operands: the types of the operands, as text, by name
+            steps           the accesses: who, what, file, line, function, source (the text of the line), columns
+                            (the first and the one past the last, from 0; null if unknown)
+            missing         what is missing between the steps; help: what to change
             scope           "always", "every_schedule" or "tried"; holds: the same as a sentence
-            seed            the first schedule that showed it, null where none is needed; replay: how to see it again
-            seen_in         how many of the schedules showed it
+            seed            the first schedule that showed it, null if none is needed; replay: how to see it again
+            seen_in         the number of schedules that showed it
 proved      sentences that hold for all arguments
-holds       one sentence: for what the rest holds
-ignored     how many findings of which kind were left out
+holds       one sentence: how far the other findings hold
+ignored     the number of findings left out, by kind
 tables      title, columns, rows (cells, file, line), note
 """
 
@@ -30,15 +30,15 @@ from pykittens.checker.report.text import scope
 from pykittens.emulate.finding import Finding, FindingStep
 
 if TYPE_CHECKING:
-    from pykittens.checker.report.report import Report, Table
+    from pykittens.checker.report.report import CheckReport, Table
     from pykittens.errors import Loc
 
 SCHEMA = 1
 
 
-def data(report: Report) -> dict[str, Any]:
+def data(report: CheckReport) -> dict[str, Any]:
     """One report."""
-    file, _, line = report.source.place.rpartition(":")
+    file, _, line = report.source.location.rpartition(":")
     return {
         "schema": SCHEMA,
         "kernel": report.kernel,
@@ -59,7 +59,7 @@ def data(report: Report) -> dict[str, Any]:
     }
 
 
-def all_data(reports: Sequence[Report]) -> dict[str, Any]:
+def all_data(reports: Sequence[CheckReport]) -> dict[str, Any]:
     """Several reports, as `pykittens check --format json` prints them: schema, ok (of all), reports."""
     return {
         "schema": SCHEMA,
@@ -73,7 +73,7 @@ def json_text(values: dict[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
-def _finding(report: Report, finding: Finding) -> dict[str, Any]:
+def _finding(report: CheckReport, finding: Finding) -> dict[str, Any]:
     return {
         "kind": finding.kind.value,
         "level": finding.level.value,
@@ -91,26 +91,26 @@ def _finding(report: Report, finding: Finding) -> dict[str, Any]:
 
 
 def _step(step: FindingStep) -> dict[str, Any]:
-    found: dict[str, Any] = {"who": step.who, "what": step.what, **_place(step.loc)}
     loc = step.loc
-    found["function"] = None if loc is None else loc.function
-    found["source"] = None if loc is None else loc.text
-    columns = None if loc is None else loc.columns
-    found["columns"] = None if columns is None else list(columns)
-    return found
+    return {
+        "who": step.who,
+        "what": step.what,
+        **_location(loc),
+        "function": loc and loc.function,
+        "source": loc and loc.text,
+        "columns": list(loc.columns) if loc and loc.columns else None,
+    }
 
 
-def _place(loc: Loc | None) -> dict[str, Any]:
+def _location(loc: Loc | None) -> dict[str, Any]:
     """The file as errors show it, and the line."""
-    if loc is None:
-        return {"file": None, "line": None}
-    return {"file": str(loc).rpartition(":")[0], "line": loc.line}
+    return {"file": loc and str(loc).rpartition(":")[0], "line": loc and loc.line}
 
 
 def _table(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
         "columns": list(table.columns),
-        "rows": [{"cells": list(r.cells), **_place(r.loc)} for r in table.rows],
+        "rows": [{"cells": list(r.cells), **_location(r.loc)} for r in table.rows],
         "note": table.note,
     }

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykittens.emulate.finding import Level
 from pykittens.errors import Loc
 
 if TYPE_CHECKING:
-    from pykittens.checker.report.report import Report, Row, Source, Table
+    from pykittens.checker.report.report import CheckReport, KernelText, Row, Table
 
-# Lines shown above and below one that is marked and stands outside the kernel.
+# Lines shown above and below a marked line outside the kernel.
 AROUND = 3
 
 
-@dataclass(frozen=True)
-class Mark:
+class LineMark(NamedTuple):
     """A step of the `number`-th finding of a report."""
 
     level: Level
@@ -26,89 +24,69 @@ class Mark:
     text: str
 
 
-@dataclass(frozen=True)
-class Cost:
-    """A row of a table that speaks of a line: short for the margin, in full as a title."""
+class LineCost(NamedTuple):
+    """A row of a table about a line: `text` is short, for the margin; `title` is the whole row."""
 
     text: str
     title: str
 
 
 @dataclass
-class Line:
+class SourceLine:
     """A line of source, the marks below it and the costs beside it."""
 
     number: int
     text: str
-    marks: list[Mark] = field(default_factory=list)
-    costs: list[Cost] = field(default_factory=list)
+    marks: list[LineMark] = field(default_factory=list)
+    costs: list[LineCost] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Lines of one file, with gaps between some of them."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[SourceLine, ...]
 
 
-def listings(report: Report) -> list[Listing]:
-    """The kernel, then what lies outside it and is marked, file by file."""
-    marked: dict[str, dict[int, Line]] = {}
-    for loc, mark in _marks(report):
-        _line(marked, loc).marks.append(mark)
-    for loc, cost in _costs(report):
-        _line(marked, loc).costs.append(cost)
+def listings(report: CheckReport) -> list[Listing]:
+    """The kernel, then the marked lines outside it, file by file."""
+    marked: dict[str, dict[int, SourceLine]] = {}
+
+    def line(loc: Loc) -> SourceLine:
+        return marked.setdefault(loc.file, {}).setdefault(loc.line, SourceLine(loc.line, loc.text))
+
+    for number, finding in enumerate(report.findings, 1):
+        located = [(str(step).strip(), step.loc) for step in finding.steps if step.loc is not None]
+        # The last step says what is wrong.
+        for caption, loc in located[:-1]:
+            line(loc).marks.append(LineMark(finding.level, number, caption))
+        for caption, loc in located[-1:]:
+            text = f"{caption}: {finding.message}" if caption else finding.message
+            line(loc).marks.append(LineMark(finding.level, number, text))
+    for table in report.tables:
+        for row in table.rows:
+            if row.loc is not None:
+                line(row.loc).costs.append(_cost(table, row))
     source = report.source
     own = marked.get(source.file, {})
     found = []
     if source.lines:
-        inside = tuple(
-            own.pop(number, Line(number, text))
-            for number, text in enumerate(source.lines, source.first)
-        )
-        found.append(Listing(f"{report.kernel}, {source.place}", inside))
-    for file, lines in marked.items():
-        if lines:
-            found.append(_excerpts(file, lines, source))
-    return found
+        numbered = enumerate(source.lines, source.first)
+        inside = tuple(own.pop(number, SourceLine(number, text)) for number, text in numbered)
+        found.append(Listing(f"{report.kernel}, {source.location}", inside))
+    return found + [_excerpts(file, lines, source) for file, lines in marked.items() if lines]
 
 
-def _line(marked: dict[str, dict[int, Line]], loc: Loc) -> Line:
-    return marked.setdefault(loc.file, {}).setdefault(loc.line, Line(loc.line, loc.text))
-
-
-def _marks(report: Report) -> Iterator[tuple[Loc, Mark]]:
-    for number, finding in enumerate(report.findings, 1):
-        places = [step for step in finding.steps if step.loc is not None]
-        for step in places:
-            assert step.loc is not None
-            caption = str(step).strip()
-            last = step is places[-1]
-            text = ": ".join(filter(None, (caption, finding.message if last else "")))
-            yield step.loc, Mark(finding.level, number, text)
-
-
-def _costs(report: Report) -> Iterator[tuple[Loc, Cost]]:
-    for table in report.tables:
-        for row in table.rows:
-            if row.loc is not None:
-                yield row.loc, _cost(table, row)
-
-
-def _cost(table: Table, row: Row) -> Cost:
-    # The place itself says nothing new beside its line.
-    cells = [
-        (column, cell)
-        for column, cell in zip(table.columns, row.cells, strict=True)
-        if cell and cell != str(row.loc)
-    ]
+def _cost(table: Table, row: Row) -> LineCost:
+    # The location is not repeated beside its line.
+    named = zip(table.columns, row.cells, strict=True)
+    cells = [(column, cell) for column, cell in named if cell and cell != str(row.loc)]
     title = "; ".join(f"{column}: {cell}" for column, cell in cells)
-    return Cost(" · ".join(cell for _, cell in cells), f"{table.title}: {title}")
+    return LineCost(" · ".join(cell for _, cell in cells), f"{table.title}: {title}")
 
 
-def _excerpts(file: str, marked: dict[int, Line], source: Source) -> Listing:
-    """The marked lines of a file and some round them; those of the kernel itself are shown elsewhere."""
+def _excerpts(file: str, marked: dict[int, SourceLine], source: KernelText) -> Listing:
+    """The marked lines of a file with the lines around them, without those of the kernel."""
     inside = range(source.first, source.first + len(source.lines)) if file == source.file else ()
     last = len(linecache.getlines(file))
     numbers = {
@@ -117,6 +95,8 @@ def _excerpts(file: str, marked: dict[int, Line], source: Source) -> Listing:
         for near in range(max(number - AROUND, 1), min(number + AROUND, last) + 1)
         if near not in inside
     } | marked.keys()
-    lines = (marked.get(n) or Line(n, linecache.getline(file, n).rstrip()) for n in sorted(numbers))
-    place = str(Loc(file, 0, "")).rpartition(":")[0]
-    return Listing(f"elsewhere in {place}" if file == source.file else place, tuple(lines))
+    lines = (
+        marked.get(n) or SourceLine(n, linecache.getline(file, n).rstrip()) for n in sorted(numbers)
+    )
+    name = str(Loc(file, 0, "")).rpartition(":")[0]
+    return Listing(f"elsewhere in {name}" if file == source.file else name, tuple(lines))

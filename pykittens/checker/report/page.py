@@ -5,24 +5,24 @@ It loads nothing, runs no script, and follows the reader's choice of light or da
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from pykittens.checker.report.listing import Line, Mark, listings
+from pykittens.checker.report.listing import LineMark, SourceLine, listings
 from pykittens.checker.report.page_style import STYLE
-from pykittens.checker.report.text import numeric_columns, scope, with_places
+from pykittens.checker.report.text import closing, laid_out, remarks
 from pykittens.emulate.finding import Finding, FindingStep
 from pykittens.pictures.timeline import draw
 
 if TYPE_CHECKING:
-    from pykittens.checker.report.report import Report, Table
+    from pykittens.checker.report.report import CheckReport, Table
 
 
-def page(reports: Sequence[Report]) -> str:
+def page(reports: Sequence[CheckReport]) -> str:
     """One page for one or several reports."""
     title = ", ".join(dict.fromkeys(r.kernel for r in reports)) or "no kernel"
-    body = "\n".join(part for i, r in enumerate(reports, 1) for part in _report(r, f"r{i}"))
+    body = "\n".join(line for i, r in enumerate(reports, 1) for line in _report(r, f"r{i}"))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -32,10 +32,10 @@ def page(reports: Sequence[Report]) -> str:
     )
 
 
-def _report(report: Report, name: str) -> Iterator[str]:
+def _report(report: CheckReport, name: str) -> Iterator[str]:
     level = report.findings[0].level.value if report.findings else "fine"
     yield f'<section class="report" id="{name}">'
-    yield f"<h1>{escape(report.kernel)} <small>{escape(report.source.place)}</small></h1>"
+    yield f"<h1>{escape(report.kernel)} <small>{escape(report.source.location)}</small></h1>"
     yield f'<p class="verdict is-{level}">{escape(report.verdict)}</p>'
     yield from _named({**report.arguments, **report.constants})
     for number, finding in enumerate(report.findings, 1):
@@ -47,7 +47,10 @@ def _report(report: Report, name: str) -> Iterator[str]:
         drawn = draw(report.timeline).svg()
         # A picture inside a page has no XML head.
         yield f"<h2>Timeline</h2>\n<figure>\n{drawn[drawn.find('<svg') :]}</figure>"
-    yield from _foot(report)
+    if report.proved:
+        sentences = "".join(f"<li>{escape(s)}</li>" for s in report.proved)
+        yield f"<h2>Proved for all arguments</h2>\n<ul>{sentences}</ul>"
+    yield from _remarks(closing(report))
     yield "</section>"
 
 
@@ -57,10 +60,16 @@ def _named(values: Mapping[str, object]) -> Iterator[str]:
         yield f"<dl>{rows}</dl>"
 
 
+def _remarks(labelled: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for label, said in labelled:
+        shown = f"<code>{escape(said)}</code>" if label == "replay" else escape(said)
+        yield f'<p class="{label}"><b>{label}</b> {shown}</p>'
+
+
 # -- findings --------------------------------------------------------------------------------------
 
 
-def _finding(report: Report, finding: Finding, name: str) -> Iterator[str]:
+def _finding(report: CheckReport, finding: Finding, name: str) -> Iterator[str]:
     level, kind = finding.level.value, finding.kind
     yield f'<article class="finding is-{level}" id="{name}">'
     yield (
@@ -70,12 +79,7 @@ def _finding(report: Report, finding: Finding, name: str) -> Iterator[str]:
     yield from _named(finding.operands)
     for step in finding.steps:
         yield from _step(step)
-    if finding.missing:
-        yield f'<p class="missing"><b>missing</b> {escape(finding.missing)}</p>'
-    yield f'<p class="help"><b>help</b> {escape(finding.help)}</p>'
-    yield f'<p class="scope"><b>holds</b> {escape(scope(report, finding))}</p>'
-    if again := report.replay(finding):
-        yield f'<p class="scope"><b>replay</b> <code>{escape(again)}</code></p>'
+    yield from _remarks(remarks(report, finding))
     yield "</article>"
 
 
@@ -93,7 +97,7 @@ def _step(step: FindingStep) -> Iterator[str]:
 # -- the kernel, line by line ----------------------------------------------------------------------
 
 
-def _listings(report: Report, name: str) -> Iterator[str]:
+def _listings(report: CheckReport, name: str) -> Iterator[str]:
     for listing in listings(report):
         yield f"<h2>{escape(listing.title)}</h2>"
         yield '<table class="listing"><tbody>'
@@ -106,7 +110,7 @@ def _listings(report: Report, name: str) -> Iterator[str]:
         yield "</tbody></table>"
 
 
-def _line(line: Line, name: str) -> str:
+def _line(line: SourceLine, name: str) -> str:
     level = f' class="is-{line.marks[0].level.value}"' if line.marks else ""
     marks = "".join(_mark(mark, name) for mark in line.marks)
     costs = "".join(
@@ -118,28 +122,23 @@ def _line(line: Line, name: str) -> str:
     )
 
 
-def _mark(mark: Mark, name: str) -> str:
+def _mark(mark: LineMark, name: str) -> str:
     return (
         f'<a class="mark is-{mark.level.value}" href="#{name}-{mark.number}">'
         f"{mark.level.value} {mark.number}: {escape(mark.text)}</a>"
     )
 
 
-# -- tables and the foot ---------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 
 
 def _table(table: Table) -> Iterator[str]:
-    columns, rows = with_places(table)
-    right = numeric_columns(rows, len(columns))
+    columns, rows, right = laid_out(table)
 
     def cells(tag: str, row: Sequence[str]) -> str:
-        made = (
-            f'<{tag} class="number">{escape(cell)}</{tag}>'
-            if r
-            else f"<{tag}>{escape(cell)}</{tag}>"
-            for cell, r in zip(row, right, strict=True)
-        )
-        return f"<tr>{''.join(made)}</tr>"
+        styles = (' class="number"' if is_right else "" for is_right in right)
+        shown = (f"<{tag}{style}>{escape(c)}</{tag}>" for c, style in zip(row, styles, strict=True))
+        return f"<tr>{''.join(shown)}</tr>"
 
     yield f"<h2>{escape(table.title)}</h2>"
     if rows:
@@ -148,13 +147,3 @@ def _table(table: Table) -> Iterator[str]:
         yield "</tbody></table>"
     if table.note:
         yield f'<p class="hint">{escape(table.note)}</p>'
-
-
-def _foot(report: Report) -> Iterator[str]:
-    if report.proved:
-        sentences = "".join(f"<li>{escape(s)}</li>" for s in report.proved)
-        yield f"<h2>Proved for all arguments</h2>\n<ul>{sentences}</ul>"
-    if report.ignored:
-        left_out = ", ".join(f"{count} of {kind}" for kind, count in report.ignored.items())
-        yield f'<p class="scope"><b>ignored</b> {escape(left_out)}</p>'
-    yield f'<p class="scope"><b>holds</b> {escape(report.holds)}</p>'

@@ -1,4 +1,4 @@
-"""The style sheet of a report's page, in light and dark, in the colours of the pictures."""
+"""The style sheet of a report's page, light and dark, in the colours of the pictures."""
 
 from pykittens.pictures.svg import BLANK, HIGHLIGHT, INK, MUTED, PAPER, RULE
 
@@ -24,7 +24,7 @@ body {{
 main {{ max-width: 76rem; margin: 0 auto; padding: 1.5rem; }}
 h1 {{ font-size: 1.5rem; margin: 1.5rem 0 0; }}
 h2 {{ font-size: 1.05rem; margin: 1.6rem 0 .5rem; }}
-small, .where, .scope, .hint {{ color: var(--muted); font-weight: normal; font-size: .85rem; }}
+small, .where, .holds, .replay, .ignored, .hint {{ color: var(--muted); font-weight: normal; font-size: .85rem; }}
 pre, code, dl {{ font: 13px/1.5 Menlo, Consolas, 'DejaVu Sans Mono', monospace; }}
 pre {{ margin: 0; }}
 p {{ margin: .3rem 0; }}

@@ -19,7 +19,7 @@ from pykittens.emulate.finding import Finding, Kind, Level
 from pykittens.errors import ArgumentError, Loc
 from pykittens.pictures.timeline import draw
 
-# The forms of a report, and how the names of their files end; the first that fits counts.
+# The formats of a report and their file extensions; the first that matches counts.
 FORMATS = {
     "trace": ".trace.json",
     "json": ".json",
@@ -27,14 +27,14 @@ FORMATS = {
     "svg": ".svg",
     "text": ".txt",
 }
-# What pk.check takes by name for itself: a kernel's constants of these names stand in the last.
+# The options of pk.check. Constants of a kernel with these names are passed in the last.
 OPTIONS = ("schedules", "seed", "ignore", "undefined", "device", "costs", "constants")
 _WORST_FIRST = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table; `loc` is the line of the kernel it speaks of."""
+    """One row of a table; `loc` is the line of the kernel that it describes."""
 
     cells: tuple[str, ...]
     loc: Loc | None = None
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What an analysis found, in words and numbers; `note` says how to read it."""
+    """The result of an analysis, in words and numbers; `note` says how to read it."""
 
     title: str
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelText:
     """The text of a kernel: its file, the number of its first line, and its lines."""
 
     file: str
@@ -59,32 +59,32 @@ class Source:
     lines: tuple[str, ...] = ()
 
     @staticmethod
-    def of(function: Callable[..., Any]) -> Source:
-        """The text of a function; without lines where it cannot be read."""
+    def of(function: Callable[..., Any]) -> KernelText:
+        """The text of a function; without lines if it cannot be read."""
         code = function.__code__
         try:
             lines, first = inspect.getsourcelines(function)
         except (OSError, TypeError):
-            return Source(code.co_filename, code.co_firstlineno)
-        return Source(code.co_filename, first, tuple(line.rstrip() for line in lines))
+            return KernelText(code.co_filename, code.co_firstlineno)
+        return KernelText(code.co_filename, first, tuple(line.rstrip() for line in lines))
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The file and the first line, as errors show them."""
         return str(Loc(self.file, self.first, ""))
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything a check says about one call of a kernel.
+class CheckReport:
+    """The result of a check of one call of a kernel.
 
-    arguments and constants: what it was called with, in words. seeds: the schedules that were tried. proved:
-    sentences that hold for all arguments. holds: one sentence that says for what the rest holds. ignored: how many
-    findings of which kind were left out. timeline: the first schedule. command: the command line that made the report.
+    arguments and constants: those of the call, in words. seeds: the schedules that were tried. proved: sentences that
+    hold for all arguments. holds: one sentence that says how far the other findings hold. ignored: the number of
+    findings left out, by kind. timeline: that of the first schedule. command: the command line of the check.
     """
 
     kernel: str
-    source: Source
+    source: KernelText
     arguments: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -97,7 +97,7 @@ class Report:
     command: str = ""
 
     def __post_init__(self) -> None:
-        """Put the findings in order, errors first; one that has no advice of its own gets that of its kind."""
+        """Sort the findings, errors first; a finding without advice gets the advice for its kind."""
         advised = (
             f if f.help else dataclasses.replace(f, help=ADVICE[f.kind]) for f in self.findings
         )
@@ -106,7 +106,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error; warnings and notes there may be."""
+        """Whether there is no error; there may be warnings and notes."""
         return not self.errors
 
     @property
@@ -116,12 +116,12 @@ class Report:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """The findings that may be meant."""
+        """The findings that may be intended."""
         return self._of(Level.WARNING)
 
     @property
     def notes(self) -> tuple[Finding, ...]:
-        """The findings that cost time only."""
+        """The findings that only cost time."""
         return self._of(Level.NOTE)
 
     def found(self, kind: Kind) -> tuple[Finding, ...]:
@@ -146,18 +146,18 @@ class Report:
         return ", ".join(counts) or "no fault found"
 
     def replay(self, finding: Finding) -> str:
-        """What to write or type to see a finding again; empty where it needs no schedule."""
+        """The call or command that shows a finding again; empty if the finding needs no schedule."""
         if finding.seed is None:
             return ""
-        # That results differ is seen of two, the first of which is that of an earlier seed.
+        # Two schedules are needed to see that results differ; the first has a smaller seed.
         differs = finding.kind is Kind.SCHEDULE_DEPENDENT and not finding.missing
         compares = differs and finding.seed > 0 and len(self.seeds) > 1
         option, number = ("schedules", finding.seed + 1) if compares else ("seed", finding.seed)
         if self.command:
             return f"{self.command} --{option} {number}"
         named = [f"{n}={v}" for n, v in self.constants.items() if n not in OPTIONS]
-        if apart := [f'"{n}": {v}' for n, v in self.constants.items() if n in OPTIONS]:
-            named.append(f"constants={{{', '.join(apart)}}}")
+        if quoted := [f'"{n}": {v}' for n, v in self.constants.items() if n in OPTIONS]:
+            named.append(f"constants={{{', '.join(quoted)}}}")
         words = (self.kernel, *self.arguments, *named, f"{option}={number}")
         return f"pk.check({', '.join(words)})"
 
@@ -173,7 +173,7 @@ class Report:
         return json_text(self.data())
 
     def html(self) -> str:
-        """The report as one page, with the lines of the kernel marked."""
+        """The report as one HTML page, with the lines of the kernel marked."""
         return page([self])
 
     def svg(self) -> str:
@@ -190,27 +190,26 @@ class Report:
         why = (
             "no schedule was run"
             if not self.seeds
-            else "it was made with costs=False"
+            else "the check had costs=False"
             if self.timeline is None
-            else "no block did anything"
+            else "no block did any work"
         )
-        raise ArgumentError(f"the report on {self.kernel} has no timeline, as {why}")
+        raise ArgumentError(f"the report on {self.kernel} has no timeline: {why}")
 
     def save(self, path: str | Path) -> None:
-        """Write what the end of the name says: .txt, .json, .html, .svg or .trace.json, the last two the timeline."""
+        """Write a file in the format of its extension: .txt, .json, .html, or the timeline as .svg or .trace.json."""
         path = Path(path)
         form = next((f for f, ending in FORMATS.items() if path.name.endswith(ending)), None)
         if form is None:
             raise ArgumentError(
-                f"a report cannot be written as `{path.name}`",
-                help=f"let the name end in {', '.join(FORMATS.values())}",
+                f"`{path.name}` has none of the extensions of a report",
+                help=f"use one of {', '.join(FORMATS.values())}",
             )
         path.write_text(self.as_text(form), encoding="utf-8", newline="\n")
 
     def as_text(self, form: str) -> str:
         """The report in one of FORMATS."""
-        makers = {"trace": self.trace, "svg": self.svg, "html": self.html, "json": self.json}
-        return makers[form]() if form in makers else f"{self}\n"
+        return f"{self}\n" if form == "text" else str(getattr(self, form)())
 
     def _of(self, level: Level) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.level is level)

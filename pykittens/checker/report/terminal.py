@@ -8,44 +8,27 @@ from rich.console import Console
 from rich.table import Table as Drawn
 from rich.text import Text
 
-from pykittens.checker.report.text import (
-    Line,
-    aligned,
-    findings,
-    foot,
-    head,
-    numeric_columns,
-    with_places,
-)
+from pykittens.checker.report.text import TextLine, laid_out, lines, pieces
 
 if TYPE_CHECKING:
-    from pykittens.checker.report.report import Report, Table
+    from pykittens.checker.report.report import CheckReport, Table
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: CheckReport, console: Console) -> None:
     """Print a report; lines of source are not wrapped, so that carets stay below what they point to."""
-    for line in (*head(report), *findings(report)):
-        _print(console, line)
-    for table in report.tables:
-        console.print()
-        if table.rows:
-            console.print(_drawn(table))
+    for piece in pieces(report):
+        if not isinstance(piece, TextLine) and piece.rows:
+            console.print(_drawn(piece))
         else:
-            for line in aligned(table):
-                _print(console, line)
-    for line in foot(report):
-        _print(console, line)
-
-
-def _print(console: Console, line: Line) -> None:
-    console.print(Text(line.text, style=line.style), soft_wrap=True)
+            for line in lines(piece):
+                console.print(Text(line.text, style=line.style), soft_wrap=True)
 
 
 def _drawn(table: Table) -> Drawn:
-    columns, rows = with_places(table)
+    columns, rows, right = laid_out(table)
     drawn = Drawn(title=Text(table.title), title_justify="left", title_style="bold")
-    for column, right in zip(columns, numeric_columns(rows, len(columns)), strict=True):
-        drawn.add_column(Text(column), justify="right" if right else "left", overflow="fold")
+    for column, is_right in zip(columns, right, strict=True):
+        drawn.add_column(Text(column), justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     if table.note:

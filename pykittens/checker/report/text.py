@@ -3,125 +3,129 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykittens.emulate.finding import Finding, Level, Scope
 
 if TYPE_CHECKING:
-    from pykittens.checker.report.report import Report, Row, Table
+    from pykittens.checker.report.report import CheckReport, Table
 
 LEVEL_STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+_LABEL_STYLES = {"help": "cyan", "holds": "dim", "replay": "dim"}
 _NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?\s?%?")
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """One line of a report; `style` is empty or one of rich's."""
 
     text: str
     style: str = ""
 
 
-def text(report: Report) -> str:
+def text(report: CheckReport) -> str:
     """The whole report, without colours; the same on every machine."""
-    lines = [*head(report), *findings(report)]
-    for table in report.tables:
-        lines += [Line(""), *aligned(table)]
-    return "\n".join(line.text for line in (*lines, *foot(report)))
+    return "\n".join(line.text for piece in pieces(report) for line in lines(piece))
 
 
-def head(report: Report) -> Iterator[Line]:
-    """The kernel, its arguments, and how many findings there are."""
+def pieces(report: CheckReport) -> Iterator[TextLine | Table]:
+    """The lines and tables of a report, in order."""
     worst = report.findings[0].level if report.findings else None
     style = LEVEL_STYLES[worst] if worst else "bold green"
-    yield Line(f"{report.kernel}, {report.source.place}: {report.verdict}", style)
+    yield TextLine(f"{report.kernel}, {report.source.location}: {report.verdict}", style)
     yield from _named({**report.arguments, **report.constants})
-
-
-def findings(report: Report) -> Iterator[Line]:
-    """All findings, each behind an empty line."""
     for finding in report.findings:
-        yield Line("")
-        yield from told(report, finding)
+        yield TextLine("")
+        yield from _finding(report, finding)
+    for table in report.tables:
+        yield TextLine("")
+        yield table
+    yield TextLine("")
+    if report.proved:
+        yield TextLine("proved for all arguments:")
+        yield from (TextLine(f"  - {sentence}") for sentence in report.proved)
+    yield from (TextLine(f"{label}: {said}") for label, said in closing(report))
 
 
-def told(report: Report, finding: Finding) -> Iterator[Line]:
-    """One finding: what is wrong, where, what is missing, what to change, for what it holds and how to see it."""
+def lines(piece: TextLine | Table) -> Iterable[TextLine]:
+    """The lines of a piece of a report."""
+    return (piece,) if isinstance(piece, TextLine) else aligned(piece)
+
+
+def _finding(report: CheckReport, finding: Finding) -> Iterator[TextLine]:
     kind = f"{finding.level.value}[{finding.kind.value}]"
-    yield Line(f"{kind}: {finding.message}", LEVEL_STYLES[finding.level])
+    yield TextLine(f"{kind}: {finding.message}", LEVEL_STYLES[finding.level])
     yield from _named(finding.operands)
     for step in finding.steps:
         if caption := str(step).strip():
-            yield Line(f"{caption}:" if step.loc is not None else caption)
+            yield TextLine(f"{caption}:" if step.loc is not None else caption)
         if step.loc is not None:
             where, *excerpt = step.loc.excerpt().splitlines()
-            yield Line(where, "dim")
-            yield from (Line(line) for line in excerpt)
-    if finding.missing:
-        yield Line(f"missing: {finding.missing}")
-    yield Line(f"help: {finding.help}", "cyan")
-    yield Line(f"holds: {scope(report, finding)}", "dim")
-    if again := report.replay(finding):
-        yield Line(f"replay: {again}", "dim")
+            yield TextLine(where, "dim")
+            yield from (TextLine(line) for line in excerpt)
+    for label, said in remarks(report, finding):
+        yield TextLine(f"{label}: {said}", _LABEL_STYLES.get(label, ""))
 
 
-def scope(report: Report, finding: Finding) -> str:
-    """For what a finding holds and, where that is known, how many schedules showed it."""
+def remarks(report: CheckReport, finding: Finding) -> list[tuple[str, str]]:
+    """What is said below the steps of a finding, each sentence with its label."""
+    labelled = {
+        "missing": finding.missing,
+        "help": finding.help,
+        "holds": scope(report, finding),
+        "replay": report.replay(finding),
+    }
+    return [(label, said) for label, said in labelled.items() if said]
+
+
+def closing(report: CheckReport) -> Iterator[tuple[str, str]]:
+    """The last sentences of a report, each with its label."""
+    if report.ignored:
+        yield "ignored", ", ".join(f"{count} of {kind}" for kind, count in report.ignored.items())
+    yield "holds", report.holds
+
+
+def scope(report: CheckReport, finding: Finding) -> str:
+    """How far a finding holds and, if this was counted, how many schedules showed it."""
     if finding.scope is Scope.TRIED and finding.schedules:
         return f"{finding.scope.value}; {finding.schedules} of {len(report.seeds)} showed it"
     return str(finding.scope.value)
 
 
-def aligned(table: Table) -> Iterator[Line]:
-    """A table as plain text, its columns below each other, those of numbers at their right ends."""
-    columns, rows = with_places(table)
+def aligned(table: Table) -> Iterator[TextLine]:
+    """A table as plain text with aligned columns; columns of numbers are aligned to the right."""
+    columns, rows, right = laid_out(table)
     cells = [columns, *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    right = numeric_columns(rows, len(columns))
-    yield Line(table.title, "bold")
+    yield TextLine(table.title, "bold")
     for number, row in enumerate(cells if rows else ()):
         padded = (
             c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
         )
-        yield Line(f"  {'  '.join(padded)}".rstrip())
+        yield TextLine(f"  {'  '.join(padded)}".rstrip())
         if number == 0:
-            yield Line("  " + "  ".join("-" * w for w in widths))
+            yield TextLine("  " + "  ".join("-" * w for w in widths))
     if table.note:
-        yield Line(f"  {table.note}")
+        yield TextLine(f"  {table.note}")
 
 
-def with_places(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and cells, led by one of the places if rows have some that no cell of theirs shows."""
-    for row in table.rows:
-        assert len(row.cells) == len(table.columns), (
-            f"{table.title}: {row.cells} for {table.columns}"
-        )
-    if all(row.loc is None or str(row.loc) in row.cells for row in table.rows):
-        return table.columns, [row.cells for row in table.rows]
-    return ("line", *table.columns), [(_place(row), *row.cells) for row in table.rows]
+def laid_out(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[bool]]:
+    """Columns, rows, and which columns hold only numbers; a first column has the lines if no cell shows them."""
+    columns, rows = table.columns, [row.cells for row in table.rows]
+    assert all(len(row) == len(columns) for row in rows), f"{table.title}: {rows} for {columns}"
+    if any(row.loc is not None and str(row.loc) not in row.cells for row in table.rows):
+        columns = ("line", *columns)
+        rows = [("" if r.loc is None else str(r.loc), *r.cells) for r in table.rows]
+    return (
+        columns,
+        rows,
+        [
+            bool(rows) and all(_NUMBER.fullmatch(row[i]) for row in rows)
+            for i in range(len(columns))
+        ],
+    )
 
 
-def numeric_columns(rows: list[tuple[str, ...]], count: int) -> list[bool]:
-    """Which columns hold nothing but numbers."""
-    return [bool(rows) and all(_NUMBER.fullmatch(row[i]) for row in rows) for i in range(count)]
-
-
-def foot(report: Report) -> Iterator[Line]:
-    """What is proved, for what the rest holds, and what was left out."""
-    yield Line("")
-    if report.proved:
-        yield Line("proved for all arguments:")
-        yield from (Line(f"  - {sentence}") for sentence in report.proved)
-    if report.ignored:
-        left_out = ", ".join(f"{count} of {kind}" for kind, count in report.ignored.items())
-        yield Line(f"ignored: {left_out}")
-    yield Line(f"holds: {report.holds}")
-
-
-def _place(row: Row) -> str:
-    return "" if row.loc is None else str(row.loc)
-
-
-def _named(values: Mapping[str, object]) -> Iterator[Line]:
+def _named(values: Mapping[str, object]) -> Iterator[TextLine]:
     width = max((len(name) for name in values), default=0)
-    yield from (Line(f"    {name:<{width}} : {value}") for name, value in values.items())
+    yield from (TextLine(f"    {name:<{width}} : {value}") for name, value in values.items())

@@ -1,7 +1,7 @@
 """A timeline in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 Source: "Trace Event Format", Google, sections "Complete Events", "Flow Events" and "Metadata Events". Times of the
-format are microseconds; a nanosecond, or a cycle, is a thousandth of one.
+format are microseconds; a nanosecond or a cycle is a thousandth of a microsecond.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ Event = dict[str, Any]
 
 
 def chrome(timeline: Timeline) -> dict[str, Any]:
-    """The whole file, to be written as JSON: blocks are its processes, tracks its threads."""
+    """The whole file, as values for JSON: blocks are its processes, tracks its threads."""
     process = {name: number for number, name in enumerate(timeline.processes)}
     thread = {track: number for number, track in enumerate(timeline.tracks)}
-    places = {track: {"pid": process[track.process], "tid": thread[track]} for track in thread}
-    timed = [_complete(span, places[span.track]) for span in timeline.spans]
+    ids = {track: {"pid": process[track.process], "tid": thread[track]} for track in thread}
+    timed = [_complete(span, ids[span.track]) for span in timeline.spans]
     for number, arrow in enumerate(timeline.arrows):
-        timed.append(_flow(number, "s", arrow.source, places[arrow.source.track]))
-        timed.append(_flow(number, "f", arrow.target, places[arrow.target.track]))
-    # A longer span that starts with a shorter one comes first; an arrow after the span it leaves.
+        timed.append(_flow(number, "s", arrow.source, ids[arrow.source.track]))
+        timed.append(_flow(number, "f", arrow.target, ids[arrow.target.track]))
+    # Of spans that start together the longest comes first; an arrow comes after the span that it leaves.
     timed.sort(key=lambda e: (e["ts"], -e.get("dur", -1)))
     return {
-        "traceEvents": [*_names(process, places), *timed],
+        "traceEvents": [*_names(process, ids), *timed],
         "displayTimeUnit": "ns",
         "otherData": {"title": timeline.title, "note": timeline.note, "unit": timeline.unit},
     }
 
 
-def _names(process: dict[str, int], places: dict[Track, dict[str, int]]) -> Iterator[Event]:
-    """The names of blocks and tracks, and the order in which they stand."""
+def _names(process: dict[str, int], ids: dict[Track, dict[str, int]]) -> Iterator[Event]:
+    """The names of blocks and tracks, and their order."""
     for name, number in process.items():
         yield _metadata("process_name", {"pid": number, "tid": 0}, name=name)
         yield _metadata("process_sort_index", {"pid": number, "tid": 0}, sort_index=number)
-    for track, place in places.items():
-        yield _metadata("thread_name", place, name=track.name)
-        yield _metadata("thread_sort_index", place, sort_index=place["tid"])
+    for track, identity in ids.items():
+        yield _metadata("thread_name", identity, name=track.name)
+        yield _metadata("thread_sort_index", identity, sort_index=identity["tid"])
 
 
-def _metadata(what: str, place: dict[str, int], **args: str | int) -> Event:
-    return {"name": what, "ph": "M", **place, "args": args}
+def _metadata(what: str, identity: dict[str, int], **args: str | int) -> Event:
+    return {"name": what, "ph": "M", **identity, "args": args}
 
 
-def _complete(span: Span, place: dict[str, int]) -> Event:
+def _complete(span: Span, identity: dict[str, int]) -> Event:
     """A span with its start and its duration."""
     args: dict[str, str | int] = {**span.args}
     if span.loc is not None:
@@ -61,15 +61,15 @@ def _complete(span: Span, place: dict[str, int]) -> Event:
         "ph": "X",
         "ts": span.start / _TICKS,
         "dur": (span.end - span.start) / _TICKS,
-        **place,
+        **identity,
         "args": args,
     }
 
 
-def _flow(number: int, phase: str, span: Span, place: dict[str, int]) -> Event:
-    """One end of an arrow: it belongs to the span in which it lies, so it lies just before the end of the span."""
+def _flow(number: int, phase: str, span: Span, identity: dict[str, int]) -> Event:
+    """One end of an arrow. An event belongs to the span around it, so the arrow ends just before the span does."""
     event: Event = {"name": "ends the wait", "cat": "flow", "ph": phase, "id": number}
-    event |= {"ts": (span.end - 1) / _TICKS, **place}
+    event |= {"ts": (span.end - 1) / _TICKS, **identity}
     if phase == "f":
         event["bp"] = "e"
     return event

@@ -115,7 +115,7 @@ def test_a_stage_more_for_each_pass_of_a_loop_is_an_error_that_says_where_it_is_
 
     (finding,) = prove(recorded(kernel, X, X, 3)).findings
     assert finding.level is Level.ERROR
-    assert "equal only where max(n, 0) is 0" in finding.help
+    assert "equal only if max(n, 0) is 0" in finding.help
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_condition_that_the_other_side_lacks_is_an_error(fill, drain):
     (finding,) = of_branches(fill, drain).findings
     assert (finding.kind, finding.level) == (Kind.BARRIER_COUNT, Level.ERROR)
     assert len(finding.steps) == 2
-    assert "the counts are equal only where" in finding.help
+    assert "the counts are equal only if" in finding.help
 
 
 def test_conditions_that_may_or_may_not_be_the_same_are_left_to_the_emulator():
@@ -299,7 +299,7 @@ def of_turns(take):
 def test_groups_that_all_take_every_turn_balance():
     proofs = of_turns(lambda w, i: True)
     assert not proofs.findings
-    assert proofs.proved == ("turns of warps: each of 3 warps makes max(n, 0) times",)
+    assert proofs.proved == ("turns of warps: each of 3 warps takes a turn max(n, 0) times",)
     assert of_turns(lambda w, i: i % 2 == 0).proved
 
 

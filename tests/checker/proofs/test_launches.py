@@ -102,7 +102,7 @@ def test_a_grid_that_can_be_counted_is_right(n, m, count):
 def test_a_grid_of_more_blocks_than_a_launch_counts_is_a_finding(n, m):
     (finding,) = of_launch(wide, X, n, m)
     assert finding.kind is Kind.RESOURCES
-    assert f"{n * m} blocks or tasks are more than the 2147483647" in finding.message
+    assert f"{n * m} blocks or tasks exceed the 2147483647" in finding.message
     assert "pk.grid" in finding.steps[0].loc.text
 
 

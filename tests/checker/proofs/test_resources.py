@@ -15,7 +15,7 @@ from pykittens.checker.proofs.resources import (
     occupancy_table,
     register_table,
     resource_tables,
-    shared_parts,
+    shared_memory,
 )
 from pykittens.emulate.inserted import inserted
 from pykittens.runtime import nvrtc
@@ -55,7 +55,7 @@ def mixed(x, y, *, stages):
 def test_parts_of_shared_memory_lie_one_behind_the_other():
     kernel = recorded(mixed, X, X, stages=3)
     source = emit(kernel, "sm_90a")
-    parts = shared_parts(kernel, HOPPER, source)
+    parts = shared_memory(kernel, HOPPER, source)
     by_place = [(p.name, p.offset, p.bytes) for p in parts]
     stage = 64 * 64 * 4 + 1024  # a tile, and a vector at a multiple of 1024 bytes
     tiles, barriers = 3 * stage, 3 * stage + 2 * 8192
@@ -75,7 +75,7 @@ def test_parts_of_shared_memory_lie_one_behind_the_other():
 
 def test_a_kernel_that_needs_too_much_has_a_map_too():
     kernel = recorded(mixed, X, X, stages=20)
-    table = memory_table(shared_parts(kernel, HOPPER), HOPPER)
+    table = memory_table(shared_memory(kernel, HOPPER), HOPPER)
     total = int(table.rows[-1].cells[-1])
     assert total > HOPPER.shared_bytes
     assert f"{total} of {HOPPER.shared_bytes} bytes" in table.note
@@ -88,7 +88,7 @@ def test_the_map_of_every_kernel_ends_where_its_memory_does(name):
     for arch in case.targets:
         source, _ = try_emit(kernel, arch)
         if source is not None:
-            parts = shared_parts(kernel, TARGETS[arch], source)
+            parts = shared_memory(kernel, TARGETS[arch], source)
             assert max((p.end for p in parts), default=0) == source.shared_bytes
             alone = [p for p in parts if "in place of" not in p.what]
             for before, after in zip(alone, alone[1:], strict=False):
@@ -109,7 +109,7 @@ def test_the_resource_that_limits_is_marked():
     assert [r.cells[0] for r in table.rows if r.cells[-1]] == ["shared memory"]
     assert "holds 2 blocks at once, 16 warps; its 132 hold 264" in table.note
     assert (
-        "registers are known of a compiled kernel only"
+        "registers are known only for a compiled kernel"
         in occupancy_table(occupancy(Load(256, 0), H200)).note
     )
 
@@ -126,8 +126,13 @@ def test_the_tables_of_a_compiled_kernel():
     kernel = recorded(mixed, X, X, stages=3)
     source = emit(kernel, "sm_90a")
     compiled = compile_kernel(kernel, "sm_90a")
-    titles = [t.title for t in resource_tables(kernel, "sm_90a", H200, source, compiled)]
-    assert titles == ["Shared memory", "Blocks at once", "Registers", "Inserted by the compiler"]
-    held = resource_tables(kernel, "sm_90a", H200, source, compiled)[1]
-    assert "registers" in [r.cells[0] for r in held.rows]
-    assert len(resource_tables(kernel, "sm_90a", H200)) == 2
+    held = occupancy(Load(source.threads, source.shared_bytes, compiled.resources.registers), H200)
+    tables = resource_tables(kernel, "sm_90a", source, held, compiled)
+    assert [t.title for t in tables] == [
+        "Shared memory",
+        "Blocks at once",
+        "Registers",
+        "Inserted by the compiler",
+    ]
+    assert "registers" in [r.cells[0] for r in tables[1].rows]
+    assert len(resource_tables(kernel, "sm_90a")) == 2

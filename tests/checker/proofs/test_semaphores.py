@@ -48,7 +48,7 @@ def test_a_ring_of_semaphores_balances():
     assert proofs.proved == (
         "semaphore `full`: each arrival completes a phase, cdiv(x.shape[0], 64) times",
         f"semaphore `full`: {TILE} * cdiv(x.shape[0], 64) bytes are expected, and copies bring as many",
-        "semaphore `empty`: 2 * cdiv(x.shape[0], 64) arrivals make up whole phases of 2",
+        "semaphore `empty`: 2 * cdiv(x.shape[0], 64) arrivals complete whole phases of 2",
     )
     assert of_ring(needed=4, arrives=2).findings == ()
 
@@ -58,7 +58,7 @@ def test_a_phase_in_each_pass_needs_the_arrivals_of_a_pass(needed, arrives):
     (finding,) = of_ring(needed=needed, arrives=arrives).findings
     assert (finding.kind, finding.level) == (Kind.BARRIER_COUNT, Level.ERROR)
     assert finding.scope is Scope.ALWAYS
-    assert f"which {needed} arrivals complete, and {2 * arrives} come" in finding.message
+    assert f"the phase needs {needed} arrivals and gets {2 * arrives}" in finding.message
     lines = list(dict.fromkeys(s.loc.text.strip() for s in finding.steps))
     assert lines[0].endswith("empty = pk.semaphore(1, count=2), pk.semaphore(needed, count=2)")
     assert lines[1:] == ["empty[i % 2].arrive()", "empty[i % 2].wait(phase(i))"]
@@ -102,7 +102,7 @@ def of_some(arrives, lag=0):
 
 def test_arrivals_under_a_condition_that_the_waits_lack_are_an_error():
     (finding,) = of_some(lambda i, block, n: block > 0)
-    assert "which 1 arrivals complete, and (block > 0) come" in finding.message
+    assert "the phase needs 1 arrivals and gets (block > 0)" in finding.message
     assert not of_some(lambda i, block, n: n == n)
 
 
@@ -149,7 +149,7 @@ def straight(arrivals, come, phase=0, waits=True):
 
 
 def test_arrivals_that_make_up_a_phase_balance():
-    assert straight(3, 3).proved == ("semaphore `done`: 3 arrivals make up whole phases of 3",)
+    assert straight(3, 3).proved == ("semaphore `done`: 3 arrivals complete whole phases of 3",)
     assert straight(2, 4).findings == ()
 
 
@@ -158,7 +158,7 @@ def test_a_first_phase_that_is_never_complete_is_an_error(arrivals, come):
     (finding,) = straight(arrivals, come).findings
     assert finding.level is Level.ERROR
     assert (
-        f"the first phase of `done`, which {arrivals} arrivals complete, and {come} come"
+        f"the first phase of `done`; the phase needs {arrivals} arrivals and gets {come}"
         in finding.message
     )
 
@@ -167,7 +167,7 @@ def test_a_first_phase_that_is_never_complete_is_an_error(arrivals, come):
 def test_arrivals_that_are_left_over_are_an_error(arrivals, come, waits):
     (finding,) = straight(arrivals, come, waits=waits).findings
     assert finding.level is Level.ERROR
-    assert f"{come} arrivals come at `done`" in finding.message
+    assert f"`done` gets {come} arrivals" in finding.message
 
 
 def test_each_of_several_semaphores_is_counted_for_itself():
@@ -185,8 +185,8 @@ def test_each_of_several_semaphores_is_counted_for_itself():
     assert not prove(recorded(kernel, y, other=1)).findings
     assert not prove(recorded(kernel, y, other=0)).findings
     assert prove(recorded(kernel, y, other=1)).proved == (
-        "semaphore `done[0]`: 2 arrivals make up whole phases of 2",
-        "semaphore `done[1]`: 2 arrivals make up whole phases of 2",
+        "semaphore `done[0]`: 2 arrivals complete whole phases of 2",
+        "semaphore `done[1]`: 2 arrivals complete whole phases of 2",
     )
 
 

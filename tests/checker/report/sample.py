@@ -1,11 +1,11 @@
-"""A kernel to speak of in reports that are made by hand, and those reports."""
+"""A kernel, and reports on it that are written by hand."""
 
 from __future__ import annotations
 
 import inspect
 
 import pykittens as pk
-from pykittens.checker.report.report import Report, Row, Source, Table
+from pykittens.checker.report.report import CheckReport, KernelText, Row, Table
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.errors import Loc
 from tests.timelines import two_blocks
@@ -58,7 +58,7 @@ def unlanded() -> Finding:
 
 
 def many_threads() -> Finding:
-    """A note that holds always, at no place and without advice of its own."""
+    """A note that holds always, without a line and without advice."""
     return Finding(
         Kind.RESOURCES, "a block has 160 threads", level=Level.NOTE, scope=Scope.ALWAYS
     )  # fmt: skip
@@ -78,7 +78,7 @@ def unwritten() -> Finding:
 
 
 def tables() -> tuple[Table, ...]:
-    """One table whose rows have places that no cell shows, and one without."""
+    """One table whose rows have locations that no cell shows, and one without."""
     conflicts = Table(
         "Bank conflicts",
         ("operation", "wavefronts", "least"),
@@ -96,7 +96,7 @@ def tables() -> tuple[Table, ...]:
     )
 
 
-def report(*findings: Finding, **others) -> Report:
+def report(*findings: Finding, **others) -> CheckReport:
     """A report on `early` with these findings."""
     fields = {
         "arguments": {"x": "f32[64, 64]", "y": "f32[64, 64]"},
@@ -105,11 +105,11 @@ def report(*findings: Finding, **others) -> Report:
         "holds": "nothing else was found in the 20 schedules tried with these arguments, seeds 0 to 19",
         **others,
     }
-    return Report("early", Source.of(early.function), findings=findings, **fields)
+    return CheckReport("early", KernelText.of(early.function), findings=findings, **fields)
 
 
-def full_report() -> Report:
-    """A report that has everything."""
+def full_report() -> CheckReport:
+    """A report with everything."""
     return report(
         many_threads(),
         unlanded(),

@@ -11,7 +11,7 @@ import pytest
 
 import pykittens as pk
 from pykittens.checker.report.advice import ADVICE
-from pykittens.checker.report.report import OPTIONS, Source
+from pykittens.checker.report.report import OPTIONS, KernelText
 from pykittens.emulate.finding import Finding, Kind, Level
 from pykittens.errors import ArgumentError
 from tests.checker.report.sample import (
@@ -89,17 +89,17 @@ def test_a_constant_named_as_an_option_is_shown_apart() -> None:
 
 
 def test_the_source_of_a_kernel_is_its_lines_as_the_file_has_them() -> None:
-    source = Source.of(early.function)
+    source = KernelText.of(early.function)
     lines = Path(source.file).read_text().splitlines()
     assert source.lines[0] == "@pk.kernel"
     assert lines[source.first - 1 : source.first - 1 + len(source.lines)] == [*source.lines]
-    assert source.place.endswith(f"sample.py:{source.first}")
+    assert source.location.endswith(f"sample.py:{source.first}")
 
 
 def test_a_function_without_a_file_has_no_lines() -> None:
     scope: dict[str, object] = {}
     exec("def nowhere(): pass", scope)
-    assert Source.of(scope["nowhere"]) == Source("<string>", 1)  # type: ignore[arg-type]
+    assert KernelText.of(scope["nowhere"]) == KernelText("<string>", 1)  # type: ignore[arg-type]
 
 
 def test_a_report_is_saved_as_the_name_ends(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_a_report_is_saved_as_the_name_ends(tmp_path: Path) -> None:
     assert (tmp_path / "a.html").read_text() == made.html()
     assert (tmp_path / "a.svg").read_text() == made.svg()
     assert json.loads((tmp_path / "a.trace.json").read_text())["traceEvents"]
-    with pytest.raises(ArgumentError, match="let the name end in .trace.json, .json, .html"):
+    with pytest.raises(ArgumentError, match="use one of .trace.json, .json, .html"):
         made.save(tmp_path / "a.pdf")
-    with pytest.raises(ArgumentError, match="has no timeline, as no schedule was run"):
+    with pytest.raises(ArgumentError, match="has no timeline: no schedule was run"):
         dataclasses.replace(made, timeline=None, seeds=()).save(tmp_path / "a.svg")
-    with pytest.raises(ArgumentError, match="has no timeline, as it was made with costs=False"):
+    with pytest.raises(ArgumentError, match="has no timeline: the check had costs=False"):
         dataclasses.replace(made, timeline=None).save(tmp_path / "a.svg")

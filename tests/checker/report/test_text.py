@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pykittens.checker.report import terminal
-from pykittens.checker.report.report import Report, Row, Table
+from pykittens.checker.report.report import CheckReport, Row, Table
 from pykittens.checker.report.text import aligned
 from tests.checker.report.sample import full_report, report, tables, unlanded
 
@@ -33,7 +33,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["everything", "no_fault", "command"],
 )
 def test_a_report_reads_as_agreed(
-    name: str, made: Report, golden: Callable[[str, str], None]
+    name: str, made: CheckReport, golden: Callable[[str, str], None]
 ) -> None:
     golden(f"checker/{name}.txt", f"{made}\n")
 
@@ -86,7 +86,7 @@ def test_a_row_of_another_length_is_our_own_fault() -> None:
         list(aligned(Table("T", ("a", "b"), (Row(("1",)),))))
 
 
-def printed(made: Report, width: int, **options) -> str:
+def printed(made: CheckReport, width: int, **options) -> str:
     page = io.StringIO()
     terminal.show(made, Console(file=page, width=width, **options))
     return page.getvalue()
