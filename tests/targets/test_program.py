@@ -81,7 +81,7 @@ def wide_products(A, B, C):
 def test_a_product_with_more_accumulators_than_registers():
     message = told(wide_products, matrix(256, 64), matrix(256, 64), matrix(256, 256, dtype=F32))
     assert re.match(
-        r"wide_products: one instruction takes \d+ registers a thread, and a block of this size starts with 128\n",
+        r"wide_products: one instruction needs \d+ registers per thread, but a block of this size starts with 128\n",
         message,
     )
 
