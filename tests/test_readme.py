@@ -60,9 +60,11 @@ def test_the_readme_lists_every_environment_variable() -> None:
         assert setting.meaning in text
 
 
-def test_the_page_of_the_language_has_every_word() -> None:
-    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    words = set(re.findall(r"\w+", text))
+def test_the_pages_of_the_language_and_of_operations_have_every_word() -> None:
+    pages = [
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("language.md", "ops.md")
+    ]
+    words = set(re.findall(r"\w+", " ".join(pages)))
     assert [w for w in pykittens.__all__ if w.removesuffix("_") not in words] == []
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pykittens as pk
+from pykittens.ir.op import ScalarMeaning
+from pykittens.ops.core import OPS
+from pykittens.ops.map import MAP
 from tests.mistakes.operands import (
     HANDLE,
     Rule,
@@ -31,10 +36,6 @@ def unary(kinds: tuple[str, ...]) -> Rule:
     return any_of(in_registers(*kinds), python_number(*kinds))
 
 
-for _name in (
-    "exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tanh erf sigmoid silu softplus relu"
-).split():
-    row(_name, f"pk.{_name}({{a}})", a=("tile", unary(FLOAT)))
 row(
     "gelu",
     "pk.gelu({a}, {approximate})",
@@ -43,7 +44,6 @@ row(
 )
 row_with("gelu_erf", "pk.gelu({a})", {"a": ("tile", unary(FLOAT))}, shown="gelu")
 row_with("gelu_tanh", 'pk.gelu({a}, "tanh")', {"a": ("tile", unary(FLOAT))}, shown="gelu")
-row("abs", "pk.abs({a})", a=("tile", unary(NUMBER)))
 row_with("neg", "-{a}", {"a": ("tile", in_registers(*NUMBER))}, of={"a": HANDLE})
 row_with("bitwise_not", "~{a}", {"a": ("int_tile", in_registers("int", "bool"))}, of={"a": HANDLE})
 row("logical_not", "pk.logical_not({a})", a=("bool_tile", unary(("bool",))))
@@ -71,14 +71,14 @@ for _name, (_symbol, _good) in _BINARY.items():
         of={"a": _own},
         blames={"b": "n"},
     )
-for _name in ("maximum", "minimum"):
-    row(_name, f"pk.{_name}({{a}}, {{b}})", a=("tile", same_as_tile), b=("tile", same_as_tile))
-row("fma", "pk.fma({a}, {b}, {c})", **dict.fromkeys("abc", ("tile", same_as_tile)))
-row(
-    "clamp",
-    "pk.clamp({x}, {low}, {high})",
-    **dict.fromkeys(("x", "low", "high"), ("tile", same_as_tile)),
-)
+for _name, _op in OPS.items():
+    # The other operations of the family follow from their kinds.
+    if _op.family is MAP and _name not in TABLE:
+        assert isinstance(_op.scalar, ScalarMeaning)
+        _operands = tuple(signature(_op.function).parameters)
+        _rule = unary(_op.scalar.kinds) if len(_operands) == 1 else same_as_tile
+        _call = f"pk.{_name}({', '.join(f'{{{x}}}' for x in _operands)})"
+        row(_name, _call, **dict.fromkeys(_operands, ("tile", _rule)))
 for _name in ("logical_and", "logical_or", "logical_xor"):
     _rule = all_of(fits(pk.bool_), lambda t: t.kind != "number" or t.name == "True")
     row(_name, f"pk.{_name}({{a}}, {{b}})", a=("bool_tile", _rule), b=("bool_tile", _rule))
