@@ -1,15 +1,21 @@
-"""Host time of repeated calls, with rotating tensors and with new numbers, beside torch.mm.
+"""Host time of calls: repeated, with other tensors in rotation and with new numbers, beside torch.mm.
 
-PYTHONPATH names the package that is measured, so that revisions can be compared. Prints JSON, in microseconds.
+Each round is a process per tree, so a revision can be compared with another one: --beside names its checkout. A figure
+is the least over the rounds, in microseconds.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import record
 import torch
 from protocol import call_cost, normal
 
@@ -19,6 +25,7 @@ from pykittens.kernels.gemm import gemm
 from pykittens.kernels.grouped_gemm import grouped_gemm
 from pykittens.kernels.rms_norm import rms_norm
 
+ROOT = Path(__file__).resolve().parents[1]
 ROTATING = 7
 
 
@@ -81,5 +88,49 @@ def contenders() -> dict[str, Callable[[], Any]]:
     }
 
 
+def in_process(tree: Path) -> dict[str, float]:
+    """The microseconds of each call, measured by a process that imports the package of a tree."""
+    paths = os.pathsep.join((str(tree), os.environ.get("PYTHONPATH", "")))
+    command = [sys.executable, __file__, "--once"]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Measure the trees in alternation, print the table and write it."""
+    parser = record.parser(__doc__)
+    parser.add_argument("--beside", type=Path, help="the checkout of another revision")
+    parser.add_argument("--once", action="store_true", help="measure once and print JSON")
+    options = parser.parse_args()
+    if options.once:
+        print(json.dumps({name: call_cost(call) for name, call in contenders().items()}))
+        return
+    trees = {"this tree": ROOT}
+    if options.beside is not None:
+        trees[options.beside.name] = options.beside
+    rounds = {name: [] for name in trees}  # type: dict[str, list[dict[str, float]]]
+    for i in range(options.rounds):
+        for name in list(trees)[:: 1 if i % 2 else -1]:
+            rounds[name].append(in_process(trees[name]))
+    best = {
+        name: {call: min(figures[call] for figures in of_tree) for call in of_tree[0]}
+        for name, of_tree in rounds.items()
+    }
+    table = record.markdown(
+        ("Call", *(f"{name}, us" for name in best)),
+        (
+            (call, *(f"{figures[call]:.2f}" for figures in best.values()))
+            for call in best["this tree"]
+        ),
+    )
+    print(table)
+    about = record.about()
+    text = f"# {record.heading(about)}\n\n{table}\n"
+    record.save({"about": about, "rounds": rounds}, options.out, "calls" + options.label, text)
+
+
 if __name__ == "__main__":
-    print(json.dumps({name: round(call_cost(call), 2) for name, call in contenders().items()}))
+    main()
