@@ -1,7 +1,8 @@
 """Host time of calls: repeated, with other tensors in rotation and with new numbers, beside torch.mm.
 
-Each round is a process per tree, so a revision can be compared with another one: --beside names its checkout. A figure
-is the least over the rounds, in microseconds.
+--beside names the checkout of another revision to compare with. Each tree has a process on the same core, and the
+processes measure each call in alternation, because the speed of a host drifts more than revisions differ. A figure is
+the median over the rounds, in microseconds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -88,48 +90,61 @@ def contenders() -> dict[str, Callable[[], Any]]:
     }
 
 
-def in_process(tree: Path) -> dict[str, float]:
-    """The microseconds of each call, measured by a process that imports the package of a tree."""
-    paths = os.pathsep.join((str(tree), os.environ.get("PYTHONPATH", "")))
-    command = [sys.executable, __file__, "--once"]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=True
-    )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+def serve() -> None:
+    """Measure each call that is named on standard input."""
+    calls = contenders()
+    print(json.dumps(list(calls)), flush=True)
+    for name in sys.stdin:
+        print(call_cost(calls[name.strip()], calls=200, rounds=1), flush=True)
+
+
+class Server:
+    """A process that imports the package of a tree and measures calls."""
+
+    def __init__(self, tree: Path) -> None:
+        paths = os.pathsep.join((str(tree), os.environ.get("PYTHONPATH", "")))
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--serve"], env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+        self.calls: list[str] = json.loads(self._line())
+
+    def measured(self, call: str) -> float:
+        """Microseconds of a call."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{call}\n")
+        return float(self._line())
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
 
 
 def main() -> None:
     """Measure the trees in alternation, print the table and write it."""
-    parser = record.parser(__doc__)
+    parser = record.parser(__doc__, rounds=41)
     parser.add_argument("--beside", type=Path, help="the checkout of another revision")
-    parser.add_argument("--once", action="store_true", help="measure once and print JSON")
-    options = parser.parse_args()
-    if options.once:
-        print(json.dumps({name: call_cost(call) for name, call in contenders().items()}))
-        return
-    trees = {"this tree": ROOT}
-    if options.beside is not None:
-        trees[options.beside.name] = options.beside
-    rounds = {name: [] for name in trees}  # type: dict[str, list[dict[str, float]]]
-    for i in range(options.rounds):
-        for name in list(trees)[:: 1 if i % 2 else -1]:
-            rounds[name].append(in_process(trees[name]))
-    best = {
-        name: {call: min(figures[call] for figures in of_tree) for call in of_tree[0]}
-        for name, of_tree in rounds.items()
-    }
-    table = record.markdown(
-        ("Call", *(f"{name}, us" for name in best)),
-        (
-            (call, *(f"{figures[call]:.2f}" for figures in best.values()))
-            for call in best["this tree"]
-        ),
+    parser.add_argument(
+        "--serve", action="store_true", help="measure the calls named on standard input"
     )
+    options = parser.parse_args()
+    if options.serve:
+        serve()
+        return
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # of the processes, too
+    trees = [ROOT, *([options.beside] if options.beside else [])]
+    servers = [Server(tree) for tree in trees]
+    rows: dict[str, list[list[float]]] = {}
+    for call in servers[0].calls:
+        rounds = [[server.measured(call) for server in servers] for _ in range(options.rounds)]
+        rows[call] = [list(times) for times in zip(*rounds, strict=True)]
+    heads = ["Call", "us", *(f"{options.beside.name}, us" for _ in servers[1:])]
+    medians = {call: [statistics.median(t) for t in times] for call, times in rows.items()}
+    table = record.markdown(heads, ((c, *(f"{m:.2f}" for m in ms)) for c, ms in medians.items()))
     print(table)
     about = record.about()
     text = f"# {record.heading(about)}\n\n{table}\n"
-    record.save({"about": about, "rounds": rounds}, options.out, "calls" + options.label, text)
+    record.save({"about": about, "rounds": rows}, options.out, f"calls{options.label}", text)
 
 
 if __name__ == "__main__":
