@@ -55,26 +55,30 @@ class Calls(Generic[T]):
         if torch is None:
             return _NOTHING
         plain, weight = torch.Tensor, torch.nn.Parameter
-        form: list[Any] = list(more)
+        form: list[Any] = [*more]
         given: Sequence[Any] = args
         if words:
-            given, passed = list(args), self.passed
+            passed = self.passed
             for name, x in words.items():
-                form.append(name)
                 kind = type(x)
-                if passed is not None and (kind is plain or kind is weight or x is None):
-                    given.append(x)
-                elif passed is None or name not in passed:
-                    form += (kind, x)
-                elif kind in _NUMBERS:
-                    given.append(None if x == passed[name] else x)
+                if passed is None or (
+                    name not in passed
+                    and kind is not plain
+                    and kind is not weight
+                    and x is not None
+                ):
+                    form += (name, kind, x)
+                    continue
+                form.append(name)
+                if kind in _NUMBERS:
+                    x = None if x == passed[name] else x
+                elif isinstance(x, _NUMPY_NUMBERS):
+                    x = None if float(x) == passed[name] else float(x)
                 elif kind is tuple or kind is list:
                     form.append(len(x))
-                    given += x
-                elif isinstance(x, _NUMPY_NUMBERS):
-                    given.append(None if float(x) == passed[name] else float(x))
-                else:
-                    given.append(x)
+                    given = (*given, *x)
+                    continue
+                given = (*given, x)
         values: list[Any] = []
         ordinal = -2  # the CPU is -1
         for x in given:
