@@ -61,14 +61,15 @@ class Calls(Generic[T]):
             passed = self.passed
             for name, x in words.items():
                 kind = type(x)
-                if passed is None or (
-                    name not in passed
-                    and kind is not plain
-                    and kind is not weight
-                    and x is not None
-                ):
-                    form += (name, kind, x)
-                    continue
+                if passed is None or name not in passed:
+                    if kind is bool:  # most constants; the branch below takes twice the time
+                        form += (name, x)
+                        continue
+                    if passed is None or (
+                        kind is not plain and kind is not weight and x is not None
+                    ):
+                        form += (name, kind, x)
+                        continue
                 form.append(name)
                 if kind in _NUMBERS:
                     x = None if x == passed[name] else x

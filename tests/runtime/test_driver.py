@@ -68,7 +68,7 @@ def test_a_kernel_that_a_cubin_lacks_is_refused(gpu: Device) -> None:
 @pytest.mark.gpu
 def test_more_shared_memory_than_there_is_is_refused(gpu: Device) -> None:
     limit = gpu.shared_bytes_per_block_optin
-    with pytest.raises(ResourceError, match=f"needs {limit + 1} bytes of shared memory a block"):
+    with pytest.raises(ResourceError, match=f"needs {limit + 1} bytes of shared memory per block"):
         loaded(MIRROR, "mirror", limit + 1)
 
 
