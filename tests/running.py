@@ -8,7 +8,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.ir.nodes import Kernel
-from pykittens.ir.passes import lower
+from pykittens.ir.passes.lower import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.control import rewrite
 from pykittens.lang.trace import trace

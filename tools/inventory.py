@@ -1,6 +1,7 @@
 """Writes the lists of folders and files in docs/architecture.md, from the docstrings of the package.
 
-Each folder and file is listed with the first sentence of its docstring, in the order of the layers.
+Each folder and file is listed with the first sentence of its docstring, or of its first comment line in CUDA C++ or C,
+in the order of the layers.
 """
 
 import ast
@@ -17,13 +18,28 @@ DOCUMENT = ROOT / "docs" / "architecture.md"
 # A list is between two comments; the first names it.
 LIST = re.compile(r"(<!-- (\w+), written by tools/inventory.py -->\n).*?(<!-- end of \2 -->)", re.S)
 SENTENCE = re.compile(r".*?\.(?= |$)")
+# Files that open with no sentence. Their comments are part of the emitted programs.
+UNTITLED = {
+    "launcher.c": "Loads and launches a kernel through the CUDA driver, whose functions it looks up at run time.",
+    "launcher.h": "The header of a compiled kernel: its functions, and the arguments that they take.",
+    "math.cuh": "Device functions on single elements: integer arithmetic and functions of floats.",
+}
 
 
 def sentence(file: Path) -> str:
-    """The first sentence of a module's docstring; empty unless it is complete on the first line."""
-    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    found = SENTENCE.match(docstring.partition("\n")[0])
+    """The first sentence of a module's docstring or opening comment; empty unless it is complete on the first line."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        opening = UNTITLED.get(file.name) or text.partition("\n")[0].removeprefix("// ")
+    else:
+        opening = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    found = SENTENCE.match(opening)
     return found[0] if found else ""
+
+
+def sources(folder: Path) -> list[Path]:
+    """The files of a folder that are listed: Python, CUDA C++ and C."""
+    return sorted(p for p in folder.iterdir() if p.suffix in (".py", ".cuh", ".c", ".h"))
 
 
 def layers() -> Iterator[Path]:
@@ -56,7 +72,7 @@ def files() -> str:
     for folder in (path for path in layers() if path.is_dir()):
         rows = [
             f"| `{file.name}` | {sentence(file)} |"
-            for file in sorted(folder.glob("*.py"))
+            for file in sources(folder)
             if file.name != "__init__.py"
         ]
         title = f"### `{folder.relative_to(PACKAGE).as_posix()}/`"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pykittens.analysis.timeline.recorder import Recorder
+from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.costs import cost_tables
 from pykittens.checker.faults import caught_in
 from pykittens.checker.options import SCHEDULES, CheckOptions, check_options, words_of
 from pykittens.checker.proofs.launches import prove_aliasing
-from pykittens.checker.report.report import CheckReport, KernelText
+from pykittens.checker.report.report import CheckReport, KernelText, Table
 from pykittens.checker.runs import is_determined, run_schedules
-from pykittens.checker.static import CallResult, examine_statically
+from pykittens.checker.static import examine_statically
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.nodes import Kernel
@@ -32,6 +34,23 @@ from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES, DeviceSpec
 from pykittens.types.dtypes import DType
+
+
+@dataclass
+class CallResult:
+    """Findings, sentences that hold for all arguments, and tables of a call that is not refused.
+
+    seeds: the schedules that were run. every_schedule: whether their findings hold for every schedule. stopped: whether
+    a fault ended every run. timeline: that of the first run.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    proved: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    seeds: tuple[int, ...] = ()
+    every_schedule: bool = False
+    stopped: bool = False
+    timeline: Timeline | None = None
 
 
 def check(
@@ -71,10 +90,12 @@ def examine(
     """The report on one call."""
     found: list[Finding] = []
     result = CallResult()
-    said: tuple[dict[str, str], dict[str, str]] = {}, {}
+    tensors_and_numbers: dict[str, str] = {}
+    known_constants: dict[str, str] = {}
     with caught_in(found, options.caller):
         arguments = check_arguments(kernel.parameters, args, constants)
-        said = _tensors_and_numbers(arguments), _constants(arguments)
+        tensors_and_numbers = _tensors_and_numbers(arguments)
+        known_constants = _constants(arguments)
         _check_device(kernel, arguments)
         recorded = kernel.record(arguments)
         found += _refusals(recorded, arguments, options.caller)
@@ -86,7 +107,8 @@ def examine(
     return CheckReport(
         kernel.parameters.name,
         KernelText.of(kernel.function),
-        *said,
+        arguments=tensors_and_numbers,
+        constants=known_constants,
         findings=kept,
         seeds=result.seeds,
         proved=result.proved,
@@ -104,8 +126,9 @@ def _examine_launch(
     """Proofs, then the findings of the schedules, then the costs."""
     device = DEVICES[options.device]
     compiled = _compiled(kernel, arguments, device) if options.costs else None
-    result = examine_statically(recorded, arguments, device, compiled, options.caller)
-    if result.launches:
+    static = examine_statically(recorded, arguments, device, compiled, options.caller)
+    result = CallResult([*static.findings], static.proved)
+    if static.launches:
         recorder = Recorder(recorded.name) if options.costs else None
         # Otherwise a kernel's prints would appear once per schedule. Other threads go on printing.
         before = shows.set(False)
@@ -119,12 +142,11 @@ def _examine_launch(
         tried = any(f.scope is Scope.TRIED for f in ran)
         result.every_schedule = is_determined(recorded) and not tried
         result.stopped = any(_stops(f) and f.schedules == len(options.seeds) for f in ran)
-        result.findings += [f for f in ran if not _is_proved(f, result.findings)]
+        result.findings += [f for f in ran if not _is_proved(f, static.findings)]
         result.timeline = recorder.timeline() if recorder is not None else None
     if options.costs:
-        result.tables += cost_tables(recorded, arguments, device, result.blocks_per_sm)
-    else:
-        result.tables = ()
+        costs = cost_tables(recorded, arguments, device, static.blocks_per_sm)
+        result.tables = static.tables + costs
     return result
 
 
@@ -201,8 +223,8 @@ def _constants(arguments: Arguments) -> dict[str, str]:
 
 def _stops(finding: Finding) -> bool:
     """Whether a run ends at a fault."""
-    wild = finding.kind is Kind.OUT_OF_RANGE and finding.level is Level.ERROR
-    return wild or finding.kind in (Kind.DEADLOCK, Kind.FAULT)
+    is_out_of_range = finding.kind is Kind.OUT_OF_RANGE and finding.level is Level.ERROR
+    return is_out_of_range or finding.kind in (Kind.DEADLOCK, Kind.FAULT)
 
 
 def _holds(result: CallResult, nothing: str) -> str:

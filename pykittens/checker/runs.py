@@ -44,7 +44,7 @@ def run_schedules(
             machine.run(recorded, tensors, scalars(call), seed, watcher)
             races.finish()
         if faults:
-            races.stuck()
+            races.report_deadlock()
         mine = [dataclasses.replace(f, seed=seed) for f in races.found.values()] + faults
         # With other faults a difference is a consequence. For a schedule-dependent result it shows the extent.
         if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):

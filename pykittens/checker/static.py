@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.faults import caught_in, merged
 from pykittens.checker.proofs.balance import prove
 from pykittens.checker.proofs.launches import prove_launch, try_emit
@@ -20,24 +19,18 @@ from pykittens.runtime.compiled import Compiled
 from pykittens.types.devices import DeviceSpec
 
 
-@dataclass
-class CallResult:
-    """Findings, sentences that hold for all arguments, and tables of a call that is not refused.
+@dataclass(frozen=True)
+class StaticResult:
+    """Findings, sentences that hold for all arguments, and tables of resources of a call that is not refused.
 
-    blocks_per_sm: blocks that a multiprocessor holds at once. launches: whether the device can run the launch. seeds:
-    the schedules that were run. every_schedule: whether their findings hold for every schedule. stopped: whether a
-    fault ended every run. timeline: that of the first run.
+    blocks_per_sm: blocks that a multiprocessor holds at once. launches: whether the device can run the launch.
     """
 
-    findings: list[Finding] = field(default_factory=list)
-    proved: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    blocks_per_sm: int = 1
-    launches: bool = True
-    seeds: tuple[int, ...] = ()
-    every_schedule: bool = False
-    stopped: bool = False
-    timeline: Timeline | None = None
+    findings: list[Finding]
+    proved: tuple[str, ...]
+    tables: tuple[Table, ...]
+    blocks_per_sm: int
+    launches: bool
 
 
 def examine_statically(
@@ -46,7 +39,7 @@ def examine_statically(
     device: DeviceSpec,
     compiled: Compiled | None = None,
     caller: Loc | None = None,
-) -> CallResult:
+) -> StaticResult:
     """The results without a run of a kernel on a device; registers are known if it is compiled."""
     proofs = prove(kernel)
     source, found = try_emit(kernel, device.arch)
@@ -63,4 +56,4 @@ def examine_statically(
         tables = resource_tables(kernel, device.arch, source, held, compiled)
     blocks_per_sm = max(held.blocks, 1) if held is not None else 1
     findings = merged([*found, *refused])
-    return CallResult(findings, proofs.proved, tables, blocks_per_sm, launches=not refused)
+    return StaticResult(findings, proofs.proved, tables, blocks_per_sm, launches=not refused)

@@ -63,7 +63,7 @@ class Group:
         self.released: dict[Pipeline, int] = defaultdict(int)
         self.filling: dict[Acquire, int] = {}
         self.engines = Engines(self.launch.schedule)
-        self.node: Node | None = None  # that runs
+        self.node: Node | None = None  # the node being run
         self.steps = self.run(role.body)
         self.waits_for: Wait | None = None
 

@@ -68,6 +68,8 @@ Combine = Callable[[Array, Array], Array] | None
 class GlobalTile:
     """A tile of a tensor; its extents come from the moved value. Windows are by axis."""
 
+    is_shared = False
+
     def __init__(
         self,
         name: str,

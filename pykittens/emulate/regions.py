@@ -32,6 +32,8 @@ class SharedMemory:
 class SharedRegion:
     """A shared tile or a view of one, which starts at row `top` and column `left` of the tile."""
 
+    is_shared = True
+
     def __init__(
         self,
         array: Array,

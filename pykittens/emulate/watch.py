@@ -33,9 +33,10 @@ class Access(Enum):
 
 
 class Watcher:
-    """One method per event, called in emulated order before the event has its effect. This watcher does nothing.
+    """One method per event, called in emulated order before the effect of the event. This watcher does nothing.
 
-    reports_unfinished: the watcher reports work that groups and blocks leave unfinished; otherwise this work raises.
+    `ran`, `completes`, `finishes`, `ended` and `over` are called after it. reports_unfinished: the watcher reports work
+    that groups and blocks leave unfinished; otherwise this work raises.
     """
 
     reports_unfinished = False
@@ -72,7 +73,7 @@ class Watcher:
         """The copy engine starts to copy a tile to shared memory."""
 
     def lands(self, copy: Copy) -> None:
-        """The tile has landed."""
+        """The tile lands."""
 
     def starts_product(self, group: Group, call: Call, args: dict[str, Any]) -> None:
         """The tensor cores start a product."""

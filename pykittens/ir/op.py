@@ -115,7 +115,7 @@ def bound(
 def called(
     name: str, kind: type[KernelError] = LanguageError
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: a wrong call of a word of the language is reported as a wrong call of an operation is."""
+    """Decorator: a wrong call of a word of the language is reported as for an operation."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)

@@ -48,7 +48,7 @@ def entry(
     work: Callable[..., tuple[float, Literal["FLOP", "bytes"]]] | None = None,
     numbers: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Plan]], HostFunction]:
-    """Decorator: makes a host function that returns a plan one that launches it, and adds it to KERNELS.
+    """Decorator: calls of the function launch the plan that it returns. The function is added to KERNELS.
 
     numbers: keyword arguments that are numbers for the kernel, each with the value that is the same as None. A tuple of
     arrays and numbers may be among them. All arguments except these, arrays and positional numbers are constants.

@@ -111,9 +111,9 @@ class Plan:
 class Prepared:
     """The launches of a plan for all calls of its form, which differ in addresses and numbers only.
 
-    memory: of the plan. names: of the addresses and numbers of a call, in its order. sources: the position or keyword
-    of each array in a call. is_fixed: whether the launches hold for all numbers, and kernels read nothing from outside
-    themselves that may change.
+    memory: the plan's arrays and numbers by name. names: the names of a call's addresses and numbers, in order.
+    sources: the position or keyword of each array in a call. is_fixed: whether the launches hold for all numbers, and
+    kernels read nothing from outside themselves that may change.
     """
 
     def __init__(self, plan: Plan, memory: Named, names: Sequence[str], sources: Named) -> None:

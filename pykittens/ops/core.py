@@ -58,7 +58,7 @@ def op(
 
 
 def composed(function: Callable[P, R]) -> Callable[P, R]:
-    """Make the errors of a function written with operations name the function and its operands."""
+    """Decorator of a function written with operations: errors in it name the function and its operands."""
     name, signature = function.__name__.rstrip("_"), inspect.signature(function)
     SHOWN.add(name)
 

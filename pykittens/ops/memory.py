@@ -46,9 +46,9 @@ def load(
     spread: Spread = Spread.PLAIN,
     transposed: bool = False,
 ) -> Any:
-    """A tile of rows x cols of a tensor; without `rows`, a vector of `cols` elements of one row with this spread;
-    without both, one element. From a shared tile or vector, all of it; from a part of one element,
-    `vector.parts(1)[i]`, that element. A stage of a pipeline must be taken with `drain`.
+    """Load a tile of rows x cols from a tensor. Without `rows`, load a vector of `cols` elements of one row with this
+    spread; without both, one element. A shared tile or vector is loaded whole; its part of one element,
+    `vector.parts(1)[i]`, is loaded as that element. A stage of a pipeline must be taken with `drain`.
 
     The first element of `src[i, j]` is (i * rows, j * cols) for a tile, (i, j * cols) for a vector, (i, j) for one
     element. Elements outside the tensor read as `fill`. One element is a scalar, known to the whole group. With
@@ -190,7 +190,7 @@ def vector_type(dtype: DType, name: str, length: int, spread: Spread) -> RV:
 def _load_numpy(
     src: Any, rows: int | None, cols: int | None, fill: float, spread: Spread, transposed: bool
 ) -> Any:
-    if not hasattr(src, "gather"):  # shared memory
+    if src.is_shared:
         tile = src.read().copy()  # the stage may be given back
         if transposed:
             return tile.T
@@ -265,7 +265,7 @@ def _check_shared_store(dst: SharedTile, value: Any, op: Any, transposed: Any) -
 
 @store.numpy
 def _store_numpy(dst: Any, value: Any, op: str | None, transposed: bool) -> None:
-    if not hasattr(dst, "gather"):  # shared memory
+    if dst.is_shared:
         dst.write(value.T if transposed else value)
         return
     array = np.atleast_1d(np.asarray(value, dst.dtype))

@@ -54,7 +54,7 @@ class Array:
         return numpy_dtype(self.dtype).itemsize
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A NumPy view of the same memory, in ml_dtypes' bfloat16 where it is bf16."""
+        """A NumPy view of the same memory; bf16 is ml_dtypes' bfloat16."""
         if self.device != "cpu":
             raise ArgumentError(
                 "an array on the GPU has no NumPy view",

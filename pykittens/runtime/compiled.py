@@ -117,7 +117,9 @@ class Compiled:
 
 
 def binary_of(source: Source, arch: str) -> nvrtc.Binary:
-    """The machine code of a program; if it spills, also compiled with all registers, of which the better is used."""
+    """The machine code of a program. If it spills, the program is also compiled with all registers, and the better
+    result is used.
+    """
     binary = nvrtc.compile(source.text, arch, source.name)
     faults = len(nvrtc.performance_faults(binary.log))
     if not faults or source.roomier == source.text:

@@ -12,7 +12,7 @@ from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Kernel
-from pykittens.ir.passes import lower
+from pykittens.ir.passes.lower import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.closures import Outside, functions_among
 from pykittens.lang.control import rewrite

@@ -27,8 +27,7 @@ from pykittens.runtime.arguments import (
 )
 from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
-from pykittens.runtime.launcher import Launcher
-from pykittens.runtime.launcher import Slot as Kind
+from pykittens.runtime.launcher import Launcher, SlotKind
 from pykittens.runtime.report import error_of, report_of
 from pykittens.runtime.tensor_map import encode_tensor_map
 from pykittens.targets.source import MapSlot, Slot
@@ -43,7 +42,7 @@ class Loaded:
             compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
         )
         self.overlaps = self.source.overlaps and settings.overlap()
-        self.slots: list[Kind] = ["tensor_map"] * len(self.source.maps)
+        self.slots: list[SlotKind] = ["tensor_map"] * len(self.source.maps)
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
         if self.source.sites is not None:
             self.slots += ["pointer", "int64"]
@@ -53,7 +52,7 @@ class Loaded:
         self.most_blocks = most_blocks(kernel, self.blocks_at_once)
 
 
-def _slot_kind(slot: Slot) -> Kind:
+def _slot_kind(slot: Slot) -> SlotKind:
     match slot.kind:
         case "pointer":
             return "pointer"

@@ -14,7 +14,7 @@ from pykittens.runtime import driver
 from pykittens.runtime.driver import Function, check
 from pykittens.runtime.tensor_map import MAP_BYTES, address_of, aligned_memory
 
-Slot = Literal["tensor_map", "pointer", "int32", "int64", "float32", "bool"]
+SlotKind = Literal["tensor_map", "pointer", "int32", "int64", "float32", "bool"]
 
 # Formats of `struct`, which also raises for values out of range.
 _CODE = {"pointer": "Q", "int32": "i", "int64": "q", "float32": "f", "bool": "?"}
@@ -59,7 +59,7 @@ class Launcher:
     def __init__(
         self,
         function: Function,
-        slots: Sequence[Slot],
+        slots: Sequence[SlotKind],
         block: int = 1,
         shared_bytes: int = 0,
         overlaps: bool = False,

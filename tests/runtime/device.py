@@ -10,7 +10,7 @@ import numpy as np
 
 from pykittens.runtime import driver, nvrtc
 from pykittens.runtime.driver import Function
-from pykittens.runtime.launcher import Slot
+from pykittens.runtime.launcher import SlotKind
 
 AXPY = """
 extern "C" __global__ void axpy(float *y, int n, const float *x, float a, bool twice, long long k) {
@@ -18,7 +18,7 @@ extern "C" __global__ void axpy(float *y, int n, const float *x, float a, bool t
     if (i < n) y[i] += a * x[i] * (twice ? 2 : 1) + (k == -(1LL << 40) ? 100 : 0);
 }
 """
-AXPY_SLOTS: tuple[Slot, ...] = ("pointer", "int32", "pointer", "float32", "bool", "int64")
+AXPY_SLOTS: tuple[SlotKind, ...] = ("pointer", "int32", "pointer", "float32", "bool", "int64")
 
 MIRROR = """
 extern "C" __global__ void mirror(float *p) {

@@ -13,7 +13,7 @@ import pytest
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.runtime import driver
 from pykittens.runtime.driver import Device, Function
-from pykittens.runtime.launcher import Launcher, Slot
+from pykittens.runtime.launcher import Launcher, SlotKind
 from tests.runtime.device import AXPY, AXPY_SLOTS, MIRROR, Memory, loaded
 
 MAP = bytes(range(128))
@@ -73,7 +73,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return stand_in
 
 
-def launcher(*slots: Slot, block: int = 32, shared: int = 0, overlaps: bool = False) -> Launcher:
+def launcher(
+    *slots: SlotKind, block: int = 32, shared: int = 0, overlaps: bool = False
+) -> Launcher:
     gpu = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024)
     return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, block, shared, overlaps)
 
@@ -145,7 +147,7 @@ def test_numpy_scalars_are_values(fake: FakeDriver) -> None:
     ("slot", "value"),
     [("int32", 2**31), ("int32", -(2**31) - 1), ("int64", 2**63), ("pointer", -1)],
 )
-def test_an_integer_out_of_range_is_refused(fake: FakeDriver, slot: Slot, value: int) -> None:
+def test_an_integer_out_of_range_is_refused(fake: FakeDriver, slot: SlotKind, value: int) -> None:
     it = launcher("pointer", slot)
     message = f"{value} does not fit parameter 1 of add, which is {slot}"
     with pytest.raises(ArgumentError, match=message):

@@ -100,7 +100,7 @@ class Races(Watcher):
         """The launch is over."""
         self.initialized.finish()
 
-    def stuck(self) -> None:
+    def report_deadlock(self) -> None:
         """The groups wait for ever: report barriers whose byte counts explain it."""
         for barrier, clock in self.barriers.items():
             self.report(*protocol.wrong_bytes(barrier, clock))

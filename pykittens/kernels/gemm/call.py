@@ -216,7 +216,7 @@ class GemmCall:
 
     @property
     def shape(self) -> GemmShape:
-        """What the choice of a configuration depends on."""
+        """The inputs to the choice of a configuration."""
         free = {"a", "b", "out", "gate", "alpha", "gate_alpha", *BLOCKS}
         return shape_of(
             *(self.arrays, self.m, self.n, self.k, self.batch),

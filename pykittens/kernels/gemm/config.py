@@ -83,7 +83,7 @@ class Config:
 
 @dataclass(frozen=True)
 class GemmShape:
-    """What the choice of a configuration depends on.
+    """The inputs to the choice of a configuration.
 
     bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales.
     may_swap: whether the transposed product may be computed instead. a_by_columns: whether a is k x m in memory.

@@ -242,6 +242,6 @@ def gemm(
     chosen = found_before(call) if config is None else check("gemm", config, call.shape)
     if chosen is None and tune:
         chosen = tuned(call)
-        gemm.forget()  # calls that do not tune use it, too
+        gemm.forget()  # `gemm` is the HostFunction: calls that do not tune use it, too
     chosen = chosen or pick(call.shape, limits)
     return call.plan(together(chosen, call.shape, limits.multiprocessors))

@@ -88,7 +88,7 @@ def lay_out(arrays: Arrays, *transposed: str) -> None:
 
 
 def shape_of(arrays: Arrays, m: int, n: int, k: int, batch: int = 1, **more: Any) -> GemmShape:
-    """What the choice of a configuration depends on, for a product of these extents."""
+    """The inputs to the choice of a configuration, for a product of these extents."""
     out = arrays.made["out"] if "out" in arrays.made else arrays.found["out"]
     bytes, out_bytes = (DTYPES[x.dtype].bytes for x in (arrays.found["a"], out))
     gated, blocks = "gate" in arrays, "row_blocks" in arrays

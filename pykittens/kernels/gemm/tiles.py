@@ -85,7 +85,7 @@ class Tiling:
         )
 
     def _split_tiles(self) -> Any:
-        """The indices of a block's tile and its split; one task per block, since the blocks of a tile wait for another.
+        """The indices of a block's tile and its split; one task per block: the blocks of a tile wait for one another.
 
         Each split takes every `splits`-th step, so that all blocks read neighbouring memory at the same time.
         Neighbours in the grid do the same steps: data that several blocks read at once comes faster from the L2 cache.

@@ -75,7 +75,7 @@ def is_global(role: Role, call: Call) -> str | None:
 
 
 @SHARED.lower("load", declines=is_global)
-def lower_load(e: CudaEmitter, call: Call) -> None:
+def lower_load_shared(e: CudaEmitter, call: Call) -> None:
     tile, (result,) = call.args["src"], call.results
     if isinstance(tile, SharedVector):
         _load_vector(e, tile, result, call)
@@ -134,7 +134,7 @@ def _load_transposed(e: CudaEmitter, tile: SharedTile, name: str, count: int) ->
 
 
 @SHARED.lower("store", declines=is_global)
-def lower_store(e: CudaEmitter, call: Call) -> None:
+def lower_store_shared(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
     if isinstance(tile, SharedVector):
         store_chunks(e, value, _vector_address(e, tile))

@@ -1,0 +1,16 @@
+"""All passes over a recorded kernel, in order."""
+
+from __future__ import annotations
+
+from pykittens.ir.nodes import Kernel
+from pykittens.ir.passes.prune import prune
+from pykittens.ir.passes.sink import sink
+from pykittens.ir.passes.waits import place_waits
+
+
+def lower(kernel: Kernel) -> Kernel:
+    """Drop unused values, place waits and releases, move conversions past them. Changes the kernel in place."""
+    prune(kernel)
+    place_waits(kernel)
+    sink(kernel)
+    return kernel
