@@ -12,7 +12,7 @@ from pykittens.errors import ResourceError
 from pykittens.runtime import driver
 from pykittens.runtime.arrays import describe
 from pykittens.runtime.kernel import DEFAULT_ARCH
-from pykittens.targets.architectures import target_for
+from pykittens.targets.architectures import TARGETS, target_for
 from pykittens.types.devices import H200
 
 C = TypeVar("C")
@@ -42,7 +42,7 @@ def limits_of(array: Any) -> Limits:
 @functools.cache
 def _limits(ordinal: int, chosen: str) -> Limits:
     if ordinal < 0:
-        target = target_for(DEFAULT_ARCH, chosen)
+        target = target_for(chosen if chosen in TARGETS else DEFAULT_ARCH, chosen)
         return Limits(target.name, target.shared_bytes, target.warpgroups)
     device = driver.device(ordinal)
     target = target_for(device.arch, chosen)

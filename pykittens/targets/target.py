@@ -17,10 +17,14 @@ Declines = Callable[[Role, Call], str | None]
 
 
 class Lowering(NamedTuple):
-    """The function that writes a call or a node, and the function that declines calls."""
+    """The function that writes a call or a node, the function that declines calls, and the engine that does the work.
+
+    engine: None if the lanes of the role do the work.
+    """
 
     write: Write
     declines: Declines | None = None
+    engine: Engine | None = None
 
 
 class Lowerings(dict[str | type, Lowering]):
@@ -30,12 +34,12 @@ class Lowerings(dict[str | type, Lowering]):
     """
 
     def lower(
-        self, *keys: str | type, declines: Declines | None = None
+        self, *keys: str | type, declines: Declines | None = None, engine: Engine | None = None
     ) -> Callable[[Write], Write]:
         """Decorator: the lowering of operations, families or nodes, except for the calls that it declines."""
 
         def register(write: Write) -> Write:
-            self.update(dict.fromkeys(keys, Lowering(write, declines)))
+            self.update(dict.fromkeys(keys, Lowering(write, declines, engine)))
             return write
 
         return register
@@ -49,10 +53,9 @@ class Target:
     architecture that programs are compiled for. shared_bytes: the most shared memory per block. registers: registers
     per multiprocessor. overlaps: whether a program may start before the previous launch has ended, and waits for that
     end itself. headers: files of device functions, in order. max_cluster: the most blocks per cluster. warpgroups:
-    whether four warps multiply together and trade registers. engines: for each engine, why it does not take over the
-    work of a call; without an entry the lanes do the work. cards: other architectures that run this target's programs,
-    and their shared memory per block. unsupported: operations that neither the target nor its parent can do, with the
-    reason.
+    whether four warps multiply together and trade registers. cards: other architectures that run this target's
+    programs, and their shared memory per block. unsupported: operations that neither the target nor its parent can do,
+    with the reason.
     """
 
     name: str
@@ -64,7 +67,6 @@ class Target:
     headers: tuple[str, ...] = ()
     max_cluster: int = 1
     warpgroups: bool = False
-    engines: dict[Engine, Declines] = field(default_factory=dict)
     cards: dict[str, int] = field(default_factory=dict)
     unsupported: dict[str, str] = field(default_factory=dict)
     lowerings: Lowerings = field(default_factory=Lowerings)
@@ -72,6 +74,12 @@ class Target:
     def lower(self, *names: str, declines: Declines | None = None) -> Callable[[Write], Write]:
         """Decorator: adds a lowering of operations to the target, for programs outside the package."""
         return self.lowerings.lower(*names, declines=declines)
+
+    @property
+    def engines(self) -> dict[Engine, Declines | None]:
+        """The engines of the lowerings, each with the function that gives the reason why it does not do a call."""
+        found = [x for t in self.lineage() for x in t.lowerings.values()]
+        return {x.engine: x.declines for x in reversed(found) if x.engine is not None}
 
     def lineage(self) -> Iterator[Target]:
         """The target and its ancestors, nearest first."""
@@ -90,7 +98,7 @@ class Target:
             for key in (op.name, op.family.name if op.family else ""):
                 if key not in target.lowerings:
                     continue
-                write, declines = target.lowerings[key]
+                write, declines, _ = target.lowerings[key]
                 if declines is None or role is None or call is None:
                     return write
                 if (reason := declines(role, call)) is None:
@@ -109,5 +117,8 @@ class Target:
 
     def carries(self, role: Role, call: Call) -> bool:
         """Whether an engine, rather than the lanes of the role, does the work of a call, at least in part."""
-        declines = self.engines.get(call.op.effects.engine) if call.op.effects.engine else None
-        return declines is not None and declines(role, call) is None
+        engines, engine = self.engines, call.op.effects.engine
+        if engine is None or engine not in engines:
+            return False
+        declines = engines[engine]
+        return declines is None or declines(role, call) is None

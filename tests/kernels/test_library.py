@@ -56,3 +56,29 @@ def test_calls_of_a_form_compute_with_their_own_arrays(name, case, emulated):
 @pytest.mark.parametrize("name", load_all())
 def test_an_entry_says_what_it_is(name):
     assert inspect.getdoc(KERNELS[name].function)
+
+
+@pytest.mark.parametrize("name", load_all())
+def test_an_entry_with_a_rival_counts_its_work(name):
+    entry = KERNELS[name]
+    assert (entry.rival is None) == (entry.work is None), "benchmarks/run.py needs both"
+    for case in entry.cases if entry.work else ():
+        amount, unit = entry.work(**case)
+        assert amount > 0
+        assert unit in ("FLOP", "bytes")
+
+
+@pytest.mark.parametrize("name", [name for name, entry in load_all().items() if entry.rival])
+def test_a_rival_computes_the_reference(name):
+    torch = pytest.importorskip("torch")
+    entry = KERNELS[name]
+    case = small_cases(entry)[0]
+    arrays = entry.inputs(np.random.default_rng(0), **case)
+    given = {n: tensor_of(x) if isinstance(x, np.ndarray) else x for n, x in arrays.items()}
+    try:
+        found = entry.rival(torch, **given)
+    except RuntimeError as fault:
+        if "No viable backend" not in str(fault):
+            raise
+        pytest.skip("PyTorch has this kernel on GPUs only")
+    assert_right(describe(found).numpy(), entry.reference(**arrays), case)

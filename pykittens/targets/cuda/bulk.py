@@ -63,7 +63,7 @@ def _coordinate(e: CudaEmitter, ref: TileRef, axis: int, unit: int) -> Index:
     return at if window is None else e.index(window.origin) + at
 
 
-@BULK.lower("load_async", declines=beyond_copy_engine)
+@BULK.lower("load_async", declines=beyond_copy_engine, engine=Engine.COPY_IN)
 def lower_load_async(e: CudaEmitter, call: Call) -> None:
     tile, src = call.args["dst"], call.args["src"]
     acquire = tile.stage.acquire if tile.stage is not None else None
@@ -83,7 +83,7 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
             e.line(f"{function}{to}, {name}, {full}, {', '.join(map(str, coordinates))});")
 
 
-@BULK.lower("store_async", declines=beyond_copy_engine)
+@BULK.lower("store_async", declines=beyond_copy_engine, engine=Engine.COPY_OUT)
 def lower_store_async(e: CudaEmitter, call: Call) -> None:
     tile, dst = call.args["src"], call.args["dst"]
     function = f"{call.args['op'] or 'store'}_box"

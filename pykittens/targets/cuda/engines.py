@@ -2,8 +2,8 @@
 
 An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Engine.PRODUCT`). The decisions in order:
 
-1. `Target.engines` names for each engine the function that gives the reason why the lanes do a call: on Hopper
-   `beyond_wgmma` and `beyond_copy_engine`. Without an entry, as on Ampere and Ada, the lanes do all such calls.
+1. A lowering names its engine, and the function that gives the reason why the lanes do a call instead: on Hopper
+   `beyond_wgmma` and `beyond_copy_engine`. Without such a lowering, as on Ampere and Ada, the lanes do all such calls.
 2. `Target.find` looks for a lowering in the target and then in its parents. The lowerings of Hopper (wgmma.py, bulk.py)
    decline for the same reasons, so that a call falls back to products of single warps (mma_sync.py, which declines
    dtypes that the tensor cores of a generation do not multiply) and to copies by lanes (copies.py), which move pieces

@@ -5,9 +5,7 @@ Calls that the engines cannot do fall back to the lowerings of Ada and Ampere, a
 
 from __future__ import annotations
 
-from pykittens.ir.op import Engine
 from pykittens.targets.cuda.bulk import BULK
-from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma
 from pykittens.targets.cuda.shared import STMATRIX
 from pykittens.targets.cuda.sm_89 import SM_89
 from pykittens.targets.cuda.wgmma import WGMMA
@@ -22,14 +20,9 @@ SM_90 = Target(
     headers=(*SM_89.headers, "sm_90.cuh"),
     max_cluster=8,
     warpgroups=True,
-    engines={
-        Engine.PRODUCT: beyond_wgmma,  # else mma.sync of single warps
-        Engine.COPY_IN: beyond_copy_engine,  # else the lanes copy
-        Engine.COPY_OUT: beyond_copy_engine,
-    },
     lowerings=Lowerings(
-        WGMMA  # products, and waits for them
-        | BULK  # load_async and store_async, and synchronisation with the engine
+        WGMMA  # products by the engine, else mma.sync of single warps, and waits for them
+        | BULK  # load_async and store_async by the engine, else by the lanes, and synchronisation with it
         | STMATRIX  # stores of 16-bit tiles to shared memory
     ),
 )

@@ -24,7 +24,7 @@ M = 64  # rows of one instruction
 MODES = {128: 1, 64: 2, 32: 3}
 
 
-@WGMMA.lower("product", declines=beyond_wgmma)
+@WGMMA.lower("product", declines=beyond_wgmma, engine=Engine.PRODUCT)
 def lower_product(e: CudaEmitter, call: Call) -> None:
     a, b, acc = call.args["a"], call.args["b"], call.args["acc"]
     (result,) = call.results
