@@ -133,7 +133,9 @@ class Prepared:
             (name in made, made.index(name) if name in made else sources[name])
             for name in plan.result
         ]
-        self._like = sources[next(iter(plan.arrays.found))]
+        name, array = next(iter(plan.arrays.found.items()))
+        assert not isinstance(array.device, str), "calls on the CPU have no form"
+        self._like, self._ordinal = sources[name], array.device[1]
         read = [step.kernel.outside(step.constants) for step in plan.steps]
         self._reads = [(x, x.values()) for x in read if x.values()]
         is_by_value = any(launch.by_value for launch, _ in launches)
@@ -158,9 +160,18 @@ class Prepared:
         memory: that of the plan, if its scratch memory is for this launch.
         """
         if self._scratch:
-            like = _argument(args, words, self._like)
-            addresses, memory = self._workspace(stream, like, memory)  # lives until all is launched
-            values += addresses
+            # Each stream has its own scratch memory, and each captured graph.
+            is_captured = driver.stream_is_capturing(stream, self._ordinal)
+            kept = None if is_captured else self._kept.get(stream)
+            if kept is None:
+                memory = memory or workspace.memory(
+                    self._scratch, _argument(args, words, self._like)
+                )
+                arrays = [memory[name] for name in self._scratch]
+                kept = [x.data_ptr() for x in arrays], arrays  # lives until all is launched
+                if not is_captured:
+                    self._kept[stream] = kept
+            values += kept[0]
         if self._plain is not None:
             launch, pick, source = self._plain
             values.append(stream)
@@ -179,18 +190,6 @@ class Prepared:
             for is_made, source in self._results
         ]
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _workspace(self, stream: int, like: Any, memory: Named | None) -> tuple[list[int], Any]:
-        """The addresses of scratch memory, and the memory: that of the stream, or of a graph that is captured."""
-        is_captured = driver.stream_is_capturing(stream, like.get_device())
-        kept = None if is_captured else self._kept.get(stream)
-        if kept is None:
-            memory = memory or workspace.memory(self._scratch, like)
-            arrays = [memory[name] for name in self._scratch]
-            kept = [x.data_ptr() for x in arrays], arrays
-            if not is_captured:
-                self._kept[stream] = kept
-        return kept
 
 
 def _argument(args: Args, words: Named, source: int | str) -> Any:

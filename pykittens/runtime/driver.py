@@ -224,7 +224,8 @@ def stream_is_capturing(stream: int, ordinal: int) -> bool:
         # A thread that has not used a GPU yet, such as one that computes gradients.
         with device(ordinal).current():
             code = library().cuStreamIsCapturing(stream, byref(status))
-    check(code, "asking whether a stream captures a graph")
+    if code:
+        check(code, "asking whether a stream captures a graph")
     return status.value != 0
 
 
