@@ -71,6 +71,7 @@ def contenders() -> dict[str, Callable[[], Any]]:
     numbers, counts = itertools.count(1.0), itertools.count(2)
     return {
         "torch.mm, out": lambda: torch.mm(a, b, out=out),
+        "gemm, out": lambda: gemm(a, b, out),
         "gemm, out, with a keyword": lambda: gemm(a, b, out, transpose_b=False),
         "gemm, out, in turn": rotating([lambda s=s: gemm(*s) for s in sets]),  # type: ignore[misc]
         "gemm": lambda: gemm(a, b),

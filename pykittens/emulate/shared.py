@@ -17,7 +17,7 @@ from pykittens.ir.values import Semaphore, Value
 from pykittens.types.tiles import SEMAPHORE, TURNS
 
 
-class SharedArray:
+class SharedItems:
     """Tiles or semaphores of one declaration, by index."""
 
     def __init__(self, name: str, items: list[Any]) -> None:
@@ -57,7 +57,7 @@ def _allocated(shared: Shared, block: int, watch: Watcher) -> Any:
     if shared.count is None:
         return _one(shared, name, block, watch)
     items = [_one(shared, f"{name}[{i}]", block, watch) for i in range(shared.count)]
-    return SharedArray(name, items)
+    return SharedItems(name, items)
 
 
 def _one(shared: Shared, name: str, block: int, watch: Watcher) -> Any:

@@ -146,12 +146,12 @@ class Autotuner(Generic[C]):
         rounds = max(FEW, _count(ROUNDS, sum(r.median for r in finalists) / len(finalists)))
         for runner in finalists:
             runner.times = []
-        for turn in range(rounds):
-            for runner in finalists if turn % 2 == 0 else reversed(finalists):
+        for i in range(rounds):
+            for runner in finalists if i % 2 == 0 else reversed(finalists):
                 if runner.fault is None:
                     with self._blamed(runner, timer):
                         runner.times += timer.times(partial(run, runner.candidate), 1)
-            self._step("compared", turn + 1, rounds)
+            self._step("compared", i + 1, rounds)
 
     def _chosen(self, finalists: list[Runner[C]]) -> C:
         """The fastest finalist, by list order if several are equally fast; it is recorded."""

@@ -36,7 +36,7 @@ _PRODUCT = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)")
 
 
 @dataclass(frozen=True)
-class Resources:
+class CubinResources:
     """What one kernel uses.
 
     `registers` per thread at entry, `frame` and `stack` bytes of local memory per thread (0 unless it
@@ -52,7 +52,7 @@ class Resources:
     max_threads: int | None
 
 
-def resources(cubin: bytes) -> Resources:
+def resources(cubin: bytes) -> CubinResources:
     """What the only kernel of a cubin uses."""
     sections = {section.name: section for section in _sections(cubin)}
     kernels = [name for name, other in _symbols(cubin, sections) if other & _ENTRY_POINT]
@@ -77,7 +77,7 @@ def resources(cubin: bytes) -> Resources:
     shared = sections[f".nv.shared.{kernel}"].size if f".nv.shared.{kernel}" in sections else 0
     if shared and _RESERVED_SECTION in sections:
         shared -= _RESERVED_BYTES
-    return Resources(
+    return CubinResources(
         kernel=kernel,
         registers=of_file[_REGCOUNT],
         frame=of_file[_FRAME_SIZE],

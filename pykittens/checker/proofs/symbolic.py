@@ -24,7 +24,7 @@ class Formulas:
         self.names = Names()
         self.known: dict[Value, Formula] = {v: Formula.of(int(n)) for v, n in kernel.statics}
         self.found: dict[Value, Formula] = {}
-        # Stands behind the name of a value that each group of the role has for itself.
+        # Appended to the names of values that differ between the groups of the role.
         self.group = ""
         # The values that all groups see.
         self.outside = set(definitions(kernel.outside))
@@ -103,9 +103,9 @@ class Formulas:
         return whole + Formula.of(_quantity(value, text, _least_of(call, rest)))
 
     def trips(self, start: Any, stop: Any, step: int) -> Formula:
-        """How many passes a loop over range(start, stop, step) makes."""
-        first, behind = self.formula(start), self.formula(stop)
-        span, step = (behind - first, step) if step > 0 else (first - behind, -step)
+        """The number of iterations of a loop over range(start, stop, step)."""
+        first, end = self.formula(start), self.formula(stop)
+        span, step = (end - first, step) if step > 0 else (first - end, -step)
         if span.constant is not None:
             return Formula.of(max(0, -(-span.constant // step)))
         if span.least is None or span.least < 0:

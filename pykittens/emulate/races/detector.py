@@ -33,7 +33,7 @@ from pykittens.emulate.races.conflicts import conflict, who
 from pykittens.emulate.races.initialized import Initialized
 from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShadow, TensorShadow
 from pykittens.emulate.regions import SharedMemory, SharedRegion
-from pykittens.emulate.shared import SharedArray, Turn
+from pykittens.emulate.shared import SharedItems, Turn
 from pykittens.emulate.watch import Access, Watcher
 from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, written
 from pykittens.ir.op import Engine
@@ -351,6 +351,6 @@ def _barriers(block: BlockRun) -> list[Barrier]:
     """The barriers of a block: those of its stages and its semaphores."""
     found = [b for ring in block.rings.values() for b in (*ring.full, *ring.empty)]
     for shared in block.shared.values():
-        items = shared.items if isinstance(shared, SharedArray) else [shared]
+        items = shared.items if isinstance(shared, SharedItems) else [shared]
         found += [b for b in items if isinstance(b, Barrier)]
     return found
