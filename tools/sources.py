@@ -9,12 +9,12 @@ from tests.targets.compiling import CASES, Case
 
 
 def source(case: Case, arch: str) -> str:
-    """The text for one architecture, without the line numbers of the kernel; or the error."""
+    """The text for one architecture without comments, which quote lines of the kernel, and line numbers."""
     try:
         text = case.kernel.source(*case.args, arch=arch, **case.constants)
     except KernelError as error:
         return f"{type(error).__name__}: {error.message}\n"
-    return re.sub(r"^#line .*$", "#line", text, flags=re.MULTILINE)
+    return re.sub(r"^(#line|\s*//).*\n", "", text, flags=re.MULTILINE)
 
 
 def main() -> None:
