@@ -51,12 +51,12 @@ def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no
     given = dict(zip(form.epilogue.names, operands, strict=True))
     groups = RowGroups(offsets, A, B, C, given, form, config)
     inputs = pk.pipeline(config.stages, **groups.stage())
-    tile = pk.st(C.dtype, groups.own, config.out_cols)
+    tile = pk.st(C.dtype, groups.group_rows, config.out_cols)
     outputs = pk.shared(tile, count=config.consumers * config.out_stages)
 
     with pk.producer():
         at = groups.start()
-        for (number,) in groups.turns:
+        for (number,) in groups.schedule:
             at = advance(groups, at, number)
             if number < groups.total:
                 task = groups.tile(at, number)
@@ -66,7 +66,7 @@ def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no
 
     with pk.consumers(config.consumers) as w:
         at = groups.start()
-        for (number,) in groups.turns:
+        for (number,) in groups.schedule:
             at = advance(groups, at, number)
             if number < groups.total:
                 task = groups.tile(at, number)
@@ -84,7 +84,7 @@ def finish(groups: RowGroups, outputs: Any, task: Any, w: Any, sums: list[Any]) 
     """Do the epilogue and store: by the copy engine, unless the group ends inside the tile."""
     width, given = groups.config.out_cols, groups.operands(task)
     row = task.row * groups.config.consumers + w
-    whole = (row + 1) * groups.own <= task.end - task.begin
+    whole = (row + 1) * groups.group_rows <= task.end - task.begin
     for part in range(groups.parts):
         products = [x[:, part * width : (part + 1) * width] for x in sums]
         at = groups.region(task, w, part)

@@ -37,7 +37,7 @@ def reference(
     return np.stack([left[:, group] @ right[group] for group in groups])
 
 
-PART = (
+STRIP = (
     64  # columns of a stage that a warpgroup clears at once: the fewest rows of its register tiles
 )
 
@@ -87,13 +87,13 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
     """C = A.T @ B of each group; persistent blocks, a ring of stages, sums in registers."""
     groups = DepthGroups(offsets, A, B, C, form, config)
     inputs = pk.pipeline(config.stages, **groups.stage())
-    tile = pk.st(C.dtype, groups.own, config.out_cols)
+    tile = pk.st(C.dtype, groups.group_rows, config.out_cols)
     outputs = pk.shared(tile, count=config.consumers * config.out_stages)
     cleared = pk.semaphore(config.consumers)
 
     with pk.producer():
-        for turn in groups.turns:
-            task = groups.task(turn)
+        for index in groups.schedule:
+            task = groups.task(index)
             for k in pk.range(task.whole):
                 with inputs.fill() as s:
                     groups.load(s, task, k)
@@ -103,8 +103,8 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
 
     with pk.consumers(config.consumers) as w:
         phase = 0
-        for turn in groups.turns:
-            task, sums = groups.task(turn), groups.zeros()
+        for index in groups.schedule:
+            task, sums = groups.task(index), groups.zeros()
             for _ in pk.range(task.whole):
                 with inputs.drain() as s:
                     sums, _ = groups.multiply(s, w, sums)
@@ -128,10 +128,10 @@ def clear(groups: DepthGroups, s: Any, w: Any, rest: Any) -> None:
     Both tiles are cleared: zero times an infinity or NaN of another group would be NaN.
     """
     for tile in (s.a, s.b):
-        parts = tile.tiles(groups.depth, PART)
-        for i in pk.range(w, tile.cols // PART, groups.config.consumers):
-            x = pk.load(parts[0, i], transposed=True)
-            pk.store(parts[0, i], pk.right_fill(x, rest, 0.0), transposed=True)
+        strips = tile.tiles(groups.depth, STRIP)
+        for i in pk.range(w, tile.cols // STRIP, groups.config.consumers):
+            x = pk.load(strips[0, i], transposed=True)
+            pk.store(strips[0, i], pk.right_fill(x, rest, 0.0), transposed=True)
     pk.fence_async()
 
 

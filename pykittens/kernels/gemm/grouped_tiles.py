@@ -34,7 +34,7 @@ class GroupScales(Scales):
         rows = self.rows.window(1, task.begin, task.end)
         row = task.row * self.config.consumers + w
         step = pk.minimum(self.step(k), rows.shape[0] - 1)
-        by_row = pk.load(rows[step, row], cols=self.own, spread=pk.per_row)
+        by_row = pk.load(rows[step, row], cols=self.group_rows, spread=pk.per_row)
         at = task.col * self.config.cols // SCALED, step
         return [by_row, *(pk.load(blocks.at(*task.lead)[at]) for blocks in self.blocks)]
 
@@ -84,9 +84,9 @@ class RowGroups(Tiling):
         group, before, begin, end = at
         band, width, number = self.config.band, self.tiles[1], number - before
         first = number // (band * width) * band
-        place = number - first * width
+        within = number - first * width
         tall = pk.minimum(self.height(begin, end) - first, band)
-        row, col = first + place % tall, place // tall
+        row, col = first + within % tall, within // tall
         return RowGroupTask((group,), row, col, 0, self.steps, begin=begin, end=end)
 
     def load(self, s: Any, task: Any, k: Any) -> None:

@@ -38,12 +38,14 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
         pk.overlap()
     tiles = Tiling(A, B, C, given, form, config)
     inputs = pk.pipeline(config.stages, **tiles.stage())
-    sides = (config.out_cols, tiles.own) if config.swap else (tiles.own, config.out_cols)
+    sides = (
+        (config.out_cols, tiles.group_rows) if config.swap else (tiles.group_rows, config.out_cols)
+    )
     outputs = pk.shared(pk.st(C.dtype, *sides), count=config.consumers * config.out_stages)
 
     with pk.producer():
-        for turn in tiles.turns:
-            task = tiles.task(turn)
+        for index in tiles.schedule:
+            task = tiles.task(index)
             for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.fill() as s:
                     tiles.load(s, task, k)
@@ -53,8 +55,8 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
                         tiles.stream(s, tensor, task, part)
 
     with pk.consumers(config.consumers) as w:
-        for turn in tiles.turns:
-            task = tiles.task(turn)
+        for index in tiles.schedule:
+            task = tiles.task(index)
             sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
             for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.drain() as s:
@@ -106,8 +108,8 @@ def store_partials(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> None:
     """Store this block's partial sums, and signal that they are there."""
     for i in range(tiles.products):
         for part in range(tiles.parts):
-            pk.store(tiles.left(task, task.split, w, i, part), tiles.summed(sums, i, part))
-    pk.signal(tiles.arrived_splits(task, w), 1, op="add")
+            pk.store(tiles.partial(task, task.split, w, i, part), tiles.summed(sums, i, part))
+    pk.signal(tiles.stored_flag(task, w), 1, op="add")
 
 
 @pk.function
@@ -116,7 +118,7 @@ def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
     splits, parts = tiles.config.splits, tiles.parts
     finishing = min(splits, parts)
     if task.split < finishing:
-        pk.wait(tiles.arrived_splits(task, w), splits)
+        pk.wait(tiles.stored_flag(task, w), splits)
         for turn in pk.range(pk.cdiv(parts - task.split, splits)):
             part = task.split + turn * splits
             products = [added_up(tiles, task, w, of, part) for of in range(tiles.products)]
@@ -126,23 +128,23 @@ def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
                 pk.store(tiles.given["row_sums"][(*at.lead, at.col, at.row)], total)
             send(tiles, tiles.outgoing(outputs, w), x, tiles.target(at))
         if task.split > 0:
-            pk.signal(tiles.done_splits(task, w), 1, op="add")
+            pk.signal(tiles.finished_flag(task, w), 1, op="add")
         else:
             if finishing > 1:
-                pk.wait(tiles.done_splits(task, w), finishing - 1)
-                pk.signal(tiles.done_splits(task, w), 0)
-            pk.signal(tiles.arrived_splits(task, w), 0)
+                pk.wait(tiles.finished_flag(task, w), finishing - 1)
+                pk.signal(tiles.finished_flag(task, w), 0)
+            pk.signal(tiles.stored_flag(task, w), 0)
 
 
 @pk.function
 def added_up(tiles: Tiling, task: Task, w: Any, of: int, part: Any) -> Any:
     """The partial sums of all blocks for a part, added in the order of the blocks; several are loaded at once."""
-    rows, cols, splits = tiles.own, tiles.config.out_cols, tiles.config.splits
+    rows, cols, splits = tiles.group_rows, tiles.config.out_cols, tiles.config.splits
     total, at_once = pk.zeros(pk.f32, rows, cols), tiles.loads_at_once
     whole = splits // at_once * at_once
 
     def add(total: Any, first: Any, count: int) -> Any:
-        froms = [tiles.left(task, first + i, w, of, part) for i in range(count)]
+        froms = [tiles.partial(task, first + i, w, of, part) for i in range(count)]
         return sum([pk.load(x, rows=rows, cols=cols) for x in froms], total)
 
     for first in pk.range(0, whole, at_once):

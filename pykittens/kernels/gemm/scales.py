@@ -20,7 +20,7 @@ class Scales:
 
     def __init__(self, given: dict[str, Any], config: Config, depth: int) -> None:
         self.rows, self.config, self.depth = given["row_blocks"], config, depth
-        self.own = config.rows // config.consumers
+        self.group_rows = config.rows // config.consumers
         self.blocks = [given[n] for n in ("column_blocks", "gate_blocks") if n in given]
         self.are_staged = all(x.type.aligned for x in (self.rows, *self.blocks))
 
@@ -46,7 +46,7 @@ class Scales:
         if self.config.swap:
             by_row = pk.load(s.scales, spread=pk.per_column)
         else:
-            by_row = pk.load(s.scales.parts(self.own)[w], spread=pk.per_row)
+            by_row = pk.load(s.scales.parts(self.group_rows)[w], spread=pk.per_row)
         at = self.step(k) % AT_ONCE
         return [by_row, *(pk.load(getattr(s, name).parts(1)[at]) for name, _, _ in self._pieces())]
 
@@ -59,7 +59,7 @@ class Scales:
             by_row = pk.load(self.rows[step, task.col], cols=self.config.cols, spread=pk.per_column)
         else:
             row = task.row * self.config.consumers + w
-            by_row = pk.load(self.rows[step, row], cols=self.own, spread=pk.per_row)
+            by_row = pk.load(self.rows[step, row], cols=self.group_rows, spread=pk.per_row)
         pieces = [(blocks, self._block(task, piece)) for _, blocks, piece in self._pieces()]
         return [by_row, *(pk.load(blocks[block, step]) for blocks, block in pieces)]
 

@@ -55,7 +55,7 @@ class Tiling:
     ) -> None:
         self.a, self.b, self.c, self.given, self.form, self.config = a, b, c, given, form, config
         self.depth = config.depth // a.dtype.bytes
-        self.own = config.rows // config.consumers
+        self.group_rows = config.rows // config.consumers
         self.parts = config.parts
         gate = [given["gate"]] if "gate" in given else []
         self.lefts = [a, *(gate if config.swap else [])]
@@ -73,7 +73,7 @@ class Tiling:
         self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
         tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
         self.tiles, self.lead = tiles, c.shape[:-2]
-        self.turns = self._split_tiles() if config.splits > 1 else self._whole_tiles()
+        self.schedule = self._split_tiles() if config.splits > 1 else self._whole_tiles()
 
     def _whole_tiles(self) -> Any:
         """The indices of a block's tiles, in bands of rows."""
@@ -141,14 +141,14 @@ class Tiling:
 
     def arrived(self, s: Any, w: Any) -> Any:
         """A warpgroup's rows of a streamed part, in f32."""
-        return pk.load(s.a.tiles(self.own, self.depth)[w]).to(pk.f32)
+        return pk.load(s.a.tiles(self.group_rows, self.depth)[w]).to(pk.f32)
 
     def zeros(self) -> list[Any]:
         """The sums of a task before its first step; in grains if the products have scales."""
         cols = self.config.cols
         grain = cols if self.scaling is None else self.config.grain
         count = self.products * (cols // grain)
-        return [pk.zeros(self.form.accumulate, self.own, grain) for _ in range(count)]
+        return [pk.zeros(self.form.accumulate, self.group_rows, grain) for _ in range(count)]
 
     def summed(self, sums: list[Any], product: int, part: int) -> Any:
         """A part of the columns of a product, in f32."""
@@ -180,9 +180,9 @@ class Tiling:
         """The tiles of a stage that a warpgroup multiplies."""
         lefts = [getattr(s, f"a{i or ''}") for i in range(len(self.lefts))]
         if self.form.a_is_transposed:
-            lefts = [x.tiles(self.depth, self.own)[0, w] for x in lefts]
+            lefts = [x.tiles(self.depth, self.group_rows)[0, w] for x in lefts]
         else:
-            lefts = [x.tiles(self.own, self.depth)[w] for x in lefts]
+            lefts = [x.tiles(self.group_rows, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
         if self.scaling is not None:
             pieces = range(self.config.cols // self.config.scaled_cols)
@@ -216,7 +216,7 @@ class Tiling:
             lead=task.lead,
             row=task.row * self.config.consumers + w,
             col=task.col * self.parts + part,
-            rows=self.own,
+            rows=self.group_rows,
             cols=self.config.out_cols,
             swapped=self.config.swap,
             height=self.rows,
@@ -231,7 +231,7 @@ class Tiling:
     @property
     def loads_at_once(self) -> int:
         """The number of partial sums that a warpgroup loads before it adds them: half of its registers, at most 8."""
-        return max(min(8, 64 * 128 // (self.own * self.config.out_cols)), 1)
+        return max(min(8, 64 * 128 // (self.group_rows * self.config.out_cols)), 1)
 
     def outgoing(self, outputs: Any, w: Any, part: int | None = None) -> tuple[Any, int]:
         """A warpgroup's buffer for a part, and the number of its stores that may still read other buffers.
@@ -241,21 +241,21 @@ class Tiling:
         buffers = self.config.out_stages
         if part is None:
             return outputs[w * buffers], 0
-        behind = buffers - 1
+        pending = buffers - 1
         if part < buffers:
             last = part + (self.parts - 1 - part) // buffers * buffers  # of the task before
-            behind = self.parts - 1 - last + part
-        return outputs[w * buffers + part % buffers], behind
+            pending = self.parts - 1 - last + part
+        return outputs[w * buffers + part % buffers], pending
 
-    def arrived_splits(self, task: Task, w: Any) -> Any:
+    def stored_flag(self, task: Task, w: Any) -> Any:
         """The number of blocks that have stored their partial sums of a warpgroup's rows of a tile."""
         return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2]
 
-    def done_splits(self, task: Task, w: Any) -> Any:
+    def finished_flag(self, task: Task, w: Any) -> Any:
         """The number of blocks that have finished their parts of these rows; the first block is not counted."""
         return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2 + 1]
 
-    def left(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
+    def partial(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
         """The memory of a part of a block's partial sums, contiguous; `of` is the index of the product."""
         slot = (self._number(task) * self.config.splits + split) * self.config.consumers + w
         return self.given["partials"][(slot * self.products + of) * self.parts + part, 0]
@@ -272,8 +272,8 @@ class Tiling:
 @pk.function
 def send(tiles: Tiling, outgoing: tuple[Any, int], x: Any, to: Any) -> None:
     """Store a part of a product by the copy engine, as soon as its buffer is free."""
-    buffer, behind = outgoing
-    pk.store_wait(behind, read=True)
+    buffer, pending = outgoing
+    pk.store_wait(pending, read=True)
     pk.sync()
     pk.store(buffer, x.to(tiles.c.dtype), transposed=tiles.config.swap)
     pk.fence_async()
