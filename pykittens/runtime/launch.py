@@ -133,12 +133,13 @@ class Launch:
             "error": KernelError,
         }
         lines = [f"{', '.join(f'v{i}' for i in position.values())}, stream = values"]
+        outputs = set(written(kernel))
         shared = [
             f"v{i} < v{j} + {span(tensors[other])} and v{j} < v{i} + {span(tensors[out])}"
             + (f" and v{i} != v{j}" if self._may_be_one(out, other) else "")
             for out, i in position.items()
             for other, j in position.items()
-            if out in written(kernel) and other in tensors and other != out
+            if out in outputs and other in tensors and other != out
         ]
         if shared:
             lines.append(f"if {' or '.join(shared)}: check(values)")
@@ -183,7 +184,7 @@ class Launch:
     def _check(self, values: tuple[Any, ...]) -> None:
         """Raise the error in the values of a call, with its line in the kernel."""
         kernel, arguments = self.loaded.kernel, self.arguments.at(values[:-1])
-        known = dict(self.known) | known_values(kernel, arguments)
+        known = known_values(kernel, arguments)
         check_values(kernel, requirements(kernel), known, lambda: arguments)
         host_value(kernel.launch.dims if kernel.launch else (), known)
         check_aliasing(kernel.name, written(kernel), arguments.tensors, kernel.inplace)

@@ -117,8 +117,8 @@ class Target:
 
     def carries(self, role: Role, call: Call) -> bool:
         """Whether an engine, rather than the lanes of the role, does the work of a call, at least in part."""
-        engines, engine = self.engines, call.op.effects.engine
-        if engine is None or engine not in engines:
+        engine = call.op.effects.engine
+        if engine is None or engine not in (engines := self.engines):
             return False
         declines = engines[engine]
         return declines is None or declines(role, call) is None
