@@ -34,8 +34,9 @@ class Calls(Generic[T]):
     """
 
     def __init__(self, passed: Mapping[str, Any] | None = None) -> None:
-        self.passed = passed
+        self.passed, self._neutral = passed, passed or {}
         self._prepared: dict[Hashable, T] = {}
+        self._torch: tuple[type, type, Any] | None = None
 
     def __len__(self) -> int:
         return len(self._prepared)
@@ -51,25 +52,27 @@ class Calls(Generic[T]):
         The form includes the dtype, shape, strides and GPU of each tensor, and its address modulo 16 bytes. It is None
         for arrays of other libraries, subclasses of tensors, tensors on the CPU or on two GPUs, and negated views.
         """
-        torch = sys.modules.get("torch")
-        if torch is None:
+        names = self._torch or self._find_torch()
+        if names is None:
             return _NOTHING
-        plain, weight = torch.Tensor, torch.nn.Parameter
+        plain, weight, c_module = names
         form: list[Any] = [*more]
         given: Sequence[Any] = args
         if words:
-            passed = self.passed
-            for name, x in words.items():
+            passed = self._neutral
+            for name in words:  # faster than items() for one or two
+                x = words[name]
+                if (x is True or x is False) and name not in passed:  # most constants
+                    form.append(name)
+                    form.append(x)
+                    continue
                 kind = type(x)
-                if passed is None or name not in passed:
-                    if kind is bool:  # most constants; the branch below takes twice the time
-                        form += (name, x)
-                        continue
-                    if passed is None or (
-                        kind is not plain and kind is not weight and x is not None
-                    ):
-                        form += (name, kind, x)
-                        continue
+                if name not in passed and (
+                    self.passed is None
+                    or (kind is not plain and kind is not weight and x is not None)
+                ):
+                    form += (name, kind, x)
+                    continue
                 form.append(name)
                 if kind in _NUMBERS:
                     x = None if x == passed[name] else x
@@ -111,7 +114,13 @@ class Calls(Generic[T]):
             prepared = self._prepared.get(key)
         except TypeError:  # a constant that is not hashable
             return _NOTHING
-        return prepared, key, values, torch._C._cuda_getCurrentRawStream(ordinal)
+        return prepared, key, values, c_module._cuda_getCurrentRawStream(ordinal)
+
+    def _find_torch(self) -> tuple[type, type, Any] | None:
+        """PyTorch's tensor, its parameter and its module in C, once it is imported; every call uses them."""
+        if torch := sys.modules.get("torch"):
+            self._torch = torch.Tensor, torch.nn.Parameter, torch._C
+        return self._torch
 
     def names(
         self, parameters: Sequence[str], args: tuple[Any, ...], words: Mapping[str, Any]

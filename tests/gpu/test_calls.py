@@ -9,7 +9,7 @@ import pytest
 
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.library import HostFunction
+from pykittens.kernels.library import host_function
 from pykittens.kernels.plan import Plan, PlanStep
 
 torch = pytest.importorskip("torch")
@@ -32,7 +32,7 @@ def plan_of(x: Any, factor: float, out: Any = None) -> Plan:
     return Plan(arrays, [PlanStep(scaled, ("x", "out", "factor"))])
 
 
-times = HostFunction(plan_of, {})
+times = host_function(plan_of, {})
 
 
 def test_a_host_function_is_right_for_all_memory_it_meets():

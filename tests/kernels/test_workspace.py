@@ -6,7 +6,6 @@ import pytest
 from pykittens.kernels import workspace
 from pykittens.kernels.gemm import gemm
 from pykittens.kernels.gemm.config import Config
-from pykittens.kernels.library import HostFunction
 from pykittens.kernels.workspace import Scratch, memory
 from pykittens.runtime import nvrtc
 from pykittens.runtime.launch import Launch
@@ -174,8 +173,8 @@ def test_arrays_of_the_host_are_made_each_time():
 @pytest.fixture
 def plans(gpu_tensors, monkeypatch):
     """The calls of gemm for which a plan was made."""
-    found, plan = [], HostFunction.plan
-    monkeypatch.setattr(HostFunction, "plan", lambda *a, **w: (found.append(w), plan(*a, **w))[1])
+    found, plan = [], gemm.plan
+    monkeypatch.setattr(gemm, "plan", lambda *a, **w: (found.append(w), plan(*a, **w))[1])
     return found
 
 
