@@ -426,6 +426,11 @@ def takes(block: Block, pipeline: Pipeline, side: Side) -> bool:
     )
 
 
+def is_used(kernel: Kernel, pipeline: Pipeline) -> bool:
+    """Whether a role takes stages of a pipeline; a kernel has as well pipelines that it only makes."""
+    return takes(kernel.body, pipeline, "fill") or takes(kernel.body, pipeline, "drain")
+
+
 def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
     """Whether other blocks of the cluster write to the stages of a pipeline."""
     return any(

@@ -13,9 +13,7 @@ from pykittens.ir.values import Semaphore, SharedTile, describe, handle
 from pykittens.lang.bindings import Named
 from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_size
-from pykittens.types.tiles import SEMAPHORE, ST, SV
-
-MOST_ARRIVALS = 2**20 - 1  # PTX ISA, "mbarrier: contents of the object"
+from pykittens.types.tiles import MOST_ARRIVALS, SEMAPHORE, ST, SV
 
 
 class SharedArray(Named, Arithmetic):

@@ -12,6 +12,8 @@ from enum import Enum
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import SharedLayout, swizzle_for
 
+MOST_ARRIVALS = 2**20 - 1  # PTX ISA, "mbarrier: contents of the object"
+
 
 class Spread(Enum):
     """The layout of a register vector over the lanes."""

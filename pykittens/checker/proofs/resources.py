@@ -64,7 +64,7 @@ def shared_memory(kernel: Kernel, target: Target, source: Source | None = None) 
     """
     at = layout_shared(kernel, replace(target, shared_bytes=_ANY_SIZE))
     uses = []
-    for p in kernel.pipelines:
+    for p in at.full:
         tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
         reused = f", in place of `{p.reuse.name}`" if p.reuse is not None else ""
         what, barriers = (

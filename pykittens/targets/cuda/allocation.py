@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pykittens.errors import ResourceError
-from pykittens.ir.nodes import Kernel, Pipeline, Shared
+from pykittens.ir.nodes import Kernel, Pipeline, Shared, is_used
 from pykittens.ir.values import SharedTile, Value
 from pykittens.targets.target import Target
 from pykittens.types.devices import shared_room
@@ -53,19 +53,30 @@ class Allocation:
 
 
 def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> Allocation:
-    """Allocate stages at multiples of 1024 bytes and barriers after them; a ResourceError if a block has too little."""
+    """Allocate stages at multiples of 1024 bytes and barriers after them; a ResourceError if a block has too little.
+
+    A pipeline that no role uses gets no barriers, and stages only if another pipeline takes over its memory.
+    """
     at = Allocation()
+    used = [p for p in kernel.pipelines if is_used(kernel, p)]
+    owners = {p.reuse for p in kernel.pipelines}
     for p in kernel.pipelines:
+        if p not in used and p not in owners:
+            continue
         size = p.stages * p.stage_bytes
         if p.reuse is None:
             at.stages[p] = at.append(size)
         else:
             at.stages[p] = at.stages[p.reuse]
             at.end = max(at.end, at.stages[p] + size)
+        assert at.stages[p] % TILE_ALIGNMENT == 0, f"the stages of {p.name} are not aligned"
     # Tiles come before semaphores, so that they stay aligned.
     for shared in sorted(kernel.shared, key=lambda s: not isinstance(s.value, SharedTile)):
         at.shared[shared.value] = at.append(shared_bytes(shared))
-    for p in kernel.pipelines:
+        alignment = TILE_ALIGNMENT if isinstance(shared.value, SharedTile) else BARRIER_BYTES
+        assert at.shared[shared.value] % alignment == 0, f"{shared.value} is not aligned"
+    assert at.end % BARRIER_BYTES == 0, "the barriers are not aligned"
+    for p in used:
         at.full[p] = at.append(BARRIER_BYTES * p.stages)
         at.empty[p] = at.append(BARRIER_BYTES * p.stages)
     if debug:

@@ -13,6 +13,7 @@ from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import (
+    MAX_BOX_EXTENT,
     beyond_copy_engine,
     box_cols,
     copy_operands,
@@ -105,8 +106,14 @@ def _boxes(
     assert width is not None, f"{tile} cannot be cut into boxes"
     is_vector = isinstance(tile, SharedVector)
     distance = width * tile.dtype.bytes if is_vector else layout.panel_bytes
+    rank, line = len(ref.index), width * tile.dtype.bytes
+    # CUDA Driver API, cuTensorMapEncodeTiled: what a box may be.
+    assert 1 <= rank <= 5, f"a tensor map has no {rank} axes"
+    assert 1 <= min(rows, width) <= max(rows, width) <= MAX_BOX_EXTENT, f"a box of {rows} x {width}"
+    assert line % 16 == 0, f"a row of a box has {line} bytes"
+    assert is_vector or line <= layout.swizzle, f"a row of {line} bytes, {layout.swizzle} swizzled"
     name = e.tensor_map(MapSlot(ref.tensor.name, rows, width, layout.swizzle), ref.tensor)
-    rank, at = len(ref.index), shared_location(e, tile).address
+    at = shared_location(e, tile).address
     check_access(e, ref, tile.rows, tile.cols)
     boxes = []
     for box in range(tile.cols // width):

@@ -6,14 +6,14 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError
-from pykittens.ir.nodes import Acquire, Kernel, Role, walk, written
+from pykittens.ir.nodes import Acquire, Kernel, Pipeline, Role, walk, written
 from pykittens.ir.structure import uses
 from pykittens.targets.cuda import semaphores
 from pykittens.targets.cuda.allocation import Allocation, check_shared, layout_shared
 from pykittens.targets.cuda.debug import begin_debug, debug_groups, enter_debug
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
-from pykittens.targets.cuda.warp_assignment import Team, teams, thread_count
+from pykittens.targets.cuda.warp_assignment import LAST_NAMED_BARRIER, Team, teams, thread_count
 from pykittens.targets.index import Index
 from pykittens.targets.names import FUNCTIONS
 from pykittens.targets.source import Slot, Source, memory_type, scalar_type
@@ -125,9 +125,9 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
         e.line("const u32 rank = cluster_rank();")
     if e.scratch_bytes:
         e.line(f"constexpr int SCRATCH = {at.end}, SCRATCH_BYTES = {e.scratch_bytes};")
-    if kernel.pipelines or kernel.shared:
+    if at.full or kernel.shared:
         e.line("const u32 smem = (u32)__cvta_generic_to_shared(shared);")
-    for p in kernel.pipelines:
+    for p in at.full:
         ring = e.rings[p]
         tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
         e.line(f"// pipeline {ring}: {p.stages} x ({tiles})")
@@ -136,8 +136,8 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
             f"{ring}_empty = smem + {at.empty[p]};"
         )
     semaphores.write_addresses(e, at.shared)
-    if kernel.pipelines or kernel.shared:
-        _initialize(e)
+    if at.full or kernel.shared:
+        _initialize(e, list(at.full))
     if starts_early(kernel, e.target):
         # Nothing above accesses global memory.
         e.line("earlier_launches_wait();")
@@ -172,12 +172,12 @@ def _outside_roles(e: CudaEmitter) -> None:
             e.expressions[value] = e.array(value)
 
 
-def _initialize(e: CudaEmitter) -> None:
-    """Prefetch tensor maps and initialise barriers."""
+def _initialize(e: CudaEmitter, pipelines: list[Pipeline]) -> None:
+    """Prefetch tensor maps and initialise barriers, those of the pipelines that a role uses."""
     with e.braces("if (threadIdx.x == 0) {"):
         for name in e.maps.values():
             e.line(f"prefetch({name});")
-        for p in e.kernel.pipelines:
+        for p in pipelines:
             ring = e.rings[p]
             full, empty = (arrivals(e.kernel, p, side, e.target) for side in ("fill", "drain"))
             init = f"barrier_init({ring}_full + 8 * i, {full}); barrier_init({ring}_empty + 8 * i, {empty});"
@@ -251,6 +251,8 @@ def _role(e: CudaEmitter, team: Team) -> None:
         if role.index is not None and (role.groups > 1 or role.index.name):
             e.line(f"const int {e.names(role.index)} = {group};")
             group = Index(e.names(role.index))
+        last = team.number + role.groups
+        assert role.warps == 1 or last <= LAST_NAMED_BARRIER, f"a group has the barrier {last}"
         e.group_number = group + team.number
         e.group_barrier = str(e.group_number + 1)
     elif team.lanes > 1:

@@ -10,6 +10,7 @@ from pykittens.targets.cuda.engines import lanes
 from pykittens.targets.target import Target
 
 WARPGROUP = 128  # threads
+LAST_NAMED_BARRIER = 15  # PTX ISA, "bar, barrier": a block has 16; __syncthreads uses the first
 MIN_REGISTERS = 24
 MAX_REGISTERS = 240  # per thread, with setmaxnreg
 
