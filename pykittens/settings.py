@@ -29,6 +29,7 @@ CACHE_DIR = Setting(
     "the folder of compiled kernels and tuning results",
 )
 NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile always, read and write no cache")
+NVRTC = Setting("PYKITTENS_NVRTC", "", "the file of the NVRTC library that compiles kernels")
 OVERLAP = Setting(
     "PYKITTENS_OVERLAP",
     "1",
@@ -45,7 +46,7 @@ TARGET = Setting(
     "PYKITTENS_TARGET", "", "the target whose programs are used in place of the GPU's own"
 )
 
-SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, OVERLAP, SEED, TARGET)
+SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, NVRTC, OVERLAP, SEED, TARGET)
 
 
 def cache_dir() -> Path:

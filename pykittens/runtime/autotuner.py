@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pykittens.errors import BackendError, KernelError
-from pykittens.runtime import tuning_records
+from pykittens.runtime import nvrtc, tuning_records
 from pykittens.runtime.progress import Progress, Stage, Step
 from pykittens.runtime.timing import LaunchFault, Timer
 
@@ -79,7 +79,7 @@ class Autotuner(Generic[C]):
         return sorted(fit, key=lambda r: (-r.stage, r.median if r.times else 0.0))
 
     def compile(self, compile: Callable[[C], object]) -> None:
-        """Compile all candidates in parallel threads: the compiler releases the interpreter lock."""
+        """Compile all candidates side by side: each compilation is a process, for which a thread waits."""
         runners = self.left
 
         def compiled(runner: Runner[C]) -> None:
@@ -90,9 +90,14 @@ class Autotuner(Generic[C]):
 
         with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_COMPILERS)) as pool:
             done = pool.map(compiled, runners)
-            for i, runner in enumerate(runners):
-                next(done)
-                self._step("compiled", i + 1, len(runners), runner)
+            try:
+                for i, runner in enumerate(runners):
+                    next(done)
+                    self._step("compiled", i + 1, len(runners), runner)
+            except BaseException:  # such as Ctrl-C
+                pool.shutdown(wait=False, cancel_futures=True)
+                nvrtc.stop()
+                raise
 
     def decide(
         self, run: Callable[[C], object], check: Callable[[C], str | None], timer: Timer

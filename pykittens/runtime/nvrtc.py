@@ -1,4 +1,4 @@
-"""Compiles CUDA C++ to a cubin with NVRTC, called through ctypes, and reads warnings about speed from its log."""
+"""Compiles CUDA C++ to a cubin with NVRTC, in a process of its own, and reads warnings about speed from its log."""
 
 from __future__ import annotations
 
@@ -6,31 +6,18 @@ import ctypes
 import functools
 import os
 import re
+import signal
+import subprocess
 import sys
-from collections.abc import Collection, Mapping
-from contextlib import suppress
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pykittens import settings
 from pykittens.errors import BackendError, ResourceError
-from pykittens.runtime import toolkit
-
-# Signatures as in nvrtc.h; a program's handle is an address.
-_SIGNATURES = {
-    "nvrtcVersion": (POINTER(c_int), POINTER(c_int)),
-    "nvrtcGetNumSupportedArchs": (POINTER(c_int),),
-    "nvrtcGetSupportedArchs": (POINTER(c_int),),
-    "nvrtcGetErrorString": (c_int,),
-    "nvrtcCreateProgram": (
-        POINTER(c_void_p), c_char_p, c_char_p, c_int, POINTER(c_char_p), POINTER(c_char_p),
-    ),
-    "nvrtcDestroyProgram": (POINTER(c_void_p),),
-    "nvrtcCompileProgram": (c_void_p, c_int, POINTER(c_char_p)),
-    **{f"nvrtcGet{what}Size": (c_void_p, POINTER(c_size_t)) for what in ("CUBIN", "PTX", "ProgramLog")},
-    **{f"nvrtcGet{what}": (c_void_p, c_char_p) for what in ("CUBIN", "PTX", "ProgramLog")},
-}  # fmt: skip
-_SUCCESS, _ERROR_COMPILATION = 0, 6
+from pykittens.runtime import compiler, toolkit
 
 # ptxas reports spills and local memory only on request, each with its own option.
 OPTIONS = (
@@ -44,6 +31,9 @@ OPTIONS = (
 _FAULT = re.compile(r"\(C75\d\d\)|Registers are spilled|Local memory used")
 # A matrix instruction with more accumulators than a thread has registers.
 _TOO_WIDE = re.compile(r"\(C7602\) Insufficient registers \((\d+)\).* register target of (\d+)")
+
+# The compilations that run.
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -79,19 +69,30 @@ def available() -> str | None:
 @functools.cache
 def version() -> tuple[int, int]:
     """Major and minor version of the compiler."""
-    major, minor = c_int(), c_int()
-    _check(library().nvrtcVersion(byref(major), byref(minor)))
-    return major.value, minor.value
+    with _told():
+        return compiler.version(library())
 
 
 @functools.cache
 def architectures() -> tuple[str, ...]:
     """Every architecture that this compiler supports, without the suffixes `a` and `f`: sm_75, sm_80, …"""
-    count = c_int()
-    _check(library().nvrtcGetNumSupportedArchs(byref(count)))
-    numbers = (c_int * count.value)()
-    _check(library().nvrtcGetSupportedArchs(numbers))
-    return tuple(f"sm_{number}" for number in numbers)
+    with _told():
+        return tuple(f"sm_{number}" for number in compiler.architectures(library()))
+
+
+@functools.cache
+def identity() -> str:
+    """A text that differs for every build of the compiler: NVRTC reports no patch release.
+
+    It has the version, and the sizes and times of the files: the content of 140 MB would take half a second to hash.
+    """
+    path = Path(library_path())
+    parts = [".".join(map(str, version())), str(path)]
+    for file in (path, *sorted(path.parent.glob("*nvrtc-builtins*"))):
+        with suppress(OSError):
+            found = file.stat()
+            parts.append(f"{file.name} {found.st_size} {found.st_mtime_ns}")
+    return "\n".join(parts)
 
 
 def compile(
@@ -103,43 +104,33 @@ def compile(
 ) -> Binary:
     """Machine code of `source` for `arch` (such as sm_90a).
 
-    `name` is the file name in the log, `headers` are texts that `source` may include by name. Raises
-    BackendError for an unknown architecture or a missing compiler, ResourceError for an instruction that
-    needs more registers than a thread has, CompileFailure for invalid source.
+    `name` is the file name in the log, `headers` are texts that `source` may include by name. Raises BackendError for
+    an unknown architecture, or a compiler that is missing or that crashed; ResourceError for an instruction that needs
+    more registers than a thread has; CompileFailure for invalid source.
     """
     _require_architecture(arch)
-    nvrtc = library()
-    texts = headers or {}
-    program = c_void_p()
-    _check(
-        nvrtc.nvrtcCreateProgram(
-            byref(program),
-            source.encode(),
-            name.encode(),
-            len(texts),
-            _strings(texts.values()),
-            _strings(texts),
-        )
-    )
+    asked = compiler.request(source, name, list(command_line(arch, options)), dict(headers or {}))
     try:
-        arguments = command_line(arch, options)
-        status = nvrtc.nvrtcCompileProgram(program, len(arguments), _strings(arguments))
-        log = _text(program, "ProgramLog")
-        if status != _SUCCESS and ("--gpu-architecture" in log or "--nv_arch" in log):
-            raise _unknown_architecture(arch)
-        if too_wide := _TOO_WIDE.search(log):
-            raise ResourceError(
-                f"{name}: one instruction needs {too_wide[2]} registers per thread, but a block of this "
-                f"size starts with {too_wide[1]}",
-                help="use fewer columns per product, or fewer groups per block",
-            )
-        if status == _ERROR_COMPILATION:
-            raise CompileFailure(name, log, source)
-        if status != _SUCCESS:
-            raise CompileFailure(name, f"{_error_text(status)}\n{log}", source)
-        return Binary(_bytes(program, "CUBIN"), _text(program, "PTX"), log)
-    finally:
-        nvrtc.nvrtcDestroyProgram(byref(program))
+        reply = _compiled_apart(asked, name)
+    except OSError:
+        reply = None  # no process can be started here
+    if reply is None:
+        with _told():
+            reply = compiler.compile(library(), asked)
+    status, log = int(reply["status"]), _text(reply["log"])
+    if status != compiler.SUCCESS and ("--gpu-architecture" in log or "--nv_arch" in log):
+        raise _unknown_architecture(arch)
+    if too_wide := _TOO_WIDE.search(log):
+        raise ResourceError(
+            f"{name}: one instruction needs {too_wide[2]} registers per thread, but a block of this "
+            f"size starts with {too_wide[1]}",
+            help="use fewer columns per product, or fewer groups per block",
+        )
+    if status == compiler.ERROR_COMPILATION:
+        raise CompileFailure(name, log, source)
+    if status != compiler.SUCCESS:
+        raise CompileFailure(name, f"{_text(reply['error'])}\n{log}", source)
+    return Binary(reply["cubin"], _text(reply["ptx"]), log)
 
 
 def command_line(arch: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -154,45 +145,134 @@ def performance_faults(log: str) -> list[str]:
     return [line.strip() for line in log.splitlines() if _FAULT.search(line)]
 
 
-@functools.cache
+# -- the library -----------------------------------------------------------------------------------
+
+
 def library() -> ctypes.CDLL:
     """The NVRTC library, with its signatures set."""
+    return _found()[0]
+
+
+def library_path() -> str:
+    """The file of the library."""
+    return _found()[1]
+
+
+@functools.cache
+def _found() -> tuple[ctypes.CDLL, str]:
     fault: OSError | None = None
     for path in toolkit.nvrtc_libraries():
         try:
-            nvrtc = _loaded(path)
+            nvrtc = compiler.load(path)
         except OSError as error:
             fault = error
-            continue
-        try:
-            for name, arguments in _SIGNATURES.items():
-                function = getattr(nvrtc, name)
-                function.argtypes, function.restype = arguments, c_int
         except AttributeError as error:
             raise BackendError(
                 f"NVRTC ({path}) is older than CUDA 12", help="pip install nvidia-cuda-nvrtc"
             ) from error
-        nvrtc.nvrtcGetErrorString.restype = c_char_p
-        return nvrtc
+        else:
+            return nvrtc, compiler.file_of(nvrtc, path)
+    if given := settings.NVRTC.read():
+        raise BackendError(
+            f"{settings.NVRTC.variable} names no NVRTC library: {fault}",
+            operands={settings.NVRTC.variable: given},
+            help=f"unset {settings.NVRTC.variable}, or set it to a file like libnvrtc.so.13",
+        )
     raise BackendError(
         "the NVRTC library was not found", help="pip install nvidia-cuda-nvrtc"
     ) from fault
 
 
-def _loaded(path: str) -> ctypes.CDLL:
-    """The library with this path or name, with its builtins loaded.
+# -- the process -----------------------------------------------------------------------------------
 
-    NVRTC loads its builtins by name at the first compilation, but the loader may not search the folder of the library:
-    with the wheel of 13.0 it does not (cuda-pathfinder loads them in advance for this reason).
-    """
-    folder = Path(path).parent
-    if folder.is_absolute():
-        if sys.platform == "win32":
-            os.add_dll_directory(str(folder))
-        for builtins in folder.glob("libnvrtc-builtins.so.*"):
-            with suppress(OSError):
-                ctypes.CDLL(str(builtins))
-    return ctypes.CDLL(path)
+
+def stop() -> None:
+    """Kill the compilations that run in other threads, which then raise."""
+    for process in tuple(_running):
+        process.kill()
+
+
+def _compiled_apart(asked: compiler.Parts, name: str) -> compiler.Parts | None:
+    """The reply of a process that compiles; None if this program cannot start Python, OSError if the system cannot."""
+    program = _python()
+    if program is None:
+        return None
+    request = compiler.encode({**asked, "library": library_path().encode()})
+    pipe = subprocess.PIPE
+    command = [program, "-I", "-S", compiler.__file__]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        _running.add(process)
+        try:
+            output, errors = process.communicate(request)
+        except BaseException:  # such as Ctrl-C
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            _running.discard(process)
+    with suppress(ValueError):
+        reply = compiler.decode(output)
+        if process.returncode == 0 and {"status", "error", "log"} <= set(reply):
+            return reply
+    raise _crash(process.returncode, errors, asked, name)
+
+
+def _python() -> str | None:
+    """The Python that runs this program; None in a program that embeds Python, whose executable is another."""
+    program = sys.executable or ""
+    named = os.path.basename(program).lower().startswith(("python", "pypy"))
+    if not named or getattr(sys, "frozen", False) or not os.path.isfile(compiler.__file__):
+        return None
+    return program
+
+
+def _crash(code: int, errors: bytes, asked: compiler.Parts, name: str) -> BackendError:
+    """What to say of a compiler that ended without a reply."""
+    how = f"ended with code {code} and without a result"
+    if code < 0:
+        how = f"was ended by signal {-code}"
+        with suppress(ValueError):
+            how = f"was ended by {signal.Signals(-code).name}"
+    help = f"take another release: pip install --upgrade nvidia-cuda-nvrtc, or set {settings.NVRTC.variable}"
+    if code == -getattr(signal, "SIGKILL", 0):
+        help = "the system ends processes with SIGKILL if memory runs out: compile fewer kernels at once"
+    printed = errors.decode(errors="replace").strip().splitlines()
+    return BackendError(
+        f"{name}: NVRTC {'.'.join(map(str, version()))} {how} while it compiled the kernel",
+        operands={
+            "library": library_path(),
+            "source": _saved(asked, name),
+            "options": asked["options"].decode().replace("\0", " "),
+            **({"output": printed[-1]} if printed else {}),
+        },
+        help=help,
+    )
+
+
+def _saved(asked: compiler.Parts, name: str) -> str:
+    """The file to which the source of a crash is written, or why it cannot be written."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            prefix=f"pykittens-{re.sub(r'[^0-9A-Za-z_]', '_', name)[:40]}-",
+            suffix=".cu",
+            delete=False,
+        ) as file:
+            file.write(asked["source"])
+    except OSError as error:
+        return f"cannot be written: {error}"
+    return file.name
+
+
+# -- faults ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn a failed call of NVRTC into a BackendError."""
+    try:
+        yield
+    except compiler.Failure as failure:
+        raise BackendError(f"NVRTC failed: {failure}") from None
 
 
 def _require_architecture(arch: str) -> None:
@@ -209,28 +289,5 @@ def _unknown_architecture(arch: str) -> BackendError:
     )
 
 
-def _check(status: int) -> None:
-    if status != _SUCCESS:
-        raise BackendError(f"NVRTC failed: {_error_text(status)}")
-
-
-def _error_text(status: int) -> str:
-    text: bytes = library().nvrtcGetErrorString(status)
-    return text.decode()
-
-
-def _strings(texts: Collection[str]) -> ctypes.Array[c_char_p]:
-    return (c_char_p * len(texts))(*(text.encode() for text in texts))
-
-
-def _bytes(program: c_void_p, what: str) -> bytes:
-    """An output of the program: "CUBIN", "PTX" or "ProgramLog"."""
-    size = c_size_t()
-    _check(getattr(library(), f"nvrtcGet{what}Size")(program, byref(size)))
-    buffer = ctypes.create_string_buffer(size.value)
-    _check(getattr(library(), f"nvrtcGet{what}")(program, buffer))
-    return buffer.raw
-
-
-def _text(program: c_void_p, what: str) -> str:
-    return _bytes(program, what).rstrip(b"\0").decode(errors="replace").rstrip("\n")
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace").rstrip("\n")

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pykittens import settings
+
 # Headers that an emitted kernel may include; the folder of the first must have them all.
 HEADERS = ("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h")
 
@@ -46,7 +48,13 @@ def header_folder() -> Path | None:
 
 
 def nvrtc_libraries() -> Iterator[str]:
-    """The candidates for NVRTC, best first: a toolkit's file, a name that the loader finds, PyTorch's copy."""
+    """The candidates for NVRTC, best first: a toolkit's file, a name that the loader finds, PyTorch's copy.
+
+    If PYKITTENS_NVRTC is set, it is the only one.
+    """
+    if given := settings.NVRTC.read():
+        yield given
+        return
     yield from _nvrtc_files(folders())
     yield from NVRTC
     yield from _nvrtc_files(Path(root, "torch") for root in sys.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -167,10 +168,10 @@ def test_the_compiler_has_a_version_and_architectures() -> None:
 @pytest.fixture
 def forgetful() -> Iterator[None]:
     """The library is looked for again, in the test and after it."""
-    for found in (nvrtc.library, nvrtc.version):
+    for found in (nvrtc._found, nvrtc.version):
         found.cache_clear()
     yield
-    for found in (nvrtc.library, nvrtc.version):
+    for found in (nvrtc._found, nvrtc.version):
         found.cache_clear()
 
 
@@ -198,3 +199,10 @@ def test_missing_headers_are_reported_with_the_install_command(
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
     monkeypatch.setattr(toolkit, "header_folder", lambda: None)
     assert nvrtc.available() == "cuda_bf16.h was not found: pip install nvidia-cuda-runtime"
+
+
+def test_a_library_that_the_user_names_and_that_is_none_is_reported(
+    forgetful: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYKITTENS_NVRTC", "/nowhere/libnvrtc.so.13")
+    assert re.search("PYKITTENS_NVRTC names no NVRTC library: .*unset", str(nvrtc.available()))

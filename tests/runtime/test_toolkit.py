@@ -80,3 +80,9 @@ def test_the_header_folder_has_every_header_a_kernel_may_include() -> None:
     folder = toolkit.header_folder()
     assert folder is not None
     assert [name for name in toolkit.HEADERS if not (folder / name).is_file()] == []
+
+
+def test_a_library_that_the_user_names_is_the_only_candidate(bare, monkeypatch):
+    touched(bare / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13")
+    monkeypatch.setenv("PYKITTENS_NVRTC", "/opt/libnvrtc.so.13")
+    assert list(toolkit.nvrtc_libraries()) == ["/opt/libnvrtc.so.13"]
