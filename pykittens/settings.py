@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,14 @@ CACHE_DIR = Setting(
     "~/.cache/pykittens",
     "the folder of compiled kernels and tuning results",
 )
+CACHE_LIMIT = Setting(
+    "PYKITTENS_CACHE_LIMIT",
+    "1024",
+    "the most MiB of compiled kernels in that folder; those used least recently are removed; `0`: no limit",
+)
+LOG = Setting(
+    "PYKITTENS_LOG", "", "`1`: recordings, compilations and loads are shown on standard error"
+)
 NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile always, read and write no cache")
 NVRTC = Setting("PYKITTENS_NVRTC", "", "the file of the NVRTC library that compiles kernels")
 OVERLAP = Setting(
@@ -46,12 +55,47 @@ TARGET = Setting(
     "PYKITTENS_TARGET", "", "the target whose programs are used in place of the GPU's own"
 )
 
-SETTINGS = (CACHE_DIR, DEBUG, DEBUG_SECONDS, NO_CACHE, NVRTC, OVERLAP, SEED, TARGET)
+SETTINGS = (
+    CACHE_DIR,
+    CACHE_LIMIT,
+    DEBUG,
+    DEBUG_SECONDS,
+    LOG,
+    NO_CACHE,
+    NVRTC,
+    OVERLAP,
+    SEED,
+    TARGET,
+)
 
 
 def cache_dir() -> Path:
-    """The folder of compiled kernels, with `~` expanded."""
-    return Path(CACHE_DIR.read()).expanduser()
+    """The folder of compiled kernels, with `~` expanded; a user without a home has one among the temporary files."""
+    given = CACHE_DIR.read()
+    try:
+        if os.environ.get("HOME") == "":
+            raise RuntimeError("a home without a name")
+        return Path(given or CACHE_DIR.default).expanduser()
+    except RuntimeError:
+        if given and not given.startswith("~"):
+            return Path(given)
+        if given not in ("", CACHE_DIR.default):
+            raise ArgumentError(
+                f"{CACHE_DIR.variable} must be a folder: there is no home for {given!r}"
+            ) from None
+        return Path(tempfile.gettempdir(), f"pykittens-{os.getuid() if os.name == 'posix' else ''}")
+
+
+def cache_limit() -> int | None:
+    """The most bytes of compiled kernels on disk, None for no limit."""
+    text = CACHE_LIMIT.read() or CACHE_LIMIT.default
+    try:
+        limit = int(float(text) * 2**20)
+    except (ValueError, OverflowError):
+        limit = -1
+    if limit < 0:
+        raise ArgumentError(f"{CACHE_LIMIT.variable} must be a number of MiB, not {text!r}")
+    return limit or None
 
 
 def seed() -> int:

@@ -28,7 +28,7 @@ import pykittens as pk
 from pykittens import settings
 from pykittens.cli import screen
 from pykittens.errors import KernelError
-from pykittens.runtime import cubin, driver, nvrtc, toolkit
+from pykittens.runtime import cache_folder, cubin, driver, nvrtc, toolkit
 from pykittens.targets.architectures import TARGETS, target_for
 
 # Least versions, as in pyproject.toml.
@@ -341,17 +341,25 @@ def cache() -> Diagnoses:
     if settings.NO_CACHE.read():
         yield Diagnosis("cache", OPTIONAL, f"off: {settings.NO_CACHE.variable} is set")
         return
-    folder = settings.cache_dir()
+    help = f"export {settings.CACHE_DIR.variable}=FOLDER, a folder that you can write to"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = settings.cache_dir()
+    except KernelError as error:
+        yield Diagnosis("cache", WRONG, error.message, help)
+        return
+    if (reason := cache_folder.distrust(folder)) is not None:
+        text = f"{folder} is not used: it {reason}"
+        yield Diagnosis("cache", WRONG, text, f"chmod 700 {folder}, or {help}")
+        return
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
-        sizes = [f.stat().st_size for f in folder.glob("*.kernel")]
     except OSError as error:
         text = f"{folder} cannot be written: {error.strerror}; kernels are compiled again each time"
-        help = f"export {settings.CACHE_DIR.variable}=FOLDER, a folder that you can write to"
         yield Diagnosis("cache", WRONG, text, help)
         return
+    sizes = [entry.bytes for entry in cache_folder.entries()]
     count = f"{len(sizes)} kernel{'s' * (len(sizes) != 1)}"
     yield Diagnosis("cache", OK, f"{folder}, {count}, {sum(sizes) / 2**20:.1f} MiB")
 
@@ -364,6 +372,7 @@ def variables() -> Diagnoses:
     for setting, read in (
         (settings.SEED, settings.seed),
         (settings.DEBUG_SECONDS, settings.debug_seconds),
+        (settings.CACHE_LIMIT, settings.cache_limit),
     ):
         try:
             read()

@@ -1,27 +1,27 @@
 """Compiled kernels on disk: one file per entry, named by the hash of the compiler's inputs.
 
-A file is a magic word, the length and the SHA-256 of the rest, and the rest: a count, then a name
-and bytes for each part. Files appear by renaming, so a reader sees a whole entry or none; two
-processes may build the same entry at once, and either file is right. No lock is needed.
+A file is a magic word, the length and the SHA-256 of the rest, and the rest: the key, then a name and bytes for each
+part. Files appear by renaming, so a reader sees a whole entry or none; two processes may build the same entry at once,
+and either file is right. No lock is needed.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
-import os
+import re
 import struct
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 
 from pykittens import settings
+from pykittens.runtime import cache_folder
+from pykittens.runtime.compiler import Parts, decode, encode
 
-Parts = dict[str, bytes]
-
-_MAGIC = b"pykitn01"
+_MAGIC = b"pykitn02"
 _HEADER = struct.Struct("<8sQ32s")
 _LENGTH = struct.Struct("<Q")
+_KEY = "key"  # the part that names the entry
 
 # Entries that could not be written; without these, each call would compile again.
 _unwritten: dict[str, Parts] = {}
@@ -37,21 +37,35 @@ def key(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def fetch(key: str, build: Callable[[], Parts]) -> Parts:
+@functools.cache
+def package_version() -> str:
+    """The version of the package; this layer cannot import the package itself, of whose file it is a line."""
+    text = (Path(__file__).parent.parent / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.*)"', text, re.MULTILINE)
+    assert found is not None, "pykittens/__init__.py states the version"
+    return found[1]
+
+
+def fetch(key: str, build: Callable[[], Parts], names: Set[str] | None = None) -> Parts:
     """The parts kept under `key`. If there are none, or they are damaged, `build` makes them.
 
-    If the folder cannot be written, the parts stay in memory instead.
+    Parts with other names than `names` are damaged. If the folder cannot be written, or strangers can write to it, the
+    parts stay in memory instead.
     """
     if settings.NO_CACHE.read():
         return build()
-    path = entry_path(key)
-    found = _read(path)
-    if found is None:
-        found = _unwritten.get(key)
-    if found is not None:
+    if key in _unwritten:
+        return _unwritten[key]
+    folder = cache_folder.folder()
+    path = None if folder is None else entry_path(key)
+    found = None if path is None else read(path)
+    if path is not None and found is not None and (names is None or names == found.keys()):
+        cache_folder.touch(path)
         return found
     parts = build()
     try:
+        if path is None:
+            raise PermissionError
         _write(path, parts)
     except OSError:
         _unwritten[key] = parts
@@ -60,60 +74,28 @@ def fetch(key: str, build: Callable[[], Parts]) -> Parts:
 
 def entry_path(key: str) -> Path:
     """The file that holds, or would hold, an entry."""
-    return settings.cache_dir() / f"{key}.kernel"
+    return settings.cache_dir() / f"{key}{cache_folder.ENTRY}"
 
 
-def _read(path: Path) -> Parts | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    if len(data) < _HEADER.size:
+def read(path: Path) -> Parts | None:
+    """The parts of an entry; None if the file is damaged, or is the entry of another key."""
+    data = cache_folder.read_whole(path)
+    if data is None or len(data) < _HEADER.size:
         return None
     magic, length, digest = _HEADER.unpack_from(data)
     payload = data[_HEADER.size :]
     if magic != _MAGIC or length != len(payload) or digest != hashlib.sha256(payload).digest():
         return None
-    return _decode(payload)
+    try:
+        parts = decode(payload)
+    except ValueError:
+        return None
+    return parts if parts.pop(_KEY, b"").decode(errors="replace") == path.stem else None
 
 
 def _write(path: Path, parts: Parts) -> None:
-    payload = _encode(parts)
+    assert _KEY not in parts, "the key is a part of its own"
+    payload = encode({_KEY: path.stem.encode(), **parts})
     header = _HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest())
-    write_whole(path, header + payload)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file and rename it into place: a reader sees the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder: a rename is atomic only within a file system.
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=".tmp")
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _encode(parts: Parts) -> bytes:
-    pieces = [_LENGTH.pack(len(parts))]
-    for name, data in parts.items():
-        for piece in (name.encode(), data):
-            pieces += (_LENGTH.pack(len(piece)), piece)
-    return b"".join(pieces)
-
-
-def _decode(payload: bytes) -> Parts:
-    """The parts of a payload whose hash is right."""
-    (count,) = _LENGTH.unpack_from(payload)
-    position = _LENGTH.size
-    pieces = []
-    for _ in range(2 * count):
-        (length,) = _LENGTH.unpack_from(payload, position)
-        position += _LENGTH.size
-        pieces.append(payload[position : position + length])
-        position += length
-    return {name.decode(): data for name, data in zip(pieces[::2], pieces[1::2], strict=True)}
+    cache_folder.write_whole(path, header + payload)
+    cache_folder.keep_limit(len(header) + len(payload))

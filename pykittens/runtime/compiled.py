@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,9 +11,14 @@ from pathlib import Path
 from pykittens.aot.launcher import c_files
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.nodes import Kernel
+from pykittens.logger import log
 from pykittens.runtime import cache, cubin, nvrtc
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
+
+# The parts of an entry of the cache.
+PARTS = {"cubin", "ptx", "log", "about"}
+_INCLUDES = re.compile(r"#\s*(include|import)\b|\b__has_include\b")
 
 
 @dataclass(frozen=True)
@@ -120,12 +127,34 @@ def binary_of(source: Source, arch: str) -> nvrtc.Binary:
     """The machine code of a program. If it spills, the program is also compiled with all registers, and the better
     result is used.
     """
-    binary = nvrtc.compile(source.text, arch, source.name)
+    binary = _binary(source.text, arch, source.name)
     faults = len(nvrtc.performance_faults(binary.log))
     if not faults or source.roomier == source.text:
         return binary
-    roomier = nvrtc.compile(source.roomier, arch, source.name)
+    roomier = _binary(source.roomier, arch, source.name)
     return roomier if len(nvrtc.performance_faults(roomier.log)) < faults else binary
+
+
+def _binary(text: str, arch: str, name: str) -> nvrtc.Binary:
+    """The machine code of a text, from the cache if the same compiler has compiled the same text."""
+    began = time.perf_counter()
+    compiled = False
+
+    def build() -> dict[str, bytes]:
+        nonlocal compiled
+        compiled = True
+        binary = nvrtc.compile(text, arch, name)
+        about = f"{name} for {arch}, NVRTC {'.'.join(map(str, nvrtc.version()))}"
+        texts = {"ptx": binary.ptx, "log": binary.log, "about": about}
+        return {"cubin": binary.cubin, **{part: text.encode() for part, text in texts.items()}}
+
+    inputs = (cache.package_version(), nvrtc.identity(), arch, name, text, *nvrtc.OPTIONS)
+    # The key does not know what a header contains.
+    parts = build() if _INCLUDES.search(text) else cache.fetch(cache.key(*inputs), build, PARTS)
+    did = "compiled" if compiled else "read from the cache"
+    log.info("%s for %s: %s in %.0f ms", name, arch, did, 1e3 * (time.perf_counter() - began))
+    ptx, remarks = (parts[part].decode(errors="replace") for part in ("ptx", "log"))
+    return nvrtc.Binary(parts["cubin"], ptx, remarks)
 
 
 def compile_kernel(kernel: Kernel, arch: str, debug: bool = False) -> Compiled:
@@ -133,14 +162,5 @@ def compile_kernel(kernel: Kernel, arch: str, debug: bool = False) -> Compiled:
     source = emit(kernel, arch, debug)
     if (missing := nvrtc.available()) is not None:
         raise BackendError(f"{kernel.name} cannot be compiled: {missing}")
-
-    def build() -> dict[str, bytes]:
-        binary = binary_of(source, arch)
-        return {"cubin": binary.cubin, "ptx": binary.ptx.encode(), "log": binary.log.encode()}
-
-    version = ".".join(map(str, nvrtc.version()))
-    key = cache.key(source.text, arch, version, *nvrtc.OPTIONS)
-    parts = cache.fetch(key, build)
-    return Compiled(
-        kernel, source, arch, parts["cubin"], parts["ptx"].decode(), parts["log"].decode()
-    )
+    binary = binary_of(source, arch)
+    return Compiled(kernel, source, arch, binary.cubin, binary.ptx, binary.log)

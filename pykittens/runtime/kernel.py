@@ -18,6 +18,7 @@ from pykittens.lang.closures import Outside, functions_among
 from pykittens.lang.control import rewrite
 from pykittens.lang.grid import CLUSTERS
 from pykittens.lang.trace import TraceOptions, trace
+from pykittens.logger import log
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (
     Arguments,
@@ -102,6 +103,7 @@ class KernelFunction:
         kernel = trace(self._rewritten, types, arguments.constants, self.options)
         verify(kernel)
         variants.append(lower(kernel))
+        log.info("%s: recorded", kernel.name)
         return kernel
 
     def compile(

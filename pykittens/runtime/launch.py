@@ -15,6 +15,7 @@ from pykittens.ir.evaluate import depends_on, host_text, host_value
 from pykittens.ir.nodes import Kernel, Tasks, waits_for_flags, written
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
+from pykittens.logger import log
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (
     INT32,
@@ -41,6 +42,7 @@ class Loaded:
         self.function = driver.load(
             compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
         )
+        log.info("%s: loaded on GPU %d", self.source.name, ordinal)
         self.overlaps = self.source.overlaps and settings.overlap()
         self.slots: list[SlotKind] = ["tensor_map"] * len(self.source.maps)
         self.slots += [_slot_kind(slot) for slot in self.source.slots]

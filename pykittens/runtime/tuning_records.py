@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from typing import Any
 
 from pykittens import settings
 from pykittens.errors import ArgumentError
-from pykittens.runtime import cache, driver, nvrtc
+from pykittens.runtime import cache, cache_folder, driver, nvrtc
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The folders that determine the program of a configuration.
@@ -121,7 +120,7 @@ def place(
         "driver": ".".join(map(str, driver.version())),
         "compiler": ".".join(map(str, nvrtc.version())),
         "target": settings.target() or gpu.arch,
-        "pykittens": _package_version(),
+        "pykittens": cache.package_version(),
         "programs": programs,
     }
     return RecordFile(name, problem, conditions, tuple(map(repr, candidates)))
@@ -130,10 +129,10 @@ def place(
 def records() -> Iterator[Record]:
     """All records on this machine, ordered by kernel and file."""
     for path in sorted(folder().glob("*/*.json")):
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            record = _record(path.read_text(encoding="utf-8"))
-            if record is not None:
-                yield record
+        data = cache_folder.read_whole(path)
+        record = None if data is None else _record(data.decode(errors="replace"))
+        if record is not None:
+            yield record
 
 
 def has_any(kernel: str) -> bool:
@@ -164,16 +163,33 @@ def _record(text: str) -> Record | None:
         data = json.loads(text)
         outcomes = tuple(Outcome(**outcome) for outcome in data.pop("outcomes"))
         record = Record(**data, outcomes=outcomes)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not _is_sound(record):
         return None
     right = [o.candidate for o in outcomes if o.checked is True and o.fault is None]
     return record if record.best in right else None
 
 
+def _is_sound(record: Record) -> bool:
+    """Whether the fields of a record that was read have their types."""
+    texts = (record.kernel, record.best, record.date, record.conditions, record.key)
+    return (
+        [type(x) for x in texts] == [str, str, str, dict, dict]
+        and isinstance(record.seconds, int | float)
+        and "device" in record.conditions
+        and all(
+            isinstance(o.candidate, str) and isinstance(o.milliseconds, int | float | None)
+            for o in record.outcomes
+        )
+    )
+
+
 def _read(path: Path) -> str | None:
     if not settings.NO_CACHE.read():
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            return path.read_text(encoding="utf-8")
+        data = cache_folder.read_whole(path)
+        if data is not None:
+            return data.decode(errors="replace")
     return _found.get(path)
 
 
@@ -183,7 +199,7 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
     if not settings.NO_CACHE.read():
         # If the folder cannot be written, this process still remembers.
         with contextlib.suppress(OSError):
-            cache.write_whole(path, text.encode())
+            cache_folder.write_whole(path, text.encode())
 
 
 def _file_of(candidates: Sequence[object]) -> str | None:
@@ -206,12 +222,3 @@ def _hash_of_programs(file: str | None) -> str | None:
             if path.suffix in (".py", ".cuh"):
                 parts += [str(path.relative_to(_PACKAGE)).encode(), path.read_bytes()]
     return cache.key(*parts)[:16]
-
-
-@functools.cache
-def _package_version() -> str:
-    # This layer cannot import the package itself; its version is a line of its file.
-    text = (_PACKAGE / "__init__.py").read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "(.*)"', text, re.MULTILINE)
-    assert found is not None, "pykittens/__init__.py states the version"
-    return found[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykittens.runtime import driver, nvrtc, tuning_records
+from pykittens.runtime import cache, driver, nvrtc, tuning_records
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.tuning import KEY, Rows, Work
 
@@ -129,7 +129,7 @@ def test_another_compiler_package_or_program_measures_anew(
 ) -> None:
     for module, name, value in (
         (nvrtc, "version", (99, 0)),
-        (tuning_records, "_package_version", "99.0"),
+        (cache, "package_version", "99.0"),
         (tuning_records, "_hash_of_programs", "another"),
     ):
         with monkeypatch.context() as patched:
@@ -222,9 +222,31 @@ def of_another_form(text: str) -> str:
     return json.dumps(json.loads(text) | {"more": 1})
 
 
+def with_fields_of_other_types(text: str) -> str:
+    return json.dumps(json.loads(text) | {"key": [], "conditions": {}, "date": 7, "seconds": "1"})
+
+
+def with_milliseconds_of_another_type(text: str) -> str:
+    data = json.loads(text)
+    data["outcomes"][0]["milliseconds"] = {}
+    return json.dumps(data)
+
+
+def deep(text: str) -> str:
+    return "[" * 100_000
+
+
+def with_a_long_number(text: str) -> str:
+    return f'{{"seconds": {"9" * 10_000}}}'
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        with_fields_of_other_types,
+        with_milliseconds_of_another_type,
+        deep,
+        with_a_long_number,
         cut,
         empty,
         a_list,
@@ -239,6 +261,8 @@ def test_a_damaged_file_is_measured_anew_and_mended(it: Work, damage: Callable[[
     path = problem_file()
     path.write_text(damage(path.read_text()))
     forget()
+    if damage is not one_that_is_no_candidate:
+        assert list(tuning_records.records()) == []
     assert it.remembered() is None
     assert it.tune() == 2
     assert problem_file() == path
@@ -251,6 +275,17 @@ def test_bytes_that_are_no_text_are_measured_anew(it: Work) -> None:
     forget()
     assert it.remembered() is None
     assert list(tuning_records.records()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_pipe_in_the_folder_is_not_waited_for(it: Work) -> None:
+    path = problem_file()
+    path.unlink()
+    os.mkfifo(path)
+    os.mkfifo(path.with_name("other.json"))
+    forget()
+    assert list(tuning_records.records()) == []
+    assert it.remembered() is None
 
 
 def test_a_choice_that_is_found_wrong_later_is_not_returned(it: Work) -> None:
