@@ -61,12 +61,13 @@ class Autotuner(Generic[C]):
         name: str,
         key: Mapping[str, Any],
         candidates: Sequence[C],
+        kernels: Sequence[object],
         ordinal: int,
         show: Progress,
     ) -> None:
         self.name, self.show = name, show
         self.begin = time.monotonic()
-        self.place = tuning_records.place(name, key, candidates, ordinal)
+        self.place = tuning_records.place(name, key, candidates, kernels, ordinal)
         self.runners = [Runner(c) for c in candidates]
         for runner in self.runners:
             if self.place is not None:

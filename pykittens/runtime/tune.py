@@ -32,6 +32,7 @@ def tune(
     check: Callable[[C], str | None],
     *,
     device: Device,
+    kernels: Sequence[object],
     compile: Callable[[C], object] | None = None,
     progress: Progress | None = None,
     flush: Callable[[], object] | None = None,
@@ -41,13 +42,15 @@ def tune(
     name, key: the kernel and its problem; the choice may depend on nothing else. candidates: best guess first.
     run: launches a candidate once on the current stream. check: returns what is wrong with a candidate's result, or
     None. device: the device of the arguments; on the CPU nothing is measured and the first candidate is returned.
+    kernels: the kernels that candidates launch; a result holds until their files, or files of the program that these
+    import, change.
     compile: compiles a candidate without a launch; called from several threads. flush: empties the caches; None writes
     a buffer larger than the L2 cache. A candidate that raises a KernelError is skipped; if none remains, raises
     KernelError.
     """
     if not candidates:
         raise ArgumentError(f"tuning {name}: there are no candidates")
-    known = remembered(name, key, candidates, device)
+    known = remembered(name, key, candidates, device, kernels)
     if known is not None:
         return known
     with shown(progress) as show:
@@ -57,7 +60,7 @@ def tune(
         gpu, stream = driver.device(device[1]), current_stream(device[1])
         with _one_at_a_time, gpu.current():
             # Another thread may have measured it in the meantime.
-            known = remembered(name, key, candidates, device)
+            known = remembered(name, key, candidates, device, kernels)
             if known is not None:
                 return known
             if driver.stream_is_capturing(stream, device[1]):
@@ -65,7 +68,7 @@ def tune(
                     f"{name} would be tuned while a CUDA graph is captured",
                     help="tune it with these shapes before the capture",
                 )
-            tuner = Autotuner(name, key, candidates, device[1], show)
+            tuner = Autotuner(name, key, candidates, kernels, device[1], show)
             if compile is not None:
                 tuner.compile(compile)
             with Timer(gpu, stream, flush) as timer:
@@ -73,13 +76,17 @@ def tune(
 
 
 def remembered(
-    name: str, key: Mapping[str, Any], candidates: Sequence[C], device: Device
+    name: str,
+    key: Mapping[str, Any],
+    candidates: Sequence[C],
+    device: Device,
+    kernels: Sequence[object],
 ) -> C | None:
     """The choice of an earlier `tune` of this problem on such a GPU with these versions, or None."""
     _check_device(name, device)
     if device == "cpu" or not candidates:
         return None
-    place = tuning_records.place(name, key, candidates, device[1])
+    place = tuning_records.place(name, key, candidates, kernels, device[1])
     record = None if place is None else place.read()
     if place is None or record is None or place.wrong(record.best) is not None:
         return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from pykittens import settings
 from pykittens.errors import ArgumentError
 from pykittens.runtime import cache, cache_folder, driver, nvrtc
+from pykittens.runtime.program_files import files_of, modules_of
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The folders that determine the program of a configuration.
@@ -104,13 +104,18 @@ class RecordFile:
 
 
 def place(
-    name: str, key: Mapping[str, Any], candidates: Sequence[object], ordinal: int
+    name: str,
+    key: Mapping[str, Any],
+    candidates: Sequence[object],
+    kernels: Sequence[object],
+    ordinal: int,
 ) -> RecordFile | None:
-    """The files of a problem on a GPU; None if the class of the candidates has no file to compare."""
+    """The files of a problem on a GPU; None if the candidates' class or a kernel has no file to compare."""
     if not name.isidentifier():
         raise ArgumentError(f"tuning: the name of a kernel must be a Python name, not {name!r}")
     problem = _plain(name, key)
-    programs = _hash_of_programs(_file_of(candidates))
+    files = files_of(modules_of((type(candidates[0]), *kernels)))
+    programs = None if files is None else _hash_of_programs(files)
     if programs is None:
         return None
     gpu = driver.device(ordinal)
@@ -202,20 +207,12 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
             cache_folder.write_whole(path, text.encode())
 
 
-def _file_of(candidates: Sequence[object]) -> str | None:
-    """The file that defines the class of the candidates; None for classes of an interpreter, a notebook or Python."""
-    module = sys.modules.get(type(candidates[0]).__module__)
-    return getattr(module, "__file__", None)
-
-
 @functools.cache
-def _hash_of_programs(file: str | None) -> str | None:
-    """The hash of the files that determine the program of a candidate: the package's and the candidates' own."""
+def _hash_of_programs(files: tuple[Path, ...]) -> str | None:
+    """The hash of the files that determine the program of a candidate: the package's and these of the user."""
     try:
-        parts = [] if file is None else [Path(file).read_bytes()]
+        parts = [data for file in files for data in (file.name.encode(), file.read_bytes())]
     except OSError:
-        return None
-    if not parts:
         return None
     for name in _PROGRAMS:
         for path in sorted((_PACKAGE / name).rglob("*")):

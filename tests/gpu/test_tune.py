@@ -60,7 +60,7 @@ def tuned_shares(candidates, launches, **options):
         wrong = int((out != fresh * 2).sum())
         return f"{wrong} of {out.numel()} elements are wrong" if wrong else None
 
-    return tune("doubled", KEY, candidates, run, check, device=DEVICE, **options)
+    return tune("doubled", KEY, candidates, run, check, device=DEVICE, kernels=[doubled], **options)
 
 
 def test_the_faster_of_two_is_found_and_remembered(memory):
@@ -85,7 +85,7 @@ def test_the_faster_of_two_is_found_and_remembered(memory):
     launches.clear()
     tuning_records._found.clear()
     assert tuned_shares(candidates, launches) == MANY
-    assert remembered("doubled", KEY, candidates, DEVICE) == MANY
+    assert remembered("doubled", KEY, candidates, DEVICE, [doubled]) == MANY
     assert launches == []
 
 
@@ -110,7 +110,9 @@ def test_nothing_is_measured_while_a_graph_is_captured(memory):
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         x.zero_()  # a graph of nothing is a warning
         with pytest.raises(pk.KernelError, match="captured"):
-            tune("doubled", KEY, (ONE_BLOCK, MANY), refuse, refuse, device=DEVICE)
+            tune(
+                "doubled", KEY, (ONE_BLOCK, MANY), refuse, refuse, device=DEVICE, kernels=[doubled]
+            )
 
 
 def test_times_are_those_of_another_clock():

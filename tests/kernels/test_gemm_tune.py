@@ -367,6 +367,22 @@ def test_functions_of_one_name_are_told_apart_by_their_code():
     assert function_name(None) == ""
 
 
+def test_functions_that_call_another_function_or_number_by_name_are_told_apart():
+    def calling(text):
+        names = {}
+        exec(f"{text}\ndef then(x, at): return outer(x) * factor", names)
+        names["then"].__module__ = "program"
+        return names["then"]
+
+    one = calling("def outer(x): return x + 1\nfactor = 2.0")
+    same = calling("def outer(x): return x + 1\nfactor = 2.0")
+    other = calling("def outer(x): return x + 2\nfactor = 2.0")
+    third = calling("def outer(x): return x + 1\nfactor = 3.0")
+    names = [function_name(f) for f in (one, same, other, third)]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+
+
 # -- candidates ------------------------------------------------------------------------------------
 
 

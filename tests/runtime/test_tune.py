@@ -43,7 +43,7 @@ def test_arguments_of_the_cpu_take_the_first_candidate_and_say_so_once(
 ) -> None:
     it = work({1: 1.0, 2: 0.5})
     assert it.tune(device="cpu") == it.tune({"m": 2}, device="cpu") == 1
-    assert remembered("product", KEY, it.candidates, "cpu") is None
+    assert remembered("product", KEY, it.candidates, "cpu", ()) is None
     assert [str(step) for step in it.steps] == [
         "tuning product: arguments on the CPU run in the emulator, which cannot be measured; "
         "the first configuration is used"
@@ -119,6 +119,7 @@ def test_launches_and_checks_have_the_context_of_their_gpu(
         lambda candidate: seen.extend(inside),
         lambda candidate: seen.extend(inside),
         device=("cuda", 0),
+        kernels=(),
     )
     assert seen == [0] * 13  # two warm-ups, three launches, seven launches, a check
 
@@ -132,7 +133,7 @@ def test_the_flush_of_the_caller_is_used(work: Makes) -> None:
 
 def test_no_candidates_are_refused(work: Makes) -> None:
     with pytest.raises(ArgumentError, match="tuning product: there are no candidates"):
-        tune("product", {}, [], lambda c: None, lambda c: None, device=("cuda", 0))
+        tune("product", {}, [], lambda c: None, lambda c: None, device=("cuda", 0), kernels=())
 
 
 def test_a_key_that_json_does_not_know_is_refused(work: Makes) -> None:
@@ -145,7 +146,7 @@ def test_a_key_that_json_does_not_know_is_refused(work: Makes) -> None:
 def test_a_name_that_is_no_name_is_refused(work: Makes) -> None:
     it = work({1: 1.0})
     with pytest.raises(ArgumentError, match="must be a Python name, not '../gemm'"):
-        remembered("../gemm", KEY, it.candidates, ("cuda", 0))
+        remembered("../gemm", KEY, it.candidates, ("cuda", 0), ())
 
 
 def test_one_candidate_is_checked_too(work: Makes) -> None:
@@ -160,7 +161,7 @@ def test_a_device_that_is_none_is_refused(work: Makes, device: Any) -> None:
     text = f'tuning product: `device` must be "cpu" or ("cuda", ordinal), not {device!r}'
     asks = (
         lambda: it.tune(device=device),
-        lambda: remembered("product", KEY, it.candidates, device),
+        lambda: remembered("product", KEY, it.candidates, device, ()),
     )
     for ask in asks:
         with pytest.raises(ArgumentError) as error:

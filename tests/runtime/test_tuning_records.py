@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pykittens.runtime import cache, driver, nvrtc, tuning_records
+from pykittens.runtime.program_files import files_of
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.tuning import KEY, Rows, Work
 
@@ -160,13 +161,13 @@ def test_the_programs_are_those_of_the_package_and_of_the_candidates_file(
     own.write_text("one")
     monkeypatch.setattr(tuning_records, "_PACKAGE", package)
     hashed = tuning_records._hash_of_programs.__wrapped__
-    seen = [hashed(str(own))]
+    seen = [hashed((own,))]
     for path in (package / "kernels/gemm.py", package / "targets/cuda/math.cuh", own):
         path.write_text("two")
-        seen.append(hashed(str(own)))
+        seen.append(hashed((own,)))
     assert len(set(seen)) == 4
     (package / "cli/show.py").write_text("two")
-    assert hashed(str(own)) == seen[-1]
+    assert hashed((own,)) == seen[-1]
 
 
 def test_candidates_of_a_class_in_no_file_are_measured_each_time(
@@ -174,14 +175,16 @@ def test_candidates_of_a_class_in_no_file_are_measured_each_time(
 ) -> None:
     it = work({1: 1.0, 2: 0.5})
     monkeypatch.delattr(sys.modules[Rows.__module__], "__file__")
+    files_of.cache_clear()
     assert it.tune() == it.tune() == 2
     assert len(it.checks) == 4
     assert it.remembered() is None
     assert files() == []
+    files_of.cache_clear()
 
 
 def test_a_file_that_is_gone_is_no_file() -> None:
-    assert tuning_records._hash_of_programs.__wrapped__("/no/such/file.py") is None
+    assert tuning_records._hash_of_programs.__wrapped__((Path("/no/such/file.py"),)) is None
 
 
 def cut(text: str) -> str:
@@ -348,7 +351,7 @@ for turn in range(20):
     tuning_records._found.clear()
     assert work.tune(key) == 2
     if turn % 4 == worker:
-        tuning_records.place("product", key, work.candidates, 0).file.write_bytes(b"damaged")
+        tuning_records.place("product", key, work.candidates, (), 0).file.write_bytes(b"damaged")
 for m in range(3):
     assert work.tune({"m": m}) == 2
 """

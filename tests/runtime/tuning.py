@@ -60,11 +60,11 @@ class Work:
             self.candidates,
             self.run,
             self.check,
-            **{"device": GPU, "progress": self.steps.append, **options},
+            **{"device": GPU, "kernels": (), "progress": self.steps.append, **options},
         )
         return chosen.rows
 
     def remembered(self, key: Mapping[str, Any] = KEY) -> int | None:
         """The rows of the configuration that is remembered."""
-        found = remembered("product", key, self.candidates, GPU)
+        found = remembered("product", key, self.candidates, GPU, ())
         return None if found is None else found.rows

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from pykittens.kernels.gemm.call import GemmCall
@@ -21,6 +21,7 @@ from pykittens.runtime.launch import current_stream
 from pykittens.runtime.tune import remembered, tune
 
 NAME = "gemm"
+KERNELS = ()  # the files of the package are compared anyway
 MOST = 24  # the number of candidates that are measured
 
 
@@ -29,9 +30,8 @@ def found_before(call: GemmCall) -> Config | None:
     device = device_of(call)
     if device == "cpu" or not tuning_records.has_any(NAME):
         return None
-    return remembered(
-        NAME, key_of(call), contenders(call.shape, limits_of(call.arrays.like)), device
-    )
+    chosen = contenders(call.shape, limits_of(call.arrays.like))
+    return remembered(NAME, key_of(call), chosen, device, KERNELS)
 
 
 def tuned(call: GemmCall) -> Config:
@@ -57,6 +57,7 @@ def tuned(call: GemmCall) -> Config:
         run,
         GemmTrial(call).fault,
         device=device,
+        kernels=KERNELS,
         compile=lambda config: spare.plan(config).compile(arch),
     )
 
@@ -109,7 +110,7 @@ def function_name(function: Callable[..., Any] | None) -> str:
 
 
 def _text_of(value: Any, seen: set[int]) -> Iterator[str]:
-    """The code and the constants of a function, and of the functions in its closure."""
+    """The code and the constants of a function, of the functions in its closure and of those that it calls by name."""
     value = inspect.unwrap(value)
     code = value if isinstance(value, CodeType) else getattr(value, "__code__", None)
     if code is not None and id(code) not in seen:
@@ -118,6 +119,10 @@ def _text_of(value: Any, seen: set[int]) -> Iterator[str]:
         yield " ".join(code.co_names)
         for inner in code.co_consts:
             yield from _text_of(inner, seen)
+        outside = getattr(value, "__globals__", {})
+        for name in code.co_names:
+            if isinstance(outside.get(name), FunctionType | bool | int | float | str):
+                yield from _text_of(outside[name], seen)
         for cell in getattr(value, "__closure__", None) or ():
             with contextlib.suppress(ValueError):  # a name that has no value yet
                 yield from _text_of(cell.cell_contents, seen)
