@@ -5,20 +5,22 @@
 PYTHON ?= python3
 BASE ?= main
 GPU_TESTS ?= $(wildcard tests/gpu tests/runtime tests/cli)
-DEFAULT_TIER := not gpu and not slow and not units and not soak
+DEFAULT_TIER := not gpu and not slow and not units and not soak and not compilers
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Releases of NVRTC that programs meet in PyTorch's environments, beside the one that the package installs.
+RELEASES := 12.8.93 13.0.88
 
 # pytest writes its bytecode, too; without it, collecting the tests takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 # A process of its own on each core: more threads in one would wait for one another.
-quick test compile soak golden: export OPENBLAS_NUM_THREADS := 1
-quick test compile soak golden: export OMP_NUM_THREADS := 1
+quick test compile compilers soak golden: export OPENBLAS_NUM_THREADS := 1
+quick test compile compilers soak golden: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak lint format types size weight compile check golden inventory pictures diff clean
+.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak lint format types size weight compile compilers check golden inventory pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,10 +85,18 @@ weight: venv ## lines of code by folder, beside those of a commit: make weight B
 compile: venv ## all of what `test` samples: every case compiled for each target that differs, proofs and mutants
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m units
 
+compilers: $(RELEASES:%=$(VENV)/compilers/%/.installed) ## the same programs with older releases of NVRTC, installed in .venv/compilers
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m compilers tests/targets
+
+$(VENV)/compilers/%/.installed: $(INSTALLED)
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) nvidia-cuda-nvrtc$(if $(filter 12.%,$*),-cu12)==$*
+	@touch $@
+
 check: lint types test compile size ## all of the above, as before a commit
 
 golden: venv ## write the golden files anew; read the diff before committing
-	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak"
+	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak and not compilers"
 
 inventory: venv ## write the lists in docs/architecture.md and docs/kernels.md anew
 	PYTHONPATH=. $(BIN)/python tools/inventory.py
