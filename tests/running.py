@@ -11,6 +11,7 @@ from pykittens.ir.nodes import Kernel
 from pykittens.ir.passes.lower import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.control import rewrite
+from pykittens.lang.source import Definition
 from pykittens.lang.trace import trace
 from pykittens.runtime.arguments import check
 
@@ -41,6 +42,8 @@ def first(kernel: Any, *args: Any, **constants: Any) -> int:
 def recorded(kernel: Any, *args: Any, lowered: bool = True, **constants: Any) -> Kernel:
     """The IR of a kernel for these arguments, with or without the passes."""
     arguments = check(kernel.parameters, args, constants)
-    made = trace(rewrite(kernel.function), arguments.types, arguments.constants, kernel.options)
+    made = trace(
+        rewrite(Definition(kernel.function)), arguments.types, arguments.constants, kernel.options
+    )
     verify(made)
     return lower(made) if lowered else made

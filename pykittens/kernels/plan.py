@@ -136,12 +136,11 @@ class Prepared:
         name, array = next(iter(plan.arrays.found.items()))
         assert not isinstance(array.device, str), "calls on the CPU have no form"
         self._like, self._ordinal = sources[name], array.device[1]
-        read = [step.kernel.outside(step.constants) for step in plan.steps]
-        self._reads = [(x, x.values()) for x in read if x.values()]
+        self._recordings = [launch.recording for launch, _ in launches if launch.recording.changes]
         is_by_value = any(launch.by_value for launch, _ in launches)
         numbers = [(i, views[n]) for i, n in enumerate(names) if n not in plan.arrays.found]
         self._numbers = numbers if is_by_value else []  # those of the call are part of a program
-        self.is_fixed = not (self._reads or self._numbers)
+        self.is_fixed = not (self._recordings or self._numbers)
         # Most calls are one launch that returns an array that was passed.
         is_plain = not (self._defaults or made or plan.result[1:] or plan.steps[1:])
         self._plain = (*self._steps[0], self._results[0][1]) if is_plain else None
@@ -149,7 +148,7 @@ class Prepared:
     def holds(self, values: Sequence[Any]) -> bool:
         """Whether the programs are for these values, and kernels read the same as before from outside themselves."""
         return all(values[i] == number for i, number in self._numbers) and all(
-            read.values() == known for read, known in self._reads
+            recording.holds() for recording in self._recordings
         )
 
     def launch(

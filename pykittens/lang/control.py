@@ -25,7 +25,7 @@ from pykittens.lang.bindings import named
 from pykittens.lang.branches import branch
 from pykittens.lang.loops import for_loop, python_test, while_loop
 from pykittens.lang.names import bound_names, captured_names, read_first, target_names
-from pykittens.lang.source import definition_of, remade
+from pykittens.lang.source import Definition, remade
 from pykittens.lang.syntax import (
     RUNTIME,
     bind,
@@ -57,16 +57,16 @@ _WORDS = SimpleNamespace(
 )
 
 
-def rewrite(function: F) -> F:
+def rewrite(source: Definition) -> Callable[..., Any]:
     """The function with its control flow rewritten; its closure, defaults and source lines stay."""
-    definition, above = definition_of(function)
+    definition, above = source.tree()
     _Rewriter().rewrite_function(definition)
-    return cast(F, remade(function, definition, above, _WORDS))
+    return remade(source.function, definition, above, _WORDS)
 
 
 def function(helper: F) -> F:
     """Rewrite a helper whose loops or branches depend on run-time values; kernels call it like any function."""
-    return rewrite(helper)
+    return cast(F, rewrite(Definition(helper)))
 
 
 class _Rewriter(ast.NodeTransformer):

@@ -9,7 +9,7 @@ from typing import TypeVar
 N = TypeVar("N", bound=ast.AST)
 
 # The name of the object with the functions that rewritten code calls, and the stem of its variables.
-RUNTIME = "__pk"
+RUNTIME = "__pk__"
 
 
 def located(node: N, like: ast.AST) -> N:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, overload
 
 from pykittens import settings
 from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
-from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Kernel
 from pykittens.ir.passes.lower import lower
 from pykittens.ir.verify import verify
-from pykittens.lang.closures import Outside, functions_among
+from pykittens.lang.contents import exact
 from pykittens.lang.control import rewrite
+from pykittens.lang.dependencies import Dependencies, code_that_runs
 from pykittens.lang.grid import CLUSTERS
+from pykittens.lang.source import Definition
 from pykittens.lang.trace import TraceOptions, trace
 from pykittens.logger import log
 from pykittens.runtime import driver
@@ -29,12 +30,16 @@ from pykittens.runtime.arguments import (
     scalars,
 )
 from pykittens.runtime.calls import Calls
-from pykittens.runtime.compiled import Compiled, Resources, compile_kernel
-from pykittens.runtime.launch import Launch, Loaded, current_stream, launch_of
+from pykittens.runtime.compiled import Compiled, Resources
+from pykittens.runtime.launch import Launch, current_stream, launch_of
+from pykittens.runtime.recording import MOST_LAUNCHES, Recording
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
 
 DEFAULT_ARCH = "sm_90a"
+
+# The most recordings of a kernel that are kept; when there are more, all are dropped.
+MOST_RECORDINGS = 256
 
 
 class KernelFunction:
@@ -46,65 +51,72 @@ class KernelFunction:
     def __init__(self, function: Callable[..., Any], options: TraceOptions) -> None:
         self.function, self.options = function, options
         self.parameters = Parameters.of(function)
-        self._recorded: dict[Any, list[Kernel]] = {}
-        self._compiled: dict[tuple[Kernel, str, str, bool], Compiled] = {}
-        self._loaded: dict[tuple[Kernel, int, str, bool], Loaded] = {}
+        self._source = Definition(function)
+        self._recorded: dict[Any, list[Recording]] = {}
+        self._count = 0
         self._calls: Calls[Launch] = Calls()
-        self._outsides: dict[tuple[Any, ...], Outside] = {}
         functools.update_wrapper(self, function)
 
     @functools.cached_property
     def _rewritten(self) -> Callable[..., Any]:
-        return rewrite(self.function)
+        return rewrite(self._source)
 
     def __call__(self, *args: Any, **constants: Any) -> None:
-        read: Sequence[Any] = self.outside(constants).values()
-        find, form, is_whole = self._calls.find, None, len(args) >= len(self.parameters.positional)
-        if is_whole:
-            launch, form, values, stream = find(args, constants, read)
+        find, form = self._calls.find, None
+        if len(args) >= len(self.parameters.positional):
+            launch, form, values, stream = find(args, constants)
             if launch is not None and launch.by_value:
-                launch = find(args, constants, [*read, *_numbers(args)])[0]
-            if launch is not None:
+                launch = find(args, constants, _numbers(args))[0]
+            if launch is not None and launch.recording.holds():
                 launch.launch((*values, stream))
                 return
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
             self.emulate(arguments)
             return
-        launch = self.launch_of(arguments)
+        launches = self._recording(arguments).launches
+        if (launch := launches.get(form)) is None:
+            launch = self.launch_of(arguments)
+            if launch.by_value and form is not None:
+                self._calls.keep(find(args, constants, _numbers(args))[1], launch)
+            elif form is not None and len(launches) < MOST_LAUNCHES:
+                launches[form] = launch
         self._calls.keep(form, launch)
-        if launch.by_value and form is not None:
-            self._calls.keep(find(args, constants, [*read, *_numbers(args)])[1], launch)
         launch.launch((*arguments.values, current_stream(arguments.device[1])))
 
     # -- recording and compiling ---------------------------------------------------------------
 
-    def outside(self, constants: Mapping[str, Any]) -> Outside:
-        """The names that the kernel, and the functions among its constants, read from enclosing scopes and globals."""
-        passed = tuple(functions_among(constants.values())) if constants else ()
-        found = self._outsides.get(passed)
-        if found is None:
-            found = self._outsides[passed] = Outside(self.function, *passed)
-        return found
-
     def record(self, arguments: Arguments) -> Kernel:
-        """The lowered kernel for these arguments, recorded once per specialisation."""
-        types = arguments.types
+        """The lowered kernel for these arguments."""
+        return self._recording(arguments).kernel
+
+    def _recording(self, arguments: Arguments) -> Recording:
+        """The recording for these arguments, made once for all arguments and values from outside that it serves."""
+        types, constants = arguments.types, arguments.constants
         key = (
             tuple(getattr(t, "type", None) or t.dtype for t in types.values()),  # type: ignore[union-attr]
-            *((name, type(value), value) for name, value in arguments.constants.items()),
-            *self.outside(arguments.constants).values(),
+            *((name, exact(value)) for name, value in constants.items()),
         )
-        variants = self._recorded.setdefault(key, [])
-        for kernel in variants:
-            known = known_values(kernel, arguments)
-            if all(host_value(value, known) == constant for value, constant in kernel.statics):
-                return kernel
-        kernel = trace(self._rewritten, types, arguments.constants, self.options)
+        known = [r for r in self._recorded.get(key, ()) if r.serves(arguments)]
+        roots = self.function, self._rewritten, *constants.values()
+        for recording in known:
+            if recording.holds():
+                return recording
+        for recording in known:
+            if recording.read.renewed(roots):
+                return recording
+        self._source.check_code()
+        with code_that_runs() as ran:
+            kernel = trace(self._rewritten, types, constants, self.options)
         verify(kernel)
-        variants.append(lower(kernel))
+        recording = Recording(lower(kernel), Dependencies(roots, ran))
+        if self._count == MOST_RECORDINGS:
+            self._recorded.clear()
+            self._count = 0
+        self._recorded.setdefault(key, []).append(recording)
+        self._count += 1
         log.info("%s: recorded", kernel.name)
-        return kernel
+        return recording
 
     def compile(
         self, *args: Any, arch: str = DEFAULT_ARCH, out: str | Path | None = None, **constants: Any
@@ -113,7 +125,8 @@ class KernelFunction:
 
         With `out`, the cubin, the PTX, the CUDA C++ and a launcher in C with its header are written to that folder.
         """
-        compiled = self._compile(self.record(check(self.parameters, args, constants)), arch)
+        recording = self._recording(check(self.parameters, args, constants))
+        compiled = recording.compile(arch)
         if out is not None:
             compiled.write(out)
         return compiled
@@ -129,12 +142,6 @@ class KernelFunction:
     def resources(self, *args: Any, arch: str = DEFAULT_ARCH, **constants: Any) -> Resources:
         """Registers, shared memory and spills of the compiled kernel, and the registers of each role."""
         return self.compile(*args, arch=arch, **constants).resources
-
-    def _compile(self, kernel: Kernel, arch: str, debug: bool = False) -> Compiled:
-        key = (kernel, arch, settings.target(), debug)
-        if key not in self._compiled:
-            self._compiled[key] = compile_kernel(kernel, arch, debug)
-        return self._compiled[key]
 
     # -- running -------------------------------------------------------------------------------
 
@@ -163,24 +170,14 @@ class KernelFunction:
         ordinal = arguments.device[1]
         if (missing := driver.available()) is not None:
             raise BackendError(f"{self.parameters.name} cannot run on the GPU: {missing}")
-        kernel = self.record(arguments)
-        known = known_values(kernel, arguments)
-        check_requirements(kernel, arguments, known)
+        recording = self._recording(arguments)
+        known = known_values(recording.kernel, arguments)
+        check_requirements(recording.kernel, arguments, known)
         with driver.device(ordinal).current():  # a thread that computes gradients has no context
-            loaded = self._load(kernel, ordinal, current_stream(ordinal), debug or settings.debug())
-            return launch_of(loaded, arguments, known)
-
-    def _load(self, kernel: Kernel, ordinal: int, stream: int, debug: bool) -> Loaded:
-        key = (kernel, ordinal, settings.target(), debug)
-        if key not in self._loaded:
-            if driver.stream_is_capturing(stream, ordinal):
-                raise BackendError(
-                    f"{self.parameters.name} would be compiled while a CUDA graph is captured",
-                    help="call it once with these arguments before the capture, to warm up",
-                )
-            compiled = self._compile(kernel, driver.device(ordinal).arch, debug)
-            self._loaded[key] = Loaded(kernel, compiled, ordinal)
-        return self._loaded[key]
+            loaded = recording.load(ordinal, current_stream(ordinal), debug or settings.debug())
+            launch = launch_of(loaded, arguments, known)
+        launch.recording = recording
+        return launch
 
 
 def _numbers(args: tuple[Any, ...]) -> list[int | float]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from pykittens import settings
 from pykittens.errors import ArgumentError, BackendError, KernelError
@@ -67,6 +67,14 @@ def _slot_kind(slot: Slot) -> SlotKind:
             return {"float": "float32", "int": "int32", "bool": "bool"}[slot.dtype.kind]  # type: ignore[return-value]
 
 
+class Changeable(Protocol):
+    """A recording: whether it can become invalid, and whether it is valid."""
+
+    changes: bool
+
+    def holds(self) -> bool: ...
+
+
 Fill = Callable[[Launcher, tuple[Any, ...]], None]
 _UNKNOWN: Any = object()  # stands for values that were never launched
 
@@ -78,7 +86,10 @@ class Launch:
     All other values share one launcher.
 
     by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`.
+    recording: that of the kernel, set by what makes the Launch.
     """
+
+    recording: Changeable
 
     MOST_KEPT = 512
     debugging: tuple[int, ...] = ()  # further parameters of a program for debugging

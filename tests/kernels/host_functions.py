@@ -127,6 +127,7 @@ class Emulated:
 
     def __init__(self, kernel: KernelFunction, arguments: Arguments) -> None:
         self.kernel, self.arguments = kernel, arguments.at(arguments.values)
+        self.recording = kernel._recording(arguments)
 
     def launch(self, values: tuple[Any, ...]) -> None:
         """Run with these addresses and numbers, and after them the stream."""

@@ -1,0 +1,58 @@
+"""A recorded kernel with all that follows from it: what it depends on, its programs and their launches."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from pykittens import settings
+from pykittens.errors import BackendError
+from pykittens.ir.evaluate import host_value
+from pykittens.ir.nodes import Kernel
+from pykittens.lang.dependencies import Dependencies
+from pykittens.runtime import driver
+from pykittens.runtime.arguments import Arguments, known_values
+from pykittens.runtime.compiled import Compiled, compile_kernel
+from pykittens.runtime.launch import Launch, Loaded
+
+# The most launches of a recording that are kept when other values from outside make way for it.
+MOST_LAUNCHES = 64
+
+
+class Recording:
+    """A recorded and lowered kernel, what it depends on, and its programs."""
+
+    def __init__(self, kernel: Kernel, read: Dependencies) -> None:
+        self.kernel, self.read = kernel, read
+        self._compiled: dict[tuple[str, str, bool], Compiled] = {}
+        self._loaded: dict[tuple[int, str, bool], Loaded] = {}
+        self.launches: dict[Hashable, Launch] = {}  # by the form of a call
+        self.changes = not read.is_empty  # whether it can become invalid
+
+    def holds(self) -> bool:
+        """Whether all that was read from outside is the same as when it was recorded."""
+        return self.read.holds()
+
+    def serves(self, arguments: Arguments) -> bool:
+        """Whether it was recorded with the values that these arguments give to `pk.static`."""
+        known = known_values(self.kernel, arguments)
+        return all(host_value(value, known) == constant for value, constant in self.kernel.statics)
+
+    def compile(self, arch: str, debug: bool = False) -> Compiled:
+        """The program for an architecture."""
+        key = arch, settings.target(), debug
+        if key not in self._compiled:
+            self._compiled[key] = compile_kernel(self.kernel, arch, debug)
+        return self._compiled[key]
+
+    def load(self, ordinal: int, stream: int, debug: bool) -> Loaded:
+        """The program on a GPU; `stream` is the one on which it is about to be launched."""
+        key = ordinal, settings.target(), debug
+        if key not in self._loaded:
+            if driver.stream_is_capturing(stream, ordinal):
+                raise BackendError(
+                    f"{self.kernel.name} would be compiled while a CUDA graph is captured",
+                    help="call it once with these arguments before the capture, to warm up",
+                )
+            compiled = self.compile(driver.device(ordinal).arch, debug)
+            self._loaded[key] = Loaded(self.kernel, compiled, ordinal)
+        return self._loaded[key]
