@@ -21,12 +21,17 @@ from typing import Any, cast
 from pykittens.errors import LanguageError, Loc, is_of_package, is_user_file
 from pykittens.lang.bytecode import Read, reads
 from pykittens.lang.contents import CodeKey, Same, code_key, contents, exact, is_frozen, plain
+from pykittens.lang.syntax import RUNTIME
 
 # A call compares all of these values, so there must not be many.
 MOST_VALUES = 1000
 
 _MISSING = object()
 _WRITERS = {"add", "append", "discard", "extend", "insert", "update"}  # which read nothing
+
+
+# A kernel, the same with its control flow rewritten, and its constants.
+Roots = tuple[FunctionType, FunctionType, Sequence[Any]]
 
 
 class _Mutable(Exception):
@@ -54,18 +59,18 @@ class Dependencies:
 
     holds: Callable[[], bool]
 
-    def __init__(self, roots: Sequence[Any], ran: Set[CodeType]) -> None:
+    def __init__(self, roots: Roots, ran: Set[CodeType]) -> None:
         self._ran = {code_key(code) for code in ran}
         survey = _Survey(self._ran)
-        self._contents = survey.of_roots(roots)
+        self._contents = survey.of_kernel(roots)
         survey.check_found(ran)
         self.holds, self.is_empty = survey.comparison(), not survey.tests
 
-    def renewed(self, roots: Sequence[Any]) -> bool:
+    def renewed(self, roots: Roots) -> bool:
         """Whether the contents of all that was read are the same; if so, `holds` compares with the new objects."""
         survey = _Survey(self._ran)
         try:
-            if survey.of_roots(roots) != self._contents:
+            if survey.of_kernel(roots) != self._contents:
                 return False
         except LanguageError:  # what stands there now cannot be followed
             return False
@@ -74,22 +79,23 @@ class Dependencies:
 
 
 @contextmanager
-def code_that_runs() -> Iterator[set[CodeType]]:
-    """The user's code that this thread runs inside the `with`."""
+def code_that_runs(roots: Roots) -> Iterator[set[CodeType]]:
+    """The user's code that this thread runs inside the `with`; the roots are all that can lead to it."""
     ran: set[CodeType] = set()
-    known: set[int] = set()
+    survey = _Survey(ran=frozenset())
+    survey.of_kernel(roots)
+    if not survey.tests:  # a kernel of the package, without functions of the user
+        yield ran
+        return
+    known: dict[int, CodeType] = {}  # keeps code alive, so that no other gets its id
     before = sys.getprofile()
 
     def note(frame: FrameType, event: str, arg: Any) -> None:
-        code = frame.f_code
-        if event == "call" and id(code) not in known:
-            known.add(id(code))
+        if event == "call" and id(code := frame.f_code) not in known:
+            known[id(code)] = code
             if is_followed(code, frame.f_globals):
                 ran.add(code)
-            else:
-                kept.append(code)
 
-    kept: list[CodeType] = []  # so that no other code gets its id
     sys.setprofile(note)
     try:
         yield ran
@@ -123,7 +129,7 @@ class _Survey:
         self.ran = ran
         self.tests: list[str] = []
         self.values: dict[int, tuple[str, Any]] = {}  # the name of each object in the tests
-        self.seen: dict[int, int] = {}
+        self.seen: dict[int, tuple[int, Any]] = {}
         self.visited: set[CodeType] = set()
 
     # -- comparisons ---------------------------------------------------------------------------
@@ -144,14 +150,14 @@ class _Survey:
 
     def comparison(self) -> Callable[[], bool]:
         """A function that makes all tests."""
+        scope = dict(self.values.values())
         lines = (
-            "def holds():",
+            f"def holds({', '.join(f'{name}={name}' for name in scope)}):",  # locals are faster
             "    try:",
             f"        return {' and '.join(dict.fromkeys(self.tests)) or 'True'}",
             "    except (LookupError, AttributeError, TypeError, ValueError):",
             "        return False",
         )
-        scope = dict(self.values.values())
         exec("\n".join(lines), scope)
         return cast(Callable[[], bool], scope["holds"])
 
@@ -168,10 +174,14 @@ class _Survey:
 
     # -- values --------------------------------------------------------------------------------
 
-    def of_roots(self, roots: Sequence[Any]) -> Hashable:
+    def of_kernel(self, roots: Roots) -> Hashable:
         """The contents of the kernel and its constants."""
+        function, rewritten, constants = roots
+        if is_followed(function.__code__, function.__globals__):
+            self.test("{}.__code__", function, function.__code__)
         try:
-            return tuple(map(self.of, roots))
+            read = tuple(self._reads_of(rewritten)), tuple(map(self.of, constants))
+            return code_key(function.__code__), *read
         except _Mutable as fault:
             raise fault.error(None) from None
 
@@ -180,9 +190,8 @@ class _Survey:
         if (key := plain(x)) is not None:
             return key
         if id(x) in self.seen:
-            return "seen", self.seen[id(x)]
-        self.seen[id(x)] = len(self.seen)
-        self.name(x)  # keeps it alive
+            return "seen", self.seen[id(x)][0]
+        self.seen[id(x)] = len(self.seen), x
         match x:
             case FunctionType():
                 return self._function(x)
@@ -230,11 +239,20 @@ class _Survey:
         self.test("{}.__code__", f, code)
         if key not in self.ran:
             return "function", key
-        for part in ("__defaults__", "__kwdefaults__"):
-            self.test("{}." + part, f, getattr(f, part))
-        cells = dict(zip(code.co_freevars, f.__closure__ or (), strict=True))
+        if code.co_argcount:
+            self.test("{}.__defaults__", f, f.__defaults__)
+        if code.co_kwonlyargcount:
+            self.test("{}.__kwdefaults__", f, f.__kwdefaults__)
         defaults = self.of(f.__defaults__), self.of(f.__kwdefaults__)
-        return "function", key, defaults, tuple(self._reads(code, f.__globals__, cells))
+        return "function", key, defaults, tuple(self._reads_of(f))
+
+    def _reads_of(self, f: FunctionType) -> Iterator[Hashable]:
+        """What a function has read."""
+        code = f.__code__
+        if not is_followed(code, f.__globals__):
+            return iter(())
+        cells = dict(zip(code.co_freevars, f.__closure__ or (), strict=True))
+        return self._reads(code, f.__globals__, cells)
 
     def _reads(
         self, code: CodeType, known: dict[str, Any], cells: Mapping[str, CellType]
@@ -257,7 +275,7 @@ class _Survey:
     def _start(self, read: Read, known: dict[str, Any], cells: Mapping[str, CellType]) -> Any:
         """The value of a name; _MISSING if it is Python's own, or a variable of the kernel."""
         if read.scope == "cell":
-            if read.name not in cells:
+            if read.name not in cells or read.name == RUNTIME:
                 return _MISSING
             cell = cells[read.name]
             value = contents(cell)

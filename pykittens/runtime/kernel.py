@@ -98,7 +98,7 @@ class KernelFunction:
             *((name, exact(value)) for name, value in constants.items()),
         )
         known = [r for r in self._recorded.get(key, ()) if r.serves(arguments)]
-        roots = self.function, self._rewritten, *constants.values()
+        roots: Any = self.function, self._rewritten, tuple(constants.values())
         for recording in known:
             if recording.holds():
                 return recording
@@ -106,7 +106,7 @@ class KernelFunction:
             if recording.read.renewed(roots):
                 return recording
         self._source.check_code()
-        with code_that_runs() as ran:
+        with code_that_runs(roots) as ran:
             kernel = trace(self._rewritten, types, constants, self.options)
         verify(kernel)
         recording = Recording(lower(kernel), Dependencies(roots, ran))

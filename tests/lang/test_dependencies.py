@@ -203,6 +203,38 @@ def test_a_change_is_seen(what, restored):
     assert recordings(kernel) == 2
 
 
+def shifted(x):
+    return x + SCALE
+
+
+@dataclass(frozen=True)
+class Steps:
+    then: object
+
+
+@pk.kernel(warps=1)
+def passed(out, *, steps):
+    """out = what the function that was passed makes of 0."""
+    (row,) = pk.grid(out.rows)
+    then = steps.then if isinstance(steps, Steps) else steps
+    pk.store(out[row], then(pk.zeros(pk.f32, 8)))
+
+
+@pytest.mark.parametrize("steps", [shifted, Steps(shifted), pk.function(shifted)])
+def test_a_function_that_is_passed_is_followed_also_inside_of_a_dataclass(steps, restored):
+    assert value(passed, steps=steps) == 1
+    by_name("SCALE", 5.0)
+    assert value(passed, steps=steps) == 5
+
+
+def test_a_changed_variable_of_the_enclosing_function_is_seen():
+    step = 3.0
+    kernel = writes(lambda: step)
+    assert value(kernel) == 3
+    step = 4.0
+    assert value(kernel) == 4
+
+
 def test_a_variable_that_is_set_back_finds_its_recording(restored):
     kernel = writes(lambda: SCALE)
     for x in (1.0, 2.0, 1.0, 2.0, 1.0):
