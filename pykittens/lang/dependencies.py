@@ -14,7 +14,7 @@ import sys
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ from pykittens.lang.syntax import RUNTIME
 MOST_VALUES = 1000
 
 _MISSING = object()
+_OF_ARRAYS = {"dtype", "ndim", "shape"}
 _WRITERS = {"add", "append", "discard", "extend", "insert", "update"}  # which read nothing
 
 
@@ -218,7 +219,7 @@ class _Survey:
                 return self._class(x)
             case bytearray() | memoryview():
                 raise _Mutable(x, "is an array of bytes, which can change", "use bytes")
-        if hasattr(x, "__array_interface__") or hasattr(x, "__dlpack__"):
+        if _is_array(x):
             raise _Mutable(
                 x,
                 "is an array, which can change",
@@ -297,6 +298,9 @@ class _Survey:
                 return Same(x)
             if isinstance(x, list | dict | set) and key in _WRITERS:
                 return Same(x)
+            if _is_array(x) and key in _OF_ARRAYS:
+                self.tests.append(f"{self.name(x)}.{key} == {self.name(getattr(x, key))}")
+                return type(x).__name__, key, exact(getattr(x, key))
             value = _attribute(x, key) if kind == "attribute" else _constant_item(x, key)
             if value is _MISSING:
                 break
@@ -336,7 +340,7 @@ class _Survey:
             parts = ((field.name, getattr(x, field.name)) for field in fields(x))
             return "object", self.of(kind), tuple((name, self.of(value)) for name, value in parts)
         if kind is not types.SimpleNamespace and not _is_user_class(kind):
-            return Same(x)
+            return Same(x), tuple(self._rules(x))
         if not isinstance(own, dict):
             return self._slotted(x)
         self.tests.append(f"len({self.name(x)}.__dict__) == {len(own)}")
@@ -346,12 +350,24 @@ class _Survey:
             attributes.append((name, self.of(value)))
         return "object", self.of(kind), tuple(attributes)
 
+    def _rules(self, x: Any) -> Iterator[Hashable]:
+        """The user's functions in an object of the package, such as the type rule of an operation."""
+        for name in (field.name for field in fields(x)) if is_dataclass(x) else ():
+            value = getattr(x, name)
+            if isinstance(value, FunctionType) and is_followed(value.__code__, value.__globals__):
+                self.test(f"{{}}.{name}", x, value)
+                yield name, self.of(value)
+
     def _slotted(self, x: Any) -> Hashable:
         slots = (name for c in type(x).__mro__ for name in getattr(c, "__slots__", ()))
         values = [(name, getattr(x, name)) for name in slots if hasattr(x, name)]
         for name, value in values:
             self.test(f"{{}}.{name}", x, value)
         return "object", self.of(type(x)), tuple((name, self.of(value)) for name, value in values)
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(x, "__array_interface__") or hasattr(x, "__dlpack__")
 
 
 def _attribute(x: Any, name: str) -> Any:

@@ -170,6 +170,10 @@ CHANGES = {
         functools.partial(Settings.scaled, SETTINGS),
         lambda: setattr(SETTINGS, "rows", 20.0),
     ),
+    "the shape of an array": (
+        lambda: float(ARRAY.shape[0]),
+        lambda: by_name("ARRAY", np.zeros(9)),
+    ),
     "a dtype": (lambda: 1.0 if pk.f32 == DTYPE else 2.0, lambda: by_name("DTYPE", pk.bf16)),
     "a name that Python had": (lambda: float(abs(-1.0)), lambda: by_name("abs", lambda x: 2.0)),
 }

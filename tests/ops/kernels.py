@@ -23,12 +23,13 @@ def poisoned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 def on_tiles(function: Callable[..., Any], *arrays: np.ndarray, dtype: Any = None) -> np.ndarray:
     """`function` of 64x48 tiles, one for each of up to three arrays; it gives a tile of the result's dtype."""
+    count = len(arrays)
 
     @pk.kernel
     def apply(a, b, c, out):
         pk.grid(1)
         tiles = [pk.load(x[0], rows=ROWS, cols=COLS) for x in (a, b, c)]
-        result = function(*tiles[: len(arrays)])
+        result = function(*tiles[:count])
         pk.store(out[0], result)
 
     out = poisoned((ROWS, COLS), dtype if dtype is not None else arrays[0].dtype)
@@ -40,12 +41,13 @@ def on_vectors(
     function: Callable[..., Any], *arrays: np.ndarray, dtype: Any = None, length: int
 ) -> np.ndarray:
     """`function` of plain vectors of this length, one for each of up to two arrays."""
+    count = len(arrays)
 
     @pk.kernel
     def apply(a, b, out):
         pk.grid(1)
         vectors = [pk.load(x, cols=length) for x in (a, b)]
-        pk.store(out, function(*vectors[: len(arrays)]))
+        pk.store(out, function(*vectors[:count]))
 
     out = poisoned((length,), dtype if dtype is not None else arrays[0].dtype)
     apply(*arrays, *arrays[:1] * (2 - len(arrays)), out)
