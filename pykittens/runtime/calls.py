@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from pykittens.lang.constants import EXACT_TYPES, exact
+
 T = TypeVar("T")
 
 # The most forms that are kept for one function; when there are more, all are dropped.
@@ -71,7 +73,7 @@ class Calls(Generic[T]):
                     self.passed is None
                     or (kind is not plain and kind is not weight and x is not None)
                 ):
-                    form += (name, kind, x)
+                    form += (name, kind, x) if kind in EXACT_TYPES else (name, exact(x))
                     continue
                 form.append(name)
                 if kind in _NUMBERS:

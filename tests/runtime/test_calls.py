@@ -60,6 +60,7 @@ def test_what_distinguishes_two_calls_is_in_the_form(gpu_tensors: None) -> None:
         form_of(calls, x, y, bias=x),
         form_of(calls, x, y, operands=(x,)),
         *(form_of(calls, x, y, mode=c) for c in (1, 1.0, True, "1", None, (1,), int)),
+        *(form_of(calls, x, y, mode=c) for c in (0.0, -0.0, (0.0,), (-0.0,), (1.0,), (True,))),
         form_of(calls, x, y, mode=1, other=2),
         form_of(calls, x, y, mode=2, other=1),
         *(form_of(calls, x, y, alpha=c) for c in (1.0, 2, 2.0, -0.0, x)),
@@ -169,6 +170,12 @@ def test_a_constant_that_is_not_hashable_has_no_form(gpu_tensors: None) -> None:
     calls.keep(form, "nothing")
     assert calls.find((matrix(),), {"mode": [1]})[0] is None
     assert len(calls) == 0
+
+
+def test_calls_whose_constant_is_nan_have_one_form(gpu_tensors: None) -> None:
+    calls: Calls[str] = Calls()
+    x = matrix()
+    assert form_of(calls, x, mode=float("nan")) == form_of(calls, x, mode=float("nan"))
 
 
 def test_forms_are_not_kept_without_end(gpu_tensors: None, monkeypatch: pytest.MonkeyPatch) -> None:
