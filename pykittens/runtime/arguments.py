@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -259,7 +258,7 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
             raise ArgumentError(
                 f"{kernel.name}: `{name}` is written and is read-only", operands={name: array}
             )
-        fault = _repetition(array)
+        fault = repetition(array)
         if fault is not None and 0 not in array.shape:
             raise ArgumentError(
                 f"{kernel.name}: `{name}` is written and {fault}", operands={name: array}
@@ -287,17 +286,32 @@ def requirements(kernel: Kernel) -> list[Require]:
     return [node for node in walk(kernel.body) if isinstance(node, Require)]
 
 
-def _repetition(array: Array) -> str | None:
-    """What is wrong if two elements of an array share an address; compares two axes at a time."""
-    axes = [(n, s) for n, s in zip(array.shape, array.strides, strict=True) if n > 1]
-    if any(stride == 0 for _, stride in axes):
+def repetition(array: Array) -> str | None:
+    """What is wrong if two elements of an array share an address."""
+    axes = sorted((s, n) for n, s in zip(array.shape, array.strides, strict=True) if n > 1)
+    if axes and axes[0][0] == 0:
         return "has an axis of stride 0"
-    for (n, s), (m, t) in itertools.combinations(axes, 2):
-        # t / g steps along one axis reach the same address as s / g steps along the other.
-        g = gcd(s, t)
-        if t // g < n and s // g < m:
+    reach = 0
+    for number, (stride, extent) in enumerate(axes):
+        # An axis whose stride is above the reach of the smaller strides meets no element twice.
+        if stride <= reach and _meets(array, axes[: number + 1]):
             return "has elements that share an address"
+        reach += (extent - 1) * stride
     return None
+
+
+def _meets(array: Array, axes: list[tuple[int, int]]) -> bool:
+    """Whether a step along the last of these axes reaches an element that the other axes reach, too."""
+    *inner, (stride, extent) = axes
+    strides, shape = (tuple(part) for part in zip(*inner, strict=True))
+    start = replace(array, shape=shape, strides=strides)
+    steps = replace(
+        array,
+        shape=(*shape, extent - 1),
+        strides=(*strides, stride),
+        address=array.address + stride * array.itemsize,
+    )
+    return overlap(start, steps)
 
 
 def _check_clusters(kernel: Kernel, known: Mapping[Value, Any]) -> None:
