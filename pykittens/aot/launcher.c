@@ -178,7 +178,22 @@ static bool is_empty(const argument *a) {
     return false;
 }
 
-// The requirements of every kernel: extents fit an int32, the last stride is 1 and no stride is negative.
+// Bytes from the first element of a tensor to the end of the last one; -1 if they exceed the address space. An axis of
+// extent 1 has no stride.
+static int64_t span(const argument *a) {
+    int64_t bytes = a->bytes;
+    for (int axis = 0; axis < a->rank; ++axis) {
+        int64_t step = 0;
+        if (a->tensor->shape[axis] > 1 && (__builtin_mul_overflow(a->tensor->strides[axis], a->bytes, &step) ||
+                                           __builtin_mul_overflow(step, a->tensor->shape[axis] - 1, &step)))
+            return -1;
+        if (__builtin_add_overflow(bytes, step, &bytes) || bytes > (int64_t)1 << 60) return -1;
+    }
+    return bytes;
+}
+
+// The requirements of every kernel: extents fit an int32, the last stride is 1, no stride is negative, and the elements
+// lie in the address space, so that sums of their distances are int64.
 static int check_tensors(const argument *arguments, int count) {
     for (const argument *a = arguments; a < arguments + count; ++a) {
         if (a->tensor == NULL) return refuse(PK_TENSOR, "`%s` is NULL", a->name);
@@ -195,6 +210,7 @@ static int check_tensors(const argument *arguments, int count) {
                 return refuse(PK_TENSOR, "`%s` has a stride of %lld along axis %d: %s", a->name,
                               (long long)strides[axis], axis, last ? "the last must be 1" : "none may be negative");
         }
+        if (span(a) < 0) return refuse(PK_TENSOR, "`%s` has strides that lead beyond the address space", a->name);
     }
     return PK_OK;
 }
@@ -214,18 +230,6 @@ static int check_aligned(const argument *a) {
                           "below 2^40 bytes and a multiple of 16 bytes",
                           a->name, (long long)stride, a->bytes, axis);
     }
-    return PK_OK;
-}
-
-// An output has no axis of stride 0, and the copy engine stores multiples of 16 bytes only.
-static int check_written(const argument *a) {
-    const int64_t columns = a->tensor->shape[a->rank - 1];
-    for (int axis = 0; axis < a->rank && !is_empty(a); ++axis)
-        if (a->tensor->shape[axis] > 1 && a->tensor->strides[axis] == 0)
-            return refuse(PK_TENSOR, "`%s` is written and has a stride of 0 along axis %d", a->name, axis);
-    if (a->kind & WHOLE_ROWS && columns * a->bytes % 16)
-        return refuse(PK_ALIGNMENT, "`%s` has rows of %lld elements of %d bytes: they must be multiples of 16 bytes",
-                      a->name, (long long)columns, a->bytes);
     return PK_OK;
 }
 
@@ -262,15 +266,46 @@ static bool sums_to(const term *terms, int count, int64_t reach, int64_t target,
     return false;
 }
 
+// Whether two elements of a tensor share an address. Their distance is a step of one axis, plus or minus steps of the
+// axes after it. The negative steps are counted from their end, so the distance is 0 if the terms sum to that end.
+static bool repeats(const argument *a) {
+    const int64_t *shape = a->tensor->shape, *strides = a->tensor->strides;
+    term terms[5];
+    int64_t end = 0, reach = 0;
+    int count = 0, steps = 100000;
+    for (int axis = a->rank - 1; axis >= 0; --axis) {
+        if (shape[axis] < 2) continue;
+        end += strides[axis] * (shape[axis] - 1);
+        term with[5];
+        memcpy(with, terms, (size_t)count * sizeof *terms);
+        const int further = add_term(with, count, strides[axis], shape[axis] - 2);
+        if (sums_to(with, further, reach + strides[axis] * (shape[axis] - 2), end, &steps)) return true;
+        count = add_term(terms, count, strides[axis], 2 * (shape[axis] - 1));
+        reach += 2 * strides[axis] * (shape[axis] - 1);
+    }
+    return false;
+}
+
+// No two elements of an output share an address, and the copy engine stores multiples of 16 bytes only.
+static int check_written(const argument *a) {
+    const int64_t columns = a->tensor->shape[a->rank - 1];
+    for (int axis = 0; axis < a->rank && !is_empty(a); ++axis)
+        if (a->tensor->shape[axis] > 1 && a->tensor->strides[axis] == 0)
+            return refuse(PK_TENSOR, "`%s` is written and has a stride of 0 along axis %d", a->name, axis);
+    if (!is_empty(a) && repeats(a))
+        return refuse(PK_TENSOR, "`%s` is written and has elements that share an address", a->name);
+    if (a->kind & WHOLE_ROWS && columns * a->bytes % 16)
+        return refuse(PK_ALIGNMENT, "`%s` has rows of %lld elements of %d bytes: they must be multiples of 16 bytes",
+                      a->name, (long long)columns, a->bytes);
+    return PK_OK;
+}
+
 // Adds a term for each axis; returns the distance in bytes from the first byte to the last.
 static int64_t add_axes(term *terms, int *count, const argument *a) {
-    int64_t last = a->bytes - 1;
-    for (int axis = 0; axis < a->rank; ++axis) {
-        const int64_t stride = a->tensor->strides[axis] * a->bytes, most = a->tensor->shape[axis] - 1;
-        *count = add_term(terms, *count, stride, most);
-        last += stride * most;
-    }
-    return last;
+    for (int axis = 0; axis < a->rank; ++axis)
+        if (a->tensor->shape[axis] > 1)
+            *count = add_term(terms, *count, a->tensor->strides[axis] * a->bytes, a->tensor->shape[axis] - 1);
+    return span(a) - 1;
 }
 
 // Whether two tensors share a byte. Views of one tensor may interleave without sharing any, so the indices at which
@@ -282,7 +317,7 @@ static bool share_memory(const argument *a, const argument *b) {
     int count = 0, steps = 100000;
     if (is_empty(a) || is_empty(b)) return false;
     const int64_t last = add_axes(terms, &count, a), other_last = add_axes(terms, &count, b);
-    if (distance > last || -distance > other_last) return false;
+    if (distance > last || distance < -other_last) return false;
     count = add_term(terms, count, 1, a->bytes - 1 + b->bytes - 1);
     return sums_to(terms, count, last + other_last, distance + other_last, &steps);
 }

@@ -27,14 +27,14 @@ enum pk_code {
     PK_AT_ONCE = 1012        // more blocks wait for one another than the GPU runs at once
 };
 
-// A tensor without gaps: the strides follow from the shape.
+// A tensor without gaps: the strides follow from the shape. A launch refuses a tensor beyond the address space.
 static inline pk_tensor pk_packed(void *data, int rank, const int64_t *shape) {
     pk_tensor tensor = {data, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}};
     int64_t stride = 1;
     for (int axis = rank - 1; axis >= 0; --axis) {
         tensor.shape[axis] = shape[axis];
         tensor.strides[axis] = stride;
-        stride *= shape[axis];
+        if (__builtin_mul_overflow(stride, shape[axis], &stride)) stride = INT64_MAX;
     }
     return tensor;
 }

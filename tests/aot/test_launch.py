@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ctypes import CDLL, byref, c_void_p
+from ctypes import CDLL, byref, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from tests.aot.programs import (
     PK_REQUIRE,
     PK_STATIC,
     PK_TENSOR,
+    SANITIZED,
     CLauncher,
     Tensor,
     tensor,
@@ -42,6 +43,7 @@ from tests.aot.programs import (
 from tests.kernels_cluster import cluster_matmul
 from tests.runtime.c_programs import (
     Log,
+    build,
     fake_driver,
     needs_compiler,
     parameter_sizes,
@@ -243,6 +245,71 @@ def test_tensors_that_no_kernel_takes(launchers: Any, log: Log) -> None:
         launcher, log, PK_TENSOR, "`out` is written and has a stride of 0 along axis 0", a, b, once
     )
     assert launcher.launch(once, b, out) == PK_OK
+
+
+@pk.kernel
+def ones(y):
+    """y = 1, of three axes."""
+    i, row, col = pk.grid(*y.tiles(64, 16))
+    pk.store(y[i, row, col], pk.zeros(y.dtype, 64, 16) + 1.0)
+
+
+def test_an_output_that_overlaps_itself_is_what_python_finds(launchers: Any, log: Log) -> None:
+    launcher, found = launchers(ones, zeros(1, 5, 5, dtype=F32)), {True: 0, False: 0}
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        y = tensor(zeros(1, 1, 1, dtype=F32))
+        y.shape[:3] = shape = rng.integers(1, 6, 3).tolist()
+        y.strides[:3] = strides = [*rng.integers(1, 30, 2).tolist(), 1]
+        repeats = len({np.dot(i, strides) for i in np.ndindex(*shape)}) < np.prod(shape)
+        found[repeats] += 1
+        code = launcher.launch(y)
+        assert code == (PK_TENSOR if repeats else PK_OK), (shape, strides, launcher.error)
+        assert not repeats or "elements that share an address" in launcher.error
+    assert min(found.values()) > 50
+
+
+def test_strides_beyond_the_address_space(launchers: Any, log: Log) -> None:
+    launcher = launchers(ADD, *CASES["add-unaligned"].compiled_for)
+    a, b, out = (zeros(64, 64) for _ in range(3))
+    message = "strides that lead beyond the address space"
+    for stride in (2**63 - 1, 2**62, 2**58):
+        for at in range(3):
+            args: list[Any] = [tensor(x) for x in (a, b, out)]
+            args[at].strides[0] = stride
+            refused(launcher, log, PK_TENSOR, message, *args)
+            args[at].shape[0] = 0  # no elements
+            refused(launcher, log, PK_REQUIRE, "one shape", *args)
+    row, one, two = (tensor(x[:1]) for x in (a, b, out))
+    row.strides[0] = 2**63 - 1  # an axis of extent 1 has no steps
+    assert launcher.launch(row, one, two) == PK_OK
+    log.take()
+    for address in (2**63, 2**64 - 2):
+        far = tensor(a)
+        far.data = address
+        launcher.launch(far, b, out)
+        launcher.launch(a, b, far)
+    log.take()
+    packed = launchers(MATMUL, *CASES["matmul"].compiled_for)
+    args = [tensor(x) for x in (a, b, out)]
+    args[1].strides[0] = 2**63 - 1
+    refused(packed, log, PK_TENSOR, message, *args)
+
+
+def test_a_packed_tensor_beyond_the_address_space_has_strides_that_are_refused(
+    launchers: Any, log: Log, tmp_path: Path
+) -> None:
+    launcher = launchers(ones, zeros(1, 5, 5, dtype=F32))
+    (tmp_path / "packed.c").write_text(
+        f'#include "{launcher.folder}/ones.h"\n'
+        "void packed(void *data, const int64_t *shape, pk_tensor *made) {\n"
+        "    *made = pk_packed(data, 3, shape);\n}\n"
+    )
+    library = tmp_path / "packed.so"
+    build(*SANITIZED, "-shared", "-fPIC", "-o", library, tmp_path / "packed.c")
+    made, shape = Tensor(), (c_int64 * 3)(*[2**31 - 1] * 3)
+    CDLL(str(library)).packed(c_void_p(4096), shape, byref(made))
+    refused(launcher, log, PK_TENSOR, "beyond the address space", made)
 
 
 def test_more_work_than_an_int32_counts(launchers: Any, log: Log) -> None:
