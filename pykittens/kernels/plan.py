@@ -11,6 +11,7 @@ A plan is run, prepared for calls of the same form, compiled, tuned or checked, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -141,8 +142,16 @@ class Prepared:
         numbers = [(i, views[n]) for i, n in enumerate(names) if n not in plan.arrays.found]
         self._numbers = numbers if is_by_value else []  # those of the call are part of a program
         self.is_fixed = not (self._recordings or self._numbers)
-        # Most calls are one launch that returns an array that was passed.
+        stored = [
+            step.args[i]
+            for (launch, _), step in zip(launches, plan.steps, strict=True)
+            for i in launch.outputs
+        ]
+        self._written = [sources[n] for n in stored if n in sources and n not in made]
+        self._increment = sys.modules["torch"]._C._increment_version
+        # Most calls are one launch that returns the one array that it writes, and that was passed.
         is_plain = not (self._defaults or made or plan.result[1:] or plan.steps[1:])
+        is_plain = is_plain and self._written == [self._results[0][1]]
         self._plain = (*self._steps[0], self._results[0][1]) if is_plain else None
 
     def holds(self, values: Sequence[Any]) -> bool:
@@ -175,7 +184,9 @@ class Prepared:
             launch, pick, source = self._plain
             values.append(stream)
             launch(pick(values))
-            return args[source] if type(source) is int else words[source]
+            result = args[source] if type(source) is int else words[source]
+            self._increment((result,))
+            return result
         values += self._defaults
         made = []
         for shape, dtype in self._made:
@@ -184,6 +195,7 @@ class Prepared:
         values.append(stream)
         for launch, pick in self._steps:
             launch(pick(values))
+        self._increment([_argument(args, words, source) for source in self._written])
         results = [
             made[source] if is_made else _argument(args, words, source)
             for is_made, source in self._results

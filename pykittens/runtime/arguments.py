@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -141,6 +142,12 @@ class Arguments:
         given = dict(zip(self.order, values, strict=True))
         tensors = {n: replace(a, address=given[n], owner=None) for n, a in self.tensors.items()}
         return replace(self, tensors=tensors, scalars={n: given[n] for n in self.scalars})
+
+    def mark_written(self, outputs: Sequence[int]) -> None:
+        """Raise the versions of PyTorch's tensors at these positions, so that autograd detects what a kernel wrote."""
+        if torch := sys.modules.get("torch"):
+            owners = [self.tensors[self.order[i]].owner for i in outputs]
+            torch._C._increment_version([x for x in owners if isinstance(x, torch.Tensor)])
 
     def _type(self, name: str) -> TensorArg | ScalarArg:
         if name in self.scalars:

@@ -10,7 +10,7 @@ from typing import Any, overload
 from pykittens import settings
 from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
-from pykittens.ir.nodes import Kernel
+from pykittens.ir.nodes import Kernel, written
 from pykittens.ir.passes.lower import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.contents import exact
@@ -69,6 +69,7 @@ class KernelFunction:
                 launch = find(args, constants, _numbers(args))[0]
             if launch is not None and launch.recording.holds():
                 launch.launch((*values, stream))
+                launch.mark_written(args)
                 return
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
@@ -83,6 +84,7 @@ class KernelFunction:
                 launches[form] = launch
         self._calls.keep(form, launch)
         launch.launch((*arguments.values, current_stream(arguments.device[1])))
+        arguments.mark_written(launch.outputs)
 
     # -- recording and compiling ---------------------------------------------------------------
 
@@ -151,6 +153,7 @@ class KernelFunction:
         check_requirements(kernel, arguments, known_values(kernel, arguments))
         tensors = {n: a.numpy() for n, a in arguments.tensors.items()}
         machine.run(kernel, tensors, scalars(arguments), settings.seed() if seed is None else seed)
+        arguments.mark_written([arguments.order.index(name) for name in written(kernel)])
 
     def debug(self, *args: Any, **constants: Any) -> None:
         """Run like a call. On a GPU, check waits, accesses and assertions, and return when the kernel has ended.
@@ -163,6 +166,7 @@ class KernelFunction:
         else:
             launch = self.launch_of(arguments, debug=True)
             launch.launch((*arguments.values, current_stream(arguments.device[1])))
+            arguments.mark_written(launch.outputs)
 
     def launch_of(self, arguments: Arguments, debug: bool = False) -> Launch:
         """The Launch for checked arguments of this form on a GPU; compiles the kernel if necessary."""

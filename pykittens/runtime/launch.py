@@ -85,8 +85,9 @@ class Launch:
     Addresses and numbers that recur keep a launcher with their packed parameters, so a repeated call packs nothing.
     All other values share one launcher.
 
-    by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`.
-    recording: that of the kernel, set by what makes the Launch.
+    by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`. outputs: the
+    positions of the tensors that the kernel writes. mark_written(args): tell autograd that those of a call of PyTorch's
+    tensors have changed. recording: that of the kernel, set by what makes the Launch.
     """
 
     recording: Changeable
@@ -104,6 +105,8 @@ class Launch:
             (i, encode(slot, tensors[slot.tensor]), position[slot.tensor])
             for i, slot in enumerate(loaded.source.maps)
         ]
+        self.outputs = tuple(position[name] for name in written(kernel))
+        self.mark_written = marking(self.outputs)
         self._fill = self._fill_function(position)
         self._lock, self._shared = threading.Lock(), self._launcher()
         # By values; None for values that were launched once, with the shared launcher.
@@ -278,6 +281,17 @@ def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
         loc=kernel.launch.loc,
         help="pk.persistent(...) starts only as many blocks as run at once and distributes the tasks among them",
     )
+
+
+def marking(outputs: Sequence[int]) -> Callable[[tuple[Any, ...]], None]:
+    """The function that raises the versions of PyTorch's tensors at these positions of a call's arguments."""
+    if (torch := sys.modules.get("torch")) is None:
+        return lambda args: None  # there are no such arguments
+    increment = torch._C._increment_version
+    if len(outputs) == 1:
+        (only,) = outputs
+        return lambda args: increment((args[only],))
+    return lambda args: increment([args[i] for i in outputs])
 
 
 def _depends_on_numbers(kernel: Kernel, value: Any) -> bool:
