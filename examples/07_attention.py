@@ -23,12 +23,12 @@ def attention(Q, K, V, O, *, causal: bool):
 
     with pk.producer():
         for b, h, block in tasks:
-            with k.fill() as t: pk.load_async(t, K[b, h, last(block)])
-            with q.fill() as t: pk.load_async(t, Q[b, h, block])
+            with k.fill() as t: pk.load_async(t, K[b, h, last(block), 0])
+            with q.fill() as t: pk.load_async(t, Q[b, h, block, 0])
             for j in pk.range(last(block), 0, -1):
-                with k.fill() as t: pk.load_async(t, K[b, h, j - 1])
-                with v.fill() as t: pk.load_async(t, V[b, h, j])
-            with v.fill() as t: pk.load_async(t, V[b, h, 0])
+                with k.fill() as t: pk.load_async(t, K[b, h, j - 1, 0])
+                with v.fill() as t: pk.load_async(t, V[b, h, j, 0])
+            with v.fill() as t: pk.load_async(t, V[b, h, 0, 0])
 
     with pk.consumers(2) as w:
         for b, h, block in tasks:
@@ -47,7 +47,7 @@ def attention(Q, K, V, O, *, causal: bool):
 
     with pk.storer():
         for b, h, block in tasks:
-            with out.drain() as t: pk.store_async(O[b, h, block], t)
+            with out.drain() as t: pk.store_async(O[b, h, block, 0], t)
 
 
 def reference(Q, K, V, causal):

@@ -26,10 +26,10 @@ def norm_rotary(x, weight, cos, sin, positions, y, *, eps: float = 1e-6):
     w = pk.load(weight, cols=d, spread=pk.per_column).to(f32)
     place = pk.load(positions[block], cols=64, spread=pk.per_row)
 
-    t = pk.load(x[head, block], rows=64, cols=d).to(f32)
+    t = pk.load(x[head, block, 0], rows=64, cols=d).to(f32)
     t = t * pk.rsqrt(pk.row_sum(t * t) / d + eps) * w
     t = pk.rotary(t, pk.gather(cos, place, cols=d), pk.gather(sin, place, cols=d))
-    pk.store(y[head, block], t.to(y.dtype))
+    pk.store(y[head, block, 0], t.to(y.dtype))
 
 
 def tables(length, d, base=10000.0):

@@ -81,9 +81,9 @@ def leading_index_of_a_copy(x, y):
     ring = pk.pipeline(1, pk.st(f32, 64, 32))
     (block,) = pk.grid(x.shape[0])
     with pk.producer(), ring.fill() as t:
-        pk.load_async(t, x[block - 1])
+        pk.load_async(t, x[block - 1, 0, 0])
     with pk.warpgroups(1), ring.drain() as t:
-        pk.store(y[block], pk.load(t))
+        pk.store(y[block, 0, 0], pk.load(t))
 
 
 @pk.kernel
@@ -98,7 +98,7 @@ def leading_index_of_a_window(x, y, last):
     """Reads the matrix past a window."""
     pk.grid(1)
     part = x.window(0, 1, last)
-    pk.store(y[0, 0], pk.load(part[last - 1], rows=64, cols=64))
+    pk.store(y[0, 0], pk.load(part[last - 1, 0, 0], rows=64, cols=64))
 
 
 @pk.kernel

@@ -359,14 +359,23 @@ class Global(Value):
         if len(dots) == 1:
             missing += 1
             given = given[: dots[0]] + (0,) * missing + given[dots[0] + 1 :]
-        if missing < 0:
+        if missing < 0 or (self.rank > 2 and len(given) < self.rank):
+            indices = "1 index" if len(given) == 1 else f"{len(given)} indices"
             raise TypeMismatch(
-                f"{self.name}[...]: {len(given)} indices for a tensor of rank {self.rank}",
+                f"{self.name}[...]: {indices} for a tensor of rank {self.rank}",
                 operands=self.operand,
+                help=None if missing < 0 else self.way_to_index,
             )
         self._check_index("[...]", given)
         filled = given + (0,) * (self.rank - len(given))
         return TileRef(self.owner, self.leading + filled, self.windows)
+
+    @property
+    def way_to_index(self) -> str:
+        """The help if a tensor of more than two axes lacks indices: which axes they are for is not clear."""
+        leading = ", ".join("ijk"[: self.rank - 2])
+        name = self.name
+        return f"each axis has an index: {name}[{leading}, row, col], or {name}.at({leading})[row, col]"
 
     def _check_index(self, where: str, index: tuple[Any, ...]) -> None:
         for i in index:

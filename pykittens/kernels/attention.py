@@ -112,16 +112,16 @@ def attention_blocks(Q, K, V, O, *, causal, config):  # type: ignore[no-untyped-
     with pk.producer():
         for b, h, block in tasks:
             with k_ring.fill() as t:
-                pk.load_async(t, K[b, h, last(block)])
+                pk.load_async(t, K[b, h, last(block), 0])
             with q_ring.fill() as t:
-                pk.load_async(t, Q[b, h, block])
+                pk.load_async(t, Q[b, h, block, 0])
             for j in pk.range(last(block), 0, -1):
                 with k_ring.fill() as t:
-                    pk.load_async(t, K[b, h, j - 1])
+                    pk.load_async(t, K[b, h, j - 1, 0])
                 with v_ring.fill() as t:
-                    pk.load_async(t, V[b, h, j])
+                    pk.load_async(t, V[b, h, j, 0])
             with v_ring.fill() as t:
-                pk.load_async(t, V[b, h, 0])
+                pk.load_async(t, V[b, h, 0, 0])
 
     with pk.consumers(config.consumers) as w:
         for b, h, block in tasks:

@@ -18,7 +18,7 @@ from pykittens.ir.build import current
 from pykittens.ir.nodes import Call
 from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, ScalarMeaning, bound
 from pykittens.ir.operators import OPERATORS
-from pykittens.ir.values import describe, handle
+from pykittens.ir.values import Global, describe, handle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,12 +99,23 @@ def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:
             builder.check_use(value, op.shown)
     try:
         type_ = op.result_type(args)
+        _check_indexed(args)
     except Mismatch as fault:
         raise _mismatch(op.shown, op.__signature__, args, fault) from None
     loc = Loc.here()
     results = [] if type_ is None else [handle(type_, loc=loc)]
     builder.append(Call(op, args, results, loc), results)
     return results[0] if results else None
+
+
+def _check_indexed(args: dict[str, Any]) -> None:
+    """Raise if a tensor of more than two axes, whose first tile is one of many matrices, has no index."""
+    for name, arg in args.items():
+        if isinstance(arg, Global) and arg.rank > 2:
+            raise Mismatch(
+                f"`{name}` must be a tile of a tensor of rank {arg.rank}, not the whole tensor",
+                help=arg.way_to_index,
+            )
 
 
 def _fold(op: Op[..., Any], args: dict[str, Any]) -> Any:

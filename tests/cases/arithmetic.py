@@ -60,9 +60,9 @@ def rounded(function: Callable[..., Array], dtype: DType, to: DType) -> Callable
 def on_tiles(x: Any, y: Any, z: Any, out: Any, *functions: Any) -> None:
     """In a kernel: store function k of three tiles to out[k]."""
     pk.grid(1)
-    tiles = [pk.load(a[0], rows=64, cols=48) for a in (x, y, z)]
+    tiles = [pk.load(a[0, 0], rows=64, cols=48) for a in (x, y, z)]
     for k, function in enumerate(functions):
-        pk.store(out[k], function(*tiles))
+        pk.store(out[k, 0, 0], function(*tiles))
 
 
 def on_vectors(x: Any, y: Any, z: Any, out: Any, *functions: Any) -> None:

@@ -44,7 +44,7 @@ def bound(dtype: DType, op: str) -> Any:
 @pk.kernel
 def tiles(x, y, *, op):
     (i,) = pk.grid(x.shape[0])
-    pk.store(y, pk.load(x[i], rows=64, cols=48), op=op)
+    pk.store(y, pk.load(x[i, 0, 0], rows=64, cols=48), op=op)
 
 
 @pk.kernel
@@ -119,8 +119,8 @@ def _async(dtype: DType, op: str, width: int) -> Case:
         ring = pk.pipeline(1, t=pk.st(dtype, 64, 64), v=pk.sv(dtype, 64))
         (i,) = pk.grid(x.shape[0])
         with pk.producer(), ring.fill() as s:
-            pk.load_async(s.t, x[i])
-            pk.load_async(s.v, x[i, 65])
+            pk.load_async(s.t, x[i, 0, 0])
+            pk.load_async(s.v, x[i, 65, 0])
         with pk.storer(), ring.drain() as s:
             pk.store_async(y, s.t, op=op)
             pk.store_async(y[65], s.v, op=op)

@@ -53,7 +53,7 @@ def _of_rank_3(warps: int) -> Case:
     def heads(x, index, y):
         (h,) = pk.grid(x.shape[0])
         rows = pk.load(index, cols=128, spread=pk.per_row)
-        pk.store(y[h], pk.gather(x.at(h), rows, cols=16))
+        pk.store(y[h, 0, 0], pk.gather(x.at(h), rows, cols=16))
 
     return Case(
         f"gather-rank_3-{warps}",

@@ -97,7 +97,7 @@ def _windows(dtype: DType) -> Case:
 @pk.kernel
 def combined(x, y, *, op):
     (i,) = pk.grid(x.shape[0])
-    pk.store(y, pk.load(x[i], rows=64, cols=48), op=op, transposed=True)
+    pk.store(y, pk.load(x[i, 0, 0], rows=64, cols=48), op=op, transposed=True)
 
 
 def _combined(dtype: DType, op: str, rows: int, cols: int) -> Case:

@@ -103,7 +103,7 @@ def sequences(x, starts, y):
     start, stop = pk.load(starts[b]).to(pk.int32), pk.load(starts[b + 1]).to(pk.int32)
     part = x.window(0, start, stop)
     for i in pk.range(pk.cdiv(part.rows, 64)):
-        pk.store(y[b, i], pk.load(part[i], rows=64, cols=80))
+        pk.store(y[b, i, 0], pk.load(part[i], rows=64, cols=80))
 
 
 def _sequences(dtype: DType) -> Case:
@@ -132,7 +132,7 @@ def every_way(x, index, y, start, stop):
     """Vectors, elements and gathered rows of windows, the leading axis one of them, a window of a window another."""
     pk.grid(1)
     part = x.window(0, 1, 3).window(1, start, stop).window(1, 2, 99)
-    pk.store(y[0], pk.load(part[1, 3], cols=64, spread=pk.per_column, fill=1))
+    pk.store(y[0], pk.load(part[1, 3, 0], cols=64, spread=pk.per_column, fill=1))
     pk.store(y[1], pk.load(part.at(0)[part.rows], cols=64, fill=1))
     pk.store(y[2, 5], pk.load(part[1, 2, 9]))
     rows = pk.load(index, cols=64, spread=pk.per_row)

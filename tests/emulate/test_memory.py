@@ -40,15 +40,15 @@ def test_a_leading_index_outside_its_axis_is_a_wild_access():
     @pk.kernel
     def kernel(x, i):
         pk.grid(1)
-        t = pk.load(x[i, 0], cols=8)
-        pk.store(x[0, 1], t)
+        t = pk.load(x[i, 0, 0], cols=8)
+        pk.store(x[0, 1, 0], t)
 
     x = np.zeros((3, 2, 8), np.float32)
     kernel(x, 2)
     for i in (3, -1):
         with pytest.raises(AccessError, match=f"index {i} of axis 0 is outside `x`") as caught:
             kernel(x, i)
-        assert "pk.load(x[i, 0], cols=8)" in str(caught.value)
+        assert "pk.load(x[i, 0, 0], cols=8)" in str(caught.value)
 
 
 def test_a_part_outside_its_tile_is_a_wild_access():

@@ -143,7 +143,7 @@ def leading_index_outside(out):
     @pk.kernel
     def planes(x, y, i):
         pk.grid(1)
-        pk.store(y[0], pk.load(x[i, 0], cols=8))
+        pk.store(y[0], pk.load(x[i, 0, 0], cols=8))
 
     planes(ones(3, 2, 8), out((1, 8)), 3)
 

@@ -341,6 +341,24 @@ def too_many_indices(out):
     kernel(bf(8, 8), out((8, 8), BF16))
 
 
+def tensor_of_three_axes_in_a_kernel_for_matrices(out):
+    @pk.kernel
+    def kernel(x, y):
+        row, col = pk.grid(pk.cdiv(x.rows, 64), pk.cdiv(x.cols, 64))
+        pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64))
+
+    kernel(bf(8, 100, 64), out((8, 100, 64), BF16))
+
+
+def tensor_of_three_axes_without_an_index(out):
+    @pk.kernel
+    def kernel(x, y):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x, cols=8))
+
+    kernel(bf(8, 8, 8), out((8, 8), BF16))
+
+
 def slice_of_a_tensor(out):
     @pk.kernel
     def kernel(x, y):

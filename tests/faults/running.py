@@ -17,7 +17,7 @@ def leading_index_below_0(out):
     @pk.kernel
     def kernel(x, y, i):
         pk.grid(1)
-        pk.store(y[0], pk.load(x[i, 0], cols=8))
+        pk.store(y[0], pk.load(x[i, 0, 0], cols=8))
 
     kernel(ones(3, 2, 8), out((1, 8)), -1)
 
@@ -67,7 +67,7 @@ def leading_index_outside_a_window(out):
     @pk.kernel
     def kernel(x, y, start, stop):
         pk.grid(1)
-        pk.store(y[0], pk.load(x.window(0, start, stop)[1, 0], cols=8))
+        pk.store(y[0], pk.load(x.window(0, start, stop)[1, 0, 0], cols=8))
 
     kernel(ones(5, 2, 8), out((1, 8)), 2, 3)
 
@@ -76,7 +76,7 @@ def window_whose_start_is_behind_its_stop(out):
     @pk.kernel
     def kernel(x, y, start, stop):
         pk.grid(1)
-        pk.store(y[0], pk.load(x.window(0, start, stop)[0, 0], cols=8))
+        pk.store(y[0], pk.load(x.window(0, start, stop)[0, 0, 0], cols=8))
 
     kernel(ones(5, 2, 8), out((1, 8)), 3, 2)
 
@@ -85,7 +85,7 @@ def window_beyond_the_tensor(out):
     @pk.kernel
     def kernel(x, y, start, stop):
         pk.grid(1)
-        pk.store(y[0], pk.load(x.window(0, start, stop)[0, 0], cols=8))
+        pk.store(y[0], pk.load(x.window(0, start, stop)[0, 0, 0], cols=8))
 
     kernel(ones(5, 2, 8), out((1, 8)), 7, 9)
 
@@ -94,7 +94,7 @@ def window_below_0(out):
     @pk.kernel
     def kernel(x, y, start, stop):
         pk.grid(1)
-        pk.store(y[0], pk.load(x.window(0, start, stop)[0, 0], cols=8))
+        pk.store(y[0], pk.load(x.window(0, start, stop)[0, 0, 0], cols=8))
 
     kernel(ones(5, 2, 8), out((1, 8)), -4, 2)
 

@@ -157,7 +157,7 @@ def test_the_fixed_axes_of_a_tensor_leave_its_last_two():
         plane = x.at(i)
         assert len(plane.shape) == 2
         pk.store(out[0], pk.load(plane[1], cols=8))
-        pk.store(out[1], pk.load(x[i, 2], cols=8))
+        pk.store(out[1], pk.load(x[i, 2, 0], cols=8))
 
     x = np.arange(3 * 4, dtype=np.int32).reshape(3, 4, 1).repeat(8, 2)
     assert stored(kernel, x, 2, rows=2) == [9, 10]

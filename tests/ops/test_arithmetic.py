@@ -37,7 +37,7 @@ def every_pair(function, kinds=range(5)):
         for i, p in enumerate(spreads(a, s, pk.row_max, pk.col_max)):
             for j, q in enumerate(spreads(b, s, pk.row_max, pk.col_max)):
                 if i in kinds and (i < 4 or j < 4):
-                    pk.store(out[i, j], pk.zeros(pk.f32, 64, 16) + function(p, q))
+                    pk.store(out[i, j, 0, 0], pk.zeros(pk.f32, 64, 16) + function(p, q))
 
     return kernel
 
@@ -93,8 +93,8 @@ def every_three(x, y, choices, products, s, *, kinds=tuple(KINDS)):
     zero = pk.zeros(pk.f32, 64, 16)
     left, right = (spreads(t, s, pk.row_max, pk.col_max) for t in (a, b))
     for at, (i, j, k) in enumerate(kinds):
-        pk.store(choices[at], zero + pk.where(left[i] > 0.5, right[j], left[k]))
-        pk.store(products[at], zero + pk.fma(left[i], right[j], left[k]))
+        pk.store(choices[at, 0, 0], zero + pk.where(left[i] > 0.5, right[j], left[k]))
+        pk.store(products[at, 0, 0], zero + pk.fma(left[i], right[j], left[k]))
 
 
 def test_operands_of_every_three_kinds_go_together():

@@ -10,7 +10,7 @@ from tests.planted.core import empty, planted, product, whole
 
 @planted(
     Kind.OUT_OF_RANGE,
-    "after = pk.load(x[b + 1, row], rows=64, cols=64)",
+    "after = pk.load(x[b + 1, row, 0], rows=64, cols=64)",
     arguments=lambda rng: (whole(rng, (3, 64, 64), f32), empty((2, 64, 64), f32)),
     expected=lambda x, y: {"y": np.diff(x, axis=0)},
 )
@@ -18,8 +18,8 @@ from tests.planted.core import empty, planted, product, whole
 def frame_after_the_last(x, y, *, broken):
     """Broken: each block reads the frame after its own, even for the last frame."""
     b, row = pk.grid(x.shape[0] if broken else y.shape[0], pk.cdiv(x.rows, 64))
-    after = pk.load(x[b + 1, row], rows=64, cols=64)
-    pk.store(y[b, row], after - pk.load(x[b, row], rows=64, cols=64))
+    after = pk.load(x[b + 1, row, 0], rows=64, cols=64)
+    pk.store(y[b, row, 0], after - pk.load(x[b, row, 0], rows=64, cols=64))
 
 
 def grouped(Q, K, O):
@@ -29,7 +29,7 @@ def grouped(Q, K, O):
 
 @planted(
     Kind.OUT_OF_RANGE,
-    "pk.load_async(t, K[b, h if broken else h // shared, col])",
+    "pk.load_async(t, K[b, h if broken else h // shared, col, 0])",
     arguments=lambda rng: (
         whole(rng, (1, 4, 64, 16), bf16),
         whole(rng, (1, 2, 64, 16), bf16),
@@ -48,9 +48,9 @@ def head_of_the_queries(Q, K, O, *, broken):
     with pk.producer():
         for col in pk.range(steps):
             with ring.fill() as t:
-                pk.load_async(t, K[b, h if broken else h // shared, col])
+                pk.load_async(t, K[b, h if broken else h // shared, col, 0])
     with pk.consumers(1):
-        q = pk.load(Q[b, h, row], rows=64, cols=16)
+        q = pk.load(Q[b, h, row, 0], rows=64, cols=16)
         for col in pk.range(steps):
             with ring.drain() as t:
                 pk.store(O[b, h, row, col], pk.mma_ABt(q, t))
@@ -58,7 +58,7 @@ def head_of_the_queries(Q, K, O, *, broken):
 
 @planted(
     Kind.OUT_OF_RANGE,
-    "rows = pk.load(cache[page], rows=64, cols=64)",
+    "rows = pk.load(cache[page, 0, 0], rows=64, cols=64)",
     arguments=lambda rng: (
         whole(rng, (4, 64, 64), f32),
         np.array([[2, 0, 3], [1, -1, -1]], np.int32),
@@ -77,7 +77,7 @@ def page_that_is_not_there(cache, table, lengths, y, *, broken):
     total = pk.col_sum(pk.zeros(f32, 64, 64))
     for i in pk.range(pages):
         page = pk.load(table[sequence, i])
-        rows = pk.load(cache[page], rows=64, cols=64)
+        rows = pk.load(cache[page, 0, 0], rows=64, cols=64)
         total = total + pk.col_sum(rows)
     pk.store(y[sequence], total)
 

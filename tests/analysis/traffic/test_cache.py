@@ -71,11 +71,11 @@ def attention(Q, K, V, O, *, queries_fastest):
         for x, h, y in tasks:
             b, block = (x, y) if queries_fastest else (y, x)
             with queries.fill() as t:
-                pk.load_async(t, Q[b, h, block])
+                pk.load_async(t, Q[b, h, block, 0])
             for j in pk.range(blocks):
                 with keys.fill() as t:
-                    pk.load_async(t.k, K[b, h, j])
-                    pk.load_async(t.v, V[b, h, j])
+                    pk.load_async(t.k, K[b, h, j, 0])
+                    pk.load_async(t.v, V[b, h, j, 0])
     with pk.storer():
         for x, h, y in tasks:
             b, block = (x, y) if queries_fastest else (y, x)
@@ -83,7 +83,7 @@ def attention(Q, K, V, O, *, queries_fastest):
                 with keys.drain():
                     pass
             with queries.drain() as t:
-                pk.store_async(O[b, h, block], t)
+                pk.store_async(O[b, h, block, 0], t)
 
 
 # -- the orders of blocks --------------------------------------------------------------------------

@@ -98,14 +98,14 @@ def causal(Q, K, O):
         for b, h, block in tasks:
             for j in pk.range(block, -1, -1):
                 with ring.fill() as t:
-                    pk.load_async(t, K[b, h, j])
+                    pk.load_async(t, K[b, h, j, 0])
     with pk.warps(2) as w:
         for b, h, block in tasks:
-            total = pk.load(Q[b, h, block * 2 + w], rows=32, cols=64)
+            total = pk.load(Q[b, h, block * 2 + w, 0], rows=32, cols=64)
             for _ in pk.range(block + 1):
                 with ring.drain() as t:
                     total = total + pk.load(t.tiles(32, 64)[w, 0])
-            pk.store(O[b, h, block * 2 + w], total)
+            pk.store(O[b, h, block * 2 + w, 0], total)
 
 
 @pk.kernel

@@ -108,7 +108,7 @@ def test_an_output_without_elements_needs_nothing():
 @pk.kernel
 def of_rank_3(x, y):
     (block,) = pk.grid(2)
-    pk.store(y[block, 0], pk.load(x, rows=64, cols=64))
+    pk.store(y[block, 0, 0], pk.load(x, rows=64, cols=64))
 
 
 def test_the_axes_in_front_are_told_by_their_numbers():
