@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 from collections.abc import Iterator
 from ctypes import (
     POINTER,
@@ -68,6 +69,8 @@ _SIGNATURES = {
     "cuTensorMapReplaceAddress": (c_void_p, c_void_p),
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
 }  # fmt: skip
+
+_started: set[int] = set()  # the process that initialised the driver; a fork inherits its number
 
 INVALID_CONTEXT = 201  # the code that a thread without a context gets
 OUT_OF_MEMORY, NOT_READY = 2, 600
@@ -289,13 +292,20 @@ def library() -> ctypes.CDLL:
     code = cuda.cuInit(0)
     if code != 0:
         raise BackendError(f"the CUDA driver does not start: {error_text(code, cuda)}")
+    _started.add(os.getpid())
     return cuda
 
 
 def check(code: int, what: str) -> None:
     """Raise a BackendError that names the attempted action, unless the code is success."""
-    if code != 0:
-        raise BackendError(f"{what} failed: {error_text(code)}")
+    if code == 0:
+        return
+    if _started and os.getpid() not in _started:
+        raise BackendError(
+            f"{what} failed: this process was forked from one that used CUDA, and the driver does not work in it",
+            help='start processes with multiprocessing.get_context("spawn")',
+        )
+    raise BackendError(f"{what} failed: {error_text(code)}")
 
 
 def error_text(code: int, cuda: ctypes.CDLL | None = None) -> str:

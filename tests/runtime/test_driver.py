@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+from pathlib import Path
 
 import pytest
 
 from pykittens.errors import BackendError, ResourceError
 from pykittens.runtime import driver, nvrtc
 from pykittens.runtime.driver import Device
+from tests.runtime.c_programs import fake_driver, needs_compiler
 from tests.runtime.device import AXPY, MIRROR, loaded, raw
 
 
@@ -33,6 +36,21 @@ def test_a_library_without_the_functions_is_an_old_driver(monkeypatch: pytest.Mo
     monkeypatch.setattr(driver, "_LIBRARY", "libc.so.6")
     monkeypatch.setattr(driver, "library", functools.cache(driver.library.__wrapped__))
     assert driver.available() == "the CUDA driver is older than CUDA 12"
+
+
+@needs_compiler
+def test_a_failure_in_a_forked_process_says_that_it_was_forked(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_driver(monkeypatch, fake):
+        driver.library()
+        with pytest.raises(BackendError, match="^launching k failed: CUDA error 3\n"):
+            driver.check(3, "launching k")
+        parent = os.getpid()
+        monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+        with pytest.raises(BackendError, match="was forked from one that used CUDA") as caught:
+            driver.check(3, "launching k")
+    assert "spawn" in str(caught.value)
 
 
 @pytest.mark.gpu
