@@ -185,10 +185,7 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
         if isinstance(value, np.bool_ | np.integer | np.floating):
             value = value.item()
         if isinstance(value, bool | int | float):
-            if isinstance(value, int) and value not in INT32:
-                raise ArgumentError(
-                    f"{parameters.name}: `{name}` = {value} is outside the range of int32"
-                )
+            check_number(parameters.name, name, value, scalar_dtype(value))
             scalars[name] = value
             continue
         array = describe(value)
@@ -208,6 +205,12 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
             operands={n: f"on {device_name(a.device)}" for n, a in tensors.items()},
         )
     return Arguments(tuple(values), tensors, scalars, constants, devices.pop())
+
+
+def check_number(kernel: str, name: str, value: int | float | bool, dtype: DType) -> None:
+    """Raise ArgumentError unless a number is in the range of the dtype with which it is passed."""
+    if not dtype.represents(value):
+        raise ArgumentError(f"{kernel}: `{name}` = {value} is outside the range of {dtype}")
 
 
 def device_name(device: Device) -> str:
@@ -239,6 +242,13 @@ def _check_array(parameters: Parameters, name: str, array: Array) -> None:
         )
     if any(s < 0 for n, s in zip(array.shape, array.strides, strict=True) if n > 1):
         fail("has a negative stride", help=f"pass a contiguous copy of `{name}`")
+    if array.address == 0:
+        fail("has no memory", help="tensors of FakeTensorMode have shapes only")
+    if array.address % array.itemsize:
+        fail(
+            f"starts at the address {array.address:#x}, which is no multiple of its {array.itemsize}-byte elements",
+            help=f"pass a copy of `{name}`",
+        )
 
 
 # -- what a recorded kernel asks of its arguments --------------------------------------------------

@@ -106,24 +106,31 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return _SHORT.get(dtype.name, dtype.name) if dtype.isnative else dtype.str
 
 
+_NO_TRACE = "torch.jit.trace, torch.export and torch.func see no kernel: make it an operator of torch.library"
+
+
 def _from_torch(value: Any) -> Array:
     if value.is_neg():  # its memory holds the negated numbers
         raise ArgumentError(
             "this tensor is a negated view, and a kernel would read the memory without negating it",
             help="pass x.resolve_neg()",
         )
-    try:
-        return Array(
-            _torch_dtype(value.dtype),
-            tuple(value.shape),
-            value.stride(),
-            value.data_ptr(),
-            _torch_device(value.device),
-            True,
-            value,
+    device = _torch_device(value.device)
+    layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+    if layout != "strided":
+        raise ArgumentError(
+            f"this tensor is {layout}, and a kernel reads and writes dense memory",
+            help="pass a dense tensor, such as x.to_dense() or x.to_padded_tensor(0.0)",
         )
-    except RuntimeError as error:  # sparse and other tensors without strides or memory
-        raise ArgumentError(f"this tensor has no plain memory: {error}") from error
+    try:
+        shape, strides, address = tuple(value.shape), value.stride(), value.data_ptr()
+    except RuntimeError as error:  # in a transform of torch.func, or while operations are traced
+        raise ArgumentError(f"this tensor has no memory: {error}", help=_NO_TRACE) from error
+    if any(type(n) is not int for n in (*shape, *strides)):
+        raise ArgumentError(
+            "this tensor's extents are traced, and a kernel needs numbers", help=_NO_TRACE
+        )
+    return Array(_torch_dtype(value.dtype), shape, strides, address, device, True, value)
 
 
 @functools.cache

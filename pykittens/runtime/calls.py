@@ -52,7 +52,8 @@ class Calls(Generic[T]):
         passed, in the order of the call; and PyTorch's current stream of their GPU.
 
         The form includes the dtype, shape, strides and GPU of each tensor, and its address modulo 16 bytes. It is None
-        for arrays of other libraries, subclasses of tensors, tensors on the CPU or on two GPUs, and negated views.
+        for arrays of other libraries, subclasses of tensors, tensors on the CPU or on two GPUs, negated views, and
+        tensors without dense memory.
         """
         names = self._torch or self._find_torch()
         if names is None:
@@ -97,8 +98,11 @@ class Calls(Generic[T]):
                     ordinal = device
                 if x.is_neg():
                     return _NOTHING
-                address = x.data_ptr()
-                form += (x.dtype, x.shape, x.stride(), address & 15)
+                try:
+                    address = x.data_ptr()
+                    form += (x.dtype, x.shape, x.stride(), address & 15)
+                except RuntimeError:  # it has no dense memory
+                    return _NOTHING
                 values.append(address)
             elif x is None:
                 form.append(None)

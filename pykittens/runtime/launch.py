@@ -14,13 +14,14 @@ from pykittens.errors import ArgumentError, BackendError, KernelError
 from pykittens.ir.evaluate import depends_on, host_text, host_value
 from pykittens.ir.nodes import Kernel, Tasks, waits_for_flags, written
 from pykittens.ir.orders import task_extents
-from pykittens.ir.values import Global, Value
+from pykittens.ir.values import Global, Scalar, Value
 from pykittens.logger import log
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (
     INT32,
     Arguments,
     check_aliasing,
+    check_number,
     check_values,
     known_values,
     requirements,
@@ -32,6 +33,7 @@ from pykittens.runtime.launcher import Launcher, SlotKind
 from pykittens.runtime.report import error_of, report_of
 from pykittens.runtime.tensor_map import encode_tensor_map
 from pykittens.targets.source import MapSlot, Slot
+from pykittens.types.dtypes import f32
 
 
 class Loaded:
@@ -76,6 +78,7 @@ class Changeable(Protocol):
 
 
 Fill = Callable[[Launcher, tuple[Any, ...]], None]
+F32 = f32.largest  # the packing makes a larger number infinite
 _UNKNOWN: Any = object()  # stands for values that were never launched
 
 
@@ -160,6 +163,10 @@ class Launch:
         if shared:
             lines.append(f"if {' or '.join(shared)}: check(values)")
 
+        for name, value in self.arguments.scalars.items():
+            if isinstance(value, float):
+                lines.append(f"if not -{F32} <= v{position[name]} <= {F32}: check(values)")
+
         dims = kernel.launch.dims if kernel.launch else ()
         conditions = [node.condition for node in requirements(kernel)]
         if any(_depends_on_numbers(kernel, value) for value in [*conditions, *dims]):
@@ -201,6 +208,9 @@ class Launch:
         """Raise the error in the values of a call, with its line in the kernel."""
         kernel, arguments = self.loaded.kernel, self.arguments.at(values[:-1])
         known = known_values(kernel, arguments)
+        for param in kernel.params:
+            if isinstance(param, Scalar):
+                check_number(kernel.name, param.name, known[param], param.dtype)
         check_values(kernel, requirements(kernel), known, lambda: arguments)
         host_value(kernel.launch.dims if kernel.launch else (), known)
         check_aliasing(kernel.name, written(kernel), arguments.tensors, kernel.inplace)

@@ -64,6 +64,15 @@ def int_beyond_int32(out):
     scale(ones(4, 4), out((4, 4)), np.int64(2**31))
 
 
+def float_beyond_f32(out):
+    scale(ones(64, 64), out((64, 64)), 1e40)
+
+
+def address_between_elements(out):
+    data = np.zeros(64 * 64 * 4 + 1, np.uint8)
+    scale(data[1:].view(np.float32).reshape(64, 64), out((64, 64)), 1.0)
+
+
 def last_stride(out):
     scale(ones(4, 8)[:, ::2], out((4, 4)), 1.0)
 

@@ -13,9 +13,12 @@ import pytest
 from pykittens.errors import ArgumentError
 from pykittens.runtime import arrays, driver
 from pykittens.runtime.arrays import Array, describe
+from tests.runtime.calling import filled
 
 try:
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
 except ImportError:
     torch = None  # type: ignore[assignment]
 
@@ -171,11 +174,39 @@ def test_small_and_empty_tensors_have_views(shape: tuple[int, ...]) -> None:
 
 
 @needs_torch
-def test_a_tensor_without_plain_memory_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="this tensor has no plain memory"):
-        describe(torch.ones(3, 4).to_sparse())
+@pytest.mark.filterwarnings("ignore")  # some of these are prototypes
+def test_a_tensor_without_dense_memory_is_refused() -> None:
+    x = torch.ones(4, 4)
+    for kind, value in (
+        ("sparse_coo", x.to_sparse()),
+        ("sparse_csr", x.to_sparse_csr()),
+        ("nested", torch.nested.nested_tensor([x, x])),
+        ("nested", torch.nested.nested_tensor([x, x], layout=torch.jagged)),
+    ):
+        with pytest.raises(ArgumentError, match=f"this tensor is {kind}, and a kernel reads"):
+            describe(value)
     with pytest.raises(ArgumentError, match="on the device meta"):
         describe(torch.ones(3, 4, device="meta"))
+    with pytest.raises(ArgumentError, match="this tensor has no memory"):
+        torch.vmap(lambda row: (describe(row), row)[1])(x)
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore")
+def test_a_kernel_in_a_traced_function_is_refused_and_does_not_search_for_ever() -> None:
+    x = torch.ones(64, 64)
+    for trace in (
+        lambda f: torch.jit.trace(f, (x,)),
+        lambda f: make_fx(f, tracing_mode="fake")(x),
+        lambda f: make_fx(f, tracing_mode="symbolic")(x),
+    ):
+        with pytest.raises(ArgumentError, match="extents are traced|has no memory") as caught:
+            trace(lambda a: (filled(a, 1.0), a)[1])
+        assert "see no kernel" in str(caught.value)
+    with FakeTensorMode():
+        fake = torch.ones(64, 64)
+    with pytest.raises(ArgumentError, match="`y` has no memory"):
+        filled(fake, 1.0)
 
 
 @pytest.mark.parametrize("versioned", [False, True])

@@ -149,6 +149,14 @@ def test_negated_views_have_no_form(gpu_tensors: None) -> None:
     assert calls.find((x,), {"operands": (negated,)}) == NOTHING
 
 
+@pytest.mark.filterwarnings("ignore")  # such tensors are prototypes
+def test_tensors_without_dense_memory_have_no_form(gpu_tensors: None) -> None:
+    calls: Calls[str] = Calls()
+    x = matrix()
+    for sparse in (x.to_sparse(), x.to_sparse_csr(), torch.nested.nested_tensor([x, x])):
+        assert calls.find((x, sparse), {}) == NOTHING
+
+
 def test_tensors_of_the_cpu_or_of_two_gpus_have_no_form(
     gpu_tensors: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,11 +299,16 @@ def test_a_number_that_does_not_fit_its_parameter_is_refused(
     launched: Callable[..., list[str]],
 ) -> None:
     kernel, y = fresh(filled), matrix()
-    for too_large in (2**31, -(2**31) - 1):
-        assert len(launched(kernel, y, 2)) == 1
-        with pytest.raises(ArgumentError, match=r"does not fit parameter \d of filled"):
+    assert len(launched(kernel, y, float("inf"))) == 1
+    for too_large in (2**31, -(2**31) - 1, 1e40, -1e40):
+        assert len(launched(kernel, y, type(too_large)(2))) == 1
+        with pytest.raises(
+            ArgumentError, match=r"does not fit parameter \d of filled|outside the range"
+        ):
             kernel(y, too_large)
-        assert len(launched(kernel, y, 2)) == 1
+        assert len(launched(kernel, y, type(too_large)(2))) == 1
+    with pytest.raises(ArgumentError, match="outside the range of f32"):
+        fresh(filled)(y, 1e40)
 
 
 def test_zeros_of_either_sign_are_launched_with_their_own_bits(
