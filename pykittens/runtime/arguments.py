@@ -56,6 +56,12 @@ class Parameters:
                 )
         return Parameters(function.__name__, tuple(positional), constants, loc, further)
 
+    @property
+    def shown(self) -> str:
+        """The parameters as texts show them."""
+        further = () if self.further is None else (f"*{self.further}",)
+        return ", ".join((*self.positional, *further, *(f"{c}=" for c in self.constants)))
+
     def names(self, count: int) -> tuple[str, ...]:
         """The names of `count` positional arguments; further ones are numbered from 0."""
         more = count - len(self.positional)
@@ -70,8 +76,7 @@ class Parameters:
         """The arguments and the constants by name."""
         names = self.names(len(args))
         values, constants = dict(zip(names, args, strict=False)), {}
-        further = () if self.further is None else (f"*{self.further}",)
-        takes = ", ".join((*self.positional, *further, *(f"{c}=" for c in self.constants)))
+        takes = self.shown
         extra = len(args) - len(names)
         if extra > 0:
             raise ArgumentError(

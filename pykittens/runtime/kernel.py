@@ -86,6 +86,15 @@ class KernelFunction:
         launch.launch((*arguments.values, current_stream(arguments.device[1])))
         arguments.mark_written(launch.outputs)
 
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are; a copy is the kernel itself."""
+        return self.function.__qualname__
+
+    def __repr__(self) -> str:
+        loc = self.parameters.loc
+        place = f"{Path(loc.file).name}:{loc.line}"
+        return f"<kernel {self.parameters.name}({self.parameters.shown}) at {place}>"
+
     # -- recording and compiling ---------------------------------------------------------------
 
     def record(self, arguments: Arguments) -> Kernel:
@@ -182,6 +191,14 @@ class KernelFunction:
             launch = launch_of(loaded, arguments, known)
         launch.recording = recording
         return launch
+
+
+# torch.compile reads these attributes, as torch.compiler.disable sets them; PyTorch is not imported here.
+KernelFunction.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+KernelFunction.__call__._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
+    "a kernel of pykittens is no operator of PyTorch, so torch.compile leaves it out of its graph; "
+    "with fullgraph=True, wrap the call in torch.library.custom_op"
+)
 
 
 def _numbers(args: tuple[Any, ...]) -> list[int | float]:
