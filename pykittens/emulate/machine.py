@@ -18,7 +18,7 @@ from pykittens.emulate.group import Group, name_in_launch, uneven
 from pykittens.emulate.memory import Array
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.errors import BarrierError, DeadlockError
+from pykittens.errors import ArgumentError, BarrierError, DeadlockError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, waits_for_flags
 from pykittens.ir.orders import task_extents
@@ -26,6 +26,8 @@ from pykittens.ir.values import Global, Value
 
 # The usual number of blocks that share the tasks of a persistent kernel; a GPU has one or more per multiprocessor.
 BLOCKS = 4
+# The blocks that run at once if they wait for one another; no GPU runs as many.
+MOST_AT_ONCE = 2**16
 
 
 def run(
@@ -50,10 +52,18 @@ def run(
     else:
         extents = dims
         clusters = prod(dims) // kernel.cluster
+    waiting = waits_for_flags(kernel)
+    if waiting and clusters * kernel.cluster > MOST_AT_ONCE:
+        raise ArgumentError(
+            f"{kernel.name}: its blocks wait for one another, so all {clusters * kernel.cluster} must run at once, "
+            f"and the emulator runs at most {MOST_AT_ONCE}",
+            loc=kernel.launch.loc if kernel.launch else None,
+            help="pk.persistent(...) distributes the tasks among a few blocks",
+        )
     launch = LaunchRun(kernel, tensors, extents, clusters, schedule, watch)
     order = schedule.block_order(clusters)
     # Blocks that wait for one another run at once, other blocks one cluster at a time.
-    at_once = clusters if waits_for_flags(kernel) else 1
+    at_once = clusters if waiting else 1
     with np.errstate(all="ignore"):
         for first in range(0, clusters, max(at_once, 1)):
             blocks = [

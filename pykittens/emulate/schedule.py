@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
+# Blocks of a launch that are put in a random order: a list of more takes much memory, and a run of them many hours.
+MOST_SHUFFLED = 2**20
 Landing = Literal["late", "early", "any"]
 
 
@@ -28,12 +30,14 @@ class SeededSchedule:
     def _drawn(self) -> Landing:
         return self.random.choice(("late", "early", "any"))
 
-    def block_order(self, count: int) -> list[int]:
-        """The order in which blocks that do not wait for one another run."""
-        order = list(range(count))
-        if self.seed > 1:
-            self.random.shuffle(order)
-        return order
+    def block_order(self, count: int) -> Sequence[int]:
+        """The order in which blocks that do not wait for one another run; ascending if there are too many to list."""
+        order = range(count)
+        if self.seed < 2 or count > MOST_SHUFFLED:
+            return order
+        shuffled = list(order)
+        self.random.shuffle(shuffled)
+        return shuffled
 
     def block_count(self, tasks: int, usual: int) -> int:
         """The number of blocks that share the tasks of a persistent kernel.

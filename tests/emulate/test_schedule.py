@@ -50,7 +50,7 @@ def test_other_seeds_draw_when_engines_work():
 def test_the_first_two_seeds_take_blocks_in_order_and_do_not_pause():
     for seed in (0, 1):
         schedule = SeededSchedule(seed)
-        assert schedule.block_order(5) == [0, 1, 2, 3, 4]
+        assert list(schedule.block_order(5)) == [0, 1, 2, 3, 4]
         assert not any(schedule.pauses() for _ in range(100))
 
 
