@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,10 @@ class Builder:
         self.host = host  # the arguments of the call being recorded, for static()
         self.stack: list[Block] = [kernel.body]
         self.role: Role | None = None
+        # Lists that stand for one of others when the kernel runs, with their items at first, and checks of them that
+        # are made when the function has ended.
+        self.stands_for: list[tuple[Any, Any, list[Any]]] = []
+        self.checks: list[Callable[[], None]] = []
 
     @property
     def warps(self) -> int:

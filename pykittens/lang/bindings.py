@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import copy
 from typing import Any
 
 from pykittens.ir.build import current
@@ -41,21 +41,22 @@ def held(thunks: tuple[Thunk, ...]) -> list[Any]:
             value = thunk()
         except NameError:
             value = MISSING
-        hidden = isinstance(value, Undefined) or (
-            isinstance(value, Value) and not _is_in_scope(value)
-        )
-        found.append(MISSING if hidden else value)
+        found.append(shown(value))
     return found
 
 
-def _is_in_scope(value: Value) -> bool:
-    return value.block is None or any(b is value.block for b in current("loop").stack)
+def shown(value: Any) -> Any:
+    """The value, or `MISSING` if it is one of another block or none."""
+    hidden = isinstance(value, Value) and value.block is not None
+    if hidden and any(b is value.block for b in current("loop").stack):
+        hidden = False
+    return MISSING if hidden or isinstance(value, Undefined) else value
 
 
 def at_head(names: tuple[str, ...], values: list[Any], missing: str) -> list[Any]:
     """The values of names at the start of a body; a name without a value raises when used, for the reason `missing`."""
     return [
-        Undefined(name, missing) if value is MISSING else _copied(value)
+        Undefined(name, missing) if value is MISSING else value
         for name, value in zip(names, values, strict=True)
     ]
 
@@ -75,15 +76,6 @@ def type_of(value: Any) -> Type | None:
             return None
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two names hold one object, or equal Python constants; 0.0 and -0.0 differ."""
-    if isinstance(a, list | tuple | dict):
-        return alike(a, b) and all(map(same, parts(a).values(), parts(b).values()))
-    if isinstance(a, float) and isinstance(b, float) and a == 0 == b:
-        return math.copysign(1, a) == math.copysign(1, b)
-    return a is b or (type(a) is type(b) and isinstance(a, int | float | str) and a == b)
-
-
 def alike(a: Any, b: Any) -> bool:
     """Whether two values are containers of one kind with the same keys."""
     return (
@@ -94,20 +86,24 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def parts(container: Any) -> dict[Any, Any]:
-    """The items of a list, a tuple or a dict by index or key."""
-    return container if isinstance(container, dict) else dict(enumerate(container))
+    """The items of a list, a tuple or a dict by index or key, at this time."""
+    return dict(container) if isinstance(container, dict) else dict(enumerate(container))
+
+
+def refill(container: Any, contents: dict[Any, Any]) -> None:
+    """Give a list or a dict these items."""
+    if isinstance(container, dict):
+        container.clear()
+        container.update(contents)
+    else:
+        container[:] = contents.values()
 
 
 def rebuilt(like: Any, contents: dict[Any, Any]) -> Any:
     """A container of the same class as another, with these items."""
-    if isinstance(like, dict):
-        return type(like)(contents)
-    items = contents.values()
-    return like._make(items) if hasattr(like, "_make") else type(like)(items)
-
-
-def _copied(value: Any) -> Any:
-    """The value; a container is copied, so that an assignment to an item does not change the original."""
-    if not isinstance(value, list | tuple | dict):
-        return value
-    return rebuilt(value, {k: _copied(v) for k, v in parts(value).items()})
+    if isinstance(like, tuple):
+        items = contents.values()
+        return like._make(items) if hasattr(like, "_make") else type(like)(items)
+    made = copy.copy(like)
+    refill(made, contents)
+    return made

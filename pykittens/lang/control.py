@@ -7,7 +7,7 @@ Python's own, the calls do nothing. No body is moved, so closures, `with`, inner
 
     for k in pk.range(n):           __1 = __pk.for_loop(pk.range(n))
         acc = acc + x               for k in __1:
-                                        if __1.live: acc, = __1.enter(("acc",), {"acc"}, (lambda: acc,))
+                                        if __1.live: acc, = __1.enter(("acc",), (), ("acc",), (lambda: acc,))
                                         acc = __pk.named("acc", acc + x)
                                         if __1.live: __1.leave((lambda: acc,))
                                     if __1.live: acc, = __1.after()
@@ -24,7 +24,13 @@ from typing import Any, TypeVar, cast
 from pykittens.lang.bindings import named
 from pykittens.lang.branches import branch
 from pykittens.lang.loops import for_loop, python_test, while_loop
-from pykittens.lang.names import bound_names, captured_names, read_first, target_names
+from pykittens.lang.names import (
+    bound_names,
+    captured_names,
+    names_of_items,
+    read_first,
+    target_names,
+)
 from pykittens.lang.source import Definition, remade
 from pykittens.lang.syntax import (
     RUNTIME,
@@ -113,10 +119,11 @@ class _Rewriter(ast.NodeTransformer):
         targets = target_names(node.target)
         names = [n for n in self._rebound(node.body) if n not in targets]
         exposed = read_first(node.body, targets) | self.read_inside
+        items = self._items(node.body, names)
         start = bind(loop, call("for_loop", self.visit(node.iter), hint(node.target)), node)
         body = self._inside(loop, True, node.body)
         node.iter = located(ast.Name(loop, ast.Load()), node.iter)
-        node.body = [*_enter(loop, names, exposed, node), *body, *_leave(loop, names, node)]
+        node.body = [*_enter(loop, names, items, exposed, node), *body, *_leave(loop, names, node)]
         return [start, *self._ended(loop, names, node)]
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
@@ -129,12 +136,13 @@ class _Rewriter(ast.NodeTransformer):
         loop = self._fresh()
         names = self._rebound(node.body)
         exposed = read_first([ast.Expr(node.test), *node.body], set()) | self.read_inside
+        items = self._items(node.body, names)
         test = self.visit(node.test)
         start = bind(loop, call("while_loop", thunk(copy.deepcopy(test))), node)
         body = self._inside(loop, True, node.body)
         node.test = located(method(loop, "test", thunk(test)), node.test)
         node.body = [*body, *_leave(loop, names, node)]
-        return [start, *_enter(loop, names, exposed, node), *self._ended(loop, names, node)]
+        return [start, *_enter(loop, names, items, exposed, node), *self._ended(loop, names, node)]
 
     def _ended(self, loop: str, names: list[str], node: ast.For | ast.While) -> list[ast.stmt]:
         """A loop and the statements after it. A run-time loop has no `break`, so its `else` always runs."""
@@ -147,6 +155,10 @@ class _Rewriter(ast.NodeTransformer):
     def _rebound(self, body: Sequence[ast.stmt]) -> list[str]:
         """Names that a body may rebind, directly or by calling an inner function."""
         return list(dict.fromkeys([*bound_names(body), *self.rebound_inside]))
+
+    def _items(self, body: Sequence[ast.stmt], names: Sequence[str]) -> set[str]:
+        """Names of which the body assigns items only, and that no inner function rebinds."""
+        return names_of_items(body).intersection(names).difference(self.rebound_inside)
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         branch = self._fresh()
@@ -236,10 +248,11 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
 
-def _enter(loop: str, names: list[str], exposed: set[str], like: ast.AST) -> list[ast.stmt]:
-    # `{""}` stands for the empty set, which has no literal.
-    first = ast.Set([ast.Constant(n) for n in sorted(exposed)] or [ast.Constant("")])
-    return when_live(loop, method(loop, "enter", strings(names), first, thunks(names)), like, names)
+def _enter(
+    loop: str, names: list[str], items: set[str], exposed: set[str], like: ast.AST
+) -> list[ast.stmt]:
+    known = strings(names), strings(sorted(items)), strings(sorted(exposed)), thunks(names)
+    return when_live(loop, method(loop, "enter", *known), like, names)
 
 
 def _leave(loop: str, names: list[str], like: ast.AST) -> list[ast.stmt]:
@@ -247,4 +260,4 @@ def _leave(loop: str, names: list[str], like: ast.AST) -> list[ast.stmt]:
 
 
 def _after(loop: str, names: list[str], like: ast.AST) -> list[ast.stmt]:
-    return when_live(loop, method(loop, "after"), like, names) if names else []
+    return when_live(loop, method(loop, "after"), like, names)

@@ -8,22 +8,10 @@ from typing import Any
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current, recording
-from pykittens.ir.nodes import Block, Carried, For, ForTasks, Loop, Tasks, While, blocks, walk
-from pykittens.ir.structure import uses
-from pykittens.ir.undefined import Undefined
-from pykittens.ir.values import Scalar, Value, describe, handle
-from pykittens.lang.bindings import (
-    MISSING,
-    alike,
-    at_head,
-    held,
-    named,
-    parts,
-    rebuilt,
-    same,
-    type_of,
-)
-from pykittens.lang.control_exits import Construct
+from pykittens.ir.nodes import Block, For, ForTasks, Tasks, While
+from pykittens.ir.values import Scalar, Value
+from pykittens.lang.bindings import named
+from pykittens.lang.carried import Carrying
 from pykittens.lang.truth import Thunk, check_condition
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
@@ -44,94 +32,7 @@ class Range:
         )
 
 
-class _Loop(Construct):
-    """The values that a loop carries, found from the names that its body binds."""
-
-    node: Loop
-
-    def enter(
-        self, names: tuple[str, ...], exposed: set[str], thunks: tuple[Thunk, ...]
-    ) -> list[Any]:
-        """The values of the names at the start of an iteration."""
-        self.names, self.exposed = names, exposed
-        self.before = held(thunks)
-        self.params = [
-            self._param(value, name) if name in exposed else value
-            for name, value in zip(names, self.before, strict=True)
-        ]
-        return at_head(names, self.params, "is read in a run-time loop before it is bound")
-
-    def _param(self, value: Any, name: str) -> Any:
-        if isinstance(value, list | tuple | dict):
-            return rebuilt(
-                value, {k: self._param(v, f"{name}{k}") for k, v in parts(value).items()}
-            )
-        type_ = type_of(value)
-        if type_ is None:
-            return value
-        param = handle(type_, name)
-        current("loop").define(param, self.node, self.node.body)
-        return param
-
-    def leave(self, thunks: tuple[Thunk, ...]) -> None:
-        """Note the values of the names at the end of an iteration, for the next one and for after the loop."""
-        self.results = [
-            self._carry(name, before, param, after)
-            for name, before, param, after in zip(
-                self.names, self.before, self.params, held(thunks), strict=True
-            )
-        ]
-
-    def _carry(self, name: str, before: Any, param: Any, after: Any) -> Any:
-        if before is MISSING:
-            return Undefined(
-                name,
-                "is bound only inside a run-time loop",
-                "bind it before the loop to read it afterwards",
-            )
-        if alike(before, after):
-            first, head, last = parts(before), parts(param), parts(after)
-            return rebuilt(
-                before,
-                {k: self._carry(f"{name}[{k!r}]", first[k], head[k], last[k]) for k in first},
-            )
-        if same(before, after) and param is before:
-            return before
-        if after is MISSING and not self._reads(name, before, param):
-            return Undefined(
-                name, "holds a value of an inner loop or branch after the run-time loop"
-            )
-        was, becomes = type_of(before), type_of(after)
-        if was is None or was != becomes:
-            if self._reads(name, before, param):
-                raise LanguageError(
-                    f"`{name}` is carried by the loop and changes from {describe(before)} to {describe(after)}",
-                    help="a name that the next iteration reads must keep its type; `.to(...)` converts",
-                )
-            return Undefined(
-                name, f"changes from {describe(before)} to {describe(after)} in a run-time loop"
-            )
-        if param is before:  # not read before it is bound: carried only to be read after the loop
-            param = self._param(before, name)
-        result = handle(was, name, self.node.loc)
-        self.node.carried.append(Carried(before, param, after, result))
-        return result
-
-    def _reads(self, name: str, before: Any, param: Any) -> bool:
-        """Whether an iteration reads the value that the name has at its start."""
-        if not isinstance(param, Value) or param is before:
-            return name.split("[")[0] in self.exposed
-        nodes = (n for block in blocks(self.node) for n in walk(block))
-        return any(param is v for n in nodes for v in uses(n))
-
-    def after(self) -> list[Any]:
-        """The values of the names after the loop."""
-        for c in self.node.carried:
-            current("loop").define(c.result, self.node, current("loop").stack[-1])
-        return self.results
-
-
-class _ForLoop(_Loop):
+class _ForLoop(Carrying):
     node: For | ForTasks
 
     def __init__(self, iterable: Any, hint: str | tuple[str, ...]) -> None:
@@ -171,7 +72,7 @@ def for_loop(iterable: Any, hint: str | tuple[str, ...] = "") -> _ForLoop:
     return _ForLoop(iterable, hint)
 
 
-class _WhileLoop(_Loop):
+class _WhileLoop(Carrying):
     node: While
 
     def __init__(self, test: Thunk) -> None:

@@ -23,22 +23,35 @@ def target_names(target: ast.expr) -> set[str]:
 
 
 def bound_names(body: Sequence[ast.AST]) -> list[str]:
-    """Names bound by assignment in a body, in order; names that are only targets of `for` and `with` are left out."""
-    found: dict[str, None] = {}
+    """Names bound by assignment in a body, in order; names that are only targets of `for` and `with` are left out.
+
+    `xs[i] = ...` binds `xs`, too.
+    """
+    return list(_bound(body))
+
+
+def names_of_items(body: Sequence[ast.AST]) -> set[str]:
+    """Names of which the body assigns items, as in `xs[i] = ...`, and that it does not bind otherwise."""
+    return {name for name, is_item in _bound(body).items() if is_item}
+
+
+def _bound(body: Sequence[ast.AST]) -> dict[str, bool]:
+    """The names that a body binds, and whether only by assigning items."""
+    found: dict[str, bool] = {}
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, _OPAQUE):
             return
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                for n in _stored(target):
-                    found.setdefault(n)
+                for n, is_item in _stored(target):
+                    found[n] = found.get(n, True) and is_item
         for child in ast.iter_child_nodes(node):
             visit(child)
 
     for statement in body:
         visit(statement)
-    return list(found)
+    return found
 
 
 def captured_names(function: ast.FunctionDef) -> tuple[set[str], list[str]]:
@@ -60,14 +73,16 @@ def captured_names(function: ast.FunctionDef) -> tuple[set[str], list[str]]:
     return read, [n for n in bound_names(function.body) if n in rebound]
 
 
-def _stored(target: ast.expr) -> list[str]:
+def _stored(target: ast.expr, is_item: bool = False) -> list[tuple[str, bool]]:
     match target:
         case ast.Name():
-            return [target.id]
+            return [(target.id, is_item)]
         case ast.Tuple() | ast.List():
-            return [n for e in target.elts for n in _stored(e)]
-        case ast.Starred() | ast.Subscript():
-            return _stored(target.value)
+            return [n for e in target.elts for n in _stored(e, is_item)]
+        case ast.Starred():
+            return _stored(target.value, is_item)
+        case ast.Subscript():
+            return _stored(target.value, True)
         case _:
             return []
 

@@ -80,8 +80,11 @@ def trace(
         doc=inspect.getdoc(function) or "",
         loc=Loc(code.co_filename, code.co_firstlineno, code.co_name),
     )
-    with record(Builder(kernel, values)), _argument_errors(params):
+    builder = Builder(kernel, values)
+    with record(builder), _argument_errors(params):
         result = function(*params, **constants)
+        for check in builder.checks:
+            check()
     if result is not None:
         raise LanguageError(
             f"{kernel.name}: a kernel must return None, not {describe(result)}",

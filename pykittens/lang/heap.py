@@ -1,0 +1,195 @@
+"""The lists, dicts and objects that the functions being recorded can reach, and their contents at one time.
+
+A loop carries, and a branch merges, the items of a list whichever name reaches it, so recording compares what all
+variables on the stack reach before and after a body. Iterators and objects of libraries are not looked into.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache, partial
+from types import CellType, CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from pykittens.errors import is_of_package, is_user_file
+
+_LANGUAGE = os.path.dirname(os.path.abspath(__file__))
+_TRACE = os.path.join(_LANGUAGE, "trace.py")
+
+Place = tuple[int, Any]  # the id of what holds a reference, and the key under which
+
+
+@dataclass(eq=False)
+class Reached:
+    """An object with contents. path: its name in error texts. holders: the places that refer to it."""
+
+    thing: Any
+    path: str
+    contents: dict[Any, Any]
+    holders: set[Place] = field(default_factory=set)
+
+    def part(self, key: Any) -> str:
+        """An item or attribute as an error text names it."""
+        match self.thing:
+            case list() | tuple() | dict() | deque():
+                return f"{self.path}[{key!r}]"
+            case FrameType() | FunctionType() | MethodType() | partial():
+                return str(key)
+            case CellType():
+                return self.path
+            case _:
+                return f"{self.path}.{key}"
+
+
+class Heap:
+    """All that the variables of the user's functions on the stack reach, with its contents at this time."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, Reached] = {}
+        frames = list(_frames())
+        self.frame = frames[0]  # the function that is being executed
+        self.variables = dict(self.frame.f_locals)
+        for frame in frames:
+            self._reach(frame, "", (0, None))
+
+    def _reach(self, root: Any, path: str, place: Place) -> None:
+        stack = [(root, path, place)]
+        while stack:
+            thing, path, place = stack.pop()
+            known = self.found.get(id(thing))
+            if known is None:
+                inside = contents(thing)
+                if inside is None:
+                    continue
+                known = self.found[id(thing)] = Reached(thing, path, inside)
+                for key, value in reversed(inside.items()):
+                    stack.append((value, known.part(key), self._place(known, key, value)))
+            known.holders.add(place)
+
+    def _place(self, reached: Reached, key: Any, value: Any) -> Place:
+        """The place of a reference; a variable that an inner function shares with the one executed is one place."""
+        name = self._shared_variable(reached, key)
+        if name and self.variables.get(name) is value:
+            return id(self.frame), name
+        return id(reached.thing), key
+
+    def _shared_variable(self, reached: Reached, key: Any) -> str:
+        """The name of a variable of another function, if the one that is executed may share it."""
+        if not isinstance(reached.thing, CellType | FrameType):
+            return ""
+        name: str = reached.path if isinstance(reached.thing, CellType) else key
+        code = self.frame.f_code
+        return name if name in code.co_cellvars or name in code.co_freevars else ""
+
+    def holders(self, thing: Any) -> set[Place]:
+        """The places that refer to an object."""
+        reached = self.found.get(id(thing))
+        return set() if reached is None else reached.holders
+
+    def variable(self, name: str) -> Place:
+        """The place of a variable of the function that is being executed."""
+        return id(self.frame), name
+
+    def changes(self) -> Iterator[tuple[Reached, Any]]:
+        """What has another value, or none, since the walk; variables of the function being executed are left out."""
+        variables = dict(self.frame.f_locals)
+        for reached in self.found.values():
+            inside = contents(reached.thing)
+            assert inside is not None, "what had contents has some"
+            for key, value in reached.contents.items():
+                if key in inside and is_same(inside[key], value):
+                    continue
+                if reached.thing is self.frame and key in self.variables:
+                    continue
+                own = self._shared_variable(reached, key)
+                if not (own in variables and variables[own] is inside.get(key)):
+                    yield reached, key
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Whether two values are one object, or equal constants of Python."""
+    return a is b or (
+        type(a) is type(b) and isinstance(a, int | float | str) and repr(a) == repr(b)
+    )
+
+
+def contents(thing: Any) -> dict[Any, Any] | None:
+    """The items, attributes or variables of an object by key; None if it is not looked into."""
+    match thing:
+        case dict():
+            return dict(thing)
+        case list() | tuple() | deque():
+            return dict(enumerate(thing))
+        case None | bool() | int() | float() | str():
+            return None
+        case FrameType():
+            return dict(thing.f_locals) | _globals(thing.f_code, thing.f_globals)
+        case FunctionType():
+            return _of_function(thing)
+        case CellType():
+            try:
+                return {"": thing.cell_contents}
+            except ValueError:  # not bound yet
+                return {}
+        case MethodType():
+            return {"self": thing.__self__, "function": thing.__func__}
+        case partial():
+            return {"function": thing.func, "args": thing.args, "keywords": thing.keywords}
+        case type():
+            return dict(vars(thing)) if _is_of_user(thing.__module__, is_dataclass(thing)) else None
+    cls = type(thing)
+    return _attributes(thing) if _is_of_user(cls.__module__, is_dataclass(cls)) else None
+
+
+def _of_function(function: FunctionType) -> dict[Any, Any]:
+    code = function.__code__
+    cells: dict[Any, Any] = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    defaults = {"defaults": function.__defaults__, "keyword defaults": function.__kwdefaults__}
+    return cells | defaults | _globals(code, function.__globals__)
+
+
+def _globals(code: CodeType, known: dict[str, Any]) -> dict[Any, Any]:
+    """The globals that the code of a user's function names; those of the package do not change."""
+    if is_of_package(code.co_filename) or not is_user_file(code.co_filename):
+        return {}
+    return {n: known[n] for n in _names(code) if n in known}
+
+
+@cache
+def _names(code: CodeType) -> tuple[str, ...]:
+    inner = (n for c in code.co_consts if isinstance(c, CodeType) for n in _names(c))
+    return tuple(dict.fromkeys((*code.co_names, *inner)))
+
+
+def _attributes(thing: Any) -> dict[Any, Any]:
+    found = dict(getattr(thing, "__dict__", ()))
+    for cls in type(thing).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if slot not in ("__dict__", "__weakref__") and hasattr(thing, slot):
+                found[slot] = getattr(thing, slot)
+    return found
+
+
+@cache
+def _is_of_user(module: str, is_record: bool) -> bool:
+    """Whether a class is defined in the user's program, or is a dataclass of a library."""
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    if not file:
+        return module == "__main__"
+    return is_user_file(file) and ("site-packages" not in file or is_record)
+
+
+def _frames() -> Iterator[FrameType]:
+    """The frames of the functions being recorded, innermost first: the kernel's is the last."""
+    frame: FrameType | None = sys._getframe(2)
+    first = True
+    while frame is not None and (file := frame.f_code.co_filename) != _TRACE:
+        if os.path.dirname(file) != _LANGUAGE and (first or is_user_file(file)):
+            yield frame
+            first = False
+        frame = frame.f_back
