@@ -36,7 +36,7 @@ class Effects:
     the compiler waits for the engine; if false, the user does, with an operation that finishes the engine. finishes:
     the engine that it waits for, until at most `pending` of its operations are unfinished. meets: the warps of the
     group wait for one another. fences: what the group wrote is visible to the engines that read next. shows: it shows
-    the user something, so it stays even if nothing reads its result.
+    the user something. stays: it may do more than compute its result, so it runs once where the user wrote it.
     index: the vector operand that names the rows of the memory operand, one by one.
     """
 
@@ -52,11 +52,17 @@ class Effects:
     meets: bool = False
     fences: bool = False
     shows: bool = False
+    stays: bool = False
     index: str | None = None
 
     @property
+    def removable(self) -> bool:
+        """Whether the operation may be left out, moved or repeated if nothing reads its result."""
+        return self.pure and not self.stays
+
+    @property
     def pure(self) -> bool:
-        """Whether the operation only computes its result."""
+        """Whether the operation only computes its result, as far as the package knows."""
         return (
             not (self.reads or self.writes or self.waits or self.signals)
             and self.engine is self.finishes is None

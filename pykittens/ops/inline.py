@@ -31,6 +31,7 @@ def inline_cuda(
     The result has the shape and, unless `dtype` is given, the dtype of `like`. Operands are broadcast to that shape as
     in `a + b`. The expression sees narrow floats as float and narrow integers as int; its value is rounded to the
     dtype. Without `like`, the text is statements that every thread of the group runs, and the operands are scalars.
+    The text may have effects: it runs where it stands, even if nothing reads its value.
     `numpy` is a function that computes the same on arrays; without it, the emulator refuses the operation. Double the
     braces that are part of the text.
     """
@@ -39,7 +40,7 @@ def inline_cuda(
     return inline_cuda_(text, operands, like, dtype, numpy)
 
 
-@op(shown="inline_cuda")
+@op(effects=Effects(stays=True), shown="inline_cuda")
 def inline_cuda_(text: str, operands: Any, like: Any, dtype: Any, numpy: Any) -> Any:
     """An expression of CUDA C++ for each element of a result with the shape of `like`."""
 

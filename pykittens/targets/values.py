@@ -198,7 +198,8 @@ class Values(Lines):
         """Write a scalar, or keep its expression for its only use if that has the same value there."""
         expression = rounded_scalar(expression, result.dtype)
         related = (result, *inputs_of(result))
-        if self.uses[result] > 1 or result.name or any(map(self.storage.changes, related)):
+        named = result.name or not _is_movable(result)
+        if self.uses[result] > 1 or named or any(map(self.storage.changes, related)):
             self.at(loc)
             self.assign(result, expression)
         else:
@@ -224,6 +225,11 @@ def inputs_of(scalar: Value) -> list[Any]:
     return list(scalar.source.args.values()) if isinstance(scalar.source, Call) else []
 
 
+def _is_movable(scalar: Scalar) -> bool:
+    """Whether the expression of a scalar may stand where the scalar is used."""
+    return not (isinstance(scalar.source, Call) and scalar.source.op.effects.stays)
+
+
 def register_beside(vector: RegVector, tile: Value, index: str) -> str:
     """The register of a vector for the row or column of register `index` of a tile."""
     assert isinstance(tile.type, RT)
@@ -233,7 +239,7 @@ def register_beside(vector: RegVector, tile: Value, index: str) -> str:
 
 def is_unused(call: Call, uses: Counter[Value]) -> bool:
     """Whether a call only computes values that the device program does not use."""
-    return call.op.effects.pure and not any(r in uses for r in call.results)
+    return call.op.effects.removable and not any(r in uses for r in call.results)
 
 
 def _scalar_arguments(kernel: Kernel) -> dict[Value, Slot]:

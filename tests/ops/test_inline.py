@@ -73,3 +73,40 @@ def test_a_user_s_file_adds_operations_of_its_own(arch):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_expression_whose_value_is_not_used_stays():
+    @pk.kernel
+    def kernel(x, y, n):
+        pk.grid(1)
+        t = pk.load(x[0], rows=64, cols=16)
+        pk.inline_cuda("atomicAdd(&counter, {0})", t, like=t, numpy=seen)
+        pk.inline_cuda("clock() + {0}", n, like=n, numpy=seen)
+        for _ in pk.range(n):
+            pk.store(y[0], t)
+
+    calls = []
+
+    def seen(value):
+        calls.append(value)
+        return value
+
+    x, y = np.ones((64, 16), np.float32), np.zeros((64, 16), np.float32)
+    kernel(x, y, 2)
+    assert len(calls) == 2
+    text = kernel.source(x, y, 2)
+    assert "atomicAdd(&counter, t[i])" in text
+    assert "clock() + n" in text
+
+
+def test_an_expression_that_a_loop_reads_runs_before_the_loop():
+    @pk.kernel
+    def kernel(x, y, n):
+        pk.grid(1)
+        at = [pk.inline_cuda("clock() + {0}", n, like=n, numpy=lambda n: n)]
+        for i in pk.range(n):
+            pk.store(y[0], pk.load(x[0], rows=64, cols=16) + (at[0] + i).to(f32))
+
+    x, y = np.ones((64, 16), np.float32), np.zeros((64, 16), np.float32)
+    text = kernel.source(x, y, 2)
+    assert text.index("clock() + n") < text.rindex("NO_UNROLL for (int i")

@@ -157,7 +157,7 @@ class _Walker:
         effects = call.op.effects
         read = list(tensors(call, effects.reads))
         known = len(read) == len(effects.reads) and self.written.isdisjoint(read)
-        return known and replace(effects, reads=()).pure
+        return known and replace(effects, reads=()).removable
 
     def holds(self) -> bool:
         """Whether it has drained stages that it has not given back."""

@@ -40,4 +40,4 @@ def _live(kernel: Kernel) -> set[Value]:
 
 def _stays(node: Node) -> bool:
     """Whether a node stays even if nothing reads its results."""
-    return not isinstance(node, Call) or not node.op.effects.pure
+    return not isinstance(node, Call) or not node.op.effects.removable
