@@ -113,7 +113,7 @@ class Group:
                 case GiveBack():
                     self.release(node)
                 case Leave():
-                    watch.fences(self)
+                    watch.fences(self, ("shared",))
                     self.arrive(node)
                 case WaitStores():
                     yield from self.wait_for_stores(node)
@@ -208,6 +208,8 @@ class Group:
         return self.block.rings[acquire.pipeline].barrier("drain", self.filling[acquire])
 
     def release(self, node: GiveBack) -> None:
+        if node.fences:
+            self.watch.fences(self, ("shared",))
         is_shared = node.pipeline in self.launch.shared_rings
         for _ in range(node.count):
             number = self.released[node.pipeline]
@@ -243,7 +245,7 @@ class Group:
         if effects.finishes is not None:
             self.finish(node, effects.finishes, node.args["pending"], node.args.get("read", False))
         if effects.fences:
-            self.watch.fences(self)
+            self.watch.fences(self, effects.fences)
         if effects.meets:
             self.watch.meets(self)
         if effects.engine is None:

@@ -28,7 +28,7 @@ What = Literal["wait", "arrival", "fence", "release"]
 class Inserted:
     """One synchronisation in the program of a role that is not in the user's text.
 
-    The end of a fill may insert two: a fence and an arrival.
+    The end of a fill may insert two, a fence and an arrival; so may the release of a stage that lanes write.
     """
 
     node: Node
@@ -60,6 +60,11 @@ def _of_node(node: Node, role: Role) -> Iterator[tuple[What, str]]:
                 yield "fence", f"the engines see what was stored to the stage of `{name}`"
             yield "arrival", f"the stage of `{name}` is filled"
         case GiveBack():
+            if node.fences:
+                yield (
+                    "fence",
+                    f"the engines see what was stored to the stages of `{node.pipeline.name}`",
+                )
             yield "release", _release(node)
         case WaitProducts():
             yield "wait", _wait_for_products(node)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from pykittens.ir.op import Engine
+from pykittens.ir.op import Engine, Space
 
 if TYPE_CHECKING:
     from pykittens.emulate.barriers import Barrier, Copy
@@ -64,8 +64,8 @@ class Watcher:
     def meets(self, group: Group) -> None:
         """The warps of the group wait for one another."""
 
-    def fences(self, group: Group) -> None:
-        """The engines see what each thread of the group has written."""
+    def fences(self, group: Group, spaces: tuple[Space, ...]) -> None:
+        """The engines see what each thread of the group has written to memory of these spaces."""
 
     # -- engines -------------------------------------------------------------------------------
 

@@ -246,7 +246,8 @@ class Leave:
 class GiveBack:
     """Return drained stages of a pipeline, oldest first, until `keep` are held.
 
-    These are `count` stages; if not `exact`, they may be fewer in the first iterations of a loop.
+    These are `count` stages; if not `exact`, they may be fewer in the first iterations of a loop. fences: lanes of the
+    role write to drained stages, which the engine may fill again afterwards.
     """
 
     pipeline: Pipeline
@@ -254,6 +255,7 @@ class GiveBack:
     count: int
     exact: bool
     loc: Loc | None = None
+    fences: bool = False
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from pykittens.errors import KernelError, LanguageError, TypeMismatch
 
@@ -23,6 +23,10 @@ class Engine(Enum):
     COPY_OUT = "copy engine, shared to global"
 
 
+# What a fence covers: the shared memory of the block, or tensors in global memory.
+Space = Literal["shared", "tensors"]
+
+
 @dataclass(frozen=True)
 class Effects:
     """The effects of an operation besides its result; operands have the names of its signature.
@@ -35,7 +39,7 @@ class Effects:
     did before; if an engine completes the operation, the engine signals then. managed: the argument that says whether
     the compiler waits for the engine; if false, the user does, with an operation that finishes the engine. finishes:
     the engine that it waits for, until at most `pending` of its operations are unfinished. meets: the warps of the
-    group wait for one another. fences: what the group wrote is visible to the engines that read next. shows: it shows
+    group wait for one another. fences: the memory of which the engines see what the group wrote before. shows: it shows
     the user something. stays: it may do more than compute its result, so it runs once where the user wrote it.
     index: the vector operand that names the rows of the memory operand, one by one.
     """
@@ -50,7 +54,7 @@ class Effects:
     managed: str | None = None
     finishes: Engine | None = None
     meets: bool = False
-    fences: bool = False
+    fences: tuple[Space, ...] = ()
     shows: bool = False
     stays: bool = False
     index: str | None = None

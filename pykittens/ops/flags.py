@@ -23,7 +23,7 @@ def _check_flag(flag: Any, value: Any) -> None:
     check_int32("value", value)
 
 
-@op(effects=Effects(writes=("flag",), signals=("flag",), meets=True, fences=True))
+@op(effects=Effects(writes=("flag",), signals=("flag",), meets=True, fences=("tensors",)))
 def signal(flag: TileRef | Global, value: Any, *, op: Literal["store", "add"] = "store") -> None:
     """Set a flag to `value`, or add `value` to it, after all earlier writes of the group are visible on the GPU.
 

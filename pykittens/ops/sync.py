@@ -29,11 +29,11 @@ def _sync_numpy() -> None:
     """A group is one thread of the emulator."""
 
 
-@op(effects=Effects(fences=True))
+@op(effects=Effects(fences=("shared", "tensors")))
 def fence_async() -> None:
-    """Make the group's writes to shared memory visible to the copy engine and to products that start later.
+    """Make the group's writes to shared memory and tensors visible to the copy engine and products that start later.
 
-    It belongs between pk.store and a pk.sync or an arrival. Source: PTX ISA, "fence.proxy.async".
+    It belongs between pk.store and a pk.sync or an arrival. Source: PTX ISA, "membar/fence", `fence.proxy.async`.
     """
 
 

@@ -1,8 +1,8 @@
 """Vector clocks of everything concurrent: groups, their fences, the engines that work for them, copies in.
 
 A clock holds the known progress of each component. Components of a group: its time, which steps when the group
-signals; its last fence; the number of its products that are complete, of its stores that have read, and of its stores
-that have written. Component of a barrier: the number of copies that have landed.
+signals; its last fences of shared memory and of tensors; the number of its products that are complete, of its stores
+that have read, and of its stores that have written. Component of a barrier: the number of copies that have landed.
 
 A group has several warps. All of them know what one of them has done or waited for only after a sync, so a group has
 two clocks: `known`, which every warp may rely on, and `done`, which others learn when all of its warps arrive.
@@ -21,8 +21,8 @@ from pykittens.ir.nodes import Call
 
 Clock = np.ndarray[Any, np.dtype[np.int64]]
 
-TIME, FENCE, PRODUCTS, STORES_READ, STORES_WRITTEN = range(5)
-OF_A_GROUP = 5
+TIME, FENCE_SHARED, FENCE_TENSORS, PRODUCTS, STORES_READ, STORES_WRITTEN = range(6)
+OF_A_GROUP = 6
 
 
 def new_clock(size: int) -> Clock:
@@ -54,9 +54,10 @@ class GroupClock:
         """The warps have waited for one another."""
         self.known = self.signal()
 
-    def fence(self) -> None:
-        """The engines can see what each thread wrote before."""
-        self.done[self.first + FENCE] = self.now
+    def fence(self, *components: int) -> None:
+        """The engines can see what each thread wrote before to the memory that these components stand for."""
+        for component in components:
+            self.done[self.first + component] = self.now
         self.now += 1
 
     def finish(self, component: int, count: int) -> None:

@@ -17,7 +17,8 @@ from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Area, Array, Box, GlobalTile
 from pykittens.emulate.races import protocol
 from pykittens.emulate.races.clocks import (
-    FENCE,
+    FENCE_SHARED,
+    FENCE_TENSORS,
     OF_A_GROUP,
     PRODUCTS,
     STORES_READ,
@@ -36,7 +37,7 @@ from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import SharedItems, Turn
 from pykittens.emulate.watch import Access, Watcher
 from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, written
-from pykittens.ir.op import Engine
+from pykittens.ir.op import Engine, Space
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
 
@@ -121,20 +122,27 @@ class Races(Watcher):
             if where.memory is not None:
                 region = where.region
                 lanes = self.lanes(group, call, region.top, region.left)
-                self.shares(self.of_lanes(group, call, access, region, lanes), where.memory)
+                record = self.of_lanes(group, call, access, region, lanes, FENCE_SHARED)
+                self.shares(record, where.memory)
             return
         assert isinstance(box, Box)
         lanes = self.lanes(group, call, box.row - (where.moved or 0), box.col)
-        record = self.of_lanes(group, call, access, box.inside, lanes)
+        record = self.of_lanes(group, call, access, box.inside, lanes, FENCE_TENSORS)
         record.by_row = where.moved is not None
         self.moves(record, where, box, self.groups[group].known)
 
     def of_lanes(
-        self, group: Group, call: Call, access: Access, region: Area, lanes: LaneMapping
+        self,
+        group: Group,
+        call: Call,
+        access: Access,
+        region: Area,
+        lanes: LaneMapping,
+        fence: int,
     ) -> AccessRecord:
         """An access of the lanes of a group, over when the group signals."""
         clock = self.groups[group]
-        end = (clock.first + TIME, clock.now, clock.first + FENCE)
+        end = (clock.first + TIME, clock.now, clock.first + fence)
         return AccessRecord(group, call, access, None, region, self.epoch, *end, lanes)
 
     def lanes(self, group: Group, call: Call, row: int, col: int) -> LaneMapping:
@@ -259,9 +267,10 @@ class Races(Watcher):
         if group in self.groups:
             self.groups[group].meet()
 
-    def fences(self, group: Group) -> None:
+    def fences(self, group: Group, spaces: tuple[Space, ...]) -> None:
         if group in self.groups:
-            self.groups[group].fence()
+            components = {"shared": FENCE_SHARED, "tensors": FENCE_TENSORS}
+            self.groups[group].fence(*(components[s] for s in spaces))
 
     def takes(self, group: Group, node: Acquire, barrier: Barrier, phase: int) -> None:
         if phase >= 0:

@@ -39,6 +39,7 @@ from pykittens.ir.nodes import (
     Kernel,
     Leave,
     Node,
+    Pipeline,
     Role,
     WaitProducts,
     WaitStores,
@@ -92,6 +93,7 @@ class Placement:
         self.state = State()
         self.out: list[Node] = []
         self.stored = False
+        self.rewritten: set[Pipeline] = set()  # whose drained stages lanes write
         self.position: dict[Value, int] = {}  # sorts sets of values for the text
         self.uses: Counter[Value] = Counter()
         # Carried values that must not be in flight over the back edge of their loop.
@@ -102,6 +104,7 @@ class Placement:
     def role(self, role: Role) -> None:
         self.uses.update(v for n in walk(role.body) for v in uses(n))
         self.stored = any(_stores(role.body))
+        self.rewritten = set(_rewritten(role.body))
         self.position = {v: i for i, v in enumerate(definitions(role.body))}
         while True:
             self.state, self.retry = State(), False
@@ -218,7 +221,8 @@ class Placement:
                 exact = all(h.sure for h in held)
                 given, self.state.held[pipeline] = held[:count], held[count:]
                 keep = len(self.state.held[pipeline])
-                self.out.append(GiveBack(pipeline, keep, count, exact, given[-1].acquire.loc))
+                loc, fences = given[-1].acquire.loc, pipeline in self.rewritten
+                self.out.append(GiveBack(pipeline, keep, count, exact, loc, fences))
 
     def acquire(self, node: Acquire) -> None:
         if node.side == "fill" and node.pipeline.reuse is not None:
@@ -325,6 +329,14 @@ class Placement:
 def _stores(block: Block) -> Iterator[Call]:
     """The stores of the copy engine in a block."""
     return (c for c in calls(block) if c.op.effects.engine is Engine.COPY_OUT)
+
+
+def _rewritten(block: Block) -> Iterator[Pipeline]:
+    """The pipelines to whose drained stages lanes write: the engine that fills them again must come later."""
+    for call in calls(block):
+        for tile in (call.args[name] for name in call.op.effects.writes):
+            if isinstance(tile, SharedTile) and tile.stage and tile.stage.acquire.side == "drain":
+                yield tile.stage.acquire.pipeline
 
 
 def _gives_up_loose_memory(node: Call) -> bool:

@@ -16,8 +16,11 @@ from pykittens.targets.cuda.engines import (
     MAX_BOX_EXTENT,
     beyond_copy_engine,
     box_cols,
+    by_lanes,
+    calls,
     copy_operands,
     edged_axes,
+    is_fenced,
     is_split,
 )
 from pykittens.targets.cuda.shared import shared_location
@@ -146,15 +149,26 @@ def wait_stores(e: CudaEmitter, node: WaitStores) -> None:
         e.line("stores_wait_read();" if node.read else "stores_wait();")
 
 
+def _stores_by_lanes(e: CudaEmitter) -> bool:
+    """Whether lanes do asynchronous stores of the role to a tensor that the copy engine accesses, too."""
+    stores = calls(e.role, Engine.COPY_OUT)
+    return any(by_lanes(e.role, c, e.target) for c in stores) and is_fenced(e.kernel, e.target)
+
+
 @BULK.lower("store_wait")
 def lower_store_wait(e: CudaEmitter, call: Call) -> None:
     """The thread that started the stores waits for them, and the others wait for this thread."""
     if e.started(Engine.COPY_OUT):
         function = "stores_wait_read" if call.args["read"] else "stores_wait"
         e.line(f"{function}<{call.args['pending']}>();")
+    if not call.args["read"] and _stores_by_lanes(e):
+        e.line("fence_engines();")
     meet(e)
 
 
 @BULK.lower("fence_async")
 def lower_fence_async(e: CudaEmitter, call: Call) -> None:
+    """The fence of shared memory and, if lanes write a tensor that the copy engine accesses, of global memory."""
     e.line("fence_async();")
+    if is_fenced(e.kernel, e.target):
+        e.line("fence_engines();")

@@ -17,7 +17,7 @@ An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Eng
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Call, Role, operands, walk
+from pykittens.ir.nodes import Call, Kernel, Role, operands, tensors, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, SharedVector, TileRef
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
@@ -105,6 +105,22 @@ def moves_pieces(call: Call, target: Target) -> bool:
     whole = tile.cols * tile.dtype.bytes % 16 == 0
     combines = call.args.get("op") is not None
     return whole and not target.engines and starts_aligned(ref) and not combines
+
+
+def is_fenced(kernel: Kernel, target: Target) -> bool:
+    """Whether lanes write a tensor that the copy engine accesses, so that a fence has to cover global memory, too."""
+    written: set[str] = set()
+    accessed: set[str] = set()
+    for role in kernel.roles:
+        for call in calls(role):
+            effects = call.op.effects
+            if effects.engine is None or by_lanes(role, call, target):
+                written.update(tensors(call, effects.writes))
+            if effects.engine is not None and target.carries(role, call):
+                accessed.update(tensors(call, (*effects.reads, *effects.writes)))
+    if kernel.inplace:  # one tensor may be several arguments
+        return bool(written and accessed)
+    return not written.isdisjoint(accessed)
 
 
 # -- roles -----------------------------------------------------------------------------------------

@@ -68,8 +68,10 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
     if multicast:
         arrive = f"{unrolled(e.kernel.cluster, 'peer')} barrier_arrive_at({empty}, peer);"
     if e.team_lanes == 32:
-        # All lanes must have read the stage before the first one gives it back.
-        if _lanes_read(e):
+        if node.fences and e.target.engines:
+            e.line("fence_async();")
+        # All lanes must have read or written the stage before the first one gives it back.
+        if node.fences or _lanes_read(e):
             e.line("__syncwarp();")
         arrive = f"if (lane == 0) {{ {arrive} }}" if multicast else f"if (lane == 0) {arrive}"
     held = f" --{ring}_held;" if e.counts_held(node.pipeline) else ""

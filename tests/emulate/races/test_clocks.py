@@ -3,7 +3,7 @@
 import pytest
 
 from pykittens.emulate.races.clocks import (
-    FENCE,
+    FENCE_SHARED,
     OF_A_GROUP,
     PRODUCTS,
     STORES_READ,
@@ -66,10 +66,10 @@ def test_what_has_been_told_does_not_change_afterwards(pair):
 def test_a_fence_covers_what_was_written_before_it_only(pair):
     group, _ = pair
     before = group.now
-    group.fence()
+    group.fence(FENCE_SHARED)
     after = group.now
     told = group.signal()
-    assert before <= told[FENCE] < after
+    assert before <= told[FENCE_SHARED] < after
 
 
 @pytest.mark.parametrize("component", [PRODUCTS, STORES_READ, STORES_WRITTEN])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pykittens.emulate.memory import Area
 from pykittens.emulate.races.clocks import (
-    FENCE,
+    FENCE_TENSORS,
     OF_A_GROUP,
     PRODUCTS,
     TIME,
@@ -235,11 +235,20 @@ def test_a_fence_counts_when_it_comes_before_the_sync(order, missing):
     group, epoch, shadow = object(), object(), TensorShadow()
     where = Area(0, 8, 0, 8)
     write = AccessRecord(
-        group, None, Access.WRITE, None, where, epoch, TIME, clock.now, FENCE, LaneMapping("tile")
+        group,
+        None,
+        Access.WRITE,
+        None,
+        where,
+        epoch,
+        TIME,
+        clock.now,
+        FENCE_TENSORS,
+        LaneMapping("tile"),
     )  # type: ignore[arg-type]
     shadow.add((), write, clock.known, lambda *told: met.append(told))
     for step in order:
-        getattr(clock, step)()
+        getattr(clock, step)(*[FENCE_TENSORS] * (step == "fence"))
     read = AccessRecord(group, None, Access.READ, Engine.PRODUCT, where, epoch, PRODUCTS, 1)  # type: ignore[arg-type]
     shadow.add((), read, clock.known, lambda *told: met.append(told))
     assert met == ([(write, read, True)] if missing else [])

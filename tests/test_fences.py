@@ -1,0 +1,117 @@
+"""Fences between lanes and engines: the table of docs/language.md, the race detector and the emitted text agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens import f32
+from pykittens.emulate.finding import Kind
+from pykittens.ops.core import OPS
+from tests.emulate.races.test_detector_clean import nothing, told
+from tests.planted.missing_fence import (
+    result_stored_without_a_fence,
+    tensor_brought_back_without_a_fence,
+)
+from tests.races import tile
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "language.md"
+
+
+@pk.kernel
+def left_in_place(x, between, y, *, side: str, fenced: bool = False):
+    """Lanes write to a stage or a tensor and hand it on by leaving a stage; the engine then accesses it."""
+    ring, back = pk.pipeline(1, pk.st(f32, 64, 64)), pk.pipeline(1, pk.st(f32, 64, 64))
+    pk.grid(1)
+    with pk.producer():
+        for i in pk.range(pk.cdiv(x.rows, 64)):
+            with ring.fill() as t:
+                pk.load_async(t, x[i])
+    with pk.consumers(1):
+        for _ in pk.range(pk.cdiv(x.rows, 64)):
+            with ring.drain() as t:
+                made = pk.load(t) + 1
+                if side == "drain":
+                    pk.sync()
+                    pk.store(t, made)
+            if side == "tensor":
+                pk.store(between[0], made)
+                if fenced:
+                    pk.fence_async()
+            with back.fill() as t:
+                pk.store(t, made)
+    with pk.storer():
+        for i in pk.range(pk.cdiv(x.rows, 64)):
+            with back.drain() as t:
+                pk.store_async(y[i], t)
+                if side == "tensor":
+                    pk.store_wait()
+                    pk.store_async(between[0], t)
+                    pk.store_wait()
+
+
+def arguments():
+    return tile(192, 64), nothing(64, 64), nothing(192, 64)
+
+
+def program(kernel, *args, **constants):
+    """The kernel's own part of the program, without device functions."""
+    text = kernel.source(*args, arch="sm_90a", **constants)
+    return text[text.index("__global__") :]
+
+
+def test_the_table_of_the_language_page_is_that_of_the_operations():
+    rows = re.findall(
+        r"^\| (.+) \| ((?:not )?fenced) \| ((?:not )?fenced) \|$", PAGE.read_text(), re.M
+    )
+    found = {words: (shared == "fenced", tensors == "fenced") for words, shared, tensors in rows}
+    for words, spaces in found.items():
+        for name in re.findall(r"`(?:pk|semaphore)\.(\w+)\(", words):
+            fences = OPS[{"in_turn": "pass_turn"}.get(name, name)].effects.fences
+            assert ("shared" in fences, "tensors" in fences) == spaces, name
+    assert found["end of the `with` of a `fill`"] == (True, False)
+    assert found["end of the `with` of a `drain`"] == (True, False)
+
+
+@pytest.mark.parametrize("side", ["drain", "fill"])
+def test_leaving_a_stage_that_lanes_wrote_fences_shared_memory(side):
+    text = program(left_in_place, *arguments(), side=side)
+    consumers = text[text.index("// consumers") :]
+    assert consumers.count("fence_async();") == (2 if side == "drain" else 1)
+    assert "fence_engines();" not in text
+    assert told(left_in_place, *arguments(), side=side) == []
+
+
+def test_leaving_a_stage_is_no_fence_of_tensors():
+    for fenced in (False, True):
+        found = told(left_in_place, *arguments(), side="tensor", fenced=fenced)
+        assert any(f.kind is Kind.MISSING_FENCE for f in found) is not fenced
+
+
+def test_fence_async_covers_tensors_if_lanes_write_one_that_the_copy_engine_accesses():
+    args = tile(192, 64), nothing(64, 64), nothing(192, 64)
+    text = program(tensor_brought_back_without_a_fence, *args, broken=False)
+    assert re.search(r"fence_async\(\);\s+fence_engines\(\);", text)
+    text = program(result_stored_without_a_fence, args[0], args[2], broken=False)
+    assert "fence_async();" in text
+    assert "fence_engines();" not in text
+
+
+def test_fence_async_covers_tensors_of_a_kernel_that_may_get_one_twice():
+    @pk.kernel(inplace=True)
+    def kernel(x, y):
+        made, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
+        pk.grid(1)
+        pk.store(x, pk.zeros(f32, 64, 64))
+        pk.fence_async()
+        pk.sync()
+        full.expect(made)
+        pk.load_async(made, y, signal=full)
+        full.wait(0)
+
+    x = np.ones((64, 64), np.float32)
+    assert "fence_engines();" in program(kernel, x, x)
