@@ -122,6 +122,7 @@ class Carrying(Construct):
                 refuse_change(reached, key, "loop")
         self.end, after = Heap(), held(thunks)
         self.refilled: list[tuple[Any, dict[Any, Any]]] = []
+        self.replaced: set[int] = set()  # lists of which another list has taken the place
         for copy in self.copies.values():
             if is_changed(copy.thing, copy.head) and self._others(
                 self.heap, copy.original, copy.place
@@ -132,7 +133,9 @@ class Carrying(Construct):
             self._carry(name, before, param, now, (self.heap.variable(name),) * 2)
             for name, before, param, now in known
         ]
-        self.refilled += [(g.thing, self._carry_items(g)) for g in self.opened.values()]
+        for g in self.opened.values():
+            if id(g.thing) not in self.replaced:
+                self.refilled.append((g.thing, self._carry_items(g)))
         del self.heap, self.end
 
     def _carry_items(self, given: _Given) -> dict[Any, Any]:
@@ -205,6 +208,7 @@ class Carrying(Construct):
             self.refilled.append((before, found))
             return before
         made = rebuilt(before, found)
+        self.replaced.add(id(before))
         self._check_identity(name, given, before, after, made, places)
         return made
 

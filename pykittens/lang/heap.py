@@ -178,9 +178,9 @@ def _attributes(thing: Any) -> dict[Any, Any]:
 @cache
 def _is_of_user(module: str, is_record: bool) -> bool:
     """Whether a class is defined in the user's program, or is a dataclass of a library."""
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    if not file:
-        return module == "__main__"
+    if module == "__main__" or module not in sys.modules:
+        return True
+    file = getattr(sys.modules[module], "__file__", None) or os.__file__
     return is_user_file(file) and ("site-packages" not in file or is_record)
 
 

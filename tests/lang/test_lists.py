@@ -176,3 +176,16 @@ def test_lists_that_loops_swap_are_carried():
         put(out, 1, b[0])
 
     assert [stored(kernel, n, rows=2) for n in (2, 3)] == [[1, 2], [2, 1]]
+
+
+def test_nested_loops_put_another_list_into_a_list():
+    @pk.kernel
+    def kernel(out, n):
+        pk.grid(1)
+        xs, rows = [n, 1], [[3, 4]]
+        for _ in pk.range(n):
+            for _ in pk.range(n):
+                rows[0] = list(xs)
+        put(out, 0, rows[0][0])
+
+    assert [first(kernel, n) for n in (0, 2)] == [3, 2]

@@ -108,19 +108,27 @@ def moves_pieces(call: Call, target: Target) -> bool:
 
 
 def is_fenced(kernel: Kernel, target: Target) -> bool:
-    """Whether lanes write a tensor that the copy engine accesses, so that a fence has to cover global memory, too."""
+    """Whether the copy engine accesses a tensor that lanes write, so that a fence has to cover global memory, too.
+
+    An asynchronous store by lanes, for example at the edge of a window, has other tiles than the stores of the engine.
+    """
     written: set[str] = set()
+    stored: set[str] = set()  # asynchronously, by lanes
+    read: set[str] = set()
     accessed: set[str] = set()
     for role in kernel.roles:
         for call in calls(role):
             effects = call.op.effects
-            if effects.engine is None or by_lanes(role, call, target):
+            if effects.engine is None:
                 written.update(tensors(call, effects.writes))
+            elif by_lanes(role, call, target):
+                stored.update(tensors(call, effects.writes))
             if effects.engine is not None and target.carries(role, call):
+                read.update(tensors(call, effects.reads))
                 accessed.update(tensors(call, (*effects.reads, *effects.writes)))
     if kernel.inplace:  # one tensor may be several arguments
-        return bool(written and accessed)
-    return not written.isdisjoint(accessed)
+        return bool((written and accessed) or (stored and read))
+    return bool(written & accessed or stored & read)
 
 
 # -- roles -----------------------------------------------------------------------------------------
