@@ -26,6 +26,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "language.md"
 def left_in_place(x, between, y, *, side: str, fenced: bool = False):
     """Lanes write to a stage or a tensor and hand it on by leaving a stage; the engine then accesses it."""
     ring, back = pk.pipeline(1, pk.st(f32, 64, 64)), pk.pipeline(1, pk.st(f32, 64, 64))
+    spare, landed = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
     pk.grid(1)
     with pk.producer():
         for i in pk.range(pk.cdiv(x.rows, 64)):
@@ -49,9 +50,10 @@ def left_in_place(x, between, y, *, side: str, fenced: bool = False):
             with back.drain() as t:
                 pk.store_async(y[i], t)
                 if side == "tensor":
-                    pk.store_wait()
-                    pk.store_async(between[0], t)
-                    pk.store_wait()
+                    pk.store_wait(read=True)
+                    landed.expect(spare)
+                    pk.load_async(spare, between[0], signal=landed)
+                    landed.wait(i)
 
 
 def arguments():
@@ -92,7 +94,7 @@ def test_leaving_a_stage_is_no_fence_of_tensors():
         assert any(f.kind is Kind.MISSING_FENCE for f in found) is not fenced
 
 
-def test_fence_async_covers_tensors_if_lanes_write_one_that_the_copy_engine_accesses():
+def test_fence_async_covers_tensors_if_the_copy_engine_fetches_what_the_kernel_writes():
     args = tile(192, 64), nothing(64, 64), nothing(192, 64)
     text = program(tensor_brought_back_without_a_fence, *args, broken=False)
     assert re.search(r"fence_async\(\);\s+fence_engines\(\);", text)

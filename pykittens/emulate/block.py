@@ -12,7 +12,7 @@ from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import Kernel, Pipeline, is_multicast, takes
+from pykittens.ir.nodes import Kernel, Pipeline, fetches_written, is_multicast, takes
 
 
 @dataclass
@@ -35,6 +35,11 @@ class LaunchRun:
             for p in self.kernel.pipelines
             for side in ("fill", "drain")
         }
+
+    @cached_property
+    def fetches_written(self) -> bool:
+        """Whether fences cover tensors."""
+        return fetches_written(self.kernel)
 
     @cached_property
     def shared_rings(self) -> set[Pipeline]:

@@ -42,7 +42,7 @@ from pykittens.ir.nodes import (
     While,
     group_name,
 )
-from pykittens.ir.op import Engine
+from pykittens.ir.op import Effects, Engine, Space
 from pykittens.ir.orders import decode
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 from pykittens.types.tiles import SCALAR
@@ -245,7 +245,7 @@ class Group:
         if effects.finishes is not None:
             self.finish(node, effects.finishes, node.args["pending"], node.args.get("read", False))
         if effects.fences:
-            self.watch.fences(self, effects.fences)
+            self.watch.fences(self, self.fenced(effects))
         if effects.meets:
             self.watch.meets(self)
         if effects.engine is None:
@@ -253,6 +253,12 @@ class Group:
             return
         with faults_at(node):
             self.issue(effects.engine, node)
+
+    def fenced(self, effects: Effects) -> tuple[Space, ...]:
+        """The memory that a fence covers: tensors only if it is a fence of tensors alone, or they are fetched again."""
+        if "shared" in effects.fences and not self.launch.fetches_written:
+            return ("shared",)
+        return effects.fences
 
     def issue(self, engine: Engine, node: Call) -> None:
         """Start an operation on an engine."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pykittens.ir.evaluate import is_natural
-from pykittens.ir.nodes import Call, Leave, WaitStores
+from pykittens.ir.nodes import Call, Leave, WaitStores, fetches_written
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies
@@ -20,7 +20,6 @@ from pykittens.targets.cuda.engines import (
     calls,
     copy_operands,
     edged_axes,
-    is_fenced,
     is_split,
 )
 from pykittens.targets.cuda.shared import shared_location
@@ -150,9 +149,9 @@ def wait_stores(e: CudaEmitter, node: WaitStores) -> None:
 
 
 def _stores_by_lanes(e: CudaEmitter) -> bool:
-    """Whether lanes do asynchronous stores of the role to a tensor that the copy engine accesses, too."""
+    """Whether lanes do asynchronous stores of the role in a kernel that fetches what it writes."""
     stores = calls(e.role, Engine.COPY_OUT)
-    return any(by_lanes(e.role, c, e.target) for c in stores) and is_fenced(e.kernel, e.target)
+    return any(by_lanes(e.role, c, e.target) for c in stores) and fetches_written(e.kernel)
 
 
 @BULK.lower("store_wait")
@@ -168,7 +167,7 @@ def lower_store_wait(e: CudaEmitter, call: Call) -> None:
 
 @BULK.lower("fence_async")
 def lower_fence_async(e: CudaEmitter, call: Call) -> None:
-    """The fence of shared memory and, if lanes write a tensor that the copy engine accesses, of global memory."""
+    """The fence of shared memory and, if the copy engine fetches what the kernel writes, of global memory."""
     e.line("fence_async();")
-    if is_fenced(e.kernel, e.target):
+    if fetches_written(e.kernel):
         e.line("fence_engines();")

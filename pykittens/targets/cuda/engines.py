@@ -17,7 +17,7 @@ An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Eng
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Call, Kernel, Role, operands, tensors, walk
+from pykittens.ir.nodes import Call, Role, operands, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, SharedVector, TileRef
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
@@ -105,30 +105,6 @@ def moves_pieces(call: Call, target: Target) -> bool:
     whole = tile.cols * tile.dtype.bytes % 16 == 0
     combines = call.args.get("op") is not None
     return whole and not target.engines and starts_aligned(ref) and not combines
-
-
-def is_fenced(kernel: Kernel, target: Target) -> bool:
-    """Whether the copy engine accesses a tensor that lanes write, so that a fence has to cover global memory, too.
-
-    An asynchronous store by lanes, for example at the edge of a window, has other tiles than the stores of the engine.
-    """
-    written: set[str] = set()
-    stored: set[str] = set()  # asynchronously, by lanes
-    read: set[str] = set()
-    accessed: set[str] = set()
-    for role in kernel.roles:
-        for call in calls(role):
-            effects = call.op.effects
-            if effects.engine is None:
-                written.update(tensors(call, effects.writes))
-            elif by_lanes(role, call, target):
-                stored.update(tensors(call, effects.writes))
-            if effects.engine is not None and target.carries(role, call):
-                read.update(tensors(call, effects.reads))
-                accessed.update(tensors(call, (*effects.reads, *effects.writes)))
-    if kernel.inplace:  # one tensor may be several arguments
-        return bool((written and accessed) or (stored and read))
-    return bool(written & accessed or stored & read)
 
 
 # -- roles -----------------------------------------------------------------------------------------
