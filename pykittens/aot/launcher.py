@@ -26,6 +26,9 @@ _TAKEN = (
     "kernel stream code arguments extents blocks maps parameters"
 ).split()
 # Names that `launcher.c` and `numbers.c` define.
+# Types and functions that they use, and names that the header declares.
+_PUBLIC = re.compile(r"\b(?:pk|PK)_\w+")
+_USED = re.compile(r"\b(\w+_t|\w+(?=\())")
 _DEFINITION = re.compile(r"^(?:(?:UNUSED )?static|#define|\}) .*?(\w+)[(;\[]", re.MULTILINE)
 _BYTES_A_LINE = 28
 _C_TYPES = {"int": "int32_t", "float": "float", "bool": "bool"}
@@ -42,7 +45,8 @@ class CLauncher:
 
     def __init__(self, kernel: Kernel, source: Source, arch: str, cubin: bytes) -> None:
         self.kernel, self.source, self.arch, self.cubin = kernel, source, arch, cubin
-        defined = _DEFINITION.findall(template("numbers.c") + template("launcher.c"))
+        code = template("numbers.c") + template("launcher.c") + template("tensor.h")
+        defined = {*_DEFINITION.findall(code), *_USED.findall(code), *_PUBLIC.findall(code)}
         self.taken = {*RESERVED, *_TAKEN, *defined, *self._constants(), source.name}
         self.names = {p.name: free_name(p.name, self.taken) for p in kernel.params}
         self.tensors = [p for p in kernel.params if isinstance(p, Global)]

@@ -111,6 +111,9 @@ class _Rewriter(ast.NodeTransformer):
         self.rewrite_function(node)
         return node
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        return node  # Python's own: names of a class body are not the function's
+
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         return node
 

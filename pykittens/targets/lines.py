@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -44,9 +45,15 @@ class Lines:
         """Name the user's line that the following text comes from."""
         if loc is not None and loc.line != self.line_now:
             self.line_now = loc.line
-            self.lines.append(f'#line {loc.line} "{os.path.basename(loc.file)}"')
+            file = os.path.basename(loc.file).replace("\\", "\\\\").replace('"', '\\"')
+            self.lines.append(f'#line {loc.line} "{file}"')
             if source := loc.text.strip():
-                self.line(f"// {source.rstrip(chr(92))}")
+                self.line(comment(source))
+
+
+def comment(text: str) -> str:
+    """A line as a C++ comment; a backslash or its trigraph at the end would continue the comment."""
+    return "// " + re.sub(r"(\\|\?\?/|\s)+$", "", text)
 
 
 def unrolled(count: int | str, i: str = "i", first: int = 0, step: int | None = None) -> str:

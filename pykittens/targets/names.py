@@ -20,7 +20,8 @@ RESERVED = (
     "partial held first at moved chosen Found matrix_a matrix_b min max abs exp log Turn Chunk Add Max Min F16 BF16 "
     "alignas alignof and_eq bitand bitor char8_t char16_t char32_t co_await co_return co_yield compl concept "
     "const_cast consteval constinit decltype dynamic_cast noexcept not_eq nullptr or_eq reinterpret_cast requires "
-    "size_t static_assert static_cast thread_local typeid typename wchar_t xor_eq"
+    "size_t static_assert static_cast thread_local typeid typename wchar_t xor_eq "
+    "std linux unix assert i386 INT_MAX INT_MIN uint4"
 ).split()
 # Built-in functions of the compiler: a kernel is a C function and cannot have their names.
 FUNCTIONS = (
@@ -34,14 +35,46 @@ FUNCTIONS = (
 ).split()
 
 
-def ascii_name(name: str) -> str:
-    """A Python name as a C++ name, without letters outside ASCII."""
-    return name if name.isascii() else re.sub(r"[^A-Za-z0-9_]", "_", name)
+MOST_LETTERS = 100
+# Names that C++ and the headers of CUDA leave to the user.
+_FREE = re.compile(r"(?!__|_[A-Z]|cuda[A-Z]|CU(DA|_))[A-Za-z_]\w*", re.ASCII)
+
+
+def c_name(name: str) -> str:
+    """A Python name, or an item such as `xs[0]`, as an identifier that C++ does not reserve by its form."""
+    made = re.sub(r"[^A-Za-z0-9_]", "_", re.sub(r"[\[\]'\"]", "", name))[:MOST_LETTERS]
+    return made if _FREE.fullmatch(made) else f"n{made}"
+
+
+def kernel_name(name: str) -> str:
+    """The name of a kernel as that of a C function, which C++, CUDA and PTX accept; it may still be taken.
+
+    PTX has no name of underscores only.
+    """
+    made = c_name(name)
+    if not made.strip("_"):
+        made = f"kernel{made}"
+    return f"{made}1" if made in FUNCTIONS else made
+
+
+def declared(functions: str) -> set[str]:
+    """Functions, types and macros of a text of device functions."""
+    return {
+        name
+        for pattern in (
+            r"DEVICE [^(;{]*?(\w+)\(",
+            r"#define (\w+)",
+            r"^[A-Z_]+\((\w+)",
+            r"\bstruct (?:__\w+__\(\w+\) )?(\w+)",
+            r"^typedef .*?(\w+);",
+        )
+        for name in re.findall(pattern, functions, re.MULTILINE)
+    }
 
 
 def free_name(stem: str, taken: set[str], suffixes: Sequence[str] = ("",)) -> str:
     """A name that is not in `taken` with any of these suffixes; the names with suffixes are added to `taken`."""
-    stem = ascii_name(stem)
+    stem = c_name(stem)
     name, number = stem, 1
     while any(name + suffix in taken for suffix in suffixes):
         name, number = f"{stem}{number}", number + 1
@@ -55,11 +88,11 @@ class CNames(Names):
     def __init__(self, functions: str) -> None:
         super().__init__()
         # A variable with the name of a device function would hide the function.
-        self.taken.update(RESERVED, re.findall(r"DEVICE [\w ]*?(\w+)\(", functions))
+        self.taken.update(RESERVED, declared(functions))
 
     def __call__(self, value: Value) -> str:
         if value not in self.names:
-            value.name = ascii_name(value.name)
+            value.name = value.name and c_name(value.name)
         return super().__call__(value)
 
     def unique(self, stem: str, suffixes: Sequence[str] = ("",)) -> str:

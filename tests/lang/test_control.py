@@ -243,3 +243,39 @@ def test_values_and_kernels_keep_the_names_they_were_given():
 
     assert first(named, 4) == 8
     assert (named.__name__, named.__doc__) == ("named", "It stores a number.")
+
+
+def test_a_class_statement_in_a_kernel_is_python_s():
+    @pk.kernel
+    def kernel(out, n):
+        class Step:
+            __size = 2
+            size = __size + 1
+
+        pk.grid(1)
+        x = 0
+        for _ in pk.range(n):
+            x = x + Step.size
+        put(out, 0, x)
+
+    assert first(kernel, 4) == 12
+
+
+class Library:
+    __step = 5
+
+    @staticmethod
+    @pk.function
+    def added(x, __by, n):
+        for _ in pk.range(n):
+            x = x + __by + Library.__step
+        return x
+
+
+def test_a_function_in_a_class_may_read_private_names():
+    @pk.kernel
+    def kernel(out, n):
+        pk.grid(1)
+        put(out, 0, Library.added(0, 1, n))
+
+    assert first(kernel, 2) == 12

@@ -104,7 +104,7 @@ class Placement:
     def role(self, role: Role) -> None:
         self.uses.update(v for n in walk(role.body) for v in uses(n))
         self.stored = any(_stores(role.body))
-        self.rewritten = set(_rewritten(role.body))
+        self.rewritten = _rewritten(role.body)
         self.position = {v: i for i, v in enumerate(definitions(role.body))}
         while True:
             self.state, self.retry = State(), False
@@ -331,12 +331,28 @@ def _stores(block: Block) -> Iterator[Call]:
     return (c for c in calls(block) if c.op.effects.engine is Engine.COPY_OUT)
 
 
-def _rewritten(block: Block) -> Iterator[Pipeline]:
-    """The pipelines to whose drained stages lanes write: the engine that fills them again must come later."""
-    for call in calls(block):
-        for tile in (call.args[name] for name in call.op.effects.writes):
-            if isinstance(tile, SharedTile) and tile.stage and tile.stage.acquire.side == "drain":
-                yield tile.stage.acquire.pipeline
+def _rewritten(block: Block) -> set[Pipeline]:
+    """The pipelines to whose drained stages lanes write without a fence of the user before the end of their `with`."""
+    found: set[Pipeline] = set()
+
+    def visit(block: Block, written: set[Pipeline]) -> None:
+        for node in block.nodes:
+            before = set(written)
+            for inner in blocks(node):
+                side = set(before)
+                visit(inner, side)
+                written |= side
+            if isinstance(node, Leave):
+                found.update(written & {node.acquire.pipeline})
+            elif isinstance(node, Call):
+                if "shared" in node.op.effects.fences:
+                    written.clear()
+                tiles = (node.args[name] for name in node.op.effects.writes)
+                stages = (t.stage.acquire for t in tiles if isinstance(t, SharedTile) and t.stage)
+                written.update(s.pipeline for s in stages if s.side == "drain")
+
+    visit(block, set())
+    return found
 
 
 def _gives_up_loose_memory(node: Call) -> bool:

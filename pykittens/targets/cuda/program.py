@@ -15,7 +15,8 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.warp_assignment import LAST_NAMED_BARRIER, Team, teams, thread_count
 from pykittens.targets.index import Index
-from pykittens.targets.names import FUNCTIONS
+from pykittens.targets.lines import comment
+from pykittens.targets.names import kernel_name
 from pykittens.targets.source import Slot, Source, memory_type, scalar_type
 from pykittens.targets.target import Target
 from pykittens.types.devices import shared_room
@@ -36,7 +37,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     _check_cluster(kernel, target)
     functions = header(target) + ("\n" + text_of("debug.cuh") if debug else "")
     e = CudaEmitter(kernel, target, functions, debug)
-    name = e.names.unique(f"{kernel.name}1" if kernel.name in FUNCTIONS else kernel.name)
+    name = e.names.unique(kernel_name(kernel.name))
     at = layout_shared(kernel, target, debug)
     groups = sum(r.groups for r in kernel.roles)
     room = shared_room(target.shared_bytes, kernel.resident) - at.end
@@ -52,7 +53,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     bounded = kernel.has_roles or kernel.resident > 1
     bounds = f"{threads}, {kernel.resident}" if bounded else f"{threads}"
     cluster = f" __cluster_dims__({kernel.cluster})" if kernel.cluster > 1 else ""
-    title = "// " + "\n// ".join([kernel.name, *kernel.doc.splitlines()]).replace("\\\n", "\n")
+    title = "\n".join(map(comment, [kernel.name, *kernel.doc.splitlines()]))
     program = [
         *e.instructions.values(),
         f'extern "C" __global__ void __launch_bounds__({bounds}){cluster}',
