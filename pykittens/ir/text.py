@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 from pykittens.ir.nodes import (
@@ -34,13 +34,18 @@ class Names:
     def __init__(self) -> None:
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set()
+        self.numbers: dict[str, int] = {}  # by stem: all lower numbers are taken
 
     def __call__(self, value: Value) -> str:
         if value not in self.names:
-            numbered = (f"{value.name or 't'}{number}" for number in count(1))
-            names = chain([value.name] if value.name else [], numbered)
-            self.names[value] = next(name for name in names if name not in self.taken)
-            self.taken.add(self.names[value])
+            name = value.name
+            if not name or name in self.taken:
+                stem = name or "t"
+                numbers = count(self.numbers.get(stem, 1))
+                number = next(n for n in numbers if f"{stem}{n}" not in self.taken)
+                self.numbers[stem], name = number + 1, f"{stem}{number}"
+            self.names[value] = name
+            self.taken.add(name)
         return self.names[value]
 
 

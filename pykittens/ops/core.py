@@ -13,12 +13,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from pykittens.errors import KernelError, LanguageError, Loc, TypeMismatch
+from pykittens.errors import KernelError, LanguageError, Loc, ResourceError, TypeMismatch
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Call
 from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, ScalarMeaning, bound
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.values import Global, describe, handle
+from pykittens.types.layouts import tile_registers
+from pykittens.types.tiles import RT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,6 +104,8 @@ def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:
         _check_indexed(args)
     except Mismatch as fault:
         raise _mismatch(op.shown, op.__signature__, args, fault) from None
+    if isinstance(type_, RT):
+        _check_registers(op, type_, builder.warps)
     loc = Loc.here()
     results = [] if type_ is None else [handle(type_, loc=loc)]
     builder.append(Call(op, args, results, loc), results)
@@ -116,6 +120,21 @@ def _check_indexed(args: dict[str, Any]) -> None:
                 f"`{name}` must be a tile of a tensor of rank {arg.rank}, not the whole tensor",
                 help=arg.way_to_index,
             )
+
+
+# Four times the registers of a thread: a kernel with such a tile compiles, slowly, and spills.
+MOST_ELEMENTS = 1024
+
+
+def _check_registers(op: Op[..., Any], type_: RT, warps: int) -> None:
+    """Raise if a register tile is far beyond the registers of its group: compilers work for minutes on it."""
+    elements = tile_registers(type_.rows, type_.cols, warps)
+    if elements > MOST_ELEMENTS:
+        raise ResourceError(
+            f"{op.shown}: the tile {type_} has {elements} elements per thread of its {warps} warps, "
+            "and a thread has 255 registers",
+            help=f"compute smaller tiles in a loop, or use more warps: at most {MOST_ELEMENTS} elements per thread",
+        )
 
 
 def _fold(op: Op[..., Any], args: dict[str, Any]) -> Any:

@@ -31,13 +31,13 @@ FUNCTIONS = (
     "log10 log1p log2 logb lrint lround malloc max memcmp memcpy memmove memset min modf nan nearbyint nextafter "
     "norm norm3d norm4d normcdf normcdfinv pow printf rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d "
     "round rsqrt scalbln scalbn signbit sin sincos sincospi sinh sinpi sqrt tan tanh tanpi tgamma trap trunc "
-    "y0 y1 yn dim3"
+    "y0 y1 yn dim3 WARP_SZ NV_IF_ELSE_TARGET"
 ).split()
 
 
 MOST_LETTERS = 100
 # Names that C++ and the headers of CUDA leave to the user.
-_FREE = re.compile(r"(?!__|_[A-Z]|cuda[A-Z]|CU(DA|_))[A-Za-z_]\w*", re.ASCII)
+_FREE = re.compile(r"(?!__|_[A-Z]|cuda[A-Z]|CU(DA|_|uuid))[A-Za-z_]\w*", re.ASCII)
 
 
 def c_name(name: str) -> str:
@@ -54,7 +54,8 @@ def kernel_name(name: str) -> str:
     made = c_name(name)
     if not made.strip("_"):
         made = f"kernel{made}"
-    return f"{made}1" if made in FUNCTIONS else made
+    is_known = made in FUNCTIONS or made.removesuffix("f") in FUNCTIONS
+    return f"{made}1" if is_known else made
 
 
 def declared(functions: str) -> set[str]:

@@ -26,8 +26,8 @@ KEYWORDS = (
 ).split()
 ODD = (
     "_ __ κ κλ ª std __global__ __pk_x _State__x _A NULL INT_MAX cudaStreamDefault linux unix threadIdx blockIdx "
-    "warpSize printf half main pk_tensor malloc int32_t TensorMap store_box BOXES_OUT UNROLL thread warp lane ring ring_full t t1 "
-    "place_of memcpy float4 uint4 size_t restrict kernel stream n0 x_s0 x_n0 x_map task rank"
+    "warpSize printf half main pk_tensor malloc int32_t TensorMap store_box BOXES_OUT UNROLL thread warp lane ring "
+    "ring_full t t1 cosf place_of memcpy float4 uint4 size_t restrict kernel stream n0 x_s0 x_n0 x_map task rank"
 ).split() + ["x" * 300, "κ" * 300]
 SOURCE = '''
 import pykittens as pk
