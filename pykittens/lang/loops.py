@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,28 @@ class Range:
         )
 
 
+# Iterations of a Python loop after which a warning says that they are all written out: a compiler needs seconds.
+MANY_ITERATIONS = 1000
+
+
+def _unrolled(iterable: Any) -> Iterator[Any]:
+    """The items of Python's own loop; warns if the recording of very many iterations writes nodes."""
+    builder = recording()
+    body = builder.stack[-1].nodes if builder is not None else []
+    before = len(body)
+    for number, item in enumerate(iterable):
+        if number == MANY_ITERATIONS and len(body) - before >= MANY_ITERATIONS:
+            loc = Loc.here()
+            warnings.warn(
+                f"the kernel has {number} iterations of a Python loop written out, and compiling it will take long\n"
+                f"{loc.excerpt() if loc else ''}\n"
+                "help: `for i in pk.range(n)` is one loop of the running kernel",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        yield item
+
+
 class _ForLoop(Carrying):
     node: For | ForTasks
 
@@ -59,7 +82,7 @@ class _ForLoop(Carrying):
 
     def __iter__(self) -> Iterator[Any]:
         if not self.live:
-            yield from self.iterable
+            yield from _unrolled(self.iterable)
             return
         builder = current("loop")
         builder.append(self.node)

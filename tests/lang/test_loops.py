@@ -283,3 +283,18 @@ def test_a_name_that_only_an_inner_loop_binds_anew_is_not_carried():
                 pk.store(out[i * 2 + j], p)
 
     assert stored(reused)[:4] == [0, 1, 1, 2]
+
+
+def test_a_python_loop_of_many_iterations_warns_once_at_its_line():
+    @pk.kernel
+    def kernel(out, n):
+        pk.grid(1)
+        for _ in range(2000):
+            n = n + 1
+        put(out, 0, n)
+
+    with pytest.warns(RuntimeWarning, match="1000 iterations of a Python loop") as caught:
+        assert first(kernel, 1) == 2001
+    assert len(caught) == 1
+    assert "for _ in range(2000):" in str(caught[0].message)
+    assert "pk.range(n)" in str(caught[0].message)
