@@ -178,9 +178,13 @@ class ResourceError(KernelError):
 
 
 class DeadlockError(KernelError):
-    """No role can run: each waits for another. `waits` has the name, the reason and the location of each wait."""
+    """No role can run: each waits for another.
+
+    waits: the name, the reason and the location of each wait. history: what the groups have done before, and where.
+    """
 
     waits: tuple[tuple[str, str, Loc | None], ...] = ()
+    history: tuple[tuple[str, str, Loc | None], ...] = ()
 
 
 class BarrierError(KernelError):

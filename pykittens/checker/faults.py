@@ -49,6 +49,9 @@ def caught_in(
         if not steps and error.loc not in (None, caller):
             steps = [FindingStep("", "", error.loc)]
         found = Finding(kind, error.message, tuple(steps), scope=scope, seed=seed)
+        if isinstance(error, DeadlockError):
+            history = tuple(FindingStep(*said) for said in error.history)
+            found = replace(found, history=history)
         if not waits:  # the steps of a deadlock show its operands, the groups that wait
             found = replace(found, help=error.help or "", operands=error.operands)
         findings.append(found)

@@ -58,8 +58,13 @@ class Barrier:
         """What the phase of a parity still lacks; None if this parity is that of the last complete phase."""
         if self.phases % 2 != parity:
             return None
+        return f"phase {parity} of {self.name}, {self.progress}"
+
+    @property
+    def progress(self) -> str:
+        """The arrivals and bytes of the open phase."""
         bytes = f", {self.bytes} bytes to come" if self.bytes else ""
-        return f"phase {parity} of {self.name}, {self.arrived} of {self.expected} arrived{bytes}"
+        return f"{self.arrived} of {self.expected} arrived{bytes}"
 
 
 def shared_memory(pipelines: Sequence[Pipeline]) -> dict[Pipeline, Array]:
@@ -124,8 +129,7 @@ class StageRing:
     def missing(self, side: Side, number: int) -> str:
         """What the `number`-th fill or drain waits for."""
         stage, state = number % self.pipeline.stages, "free" if side == "fill" else "full"
-        barrier = self.barrier(side, number)
-        return f"stage {stage} to be {state}, {barrier.arrived} of {barrier.expected} arrived"
+        return f"stage {stage} to be {state}, {self.barrier(side, number).progress}"
 
     def tiles(self, number: int) -> dict[str, SharedRegion]:
         """The tiles of the stage of the `number`-th fill or drain."""

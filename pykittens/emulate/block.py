@@ -12,7 +12,19 @@ from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import Kernel, Pipeline, fetches_written, is_multicast, takes
+from pykittens.ir.nodes import (
+    Grid,
+    Kernel,
+    Order,
+    Pipeline,
+    Tasks,
+    fetches_written,
+    is_multicast,
+    takes,
+)
+from pykittens.ir.orders import decode
+
+_ROW_MAJOR = Order("row_major")
 
 
 @dataclass
@@ -72,6 +84,21 @@ class BlockRun:
             stages = (stage for ring in self.rings.values() for stage in ring.stages)
             tiles = (tile.memory for stage in stages for tile in stage.values())
             _find_overlaps([memory for memory in tiles if memory is not None])
+
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """The coordinates of the block in its grid; the blocks of a cluster are neighbouring points."""
+        grid = self.launch.kernel.launch
+        assert isinstance(grid, Grid), "a kernel with tasks has no grid"
+        return decode(Tasks(grid.dims, _ROW_MAJOR), self.launch.extents, self.number)
+
+    @property
+    def name(self) -> str:
+        """What errors call the block: its coordinates in a grid of several axes, otherwise its number."""
+        grid = self.launch.kernel.launch
+        if isinstance(grid, Grid) and len(grid.dims) > 1:
+            return f"block ({', '.join(map(str, self.coordinates))})"
+        return f"block {self.number}"
 
     def end(self) -> None:
         """Free the memory of the block, which watchers that keep the block would hold."""

@@ -104,6 +104,7 @@ class Finding:
     """A fault: what is wrong, which edge is missing between the steps, and what to change (`help`).
 
     seed: the first schedule that showed the fault, None if no run was needed. schedules: how many of them showed it.
+    history: what led to the fault, which may differ between schedules.
     """
 
     kind: Kind
@@ -116,6 +117,7 @@ class Finding:
     seed: int | None = None
     schedules: int = 0
     operands: Mapping[str, object] = field(default_factory=dict)
+    history: tuple[FindingStep, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -10,12 +10,15 @@ from typing import Any
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import GlobalTile, poison
+from pykittens.emulate.shared import Turn
 from pykittens.emulate.waiting import (
     Engines,
     Passes,
     ProductInFlight,
+    Signals,
     Wait,
     faults_at,
+    signal_key,
     wait_for_engines,
     wait_of_call,
 )
@@ -32,7 +35,6 @@ from pykittens.ir.nodes import (
     If,
     Leave,
     Node,
-    Order,
     Pipeline,
     Require,
     Role,
@@ -47,8 +49,6 @@ from pykittens.ir.orders import decode
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 from pykittens.types.tiles import SCALAR
 
-_ROW_MAJOR = Order("row_major")
-
 
 class Group:
     """The warps of one group of one role, as a coroutine."""
@@ -62,6 +62,7 @@ class Group:
         self.taken: dict[tuple[Pipeline, str], int] = defaultdict(int)
         self.released: dict[Pipeline, int] = defaultdict(int)
         self.filling: dict[Acquire, int] = {}
+        self.signals: dict[object, Signals] = {}
         self.engines = Engines(self.launch.schedule)
         self.node: Node | None = None  # the node being run
         self.steps = self.run(role.body)
@@ -131,11 +132,7 @@ class Group:
                     for m, value in zip(node.merged, values, strict=True):
                         self.put(m.result, _typed(m.result, value))
                 case Grid():
-                    # The blocks of a cluster are neighbouring points of the grid.
-                    index = decode(
-                        Tasks(node.dims, _ROW_MAJOR), self.launch.extents, self.block.number
-                    )
-                    self.env.update(zip(node.index, index, strict=True))
+                    self.env.update(zip(node.index, self.block.coordinates, strict=True))
                 case Require() | Role():
                     pass
 
@@ -182,6 +179,7 @@ class Group:
             lambda: ring.ready(side, number),
             lambda: f"{pipeline.name}.{side}() at {node.loc}: {ring.missing(side, number)}",
             node.loc,
+            on=(ring.barrier(side, number),),
         )
         self.watch.takes(self, node, ring.barrier(side, number), ring.phase(side, number))
 
@@ -197,10 +195,16 @@ class Group:
         for name, tile in node.tiles.items():
             self.env[tile] = regions[name]
 
+    def signal(self, node: Call | Leave | GiveBack, what: Barrier | Turn | GlobalTile) -> None:
+        """Report a signal, and count it."""
+        self.watch.arrives(self, node, what)
+        mine = self.signals.setdefault(signal_key(what), Signals(what))
+        mine.count, mine.loc = mine.count + 1, node.loc
+
     def arrive(self, node: Leave) -> None:
         """The group has filled its share of a stage."""
         full = self.filled(node.acquire)
-        self.watch.arrives(self, node, full)
+        self.signal(node, full)
         full.arrive()
 
     def filled(self, acquire: Acquire) -> Barrier:
@@ -217,7 +221,7 @@ class Group:
                 return
             for peer in self.block.cluster if is_shared else [self.block]:
                 ring = peer.rings[node.pipeline]
-                self.watch.arrives(self, node, ring.barrier("fill", number))
+                self.signal(node, ring.barrier("fill", number))
                 ring.release(number)
             self.released[node.pipeline] = number + 1
 
@@ -278,7 +282,8 @@ class Group:
         """Carry an operation out by the lanes."""
         args = self.arguments(node)
         for name in node.op.effects.signals:
-            self.watch.arrives(self, node, args[name])
+            with faults_at(node):
+                self.signal(node, args[name])
         self.watch.runs(self, node)
         with faults_at(node):
             result = node.op.evaluate(args)
@@ -364,7 +369,7 @@ class Group:
 
 def name_in_launch(group: Group) -> str:
     """The name of a group if there are several blocks."""
-    return f"block {group.block.number}" + ("" if group.name == "block" else f", {group.name}")
+    return group.block.name + ("" if group.name == "block" else f", {group.name}")
 
 
 def uneven(

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from pykittens.emulate.block import BlockRun, LaunchRun
-from pykittens.emulate.group import Group, name_in_launch, uneven
+from pykittens.emulate.deadlock import deadlock
+from pykittens.emulate.group import Group, uneven
 from pykittens.emulate.memory import Array
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.errors import ArgumentError, BarrierError, DeadlockError
+from pykittens.errors import ArgumentError, BarrierError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, waits_for_flags
 from pykittens.ir.orders import task_extents
@@ -127,7 +128,7 @@ def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: SeededSch
                 copy.finish()
                 continue
             if not ready:
-                raise _deadlock(waiting)
+                raise deadlock(groups, waiting)
             going = going or ready
         group = schedule.pick_group(going)
         if not group.advance():
@@ -143,19 +144,3 @@ def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:
             loc=pipeline.loc,
             help="every stage that is filled must be drained before the block ends",
         )
-
-
-def _deadlock(waiting: list[Group]) -> DeadlockError:
-    several = len({g.block for g in waiting}) > 1
-    waits = []
-    for group in waiting:
-        assert group.waits_for is not None
-        name = name_in_launch(group) if several else group.name
-        waits.append((name, group.waits_for.describe(), group.waits_for.loc))
-    fault = DeadlockError(
-        "deadlock: every role that has not ended waits",
-        operands={name: missing for name, missing, _ in waits},
-        loc=waits[0][2],
-    )
-    fault.waits = tuple(waits)
-    return fault

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.emulate.memory import Array, poison
+from pykittens.emulate.memory import Array, GlobalTile, poison
 from pykittens.emulate.regions import SharedRegion
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.errors import DeadlockError, KernelError, LanguageError, Loc
@@ -23,13 +23,29 @@ MOST_ALIKE = 1000  # passes of a loop, with all other groups stopped
 class Wait:
     """A wait of a group: whether the group may continue, and a description of the condition.
 
-    late: the group waits for engines, which finish only when no other group can continue.
+    late: the group waits for engines, which finish only when no other group can continue. on: the barriers, flags or
+    turns that it waits for.
     """
 
     ready: Callable[[], bool]
     describe: Callable[[], str]
     loc: Loc | None
     late: bool = False
+    on: tuple[Any, ...] = ()
+
+
+@dataclass
+class Signals:
+    """How often a group has signalled a barrier, flag or turn, and the line of the last time."""
+
+    what: Any
+    count: int = 0
+    loc: Loc | None = None
+
+
+def signal_key(what: Any) -> object:
+    """Equal for all tiles that are the same flag; other things are their own keys."""
+    return what.element().ctypes.data if isinstance(what, GlobalTile) else what
 
 
 def wait_for_engines(loc: Loc | None) -> Wait:
@@ -46,7 +62,10 @@ def wait_of_call(call: Call, args: dict[str, Any]) -> Wait:
         with faults_at(call):
             return missing(**args)
 
-    return Wait(lambda: awaited() is None, lambda: f"at {call.loc} for {awaited()}", call.loc)
+    on = tuple(args[name] for name in call.op.effects.waits)
+    return Wait(
+        lambda: awaited() is None, lambda: f"at {call.loc} for {awaited()}", call.loc, on=on
+    )
 
 
 class Passes:

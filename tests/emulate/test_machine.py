@@ -38,10 +38,63 @@ def test_a_consumer_that_drains_more_than_is_filled_deadlocks():
     with pytest.raises(DeadlockError) as caught:
         kernel(ONES, nan(64, 64), 3)
     told = caught.value.operands
+    assert told.pop("ended") == "producer after 3 fills of `ring`"
     assert set(told) == {"consumers 0", "consumers 1"}
     line = kernel.function.__code__.co_firstlineno + 10
     where = rf"ring.drain() at tests/emulate/test_machine.py:{line}"
     assert all(where in t and "stage 1 to be full, 0 of 1 arrived" in t for t in told.values())
+
+
+def history(kernel, *args):
+    with pytest.raises(DeadlockError) as caught:
+        kernel(*args)
+    return [(who, what, loc and loc.text.strip()) for who, what, loc in caught.value.history]
+
+
+def test_a_deadlock_says_who_has_ended_and_what_each_group_has_done():
+    @pk.kernel
+    def kernel(A, C, n):
+        full = pk.semaphore(1)
+        pk.grid(1)
+        with pk.producer():
+            for _ in pk.range(n):
+                full.arrive()
+        with pk.warpgroups(2):
+            for i in pk.range(n + 1):
+                full.wait(i)
+
+    assert history(kernel, ONES, nan(64, 64), 1) == [
+        ("producer", "has signalled full once, the last time here", "full.arrive()"),
+        ("producer", "ended after 1 signal of full", None),
+        ("warpgroups 0, warpgroups 1", "stopped without a fill, drain or signal", None),
+    ]
+
+
+def test_a_deadlock_of_many_blocks_is_short():
+    @pk.kernel
+    def kernel(flags):
+        (block,) = pk.grid(flags.shape[0])
+        pk.wait(flags[block], 1)
+
+    with pytest.raises(DeadlockError) as caught:
+        kernel(np.zeros(50, np.int32))
+    assert len(caught.value.waits) == 4
+    assert [f"{who} {what}" for who, what, _ in caught.value.history] == [
+        "no group has signalled flags[0], flags[1], flags[2], flags[3] and 46 more",
+        "block 0, block 1, block 2, block 3 and 46 more stopped without a fill, drain or signal",
+    ]
+
+
+def test_a_block_of_a_grid_of_two_axes_is_named_by_its_coordinates():
+    @pk.kernel
+    def kernel(flags):
+        row, col = pk.grid(2, 3)
+        if row * 3 + col == 4:
+            pk.wait(flags[0], 1)
+
+    with pytest.raises(DeadlockError) as caught:
+        kernel(np.zeros(1, np.int32))
+    assert [who for who, _, _ in caught.value.waits] == ["block (1, 1)"]
 
 
 def test_pipelines_taken_in_crossed_order_deadlock():
@@ -86,8 +139,9 @@ def test_roles_of_one_kind_are_told_apart_by_their_lines():
 
     with pytest.raises(DeadlockError) as caught:
         kernel(ONES)
-    assert len(caught.value.operands) == 2
-    assert all("warpgroups of tests/emulate/" in name for name in caught.value.operands)
+    waiting = [name for name, _, _ in caught.value.waits]
+    assert len(waiting) == 2
+    assert all("warpgroups of tests/emulate/" in name for name in waiting)
 
 
 def test_a_stage_taken_twice_from_a_pipeline_of_one_deadlocks():

@@ -82,21 +82,19 @@ class Recorder(Watcher):
         recorded = [b for b in blocks if b.index < self.clusters]
         for group in groups:
             if group.block in recorded:
-                self.groups[group] = self.time.track(
-                    _process(group.block), group.name, TrackKind.GROUP
-                )
+                self.groups[group] = self.time.track(group.block.name, group.name, TrackKind.GROUP)
         for block in recorded:
             self._add_stages(block)
             for engine in _engines_of(block.launch.kernel):
                 self.engines[block.number, engine] = self.time.track(
-                    _process(block), ENGINES[engine], TrackKind.ENGINE
+                    block.name, ENGINES[engine], TrackKind.ENGINE
                 )
 
     def _add_stages(self, block: BlockRun) -> None:
         for pipeline, ring in block.rings.items():
             for index in range(pipeline.stages):
                 name = f"{pipeline.name}[{index}]" if pipeline.stages > 1 else pipeline.name
-                track = self.time.track(_process(block), name, TrackKind.STAGE)
+                track = self.time.track(block.name, name, TrackKind.STAGE)
                 self.stages[ring.empty[index]] = _Stage(pipeline, index, "fill", track)
                 self.stages[ring.full[index]] = _Stage(pipeline, index, "drain", track)
 
@@ -232,10 +230,6 @@ class Recorder(Watcher):
             number = phase * stage.pipeline.stages + stage.index
             self.uses[stage.track, phase] = self.time.use(stage.track, f"turn {number}")
         return self.uses[stage.track, phase]
-
-
-def _process(block: BlockRun) -> str:
-    return f"block {block.number}"
 
 
 def _engines_of(kernel: Kernel) -> list[Engine]:

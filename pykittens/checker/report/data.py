@@ -10,6 +10,7 @@ findings    errors first, each with
             message         what is wrong; operands: the types of the operands, as text, by name
             steps           the accesses: who, what, file, line, function, source (the text of the line), columns
                             (the first and the one past the last, from 0; null if unknown)
+            history         what led to the fault, like the steps: the last signals, what each group has done
             missing         what is missing between the steps; help: what to change
             scope           "always", "every_schedule" or "tried"; holds: the same as a sentence
             seed            the first schedule that showed it, null if none is needed; replay: how to see it again
@@ -80,6 +81,7 @@ def _finding(report: CheckReport, finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "operands": {name: str(value) for name, value in finding.operands.items()},
         "steps": [_step(step) for step in finding.steps],
+        "history": [_step(step) for step in finding.history],
         "missing": finding.missing,
         "help": finding.help,
         "scope": finding.scope.name.lower(),

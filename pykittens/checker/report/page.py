@@ -77,7 +77,7 @@ def _finding(report: CheckReport, finding: Finding, name: str) -> Iterator[str]:
         f'<small title="{escape(kind.meaning)}">{escape(kind.value)}</small></h2>'
     )
     yield from _named(finding.operands)
-    for step in finding.steps:
+    for step in (*finding.steps, *finding.history):
         yield from _step(step)
     yield from _remarks(remarks(report, finding))
     yield "</article>"

@@ -56,7 +56,7 @@ def _finding(report: CheckReport, finding: Finding) -> Iterator[TextLine]:
     kind = f"{finding.level.value}[{finding.kind.value}]"
     yield TextLine(f"{kind}: {finding.message}", LEVEL_STYLES[finding.level])
     yield from _named(finding.operands)
-    for step in finding.steps:
+    for step in (*finding.steps, *finding.history):
         if caption := str(step).strip():
             yield TextLine(f"{caption}:" if step.loc is not None else caption)
         if step.loc is not None:

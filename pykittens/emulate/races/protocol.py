@@ -79,7 +79,7 @@ def unlanded(block: BlockRun) -> Findings:
         yield Finding(
             Kind.UNLANDED_COPY,
             "the block may end while a copy is still landing in its shared memory",
-            (FindingStep(f"block {block.number}", "starts the copy", copy.call.loc),),
+            (FindingStep(block.name, "starts the copy", copy.call.loc),),
             f"a wait for the phase of {barrier_name(copy.barrier)} that the copy completes",
             "wait for every copy that is started, or do not start it in the last pass",
         )

@@ -34,7 +34,7 @@ DOUBLED = re.compile(r"(?<![\w`])([A-Za-z]+) \1\b(?!`)")
 
 
 def group(name: str, block: int = 0) -> Any:
-    return SimpleNamespace(name=name, block=SimpleNamespace(number=block))
+    return SimpleNamespace(name=name, block=SimpleNamespace(name=f"block {block}"))
 
 
 PRODUCER, CONSUMER = group("producer"), group("consumer 0")
