@@ -55,23 +55,24 @@ def _signals(
     groups: Sequence[Group], waiting: Sequence[Group], names: dict[Group, str]
 ) -> Iterator[Said]:
     """For the barriers, flags and turns that groups wait for: who has signalled them, how often, and the last line."""
-    awaited = {
-        signal_key(what): what
-        for g in waiting
-        if g.waits_for is not None
-        for what in g.waits_for.on
-    }
-    if never := [_name(a) for k, a in awaited.items() if not any(k in g.signals for g in groups)]:
+    several = len({g.block for g in groups}) > 1
+    awaited: dict[object, str] = {}
+    for group in waiting:
+        for what in group.waits_for.on if group.waits_for is not None else ():
+            of_block = several and not isinstance(what, GlobalTile)
+            name = f"{_name(what)} in {group.block.name}" if of_block else _name(what)
+            awaited.setdefault(signal_key(what), name)
+    if never := [n for key, n in awaited.items() if not any(key in g.signals for g in groups)]:
         yield "no group", f"has signalled {_listed(never, ', ')}", None
     signalled = [
-        (group, what, group.signals[key])
-        for key, what in awaited.items()
+        (group, name, group.signals[key])
+        for key, name in awaited.items()
         for group in groups
         if key in group.signals
     ]
-    for group, what, signal in signalled[:MOST]:
+    for group, name, signal in signalled[:MOST]:
         times = "once" if signal.count == 1 else f"{signal.count} times"
-        yield names[group], f"has signalled {_name(what)} {times}, the last time here", signal.loc
+        yield names[group], f"has signalled {name} {times}, the last time here", signal.loc
 
 
 def _progress(groups: Sequence[Group], word: str, names: dict[Group, str]) -> Iterator[Said]:
@@ -94,9 +95,9 @@ def _done(group: Group) -> str:
     counts = [
         (count, side, f"of `{pipeline.name}`") for (pipeline, side), count in group.taken.items()
     ]
-    stages = {
-        b for ring in group.block.rings.values() for b in (*ring.full, *ring.empty)
-    }  # counted by fills and drains
+    # Fills and drains count the signals of stages.
+    rings = [ring for block in group.block.cluster for ring in block.rings.values()]
+    stages = {b for ring in rings for b in (*ring.full, *ring.empty)}
     counts += [
         (s.count, "signal", f"of {_name(s.what)}")
         for s in group.signals.values()

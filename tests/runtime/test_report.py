@@ -234,7 +234,7 @@ def test_a_wait_without_an_end_is_told_as_the_emulator_tells_it(
         source, text, *numbers, thread=thread, standing=((-1,),) * (len(source.groups) - 1)
     )
     *_, (_, here) = told.operands.items()
-    *_, (_, there) = caught.value.operands.items()
+    *_, (_, there, _) = caught.value.waits
     start = str(here).rpartition(", phase")[0] or str(here)
-    assert str(there).startswith(start)
+    assert there.startswith(start)
     assert told.loc == caught.value.loc

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level
 from pykittens.emulate.group import Group, name_in_launch
 from pykittens.emulate.races.shadow import AccessRecord
 from pykittens.emulate.watch import Access
 from pykittens.ir.op import Engine
+
+Names = tuple[str, str]
+Steps = tuple[FindingStep, ...]
 
 _DOES = {
     (None, Access.READ): "reads it",
@@ -41,6 +46,27 @@ def conflict(
     """The finding for two conflicting accesses, None if they do no harm. Ordered accesses lack a fence."""
     apart = old.group.block is not new.group.block
     names = who(old.group, apart), who(new.group, apart)
+    found = _conflict(memory, is_tensor, old, new, ordered, names)
+    if found is None or not apart or is_tensor or ordered:
+        return found
+    # A block cannot wait for the semaphores of another block.
+    return replace(
+        found,
+        missing=f"after its access, {names[0]} must release a stage that {names[1]} waits for",
+        help="in a cluster only stages of pipelines order the accesses of several blocks: let both accesses be to "
+        "stages of one pipeline, without `reuse`, or copy without multicast=True",
+    )
+
+
+def _conflict(
+    memory: str,
+    is_tensor: bool,
+    old: AccessRecord,
+    new: AccessRecord,
+    ordered: bool,
+    names: Names,
+) -> Finding | None:
+    apart = old.group.block is not new.group.block
     steps = (
         FindingStep(names[0], does(old), old.call.loc),
         FindingStep(names[1], does(new), new.call.loc),
@@ -63,10 +89,6 @@ def conflict(
     if old.engine in (Engine.PRODUCT, Engine.COPY_OUT) and old.access.reads:
         return _overwritten(memory, old, new, names, steps)
     return _race(memory, old, new, names, steps)
-
-
-Names = tuple[str, str]
-Steps = tuple[FindingStep, ...]
 
 
 def _unfenced(memory: str, new: AccessRecord, names: Names, steps: Steps) -> Finding:

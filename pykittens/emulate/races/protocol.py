@@ -75,11 +75,18 @@ def unfinished(group: Group) -> Findings:
 
 def unlanded(block: BlockRun) -> Findings:
     """A block has ended: all copies into its shared memory must have landed."""
+    # In a cluster, another block may have started the copy.
+    to_block = len(block.cluster) > 1
+    who, what = (
+        ("this line", f"starts the copy into {block.name}")
+        if to_block
+        else (block.name, "starts the copy")
+    )
     for copy in block.copies:
         yield Finding(
             Kind.UNLANDED_COPY,
             "the block may end while a copy is still landing in its shared memory",
-            (FindingStep(block.name, "starts the copy", copy.call.loc),),
+            (FindingStep(who, what, copy.call.loc),),
             f"a wait for the phase of {barrier_name(copy.barrier)} that the copy completes",
             "wait for every copy that is started, or do not start it in the last pass",
         )

@@ -124,6 +124,17 @@ def test_two_blocks_that_write_are_told_from_one_that_reads(access):
     assert [s.who for s in twice.steps] == ["block 3", "block 5, storer"]
 
 
+@pytest.mark.parametrize("old", [READ, WRITE, (Engine.COPY_OUT, Access.READ)])
+def test_blocks_of_a_cluster_are_told_to_order_accesses_by_stages(old):
+    copy = (Engine.COPY_IN, Access.WRITE)
+    finding = found(old, copy, first=group("storer", 0), second=group("producer", 1))
+    assert finding.missing == (
+        "after its access, block 0, storer must release a stage that block 1, producer waits for"
+    )
+    assert "in a cluster only stages of pipelines order" in finding.help
+    assert "semaphore" not in finding.help
+
+
 @pytest.mark.parametrize("dtype", [f32, bf16, int32, int64])
 @pytest.mark.parametrize("op", ["add", "max", "min"])
 def test_only_sums_of_floats_depend_on_the_order_of_their_terms(dtype, op):
