@@ -15,15 +15,17 @@ KernelError
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, ClassVar
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_RECORDER = os.path.join(_PACKAGE, "lang", "trace.py")
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 # Kernels and templates are written in the language, so errors can report their lines as a user's.
 _WRITTEN_IN_THE_LANGUAGE = tuple(
@@ -33,7 +35,10 @@ _WRITTEN_IN_THE_LANGUAGE = tuple(
 
 @dataclass(frozen=True)
 class Loc:
-    """A location in the user's source: a file, a line and, if the bytecode has them, columns."""
+    """A location in the user's source: a file, a line and, if the bytecode has them, columns.
+
+    caller: for a line of a helper of a kernel, the line that calls the helper.
+    """
 
     file: str
     line: int
@@ -42,20 +47,27 @@ class Loc:
     instruction: int = field(default=-1, compare=False, repr=False)
     # The text of the line and the columns, if the location comes from another process, whose bytecode is not here.
     seen: tuple[str, tuple[int, int] | None] | None = field(default=None, compare=False, repr=False)
+    caller: Loc | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def here(beyond: tuple[str, ...] = ()) -> Loc | None:
         """The innermost frame on the stack that is the user's and not in one of the folders `beyond`."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
+        users: list[FrameType] = []
+        while frame is not None and not (users and _is_recorder(frame.f_code)):
             file = frame.f_code.co_filename
             if is_user_file(file) and not file.startswith(beyond):
-                break
+                users.append(frame)
             frame = frame.f_back
-        if frame is None:
-            return None
-        code = frame.f_code
-        return Loc(code.co_filename, frame.f_lineno, code.co_name, code, frame.f_lasti)
+        if frame is None:  # no kernel is recorded, so the lines further out are no part of one
+            users = users[:1]
+        found: Loc | None = None
+        for user in reversed(users):
+            code, line = user.f_code, user.f_lineno
+            if found is not None and (found.file, found.line) == (code.co_filename, line):
+                found = found.caller  # a lambda or comprehension in its line
+            found = Loc(code.co_filename, line, code.co_name, code, user.f_lasti, caller=found)
+        return found
 
     @property
     def columns(self) -> tuple[int, int] | None:
@@ -78,15 +90,34 @@ class Loc:
             return self.seen[0]
         return linecache.getline(self.file, self.line).rstrip()
 
+    @property
+    def callers(self) -> Iterator[Loc]:
+        """The lines by which a kernel calls the line, the innermost first."""
+        loc = self.caller
+        while loc is not None:
+            yield loc
+            loc = loc.caller
+
+    @property
+    def path(self) -> str:
+        """The location with those of its callers."""
+        return ", called at ".join(map(str, (self, *self.callers)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the location with its line and columns, because bytecode cannot be pickled."""
-        return Loc, (self.file, self.line, self.function, None, -1, (self.text, self.columns))
+        seen = self.text, self.columns
+        return Loc, (self.file, self.line, self.function, None, -1, seen, self.caller)
 
     def __str__(self) -> str:
         return f"{_shown_path(self.file)}:{self.line}"
 
     def excerpt(self) -> str:
-        """The location, the line and carets below the expression, indented for an error text."""
+        """The location, the line and carets below the expression, indented for an error text; then its callers."""
+        called = (f"  called at {c.line_excerpt().lstrip()}" for c in self.callers)
+        return "\n".join((self.line_excerpt(), *called))
+
+    def line_excerpt(self) -> str:
+        """The excerpt without the callers."""
         lines = [f"  {self}, in {self.function}"]
         text = self.text
         if text.strip():
@@ -101,6 +132,12 @@ class Loc:
         return "\n".join(lines)
 
 
+def _is_recorder(code: CodeType) -> bool:
+    """Whether the function runs a kernel's function to record it."""
+    return code.co_name == "trace" and code.co_filename == _RECORDER
+
+
+@functools.cache
 def is_user_file(filename: str) -> bool:
     """Whether a file is the user's, and not the compiler's or the standard library's."""
     path = os.path.abspath(filename) if not filename.startswith("<") else filename

@@ -122,7 +122,7 @@ class Finding:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for findings of several schedules, blocks or groups that are one finding."""
-        lines = tuple(str(s.loc) for s in self.steps)
+        lines = tuple(s.loc and s.loc.path for s in self.steps)
         about = self._memory if self.kind in _OF_MEMORY else ""
         return (self.kind, self.level, lines, about if lines else self.message)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import pykittens as pk
+from pykittens import f32
 from pykittens.checker.faults import caught_in, merged
 from pykittens.emulate.finding import Finding, Kind, Scope
 from pykittens.errors import (
@@ -70,6 +74,36 @@ def test_an_error_of_the_user_is_a_finding_at_their_line() -> None:
         "np.zeros(4).reshape(3)",
         "raise AssertionError",
     ]
+
+
+@pk.function
+def put(tile: Any, value: Any) -> None:
+    pk.store(tile, value)
+
+
+@pk.kernel
+def put_twice(x: Any, y: Any) -> None:
+    pk.grid(1)
+    made = pk.shared(pk.st(f32, 64, 64))
+    with pk.warpgroups(1):
+        put(made, pk.load(x, rows=64, cols=64))
+    with pk.warpgroups(1):
+        put(made, pk.load(y, rows=64, cols=64))
+
+
+def test_a_finding_in_a_helper_shows_the_line_of_its_call() -> None:
+    x = np.ones((64, 64), np.float32)
+    report = pk.check(put_twice, x, x.copy(), costs=False)
+    finding = report.found(Kind.RACE)[0]
+    lines = [[c.text.strip() for c in (s.loc, *s.loc.callers)] for s in finding.steps if s.loc]
+    assert sorted(lines) == [
+        ["pk.store(tile, value)", "put(made, pk.load(x, rows=64, cols=64))"],
+        ["pk.store(tile, value)", "put(made, pk.load(y, rows=64, cols=64))"],
+    ]
+    for shown in (str(report), report.html()):
+        assert "called at tests/checker/test_faults.py:" in shown
+    calls = [step["calls"] for step in report.data()["findings"][0]["steps"]]
+    assert [c["function"] for (c,) in calls] == ["put_twice", "put_twice"]
 
 
 def test_an_error_of_the_package_goes_on() -> None:

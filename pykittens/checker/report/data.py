@@ -9,7 +9,8 @@ findings    errors first, each with
             kind, level     names, as `--ignore` and `--fail-on` take them
             message         what is wrong; operands: the types of the operands, as text, by name
             steps           the accesses: who, what, file, line, function, source (the text of the line), columns
-                            (the first and the one past the last, from 0; null if unknown)
+                            (the first and the one past the last, from 0; null if unknown); for a line of a helper,
+                            calls: the lines by which the kernel calls it, the innermost first, with the same fields
             history         what led to the fault, like the steps: the last signals, what each group has done
             missing         what is missing between the steps; help: what to change
             scope           "always", "every_schedule" or "tried"; holds: the same as a sentence
@@ -93,10 +94,17 @@ def _finding(report: CheckReport, finding: Finding) -> dict[str, Any]:
 
 
 def _step(step: FindingStep) -> dict[str, Any]:
-    loc = step.loc
     return {
         "who": step.who,
         "what": step.what,
+        **_place(step.loc),
+        "calls": [_place(caller) for caller in step.loc.callers] if step.loc else [],
+    }
+
+
+def _place(loc: Loc | None) -> dict[str, Any]:
+    """The location with its line of source."""
+    return {
         **_location(loc),
         "function": loc and loc.function,
         "source": loc and loc.text,

@@ -63,6 +63,9 @@ def listings(report: CheckReport) -> list[Listing]:
         for caption, loc in located[-1:]:
             text = f"{caption}: {finding.message}" if caption else finding.message
             line(loc).marks.append(LineMark(finding.level, number, text))
+        for caption, loc in located:
+            for caller in loc.callers:
+                line(caller).marks.append(LineMark(finding.level, number, f"{caption}, at {loc}"))
     for table in report.tables:
         for row in table.rows:
             if row.loc is not None:

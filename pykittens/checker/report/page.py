@@ -86,10 +86,11 @@ def _finding(report: CheckReport, finding: Finding, name: str) -> Iterator[str]:
 def _step(step: FindingStep) -> Iterator[str]:
     if caption := str(step).strip():
         yield f'<p class="step">{escape(caption)}</p>'
-    if step.loc is not None:
-        where, *excerpt = step.loc.excerpt().splitlines()
+    for loc in () if step.loc is None else (step.loc, *step.loc.callers):
+        where, *excerpt = loc.line_excerpt().splitlines()
         lines = "\n".join(line.removeprefix("    ") for line in excerpt)
-        yield f'<p class="where">{escape(where.strip())}</p>'
+        called = "" if loc is step.loc else "called at "
+        yield f'<p class="where">{called}{escape(where.strip())}</p>'
         if lines:
             yield f"<pre>{escape(lines)}</pre>"
 

@@ -60,9 +60,8 @@ def _finding(report: CheckReport, finding: Finding) -> Iterator[TextLine]:
         if caption := str(step).strip():
             yield TextLine(f"{caption}:" if step.loc is not None else caption)
         if step.loc is not None:
-            where, *excerpt = step.loc.excerpt().splitlines()
-            yield TextLine(where, "dim")
-            yield from (TextLine(line) for line in excerpt)
+            for line in step.loc.excerpt().splitlines():
+                yield TextLine(line, "" if line.startswith("    ") else "dim")
     for label, said in remarks(report, finding):
         yield TextLine(f"{label}: {said}", _LABEL_STYLES.get(label, ""))
 
