@@ -16,6 +16,7 @@ findings    errors first, each with
             scope           "always", "every_schedule" or "tried"; holds: the same as a sentence
             seed            the first schedule that showed it, null if none is needed; replay: how to see it again
             seen_in         the number of schedules that showed it
+            follows         the number of the finding, from 1, from which it probably follows, or null
 proved      sentences that hold for all arguments
 holds       one sentence: how far the other findings hold
 ignored     the number of findings left out, by kind
@@ -53,7 +54,10 @@ def data(report: CheckReport) -> dict[str, Any]:
         "warnings": len(report.warnings),
         "notes": len(report.notes),
         "schedules": list(report.seeds),
-        "findings": [_finding(report, f) for f in report.findings],
+        "findings": [
+            _finding(report, f) | {"follows": None if cause is None else cause + 1}
+            for f, cause in zip(report.findings, report.causes, strict=True)
+        ],
         "proved": list(report.proved),
         "holds": report.holds,
         "ignored": dict(report.ignored),

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.report.advice import ADVICE
+from pykittens.checker.report.causes import causes
 from pykittens.checker.report.data import data, json_text
 from pykittens.checker.report.page import page
 from pykittens.checker.report.text import text
@@ -80,7 +81,8 @@ class CheckReport:
 
     arguments and constants: those of the call, in words. seeds: the schedules that were tried. proved: sentences that
     hold for all arguments. holds: one sentence that says how far the other findings hold. ignored: the number of
-    findings left out, by kind. timeline: that of the first schedule. command: the command line of the check.
+    findings left out, by kind. timeline: that of the first schedule. command: the command line of the check. causes:
+    for each finding the index of the one from which it probably follows, or None.
     """
 
     kernel: str
@@ -95,14 +97,27 @@ class CheckReport:
     timeline: Timeline | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
     command: str = ""
+    causes: tuple[int | None, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        """Sort the findings, errors first; a finding without advice gets the advice for its kind."""
-        advised = (
+        """Sort the findings, errors first, consequences after their cause; one without advice gets that for its kind."""
+        advised = [
             f if f.help else dataclasses.replace(f, help=ADVICE[f.kind]) for f in self.findings
+        ]
+        found = causes(advised)
+
+        def place(i: int) -> tuple[int, int, bool, int]:
+            cause = found[i]
+            root = i if cause is None else cause
+            return _WORST_FIRST.index(advised[i].level), root, i != root, i
+
+        order = sorted(range(len(advised)), key=place)
+        object.__setattr__(self, "findings", tuple(advised[i] for i in order))
+        numbers = {i: number for number, i in enumerate(order)}
+        follows = (found[i] for i in order)
+        object.__setattr__(
+            self, "causes", tuple(None if c is None else numbers[c] for c in follows)
         )
-        ordered = sorted(advised, key=lambda f: _WORST_FIRST.index(f.level))
-        object.__setattr__(self, "findings", tuple(ordered))
 
     @property
     def ok(self) -> bool:
@@ -143,7 +158,9 @@ class CheckReport:
             for level in _WORST_FIRST
             if (found := self._of(level))
         ]
-        return ", ".join(counts) or "no fault found"
+        follow = sum(cause is not None for cause in self.causes)
+        more = f" ({follow} probably follow{'s' * (follow == 1)} from another)" if follow else ""
+        return ", ".join(counts) + more if counts else "no fault found"
 
     def replay(self, finding: Finding) -> str:
         """The call or command that shows a finding again; empty if the finding needs no schedule."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pykittens.checker.report.report import CheckReport, Table
 
 LEVEL_STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
-_LABEL_STYLES = {"help": "cyan", "holds": "dim", "replay": "dim"}
+_LABEL_STYLES = {"help": "cyan", "follows": "cyan", "holds": "dim", "replay": "dim"}
 _NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?\s?%?")
 
 
@@ -69,12 +69,23 @@ def _finding(report: CheckReport, finding: Finding) -> Iterator[TextLine]:
 def remarks(report: CheckReport, finding: Finding) -> list[tuple[str, str]]:
     """What is said below the steps of a finding, each sentence with its label."""
     labelled = {
+        "follows": _follows(report, finding),
         "missing": finding.missing,
         "help": finding.help,
         "holds": scope(report, finding),
         "replay": report.replay(finding),
     }
     return [(label, said) for label, said in labelled.items() if said]
+
+
+def _follows(report: CheckReport, finding: Finding) -> str:
+    """The finding from which this one probably follows, in words; empty if it stands for itself."""
+    number = next(i for i, f in enumerate(report.findings) if f is finding)
+    if (index := report.causes[number]) is None:
+        return ""
+    cause = report.findings[index]
+    line = next((f" at {s.loc}" for s in reversed(cause.steps) if s.loc is not None), "")
+    return f"probably from finding {index + 1}, {cause.kind.value}{line}"
 
 
 def closing(report: CheckReport) -> Iterator[tuple[str, str]]:
