@@ -38,7 +38,7 @@ class Names:
 
     def __call__(self, value: Value) -> str:
         if value not in self.names:
-            name = value.name
+            name = self.stem(value.name)
             if not name or name in self.taken:
                 stem = name or "t"
                 numbers = count(self.numbers.get(stem, 1))
@@ -47,6 +47,10 @@ class Names:
             self.names[value] = name
             self.taken.add(name)
         return self.names[value]
+
+    def stem(self, name: str) -> str:
+        """The name from which that of a value is made."""
+        return name
 
 
 def text(kernel: Kernel) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
+from itertools import islice
+from types import GeneratorType
 from typing import Any
 
 from pykittens.ir.build import current
 from pykittens.ir.undefined import Undefined
-from pykittens.ir.values import RegTile, RegVector, Scalar, Value
+from pykittens.ir.values import RegTile, RegVector, Scalar, Semaphore, SharedTile, Value
 from pykittens.lang.truth import Thunk
 from pykittens.types.dtypes import bool_, f32, int32
 from pykittens.types.tiles import SCALAR, Type
@@ -20,13 +23,22 @@ class Named:
 
 
 def named(hint: str | tuple[str, ...], value: Any) -> Any:
-    """The value, with the name that the user assigns it to. A value keeps its first name."""
+    """The value, with the name that the user assigns it to. A value keeps its first name.
+
+    Shared memory in a list, a tuple or a dict is named by its place, as in `tiles[0]`.
+    """
     if isinstance(hint, tuple):
-        if isinstance(value, tuple) and len(value) == len(hint):
+        if isinstance(value, GeneratorType):
+            value = tuple(islice(value, len(hint) + 1))  # one too many, and Python reports it
+        if isinstance(value, tuple | list) and len(value) == len(hint):
             for h, v in zip(hint, value, strict=True):
                 named(h, v)
     elif isinstance(value, Value | Named) and not value.name:
         value.name = hint
+    elif isinstance(value, list | tuple | dict) and hint:
+        for key, v in parts(value).items():
+            if isinstance(v, SharedTile | Semaphore | Named | list | tuple | dict):
+                named(f"{hint}[{key!r}]", v)
     return value
 
 

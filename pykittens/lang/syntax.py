@@ -53,7 +53,7 @@ def hint(target: ast.expr) -> ast.expr:
     match target:
         case ast.Name():
             return ast.Constant(target.id)
-        case ast.Tuple() if all(isinstance(e, ast.Name) for e in target.elts):
+        case ast.Tuple() | ast.List() if all(isinstance(e, ast.Name) for e in target.elts):
             return strings([e.id for e in target.elts if isinstance(e, ast.Name)])
         case _:
             return ast.Constant("")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 from pykittens.ir.text import Names
-from pykittens.ir.values import Value
 
 # Words of C++ and CUDA, and names of variables that lowerings declare.
 RESERVED = (
@@ -41,8 +40,8 @@ _FREE = re.compile(r"(?!__|_[A-Z]|cuda[A-Z]|CU(DA|_|uuid))[A-Za-z_]\w*", re.ASCI
 
 
 def c_name(name: str) -> str:
-    """A Python name, or an item such as `xs[0]`, as an identifier that C++ does not reserve by its form."""
-    made = re.sub(r"[^A-Za-z0-9_]", "_", re.sub(r"[\[\]'\"]", "", name))[:MOST_LETTERS]
+    """A Python name as an identifier that C++ does not reserve by its form; `tiles[0]` is `tiles_0`."""
+    made = re.sub(r"[^A-Za-z0-9_]", "_", re.sub(r"[]'\"]", "", name))[:MOST_LETTERS]
     return made if _FREE.fullmatch(made) else f"n{made}"
 
 
@@ -91,10 +90,8 @@ class CNames(Names):
         # A variable with the name of a device function would hide the function.
         self.taken.update(RESERVED, declared(functions))
 
-    def __call__(self, value: Value) -> str:
-        if value not in self.names:
-            value.name = value.name and c_name(value.name)
-        return super().__call__(value)
+    def stem(self, name: str) -> str:
+        return name and c_name(name)
 
     def unique(self, stem: str, suffixes: Sequence[str] = ("",)) -> str:
         """A name that is new with each of these suffixes."""

@@ -8,6 +8,7 @@ import pytest
 import pykittens as pk
 from pykittens import f32
 from pykittens.ir.text import text
+from pykittens.targets.emit import emit
 from tests.running import recorded
 
 
@@ -65,3 +66,46 @@ def test_a_count_is_a_positive_int(count):
 
     with pytest.raises(pk.KernelError, match="`count` must be a positive compile-time int"):
         kernel(np.zeros(8, np.float32))
+
+
+def test_shared_memory_of_a_list_is_named_by_its_place():
+    @pk.kernel
+    def kernel(x):
+        tiles = [pk.shared(pk.st(f32, 64, 16)) for _ in range(2)]
+        by_name = {n: pk.shared(pk.sv(f32, 64)) for n in "ab"}
+        full, free = (pk.semaphore(1) for _ in range(2))
+        [left, right] = [pk.pipeline(2, pk.st(f32, 64, 16)) for _ in range(2)]
+        rings = [pk.pipeline(2, pk.st(f32, 64, 16)), left]
+        pk.grid(1)
+        with pk.producer():
+            for ring in (rings[0], right):
+                with ring.fill() as t:
+                    pk.load_async(t, x[0])
+        with pk.warpgroups(1):
+            pk.store(tiles[1], pk.zeros(f32, 64, 16))
+            pk.store(by_name["b"], pk.load(x[0, 0], cols=64))
+            full.arrive()
+            free.arrive()
+            for ring in (rings[0], right):
+                with ring.drain():
+                    pass
+
+    made = recorded(kernel, np.ones((64, 64), np.float32))
+    assert [s.value.name for s in made.shared] == [
+        "tiles[0]", "tiles[1]", "by_name['a']", "by_name['b']", "full", "free",
+    ]  # fmt: skip
+    assert [p.name for p in made.pipelines] == ["left", "right", "rings[0]"]
+    cuda = emit(made, "sm_90a").text
+    assert [s.value.name for s in made.shared][1] == "tiles[1]"
+    assert "tiles_1" in cuda
+    assert "rings_0" in cuda
+
+
+def test_a_generator_of_too_many_values_is_python_s_error():
+    @pk.kernel
+    def kernel(x):
+        a, b = (pk.shared(pk.sv(f32, 64)) for _ in range(3))
+        pk.grid(1)
+
+    with pytest.raises(pk.KernelError, match="too many values to unpack"):
+        kernel(np.ones((64, 64), np.float32))

@@ -100,7 +100,7 @@ class CheckReport:
     causes: tuple[int | None, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        """Sort the findings, errors first, consequences after their cause; one without advice gets that for its kind."""
+        """Sort the findings, errors first, consequences after their cause; add advice if there is none."""
         advised = [
             f if f.help else dataclasses.replace(f, help=ADVICE[f.kind]) for f in self.findings
         ]
