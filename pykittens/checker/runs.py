@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
+import numpy as np
+
 from pykittens.checker.copies import Copies
 from pykittens.checker.faults import caught_in, merged
+from pykittens.checker.nonfinite import Origins, finding, nonfinite_outputs
 from pykittens.emulate import machine
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.emulate.memory import Array
@@ -50,12 +53,34 @@ def run_schedules(
         if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
             if first is None:
                 first = seed, tensors
+                mine += _non_finite(kernel, arguments, copies, races, tensors, seed)
             else:
                 mine += _differences(recorded, first, (seed, tensors))
         found += mine
     counted = not any(f.kind is Kind.BARRIER_COUNT for f in found)
     scope = Scope.EVERY_SCHEDULE if counted and is_determined(recorded) else Scope.TRIED
     return [dataclasses.replace(f, scope=scope) for f in _without_doubles(merged(found))]
+
+
+def _non_finite(
+    kernel: KernelFunction,
+    arguments: Arguments,
+    copies: Copies,
+    races: Races,
+    after: Mapping[str, Array],
+    seed: int,
+) -> list[Finding]:
+    """Outputs of a run with NaN or infinity from finite inputs; a second run finds the lines."""
+    recorded = kernel.record(arguments)
+    before = {name: array.numpy() for name, array in arguments.tensors.items()}
+    outputs = list(nonfinite_outputs(recorded, races.initialized, before, after))
+    if not outputs or not np.isfinite([float(v) for v in arguments.scalars.values()]).all():
+        return []
+    call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
+    tensors, origins = {n: a.numpy() for n, a in call.tensors.items()}, Origins()
+    machine.run(recorded, tensors, scalars(call), seed, origins)
+    found = finding(outputs, after, origins)
+    return [] if found is None else [dataclasses.replace(found, seed=seed)]
 
 
 def is_determined(kernel: Kernel) -> bool:

@@ -27,6 +27,7 @@ class Kind(Enum):
     OUT_OF_RANGE = "out-of-range"
     BLOCK_CONFLICT = "block-conflict"
     SCHEDULE_DEPENDENT = "schedule-dependent"
+    NON_FINITE = "non-finite"
     NAMED_BARRIER = "named-barrier"
     RESOURCES = "resources"
     ALIASING = "aliasing"
@@ -51,6 +52,7 @@ MEANINGS = {
     Kind.OUT_OF_RANGE: "a leading coordinate is outside its axis, or a tile lies wholly outside its tensor",
     Kind.BLOCK_CONFLICT: "two blocks write the same elements, or one reads what another writes, unordered",
     Kind.SCHEDULE_DEPENDENT: "the result depends on the order of the accesses",
+    Kind.NON_FINITE: "finite inputs give NaN or infinity in an output",
     Kind.NAMED_BARRIER: "CUDA C++ in the kernel uses a barrier, and no check covers its use",
     Kind.RESOURCES: "more shared memory, registers, threads or blocks than the hardware has",
     Kind.ALIASING: "an output shares memory with another argument in a way the kernel does not allow",
@@ -72,7 +74,7 @@ _OF_MEMORY = {
 
 
 class Level(Enum):
-    """An error is wrong on a GPU, a warning may be intended, a note costs time only."""
+    """An error is wrong on a GPU, a warning may be intended, a note costs time only or is about values."""
 
     ERROR = "error"
     WARNING = "warning"

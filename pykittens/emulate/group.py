@@ -63,7 +63,7 @@ class Group:
         self.released: dict[Pipeline, int] = defaultdict(int)
         self.filling: dict[Acquire, int] = {}
         self.signals: dict[object, Signals] = {}
-        self.engines = Engines(self.launch.schedule)
+        self.engines = Engines(self.launch.schedule, self.watch)
         self.node: Node | None = None  # the node being run
         self.steps = self.run(role.body)
         self.waits_for: Wait | None = None
@@ -287,6 +287,7 @@ class Group:
         self.watch.runs(self, node)
         with faults_at(node):
             result = node.op.evaluate(args)
+        self.watch.computes(node, args, result)
         self.watch.ran(self, node)
         for r in node.results:
             self.put(r, _typed(r, result, node))

@@ -12,6 +12,7 @@ import numpy as np
 from pykittens.emulate.memory import Array, GlobalTile, poison
 from pykittens.emulate.regions import SharedRegion
 from pykittens.emulate.schedule import SeededSchedule
+from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.errors import DeadlockError, KernelError, LanguageError, Loc
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, Value
@@ -100,10 +101,12 @@ class ProductInFlight:
     registers: the register values that the product reads, which must not be overwritten.
     """
 
-    __slots__ = ("args", "call", "finished", "registers", "value")
+    __slots__ = ("args", "call", "finished", "registers", "value", "watch")
 
-    def __init__(self, call: Call, args: dict[str, Any], registers: set[Value]) -> None:
-        self.call, self.args, self.registers = call, args, registers
+    def __init__(
+        self, call: Call, args: dict[str, Any], registers: set[Value], watch: Watcher
+    ) -> None:
+        self.call, self.args, self.registers, self.watch = call, args, registers, watch
         self.value: Array | None = None
         self.finished = False
 
@@ -113,6 +116,7 @@ class ProductInFlight:
                 n: a.value if isinstance(a, ProductInFlight) else a for n, a in self.args.items()
             }
             self.value = self.call.op.evaluate(args)
+            self.watch.computes(self.call, args, self.value)
             self.args = {}  # the accumulator would keep all products before alive
 
     def read(self) -> Array:
@@ -129,8 +133,8 @@ class Engines:
     The schedule decides whether an operation is carried out when it is issued or when a wait covers it.
     """
 
-    def __init__(self, schedule: SeededSchedule) -> None:
-        self.schedule = schedule
+    def __init__(self, schedule: SeededSchedule, watch: Watcher = NOBODY) -> None:
+        self.schedule, self.watch = schedule, watch
         self.products: deque[ProductInFlight] = deque()
         self.reading: deque[Store] = deque()
         self.writing: deque[Store] = deque()
@@ -141,7 +145,7 @@ class Engines:
         registers: set[Value] = {
             a for a in call.args.values() if isinstance(a, RegTile) and a is not accumulator
         }
-        started = ProductInFlight(call, args, registers)
+        started = ProductInFlight(call, args, registers, self.watch)
         self.products.append(started)
         if self.schedule.at_once():
             for product in self.products:

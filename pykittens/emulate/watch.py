@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,9 @@ class Watcher:
 
     def ran(self, group: Group, call: Call) -> None:
         """The lanes have carried the operation out."""
+
+    def computes(self, call: Call, args: Mapping[str, Any], result: Any) -> None:
+        """An operation of the lanes, or a product, has this result."""
 
     def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
         """The operation that runs accesses memory."""

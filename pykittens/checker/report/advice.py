@@ -17,6 +17,7 @@ ADVICE = {
     Kind.OUT_OF_RANGE: "keep the index inside its axis: bound the loop or grid by the extents of the tensor",
     Kind.BLOCK_CONFLICT: 'let blocks write separate tiles, combine the writes with op="add", or order blocks by flags',
     Kind.SCHEDULE_DEPENDENT: "order the groups or blocks, with pk.in_turn() or flags",
+    Kind.NON_FINITE: "before these lines, subtract a maximum, guard a division by 0, or use a dtype of larger range",
     Kind.NAMED_BARRIER: "use pk.sync() or pk.semaphore(...), which are checked; the compiler takes barriers from 0 up",
     Kind.RESOURCES: "use smaller tiles, fewer stages or more groups",
     Kind.ALIASING: "pass a copy of one of the two arguments",

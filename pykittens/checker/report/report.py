@@ -136,7 +136,7 @@ class CheckReport:
 
     @property
     def notes(self) -> tuple[Finding, ...]:
-        """The findings that only cost time."""
+        """The findings that cost time only, or are about values."""
         return self._of(Level.NOTE)
 
     def found(self, kind: Kind) -> tuple[Finding, ...]:
