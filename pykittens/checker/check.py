@@ -134,7 +134,12 @@ def _examine_launch(
         before = shows.set(False)
         try:
             ran = run_schedules(
-                kernel, arguments, options.seeds, undefined=options.undefined, watch=recorder
+                kernel,
+                arguments,
+                options.seeds,
+                undefined=options.undefined,
+                watch=recorder,
+                progress=options.progress,
             )
         finally:
             shows.reset(before)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
+from pykittens.checker.progress import CheckProgress
 from pykittens.emulate.finding import Kind
 from pykittens.errors import ArgumentError, Loc
 from pykittens.runtime.kernel import KernelFunction
@@ -21,7 +22,7 @@ class CheckOptions:
     schedules: the number of schedules to try, with the seeds 0, 1, …; seed: the only schedule to try. ignore: kinds to
     leave out. undefined: tensors that are undefined before the launch. device: the GPU to model. costs: whether to
     compile, and to report resources and costs. command: the command line of the check. caller: the location of the
-    call if it is outside the user's code.
+    call if it is outside the user's code. progress: shows how far the runs are.
     """
 
     schedules: int = SCHEDULES
@@ -32,6 +33,7 @@ class CheckOptions:
     costs: bool = True
     command: str = ""
     caller: Loc | None = None
+    progress: CheckProgress | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:

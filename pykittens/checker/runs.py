@@ -10,6 +10,7 @@ import numpy as np
 from pykittens.checker.copies import Copies
 from pykittens.checker.faults import caught_in, merged
 from pykittens.checker.nonfinite import Origins, finding, nonfinite_outputs
+from pykittens.checker.progress import CheckProgress
 from pykittens.emulate import machine
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.emulate.memory import Array
@@ -28,20 +29,25 @@ def run_schedules(
     *,
     undefined: Collection[str] = (),
     watch: Watcher | None = None,
+    progress: CheckProgress | None = None,
 ) -> list[Finding]:
     """The findings in the schedules of these seeds, each run on fresh copies of the arguments.
 
-    undefined: tensors that are undefined before the launch. watch: an additional watcher of the first run.
+    undefined: tensors that are undefined before the launch. watch: an additional watcher of the first run. progress:
+    shows how far the runs are.
     """
     recorded, copies = kernel.record(arguments), Copies(arguments)
     found: list[Finding] = []
     first: tuple[int, Mapping[str, Array]] | None = None
-    for seed in seeds:
+    for number, seed in enumerate(seeds):
         call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
         tensors = {name: array.numpy() for name, array in call.tensors.items()}
         races = Races(recorded, tensors, tuple(undefined))
-        watcher = races if watch is None else Watchers((races, watch))
+        others = [w for w in (watch, progress) if w is not None]
+        watcher = Watchers((races, *others)) if others else races
         watch = None
+        if progress is not None:
+            progress.starts(recorded, number, len(seeds))
         faults: list[Finding] = []
         with caught_in(faults, seed=seed):
             machine.run(recorded, tensors, scalars(call), seed, watcher)
@@ -57,6 +63,8 @@ def run_schedules(
             else:
                 mine += _differences(recorded, first, (seed, tensors))
         found += mine
+    if progress is not None:
+        progress.ends()
     counted = not any(f.kind is Kind.BARRIER_COUNT for f in found)
     scope = Scope.EVERY_SCHEDULE if counted and is_determined(recorded) else Scope.TRIED
     return [dataclasses.replace(f, scope=scope) for f in _without_doubles(merged(found))]

@@ -14,6 +14,7 @@ from typing import Any
 from pykittens.checker.calls import checked_calls
 from pykittens.checker.check import examine
 from pykittens.checker.options import SCHEDULES, CheckOptions
+from pykittens.checker.progress import CheckProgress
 from pykittens.checker.report import data, page, terminal
 from pykittens.checker.report.report import FORMATS, CheckReport
 from pykittens.cli import arguments, screen
@@ -194,6 +195,7 @@ def _options(parsed: argparse.Namespace, caller: Loc | None) -> CheckOptions:
         parsed.device,
         command=shlex.join(words),
         caller=caller,
+        progress=CheckProgress(sys.stderr),
     )
 
 

@@ -170,6 +170,7 @@ class Group:
             if tasks.cluster_axis is not None:
                 axis = tasks.cluster_axis
                 index[axis] = index[axis] * len(block.cluster) + block.rank
+            self.watch.begins(self, number)
             yield tuple(index)
 
     def wait_for_stage(self, node: Acquire) -> Iterator[Wait]:

@@ -44,6 +44,9 @@ class Watcher:
     def together(self, blocks: Sequence[BlockRun], groups: Sequence[Group]) -> None:
         """These blocks start and run at once; the blocks before them have ended."""
 
+    def begins(self, group: Group, task: int) -> None:
+        """A group begins one of the tasks of the launch."""
+
     def ended(self, group: Group) -> None:
         """A group is at the end of its role."""
 

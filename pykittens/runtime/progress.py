@@ -1,4 +1,4 @@
-"""The progress of a tuning run: steps, and the line on a terminal that shows them."""
+"""The progress of a tuning run: steps, and the line of a terminal that shows them."""
 
 from __future__ import annotations
 
@@ -48,19 +48,30 @@ def shown(progress: Progress | None, stream: TextIO | None = None) -> Iterator[P
     if stream is None or not stream.isatty():
         yield lambda step: None
         return
-    written = False
+    line = TerminalLine(stream)
+    try:
+        yield lambda step: line.show(str(step).splitlines()[0])
+    finally:
+        line.end()
 
-    def show(step: Step) -> None:
-        nonlocal written
+
+class TerminalLine:
+    """A line of a terminal that is rewritten."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.is_written = stream, False
+
+    def show(self, text: str) -> None:
+        """Write the line anew."""
         width = shutil.get_terminal_size().columns - 1
         # Return to the start of the line, and erase the rest of a longer line.
-        stream.write(f"\r{str(step).splitlines()[0][:width]}\x1b[K")
-        stream.flush()
-        written = True
+        self.stream.write(f"\r{text[:width]}\x1b[K")
+        self.stream.flush()
+        self.is_written = True
 
-    try:
-        yield show
-    finally:
-        if written:
-            stream.write("\n")
-            stream.flush()
+    def end(self) -> None:
+        """Keep the text; what follows begins a new line."""
+        if self.is_written:
+            self.stream.write("\n")
+            self.stream.flush()
+            self.is_written = False
