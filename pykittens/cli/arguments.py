@@ -25,6 +25,7 @@ from pykittens.targets.architectures import TARGETS
 from pykittens.types.dtypes import DTYPES, DType
 
 _ARRAY = re.compile(r"(\w+)\s*\[([\d\s,_]*)\]\s*(?:=(.+))?")
+_DRAWN = 1 << 20  # numbers that are drawn at a time
 _WORDS = {"true": True, "false": False, "none": None}
 # The contents of an array for which --arg gives none, from its name, shape and dtype.
 Fill = Callable[[str, tuple[int, ...], DType], np.ndarray[Any, Any]]
@@ -68,13 +69,18 @@ def zeros(name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, An
 def random_numbers(name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
     """Random normal numbers, integers from 0 to 7, or bools; always the same for a name."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    match dtype.kind:
-        case "float":
-            return rng.standard_normal(shape).astype(dtype.numpy)
-        case "int":
-            return rng.integers(0, 8, shape).astype(dtype.numpy)
-        case "bool":
-            return rng.random(shape) < 0.5
+    made = np.empty(shape, dtype.numpy)
+    flat = made.reshape(-1)
+    for first in range(0, made.size, _DRAWN):  # the numbers are drawn with 8 bytes each
+        part = flat[first : first + _DRAWN]
+        match dtype.kind:
+            case "float":
+                part[...] = rng.standard_normal(part.size).astype(dtype.numpy)
+            case "int":
+                part[...] = rng.integers(0, 8, part.size)
+            case "bool":
+                part[...] = rng.random(part.size) < 0.5
+    return made
 
 
 def request(parsed: argparse.Namespace, fill: Fill = zeros) -> Request:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -211,3 +213,15 @@ def test_a_text_constant_without_quotes_is_refused() -> None:
     with pytest.raises(ArgumentError) as caught:
         arguments.constant("order", "row")
     assert "--constant \"order='row'\"" in str(caught.value)
+
+
+def test_an_array_takes_little_more_memory_than_its_elements() -> None:
+    tracemalloc.start()
+    made = arguments.random_numbers("x", (4096, 4096), DTYPES["e4m3"])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < made.nbytes + 16 * 2**20
+    assert np.isfinite(made[:8].astype(np.float32)).all()
+    again = arguments.random_numbers("x", (4096, 4096), DTYPES["f32"])
+    expected = np.random.default_rng(zlib.crc32(b"x")).standard_normal((4096, 4096))
+    assert (again == expected.astype(np.float32)).all()
