@@ -57,6 +57,8 @@ def add(commands: Any) -> None:
     option("--undefined", action="append", default=[], metavar="NAME", help=undefined)
     device = "the GPU to model; the default is %(default)s"
     option("--device", choices=DEVICES, default=next(iter(DEVICES)), help=device)
+    no_costs = "report no resources, costs and timeline, which is faster"
+    option("--no-costs", action="store_true", help=no_costs)
     parser.set_defaults(run=run, code_of_faults=USAGE)
 
 
@@ -72,16 +74,16 @@ def run(parsed: argparse.Namespace) -> int:
         else:
             stopped = _own_calls(parsed, reports)
     if not reports:
-        raise stopped or _no_call(parsed)
+        raise _no_call(parsed, stopped)
     _check_undefined(parsed.undefined, reports)
     _put_out(reports, form, parsed.output)
     fail_on = None if parsed.fail_on == "never" else Level(parsed.fail_on)
-    if any(r.fails(fail_on) for r in reports):
-        return 1
-    # If a faulty kernel stopped the file, its report says so; another reason has not been reported.
-    if stopped is not None and all(r.ok for r in reports):
+    fails = any(r.fails(fail_on) for r in reports)
+    if stopped is not None and not fails:
         raise stopped
-    return 0
+    if stopped is not None:
+        print(stopped, file=sys.stderr)
+    return int(fails)
 
 
 def _positive(text: str) -> int:
@@ -115,7 +117,14 @@ def _own_calls(parsed: argparse.Namespace, reports: list[CheckReport]) -> Kernel
         if name in (None, kernel.parameters.name):
             reports.append(examine(kernel, args, constants, options))
 
-    with checked_calls(look), _as_a_script(path):
+    def failed(kernel: KernelFunction, error: KernelError) -> None:
+        """Go on after a faulty call, so that later calls are checked; the report on the call has the error."""
+        if name not in (None, kernel.parameters.name):
+            print(f"{kernel.parameters.name} is not checked and fails: {error.message}")
+        elif reports[-1].ok and not reports[-1].ignored:
+            raise error
+
+    with checked_calls(look, failed), _as_a_script(path):
         try:
             runpy.run_path(str(path), run_name="__main__")
         except SystemExit as end:
@@ -151,11 +160,15 @@ def _check_undefined(names: Sequence[str], reports: Sequence[CheckReport]) -> No
             )
 
 
-def _no_call(parsed: argparse.Namespace) -> ArgumentError:
+def _no_call(parsed: argparse.Namespace, stopped: KernelError | None) -> KernelError:
+    """The error for a file that calls no kernel to check; `stopped`: the reason why it did not run to its end."""
     file, name = arguments.file_and_kernel(parsed.file, parsed.kernel)
+    if stopped is not None and name is None:
+        return stopped
     return ArgumentError(
         f"{file} calls no kernel{f' `{name}`' if name else ''} when it is run",
-        loc=None,
+        operands={"it stopped": stopped.message} if stopped is not None else None,
+        loc=stopped.loc if stopped is not None else None,
         help="name a kernel and its arguments, as in --kernel K --arg A=bf16[512,512] --arg n=3",
     )
 
@@ -186,13 +199,13 @@ def _options(parsed: argparse.Namespace, caller: Loc | None) -> CheckOptions:
         ("--undefined", parsed.undefined),
     ):
         words += [word for value in values for word in (option, value)]
-    words += [word for name in parsed.undefined for word in ("--undefined", name)]
     return CheckOptions(
         parsed.schedules,
         parsed.seed,
         parsed.ignore,
         parsed.undefined,
         parsed.device,
+        costs=not parsed.no_costs,
         command=shlex.join(words),
         caller=caller,
         progress=CheckProgress(sys.stderr),

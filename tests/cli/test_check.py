@@ -64,7 +64,9 @@ if __name__ == "__main__":
     right(y, x, 0.5)
     print("a line of the script")
     stuck(x)
-    print("not reached")
+    right(x, "y", 1.0)
+    right(x, y, 3.0)
+    print("the last line")
 '''
 ARRAYS = ("--arg", "x=f32[64,64]", "--arg", "y=f32[64,64]", "--arg", "factor=2.0")
 
@@ -104,11 +106,11 @@ def test_every_call_that_a_file_makes_is_checked(check, file: str) -> None:
     assert code == 1
     heads = [line for line in out.splitlines() if "kernels.py" in line and line[0] in "rs"]
     assert [h.partition(",")[0] for h in heads[:2]] == ["right", "right"]
-    assert out.count("no fault found") == 2
+    assert out.count("no fault found") == 3
     assert "stuck, " in out
     assert "error[deadlock]" in out
     assert f"replay: pykittens check {file} --seed 0" in out
-    assert err == "a line of the script\n"
+    assert err == "a line of the script\nthe last line\n"
     assert sys.argv == words
     assert str(Path(file).parent) not in sys.path
 
@@ -120,14 +122,42 @@ def test_a_kernel_may_be_chosen_among_those_that_a_file_calls(check, calm: str, 
         assert out.count("no fault found") == 2
     code, out, _ = check(f"{file}:stuck", "--schedules", "2")
     assert code == 1
-    assert "right" not in out
+    assert "right, " not in out
 
 
-def test_another_kernel_that_stops_the_file_is_told(check, file: str) -> None:
+def test_a_faulty_call_of_another_kernel_does_not_stop_the_file(check, file: str) -> None:
     code, out, err = check(f"{file}:right", "--schedules", "1")
+    assert code == 1
+    assert out.count("no fault found") == 3
+    assert "stuck is not checked and fails: deadlock: every role that has not ended waits" in err
+    assert err.endswith("the last line\n")
+
+
+def test_a_kernel_that_is_never_called_is_the_error(check, file: str, tmp_path: Path) -> None:
+    code, out, err = check(file, "--kernel", "chained", "--schedules", "1")
+    assert (code, out) == (2, "")
+    assert f"{file} calls no kernel `chained` when it is run" in err
+    (tmp_path / "ends.py").write_text(FILE + "    raise OSError('no disk')\n")
+    code, _, err = check(str(tmp_path / "ends.py"), "--kernel", "chained", "--schedules", "1")
     assert code == 2
-    assert out.count("no fault found") == 2
-    assert "deadlock: every role that has not ended waits" in err
+    assert "calls no kernel `chained` when it is run\n    it stopped : " in err
+    assert "OSError: no disk" in err
+    code, out, err = check(str(tmp_path / "ends.py"), "--schedules", "1")
+    assert code == 1
+    assert "error[deadlock]" in out
+    assert "does not run to its end: OSError: no disk" in err
+
+
+def test_tables_can_be_left_out(check, file: str) -> None:
+    words = (file, "--kernel", "right", *ARRAYS, "--schedules", "1")
+    assert "Traffic of the launch" in check(*words)[1]
+    code, out, _ = check(*words, "--no-costs")
+    assert code == 0
+    assert "Traffic of the launch" not in out
+    assert "Shared memory" not in out
+    code, _, err = check(*words, "--no-costs", "--format", "svg")
+    assert code == 2
+    assert "has no timeline: the check had costs=False or --no-costs" in err
 
 
 @pytest.mark.parametrize("name", ["01_copy", "06_matmul"])

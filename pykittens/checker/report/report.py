@@ -207,7 +207,7 @@ class CheckReport:
         why = (
             "no schedule was run"
             if not self.seeds
-            else "the check had costs=False"
+            else "the check had costs=False or --no-costs"
             if self.timeline is None
             else "no block did any work"
         )
