@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def page(reports: Sequence[CheckReport]) -> str:
     """One page for one or several reports."""
     title = ", ".join(dict.fromkeys(r.kernel for r in reports)) or "no kernel"
-    body = "\n".join(line for i, r in enumerate(reports, 1) for line in _report(r, f"r{i}"))
+    named = [(report, f"r{number}") for number, report in enumerate(reports, 1)]
+    body = "\n".join([*_index(named), *(line for r, name in named for line in _report(r, name))])
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -32,14 +33,32 @@ def page(reports: Sequence[CheckReport]) -> str:
     )
 
 
+def _index(named: Sequence[tuple[CheckReport, str]]) -> Iterator[str]:
+    """Links to the reports of a page that has several, with their verdicts."""
+    if len(named) < 2:
+        return
+    yield "<nav>\n<h1>Reports</h1>\n<ol>"
+    for report, name in named:
+        yield (
+            f'<li><a href="#{name}">{escape(report.kernel)}</a> <small>{escape(report.source.location)}</small> '
+            f'<span class="verdict is-{_worst(report)}">{escape(report.verdict)}</span></li>'
+        )
+    yield "</ol>\n</nav>"
+
+
+def _worst(report: CheckReport) -> str:
+    """The level of the worst finding."""
+    return report.findings[0].level.value if report.findings else "fine"
+
+
 def _report(report: CheckReport, name: str) -> Iterator[str]:
-    level = report.findings[0].level.value if report.findings else "fine"
+    level = _worst(report)
     yield f'<section class="report" id="{name}">'
     yield f"<h1>{escape(report.kernel)} <small>{escape(report.source.location)}</small></h1>"
     yield f'<p class="verdict is-{level}">{escape(report.verdict)}</p>'
     yield from _named({**report.arguments, **report.constants})
     for number, finding in enumerate(report.findings, 1):
-        yield from _finding(report, finding, f"{name}-{number}")
+        yield from _finding(report, finding, number, name)
     yield from _listings(report, name)
     for table in report.tables:
         yield from _table(table)
@@ -50,6 +69,7 @@ def _report(report: CheckReport, name: str) -> Iterator[str]:
     if report.proved:
         sentences = "".join(f"<li>{escape(s)}</li>" for s in report.proved)
         yield f"<h2>Proved for all arguments</h2>\n<ul>{sentences}</ul>"
+    yield "<h2>How far the report holds</h2>"
     yield from _remarks(closing(report))
     yield "</section>"
 
@@ -69,11 +89,11 @@ def _remarks(labelled: Iterable[tuple[str, str]]) -> Iterator[str]:
 # -- findings --------------------------------------------------------------------------------------
 
 
-def _finding(report: CheckReport, finding: Finding, name: str) -> Iterator[str]:
+def _finding(report: CheckReport, finding: Finding, number: int, name: str) -> Iterator[str]:
     level, kind = finding.level.value, finding.kind
-    yield f'<article class="finding is-{level}" id="{name}">'
+    yield f'<article class="finding is-{level}" id="{name}-{number}">'
     yield (
-        f'<h2><span class="badge">{level}</span> {escape(finding.message)} '
+        f'<h2><span class="badge">{level} {number}</span> {escape(finding.message)} '
         f'<small title="{escape(kind.meaning)}">{escape(kind.value)}</small></h2>'
     )
     yield from _named(finding.operands)
@@ -101,14 +121,14 @@ def _step(step: FindingStep) -> Iterator[str]:
 def _listings(report: CheckReport, name: str) -> Iterator[str]:
     for listing in listings(report):
         yield f"<h2>{escape(listing.title)}</h2>"
-        yield '<table class="listing"><tbody>'
+        yield '<div class="wide"><table class="listing"><tbody>'
         before = None
         for line in listing.lines:
             if before is not None and line.number != before + 1:
                 yield '<tr class="gap"><td>⋮</td><td></td><td></td></tr>'
             yield _line(line, name)
             before = line.number
-        yield "</tbody></table>"
+        yield "</tbody></table></div>"
 
 
 def _line(line: SourceLine, name: str) -> str:
@@ -143,8 +163,8 @@ def _table(table: Table) -> Iterator[str]:
 
     yield f"<h2>{escape(table.title)}</h2>"
     if rows:
-        yield f'<table class="numbers"><thead>{cells("th", columns)}</thead><tbody>'
+        yield f'<div class="wide"><table class="numbers"><thead>{cells("th", columns)}</thead><tbody>'
         yield from (cells("td", row) for row in rows)
-        yield "</tbody></table>"
+        yield "</tbody></table></div>"
     if table.note:
         yield f'<p class="hint">{escape(table.note)}</p>'

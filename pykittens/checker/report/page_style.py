@@ -64,5 +64,11 @@ table {{ border-collapse: collapse; }}
   text-align: left; padding: .15rem .8rem .15rem 0; border-bottom: 1px solid var(--rule);
 }}
 .numbers .number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-figure {{ margin: 0; overflow-x: auto; }}
+figure, .wide {{ margin: 0; overflow-x: auto; }}
+nav li {{ margin: .2rem 0; }}
+nav a {{ color: var(--ink); }}
+@media print {{
+  figure, .wide, .finding pre {{ overflow: visible; }}
+  pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
+}}
 """

@@ -89,8 +89,35 @@ def test_links_from_marked_lines_lead_to_their_findings() -> None:
     names = parsed.attributes("id")
     assert len(names) == len(set(names))
     links = [h.removeprefix("#") for h in parsed.attributes("href")]
-    assert len(links) == 6
+    assert len(links) == 8
     assert set(links) <= set(names)
+
+
+def test_a_page_of_several_reports_begins_with_an_index() -> None:
+    text = page([full_report(), report()])
+    index = Parsed(text[text.index("<nav>") : text.index("</nav>") + len("</nav>")])
+    assert index.attributes("href") == ["#r1", "#r2"]
+    assert full_report().verdict in index.text
+    assert "no fault found" in index.text
+    assert text.index("</nav>") < text.index('<section class="report" id="r1">')
+    assert "<nav>" not in report().html()
+
+
+def test_wide_tables_can_be_scrolled_and_the_last_remarks_have_a_heading() -> None:
+    text = full_report().html()
+    assert text.count("<table") == text.count('<div class="wide"><table')
+    assert ".wide { margin: 0; overflow-x: auto; }" in text
+    remarks = text.index('<p class="ignored">')
+    heading = text.rindex("<h2>", 0, remarks)
+    assert text[heading:remarks] == "<h2>How far the report holds</h2>\n"
+
+
+def test_a_finding_has_the_number_that_marks_and_remarks_use() -> None:
+    text = full_report().html()
+    assert (
+        '<article class="finding is-error" id="r1-1">\n<h2><span class="badge">error 1</span>'
+        in text
+    )
 
 
 def test_texts_are_no_markup() -> None:
