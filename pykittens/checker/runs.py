@@ -44,17 +44,10 @@ def run_schedules(
         tensors = {name: array.numpy() for name, array in call.tensors.items()}
         races = Races(recorded, tensors, tuple(undefined))
         others = [w for w in (watch, progress) if w is not None]
-        watcher = Watchers((races, *others)) if others else races
         watch = None
         if progress is not None:
             progress.starts(recorded, number, len(seeds))
-        faults: list[Finding] = []
-        with caught_in(faults, seed=seed):
-            machine.run(recorded, tensors, scalars(call), seed, watcher)
-            races.finish()
-        if faults:
-            races.report_deadlock()
-        mine = [dataclasses.replace(f, seed=seed) for f in races.found.values()] + faults
+        mine = _run(recorded, call, races, others, seed)
         # With other faults a difference is a consequence. For a schedule-dependent result it shows the extent.
         if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
             if first is None:
@@ -68,6 +61,21 @@ def run_schedules(
     counted = not any(f.kind is Kind.BARRIER_COUNT for f in found)
     scope = Scope.EVERY_SCHEDULE if counted and is_determined(recorded) else Scope.TRIED
     return [dataclasses.replace(f, scope=scope) for f in _without_doubles(merged(found))]
+
+
+def _run(
+    kernel: Kernel, call: Arguments, races: Races, others: list[Watcher], seed: int
+) -> list[Finding]:
+    """The findings of one run, which writes the tensors of the call."""
+    tensors = {name: array.numpy() for name, array in call.tensors.items()}
+    faults: list[Finding] = []
+    with caught_in(faults, seed=seed):
+        watch = Watchers((races, *others)) if others else races
+        machine.run(kernel, tensors, scalars(call), seed, watch)
+        races.finish()
+    if faults:
+        races.report_deadlock()
+    return [dataclasses.replace(f, seed=seed) for f in races.found.values()] + faults
 
 
 def _non_finite(
