@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -297,11 +298,16 @@ def test_an_array_without_elements_has_no_strides_to_tell_of() -> None:
 
 
 def test_every_call_of_a_program_is_seen_and_runs() -> None:
-    seen = []
+    seen, failed = [], []
     x, y = ones(64, 64), np.zeros((64, 64), np.float32)
-    with checked_calls(lambda kernel, args, constants: seen.append((kernel, args, constants))):
+
+    def look(kernel: Any, args: Any, constants: Any) -> None:
+        seen.append((kernel, args, constants))
+
+    with checked_calls(look, lambda kernel, error: failed.append(error.message)):
         doubled(x, y, by=5)
         copied(x, y=y)
+    assert failed == []
     assert [(k.parameters.name, len(a), c.keys()) for k, a, c in seen] == [
         ("doubled", 2, {"by"}),
         ("copied", 1, {"y"}),
@@ -309,6 +315,9 @@ def test_every_call_of_a_program_is_seen_and_runs() -> None:
     doubled(x, y)
     assert len(seen) == 2
     assert (y == 2).all()
+    with checked_calls(look, lambda kernel, error: failed.append(error.message)):
+        copied(x)
+    assert failed == ["copied: `y` is missing"]
 
 
 def test_the_checker_is_loaded_when_it_is_first_asked_for() -> None:
