@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from itertools import islice
 from types import GeneratorType
 from typing import Any
