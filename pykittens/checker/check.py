@@ -20,7 +20,6 @@ from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.ops.debug import shows
-from pykittens.runtime import nvrtc
 from pykittens.runtime.arguments import (
     Arguments,
     check_requirements,
@@ -30,9 +29,8 @@ from pykittens.runtime.arguments import (
 )
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.arrays import Array
-from pykittens.runtime.compiled import Compiled
 from pykittens.runtime.kernel import KernelFunction
-from pykittens.types.devices import DEVICES, DeviceSpec
+from pykittens.types.devices import DEVICES
 from pykittens.types.dtypes import DType
 
 
@@ -41,7 +39,7 @@ class CallResult:
     """Findings, sentences that hold for all arguments, and tables of a call that is not refused.
 
     seeds: the schedules that were run. every_schedule: whether their findings hold for every schedule. stopped: whether
-    a fault ended every run. timeline: that of the first run.
+    a fault ended every run. timeline: that of the first run. not_compiled: what a compilation lacks.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -51,6 +49,7 @@ class CallResult:
     every_schedule: bool = False
     stopped: bool = False
     timeline: Timeline | None = None
+    not_compiled: str = ""
 
 
 def check(
@@ -63,6 +62,7 @@ def check(
     undefined: Collection[str] = (),
     device: str = "H200",
     costs: bool = True,
+    compile: bool = True,
     constants: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> CheckReport:
@@ -71,10 +71,13 @@ def check(
     Faults of the kernel and of its arguments are findings; none is raised. The kernel runs in `schedules` schedules, or
     only in the schedule of `seed`. `ignore` names kinds of findings to leave out. `undefined` names tensors that are
     undefined before the launch, in addition to those full of NaN. `device` is the GPU to model. Without `costs` the
-    report has no tables of resources and costs, and no timeline. `constants` has the constants of the kernel whose
+    report has no tables of resources and costs, and no timeline. Without `compile` the kernel is not compiled, so that
+    errors and remarks of the compiler are not found. `constants` has the constants of the kernel whose
     names are those of options: `constants={"seed": 3}`.
     """
-    options = CheckOptions(schedules, seed, words_of(ignore), words_of(undefined), device, costs)
+    options = CheckOptions(
+        schedules, seed, words_of(ignore), words_of(undefined), device, costs, compile
+    )
     if twice := [name for name in constants or {} if name in named]:
         raise ArgumentError(f"check: `{twice[0]}` is given twice, once in `constants`")
     check_options(kernel, len(args), options)
@@ -112,7 +115,7 @@ def examine(
         findings=kept,
         seeds=result.seeds,
         proved=result.proved,
-        holds=_holds(result, "nothing else" if kept else "nothing"),
+        holds=_holds(result, "nothing else" if kept else "nothing") + _not_compiled(result),
         tables=result.tables,
         timeline=result.timeline,
         ignored=dict(ignored),
@@ -125,9 +128,10 @@ def _examine_launch(
 ) -> CallResult:
     """Proofs, then the findings of the schedules, then the costs."""
     device = DEVICES[options.device]
-    compiled = _compiled(kernel, arguments, device) if options.costs else None
-    static = examine_statically(recorded, arguments, device, compiled, options.caller)
-    result = CallResult([*static.findings], static.proved)
+    static = examine_statically(
+        recorded, arguments, device, options.caller, compiles=options.compile
+    )
+    result = CallResult([*static.findings], static.proved, not_compiled=static.missing)
     if static.launches:
         recorder = Recorder(recorded.name) if options.costs else None
         # Otherwise a kernel's prints would appear once per schedule. Other threads go on printing.
@@ -153,19 +157,6 @@ def _examine_launch(
         costs = cost_tables(recorded, arguments, device, static.blocks_per_sm)
         result.tables = static.tables + costs
     return result
-
-
-def _compiled(kernel: KernelFunction, arguments: Arguments, device: DeviceSpec) -> Compiled | None:
-    """The compiled kernel; None without a compiler, or for a kernel that cannot be compiled."""
-    if nvrtc.available() is not None:
-        return None
-    given = (
-        arguments.tensors[name].numpy() if name in arguments.tensors else arguments.scalars[name]
-        for name in arguments.order
-    )
-    with caught_in([]):  # the proofs report why
-        return kernel.compile(*given, arch=device.arch, **arguments.constants)
-    return None
 
 
 def _is_proved(finding: Finding, proofs: Sequence[Finding]) -> bool:
@@ -248,3 +239,9 @@ def _holds(result: CallResult, nothing: str) -> str:
             "schedule, because no wait depends on timing"
         )
     return f"{nothing} was found in {tried}, with these arguments; other schedules may differ"
+
+
+def _not_compiled(result: CallResult) -> str:
+    """The end of that sentence if there is no compiler."""
+    missing = result.not_compiled
+    return f"; the kernel was not compiled, because {missing}" if missing else ""

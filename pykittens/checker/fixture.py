@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def check_kernel(request: pytest.FixtureRequest) -> CheckKernel:
     """`check_kernel(kernel, *args, **constants)` returns the report of pk.check; an error fails the test.
 
-    It has the options of pk.check: schedules, seed, ignore, undefined, device and costs, here with costs=False.
+    It has the options of pk.check, here with costs=False.
     """
     schedules: int | None = request.config.getoption("--kernel-schedules")
 

@@ -21,8 +21,8 @@ class CheckOptions:
 
     schedules: the number of schedules to try, with the seeds 0, 1, …; seed: the only schedule to try. ignore: kinds to
     leave out. undefined: tensors that are undefined before the launch. device: the GPU to model. costs: whether to
-    compile, and to report resources and costs. command: the command line of the check. caller: the location of the
-    call if it is outside the user's code. progress: shows how far the runs are.
+    report resources and costs. compile: whether to compile the kernel. command: the command line of the check. caller:
+    the location of the call if it is outside the user's code. progress: shows how far the runs are.
     """
 
     schedules: int = SCHEDULES
@@ -31,6 +31,7 @@ class CheckOptions:
     undefined: Collection[str] = ()
     device: str = "H200"
     costs: bool = True
+    compile: bool = True
     command: str = ""
     caller: Loc | None = None
     progress: CheckProgress | None = None

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 from pykittens.checker.faults import caught_in, merged
 from pykittens.checker.proofs.balance import prove
+from pykittens.checker.proofs.compilation import Compilation, try_compile
 from pykittens.checker.proofs.launches import prove_launch, try_emit
 from pykittens.checker.proofs.named_barriers import unjudged_barriers
 from pykittens.checker.proofs.occupancy import Load, Occupancy, occupancy
 from pykittens.checker.proofs.resources import resource_tables
+from pykittens.checker.proofs.speed import remarks, slow_products
 from pykittens.checker.report.report import Table
 from pykittens.emulate.finding import Finding
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.arguments import Arguments, known_values
-from pykittens.runtime.compiled import Compiled
 from pykittens.types.devices import DeviceSpec
 
 
@@ -24,6 +25,7 @@ class StaticResult:
     """Findings, sentences that hold for all arguments, and tables of resources of a call that is not refused.
 
     blocks_per_sm: blocks that a multiprocessor holds at once. launches: whether the device can run the launch.
+    missing: what a compilation lacks; empty if it lacks nothing.
     """
 
     findings: list[Finding]
@@ -31,19 +33,29 @@ class StaticResult:
     tables: tuple[Table, ...]
     blocks_per_sm: int
     launches: bool
+    missing: str
 
 
 def examine_statically(
     kernel: Kernel,
     arguments: Arguments,
     device: DeviceSpec,
-    compiled: Compiled | None = None,
     caller: Loc | None = None,
+    *,
+    compiles: bool = True,
 ) -> StaticResult:
-    """The results without a run of a kernel on a device; registers are known if it is compiled."""
+    """The results without a run of a kernel on a device; registers are known only if it is compiled."""
     proofs = prove(kernel)
     source, found = try_emit(kernel, device.arch)
-    found = [*proofs.findings, *found, *unjudged_barriers(kernel)]
+    built = Compilation()
+    if source is not None and compiles:
+        built = try_compile(kernel, device.arch)
+    compiled = built.compiled
+    found = [*proofs.findings, *found, *built.findings, *unjudged_barriers(kernel)]
+    if source is not None:
+        found += slow_products(kernel, device.arch)
+    if compiled is not None:
+        found += remarks(kernel, compiled)
     held: Occupancy | None = None
     refused: list[Finding] = []
     if source is not None:
@@ -56,4 +68,4 @@ def examine_statically(
         tables = resource_tables(kernel, device.arch, source, held, compiled)
     blocks_per_sm = max(held.blocks, 1) if held is not None else 1
     findings = merged([*found, *refused])
-    return StaticResult(findings, proofs.proved, tables, blocks_per_sm, launches=not refused)
+    return StaticResult(findings, proofs.proved, tables, blocks_per_sm, not refused, built.missing)

@@ -31,6 +31,7 @@ class Kind(Enum):
     NAMED_BARRIER = "named-barrier"
     RESOURCES = "resources"
     ALIASING = "aliasing"
+    SPEED = "speed"
     FAULT = "fault"
 
     @property
@@ -56,6 +57,7 @@ MEANINGS = {
     Kind.NAMED_BARRIER: "CUDA C++ in the kernel uses a barrier, and no check covers its use",
     Kind.RESOURCES: "more shared memory, registers, threads or blocks than the hardware has",
     Kind.ALIASING: "an output shares memory with another argument in a way the kernel does not allow",
+    Kind.SPEED: "spills, serialised products, or products without the warpgroup instruction",
     Kind.FAULT: "the kernel or the call is refused for another reason",
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from pykittens import settings
 from pykittens.checker.faults import caught_in
+from pykittens.checker.proofs.compilation import name_line
 from pykittens.checker.proofs.occupancy import Occupancy
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Scope
 from pykittens.errors import Loc
@@ -41,16 +42,10 @@ def try_emit(kernel: Kernel, arch: str) -> tuple[Source | None, list[Finding]]:
 
 def _at_name(finding: Finding, kernel: Kernel) -> Finding:
     """A finding about the whole kernel, at the line of its name rather than of its first decorator."""
-    loc = kernel.loc
-    if loc is None or all(step.loc != loc for step in finding.steps):
+    if kernel.loc is None or all(step.loc != kernel.loc for step in finding.steps):
         return finding
-    while loc.text and not loc.text.lstrip().startswith(("def ", "async def ")):
-        loc = Loc(loc.file, loc.line + 1, loc.function)
-    steps = (
-        replace(s, loc=loc, what="is compiled", who=kernel.name) if s.loc == kernel.loc else s
-        for s in finding.steps
-    )
-    return replace(finding, steps=tuple(steps)) if loc.text else finding
+    at = FindingStep(kernel.name, "is compiled", name_line(kernel))
+    return replace(finding, steps=tuple(at if s.loc == kernel.loc else s for s in finding.steps))
 
 
 # -- the launch ------------------------------------------------------------------------------------

@@ -21,5 +21,6 @@ ADVICE = {
     Kind.NAMED_BARRIER: "use pk.sync() or pk.semaphore(...), which are checked; the compiler takes barriers from 0 up",
     Kind.RESOURCES: "use smaller tiles, fewer stages or more groups",
     Kind.ALIASING: "pass a copy of one of the two arguments",
+    Kind.SPEED: "use smaller tiles, more groups or another layout of the operands",
     Kind.FAULT: "fix the line shown, or the call; the first sentence says what is wrong",
 }  # fmt: skip
