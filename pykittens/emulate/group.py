@@ -271,7 +271,8 @@ class Group:
             case Engine.PRODUCT:
                 args = {name: self.raw(a) for name, a in node.args.items()}
                 self.watch.starts_product(self, node, args)
-                self.put(node.results[0], self.engines.multiply(node, args))
+                now = not self.role.is_warpgroup
+                self.put(node.results[0], self.engines.multiply(node, args, now))
             case Engine.COPY_IN:
                 self.copy_in(node)
             case Engine.COPY_OUT:

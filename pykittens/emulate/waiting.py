@@ -139,15 +139,20 @@ class Engines:
         self.reading: deque[Store] = deque()
         self.writing: deque[Store] = deque()
 
-    def multiply(self, call: Call, args: dict[str, Any]) -> ProductInFlight:
-        """Start a product; products finish in order, so its accumulator is complete when it is computed."""
+    def multiply(self, call: Call, args: dict[str, Any], now: bool) -> ProductInFlight:
+        """Start a product; products finish in order, so its accumulator is complete when it is computed.
+
+        now: whether it has read its operands when the call returns, as a product of single warps.
+        """
         accumulator = call.args.get(call.op.effects.accumulates or "")
         registers: set[Value] = {
-            a for a in call.args.values() if isinstance(a, RegTile) and a is not accumulator
+            a
+            for a in call.args.values()
+            if not now and isinstance(a, RegTile) and a is not accumulator
         }
         started = ProductInFlight(call, args, registers, self.watch)
         self.products.append(started)
-        if self.schedule.at_once():
+        if now or self.schedule.at_once():
             for product in self.products:
                 product.compute()
         return started

@@ -190,6 +190,11 @@ class Role:
         """Whether the role only moves memory; such roles share one warpgroup."""
         return self.kind in ("producer", "storer")
 
+    @property
+    def is_warpgroup(self) -> bool:
+        """Whether its groups are whole warpgroups; the warps of other groups multiply one by one, as lanes do."""
+        return self.warps % 4 == 0
+
 
 Side = Literal["fill", "drain"]
 

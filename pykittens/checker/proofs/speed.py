@@ -35,7 +35,7 @@ def slow_products(kernel: Kernel, arch: str) -> list[Finding]:
             help=_help_for(call),
         )
         for role in kernel.roles
-        if role.warps % 4 == 0  # other groups are no warpgroups
+        if role.is_warpgroup
         for call in _products(role)
         if (reason := declines(role, call)) is not None
     )

@@ -137,7 +137,7 @@ class Races(Watcher):
         call: Call,
         access: Access,
         region: Area,
-        lanes: LaneMapping,
+        lanes: LaneMapping | None,
         fence: int,
     ) -> AccessRecord:
         """An access of the lanes of a group, over when the group signals."""
@@ -220,10 +220,14 @@ class Races(Watcher):
         clock = self.groups[group]
         clock.products += 1
         for operand in args.values():
-            if isinstance(operand, SharedRegion) and operand.memory is not None:
+            if not isinstance(operand, SharedRegion) or operand.memory is None:
+                continue
+            if group.role.is_warpgroup:
                 end = (PRODUCTS, clock.products)
                 record = self.of_engine(group, call, Access.READ, operand.region, *end)
-                self.shares(record, operand.memory)
+            else:
+                record = self.of_lanes(group, call, Access.READ, operand.region, None, FENCE_SHARED)
+            self.shares(record, operand.memory)
 
     def starts_store(self, group: Group, call: Call, args: dict[str, Any]) -> None:
         clock = self.groups[group]

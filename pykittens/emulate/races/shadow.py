@@ -43,8 +43,9 @@ class AccessRecord:
     """An access: its group, call and region, and the component and value of a clock at which the access is over.
 
     together: the blocks that ran at once, whose clocks can be compared. fence: for a write by lanes, the component of
-    the writer's fences. lanes: which lane moves which element, None for an engine; by_row: whether the rows of a tile
-    are moved one by one, to rows that an index names. of_a_flag: whether it signals a flag or waits for one.
+    the writer's fences. lanes: which lane moves which element; None for an engine, and for a product of single warps,
+    whose lanes read elements of each other. by_row: whether the rows of a tile are moved one by one, to rows that an
+    index names. of_a_flag: whether it signals a flag or waits for one.
     """
 
     group: Group

@@ -30,7 +30,7 @@ from pykittens.targets.target import Target
 def beyond_wgmma(role: Role, call: Call) -> str | None:
     """Why single warps, not a warpgroup, compute a product; None if a warpgroup does."""
     a = call.args["a"]
-    if role.warps % 4:
+    if not role.is_warpgroup:
         return f"a group of {role.warps} warps is no warpgroup"
     if a.dtype.bits == 16:
         return None
