@@ -60,6 +60,7 @@ def check(
     seed: int | None = None,
     ignore: Collection[str] = (),
     undefined: Collection[str] = (),
+    kept: Collection[str] = (),
     device: str = "H200",
     costs: bool = True,
     compile: bool = True,
@@ -70,13 +71,21 @@ def check(
 
     Faults of the kernel and of its arguments are findings; none is raised. The kernel runs in `schedules` schedules, or
     only in the schedule of `seed`. `ignore` names kinds of findings to leave out. `undefined` names tensors that are
-    undefined before the launch, in addition to those full of NaN. `device` is the GPU to model. Without `costs` the
+    undefined before the launch, in addition to those full of NaN; `kept` names tensors of which the launch may leave
+    elements as they are. `device` is the GPU to model. Without `costs` the
     report has no tables of resources and costs, and no timeline. Without `compile` the kernel is not compiled, so that
     errors and remarks of the compiler are not found. `constants` has the constants of the kernel whose
     names are those of options: `constants={"seed": 3}`.
     """
     options = CheckOptions(
-        schedules, seed, words_of(ignore), words_of(undefined), device, costs, compile
+        schedules,
+        seed,
+        words_of(ignore),
+        words_of(undefined),
+        words_of(kept),
+        device,
+        costs,
+        compile,
     )
     if twice := [name for name in constants or {} if name in named]:
         raise ArgumentError(f"check: `{twice[0]}` is given twice, once in `constants`")
@@ -142,6 +151,7 @@ def _examine_launch(
                 arguments,
                 options.seeds,
                 undefined=options.undefined,
+                kept=options.kept,
                 watch=recorder,
                 progress=options.progress,
             )

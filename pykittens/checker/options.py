@@ -20,15 +20,17 @@ class CheckOptions:
     """The options of a check.
 
     schedules: the number of schedules to try, with the seeds 0, 1, …; seed: the only schedule to try. ignore: kinds to
-    leave out. undefined: tensors that are undefined before the launch. device: the GPU to model. costs: whether to
-    report resources and costs. compile: whether to compile the kernel. command: the command line of the check. caller:
-    the location of the call if it is outside the user's code. progress: shows how far the runs are.
+    leave out. undefined: tensors that are undefined before the launch. kept: tensors of which the launch may leave
+    elements as they are. device: the GPU to model. costs: whether to report resources and costs. compile: whether to
+    compile the kernel. command: the command line of the check. caller: the location of the call if it is outside the
+    user's code. progress: shows how far the runs are.
     """
 
     schedules: int = SCHEDULES
     seed: int | None = None
     ignore: Collection[str] = ()
     undefined: Collection[str] = ()
+    kept: Collection[str] = ()
     device: str = "H200"
     costs: bool = True
     compile: bool = True
@@ -64,7 +66,8 @@ def check_options(kernel: object, passed: int, options: CheckOptions) -> None:
     _check_words("kind of finding", options.ignore, [k.value for k in Kind])
     _check_words("device", [options.device], list(DEVICES))
     takes = kernel.parameters
-    _check_words(f"argument of {takes.name}", options.undefined, takes.names(passed))
+    named = (*options.undefined, *options.kept)
+    _check_words(f"argument of {takes.name}", named, takes.names(passed))
 
 
 def _is_whole(value: object) -> bool:

@@ -28,13 +28,14 @@ def run_schedules(
     seeds: Collection[int],
     *,
     undefined: Collection[str] = (),
+    kept: Collection[str] = (),
     watch: Watcher | None = None,
     progress: CheckProgress | None = None,
 ) -> list[Finding]:
     """The findings in the schedules of these seeds, each run on fresh copies of the arguments.
 
-    undefined: tensors that are undefined before the launch. watch: an additional watcher of the first run. progress:
-    shows how far the runs are.
+    undefined: tensors that are undefined before the launch. kept: tensors that may keep values. watch: an additional
+    watcher of the first run. progress: shows how far the runs are.
     """
     recorded, copies = kernel.record(arguments), Copies(arguments)
     found: list[Finding] = []
@@ -42,7 +43,7 @@ def run_schedules(
     for number, seed in enumerate(seeds):
         call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
         tensors = {name: array.numpy() for name, array in call.tensors.items()}
-        races = Races(recorded, tensors, tuple(undefined))
+        races = Races(recorded, tensors, tuple(undefined), tuple(kept))
         others = [w for w in (watch, progress) if w is not None]
         watch = None
         if progress is not None:

@@ -55,6 +55,8 @@ def add(commands: Any) -> None:
         "a tensor without contents before the launch: reading it before it is written is a fault"
     )
     option("--undefined", action="append", default=[], metavar="NAME", help=undefined)
+    kept = "a tensor of which the launch may leave elements as they are"
+    option("--kept", action="append", default=[], metavar="NAME", help=kept)
     device = "the GPU to model; the default is %(default)s"
     option("--device", choices=DEVICES, default=next(iter(DEVICES)), help=device)
     no_costs = "report no resources, costs and timeline, which is faster"
@@ -75,7 +77,8 @@ def run(parsed: argparse.Namespace) -> int:
             stopped = _own_calls(parsed, reports)
     if not reports:
         raise _no_call(parsed, stopped)
-    _check_undefined(parsed.undefined, reports)
+    _check_named("--undefined", parsed.undefined, reports)
+    _check_named("--kept", parsed.kept, reports)
     _put_out(reports, form, parsed.output)
     fail_on = None if parsed.fail_on == "never" else Level(parsed.fail_on)
     fails = any(r.fails(fail_on) for r in reports)
@@ -149,12 +152,12 @@ def _as_a_script(path: Path) -> Iterator[None]:
         sys.argv, sys.path[:] = words, folders
 
 
-def _check_undefined(names: Sequence[str], reports: Sequence[CheckReport]) -> None:
+def _check_named(option: str, names: Sequence[str], reports: Sequence[CheckReport]) -> None:
     """Refuse a tensor that no call has; a call that is refused may have any."""
     for name in names:
         if all(r.arguments and name not in r.arguments for r in reports):
             raise ArgumentError(
-                f"--undefined {name}: no kernel that was checked takes such an argument",
+                f"{option} {name}: no kernel that was checked takes such an argument",
                 loc=None,
                 help=f"the arguments are {', '.join(dict.fromkeys(n for r in reports for n in r.arguments))}",
             )
@@ -197,6 +200,7 @@ def _options(parsed: argparse.Namespace, caller: Loc | None) -> CheckOptions:
         ("--arg", parsed.arg),
         ("--constant", parsed.constant),
         ("--undefined", parsed.undefined),
+        ("--kept", parsed.kept),
     ):
         words += [word for value in values for word in (option, value)]
     return CheckOptions(
@@ -204,6 +208,7 @@ def _options(parsed: argparse.Namespace, caller: Loc | None) -> CheckOptions:
         parsed.seed,
         parsed.ignore,
         parsed.undefined,
+        parsed.kept,
         parsed.device,
         costs=not parsed.no_costs,
         command=shlex.join(words),

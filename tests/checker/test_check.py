@@ -54,6 +54,12 @@ def misspelt(x):
 
 
 @pk.kernel
+def halves(x, y):
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    pk.store(y[row, 0], pk.load(x[row, 0], rows=64, cols=64))
+
+
+@pk.kernel
 def wide(x):
     (block,) = pk.grid(1)
     pk.store(x[block, 0], pk.zeros(pk.bf16, 64, 64))
@@ -277,6 +283,15 @@ def test_further_arguments_are_told_by_their_names() -> None:
     assert pk.check(summed, *args, by=1, undefined="terms1", schedules=1, costs=False).ok
     with pytest.raises(ArgumentError, match="no argument of summed `terms2`"):
         pk.check(summed, *args, by=1, undefined="terms2", costs=False)
+
+
+def test_a_tensor_may_be_said_to_keep_its_values() -> None:
+    args = ones(128, 64), ones(256, 64)
+    (found,) = pk.check(halves, *args, schedules=1, costs=False).errors
+    assert found.kind is Kind.UNWRITTEN_MEMORY
+    assert not pk.check(halves, *args, schedules=1, costs=False, kept="y").findings
+    with pytest.raises(ArgumentError, match="no argument of halves `z`"):
+        pk.check(halves, *args, kept="z")
 
 
 def test_one_word_stands_for_itself_and_not_for_its_letters() -> None:

@@ -278,6 +278,7 @@ def test_a_terminal_gets_colours_and_drawn_tables(
         (["{file}", "--schedules", "many"], "many is not a whole number of 1 or more"),
         (["{file}:stuck", "--arg", "x=f32[6 4,64]"], "invalid literal"),
         (["{file}:stuck", "--arg", "x=f32[64,64]", "--undefined", "z"], "takes such an argument"),
+        (["{file}:stuck", "--arg", "x=f32[64,64]", "--kept", "z"], "takes such an argument"),
         (
             ["{file}:stuck", "--arg", "x=f32[64,64]", "-o", "r.pdf"],
             "has the ending of no report format",

@@ -29,7 +29,10 @@ FORMATS = {
     "text": ".txt",
 }
 # The options of pk.check. Constants of a kernel with these names are passed in the last.
-OPTIONS = ("schedules", "seed", "ignore", "undefined", "device", "costs", "compile", "constants")
+OPTIONS = (
+    *("schedules", "seed", "ignore", "undefined", "kept", "device", "costs", "compile"),
+    "constants",
+)
 _WORST_FIRST = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 

@@ -50,13 +50,17 @@ class Races(Watcher):
     reports_unfinished = True
 
     def __init__(
-        self, kernel: Kernel, tensors: Mapping[str, Array], undefined: Sequence[str] = ()
+        self,
+        kernel: Kernel,
+        tensors: Mapping[str, Array],
+        undefined: Sequence[str] = (),
+        kept: Sequence[str] = (),
     ) -> None:
         self.kernel, self.found = kernel, dict[object, Finding]()
         self.names = _one_name_each(tensors)
         # A tensor that the kernel does not write may be read in any order.
         self.tensors = {self.names[name]: TensorShadow() for name in written(kernel)}
-        self.initialized = Initialized(kernel, tensors, self.names, undefined, self.report)
+        self.initialized = Initialized(kernel, tensors, self.names, undefined, kept, self.report)
         self.running: tuple[Group, Call] | None = None
         self.begin(0)
 

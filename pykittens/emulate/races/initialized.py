@@ -29,6 +29,7 @@ class Initialized:
         tensors: Mapping[str, Array],
         names: Mapping[str, str],
         undefined: Sequence[str],
+        kept: Sequence[str],
         report: Callable[[Finding], None],
     ) -> None:
         self.kernel, self.names, self.report = kernel, names, report
@@ -38,6 +39,8 @@ class Initialized:
         # Tensors without contents before the launch: named by the caller, or NaN everywhere.
         self.undefined = {names[n] for n in undefined if n in names}
         self.undefined |= {n for n in self.masks if _is_nan(tensors[n])}
+        self.kept = {names[n] for n in kept if n in names}
+        self.largest: dict[str, tuple[int, int]] = {}  # the most rows and columns written at once
         self.tiles: dict[SharedMemory, Mask] = {}
         # Accesses by line and tensor: all, and those wholly outside the tensor.
         self.accesses: Counter[tuple[Call, str]] = Counter()
@@ -98,6 +101,9 @@ class Initialized:
             )
         if not record.access.reads:
             part[...] = True
+            rows, cols = self.largest.get(name, (1, 1))
+            r = box.inside
+            self.largest[name] = max(rows, r.bottom - r.top), max(cols, r.right - r.left)
 
     def _part(self, name: str, box: Box) -> Mask:
         """The mask of a tile of a tensor."""
@@ -120,8 +126,9 @@ class Initialized:
     def finish(self) -> None:
         """The launch is over: report incomplete outputs and wasted work."""
         for name, mask in self.masks.items():
-            if mask.size and not mask.all():
-                found = incomplete(self.kernel, self.names, name, mask, name in self.undefined)
+            if mask.size and not mask.all() and name not in self.kept:
+                largest, is_undefined = self.largest.get(name, (1, 1)), name in self.undefined
+                found = incomplete(self.kernel, self.names, name, mask, is_undefined, largest)
                 if found is not None:
                     self.report(found)
         for (call, name), count in self.outside.items():

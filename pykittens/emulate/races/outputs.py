@@ -28,42 +28,57 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def incomplete(
-    kernel: Kernel, names: Mapping[str, str], name: str, mask: Mask, is_undefined: bool
+    kernel: Kernel,
+    names: Mapping[str, str],
+    name: str,
+    mask: Mask,
+    is_undefined: bool,
+    largest: tuple[int, int],
 ) -> Finding | None:
     """The finding for a tensor whose mask of written elements has gaps; None if the gaps are no fault.
 
+    Gaps are no fault if the tensor had contents and data decide which elements are written, or if the kernel reads the
+    tensor, too, unless the gap is the rest of an axis after its whole tiles.
     names: one name for each tensor, by all of its names. is_undefined: the tensor holds nothing before the launch.
+    largest: the most rows and columns that were written at once.
     """
     writes = [
-        (call, conditional)
-        for call, conditional in _writes(kernel.body)
+        (call, conditions)
+        for call, conditions in _writes(kernel.body)
         if any(names[t] == name for t in tensors(call, call.op.effects.writes))
     ]
     if all(call.op.effects.signals for call, _ in writes):
         return None  # flags, some of which may belong to no block
     numbers = {p for p in kernel.params if isinstance(p, Scalar)}
-    by_data = any(_goes_by_data(call, numbers) for call, _ in writes)
+    by_data = any(
+        _goes_by_data(call, numbers) or _depend_on_data(conditions, numbers, set())
+        for call, conditions in writes
+    )
     is_input = any(
         names[t] == name
         for node in walk(kernel.body)
         if isinstance(node, Call)
         for t in tensors(node, _inputs_of(node))
     )
-    if is_input and by_data and not is_undefined:
-        return None  # a cache or a table of sums: it keeps its contents, and data say which elements change
+    if not is_undefined:
+        if by_data and (is_input or mask.any()):
+            return None  # a cache or a table of sums: it keeps its contents, and data say which elements change
+        if is_input and mask.any() and not _is_cut(mask, largest):
+            return None  # a part of a tensor changes in place
     if not mask.any():
         message = f"`{name}` is an output, and no element of it is written"
         is_meant = is_input
     else:
         message = f"{_share(mask)} of `{name}` is never written: {_where(~mask)}"
-        is_kept = not is_undefined and any(conditional for _, conditional in writes)
+        is_kept = not is_undefined and any(conditions for _, conditions in writes)
         is_meant = is_input or by_data or is_kept
     return Finding(
         Kind.UNWRITTEN_MEMORY,
         message,
         tuple(FindingStep("this line", f"writes `{name}`", call.loc) for call, _ in writes[:2]),
         "",
-        "let the grid cover the last tiles, pk.cdiv(extent, tile); if the rest is meant to stay, ignore this",
+        "let the grid cover the last tiles, pk.cdiv(extent, tile); if the rest is meant to keep its values, check with "
+        f'kept="{name}", or --kept {name}',
         Level.WARNING if is_meant else Level.ERROR,
         Scope.EVERY_SCHEDULE,
     )
@@ -75,13 +90,28 @@ def _inputs_of(call: Call) -> tuple[str, ...]:
     return effects.reads + (effects.writes if call.args.get("op") is not None else ())
 
 
-def _writes(block: Block, conditional: bool = False) -> Iterator[tuple[Call, bool]]:
-    """The operations that write tensors, and whether they are inside a run-time `if` or `while`."""
+def _writes(
+    block: Block, conditions: tuple[Value, ...] = ()
+) -> Iterator[tuple[Call, tuple[Value, ...]]]:
+    """The operations that write tensors, and the conditions of the run-time `if` and `while` that they are inside."""
     for node in block.nodes:
         if isinstance(node, Call) and any(tensors(node, node.op.effects.writes)):
-            yield node, conditional
+            yield node, conditions
+        own = (node.condition,) if isinstance(node, If | While) else ()
         for inner in blocks(node):
-            yield from _writes(inner, conditional or isinstance(node, If | While))
+            yield from _writes(inner, (*conditions, *own))
+
+
+def _is_cut(mask: Mask, largest: tuple[int, int]) -> bool:
+    """Whether the last rows or columns are not written, and they are fewer than are written at once."""
+    for axis, most in zip((-1, -2), reversed(largest), strict=True):
+        if -axis > mask.ndim:
+            break
+        others = tuple(a for a in range(mask.ndim) if a != mask.ndim + axis)
+        rest = mask.shape[axis] - 1 - int(np.flatnonzero(mask.any(axis=others))[-1])
+        if 0 < rest < most:
+            return True
+    return False
 
 
 def _goes_by_data(call: Call, arguments: Container[Value]) -> bool:

@@ -195,20 +195,61 @@ def one_row_of_a_cache(x, cache, places, place, *, how: str):
 @pytest.mark.parametrize(
     ("how", "levels"),
     [
-        ("argument", [Level.WARNING]),
-        ("loaded", [Level.WARNING]),
-        ("window", [Level.WARNING]),
+        ("argument", []),
+        ("loaded", []),
+        ("window", []),
         ("fixed", [Level.ERROR]),
         ("grown", []),  # combined with what the cache holds
     ],
 )
-def test_what_is_left_of_an_output_may_be_meant_where_data_say_what_is_written(how, levels):
+def test_an_output_that_held_values_keeps_those_that_data_do_not_choose(how, levels):
     args = tile(2, 64), tile(40, 64), np.array([7, 3], np.int32), 5
     assert [f.level for f in findings(one_row_of_a_cache, *args, how=how)] == levels
 
 
+@pytest.mark.parametrize("how", ["argument", "loaded", "window"])
+def test_an_output_that_held_nothing_is_reported_as_left_unwritten(how):
+    args = tile(2, 64), nothing(40, 64), np.array([7, 3], np.int32), 5
+    assert [f.level for f in findings(one_row_of_a_cache, *args, how=how)] == [Level.WARNING]
+
+
+@pk.kernel(warps=1)
+def kept_where_a_mask_is_off(x, active, y):
+    (row,) = pk.grid(x.rows)
+    if pk.load(active[row]) > 0:
+        pk.store(y[row], pk.load(x[row], cols=64))
+
+
+def test_a_mask_in_memory_may_leave_rows_as_they_are():
+    args = tile(4, 64), np.array([0, 1, 0, 1], np.int32), tile(4, 64)
+    assert told(kept_where_a_mask_is_off, *args) == []
+
+
+@pk.kernel(inplace=True)
+def left_half_in_place(x, y, *, rows: int):
+    (row,) = pk.grid(rows)
+    pk.store(y[row, 0], pk.load(x[row, 0], rows=64, cols=64) * 2)
+
+
+def test_a_kernel_in_place_may_change_a_part_of_its_tensor():
+    x = tile(128, 128)
+    assert told(left_half_in_place, x, x, rows=2) == []
+    assert told(left_half_in_place, x, x, rows=1) == []
+
+
+def test_a_kernel_in_place_that_drops_the_last_rows_is_a_warning():
+    x = tile(150, 128)
+    assert [f.level for f in told(left_half_in_place, x, x, rows=2)] == [Level.WARNING]
+
+
+def test_half_an_output_that_is_not_read_is_an_error():
+    found = told(left_half_in_place, tile(128, 128), tile(128, 128), rows=2)
+    assert [f.level for f in found] == [Level.ERROR]
+    assert 'kept="y"' in found[0].help
+
+
 def test_a_share_that_is_not_all_is_not_told_as_all():
-    args = tile(2, 64), tile(999, 64), np.array([7, 3], np.int32), 5
+    args = tile(2, 64), nothing(999, 64), np.array([7, 3], np.int32), 5
     (found,) = findings(one_row_of_a_cache, *args, how="loaded")
     assert found.message.startswith("more than 99% of `cache` is never written")
 
