@@ -71,6 +71,11 @@ class AccessRecord:
         """Whether it is one step, so that unordered accesses of this kind are no race."""
         return self.of_a_flag or self.access is Access.COMBINE
 
+    @property
+    def of_ended_blocks(self) -> tuple[object, ...]:
+        """Equal for accesses of ended blocks that conflict with the same later accesses, as the same lines."""
+        return self.call, self.region, self.access, self.engine, self.of_a_flag
+
     def fenced(self, known: Clock) -> bool:
         """Whether an engine sees this access: always, unless lanes wrote without a fence."""
         return bool(self.fence < 0 or self.access.reads or known[self.fence] >= self.value)
@@ -92,13 +97,20 @@ def compare(
     `meet` is called for each conflict, and with whether the two are ordered, so that only a fence is missing.
     """
     kept = []
+    past = set()
     for old in records:
+        if old.together is not new.together:
+            if old.of_ended_blocks in past:
+                continue  # it conflicts with what the first of them conflicts with
+            past.add(old.of_ended_blocks)
         if not old.region.overlaps(new.region):
             kept.append(old)
             continue
         ended = old.ended(new, known)
         judge(old, new, known, ended, meet)
-        if not _is_replaced(old, new, ended):
+        if _is_at_the_same_time(old, new):
+            new.lanes = old.lanes if old.lanes == new.lanes else None
+        elif not _is_replaced(old, new, ended):
             kept.append(old)
     kept.append(new)
     return kept
@@ -131,9 +143,26 @@ def _is_replaced(old: AccessRecord, new: AccessRecord, ended: bool) -> bool:
         return False
     if new.access is Access.WRITE:
         return ended
+    if (old.access, old.engine, old.of_a_flag) != (new.access, new.engine, new.of_a_flag):
+        return False
+    if ended:
+        return old.access.reads or old.fence == new.fence
     same = old.component == new.component and old.together is new.together
-    same = same and old.access is new.access and old.engine is new.engine
     return same and old.lanes == new.lanes
+
+
+def _is_at_the_same_time(old: AccessRecord, new: AccessRecord) -> bool:
+    """Whether two accesses of lanes to the same region are over at the same time, so that one record is enough.
+
+    An operation that names rows by an index accesses one row many times, each time by other lanes.
+    """
+    return (
+        old.by_row
+        and new.by_row
+        and (old.call, old.access, old.region) == (new.call, new.access, new.region)
+        and (old.component, old.value) == (new.component, new.value)
+        and old.together is new.together
+    )
 
 
 class TensorShadow:
