@@ -16,6 +16,7 @@ its length: the cost is the same for every view and stage.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,15 +29,25 @@ from pykittens.analysis.accesses import (
     lines,
     matrices,
 )
-from pykittens.analysis.requests import NOWHERE, Cost, Move, Numbers, Requests, costs, in_order
+from pykittens.analysis.requests import (
+    NOWHERE,
+    Cost,
+    Move,
+    Numbers,
+    Requests,
+    calls_by_role,
+    costs,
+    in_order,
+)
+from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, Role, moved
-from pykittens.ir.op import Engine
+from pykittens.ir.op import Engine, Op
 from pykittens.ir.values import Scalar, SharedTile, SharedVector
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma, copy_operands
 from pykittens.targets.cuda.shared import is_aligned
 from pykittens.targets.cuda.wgmma import M
-from pykittens.targets.simt.scratch import through_scratch
+from pykittens.targets.simt.scratch import declared, through_scratch
 from pykittens.types.layouts import LANES
 
 BANKS, WORD = 32, 4
@@ -71,6 +82,33 @@ def fewest(requests: Requests) -> int:
 def shared_costs(kernel: Kernel) -> list[Cost]:
     """The cycles of shared memory that each line of a lowered kernel takes on sm_90a, and the fewest possible."""
     return costs(kernel, shared_moves, cycles, fewest)
+
+
+class Uncounted(NamedTuple):
+    """A line whose use of shared memory has no model, its operation and the reason."""
+
+    loc: Loc | None
+    what: str
+    reason: str
+
+
+def uncounted(kernel: Kernel) -> list[Uncounted]:
+    """The lines of a lowered kernel whose use of shared memory is not counted, in the order of the program."""
+    found = (
+        Uncounted(call.loc, call.op.shown, reason)
+        for _, call in calls_by_role(kernel)
+        if (reason := _why_uncounted(call.op)) is not None
+    )
+    return list(dict.fromkeys(found))
+
+
+def _why_uncounted(op: Op[..., Any]) -> str | None:
+    if op.shown == "inline_cuda":
+        return "CUDA C++ of the kernel"
+    is_of_package = op.function.__module__.split(".")[0] == "pykittens"
+    if is_of_package or op.family is not None or declared(op) is not None:
+        return None
+    return "an operation from outside the package, which declares no moves"
 
 
 def shared_moves(role: Role, call: Call) -> Iterator[Move]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pykittens.analysis.banks import shared_costs
+from pykittens.analysis.banks import Uncounted, shared_costs, uncounted
 from pykittens.analysis.requests import Cost
 from pykittens.analysis.sectors import SECTOR, global_costs
 from pykittens.analysis.traffic.cache import Moved, Traffic, traffic
@@ -47,6 +47,7 @@ def cost_tables(
             ("operation", "shared", "cycles", "ideal", "conflicts"),
             shared_costs(kernel),
             "cycles per group and execution of the line on sm_90a",
+            uncounted(kernel),
         ),
         _by_line(
             "Global accesses",
@@ -59,14 +60,21 @@ def cost_tables(
     return tuple(t for t in tables if t.rows)
 
 
-def _by_line(title: str, columns: tuple[str, ...], costs: Iterable[Cost], note: str) -> Table:
-    """The count of each line, its ideal, and by how much the count is larger."""
+def _by_line(
+    title: str,
+    columns: tuple[str, ...],
+    costs: Iterable[Cost],
+    note: str,
+    without_model: Sequence[Uncounted] = (),
+) -> Table:
+    """The count of each line, its ideal, and by how much the count is larger; last the lines without a model."""
     rows, assumed = [], False
     for c in costs:
         assumed = assumed or c.assumed
         more = f"{c.count / c.ideal:.3g}x" if c.count > c.ideal > 0 else "none"
         ideal = f"{c.ideal}*" if c.assumed else str(c.ideal)
         rows.append(Row((c.what, c.memory, str(c.count), ideal, more), c.loc))
+    rows += [Row((u.what, "no model", "", "", u.reason), u.loc) for u in without_model]
     return Table(title, columns, tuple(rows), f"{note}; {_ASSUMED}" if assumed else note)
 
 

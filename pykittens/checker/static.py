@@ -12,6 +12,7 @@ from pykittens.checker.proofs.named_barriers import unjudged_barriers
 from pykittens.checker.proofs.occupancy import Load, Occupancy, occupancy
 from pykittens.checker.proofs.resources import resource_tables
 from pykittens.checker.proofs.speed import remarks, slow_products
+from pykittens.checker.proofs.unused import unused
 from pykittens.checker.report.report import Table
 from pykittens.emulate.finding import Finding
 from pykittens.errors import Loc
@@ -51,7 +52,7 @@ def examine_statically(
     if source is not None and compiles:
         built = try_compile(kernel, device.arch)
     compiled = built.compiled
-    found = [*proofs.findings, *found, *built.findings, *unjudged_barriers(kernel)]
+    found = [*proofs.findings, *found, *built.findings, *unjudged_barriers(kernel), *unused(kernel)]
     if source is not None:
         found += slow_products(kernel, device.arch)
     if compiled is not None:

@@ -31,7 +31,9 @@ class Kind(Enum):
     NAMED_BARRIER = "named-barrier"
     RESOURCES = "resources"
     ALIASING = "aliasing"
+    MULTICAST = "multicast"
     SPEED = "speed"
+    UNUSED = "unused"
     FAULT = "fault"
 
     @property
@@ -57,7 +59,9 @@ MEANINGS = {
     Kind.NAMED_BARRIER: "CUDA C++ in the kernel uses a barrier, and no check covers its use",
     Kind.RESOURCES: "more shared memory, registers, threads or blocks than the hardware has",
     Kind.ALIASING: "an output shares memory with another argument in a way the kernel does not allow",
+    Kind.MULTICAST: "the blocks of a cluster copy different tiles with multicast=True",
     Kind.SPEED: "spills, serialised products, or products without the warpgroup instruction",
+    Kind.UNUSED: "an argument, a pipeline or shared memory that the kernel does not use",
     Kind.FAULT: "the kernel or the call is refused for another reason",
 }
 
@@ -72,6 +76,7 @@ _OF_MEMORY = {
     Kind.OUT_OF_RANGE,
     Kind.BLOCK_CONFLICT,
     Kind.SCHEDULE_DEPENDENT,
+    Kind.UNUSED,
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.analysis.banks import shared_costs, shared_moves
+from pykittens.analysis.banks import shared_costs, shared_moves, uncounted
 from pykittens.analysis.requests import calls_by_role
 from pykittens.analysis.sectors import global_moves
 from pykittens.ir.values import Global, SharedTile, TileRef
@@ -115,3 +115,34 @@ def test_what_an_operation_declares_is_emitted_and_counted(planted):
     assert left_out(mirror, x) == set()
     (cost,) = shared_costs(recorded(mirror, x))
     assert (cost.what, cost.memory) == ("mirrored", "scratch")
+
+
+@pk.kernel(warps=1)
+def with_text(x, *, how: str):
+    pk.grid(1)
+    t = pk.load(x[0], rows=16, cols=16)
+    if how == "text":
+        t = pk.inline_cuda("{0}", t, like=t, numpy=lambda a: a)
+    pk.store(x[0], t)
+
+
+def test_a_line_without_a_model_is_listed_with_its_reason(planted):
+    x = np.zeros((16, 16), np.float32)
+    (line,) = uncounted(recorded(with_text, x, how="text"))
+    assert (line.what, line.reason) == ("inline_cuda", "CUDA C++ of the kernel")
+    assert line.loc is not None
+    assert line.loc.text.strip().startswith("t = pk.inline_cuda")
+    assert uncounted(recorded(with_text, x, how="")) == []
+    mirror = planted(exchange)
+    (line,) = uncounted(recorded(mirror, x))
+    assert line.reason == "an operation from outside the package, which declares no moves"
+    SCRATCH["mirrored"] = "one value a warp"
+    assert uncounted(recorded(mirror, x)) == []
+
+
+def test_the_table_of_bank_conflicts_lists_a_line_without_a_model():
+    report = pk.check(with_text, np.zeros((16, 16), np.float32), schedules=1, how="text")
+    (table,) = (t for t in report.tables if t.title == "Bank conflicts")
+    assert [r.cells for r in table.rows] == [
+        ("inline_cuda", "no model", "", "", "CUDA C++ of the kernel")
+    ]

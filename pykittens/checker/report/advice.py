@@ -21,6 +21,8 @@ ADVICE = {
     Kind.NAMED_BARRIER: "use pk.sync() or pk.semaphore(...), which are checked; the compiler takes barriers from 0 up",
     Kind.RESOURCES: "use smaller tiles, fewer stages or more groups",
     Kind.ALIASING: "pass a copy of one of the two arguments",
+    Kind.MULTICAST: "omit multicast=True for a tile of the block's own",
     Kind.SPEED: "use smaller tiles, more groups or another layout of the operands",
+    Kind.UNUSED: "remove it, or use it: an operand may have been forgotten",
     Kind.FAULT: "fix the line shown, or the call; the first sentence says what is wrong",
 }  # fmt: skip

@@ -32,6 +32,7 @@ from pykittens.emulate.races.clocks import (
 )
 from pykittens.emulate.races.conflicts import conflict, who
 from pykittens.emulate.races.initialized import Initialized
+from pykittens.emulate.races.multicast import Multicasts
 from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShadow, TensorShadow
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import SharedItems, Turn
@@ -71,7 +72,7 @@ class Races(Watcher):
         self.barriers: dict[Barrier, BarrierClock] = {}
         self.others: dict[object, FlagClock] = {}
         self.copies: dict[Copy, tuple[int, Clock]] = {}
-        self.shared = SharedShadow()
+        self.shared, self.multicasts = SharedShadow(), Multicasts(self.report)
 
     def report(self, *findings: Finding) -> None:
         """Keep findings, one for each pair of lines."""
@@ -205,6 +206,8 @@ class Races(Watcher):
         if copy.dst.memory is not None:
             self.shares(record, copy.dst.memory)
         box = copy.src.box(copy.rows, copy.dst.cols)
+        if call.args.get("multicast"):
+            self.multicasts.starts(group, call, copy, box, len(barrier.phases))
         if self.names[copy.src.name] in self.tensors:
             source = AccessRecord(group, call, Access.READ, Engine.COPY_IN, box.inside, *end)
             self.moves(source, copy.src, box, known)
