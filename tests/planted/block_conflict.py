@@ -245,3 +245,79 @@ def flag_stored_like_data(x, between, y, ready, *, broken: bool):
             pk.store(ready[0], 1)
         else:
             pk.signal(ready[0], 1)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    'pk.store(counts, pk.col_sum(t), op=None if broken else "add")',
+    arguments=lambda rng: (whole(rng, (192, 64), int32), np.zeros((64,), np.int32)),
+    expected=lambda x, counts: {"counts": x.sum(0)},
+)
+@pk.kernel
+def total_stored_by_every_block(x, counts, *, broken: bool):
+    """Broken: every block stores the sums of its rows to the same vector, and none adds to it."""
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[row], rows=64, cols=64)
+    pk.store(counts, pk.col_sum(t), op=None if broken else "add")
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    'pk.scatter(sums, expert, t, op=None if broken else "add")',
+    arguments=lambda rng: (
+        whole(rng, (128, 16), int32),
+        (np.arange(128) // 16 % 4).astype(np.int32),
+        np.zeros((4, 16), np.int32),
+    ),
+    expected=lambda x, experts, sums: {
+        "sums": np.stack([x[experts == e].sum(0) for e in range(4)])
+    },
+    also=(Kind.SCHEDULE_DEPENDENT,),
+)
+@pk.kernel
+def tokens_scattered_over_each_other(x, experts, sums, *, broken: bool):
+    """Broken: the tokens of an expert are in several blocks, whose rows overwrite each other."""
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    expert = pk.load(experts[row], cols=64, spread=pk.per_row)
+    t = pk.load(x[row], rows=64, cols=16)
+    pk.scatter(sums, expert, t, op=None if broken else "add")
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(y.window(0, first, x.rows)[0], t)",
+    arguments=lambda rng: (whole(rng, (192, 64), f32), empty((192, 64), f32)),
+    expected=lambda x, y: {"y": x * 3},
+)
+@pk.kernel
+def windows_that_overlap(x, y, *, broken: bool):
+    """Broken: each block stores 64 rows, but its window begins only 32 rows after that of the previous block."""
+    step = 32 if broken else 64
+    (block,) = pk.grid(pk.cdiv(x.rows, step))
+    first = block * step
+    t = 3 * pk.load(x.window(0, first, x.rows)[0], rows=64, cols=64)
+    pk.store(y.window(0, first, x.rows)[0], t)
+
+
+@planted(
+    Kind.BLOCK_CONFLICT,
+    "pk.store(cache[pk.load(places[0 if broken else row])], pk.load(x[row], cols=64))",
+    arguments=lambda rng: (
+        whole(rng, (4, 64), f32),
+        np.array([6, 1, 3, 7], np.int32),
+        np.zeros((8, 64), np.float32),
+    ),
+    expected=lambda x, places, cache: {"cache": _appended(x, places, cache)},
+)
+@pk.kernel(warps=1)
+def tokens_appended_to_one_place(x, places, cache, *, broken: bool):
+    """Broken: every token is stored to the place of the first."""
+    (row,) = pk.grid(x.rows)
+    pk.store(cache[pk.load(places[0 if broken else row])], pk.load(x[row], cols=64))
+
+
+def _appended(x: Array, places: Array, cache: Array) -> Array:
+    """The cache with the rows of x at their places."""
+    after = cache.copy()
+    after[places] = x
+    return after

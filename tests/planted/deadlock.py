@@ -329,3 +329,26 @@ def skipped_fill(x, y, *, broken):
         for row, col in tasks:
             with out.drain() as t:
                 pk.store_async(y[row, col], t)
+
+
+@planted(
+    Kind.DEADLOCK,
+    "pk.wait(flags[row - 1], 2 if broken else 1)",
+    arguments=lambda rng: (
+        whole(rng, (192, 64), f32),
+        empty((192, 64), f32),
+        np.zeros((3,), np.int32),
+    ),
+    expected=lambda x, y, flags: {"y": running(x)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def flag_of_a_second_signal(x, y, flags, *, broken):
+    """Broken: each block waits for the second signal of the previous block, which signals only once."""
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[row], rows=64, cols=64)
+    if row > 0:
+        pk.wait(flags[row - 1], 2 if broken else 1)
+        t = t + pk.load(y[row - 1], rows=64, cols=64)
+    pk.store(y[row], t)
+    pk.signal(flags[row], 1)

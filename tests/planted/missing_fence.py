@@ -181,3 +181,86 @@ def tensor_brought_back_without_a_fence(x, between, y, *, broken: bool):
         full.wait(i)
         pk.store(y[i], pk.load(tile))
         pk.sync()
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(tile, t * t)",
+    "pk.store_async(y[i], tile)",
+    arguments=_column,
+    expected=lambda x, y: {"y": x * x},
+)
+@pk.kernel
+def fence_of_the_first_pass_only(x, y, *, broken: bool):
+    """Broken: the group fences before its loop, but stores to the tile in every iteration."""
+    tile = pk.shared(pk.st(f32, 64, 64))
+    pk.grid(1)
+    if broken:
+        pk.fence_async()
+    for i in pk.range(pk.cdiv(x.rows, 64)):
+        t = pk.load(x[i], rows=64, cols=64)
+        pk.store_wait(read=True)
+        pk.store(tile, t * t)
+        if not broken:
+            pk.fence_async()
+        pk.sync()
+        pk.store_async(y[i], tile)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(tile, t + 1)",
+    "pk.store_async(y[row], tile)",
+    arguments=_column,
+    expected=lambda x, y: {"y": x + 1},
+)
+@pk.kernel
+def fence_in_one_branch(x, y, *, broken: bool):
+    """Broken: only blocks after the first execute the fence between their store and the asynchronous store."""
+    tile = pk.shared(pk.st(f32, 64, 64))
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[row], rows=64, cols=64)
+    pk.store(tile, t + 1)
+    if not broken or row > 0:
+        pk.fence_async()
+    pk.sync()
+    pk.store_async(y[row], tile)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(tile, pk.col_sum(t))",
+    "pk.store_async(sums[row], tile)",
+    arguments=lambda rng: (whole(rng, (192, 64), f32), empty((3, 64), f32)),
+    expected=lambda x, sums: {"sums": x.reshape(3, 64, 64).sum(1)},
+)
+@pk.kernel
+def vector_stored_without_a_fence(x, sums, *, broken: bool):
+    """Broken: sums go through a shared vector to the copy engine with a sync but without a fence."""
+    tile = pk.shared(pk.sv(f32, 64))
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    t = pk.load(x[row], rows=64, cols=64)
+    pk.store(tile, pk.col_sum(t))
+    if not broken:
+        pk.fence_async()
+    pk.sync()
+    pk.store_async(sums[row], tile)
+
+
+@planted(
+    Kind.MISSING_FENCE,
+    "pk.store(a, pk.load(x[0], rows=64, cols=64))",
+    "pk.store(y, pk.mma_ABt(a, a))",
+    arguments=lambda rng: (whole(rng, (64, 64), bf16), empty((64, 64), f32)),
+    expected=lambda x, y: {"y": product(x, x.T)},
+)
+@pk.kernel
+def warpgroup_as_a_single_warp(x, y, *, broken: bool):
+    """Broken: a warpgroup multiplies without a fence, which only products of single warps may omit."""
+    a = pk.shared(pk.st(bf16, 64, 64))
+    pk.grid(1)
+    pk.store(a, pk.load(x[0], rows=64, cols=64))
+    if not broken:
+        pk.fence_async()
+    pk.sync()
+    pk.store(y, pk.mma_ABt(a, a))

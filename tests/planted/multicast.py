@@ -88,3 +88,32 @@ def bias_by_the_block(x, bias, y, *, broken: bool):
         with ring.drain() as t:
             b = pk.load(t)
         pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64) + b)
+
+
+@planted(
+    Kind.MULTICAST,
+    "pk.load_async(s.x, x[row if broken else 0, k], multicast=True)",
+    arguments=lambda rng: (
+        whole(rng, (128, 128), bf16),
+        whole(rng, (64, 128), bf16),
+        empty((64, 128), f32),
+    ),
+    expected=lambda x, w, y: {"y": np.tile(product(x[:64], w.T), 2)},
+)
+@pk.kernel(cluster=2)
+def rows_of_the_rank(x, w, y, *, broken: bool):
+    """Broken: the blocks of a cluster name the rows by their column, though all multiply the first rows."""
+    ring = pk.pipeline(2, x=pk.st(bf16, 64, 64), w=pk.st(bf16, 64, 64))
+    _, row = pk.grid(*y.tiles(64, 64))
+    steps = pk.cdiv(x.cols, 64)
+    with pk.producer():
+        for k in pk.range(steps):
+            with ring.fill() as s:
+                pk.load_async(s.x, x[row if broken else 0, k], multicast=True)
+                pk.load_async(s.w, w[0, k], multicast=True)
+    with pk.consumers(1):
+        acc = pk.zeros(f32, 64, 64)
+        for _ in pk.range(steps):
+            with ring.drain() as s:
+                acc = pk.mma_ABt(s.x, s.w, acc)
+        pk.store(y[0, row], acc)

@@ -121,3 +121,18 @@ def steps_of_the_padded_length(x, y, *, broken):
             with ring.drain() as t:
                 total = total + pk.load(t)
         pk.store(y[row], total)
+
+
+@planted(
+    Kind.OUT_OF_RANGE,
+    "t = pk.load(x[head, batch, 0] if broken else x[batch, head, 0], rows=64, cols=64)",
+    arguments=lambda rng: (whole(rng, (2, 3, 64, 64), f32), empty((2, 3, 64, 64), f32)),
+    expected=lambda x, y: {"y": -x},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def head_in_the_place_of_the_batch(x, y, *, broken):
+    """Broken: the batch and the head are exchanged in the index, and there are more heads than batches."""
+    batch, head = pk.grid(x.shape[0], x.shape[1])
+    t = pk.load(x[head, batch, 0] if broken else x[batch, head, 0], rows=64, cols=64)
+    pk.store(y[batch, head, 0], -t)

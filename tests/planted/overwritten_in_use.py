@@ -337,3 +337,28 @@ def output_over_the_operand_of_both(A, B, C, *, broken: bool):
             pk.store(t.tiles(64, 64)[group], acc)
     with pk.storer(), outputs.drain() as t:
         pk.store_async(C, t)
+
+
+@planted(
+    Kind.OVERWRITTEN_IN_USE,
+    "acc = pk.mma_ABt(a, a, acc, managed=False)",
+    "pk.store(a, pk.load(X[0, k], rows=64, cols=64))",
+    arguments=_matrix,
+    expected=gram_matrix,
+)
+@pk.kernel
+def next_step_stored_over_the_operand(X, G, *, broken: bool):
+    """Broken: the group stores the next step after a sync, but a sync does not wait for the product."""
+    a = pk.shared(pk.st(bf16, 64, 64))
+    pk.grid(1)
+    acc = pk.zeros(f32, 64, 64)
+    for k in pk.range(pk.cdiv(X.cols, 64)):
+        pk.store(a, pk.load(X[0, k], rows=64, cols=64))
+        pk.fence_async()
+        pk.sync()
+        acc = pk.mma_ABt(a, a, acc, managed=False)
+        if not broken:
+            pk.mma_wait()
+        pk.sync()
+    pk.mma_wait()
+    pk.store(G[0], acc)

@@ -9,7 +9,7 @@ import numpy as np
 import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.emulate.finding import Kind
-from tests.planted.core import Array, empty, planted, whole
+from tests.planted.core import Array, empty, planted, product, whole
 
 UNWRITTEN = (Kind.UNWRITTEN_MEMORY,)
 
@@ -290,3 +290,84 @@ def turns_for_the_read_alone(x, y, *, broken: bool):
         zero.arrive()
         done.wait(0)
         pk.store(y, pk.load(total))
+
+
+@planted(
+    Kind.RACE,
+    "pk.store(tile, pk.load(x[0], rows=16, cols=64))",
+    "pk.store(y, pk.mma_ABt(tile, tile))",
+    arguments=lambda rng: (whole(rng, (16, 64), bf16), empty((16, 16), f32)),
+    expected=lambda x, y: {"y": product(x, x.T)},
+)
+@pk.kernel(warps=1)
+def operand_of_a_single_warp(x, y, *, broken: bool):
+    """Broken: one warp multiplies a tile that its own lanes stored, but they have not synchronised."""
+    tile = pk.shared(pk.st(bf16, 16, 64))
+    pk.grid(1)
+    pk.store(tile, pk.load(x[0], rows=16, cols=64))
+    if not broken:
+        pk.sync()
+    pk.store(y, pk.mma_ABt(tile, tile))
+
+
+@planted(
+    Kind.RACE,
+    "acc = pk.mma_ABt(tile, tile.tiles(16, 64)[0], acc)",
+    "pk.store(tile, pk.load(x[0, k], rows=32, cols=64))",
+    arguments=lambda rng: (whole(rng, (32, 192), bf16), empty((32, 16), f32)),
+    expected=lambda x, y: {"y": product(x, x[:16].T)},
+)
+@pk.kernel(warps=2)
+def operand_that_another_warp_still_reads(x, y, *, broken: bool):
+    """Broken: a warp stores the next step while the other warp may still multiply the last one."""
+    tile = pk.shared(pk.st(bf16, 32, 64))
+    pk.grid(1)
+    acc = pk.zeros(f32, 32, 16)
+    for k in pk.range(pk.cdiv(x.cols, 64)):
+        pk.store(tile, pk.load(x[0, k], rows=32, cols=64))
+        pk.sync()
+        acc = pk.mma_ABt(tile, tile.tiles(16, 64)[0], acc)
+        if not broken:
+            pk.sync()
+    pk.store(y, acc)
+
+
+@planted(
+    Kind.RACE,
+    "pk.store(tile, pk.load(x[row], rows=64, cols=64))",
+    "pk.store(y[row], pk.load(tile, transposed=True))",
+    arguments=lambda rng: (whole(rng, (128, 64), bf16), empty((128, 64), bf16)),
+    expected=lambda x, y: {"y": x.reshape(2, 64, 64).transpose(0, 2, 1).reshape(128, 64)},
+)
+@pk.kernel
+def transposed_before_the_warps_meet(x, y, *, broken: bool):
+    """Broken: a tile is turned in shared memory, but the warps do not synchronise between store and load."""
+    tile = pk.shared(pk.st(bf16, 64, 64))
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    pk.store(tile, pk.load(x[row], rows=64, cols=64))
+    if not broken:
+        pk.sync()
+    pk.store(y[row], pk.load(tile, transposed=True))
+
+
+@planted(
+    Kind.RACE,
+    "pk.store(tile.tiles(32, 64)[w], pk.load(x[w], rows=32, cols=64))",
+    "t = pk.load(tile.tiles(32, 64)[1 - w])",
+    arguments=lambda rng: (whole(rng, (64, 64), f32), empty((64, 64), f32)),
+    expected=lambda x, y: {"y": np.concatenate([x[32:], x[:32]])},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def halves_exchanged_in_one_phase(x, y, *, broken: bool):
+    """Broken: two groups exchange halves of a tile, but each waits only for its own arrival."""
+    tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1 if broken else 2, count=2)
+    pk.grid(1)
+    with pk.warps(2) as w:
+        pk.store(tile.tiles(32, 64)[w], pk.load(x[w], rows=32, cols=64))
+        full[w].arrive()
+        if not broken:
+            full[1 - w].arrive()
+        full[w].wait(0)
+        t = pk.load(tile.tiles(32, 64)[1 - w])
+        pk.store(y[w], t)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import pykittens as pk
-from pykittens import bf16, f32
+from pykittens import bf16, f32, int32
 from pykittens.emulate.finding import Kind, Level
 from tests import tolerance
 from tests.planted.core import Array, empty, planted, product, whole
@@ -147,3 +147,23 @@ def count_read_while_it_grows(x, y, done, *, broken: bool):
     pk.wait(done[0], 1 if broken else 4)
     count = pk.load(done[0])
     pk.store(y[row], pk.load(x[row], rows=64, cols=64) * count.to(f32))
+
+
+@planted(
+    Kind.SCHEDULE_DEPENDENT,
+    'pk.scatter(table, place, t, op=None if broken else "max")',
+    arguments=lambda rng: (
+        whole(rng, (64, 16), int32),
+        (np.arange(64) % 8).astype(np.int32),
+        np.full((8, 16), -9, np.int32),
+    ),
+    expected=lambda x, places, table: {"table": x.reshape(8, 8, 16).max(0)},
+    level=Level.WARNING,
+)
+@pk.kernel
+def largest_of_equal_places(x, places, table, *, broken: bool):
+    """Broken: several rows of a tile go to one row of the table, and any of them may stay."""
+    pk.grid(1)
+    place = pk.load(places[0], cols=64, spread=pk.per_row)
+    t = pk.load(x[0], rows=64, cols=16)
+    pk.scatter(table, place, t, op=None if broken else "max")

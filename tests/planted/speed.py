@@ -105,3 +105,25 @@ def weights_with_k_along_the_columns(A, B, C, *, broken: bool):
             with ring.drain() as s:
                 acc = pk.mma_AB(s.a, s.b, acc) if broken else pk.mma_ABt(s.a, s.b, acc)
         pk.store(C[0], acc)
+
+
+@planted(
+    Kind.SPEED,
+    "scores = pk.mma_AtBt(s.k, s.q) if broken else pk.mma_ABt(s.k, s.q)",
+    arguments=_product(e4m3, f32),
+    expected=lambda A, B, C: {"C": product(B, A.T)},
+    repaired_arguments=_product(e4m3, f32),
+    level=Level.NOTE,
+)
+@pk.kernel
+def keys_turned_by_the_product(A, B, C, *, broken: bool):
+    """Broken: keys of e4m3 are transposed by the product, which no warpgroup product of 8 bits does."""
+    ring = pk.pipeline(1, q=pk.st(e4m3, 64, 64), k=pk.st(e4m3, 64, 64))
+    pk.grid(1)
+    with pk.producer(), ring.fill() as s:
+        pk.load_async(s.q, A[0])
+        pk.load_async(s.k, B[0])
+    with pk.consumers(1):
+        with ring.drain() as s:
+            scores = pk.mma_AtBt(s.k, s.q) if broken else pk.mma_ABt(s.k, s.q)
+        pk.store(C[0], scores)

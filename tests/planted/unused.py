@@ -98,3 +98,51 @@ def tile_of_an_earlier_version(x, y, *, broken: bool):
         pk.fence_async()
         pk.sync()
         pk.store_async(y[row], tile)
+
+
+@planted(
+    Kind.UNUSED,
+    "spare = pk.pipeline(2, pk.st(f32, 64, 64))",
+    arguments=lambda rng: (whole(rng, (64, 192), f32), empty((64,), f32)),
+    expected=lambda x, y: {"y": x.sum(1)},
+    level=Level.NOTE,
+)
+@pk.kernel
+def pipeline_of_an_earlier_version(x, y, *, broken: bool):
+    """Broken: the tiles go through another pipeline, and the first one only takes memory."""
+    spare = pk.pipeline(2, pk.st(f32, 64, 64))
+    ring = pk.pipeline(2, pk.st(f32, 64, 64)) if broken else spare
+    pk.grid(1)
+    steps = pk.cdiv(x.cols, 64)
+    with pk.producer():
+        for k in pk.range(steps):
+            with ring.fill() as t:
+                pk.load_async(t, x[0, k])
+    with pk.consumers(1):
+        total = pk.row_sum(pk.zeros(f32, 64, 64))
+        for _ in pk.range(steps):
+            with ring.drain() as t:
+                total = total + pk.row_sum(pk.load(t))
+        pk.store(y[0], total)
+
+
+@planted(
+    Kind.UNUSED,
+    "done = pk.semaphore(1)",
+    arguments=lambda rng: (whole(rng, (64, 64), f32), empty((64, 64), f32)),
+    expected=lambda x, y: {"y": x},
+    level=Level.NOTE,
+)
+@pk.kernel
+def semaphore_that_nobody_uses(x, y, *, broken: bool):
+    """Broken: a semaphore should say that the tile is stored, but no group uses it."""
+    tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
+    done = pk.semaphore(1)
+    pk.grid(1)
+    full.expect(tile)
+    pk.load_async(tile, x[0], signal=full)
+    full.wait(0)
+    pk.store(y[0], pk.load(tile))
+    if not broken:
+        done.arrive()
+        done.wait(0)

@@ -166,3 +166,25 @@ def output_decayed_in_flight(Q, K, V, O, *, broken: bool):
         if broken:
             pk.mma_wait()
     pk.store(O[0], o)
+
+
+@planted(
+    Kind.UNWAITED_PRODUCT,
+    "pk.store(C[0], pk.relu(acc))",
+    arguments=lambda rng: (whole(rng, (64, 64), bf16), empty((64, 64), f32)),
+    expected=lambda A, C: {"C": np.maximum(product(A, A.T), 0)},
+)
+@pk.kernel
+def activation_before_the_wait(A, C, *, broken: bool):
+    """Broken: the activation is applied to a product that is still in flight."""
+    a = pk.shared(pk.st(bf16, 64, 64))
+    pk.grid(1)
+    pk.store(a, pk.load(A[0], rows=64, cols=64))
+    pk.fence_async()
+    pk.sync()
+    acc = pk.mma_ABt(a, a, managed=False)
+    if not broken:
+        pk.mma_wait()
+    pk.store(C[0], pk.relu(acc))
+    if broken:
+        pk.mma_wait()

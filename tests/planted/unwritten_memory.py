@@ -4,7 +4,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.emulate.finding import Kind
+from pykittens.emulate.finding import Kind, Level
 from tests.planted.core import empty, planted, product, whole
 
 
@@ -197,3 +197,56 @@ def state_before_the_first(x, states, y, *, broken):
         state = state + pk.load(x[chunk], rows=64, cols=64)
         pk.store(states[chunk + 1], state)
         pk.store(y[chunk], state)
+
+
+@planted(
+    Kind.UNWRITTEN_MEMORY,
+    "pk.store(y[0 if broken else head, row], pk.exp(t))",
+    arguments=lambda rng: (np.zeros((4, 64, 64), np.float32), empty((4, 64, 64), f32)),
+    expected=lambda x, y: {"y": np.exp(x)},
+    also=(Kind.BLOCK_CONFLICT,),
+)
+@pk.kernel
+def heads_stored_over_the_first(x, y, *, broken):
+    """Broken: each block stores its head to the first one, and three quarters of the output are never written."""
+    head, row = pk.grid(x.shape[0], pk.cdiv(x.rows, 64))
+    t = pk.load(x[head, row], rows=64, cols=64)
+    pk.store(y[0 if broken else head, row], pk.exp(t))
+
+
+@planted(
+    Kind.UNWRITTEN_MEMORY,
+    "pk.store(y[row], t)",
+    arguments=lambda rng: (
+        whole(rng, (256, 64), f32),
+        np.array([1, 0, 1, 0], np.int32),
+        empty((256, 64), f32),
+    ),
+    expected=lambda x, active, y: {"y": x * np.repeat(active, 64)[:, None]},
+    level=Level.WARNING,
+)
+@pk.kernel
+def inactive_rows_left_undefined(x, active, y, *, broken):
+    """Broken: rows whose mask is off are skipped, but the output holds nothing before the launch."""
+    (row,) = pk.grid(pk.cdiv(x.rows, 64))
+    is_active = pk.load(active[row]) > 0
+    t = pk.load(x[row], rows=64, cols=64)
+    if not broken:
+        pk.store(y[row], pk.where(is_active, t, 0.0))
+    elif is_active:
+        pk.store(y[row], t)
+
+
+@planted(
+    Kind.UNWRITTEN_MEMORY,
+    "pk.store(x[row], pk.relu(t))",
+    arguments=lambda rng: (whole(rng, (100, 64), f32),),
+    expected=lambda x: {"x": np.maximum(x, 0)},
+    level=Level.WARNING,
+)
+@pk.kernel(inplace=True)
+def last_rows_dropped_in_place(x, *, broken):
+    """Broken: the kernel works in place, and its grid drops the rows after the last whole tile."""
+    (row,) = pk.grid(x.rows // 64 if broken else pk.cdiv(x.rows, 64))
+    t = pk.load(x[row], rows=64, cols=64)
+    pk.store(x[row], pk.relu(t))
