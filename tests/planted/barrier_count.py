@@ -194,3 +194,25 @@ def arrivals_left_over(x, y, *, broken):
         met.arrive()
         if not broken:
             met.wait(0)
+
+
+@planted(
+    Kind.BARRIER_COUNT,
+    "done = pk.semaphore(3 if broken else 2)",
+    arguments=lambda rng: (whole(rng, (128, 64), f32), empty((128, 64), f32)),
+    expected=lambda x, y: {"y": 3 * x},
+    also=(Kind.DEADLOCK,),
+)
+@pk.kernel
+def producer_counted_among_the_groups(x, y, *, broken):
+    """Broken: the semaphore counts the storer among the groups that arrive, and its phase never completes."""
+    out = pk.shared(pk.st(f32, 128, 64))
+    done = pk.semaphore(3 if broken else 2)
+    pk.grid(1)
+    with pk.consumers(2) as w:
+        pk.store(out.tiles(64, 64)[w], 3 * pk.load(x[w], rows=64, cols=64))
+        pk.fence_async()
+        done.arrive()
+    with pk.storer():
+        done.wait(0)
+        pk.store_async(y[0], out)

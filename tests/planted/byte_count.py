@@ -192,3 +192,27 @@ def bytes_inside_the_tensor(x, y, *, broken: bool):
             t = pk.load(tile)
             free.arrive()
             pk.store(y[0, i], t + t)
+
+
+@planted(
+    Kind.BYTE_COUNT,
+    "full.expect(*((x_tile,) if broken else (x_tile, y_tile)))",
+    arguments=lambda rng: (
+        whole(rng, (64, 64), f32),
+        whole(rng, (64, 64), f32),
+        empty((64, 64), f32),
+    ),
+    expected=lambda x, y, z: {"z": x + y},
+    also=(Kind.UNLANDED_COPY, Kind.DEADLOCK, Kind.BARRIER_COUNT),
+)
+@pk.kernel
+def second_operand_not_expected(x, y, z, *, broken):
+    """Broken: two tiles are copied in one phase, but the semaphore expects only the bytes of the first."""
+    x_tile, y_tile = pk.shared(pk.st(f32, 64, 64)), pk.shared(pk.st(f32, 64, 64))
+    full = pk.semaphore(1)
+    pk.grid(1)
+    full.expect(*((x_tile,) if broken else (x_tile, y_tile)))
+    pk.load_async(x_tile, x[0], signal=full)
+    pk.load_async(y_tile, y[0], signal=full)
+    full.wait(0)
+    pk.store(z[0], pk.load(x_tile) + pk.load(y_tile))

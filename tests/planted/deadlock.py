@@ -352,3 +352,32 @@ def flag_of_a_second_signal(x, y, flags, *, broken):
         t = t + pk.load(y[row - 1], rows=64, cols=64)
     pk.store(y[row], t)
     pk.signal(flags[row], 1)
+
+
+@planted(
+    Kind.DEADLOCK,
+    "free.wait(i)",
+    arguments=lambda rng: (whole(rng, (192, 64), f32), empty((192, 64), f32)),
+    expected=lambda x, y: {"y": 5 * x},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def tile_that_nobody_has_used(x, y, *, broken):
+    """Broken: the writer of a tile waits until the tile is free before any group has used it."""
+    tile, full, free = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1), pk.semaphore(1)
+    pk.grid(1)
+    steps = pk.cdiv(x.rows, 64)
+    with pk.warpgroups(1):
+        for i in pk.range(steps):
+            if broken:
+                free.wait(i)
+            else:
+                free.wait(i + 1)
+            pk.store(tile, 5 * pk.load(x[i], rows=64, cols=64))
+            full.arrive()
+    with pk.warpgroups(1):
+        for i in pk.range(steps):
+            full.wait(i)
+            t = pk.load(tile)
+            free.arrive()
+            pk.store(y[i], t)

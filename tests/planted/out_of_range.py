@@ -136,3 +136,22 @@ def head_in_the_place_of_the_batch(x, y, *, broken):
     batch, head = pk.grid(x.shape[0], x.shape[1])
     t = pk.load(x[head, batch, 0] if broken else x[batch, head, 0], rows=64, cols=64)
     pk.store(y[batch, head, 0], -t)
+
+
+@planted(
+    Kind.OUT_OF_RANGE,
+    "t = pk.load(pages[pk.load(table[block + 1 if broken else block]), 0], rows=64, cols=64)",
+    arguments=lambda rng: (
+        whole(rng, (3, 64, 64), f32),
+        np.array([2, 0, 1, -1], np.int32),
+        empty((192, 64), f32),
+    ),
+    expected=lambda pages, table, y: {"y": pages[table[:3]].reshape(192, 64)},
+    also=(Kind.UNWRITTEN_MEMORY,),
+)
+@pk.kernel
+def page_after_its_own(pages, table, y, *, broken):
+    """Broken: each block reads the entry after its own in a page table, which ends with an entry of no page."""
+    (block,) = pk.grid(3)
+    t = pk.load(pages[pk.load(table[block + 1 if broken else block]), 0], rows=64, cols=64)
+    pk.store(y[block], t)

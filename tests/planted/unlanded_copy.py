@@ -263,3 +263,25 @@ def scale_behind_the_wait_for_its_tile(x, scales, y, *, broken: bool):
         scale_full.wait(0)
     factor = pk.load(scale, spread=pk.per_column)
     pk.store(y[row], pk.load(tile) * factor)
+
+
+@planted(
+    Kind.UNLANDED_COPY,
+    "pk.load_async(tile, x[i], signal=full)",
+    "t = pk.load(tile)",
+    arguments=lambda rng: (whole(rng, (192, 64), f32), empty((192, 64), f32)),
+    expected=lambda x, y: {"y": x * 4},
+    also=(Kind.BARRIER_COUNT, Kind.DEADLOCK, Kind.UNWRITTEN_MEMORY),
+)
+@pk.kernel
+def waited_for_in_the_first_pass_only(x, y, *, broken: bool):
+    """Broken: the group waits for the first copy, but not for those of later iterations."""
+    tile, full = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
+    pk.grid(1)
+    for i in pk.range(pk.cdiv(x.rows, 64)):
+        full.expect(tile)
+        pk.load_async(tile, x[i], signal=full)
+        full.wait(0 if broken else i)
+        t = pk.load(tile)
+        pk.sync()
+        pk.store(y[i], t * 4)
