@@ -62,6 +62,15 @@ from pykittens.ops.arithmetic import maximum as maximum
 from pykittens.ops.arithmetic import minimum as minimum
 from pykittens.ops.async_copy import load_async as load_async
 from pykittens.ops.async_copy import store_async as store_async
+from pykittens.ops.atomic import atomic_add as atomic_add
+from pykittens.ops.atomic import atomic_and as atomic_and
+from pykittens.ops.atomic import atomic_cas as atomic_cas
+from pykittens.ops.atomic import atomic_exchange as atomic_exchange
+from pykittens.ops.atomic import atomic_load as atomic_load
+from pykittens.ops.atomic import atomic_max as atomic_max
+from pykittens.ops.atomic import atomic_min as atomic_min
+from pykittens.ops.atomic import atomic_or as atomic_or
+from pykittens.ops.atomic import atomic_xor as atomic_xor
 from pykittens.ops.bits import bitwise_and as bitwise_and
 from pykittens.ops.bits import bitwise_not as bitwise_not
 from pykittens.ops.bits import bitwise_or as bitwise_or

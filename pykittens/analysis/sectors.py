@@ -85,7 +85,7 @@ def global_moves(
     effects, what = call.op.effects, call.op.shown
     for operand in (*effects.reads, *effects.writes):
         ref = call.args[operand]
-        if not isinstance(ref, TileRef | Global) or operand in effects.waits + effects.signals:
+        if not isinstance(ref, TileRef | Global) or operand in effects.flags:
             continue
         ref, stores = ref.first, operand in effects.writes
         name, tensor = ref.tensor.name, tensors[ref.tensor.name]

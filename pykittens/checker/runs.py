@@ -16,7 +16,15 @@ from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.emulate.memory import Array
 from pykittens.emulate.races.detector import Races
 from pykittens.emulate.watch import Watcher, Watchers
-from pykittens.ir.nodes import Call, Kernel, While, tensors, waits_for_flags, walk, written
+from pykittens.ir.nodes import (
+    Call,
+    Kernel,
+    While,
+    reads_flags,
+    tensors,
+    walk,
+    written,
+)
 from pykittens.runtime.arguments import Arguments, scalars
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
@@ -103,14 +111,14 @@ def _non_finite(
 def is_determined(kernel: Kernel) -> bool:
     """Whether the waits of the groups, for stages, semaphores and turns, do not depend on the schedule.
 
-    Waits for flags do, and so do `while` loops in a kernel that writes a tensor that it reads. Otherwise one schedule
-    shows the order of all accesses, unless an arrival may count for another phase, which is a separate finding.
+    Flags do, and so do `while` loops in a kernel that writes a tensor that it reads. Otherwise one schedule shows the
+    order of all accesses, unless an arrival may count for another phase, which is a separate finding.
     """
     nodes = list(walk(kernel.body))
     read = {t for n in nodes if isinstance(n, Call) for t in tensors(n, n.op.effects.reads)}
     changing = not read.isdisjoint(written(kernel))
     spins = changing and any(isinstance(node, While) for node in nodes)
-    return not spins and not waits_for_flags(kernel)
+    return not spins and not reads_flags(kernel)
 
 
 def _differences(

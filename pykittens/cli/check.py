@@ -189,7 +189,7 @@ def _clear_flags(request: arguments.Request) -> None:
     by_name = dict(zip(names, request.args, strict=True))
     for node in walk(recorded.body):
         if isinstance(node, Call):
-            for name in tensors(node, (*node.op.effects.waits, *node.op.effects.signals)):
+            for name in tensors(node, node.op.effects.flags):
                 by_name[name][...] = 0
 
 

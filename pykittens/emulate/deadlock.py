@@ -17,8 +17,13 @@ MOST = 4
 Said = tuple[str, str, Loc | None]
 
 
-def deadlock(groups: Sequence[Group], waiting: Sequence[Group]) -> DeadlockError:
-    """The error for groups that ran at once, of which those of `waiting` wait and the others have ended."""
+def deadlock(
+    groups: Sequence[Group], waiting: Sequence[Group], to_start: int, resident: int
+) -> DeadlockError:
+    """The error for groups that have started, of which those of `waiting` wait and the others have ended.
+
+    to_start: the number of clusters that start when one of the `resident` that run has ended.
+    """
     several = len({g.block for g in groups}) > 1
     names = {g: name_in_launch(g) if several else g.name for g in groups}
     waits = _waits(waiting, names)
@@ -29,7 +34,13 @@ def deadlock(groups: Sequence[Group], waiting: Sequence[Group]) -> DeadlockError
             f"{who} {what.removeprefix('ended ')}" for who, what, _ in over
         )
     fault = DeadlockError(
-        "deadlock: every role that has not ended waits", operands=operands, loc=waits[0][2]
+        "deadlock: every role that has not ended waits",
+        operands=operands,
+        loc=waits[0][2],
+        help=f"{to_start} more start only when one of the {resident} that run has ended: blocks that wait for a flag "
+        "must all run at once"
+        if to_start
+        else None,
     )
     fault.waits = tuple(waits)
     stopped = _progress(waiting, "stopped", names)

@@ -18,8 +18,8 @@ from pykittens.emulate.waiting import (
     Signals,
     Wait,
     faults_at,
+    pause,
     signal_key,
-    wait_for_engines,
     wait_of_call,
 )
 from pykittens.errors import AccessError
@@ -101,10 +101,12 @@ class Group:
                         yield wait_of_call(node, self.arguments(node))
                         for name in effects.waits:
                             watch.passes(self, node, self.value(node.args[name]))
+                    if effects.acquires:
+                        yield pause(node.loc, self.launch.schedule.landing == "late")
                     if effects.finishes is Engine.COPY_OUT and not node.args["read"]:
-                        yield wait_for_engines(node.loc)
+                        yield pause(node.loc, late=True)
                     if effects.signals and effects.engine is None and self.launch.schedule.pauses():
-                        yield Wait(lambda: True, lambda: "", node.loc)
+                        yield pause(node.loc)
                     self.call(node)
                 case Acquire():
                     yield from self.wait_for_stage(node)
@@ -153,7 +155,7 @@ class Group:
             if not self.value(node.condition):
                 break
             if passes.are_alike([self.raw(v) for v in (*tested, *(c.param for c in node.carried))]):
-                yield wait_for_engines(node.loc)
+                yield pause(node.loc, late=True)
             yield from self.run(node.body)
             self._carry(node.carried, [c.next for c in node.carried], head=True)
         self._carry(node.carried, [c.param for c in node.carried], head=False)
@@ -228,7 +230,7 @@ class Group:
 
     def wait_for_stores(self, node: WaitStores) -> Iterator[Wait]:
         if not node.read:
-            yield wait_for_engines(node.loc)
+            yield pause(node.loc, late=True)
         self.finish(node, Engine.COPY_OUT, 0, node.read)
 
     def finish(self, node: Node, engine: Engine, pending: int, read: bool = False) -> None:

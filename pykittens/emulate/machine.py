@@ -8,6 +8,7 @@ that is used too early is found unwritten: shared memory holds NaN until it is f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -21,7 +22,7 @@ from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.errors import ArgumentError, BarrierError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, waits_for_flags
+from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, reads_flags, waits_for_flags
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Value
 
@@ -37,8 +38,13 @@ def run(
     scalars: Mapping[str, Any],
     seed: int = 0,
     watch: Watcher = NOBODY,
+    resident: int | None = None,
 ) -> None:
-    """Run a lowered kernel; tensors are written in place. The seed picks the schedule; `watch` receives the events."""
+    """Run a lowered kernel; tensors are written in place. The seed picks the schedule; `watch` receives the events.
+
+    resident: the number of clusters that run at once. The next one starts when one of them has ended. If None, all run
+    at once that wait for flags, as a GPU guarantees; otherwise the schedule chooses the number.
+    """
     known: dict[Value, Any] = {}
     for param in kernel.params:
         if isinstance(param, Global):
@@ -54,32 +60,36 @@ def run(
         extents = dims
         clusters = prod(dims) // kernel.cluster
     waiting = waits_for_flags(kernel)
-    if waiting and clusters * kernel.cluster > MOST_AT_ONCE:
+    # Blocks that read flags are ordered by them, other blocks run one cluster after another.
+    at_once = clusters if reads_flags(kernel) else 1
+    if at_once * kernel.cluster > MOST_AT_ONCE:
         raise ArgumentError(
-            f"{kernel.name}: its blocks wait for one another, so all {clusters * kernel.cluster} must run at once, "
-            f"and the emulator runs at most {MOST_AT_ONCE}",
+            f"{kernel.name}: its blocks exchange data, so all {clusters * kernel.cluster} are kept at once, "
+            f"and the emulator keeps at most {MOST_AT_ONCE}",
             loc=kernel.launch.loc if kernel.launch else None,
             help="pk.persistent(...) distributes the tasks among a few blocks",
         )
     launch = LaunchRun(kernel, tensors, extents, clusters, schedule, watch)
     order = schedule.block_order(clusters)
-    # Blocks that wait for one another run at once, other blocks one cluster at a time.
-    at_once = clusters if waiting else 1
+    if resident is None:
+        resident = clusters if waiting else launch.schedule.residents(clusters, BLOCKS)
     with np.errstate(all="ignore"):
         for first in range(0, clusters, max(at_once, 1)):
-            blocks = [
-                b for index in order[first : first + at_once] for b in _cluster(launch, index)
-            ]
-            _run_together(launch, blocks, known)
+            some = [_cluster(launch, index) for index in order[first : first + at_once]]
+            _run_together(launch, some, known, resident)
 
 
-def _run_together(launch: LaunchRun, blocks: list[BlockRun], known: Mapping[Value, Any]) -> None:
-    """Run blocks concurrently to their end."""
+def _run_together(
+    launch: LaunchRun, clusters: list[list[BlockRun]], known: Mapping[Value, Any], resident: int
+) -> None:
+    """Run clusters to their end, at most `resident` at once."""
+    blocks = [b for cluster in clusters for b in cluster]
     groups = {block: _groups(block, known) for block in blocks}
     all_groups = [g for gs in groups.values() for g in gs]
     launch.watch.together(blocks, all_groups)
     launch.schedule.begin()
-    _run_groups(all_groups, blocks, launch.schedule)
+    of_clusters = [[g for block in cluster for g in groups[block]] for cluster in clusters]
+    _run_groups(of_clusters, blocks, launch.schedule, resident)
     launch.watch.over(blocks)
     if not launch.watch.reports_unfinished:
         for mine in groups.values():
@@ -113,9 +123,13 @@ def _groups(block: BlockRun, known: Mapping[Value, Any]) -> list[Group]:
     ]
 
 
-def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: SeededSchedule) -> None:
-    """Run concurrent groups to their end; delayed copies land when no group can continue."""
-    waiting = list(groups)
+def _run_groups(
+    clusters: list[list[Group]], blocks: list[BlockRun], schedule: SeededSchedule, resident: int
+) -> None:
+    """Run the groups of clusters to their end; delayed copies land when no group can continue."""
+    starting = iter(clusters)
+    waiting = [g for groups in islice(starting, resident) for g in groups]
+    started = list(waiting)
     while waiting:
         ready = [g for g in waiting if g.ready()]
         going = [g for g in ready if not g.is_late]
@@ -128,11 +142,15 @@ def _run_groups(groups: list[Group], blocks: list[BlockRun], schedule: SeededSch
                 copy.finish()
                 continue
             if not ready:
-                raise deadlock(groups, waiting)
+                raise deadlock(started, waiting, sum(1 for _ in starting), resident)
             going = going or ready
         group = schedule.pick_group(going)
         if not group.advance():
             waiting.remove(group)
+            if not any(g.block.cluster is group.block.cluster for g in waiting):
+                new = next(starting, [])
+                waiting += new
+                started += new
 
 
 def _check_drained(groups: list[Group], pipelines: list[Pipeline]) -> None:

@@ -48,6 +48,12 @@ class SeededSchedule:
             usual = self.random.choice((1, usual, usual + 1, 2 * usual + 1, 4 * usual))
         return min(tasks, usual)
 
+    def residents(self, clusters: int, usual: int) -> int:
+        """The number of clusters that run at once if the GPU does not guarantee a number."""
+        if self.seed < 2:
+            return 1 if self.seed else usual
+        return self.random.choice((1, 2, usual, max(clusters, 1)))
+
     def at_once(self) -> bool:
         """Whether an engine carries an operation out at once."""
         return self.landing == "early" or (

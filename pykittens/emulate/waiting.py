@@ -49,9 +49,9 @@ def signal_key(what: Any) -> object:
     return what.element().ctypes.data if isinstance(what, GlobalTile) else what
 
 
-def wait_for_engines(loc: Loc | None) -> Wait:
-    """The wait until stores have been written."""
-    return Wait(lambda: True, lambda: "", loc, late=True)
+def pause(loc: Loc | None, late: bool = False) -> Wait:
+    """A stop at which other groups may continue; if `late`, until engines alone can."""
+    return Wait(lambda: True, lambda: "", loc, late)
 
 
 def wait_of_call(call: Call, args: dict[str, Any]) -> Wait:

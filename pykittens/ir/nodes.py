@@ -451,6 +451,12 @@ def waits_for_flags(kernel: Kernel) -> bool:
     return any(any(tensors(c, c.op.effects.waits)) for c in calls(kernel.body))
 
 
+def reads_flags(kernel: Kernel) -> bool:
+    """Whether blocks learn from flags how far other blocks of the launch are, by waiting for them or not."""
+    read = ((c, c.op.effects.waits + c.op.effects.acquires) for c in calls(kernel.body))
+    return any(any(tensors(c, operands)) for c, operands in read)
+
+
 def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
     """Names of the tensors among these operands of a call."""
     for operand in operands:

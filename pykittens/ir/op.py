@@ -36,11 +36,12 @@ class Effects:
     narrows: the result takes fewer registers than the operand, so it is best computed late.
     waits: semaphores, flags and turns at which it stops until others signal them; what others wrote before they
     signalled is visible after it. signals: semaphores, flags and turns that it signals after everything that the group
-    did before; if an engine completes the operation, the engine signals then. managed: the argument that says whether
-    the compiler waits for the engine; if false, the user does, with an operation that finishes the engine. finishes:
-    the engine that it waits for, until at most `pending` of its operations are unfinished. meets: the warps of the
-    group wait for one another. fences: the memory of which the engines see what the group wrote before. shows: it shows
-    the user something. stays: it may do more than compute its result, so it runs once where the user wrote it.
+    did before; if an engine completes the operation, the engine signals then. acquires: flags that it reads without
+    waiting; what others wrote before the signals that it finds is visible after it. managed: the argument that says
+    whether the compiler waits for the engine; if false, the user does, with an operation that finishes the engine.
+    finishes: the engine that it waits for, until at most `pending` of its operations are unfinished. meets: the warps
+    of the group wait for one another. fences: the memory of which the engines see what the group wrote before. shows:
+    it shows the user something. stays: it may do more than compute its result, so it runs once where the user wrote it.
     index: the vector operand that names the rows of the memory operand, one by one.
     """
 
@@ -51,6 +52,7 @@ class Effects:
     narrows: bool = False
     waits: tuple[str, ...] = ()
     signals: tuple[str, ...] = ()
+    acquires: tuple[str, ...] = ()
     managed: str | None = None
     finishes: Engine | None = None
     meets: bool = False
@@ -65,10 +67,15 @@ class Effects:
         return self.pure and not self.stays
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """The operands by which groups and blocks are ordered: semaphores, flags and turns."""
+        return self.waits + self.signals + self.acquires
+
+    @property
     def pure(self) -> bool:
         """Whether the operation only computes its result, as far as the package knows."""
         return (
-            not (self.reads or self.writes or self.waits or self.signals)
+            not (self.reads or self.writes or self.flags)
             and self.engine is self.finishes is None
             and not (self.meets or self.fences or self.shows)
         )

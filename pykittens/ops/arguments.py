@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import Scalar, describe, is_int32
+from pykittens.ir.values import Global, Scalar, TileRef, describe, is_int32
 from pykittens.types.dtypes import DType, int32
 
 
@@ -21,6 +21,14 @@ def check_int32(name: str, x: Any, help: str | None = None) -> None:
     if help is None and isinstance(x, Scalar):
         help = f"convert it: `{name}.to(pk.int32)`"
     raise Mismatch(f"`{name}` must be an int32, not {describe(x)}", help=help)
+
+
+def check_flag(name: str, x: Any) -> None:
+    """Raise unless an argument is an element of an int32 tensor."""
+    if not isinstance(x, TileRef | Global) or x.dtype != int32:
+        raise Mismatch(
+            f"`{name}` must be an element of an int32 tensor such as flags[i], not {describe(x)}"
+        )
 
 
 def check_index(name: str, x: Any, count: int, what: str) -> None:

@@ -1,22 +1,32 @@
-"""Atomic stores: with `op="add"`, "max" or "min", memory = memory op value in one step.
+"""Atomics: operations that read and write an element of memory in one step.
 
-The dtypes are f32, f16, bf16, int32 and int64; sums of integers wrap. The order of stores to one element is undefined,
-so sums of floats may differ in their last bits from run to run. A NaN on either side gives NaN. Sums of f32 may treat
-subnormal numbers as zero.
+Stores with `op="add"`, "max" or "min" combine a value with memory. Their dtypes are f32, f16, bf16, int32 and int64;
+sums of integers wrap. The order of stores to one element is undefined, so sums of floats may differ in their last bits
+from run to run. A NaN on either side gives NaN. Sums of f32 may treat subnormal numbers as zero.
+
+The functions below return a scalar. `element` is an element of an int32 tensor, as flags are: `counters[i]` is element
+i. One thread accesses it once for the group, and the whole group has the result. All earlier writes of the group are
+visible on the GPU before the element changes; of its asynchronous stores, those that pk.store_wait has covered. After
+the function, the group sees everything that was written before the changes of the element that it finds, by these
+functions or by pk.signal. The order in which groups change an element is undefined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
-from pykittens.ir.op import Mismatch
-from pykittens.ir.values import describe
-from pykittens.ops.arguments import check_word
+from pykittens.ir.op import Effects, Mismatch, Op
+from pykittens.ir.values import Global, TileRef, describe
+from pykittens.ops.arguments import check_flag, check_int32, check_word
+from pykittens.ops.core import op
 from pykittens.ops.map import computed, rounded
-from pykittens.types.dtypes import DType
+from pykittens.types.dtypes import DType, int32
+from pykittens.types.tiles import SCALAR
+
+P = ParamSpec("P")
 
 COMBINING: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
@@ -43,3 +53,94 @@ def combining(op: str | None) -> Callable[[Any, Any], Any] | None:
         return None
     function = COMBINING[op]
     return lambda old, new: rounded(function(*computed([old, new])), [old])
+
+
+# -- with a result ---------------------------------------------------------------------------------
+
+
+def _type(element: Any, **operands: Any) -> SCALAR:
+    check_flag("element", element)
+    for name, value in operands.items():
+        check_int32(name, value)
+    return SCALAR(int32)
+
+
+def _atomic(changed: Callable[..., int]) -> Callable[[Callable[P, Any]], Op[P, Any]]:
+    """Decorator: an operation that sets an element to `changed(element, **operands)` and returns the value before."""
+    effects = Effects(
+        *(("element",),) * 2,
+        signals=("element",),
+        acquires=("element",),
+        meets=True,
+        fences=("tensors",),
+    )
+
+    def make(function: Callable[P, Any]) -> Op[P, Any]:
+        def meaning(element: Any, **operands: int) -> int:
+            memory = element.element()
+            before = int(memory)
+            memory[...] = int32.wrapped(changed(before, **operands))
+            return before
+
+        made = op(effects=effects)(function)
+        made.type(_type)
+        made.numpy(meaning)
+        return made
+
+    return make
+
+
+@_atomic(lambda element, value: element + value)
+def atomic_add(element: TileRef | Global, value: Any) -> Any:
+    """Add a value to an element; returns the element before. The sum wraps."""
+
+
+@_atomic(lambda element, value: max(element, value))
+def atomic_max(element: TileRef | Global, value: Any) -> Any:
+    """Set an element to the larger of itself and a value; returns the element before."""
+
+
+@_atomic(lambda element, value: min(element, value))
+def atomic_min(element: TileRef | Global, value: Any) -> Any:
+    """Set an element to the smaller of itself and a value; returns the element before."""
+
+
+@_atomic(lambda element, value: element & value)
+def atomic_and(element: TileRef | Global, value: Any) -> Any:
+    """Clear the bits of an element that a value lacks; returns the element before."""
+
+
+@_atomic(lambda element, value: element | value)
+def atomic_or(element: TileRef | Global, value: Any) -> Any:
+    """Set the bits of an element that a value has; returns the element before."""
+
+
+@_atomic(lambda element, value: element ^ value)
+def atomic_xor(element: TileRef | Global, value: Any) -> Any:
+    """Flip the bits of an element that a value has; returns the element before."""
+
+
+@_atomic(lambda element, value: value)
+def atomic_exchange(element: TileRef | Global, value: Any) -> Any:
+    """Set an element to a value; returns the element before."""
+
+
+@_atomic(lambda element, expected, value: value if element == expected else element)
+def atomic_cas(element: TileRef | Global, expected: Any, value: Any) -> Any:
+    """Set an element to a value if it is `expected`; returns the element before.
+
+    Otherwise it writes nothing, and makes no write of the group visible.
+    """
+
+
+@op(effects=Effects(reads=("element",), acquires=("element",), meets=True))
+def atomic_load(element: TileRef | Global) -> Any:
+    """The element now; all writes before the changes that led to it are visible then. It makes no write visible."""
+
+
+atomic_load.type(_type)
+
+
+@atomic_load.numpy
+def _atomic_load_numpy(element: Any) -> int:
+    return int(element.element())

@@ -8,19 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pykittens.ir.op import Effects, Mismatch
-from pykittens.ir.values import Global, TileRef, describe
-from pykittens.ops.arguments import check_int32, check_word
+from pykittens.ir.op import Effects
+from pykittens.ir.values import Global, TileRef
+from pykittens.ops.arguments import check_flag, check_int32, check_word
 from pykittens.ops.core import op
-from pykittens.types.dtypes import int32
-
-
-def _check_flag(flag: Any, value: Any) -> None:
-    if not isinstance(flag, TileRef | Global) or flag.dtype != int32:
-        raise Mismatch(
-            f"`flag` must be an element of an int32 tensor such as flags[i], not {describe(flag)}"
-        )
-    check_int32("value", value)
 
 
 @op(effects=Effects(writes=("flag",), signals=("flag",), meets=True, fences=("tensors",)))
@@ -33,7 +24,8 @@ def signal(flag: TileRef | Global, value: Any, *, op: Literal["store", "add"] = 
 
 @signal.type
 def _signal_type(flag: Any, value: Any, op: Any) -> None:
-    _check_flag(flag, value)
+    check_flag("flag", flag)
+    check_int32("value", value)
     check_word("op", op, "store", "add")
 
 
@@ -50,7 +42,8 @@ def wait(flag: TileRef | Global, value: Any) -> None:
 
 @wait.type
 def _wait_type(flag: Any, value: Any) -> None:
-    _check_flag(flag, value)
+    check_flag("flag", flag)
+    check_int32("value", value)
 
 
 @wait.until

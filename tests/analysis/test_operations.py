@@ -40,7 +40,7 @@ def left_out(kernel, *args, **constants):
     counted = set()
     for role, call in calls_by_role(recorded(kernel, *args, **constants)):
         effects = call.op.effects
-        for name in set(effects.reads + effects.writes) - set(effects.waits + effects.signals):
+        for name in set(effects.reads + effects.writes) - set(effects.flags):
             if isinstance(memory := call.args[name], Global | TileRef):
                 taken.add((call.op, memory.first.tensor.name))
             elif isinstance(memory, SharedTile):

@@ -1,4 +1,4 @@
-"""Stores that combine with the values of a tensor."""
+"""Stores that combine with the values of a tensor, and atomics with a result."""
 
 from __future__ import annotations
 
@@ -143,6 +143,103 @@ def _async(dtype: DType, op: str, width: int) -> Case:
     )
 
 
+# -- with a result ---------------------------------------------------------------------------------
+
+RETURNING = {
+    "add": lambda old, value: (old + value).astype(np.int32),
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "exchange": lambda old, value: value,
+    "cas": lambda old, value: np.where(old == 7, value, old),
+}
+
+
+def _returning(name: str, groups: int) -> Case:
+    """Each element is changed once; every lane of the group has the value before."""
+    change = getattr(pk, f"atomic_{name}")
+    expected = (7,) if name == "cas" else ()
+
+    @pk.kernel
+    def returning(x, values, y, before):
+        (block,) = pk.grid(x.rows)
+        with pk.warpgroups(1) if groups == 1 else pk.warps(groups) as w:
+            at = block * groups + w
+            pk.atomic_exchange(y[at], pk.load(x[0, at]))
+            old = change(y[at], *expected, pk.load(values[at]))
+            pk.store(before[at], pk.zeros(int32, 40) + old)
+
+    def inputs(rng: np.random.Generator) -> list[Array]:
+        x = rng.integers(-(2**31), 2**31, (3, 3 * groups), np.int32)
+        x[0, ::2] = 7
+        return [x, rng.integers(-(2**31), 2**31, 3 * groups, np.int32)]
+
+    def reference(x: Array, values: Array) -> tuple[Array, Array]:
+        with np.errstate(over="ignore"):
+            return RETURNING[name](x[0], values), np.repeat(x[0][:, np.newaxis], 40, 1)
+
+    return Case(
+        f"atomic-{name}-returning-{groups}",
+        (f"atomic_{name}", "atomic_exchange"),
+        returning,
+        inputs,
+        (((3 * groups,), int32), ((3 * groups, 40), int32)),
+        reference,
+        before=0,
+    )
+
+
+def _last_adds_up(blocks: int, cols: int) -> Case:
+    """The last of the blocks of a row adds up what all of them have stored, in order, and leaves the counter 0."""
+
+    @pk.kernel
+    def last_adds_up(x, parts, y, counters):
+        block, row = pk.grid(blocks, x.rows)
+        pk.store(parts[block, row], pk.load(x[row, block], cols=cols) * 2.0)
+        if pk.atomic_add(counters[row], 1) == blocks - 1:
+            total = pk.zeros(f32, cols)
+            for i in pk.range(blocks):
+                total = total + pk.load(parts[i, row], cols=cols)
+            pk.store(y[row], total)
+            pk.signal(counters[row], 0)
+
+    def reference(x: Array) -> tuple[Array, Array, Array]:
+        parts = 2 * x.reshape(3, blocks, cols).swapaxes(0, 1)
+        return parts, np.add.accumulate(parts, 0, np.float32)[-1], np.zeros(3)
+
+    return Case(
+        f"atomic-last_adds_up-{blocks}x{cols}",
+        ("atomic_add", "signal"),
+        last_adds_up,
+        lambda rng: [values(rng, (3, blocks * cols), f32)],
+        (((blocks, 3, cols), f32), ((3, cols), f32), ((3,), int32)),
+        reference,
+        before=0,
+    )
+
+
+def _counted(blocks: int) -> Case:
+    """The block that finds the final count reports it; the others find a smaller one, or it, too."""
+
+    @pk.kernel
+    def counted(counter, y):
+        pk.grid(blocks)
+        pk.atomic_add(counter[0], 1)
+        pk.atomic_max(y[0], pk.atomic_load(counter[0]))
+
+    return Case(
+        f"atomic-load-{blocks}",
+        ("atomic_load", "atomic_max"),
+        counted,
+        lambda rng: [],
+        (((1,), int32), ((1,), int32)),
+        lambda: (np.array([blocks]), np.array([blocks])),
+        before=0,
+    )
+
+
 CASES = [_tile(d, op, 64, 48) for d in DTYPES for op in COMBINE]
 CASES += [_tile(d, op, 50, 37) for d in DTYPES for op in COMBINE]
 CASES += [
@@ -153,3 +250,5 @@ CASES += [
 CASES += [_element(d, op) for d in DTYPES for op in ("add", "max")]
 CASES += [_async(d, op, 64) for d in DTYPES for op in COMBINE]
 CASES += [_async(d, "add", 53) for d in (f32, bf16, int32)]
+CASES += [_returning(name, groups) for name in RETURNING for groups in (1, 3)]
+CASES += [_last_adds_up(5, 48), _last_adds_up(2, 200), _counted(7)]

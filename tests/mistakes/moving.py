@@ -197,6 +197,17 @@ row(
     op=('"add"', one_of('"add"')),
 )
 row("wait", "pk.wait({flag}, {value})", flag=_FLAG, value=("1", index()))
+for _name in ("add", "max", "min", "and", "or", "xor", "exchange"):
+    _call = f"pk.atomic_{_name}({{element}}, {{value}})"
+    row(f"atomic_{_name}", _call, element=_FLAG, value=("1", index()))
+row(
+    "atomic_cas",
+    "pk.atomic_cas({element}, {expected}, {value})",
+    element=_FLAG,
+    expected=("1", index()),
+    value=("1", index()),
+)
+row("atomic_load", "pk.atomic_load({element})", element=_FLAG)
 row(
     "print",
     'pk.print("{{}}", {value})',

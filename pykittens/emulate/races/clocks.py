@@ -117,6 +117,11 @@ class FlagClock:
             clock = np.maximum(clock, self.values[-1][1])
         self.values.append((value, clock))
 
+    @property
+    def value(self) -> int | None:
+        """The value after the last signal."""
+        return self.values[-1][0] if self.values else self.initial
+
     def seen(self, least: int) -> Clock | None:
         """The clock of the first value that is at least `least`; None if the flag held that much from the start."""
         if self.initial is not None and self.initial >= least:

@@ -35,6 +35,8 @@ def who(group: Group, several: bool = False) -> str:
 
 def does(record: AccessRecord) -> str:
     """What an access does."""
+    if record.of_a_flag and record.call.op.effects.acquires:
+        return "reads it atomically" if record.access.reads else "changes it atomically"
     if record.of_a_flag:
         return "waits for it" if record.access.reads else "signals it"
     return _DOES[record.engine, record.access]

@@ -37,7 +37,7 @@ from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShad
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import SharedItems, Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, written
+from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, waits_for_flags, written
 from pykittens.ir.op import Engine, Space
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
@@ -58,6 +58,7 @@ class Races(Watcher):
         kept: Sequence[str] = (),
     ) -> None:
         self.kernel, self.found = kernel, dict[object, Finding]()
+        self.waits_for_flags = waits_for_flags(kernel)
         self.names = _one_name_each(tensors)
         # A tensor that the kernel does not write may be read in any order.
         self.tensors = {self.names[name]: TensorShadow() for name in written(kernel)}
@@ -118,6 +119,9 @@ class Races(Watcher):
 
     def ran(self, group: Group, call: Call) -> None:
         self.running = None
+        if group in self.groups:
+            for name in call.op.effects.acquires:
+                self.exchanges(group, call, group.value(call.args[name]))
 
     def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
         if self.running is None:
@@ -306,6 +310,10 @@ class Races(Watcher):
     def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
         if group not in self.groups:
             return
+        if isinstance(node, Call) and node.op.effects.acquires:
+            assert isinstance(what, GlobalTile)
+            self.other(what)  # with the value before the operation
+            return
         clock = self.groups[group].signal()
         if isinstance(what, Barrier):
             barrier = self.barriers[what]
@@ -326,11 +334,30 @@ class Races(Watcher):
         adds, value = node.args["op"] == "add", call_value(group, node)
         other.signal(int(what.element()) + value if adds else value, clock, adds)
 
+    def exchanges(self, group: Group, call: Call, tile: GlobalTile) -> None:
+        """A group has read a flag, and perhaps changed it, in one step."""
+        clock, flag = self.groups[group], self.other(tile)
+        if flag.values:
+            clock.learn(flag.values[-1][1])
+        if not call.op.effects.signals:
+            self.flag(group, call, tile, Access.READ, clock.now)
+            return
+        known = clock.signal()
+        self.flag(group, call, tile, Access.COMBINE, clock.now - 1)
+        value = int(tile.element())
+        # Nobody can know of an operation that left the flag as it was; one that failed has signalled nothing.
+        if value != flag.value:
+            flag.signal(value, known, adds=True)
+            if not self.waits_for_flags:
+                del flag.values[:-1]
+
     def flag(self, group: Group, call: Call, tile: GlobalTile, access: Access, time: int) -> None:
-        """A flag is signalled or waited for, which does not order ordinary accesses to the flag."""
+        """A flag is signalled, waited for or read, which does not order ordinary accesses to the flag."""
         clock, box = self.groups[group], tile.box(1, 1)
         end = (self.epoch, clock.first + TIME, time)
         record = AccessRecord(group, call, access, None, box.inside, *end, of_a_flag=True)
+        if call.op.effects.acquires:
+            self.initialized.tensor(tile, box, record)
         self.meets_others(record, tile.name, box, clock.known)
 
     def completes(self, barrier: Barrier) -> None:

@@ -23,14 +23,14 @@ def lower_signal(e: CudaEmitter, call: Call) -> None:
     meet(e)
     with e.one_thread():
         word = f"flag_{call.args['op']}"
-        e.line(f"{word}({_address(e, call.args['flag'])}, {e.scalar(call.args['value'])});")
+        e.line(f"{word}({address_of_flag(e, call.args['flag'])}, {e.scalar(call.args['value'])});")
 
 
 @FLAGS.lower("wait")
 def lower_wait(e: CudaEmitter, call: Call) -> None:
     with e.one_thread():
         flag, value = call.args["flag"], call.args["value"]
-        address, index = _address(e, flag), flag.first.index
+        address, index = address_of_flag(e, flag), flag.first.index
         rank = len(index)
         awaited = f"{element_text(flag)} to be at least {{{rank}}}, it is {{{rank + 1}}}"
         debug = wait_arguments(e, f"at {{loc}} for {awaited}", *index, value)
@@ -40,7 +40,8 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
     e.line("fence_engines();")
 
 
-def _address(e: CudaEmitter, flag: TileRef | Global) -> str:
+def address_of_flag(e: CudaEmitter, flag: TileRef | Global) -> str:
+    """The address of a flag, as a C++ expression."""
     at = address_of(e, flag, 1, 1)
     check_element(e, flag, at)
     return str(Index(at.matrix) + at.row * at.stride + at.col)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykittens.targets.cuda.atomic import ATOMIC
 from pykittens.targets.cuda.copies import COPIES
 from pykittens.targets.cuda.debug import DEBUG
 from pykittens.targets.cuda.flags import FLAGS
@@ -22,6 +23,6 @@ SM_80 = Target(
     headers=(*SIMT.headers, "sm_80.cuh", "signals.cuh"),
     cards={"sm_86": 99 * 1024, "sm_87": 163 * 1024},
     lowerings=Lowerings(
-        COPIES | MMA_SYNC | PIPELINE | SHARED | SEMAPHORES | SYNC | FLAGS | DEBUG | INLINE
+        ATOMIC | COPIES | MMA_SYNC | PIPELINE | SHARED | SEMAPHORES | SYNC | FLAGS | DEBUG | INLINE
     ),
 )
