@@ -74,7 +74,7 @@ typedef struct {
 // CU_DEVICE_ATTRIBUTE_..., CU_FUNC_ATTRIBUTE_..., CU_LAUNCH_ATTRIBUTE_... and CU_TENSOR_MAP_L2_PROMOTION_... of cuda.h.
 enum { MULTIPROCESSOR_COUNT = 16, SHARED_MEMORY_PER_BLOCK_OPTIN = 97 };
 enum { SHARED_SIZE_BYTES = 1, MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
-enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6, L2_PROMOTION_128B = 2 };
+enum { COOPERATIVE = 2, PROGRAMMATIC_STREAM_SERIALIZATION = 6, L2_PROMOTION_128B = 2 };
 
 // Adds the driver's description of an error code to the stored sentence; returns the code.
 static int failed(const driver *cuda, int code) {
@@ -363,7 +363,7 @@ static int count_blocks(const OWN(kernel) *kernel, const int64_t *extents, int r
     }
     if (!IS_PERSISTENT && points % CLUSTER)
         return refuse(PK_CLUSTER, "its grid cannot be divided into clusters of %d", CLUSTER);
-    if (WAITS_FOR_BLOCKS && points > kernel->blocks_at_once)
+    if (WAITS_FOR_BLOCKS && !IS_PERSISTENT && points > kernel->blocks_at_once)
         return refuse(PK_AT_ONCE, "its blocks wait for one another, and this GPU runs fewer at once");
     const int64_t at_once = kernel->blocks_at_once > CLUSTER ? kernel->blocks_at_once / CLUSTER : 1;
     *blocks = !IS_PERSISTENT ? points : (points < at_once ? points : at_once) * CLUSTER;
@@ -392,11 +392,13 @@ UNUSED static int encode(const OWN(kernel) *kernel, tensor_map *map, const argum
 }
 
 // Launches in the kernel's context, not in the context of the calling thread. If OVERLAPS, the kernel may start before
-// the previous one on the stream has ended, and waits for that end itself.
+// the previous one on the stream has ended, and waits for that end itself. If WAITS_FOR_BLOCKS, it starts when there is
+// room for all its blocks at once.
 static int start(const OWN(kernel) *kernel, struct CUstream_st *stream, int64_t blocks, void **parameters) {
     const driver *cuda = &kernel->cuda;
-    const launch_attribute overlap = {PROGRAMMATIC_STREAM_SERIALIZATION, {1}};
-    const launch_config config = {{(unsigned)blocks, 1, 1}, {THREADS, 1, 1}, SHARED_BYTES, stream, &overlap, OVERLAPS};
+    const launch_attribute how = {WAITS_FOR_BLOCKS ? COOPERATIVE : PROGRAMMATIC_STREAM_SERIALIZATION, {1}};
+    const launch_config config = {{(unsigned)blocks, 1, 1}, {THREADS, 1, 1}, SHARED_BYTES,
+                                  stream, &how, OVERLAPS || WAITS_FOR_BLOCKS};
     void *context;
     CHECK(cuda, cuda->cuCtxPushCurrent_v2(kernel->context), "making its context current");
     const int code = cuda->cuLaunchKernelEx(&config, kernel->function, parameters, NULL);

@@ -109,7 +109,7 @@ class CLauncher:
             "OVERLAPS": int(source.overlaps and settings.overlap()),
             "IN_PLACE": int(self.kernel.inplace),
             "IS_PERSISTENT": int(persistent),
-            "WAITS_FOR_BLOCKS": int(waits_for_flags(self.kernel) and not persistent),
+            "WAITS_FOR_BLOCKS": int(waits_for_flags(self.kernel)),
             "CLUSTER": self.kernel.cluster,
             "CLUSTER_AXIS": -1 if axis is None else axis,
         }

@@ -1,7 +1,8 @@
 """Flags in global memory, by which the blocks of a launch wait for one another.
 
-A flag is an element of an int32 tensor: `flags[i]` is element i. All blocks of a kernel that waits for flags must run
-at once; a launch of more blocks than the GPU holds is refused.
+A flag is an element of an int32 tensor: `flags[i]` is element i. All blocks of a kernel that waits for flags run at
+once: its launches are cooperative, so one starts when the GPU has room for all of its blocks beside its other work. A
+launch of more blocks than the GPU holds is refused. `pk.overlap()` has no effect on such a kernel.
 """
 
 from __future__ import annotations

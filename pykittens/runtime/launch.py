@@ -46,6 +46,7 @@ class Loaded:
         )
         log.info("%s: loaded on GPU %d", self.source.name, ordinal)
         self.overlaps = self.source.overlaps and settings.overlap()
+        self.cooperative = waits_for_flags(kernel)
         self.slots: list[SlotKind] = ["tensor_map"] * len(self.source.maps)
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
         if self.source.sites is not None:
@@ -135,7 +136,8 @@ class Launch:
     def _launcher(self) -> Launcher:
         loaded = self.loaded
         block = loaded.source.threads, loaded.source.shared_bytes
-        launcher = Launcher(loaded.function, loaded.slots, *block, loaded.overlaps)
+        how = loaded.overlaps, loaded.cooperative
+        launcher = Launcher(loaded.function, loaded.slots, *block, *how)
         for slot, encoded, _ in self.maps:
             launcher.set_tensor_map(slot, encoded)
         return launcher

@@ -23,6 +23,9 @@ _CODE = {"pointer": "Q", "int32": "i", "int64": "q", "float32": "f", "bool": "?"
 # Source: CUDA Driver API, CUlaunchAttributeID.
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
+# Lets a launch start only when there is room for all of its blocks at once, which then run at once.
+_COOPERATIVE = 2
+
 # The code of a launch while the context of another device is current.
 _INVALID_HANDLE = 400
 
@@ -48,7 +51,8 @@ class Launcher:
     Slots are the kernel's parameters in order. A launch has blocks of `block` threads with `shared_bytes` of dynamic
     shared memory. It copies the parameters; threads that share a launcher must hold a lock from the first change of a
     parameter until the launch. overlaps: the launch may start before the previous one on the stream has ended, because
-    the program itself waits for the previous one.
+    the program itself waits for the previous one. cooperative: all blocks of the launch run at once, because they wait
+    for one another; such a launch does not overlap.
 
         launcher.set_tensor_map(0, encoded)
         launcher.set_tensor_map_address(0, address)
@@ -63,6 +67,7 @@ class Launcher:
         block: int = 1,
         shared_bytes: int = 0,
         overlaps: bool = False,
+        cooperative: bool = False,
     ) -> None:
         self.function = function
         self.slots = tuple(slots)
@@ -87,8 +92,9 @@ class Launcher:
         self._parameters = (c_void_p * len(slots))(*[self._start + at for at in self._offsets])
         self._config = _LaunchConfig(1, 1, 1, block, 1, 1, shared_bytes, None, None, 0)
         self._grid = 1
-        if overlaps:
-            self._attribute = _LaunchAttribute(_PROGRAMMATIC_STREAM_SERIALIZATION, (1,))
+        if overlaps or cooperative:
+            kind = _COOPERATIVE if cooperative else _PROGRAMMATIC_STREAM_SERIALIZATION
+            self._attribute = _LaunchAttribute(kind, (1,))
             self._config.attributes = ctypes.addressof(self._attribute)
             self._config.attribute_count = 1
         # cuLaunchKernelEx takes 4 arguments, cuLaunchKernel 11: half the time.

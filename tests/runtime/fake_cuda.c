@@ -190,9 +190,12 @@ typedef struct {
     unsigned count;
 } launch_config;
 
-// The one attribute there may be: the launch may start before the one before it has ended.
+// The attributes there may be, one at a time: the launch may start before the one before it has ended, or starts only
+// when there is room for all its blocks.
 int cuLaunchKernelEx(const launch_config *c, void *function, void **parameters, void **extra) {
     if (extra || c->count > 1) return 1;
-    if (c->count && (c->attributes->id != 6 || (int)c->attributes->value[0] != 1)) return 1;
-    return launched(function, c->grid, c->block, c->shared, c->stream, parameters, c->count ? " overlapping" : "");
+    const unsigned id = c->count ? c->attributes->id : 0;
+    if (c->count && ((id != 2 && id != 6) || (int)c->attributes->value[0] != 1)) return 1;
+    const char *how = id == 6 ? " overlapping" : id == 2 ? " cooperative" : "";
+    return launched(function, c->grid, c->block, c->shared, c->stream, parameters, how);
 }

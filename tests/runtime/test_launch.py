@@ -122,6 +122,20 @@ def test_no_launch_overlaps_others_where_its_kernel_does_not_ask_for_it(
 
 
 @needs_compiler
+def test_a_launch_whose_blocks_wait_for_one_another_is_cooperative(
+    fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kernel in (neighbours, shared_out):
+        for debug in (False, True):
+            line = launched(kernel, ROWS, fake, log, monkeypatch, debug)
+            assert line.endswith(" cooperative")
+        made = compile_kernel(recorded(kernel, *ROWS), "sm_90a")
+        program = c_files(made.kernel, made.source, made.arch, made.cubin)[f"{made.kernel.name}.c"]
+        assert "WAITS_FOR_BLOCKS = 1," in program
+    assert "cooperative" not in launched(alone, ROWS, fake, log, monkeypatch)
+
+
+@needs_compiler
 @pytest.mark.parametrize("setting", ["overlap", "target"])
 def test_no_launch_overlaps_others_where_that_is_off_or_its_program_does_not_wait(
     fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch, setting: str

@@ -73,11 +73,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return stand_in
 
 
-def launcher(
-    *slots: SlotKind, block: int = 32, shared: int = 0, overlaps: bool = False
-) -> Launcher:
+def launcher(*slots: SlotKind, block: int = 32, shared: int = 0, **how: bool) -> Launcher:
     gpu = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024)
-    return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, block, shared, overlaps)
+    return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, block, shared, **how)
 
 
 def launch(it: Launcher, grid: int) -> None:
@@ -180,13 +178,23 @@ def test_a_tensor_map_is_copied_and_pointed_elsewhere_only_when_it_changes(
     assert fake.replaced[0][0] % 64 == 0
 
 
-def test_a_launch_that_overlaps_has_the_attribute_for_it_every_time(fake: FakeDriver) -> None:
-    it = launcher("int32", overlaps=True)
+@pytest.mark.parametrize(
+    ("how", "attribute"),
+    [
+        ({"overlaps": True}, 6),  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        ({"cooperative": True}, 2),  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        ({"overlaps": True, "cooperative": True}, 2),
+    ],
+)
+def test_a_launch_has_its_attribute_every_time(
+    fake: FakeDriver, how: dict[str, bool], attribute: int
+) -> None:
+    it = launcher("int32", **how)
     for grid in (1, 2):
         fake.attributes = b""
         launch(it, grid)
-        # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, and 1 at the start of a union of 64 bytes
-        assert struct.unpack("@i4xi60x", fake.attributes) == (6, 1)
+        # the attribute, and 1 at the start of a union of 64 bytes
+        assert struct.unpack("@i4xi60x", fake.attributes) == (attribute, 1)
     launch(launcher("int32"), 1)
     assert fake.attributes == b""
 

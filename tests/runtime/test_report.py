@@ -85,6 +85,7 @@ def plan(kernel: Any, *args: Any) -> tuple[Any, Any]:
         slots=[*(kinds[slot.kind] for slot in source.slots), "pointer", "int64"],
         blocks_at_once=132,
         overlaps=source.overlaps,
+        cooperative=False,
         most_blocks=most_blocks(made, 132),
     )
     return launch_of(loaded, arguments, known_values(made, arguments)), source
