@@ -1,7 +1,7 @@
 """Scratch memory of launches. The launches of a stream share it, because they follow one another.
 
-A kernel whose blocks wait for one another needs flags: int32 that are 0 before a launch and after it. Data that blocks
-exchange is not needed after the launch. A captured launch has separate memory, since a graph may run at the same time
+A kernel whose blocks exchange data needs flags: int32 that are 0 before a launch and after it. The data is not needed
+after the launch. A captured launch has separate memory, since a graph may run at the same time
 as the stream that it was captured on.
 """
 

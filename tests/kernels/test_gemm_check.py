@@ -203,7 +203,7 @@ def test_sums_that_are_wrong_are_reported(monkeypatch):
     assert GemmTrial(CALLS["sums"]()).fault(ROWS) == f"1 of {N} column_sums are wrong"
 
 
-def test_flags_that_stay_set_are_reported(monkeypatch):
+def test_states_that_stay_set_are_reported(monkeypatch):
     run_with = Plan.run_with
 
     def forgetful(self, memory):
@@ -213,7 +213,7 @@ def test_flags_that_stay_set_are_reported(monkeypatch):
 
     monkeypatch.setattr(Plan, "run_with", forgetful)
     fault = GemmTrial(CALLS["plain"]()).fault(SPLITS)
-    assert fault == "flags by which blocks wait for one another stay set"
+    assert fault == "states of split tiles are not 0 after the launch"
 
 
 def test_a_function_that_depends_on_the_tiles_is_reported_and_not_held_against_the_configuration():

@@ -65,7 +65,7 @@ def test_blocks_that_wait_for_one_another_run_at_once():
 
 
 @pytest.mark.parametrize("splits", [1, 2, 8, 100])
-def test_no_more_blocks_wait_for_one_another_than_run_at_once(splits):
+def test_no_more_blocks_share_tiles_than_run_at_once(splits):
     config = Config(128, 64, splits=splits)
     for m, n, most in ((128, 64, 132), (256, 640, 6), (1000, 1000, 1), (0, 64, 132)):
         found = together(config, GemmShape(m, n, 4096), 132)

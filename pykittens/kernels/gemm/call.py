@@ -263,13 +263,13 @@ class GemmCall:
         return {name: Scratch((*self.lead, *shapes[name])) for name in self.sums}
 
     def _split_scratch(self, config: Config) -> dict[str, Scratch]:
-        """The partial sums and flags that the blocks of a split product exchange."""
+        """The partial sums that the blocks of a split product exchange, and the states of its tiles."""
         if config.splits == 1:
             return {}
         shape = self.shape
         tiles = max(work(config, shape)[0], 1)
         height = tiles * config.splits * config.rows * (1 + shape.gated) * config.parts
-        flags = tiles * config.consumers * 2
+        flags = tiles * config.consumers
         return {
             "partials": Scratch((height, config.out_cols)),
             "flags": Scratch((flags,), flags=True),

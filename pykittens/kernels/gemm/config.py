@@ -21,7 +21,7 @@ class Config:
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output; each warpgroup has out_stages
     parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows of tiles
     that are processed together. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap:
-    the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than run at once.
+    the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
     overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
     together, else for those whose warps multiply alone.
     """
@@ -58,7 +58,10 @@ class Config:
     def other_bytes(self, out_bytes: int = 2) -> int:
         """Bytes of shared memory of a block without the stages."""
         outputs = self.out_stages * self.rows * self.out_cols * out_bytes
-        return outputs + 8 * self.consumers * self.turns
+        states = LINE * (
+            self.consumers + 1
+        )  # each warpgroup, the producer's too, has a line for the state of its tile
+        return outputs + 8 * self.consumers * self.turns + states * (self.splits > 1)
 
     @property
     def parts(self) -> int:
@@ -141,7 +144,7 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
 
 
 def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
-    """The configuration with few enough splits that all blocks of a launch, which wait for one another, run at once."""
+    """The configuration with few enough splits that all blocks of a launch can run at once: no block waits long."""
     tiles, _ = work(config, shape)
     return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
 

@@ -3,8 +3,10 @@
     C[i, j] = epilogue(sum over k of A[i, k] B[k, j])
 
 C is cut into tiles. A block works on one tile at a time, and slices of A and B along k pass through a ring of stages.
-If there are few tiles, several blocks split the steps of each tile: they store partial sums in memory, and each block
-finishes some columns of the tile. It adds the partial sums in a fixed order, so results do not depend on timing.
+If there are few tiles, several blocks split the steps of each tile: they store partial sums in memory, and several of
+them finish some columns of the tile each. They add the partial sums in a fixed order, so results do not depend on
+timing. A block waits for the others for some microseconds only, because they may not start before it has ended. Then it
+leaves its columns to the block that stores its partial sums last.
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan
 from pykittens.types.dtypes import DType
+
+# The state of a warpgroup's rows of a split tile is an int32 that is 0 before a launch and after it. Bits 0 to 15: the
+# finishers that have left their shares to the block that stores last. From bit 16: the number of blocks that have
+# stored their partial sums. From bit 24: the number of shares that are finished.
+STORED, FINISHED = 2**16, 2**24
+POLLS = 48  # about 30 microseconds: longer than blocks that run at once are apart
 
 
 @pk.kernel
@@ -65,8 +73,8 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
                 sums, scales = tiles.added(sums, pending), ahead
             with pk.in_turn() if config.turns else nullcontext():
                 if config.splits > 1:
-                    store_partials(tiles, task, w, sums)
-                    finish_split(tiles, outputs, task, w)
+                    before = store_partials(tiles, task, w, sums)
+                    finish_split(tiles, outputs, task, w, before)
                 else:
                     finish(tiles, inputs, outputs, task, w, sums)
 
@@ -104,36 +112,60 @@ def complete(
 
 
 @pk.function
-def store_partials(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> None:
-    """Store this block's partial sums, and signal that they are there."""
+def store_partials(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> Any:
+    """Store this block's partial sums, and count the block in the tile's state; returns the state before."""
     for i in range(tiles.products):
         for part in range(tiles.parts):
             pk.store(tiles.partial(task, task.split, w, i, part), tiles.summed(sums, i, part))
-    pk.signal(tiles.stored_flag(task, w), 1, op="add")
+    return pk.atomic_add(tiles.state(task, w), STORED)
 
 
 @pk.function
-def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any) -> None:
-    """Finish this block's parts of the columns after all blocks of the tile have stored their partial sums."""
-    splits, parts = tiles.config.splits, tiles.parts
-    finishing = min(splits, parts)
-    if task.split < finishing:
-        pk.wait(tiles.stored_flag(task, w), splits)
-        for turn in pk.range(pk.cdiv(parts - task.split, splits)):
-            part = task.split + turn * splits
-            products = [added_up(tiles, task, w, of, part) for of in range(tiles.products)]
-            at, x = complete(tiles, task, w, part, products, [])
-            if "row_sums" in tiles.given:
-                total = pk.row_sum(at.inside(x))
-                pk.store(tiles.given["row_sums"][(*at.lead, at.col, at.row)], total)
-            send(tiles, tiles.outgoing(outputs, w), x, tiles.target(at))
-        if task.split > 0:
-            pk.signal(tiles.finished_flag(task, w), 1, op="add")
-        else:
-            if finishing > 1:
-                pk.wait(tiles.finished_flag(task, w), finishing - 1)
-                pk.signal(tiles.finished_flag(task, w), 0)
-            pk.signal(tiles.stored_flag(task, w), 0)
+def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any, before: Any) -> None:
+    """Finish the parts of the columns that are this block's, or that others have left to it; `before` is the state."""
+    state, finishers = tiles.state(task, w), tiles.finishers
+    shares = shares_to_finish(tiles, task, w, before)
+    for finisher in pk.range(finishers):
+        if (shares >> finisher) & 1 == 1:
+            for part in pk.range(finisher, tiles.parts, finishers):
+                finish_part(tiles, outputs, task, w, part)
+            if pk.atomic_add(state, FINISHED) >> 24 == finishers - 1:
+                pk.signal(state, 0)
+
+
+@pk.function
+def shares_to_finish(tiles: Tiling, task: Task, w: Any, before: Any) -> Any:
+    """The shares of a tile that this block finishes: bit i for that of finisher i.
+
+    A single share is left to the last block. Otherwise the blocks of the last splits are the finishers: if not all
+    blocks run at once, those start last.
+    """
+    state, splits, finishers = tiles.state(task, w), tiles.config.splits, tiles.finishers
+    own = (1 << (splits - 1 - task.split)) & (2**finishers - 1) if finishers > 1 else 0
+    left = before & (STORED - 1) if finishers > 1 else 1
+    shares = own
+    if before >> 16 == splits - 1:
+        shares = own | left
+    elif finishers > 1 and own != 0:
+        found, polls = before, 0
+        while found < splits * STORED and polls < POLLS:
+            found, polls = pk.atomic_load(state), polls + 1
+        if found < splits * STORED:
+            found = pk.atomic_or(state, own)
+        if found < splits * STORED:
+            shares = 0  # the block that stores last finds the bit
+    return shares
+
+
+@pk.function
+def finish_part(tiles: Tiling, outputs: Any, task: Task, w: Any, part: Any) -> None:
+    """Add up a part of the columns, do the epilogue and store it."""
+    products = [added_up(tiles, task, w, of, part) for of in range(tiles.products)]
+    at, x = complete(tiles, task, w, part, products, [])
+    if "row_sums" in tiles.given:
+        total = pk.row_sum(at.inside(x))
+        pk.store(tiles.given["row_sums"][(*at.lead, at.col, at.row)], total)
+    send(tiles, tiles.outgoing(outputs, w), x, tiles.target(at))
 
 
 @pk.function

@@ -85,7 +85,7 @@ class Tiling:
         )
 
     def _split_tiles(self) -> Any:
-        """The indices of a block's tile and its split; one task per block: the blocks of a tile wait for one another.
+        """The indices of a block's tile and its split; one task per block.
 
         Each split takes every `splits`-th step, so that all blocks read neighbouring memory at the same time.
         Neighbours in the grid do the same steps: data that several blocks read at once comes faster from the L2 cache.
@@ -247,13 +247,14 @@ class Tiling:
             pending = self.parts - 1 - last + part
         return outputs[w * buffers + part % buffers], pending
 
-    def stored_flag(self, task: Task, w: Any) -> Any:
-        """The number of blocks that have stored their partial sums of a warpgroup's rows of a tile."""
-        return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2]
+    @property
+    def finishers(self) -> int:
+        """The number of blocks that finish parts of a split tile."""
+        return min(self.config.splits, self.parts, 16)
 
-    def finished_flag(self, task: Task, w: Any) -> Any:
-        """The number of blocks that have finished their parts of these rows; the first block is not counted."""
-        return self.given["flags"][(self._number(task) * self.config.consumers + w) * 2 + 1]
+    def state(self, task: Task, w: Any) -> Any:
+        """How far the blocks of a split tile are with a warpgroup's rows."""
+        return self.given["flags"][self._number(task) * self.config.consumers + w]
 
     def partial(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
         """The memory of a part of a block's partial sums, contiguous; `of` is the index of the product."""

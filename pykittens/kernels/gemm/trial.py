@@ -98,7 +98,7 @@ class GemmTrial:
         for name, found in zip(self.plain.sums, result.sums, strict=True):
             wrong = wrong or _fault_of_sums(name, found, whole, dtype)
         if wrong is None and result.flags is not None and bool((result.flags != 0).any()):
-            wrong = "flags by which blocks wait for one another stay set"
+            wrong = "states of split tiles are not 0 after the launch"
         if wrong is None and written_beside(result.out):
             wrong = "something is written beside the result"
         return wrong
@@ -150,7 +150,7 @@ def random_call(call: GemmCall) -> GemmCall:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a launch, in memory filled with NaN, the sums that were asked for, and the flags of blocks."""
+    """The result of a launch, in memory filled with NaN, the sums asked for, and the states of split tiles."""
 
     out: Alike
     sums: tuple[Any, ...]
