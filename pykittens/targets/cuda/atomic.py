@@ -7,34 +7,39 @@ before it, and the barrier after it orders the access before the reads of the gr
 from __future__ import annotations
 
 from pykittens.ir.nodes import Call
-from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.emitter import ATOMICS, CudaEmitter
 from pykittens.targets.cuda.flags import address_of_flag
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.simt.scratch import SCRATCH
 from pykittens.targets.target import Lowerings
 
 ATOMIC = Lowerings()
-CHANGING = ("add", "max", "min", "and", "or", "xor", "exchange", "cas")
+LOAD, *CHANGING = ATOMICS
+TYPES = ("add.s32", "max.s32", "min.s32", "and.b32", "or.b32", "xor.b32", "exch.b32", "cas.b32")
+CHANGES = dict(zip(CHANGING, TYPES, strict=True))
 
-for _name in (*CHANGING, "load"):
-    SCRATCH[f"atomic_{_name}"] = "one element: no two lanes meet in a bank"
+for _name in ATOMICS:
+    SCRATCH[_name] = "one element: no two lanes meet in a bank"
 
 
-@ATOMIC.lower(*(f"atomic_{name}" for name in CHANGING))
+@ATOMIC.lower(*CHANGES)
 def lower_change(e: CudaEmitter, call: Call) -> None:
+    """One access that releases what the group wrote and acquires what others wrote."""
     e.line("fence_engines();")
     meet(e)
-    _lower(e, call)
+    _lower(e, call, f"atom.acq_rel.gpu.global.{CHANGES[call.op.name]}")
 
 
-@ATOMIC.lower("atomic_load")
+@ATOMIC.lower(LOAD)
 def lower_load(e: CudaEmitter, call: Call) -> None:
-    _lower(e, call)
+    """One access that acquires what others wrote."""
+    _lower(e, call, "ld.acquire.gpu.global.s32")
 
 
-def _lower(e: CudaEmitter, call: Call) -> None:
+def _lower(e: CudaEmitter, call: Call, instruction: str) -> None:
     """Access the element and pass the result to the whole group."""
     (result,), (element, *operands) = call.results, call.args.values()
+    e.instructions.setdefault(call.op.name, _function(call.op.name, instruction, len(operands)))
     name, several = e.array(result), e.role.warps > 1
     held = f"*(int*)(shared + {e.scratch(4, call)})" if several else name
     e.declare(result)
@@ -48,3 +53,16 @@ def _lower(e: CudaEmitter, call: Call) -> None:
     elif e.team_lanes > 1:
         e.line(f"{name} = __shfl_sync(~0u, {name}, 0);")
     e.line("fence_engines();")
+
+
+def _function(name: str, instruction: str, operands: int) -> str:
+    """A device function that accesses an element by an instruction with some operands."""
+    numbers = range(operands)
+    parameters = ", ".join(["const int* at", *(f"int x{i}" for i in numbers)])
+    text = ", ".join(["%0", "[%1]", *(f"%{i + 2}" for i in numbers)])
+    given = ", ".join(['"l"(__cvta_generic_to_global(at))', *(f'"r"(x{i})' for i in numbers)])
+    return (
+        f"DEVICE int {name}({parameters}) {{\n    int found;\n"
+        f'    asm volatile("{instruction} {text};" : "=r"(found) : {given} : "memory");\n'
+        "    return found;\n}\n"
+    )

@@ -1,4 +1,4 @@
-// Device functions for semaphores with bytes, and for flags and atomics between blocks.
+// Device functions for semaphores with bytes, and for flags between blocks.
 
 // -- semaphores ---------------------------------------------------------------
 
@@ -42,24 +42,6 @@ DEVICE void flag_wait(const int* flag, int value) {
     int found;
     do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(__cvta_generic_to_global(flag)) : "memory");
     while (found < value);
-}
-// Atomics that return the value before: what this thread wrote is visible first, and what others wrote before it after.
-DEVICE int atomic_add(int* at, int value) { int before; asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); return before; }
-DEVICE int atomic_max(int* at, int value) { int before; asm volatile("atom.acq_rel.gpu.global.max.s32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); return before; }
-DEVICE int atomic_min(int* at, int value) { int before; asm volatile("atom.acq_rel.gpu.global.min.s32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); return before; }
-DEVICE int atomic_and(int* at, int value) { int before; asm volatile("atom.acq_rel.gpu.global.and.b32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); return before; }
-DEVICE int atomic_or(int* at, int value) { int before; asm volatile("atom.acq_rel.gpu.global.or.b32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); return before; }
-DEVICE int atomic_xor(int* at, int value) { int before; asm volatile("atom.acq_rel.gpu.global.xor.b32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); return before; }
-DEVICE int atomic_exchange(int* at, int value) { int before; asm volatile("atom.acq_rel.gpu.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); return before; }
-DEVICE int atomic_cas(int* at, int expected, int value) {
-    int before;
-    asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(expected), "r"(value) : "memory");
-    return before;
-}
-DEVICE int atomic_load(const int* at) {
-    int found;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(__cvta_generic_to_global(at)) : "memory");
-    return found;
 }
 // Orders ordinary accesses to global memory and those of the copy engine.
 DEVICE void fence_engines() {
