@@ -72,7 +72,8 @@ def run(
     launch = LaunchRun(kernel, tensors, extents, clusters, schedule, watch)
     order = schedule.block_order(clusters)
     if resident is None:
-        resident = clusters if waiting else launch.schedule.residents(clusters, BLOCKS)
+        chosen = at_once > 1 and not waiting
+        resident = schedule.residents(clusters, BLOCKS) if chosen else clusters
     with np.errstate(all="ignore"):
         for first in range(0, clusters, max(at_once, 1)):
             some = [_cluster(launch, index) for index in order[first : first + at_once]]
