@@ -86,6 +86,30 @@ def all_keys_before_all_values(Q, K, V, O, *, broken):
 
 @planted(
     Kind.DEADLOCK,
+    "while pk.atomic_load(count[0]) < y.rows // 64:",
+    arguments=lambda rng: (
+        whole(rng, (512, 64), f32),
+        np.zeros((512, 64), np.float32),
+        np.zeros(1, np.int32),
+    ),
+    expected=lambda x, y, count: {"y": x, "count": np.array([8])},
+)
+@pk.kernel
+def spins_until_all_have_come(x, y, count, *, broken):
+    """Broken: blocks wait for all others in a loop over an atomic, and nothing guarantees that all run at once."""
+    (block,) = pk.grid(y.rows // 64)
+    t = pk.load(x[block], rows=64, cols=64)
+    pk.atomic_add(count[0], 1)
+    if broken:
+        while pk.atomic_load(count[0]) < y.rows // 64:
+            pass
+    else:
+        pk.wait(count[0], y.rows // 64)  # so the launch is cooperative
+    pk.store(y[block], t)
+
+
+@planted(
+    Kind.DEADLOCK,
     "with left.drain() as t:",
     "with right.drain() as t:",
     arguments=lambda rng: (whole(rng, (128, 128), f32), empty((128, 128), f32)),
