@@ -12,6 +12,7 @@ from pykittens.analysis.sectors import SECTOR
 from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNIT, UNKNOWN
 from pykittens.analysis.traffic.trace import LaunchWork, Trace
 from pykittens.emulate.memory import GlobalTile
+from pykittens.ir.nodes import tensors
 from pykittens.runtime.arguments import check
 from tests import kernels_pipeline
 from tests.cases import CASES
@@ -167,13 +168,18 @@ def test_the_bytes_of_every_operation_are_those_of_the_emulator(name, monkeypatc
         told = {trace.lines[n].loc for n in table[LINE, table[BOX] == UNKNOWN]}
         assert told == {g.loc for g in trace.guesses} != set()
         return
+    if "last_adds_up" in name:  # the result of an atomic decides
+        assert [g.what for g in trace.guesses] == [
+            "the branch taken depends on data: counted as the first"
+        ]
+        return
     assert not trace.guesses
     counter = Counter(monkeypatch)
     case.kernel(*args, **case.constants)
-    told = asked(trace, table)
-    if "flags" in names:  # the emulator asks for them as often as its scheduler turns to who waits
-        told = {key: bytes_ for key, bytes_ in told.items() if key[0] != "flags"}
-    assert told == counter.asked(names)
+    # The emulator asks for flags as often as its scheduler turns to who waits.
+    flags = {t for line in trace.lines for t in tensors(line.call, line.call.op.effects.flags)}
+    told = {key: bytes_ for key, bytes_ in asked(trace, table).items() if key[0] not in flags}
+    assert told == {k: bytes_ for k, bytes_ in counter.asked(names).items() if k[0] not in flags}
 
 
 @pk.kernel
