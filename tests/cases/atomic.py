@@ -224,18 +224,19 @@ def _counted(blocks: int) -> Case:
     """The block that finds the final count reports it; the others find a smaller one, or it, too."""
 
     @pk.kernel
-    def counted(counter, y):
-        pk.grid(blocks)
+    def counted(counter, y, z):
+        (block,) = pk.grid(blocks)
         pk.atomic_add(counter[0], 1)
         pk.atomic_max(y[0], pk.atomic_load(counter[0]))
+        pk.store(z[block], block)
 
     return Case(
         f"atomic-load-{blocks}",
         ("atomic_load", "atomic_max"),
         counted,
         lambda rng: [],
-        (((1,), int32), ((1,), int32)),
-        lambda: (np.array([blocks]), np.array([blocks])),
+        (((1,), int32), ((1,), int32), ((blocks,), int32)),
+        lambda: (np.array([blocks]), np.array([blocks]), np.arange(blocks)),
         before=0,
     )
 
