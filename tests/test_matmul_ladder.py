@@ -56,7 +56,7 @@ def test_a_step_is_the_same_under_any_schedule(step, monkeypatch, seed):
 
 def test_the_checker_finds_no_fault_in_a_step(step):
     A, B, C = arrays(LADDER[0], (70, 270, 270))
-    report = pk.check(step.matmul, A, B, C, schedules=4, costs=False)
+    report = pk.check(step.matmul, A, B, C, schedules=4, costs=False, compile=False)
     assert report.ok
     assert report.warnings == ()
 
