@@ -11,13 +11,21 @@ import inspect
 import struct
 from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, NoneType
 from typing import Any
 
 import numpy as np
 
 # The flags of code but for those of __future__ imports and of its nesting in another function.
 _FLAGS = 0xFFFF & ~inspect.CO_NESTED
+
+
+# Values of these types that are equal have the same contents.
+EXACT_TYPES = frozenset((bool, int, str, NoneType, FunctionType))
+
+MOST_KEPT = 4096
+_ids: dict[int, tuple[Any, Hashable]] = {}  # holds the values, so that their ids stay taken
+_tokens: dict[Hashable, Hashable] = {}
 
 
 class Same:
@@ -92,6 +100,39 @@ def exact(x: Any) -> Hashable:
     if is_frozen(x):
         return kind, tuple(exact(getattr(x, field.name)) for field in fields(x))
     return Same(x)
+
+
+def kept(x: Any) -> Hashable:
+    """`exact(x)` as a token. If x cannot change, it is found by identity, because most calls pass the same x."""
+    known = _ids.get(id(x))
+    if known is not None:
+        return known[1]
+    key = exact(x)
+    if not _is_fixed(x):
+        return key
+    token = _tokens.get(key) or _with_room(_tokens).setdefault(key, object())
+    _with_room(_ids)[id(x)] = x, token
+    return token
+
+
+def _with_room(entries: dict[Any, Any]) -> dict[Any, Any]:
+    """The entries, or none if there are too many."""
+    if len(entries) >= MOST_KEPT:
+        entries.clear()
+    return entries
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether x is a tuple, a frozen set or a frozen dataclass without lists, dicts and sets in it."""
+    if isinstance(x, tuple | frozenset):
+        return not any(map(_is_volatile, x))
+    return is_frozen(x) and not any(_is_volatile(getattr(x, f.name)) for f in fields(x))
+
+
+def _is_volatile(x: Any) -> bool:
+    if isinstance(x, tuple | frozenset) or is_frozen(x):
+        return not _is_fixed(x)
+    return isinstance(x, list | dict | set | functools.partial)
 
 
 def _shallow(x: Any) -> Hashable:

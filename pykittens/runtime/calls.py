@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from pykittens.lang.constants import EXACT_TYPES, exact
+from pykittens.lang.contents import EXACT_TYPES, kept
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Calls(Generic[T]):
                     self.passed is None
                     or (kind is not plain and kind is not weight and x is not None)
                 ):
-                    form += (name, kind, x) if kind in EXACT_TYPES else (name, exact(x))
+                    form += (name, kind, x) if kind in EXACT_TYPES else (name, kept(x))
                     continue
                 form.append(name)
                 if kind in _NUMBERS:
