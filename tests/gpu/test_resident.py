@@ -77,6 +77,40 @@ def test_split_products_beside_large_ones_end() -> None:
 
 
 @pk.kernel
+def hold(y, flag):
+    """Each block keeps a multiprocessor's shared memory until the flag is set."""
+    room = pk.shared(pk.st(pk.f32, 64, 256), count=3)
+    (block,) = pk.grid(y.rows)
+    pk.store(room[0], pk.zeros(pk.f32, 64, 256))
+    pk.wait(flag[0], 1)
+    pk.store(y[block], pk.zeros(int32, 8) + block)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_split_products_end_while_half_of_the_gpu_is_held_until_then(name: str) -> None:
+    held = torch.cuda.get_device_properties(0).multi_processor_count // 2
+    a, b, flag = (
+        normal(380, 20000),
+        normal(600, 20000),
+        torch.ones(1, device="cuda", dtype=torch.int32),
+    )
+    y = torch.zeros(held, 8, device="cuda", dtype=torch.int32)
+    hold(y, flag)  # compiled before the flag is cleared
+    wanted = gemm(a, b, config=SPLITS[name])
+    holding, working = streams()
+    for _ in range(LAUNCHES):
+        flag.zero_()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(holding):
+            hold(y, flag)
+        with torch.cuda.stream(working):
+            found = gemm(a, b, config=SPLITS[name])
+            flag.fill_(1)
+        torch.cuda.synchronize()
+        assert torch.equal(found, wanted)
+
+
+@pk.kernel
 def meet(y, counter, blocks):
     """Each block waits for all others, and half of a multiprocessor's shared memory is not enough for it."""
     room = pk.shared(pk.st(pk.f32, 64, 256), count=2)

@@ -122,31 +122,37 @@ def store_partials(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> Any:
 
 @pk.function
 def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any, before: Any) -> None:
-    """Finish the parts of the columns that are this block's, or that others have left to it; `before` is the state."""
-    state, finishers = tiles.state(task, w), tiles.finishers
-    shares = shares_to_finish(tiles, task, w, before)
-    for finisher in pk.range(finishers):
-        if (shares >> finisher) & 1 == 1:
-            for part in pk.range(finisher, tiles.parts, finishers):
-                finish_part(tiles, outputs, task, w, part)
-            if pk.atomic_add(state, FINISHED) >> 24 == finishers - 1:
-                pk.signal(state, 0)
+    """Finish the parts of the columns that are this block's, or that others have left to it; `before` is the state.
+
+    A single part is left to the last block.
+    """
+    state, finishers, last = tiles.state(task, w), tiles.finishers, tiles.config.splits - 1
+    if finishers == 1:
+        if before >> 16 == last:
+            finish_part(tiles, outputs, task, w, 0)
+            pk.signal(state, 0)
+    else:
+        shares = shares_to_finish(tiles, task, w, before)
+        for finisher in pk.range(finishers):
+            if (shares >> finisher) & 1 == 1:
+                for part in pk.range(finisher, tiles.parts, finishers):
+                    finish_part(tiles, outputs, task, w, part)
+                if pk.atomic_add(state, FINISHED) >> 24 == finishers - 1:
+                    pk.signal(state, 0)
 
 
 @pk.function
 def shares_to_finish(tiles: Tiling, task: Task, w: Any, before: Any) -> Any:
     """The shares of a tile that this block finishes: bit i for that of finisher i.
 
-    A single share is left to the last block. Otherwise the blocks of the last splits are the finishers: if not all
-    blocks run at once, those start last.
+    The blocks of the last splits are the finishers: if not all blocks run at once, those start last.
     """
     state, splits, finishers = tiles.state(task, w), tiles.config.splits, tiles.finishers
-    own = (1 << (splits - 1 - task.split)) & (2**finishers - 1) if finishers > 1 else 0
-    left = before & (STORED - 1) if finishers > 1 else 1
+    own = (1 << (splits - 1 - task.split)) & (2**finishers - 1)
     shares = own
     if before >> 16 == splits - 1:
-        shares = own | left
-    elif finishers > 1 and own != 0:
+        shares = own | before & (STORED - 1)
+    elif own != 0:
         found, polls = before, 0
         while found < splits * STORED and polls < POLLS:
             found, polls = pk.atomic_load(state), polls + 1
