@@ -114,10 +114,8 @@ def is_followed(code: CodeType, known: Mapping[str, Any]) -> bool:
     if not file.startswith("<"):
         return is_user_file(file) and not is_of_package(file) and "site-packages" not in file
     # Code made from text, such as methods of dataclasses, belongs to the module that its globals are of.
-    module = str(known.get("__name__", "")).partition(".")[0]
-    if module.startswith("namedtuple_"):
-        return False
-    return module != __package__.partition(".")[0] and module not in sys.stdlib_module_names
+    name = str(known.get("__name__", ""))
+    return not name.startswith("namedtuple_") and _is_of_user(name)
 
 
 class _Survey:
@@ -319,11 +317,11 @@ class _Survey:
 
     def _class(self, c: type) -> Hashable:
         """A class by its name and the functions that ran; its attributes are read through instances, too."""
-        if not _is_user_class(c):
+        if not _is_of_user(c.__module__):
             return Same(c)
         parts = []
         for base in c.__mro__:
-            if not _is_user_class(base):
+            if not _is_of_user(base.__module__):
                 continue
             for name, value in vars(base).items():
                 code = _code_of(value)
@@ -339,7 +337,7 @@ class _Survey:
         if is_frozen(x):
             parts = ((field.name, getattr(x, field.name)) for field in fields(x))
             return "object", self.of(kind), tuple((name, self.of(value)) for name, value in parts)
-        if kind is not types.SimpleNamespace and not _is_user_class(kind):
+        if kind is not types.SimpleNamespace and not _is_of_user(kind.__module__):
             return Same(x), tuple(self._rules(x))
         if not isinstance(own, dict):
             return self._slotted(x)
@@ -401,9 +399,10 @@ def _is_constant(module: ModuleType) -> bool:
     return file is None or not is_user_file(file) or is_of_package(file) or "site-packages" in file
 
 
-def _is_user_class(c: type) -> bool:
-    module = sys.modules.get(c.__module__)
-    return module is None or (c.__module__ == "__main__") or not _is_constant(module)
+def _is_of_user(name: str) -> bool:
+    """Whether a module is the user's, by its name."""
+    module = sys.modules.get(name)
+    return module is None or name == "__main__" or not _is_constant(module)
 
 
 def _code_of(x: Any) -> CodeType | None:

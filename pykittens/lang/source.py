@@ -144,7 +144,11 @@ def _compiled(function: Callable[..., Any], definition: ast.FunctionDef, above: 
 
 def _outline(code: CodeType) -> Hashable:
     """The names and constants of code. Its instructions depend on the imports of its module, too."""
-    constants = (_outline(c) if isinstance(c, CodeType) else exact(c) for c in code.co_consts)
+    constants = (
+        _outline(c) if isinstance(c, CodeType) else exact(c)
+        for c in code.co_consts
+        if not (isinstance(c, str) and "<locals>" in c)  # the qualified name of a class in it
+    )
     return code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, tuple(constants)
 
 

@@ -197,11 +197,11 @@ def _last_adds_up(blocks: int, cols: int) -> Case:
     @pk.kernel
     def last_adds_up(x, parts, y, counters):
         block, row = pk.grid(blocks, x.rows)
-        pk.store(parts[block, row], pk.load(x[row, block], cols=cols) * 2.0)
+        pk.store(parts[block, row, 0], pk.load(x[row, block], cols=cols) * 2.0)
         if pk.atomic_add(counters[row], 1) == blocks - 1:
             total = pk.zeros(f32, cols)
             for i in pk.range(blocks):
-                total = total + pk.load(parts[i, row], cols=cols)
+                total = total + pk.load(parts[i, row, 0], cols=cols)
             pk.store(y[row], total)
             pk.signal(counters[row], 0)
 

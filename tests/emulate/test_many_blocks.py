@@ -47,5 +47,5 @@ def test_all_blocks_have_a_turn() -> None:
 
 
 def test_too_many_blocks_that_wait_for_one_another_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="all 65537 must run at once, and the emulator runs"):
+    with pytest.raises(ArgumentError, match="all 65537 are kept at once, and the emulator keeps"):
         neighbours(np.zeros(4, np.int32), 2**16 + 1)

@@ -101,7 +101,7 @@ def test_an_index_outside_a_window_of_a_leading_axis_is_a_wild_access(i):
     @pk.kernel
     def kernel(x, y, i):
         pk.grid(1)
-        pk.store(y, pk.load(x.window(0, 1, 3)[i, 0], cols=8))
+        pk.store(y, pk.load(x.window(0, 1, 3)[i, 0, 0], cols=8))
 
     x, y = normal(0, (5, 2, 8)), poisoned((8,), np.float32)
     kernel(x, y, 1)

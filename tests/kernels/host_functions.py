@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pykittens as pk
+from pykittens.ir.nodes import written
 from pykittens.kernels.arrays import FLOATS, Arrays
 from pykittens.kernels.library import host_function, load_all
 from pykittens.kernels.plan import Plan, PlanStep
@@ -128,6 +129,8 @@ class Emulated:
     def __init__(self, kernel: KernelFunction, arguments: Arguments) -> None:
         self.kernel, self.arguments = kernel, arguments.at(arguments.values)
         self.recording = kernel._recording(arguments)
+        order = [p.name for p in self.recording.kernel.params]
+        self.outputs = tuple(order.index(name) for name in written(self.recording.kernel))
 
     def launch(self, values: tuple[Any, ...]) -> None:
         """Run with these addresses and numbers, and after them the stream."""

@@ -125,7 +125,7 @@ def steps_of_the_padded_length(x, y, *, broken):
 
 @planted(
     Kind.OUT_OF_RANGE,
-    "t = pk.load(x[head, batch, 0] if broken else x[batch, head, 0], rows=64, cols=64)",
+    "t = pk.load(x[head, batch, 0, 0] if broken else x[batch, head, 0, 0], rows=64, cols=64)",
     arguments=lambda rng: (whole(rng, (2, 3, 64, 64), f32), empty((2, 3, 64, 64), f32)),
     expected=lambda x, y: {"y": -x},
     also=(Kind.UNWRITTEN_MEMORY,),
@@ -134,13 +134,13 @@ def steps_of_the_padded_length(x, y, *, broken):
 def head_in_the_place_of_the_batch(x, y, *, broken):
     """Broken: the batch and the head are exchanged in the index, and there are more heads than batches."""
     batch, head = pk.grid(x.shape[0], x.shape[1])
-    t = pk.load(x[head, batch, 0] if broken else x[batch, head, 0], rows=64, cols=64)
-    pk.store(y[batch, head, 0], -t)
+    t = pk.load(x[head, batch, 0, 0] if broken else x[batch, head, 0, 0], rows=64, cols=64)
+    pk.store(y[batch, head, 0, 0], -t)
 
 
 @planted(
     Kind.OUT_OF_RANGE,
-    "t = pk.load(pages[pk.load(table[block + 1 if broken else block]), 0], rows=64, cols=64)",
+    "t = pk.load(pages[pk.load(table[block + 1 if broken else block]), 0, 0], rows=64, cols=64)",
     arguments=lambda rng: (
         whole(rng, (3, 64, 64), f32),
         np.array([2, 0, 1, -1], np.int32),
@@ -153,5 +153,5 @@ def head_in_the_place_of_the_batch(x, y, *, broken):
 def page_after_its_own(pages, table, y, *, broken):
     """Broken: each block reads the entry after its own in a page table, which ends with an entry of no page."""
     (block,) = pk.grid(3)
-    t = pk.load(pages[pk.load(table[block + 1 if broken else block]), 0], rows=64, cols=64)
+    t = pk.load(pages[pk.load(table[block + 1 if broken else block]), 0, 0], rows=64, cols=64)
     pk.store(y[block], t)

@@ -201,7 +201,7 @@ def state_before_the_first(x, states, y, *, broken):
 
 @planted(
     Kind.UNWRITTEN_MEMORY,
-    "pk.store(y[0 if broken else head, row], pk.exp(t))",
+    "pk.store(y[0 if broken else head, row, 0], pk.exp(t))",
     arguments=lambda rng: (np.zeros((4, 64, 64), np.float32), empty((4, 64, 64), f32)),
     expected=lambda x, y: {"y": np.exp(x)},
     also=(Kind.BLOCK_CONFLICT,),
@@ -210,8 +210,8 @@ def state_before_the_first(x, states, y, *, broken):
 def heads_stored_over_the_first(x, y, *, broken):
     """Broken: each block stores its head to the first one, and three quarters of the output are never written."""
     head, row = pk.grid(x.shape[0], pk.cdiv(x.rows, 64))
-    t = pk.load(x[head, row], rows=64, cols=64)
-    pk.store(y[0 if broken else head, row], pk.exp(t))
+    t = pk.load(x[head, row, 0], rows=64, cols=64)
+    pk.store(y[0 if broken else head, row, 0], pk.exp(t))
 
 
 @planted(

@@ -263,9 +263,9 @@ def windowed(x, y, start, stop, *, axis):
     ring = pk.pipeline(2, pk.st(bf16, 64, 64))
     pk.grid(1)
     with pk.producer(), ring.fill() as t:
-        pk.load_async(t, x.window(axis, start, stop)[1, 0])
+        pk.load_async(t, x.window(axis, start, stop)[1, 0, 0])
     with pk.storer(), ring.drain() as t:
-        pk.store_async(y.window(axis, start, stop)[1, 0], t)
+        pk.store_async(y.window(axis, start, stop)[1, 0, 0], t)
 
 
 def body(source):

@@ -78,7 +78,7 @@ def test_an_instruction_that_needs_too_many_registers_is_an_error(monkeypatch):
         raise ResourceError("mapped: one instruction needs 300 registers per thread", help="fewer")
 
     monkeypatch.setattr(compiled.nvrtc, "compile", wide)
-    monkeypatch.setattr(compiled.cache, "fetch", lambda key, build: build())
+    monkeypatch.setattr(compiled.cache, "fetch", lambda key, build, *rest: build())
     (found,) = try_compile(recorded(mapped, X, X), "sm_90a").findings
     assert found.kind is Kind.RESOURCES
     assert found.level is Level.ERROR

@@ -46,7 +46,7 @@ def _appending(rng: np.random.Generator) -> Made:
 @pk.kernel(warps=1)
 def appended_to_caches_of_many_lengths(x, lengths, cache):
     (row,) = pk.grid(x.rows)
-    pk.store(cache[row, pk.load(lengths[row])], pk.load(x[row], cols=64))
+    pk.store(cache[row, pk.load(lengths[row]), 0], pk.load(x[row], cols=64))
 
 
 def _counting(rng: np.random.Generator) -> Made:

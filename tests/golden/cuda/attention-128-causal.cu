@@ -50,7 +50,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 const int h = head % Q_n1;
                 const int b = head / Q_n1;
 #line 26 "07_attention.py"
-                // with k.fill() as t: pk.load_async(t, K[b, h, last(block)])
+                // with k.fill() as t: pk.load_async(t, K[b, h, last(block), 0])
                 barrier_wait(k_empty + 8 * k_fill.stage, k_fill.phase ^ 1);
                 const u32 t = k + 32768 * k_fill.stage;
                 const u32 t_full = k_full + 8 * k_fill.stage;
@@ -59,7 +59,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 copy_box(t, K_map, t_full, 0, block * 128, h, b);
                 copy_box(t + 16384, K_map, t_full, 64, block * 128, h, b);
 #line 27 "07_attention.py"
-                // with q.fill() as t: pk.load_async(t, Q[b, h, block])
+                // with q.fill() as t: pk.load_async(t, Q[b, h, block, 0])
                 barrier_wait(q_empty + 8 * q_fill.stage, q_fill.phase ^ 1);
                 const u32 t1 = q + 32768 * q_fill.stage;
                 const u32 t1_full = q_full + 8 * q_fill.stage;
@@ -71,7 +71,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 // for j in pk.range(last(block), 0, -1):
                 NO_UNROLL for (int j = block; j > 0; j -= 1) {
 #line 29 "07_attention.py"
-                    // with k.fill() as t: pk.load_async(t, K[b, h, j - 1])
+                    // with k.fill() as t: pk.load_async(t, K[b, h, j - 1, 0])
                     barrier_wait(k_empty + 8 * k_fill.stage, k_fill.phase ^ 1);
                     const u32 t2 = k + 32768 * k_fill.stage;
                     const u32 t2_full = k_full + 8 * k_fill.stage;
@@ -80,7 +80,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     copy_box(t2, K_map, t2_full, 0, (j - 1) * 128, h, b);
                     copy_box(t2 + 16384, K_map, t2_full, 64, (j - 1) * 128, h, b);
 #line 30 "07_attention.py"
-                    // with v.fill() as t: pk.load_async(t, V[b, h, j])
+                    // with v.fill() as t: pk.load_async(t, V[b, h, j, 0])
                     barrier_wait(v_empty + 8 * v_fill.stage, v_fill.phase ^ 1);
                     const u32 t3 = v + 32768 * v_fill.stage;
                     const u32 t3_full = v_full + 8 * v_fill.stage;
@@ -90,7 +90,7 @@ attention(const __grid_constant__ TensorMap K_map,
                     copy_box(t3 + 16384, V_map, t3_full, 64, j * 128, h, b);
                 }
 #line 31 "07_attention.py"
-                // with v.fill() as t: pk.load_async(t, V[b, h, 0])
+                // with v.fill() as t: pk.load_async(t, V[b, h, 0, 0])
                 barrier_wait(v_empty + 8 * v_fill.stage, v_fill.phase ^ 1);
                 const u32 t4 = v + 32768 * v_fill.stage;
                 const u32 t4_full = v_full + 8 * v_fill.stage;
@@ -111,7 +111,7 @@ attention(const __grid_constant__ TensorMap K_map,
                 const int h1 = head % Q_n1;
                 const int b1 = head / Q_n1;
 #line 50 "07_attention.py"
-                // with out.drain() as t: pk.store_async(O[b, h, block], t)
+                // with out.drain() as t: pk.store_async(O[b, h, block, 0], t)
                 barrier_wait(out_full + 8 * out_drain.stage, out_drain.phase);
                 const u32 t5 = out + 32768 * out_drain.stage;
                 out_drain.next();
