@@ -78,10 +78,10 @@ def test_the_checker_finds_no_fault_in_many_pipeline_programs(number):
     assert faults(program) == [], source(program)
 
 
-def faults(program: Program, costs: bool = True) -> list[str]:
+def faults(program: Program, **options: bool) -> list[str]:
     """What the checker calls an error."""
     given = arguments(program).values()
-    report = pk.check(kernel_of(program), *given, schedules=len(SCHEDULES), costs=costs)
+    report = pk.check(kernel_of(program), *given, schedules=len(SCHEDULES), **options)
     return [f"{f.kind.value}: {f.message}" for f in report.errors]
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol, cast
 
 from pykittens import kernels
 from pykittens.errors import ArgumentError
-from pykittens.kernels.plan import Plan, Prepared
-from pykittens.runtime.calls import Calls
+from pykittens.kernels.plan import Plan, Prepared, Source
+from pykittens.runtime.calls import Calls, element_name
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,11 @@ def host_function(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> 
             if form is None or plan.arrays.copies or not plan.steps:
                 return plan.run()
             names = calls.names(parameters, args, words)
-            sources: dict[str, int | str] = {name: name for name in words}
+            sources: dict[str, Source] = {name: name for name in words}
             sources |= {name: i for i, name in enumerate(parameters[: len(args)])}
+            for name, x in words.items():
+                if isinstance(x, tuple | list):
+                    sources |= {element_name(name, i): (name, i) for i in range(len(x))}
             memory = plan.memory()
             prepared = Prepared(plan, memory, names, sources)
             calls.keep(form, prepared)

@@ -29,6 +29,8 @@ from pykittens.runtime.launch import Launch
 
 Args: TypeAlias = tuple[Any, ...]
 Named: TypeAlias = Mapping[str, Any]
+# Where an array of a call is: its position, its keyword, or its keyword and place in a tuple.
+Source: TypeAlias = int | str | tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Prepared:
     """The launches of a plan for all calls of its form, which differ in addresses and numbers only.
 
     memory: the plan's arrays and numbers by name. names: the names of a call's addresses and numbers, in order.
-    sources: the position or keyword of each array in a call. is_fixed: whether the launches hold for all numbers, and
+    sources: where each array is in a call. is_fixed: whether the launches hold for all numbers, and
     kernels read nothing from outside themselves that may change.
     """
 
@@ -147,7 +149,7 @@ class Prepared:
             for (launch, _), step in zip(launches, plan.steps, strict=True)
             for i in launch.outputs
         ]
-        self._written = [sources[n] for n in stored if n in sources and n not in made]
+        self._written = [sources[n] for n in stored if n in names]
         self._increment = sys.modules["torch"]._C._increment_version
         # Most calls are one launch that returns the one array that it writes, and that was passed.
         is_plain = not (self._defaults or made or plan.result[1:] or plan.steps[1:])
@@ -203,5 +205,7 @@ class Prepared:
         return results[0] if len(results) == 1 else tuple(results)
 
 
-def _argument(args: Args, words: Named, source: int | str) -> Any:
+def _argument(args: Args, words: Named, source: Source) -> Any:
+    if isinstance(source, tuple):
+        return words[source[0]][source[1]]
     return args[source] if isinstance(source, int) else words[source]

@@ -401,6 +401,8 @@ def _is_constant(module: ModuleType) -> bool:
 
 def _is_of_user(name: str) -> bool:
     """Whether a module is the user's, by its name."""
+    if name.partition(".")[0] == __package__.partition(".")[0]:
+        return False
     module = sys.modules.get(name)
     return module is None or name == "__main__" or not _is_constant(module)
 

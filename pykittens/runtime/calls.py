@@ -141,7 +141,7 @@ class Calls(Generic[T]):
         given = list(zip(parameters, args, strict=False))
         for name, x in words.items():
             if name in self.passed and isinstance(x, tuple | list):
-                given += [(f"{name.removesuffix('s')}{i}", each) for i, each in enumerate(x)]
+                given += [(element_name(name, i), each) for i, each in enumerate(x)]
             elif hasattr(x, "data_ptr") or (name in self.passed and x != self.passed[name]):
                 given.append((name, x))
         return [name for name, x in given if x is not None]
@@ -157,3 +157,8 @@ class Calls(Generic[T]):
     def forget(self) -> None:
         """Drop all prepared calls."""
         self._prepared.clear()
+
+
+def element_name(name: str, i: int) -> str:
+    """The name of element i of a tuple argument: operand0 of `operands`."""
+    return f"{name.removesuffix('s')}{i}"

@@ -48,7 +48,7 @@ def test_a_tile_of_one_block_is_an_error(of):
     assert found.kind is Kind.MULTICAST
     assert [str(s) for s in found.steps] == [
         "block (0, 0), producer copies its part of `B` at [row 0, column 0]",
-        "block (1, 0), producer copies its part of `B` at [row 64, column 0]",
+        "block (0, 1), producer copies its part of `B` at [row 64, column 0]",
     ]
     assert {s.loc.text.strip() for s in found.steps} == {
         'pk.load_async(s.b, B[col, k], multicast="B" in of)'
