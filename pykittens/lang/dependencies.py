@@ -10,6 +10,7 @@ same text changes nothing.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
@@ -27,6 +28,9 @@ from pykittens.lang.syntax import RUNTIME
 MOST_VALUES = 1000
 
 _MISSING = object()
+_INSTALLED = re.compile(
+    r".*[/\\]site-packages[/\\][^/\\]+"
+)  # the folder or file of an installed package
 _OF_ARRAYS = {"dtype", "ndim", "shape"}
 _WRITERS = {"add", "append", "discard", "extend", "insert", "update"}  # which read nothing
 
@@ -62,16 +66,16 @@ class Dependencies:
 
     def __init__(self, roots: Roots, ran: Set[CodeType]) -> None:
         self._ran = {code_key(code) for code in ran}
-        survey = _Survey(self._ran)
-        self._contents = survey.of_kernel(roots)
+        survey = _Survey(roots, self._ran)
+        self._contents = survey.of_kernel()
         survey.check_found(ran)
         self.holds, self.is_empty = survey.comparison(), not survey.tests
 
     def renewed(self, roots: Roots) -> bool:
         """Whether the contents of all that was read are the same; if so, `holds` compares with the new objects."""
-        survey = _Survey(self._ran)
+        survey = _Survey(roots, self._ran)
         try:
-            if survey.of_kernel(roots) != self._contents:
+            if survey.of_kernel() != self._contents:
                 return False
         except LanguageError:  # what stands there now cannot be followed
             return False
@@ -83,8 +87,8 @@ class Dependencies:
 def code_that_runs(roots: Roots) -> Iterator[set[CodeType]]:
     """The user's code that this thread runs inside the `with`; the roots are all that can lead to it."""
     ran: set[CodeType] = set()
-    survey = _Survey(ran=frozenset())
-    survey.of_kernel(roots)
+    survey = _Survey(roots, ran=frozenset())
+    survey.of_kernel()
     if not survey.tests:  # a kernel of the package, without functions of the user
         yield ran
         return
@@ -94,7 +98,7 @@ def code_that_runs(roots: Roots) -> Iterator[set[CodeType]]:
     def note(frame: FrameType, event: str, arg: Any) -> None:
         if event == "call" and id(code := frame.f_code) not in known:
             known[id(code)] = code
-            if is_followed(code, frame.f_globals):
+            if survey.follows(code, frame.f_globals):
                 ran.add(code)
 
     sys.setprofile(note)
@@ -108,28 +112,50 @@ def code_that_runs(roots: Roots) -> Iterator[set[CodeType]]:
             before.enable()
 
 
-def is_followed(code: CodeType, known: Mapping[str, Any]) -> bool:
-    """Whether code with these globals is the user's; Python, the package and installed packages are constant."""
-    file = code.co_filename
-    if not file.startswith("<"):
-        return is_user_file(file) and not is_of_package(file) and "site-packages" not in file
-    # Code made from text, such as methods of dataclasses, belongs to the module that its globals are of.
-    name = str(known.get("__name__", ""))
-    return not name.startswith("namedtuple_") and _is_of_user(name)
-
-
 class _Survey:
     """A walk from the kernel and its constants to all that can have been read. It collects the comparisons.
 
-    ran: the code that ran, by contents; what other functions read does not matter.
+    ran: the code that ran, by contents; what other functions read does not matter. home: the installed package of the
+    kernel; empty if it is not installed.
     """
 
-    def __init__(self, ran: Set[CodeKey]) -> None:
-        self.ran = ran
+    def __init__(self, roots: Roots, ran: Set[CodeKey]) -> None:
+        self.roots, self.ran = roots, ran
+        self.home = _INSTALLED.match(roots[0].__code__.co_filename)
         self.tests: list[str] = []
         self.values: dict[int, tuple[str, Any]] = {}  # the name of each object in the tests
         self.seen: dict[int, tuple[int, Any]] = {}
         self.visited: set[CodeType] = set()
+
+    # -- what is followed ----------------------------------------------------------------------
+
+    def follows(self, code: CodeType, known: Mapping[str, Any]) -> bool:
+        """Whether code with these globals is the user's."""
+        file = code.co_filename
+        if not file.startswith("<"):
+            return not self.is_constant(file)
+        # Code made from text, such as methods of dataclasses, belongs to the module that its globals are of.
+        name = str(known.get("__name__", ""))
+        return not name.startswith("namedtuple_") and self.is_of_user(name)
+
+    def is_constant(self, file: str) -> bool:
+        """Whether a file is Python's, the package's, or of another installed package than the kernel's."""
+        if not is_user_file(file) or is_of_package(file):
+            return True
+        installed = _INSTALLED.match(file)
+        return installed is not None and (self.home is None or self.home[0] != installed[0])
+
+    def is_of_user(self, name: str) -> bool:
+        """Whether a module is the user's, by its name."""
+        if name.partition(".")[0] == __package__.partition(".")[0]:
+            return False
+        module = sys.modules.get(name)
+        return module is None or name == "__main__" or not self.is_constant_module(module)
+
+    def is_constant_module(self, module: ModuleType) -> bool:
+        """Whether the attributes of a module are taken as constant."""
+        file = getattr(module, "__file__", None)
+        return file is None or self.is_constant(file)
 
     # -- comparisons ---------------------------------------------------------------------------
 
@@ -173,10 +199,10 @@ class _Survey:
 
     # -- values --------------------------------------------------------------------------------
 
-    def of_kernel(self, roots: Roots) -> Hashable:
+    def of_kernel(self) -> Hashable:
         """The contents of the kernel and its constants."""
-        function, rewritten, constants = roots
-        if is_followed(function.__code__, function.__globals__):
+        function, rewritten, constants = self.roots
+        if self.follows(function.__code__, function.__globals__):
             self.test("{}.__code__", function, function.__code__)
         try:
             read = tuple(self._reads_of(rewritten)), tuple(map(self.of, constants))
@@ -232,7 +258,7 @@ class _Survey:
 
     def _function(self, f: FunctionType) -> Hashable:
         code = f.__code__
-        if not is_followed(code, f.__globals__):
+        if not self.follows(code, f.__globals__):
             return Same(f)
         key = code_key(code)
         self.test("{}.__code__", f, code)
@@ -248,7 +274,7 @@ class _Survey:
     def _reads_of(self, f: FunctionType) -> Iterator[Hashable]:
         """What a function has read."""
         code = f.__code__
-        if not is_followed(code, f.__globals__):
+        if not self.follows(code, f.__globals__):
             return iter(())
         cells = dict(zip(code.co_freevars, f.__closure__ or (), strict=True))
         return self._reads(code, f.__globals__, cells)
@@ -292,7 +318,7 @@ class _Survey:
         """The contents at the end of a path."""
         done = 0
         for kind, key in read.steps:
-            if isinstance(x, ModuleType) and _is_constant(x):
+            if isinstance(x, ModuleType) and self.is_constant_module(x):
                 return Same(x)
             if isinstance(x, list | dict | set) and key in _WRITERS:
                 return Same(x)
@@ -317,11 +343,11 @@ class _Survey:
 
     def _class(self, c: type) -> Hashable:
         """A class by its name and the functions that ran; its attributes are read through instances, too."""
-        if not _is_of_user(c.__module__):
+        if not self.is_of_user(c.__module__):
             return Same(c)
         parts = []
         for base in c.__mro__:
-            if not _is_of_user(base.__module__):
+            if not self.is_of_user(base.__module__):
                 continue
             for name, value in vars(base).items():
                 code = _code_of(value)
@@ -337,7 +363,7 @@ class _Survey:
         if is_frozen(x):
             parts = ((field.name, getattr(x, field.name)) for field in fields(x))
             return "object", self.of(kind), tuple((name, self.of(value)) for name, value in parts)
-        if kind is not types.SimpleNamespace and not _is_of_user(kind.__module__):
+        if kind is not types.SimpleNamespace and not self.is_of_user(kind.__module__):
             return Same(x), tuple(self._rules(x))
         if not isinstance(own, dict):
             return self._slotted(x)
@@ -352,7 +378,7 @@ class _Survey:
         """The user's functions in an object of the package, such as the type rule of an operation."""
         for name in (field.name for field in fields(x)) if is_dataclass(x) else ():
             value = getattr(x, name)
-            if isinstance(value, FunctionType) and is_followed(value.__code__, value.__globals__):
+            if isinstance(value, FunctionType) and self.follows(value.__code__, value.__globals__):
                 self.test(f"{{}}.{name}", x, value)
                 yield name, self.of(value)
 
@@ -391,20 +417,6 @@ def _constant_item(x: Any, key: Any) -> Any:
         return x[key]
     except (LookupError, TypeError):
         return _MISSING
-
-
-def _is_constant(module: ModuleType) -> bool:
-    """Whether the attributes of a module are taken as constant: of the package, of Python and of installed packages."""
-    file = getattr(module, "__file__", None)
-    return file is None or not is_user_file(file) or is_of_package(file) or "site-packages" in file
-
-
-def _is_of_user(name: str) -> bool:
-    """Whether a module is the user's, by its name."""
-    if name.partition(".")[0] == __package__.partition(".")[0]:
-        return False
-    module = sys.modules.get(name)
-    return module is None or name == "__main__" or not _is_constant(module)
 
 
 def _code_of(x: Any) -> CodeType | None:

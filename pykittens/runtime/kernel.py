@@ -114,7 +114,7 @@ class KernelFunction:
             if recording.holds():
                 return recording
         for recording in known:
-            if recording.read.renewed(roots):
+            if recording.renewed(roots):
                 return recording
         self._source.check_code()
         with code_that_runs(roots) as ran:

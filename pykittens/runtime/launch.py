@@ -74,8 +74,7 @@ class Changeable(Protocol):
     """A recording: whether it can become invalid, and whether it is valid."""
 
     changes: bool
-
-    def holds(self) -> bool: ...
+    holds: Callable[[], bool]
 
 
 Fill = Callable[[Launcher, tuple[Any, ...]], None]

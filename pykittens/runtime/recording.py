@@ -8,7 +8,7 @@ from pykittens import settings
 from pykittens.errors import BackendError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Kernel
-from pykittens.lang.dependencies import Dependencies
+from pykittens.lang.dependencies import Dependencies, Roots
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import Arguments, known_values
 from pykittens.runtime.compiled import Compiled, compile_kernel
@@ -19,18 +19,24 @@ MOST_LAUNCHES = 64
 
 
 class Recording:
-    """A recorded and lowered kernel, what it depends on, and its programs."""
+    """A recorded and lowered kernel, what it depends on, and its programs.
+
+    changes: whether it can become invalid. holds: whether all that was read from outside is the same.
+    """
 
     def __init__(self, kernel: Kernel, read: Dependencies) -> None:
-        self.kernel, self.read = kernel, read
+        self.kernel, self._read = kernel, read
+        self.changes, self.holds = not read.is_empty, read.holds
         self._compiled: dict[tuple[str, str, bool], Compiled] = {}
         self._loaded: dict[tuple[int, str, bool], Loaded] = {}
         self.launches: dict[Hashable, Launch] = {}  # by the form of a call
-        self.changes = not read.is_empty  # whether it can become invalid
 
-    def holds(self) -> bool:
-        """Whether all that was read from outside is the same as when it was recorded."""
-        return self.read.holds()
+    def renewed(self, roots: Roots) -> bool:
+        """Whether the contents of all that was read are the same; if so, `holds` compares with the new objects."""
+        if not self._read.renewed(roots):
+            return False
+        self.holds = self._read.holds
+        return True
 
     def serves(self, arguments: Arguments) -> bool:
         """Whether it was recorded with the values that these arguments give to `pk.static`."""

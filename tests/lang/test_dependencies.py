@@ -285,6 +285,21 @@ def test_a_module_that_is_reloaded_is_read_again(module):
     assert recordings(kernel) == 2  # lines do not matter
 
 
+def test_a_kernel_of_an_installed_package_follows_that_package(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    text = "import pykittens as pk\nSCALE = 1.0\n" + textwrap.dedent(TEXT.format(number="SCALE"))
+    (folder / "of_an_installer.py").write_text(text)
+    loaded = importlib.import_module("of_an_installer")
+    assert value(loaded.written) == 1
+    loaded.SCALE = 2.0
+    assert value(loaded.written) == 2
+    kernel = writes(lambda: loaded.SCALE)  # from outside it is constant
+    assert value(kernel) == 2
+    del sys.modules["of_an_installer"]
+
+
 TEXT = """
     @pk.kernel(warps=1)
     def written(out):
