@@ -10,10 +10,21 @@ same text changes nothing.
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import sys
 import types
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+    Sequence,
+    Set,
+)
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -28,6 +39,8 @@ from pykittens.lang.syntax import RUNTIME
 MOST_VALUES = 1000
 
 _MISSING = object()
+# Of the values in a constant module, those that can change all the same, and other modules.
+_FOLLOWED = ModuleType, MutableMapping, MutableSequence, MutableSet
 _INSTALLED = re.compile(
     r".*[/\\]site-packages[/\\][^/\\]+"
 )  # the folder or file of an installed package
@@ -239,6 +252,10 @@ class _Survey:
             case set():
                 self.tests.append(f"{self.name(x)} == {self.name(frozenset(x))}")
                 return "set", frozenset(map(exact, x))
+            case MutableMapping() | MutableSequence() | MutableSet():
+                raise _Mutable(
+                    x, f"is a {type(x).__name__}, which can change", "use a tuple or a dict"
+                )
             case type():
                 return self._class(x)
             case bytearray() | memoryview():
@@ -319,7 +336,9 @@ class _Survey:
         done = 0
         for kind, key in read.steps:
             if isinstance(x, ModuleType) and self.is_constant_module(x):
-                return Same(x)
+                value = vars(x).get(key)
+                if not isinstance(value, _FOLLOWED):
+                    return Same(x)
             if isinstance(x, list | dict | set) and key in _WRITERS:
                 return Same(x)
             if _is_array(x) and key in _OF_ARRAYS:
@@ -363,15 +382,19 @@ class _Survey:
         if is_frozen(x):
             parts = ((field.name, getattr(x, field.name)) for field in fields(x))
             return "object", self.of(kind), tuple((name, self.of(value)) for name, value in parts)
-        if kind is not types.SimpleNamespace and not self.is_of_user(kind.__module__):
+        if kind.__module__.partition(".")[0] == __package__.partition(".")[0]:
             return Same(x), tuple(self._rules(x))
-        if not isinstance(own, dict):
-            return self._slotted(x)
-        self.tests.append(f"len({self.name(x)}.__dict__) == {len(own)}")
+        if isinstance(x, logging.Logger) or not (own or self.is_of_user(kind.__module__)):
+            return Same(x)
         attributes = []
-        for name, value in own.items():
-            self.test(f"{{}}.__dict__[{name!r}]", x, value)
-            attributes.append((name, self.of(value)))
+        if own:
+            self.tests.append(f"len({self.name(x)}.__dict__) == {len(own)}")
+            for name, value in own.items():
+                self.test(f"{{}}.__dict__[{name!r}]", x, value)
+                attributes.append((name, self.of(value)))
+        for name in (n for c in kind.__mro__ for n in getattr(c, "__slots__", ()) if hasattr(x, n)):
+            self.test(f"{{}}.{name}", x, getattr(x, name))
+            attributes.append((name, self.of(getattr(x, name))))
         return "object", self.of(kind), tuple(attributes)
 
     def _rules(self, x: Any) -> Iterator[Hashable]:
@@ -381,13 +404,6 @@ class _Survey:
             if isinstance(value, FunctionType) and self.follows(value.__code__, value.__globals__):
                 self.test(f"{{}}.{name}", x, value)
                 yield name, self.of(value)
-
-    def _slotted(self, x: Any) -> Hashable:
-        slots = (name for c in type(x).__mro__ for name in getattr(c, "__slots__", ()))
-        values = [(name, getattr(x, name)) for name in slots if hasattr(x, name)]
-        for name, value in values:
-            self.test(f"{{}}.{name}", x, value)
-        return "object", self.of(type(x)), tuple((name, self.of(value)) for name, value in values)
 
 
 def _is_array(x: Any) -> bool:

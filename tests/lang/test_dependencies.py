@@ -1,10 +1,14 @@
 """A recording is used for as long as all that it has read from outside is the same, and no longer."""
 
+import argparse
+import collections
 import enum
 import functools
 import gc
 import importlib
+import logging
 import math
+import os
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -99,9 +103,14 @@ SETTINGS = Settings(1.0)
 SLOTTED = Slotted()
 SLOTTED.rows = 1.0
 PLACES = SimpleNamespace(inner=SimpleNamespace(rows=1.0))
+OPTIONS = argparse.Namespace(rows=1.0)
 LIST = [1.0, 2.0]
 DICT = {"a": 1.0}
 DTYPE = pk.f32
+
+
+def of_options(options):
+    return options.rows
 
 
 def plain():
@@ -149,6 +158,10 @@ CHANGES = {
         lambda: getattr(SETTINGS, "ro" + "ws"),
         lambda: setattr(SETTINGS, "rows", 2.0),
     ),
+    "an attribute of an object of a library": (
+        lambda: of_options(OPTIONS),
+        lambda: setattr(OPTIONS, "rows", 2.0),
+    ),
     "a slot": (lambda: SLOTTED.rows, lambda: setattr(SLOTTED, "rows", 2.0)),
     "an attribute of an attribute": (
         lambda: PLACES.inner.rows,
@@ -189,7 +202,7 @@ def restored():
     globals().update(known)
     plain.__code__, with_default.__defaults__ = code, defaults
     Settings.scaled, Settings.factor, SETTINGS.rows, SLOTTED.rows = method, 10.0, 1.0, 1.0
-    PLACES.inner.rows, LIST[:] = 1.0, [1.0, 2.0]
+    PLACES.inner.rows, LIST[:], OPTIONS.rows = 1.0, [1.0, 2.0], 1.0
     DICT.clear()
     DICT["a"] = 1.0
 
@@ -361,6 +374,7 @@ def test_a_function_or_a_nan_that_is_made_for_each_call_is_recorded_once():
 
 
 ARRAY = np.arange(8.0)
+QUEUE = collections.deque([1.0])
 
 
 def test_an_array_is_refused_with_its_line_and_the_ways_out():
@@ -369,6 +383,23 @@ def test_an_array_is_refused_with_its_line_and_the_ways_out():
     assert "`ARRAY` is an array, which can change" in str(caught.value)
     assert "pass it as an argument, or its values as a tuple" in str(caught.value)
     assert "ARRAY[0]" in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [lambda: float(os.environ["ROWS"]), lambda: QUEUE[0]])
+def test_a_container_that_is_no_list_dict_or_set_is_refused(make, monkeypatch):
+    monkeypatch.setenv("ROWS", "1")
+    with pytest.raises(LanguageError, match="is a (_Environ|deque), which can change"):
+        value(writes(make))
+
+
+def test_a_logger_is_taken_as_constant():
+    log = logging.getLogger("of_a_test")
+
+    def make():
+        log.info("recording")
+        return 1.0
+
+    assert value(writes(make)) == 1
 
 
 def test_what_refers_to_too_much_is_refused():
