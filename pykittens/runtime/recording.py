@@ -8,7 +8,8 @@ from pykittens import settings
 from pykittens.errors import BackendError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Kernel
-from pykittens.lang.dependencies import Dependencies, Roots
+from pykittens.lang.dependencies import Dependencies
+from pykittens.lang.survey import Roots
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import Arguments, known_values
 from pykittens.runtime.compiled import Compiled, compile_kernel
