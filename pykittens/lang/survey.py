@@ -171,6 +171,8 @@ class Survey:
         match x:
             case FunctionType():
                 return self._function(x)
+            case ModuleType():
+                return Same(x) if self.is_constant_module(x) else self._module(x)
             case MethodType():
                 return "method", self.of(x.__self__), self.of(x.__func__)
             case tuple() | frozenset():
@@ -312,6 +314,15 @@ class Survey:
                     self.test(f"{{}}[{name!r}]", vars(base), value)
                     parts.append((name, self.of(value)))
         return "class", c.__module__, c.__qualname__, tuple(parts)
+
+    def _module(self, x: ModuleType) -> Hashable:
+        """A module of the user that is used as a whole, as in `getattr(module, name)`: all that it holds."""
+        parts = []
+        for name, value in vars(x).items():
+            if not name.startswith("__"):
+                self.test(f"{{}}.{name}", x, value)
+                parts.append((name, self.of(value)))
+        return "module", tuple(parts)
 
     def _instance(self, x: Any) -> Hashable:
         """An object by its class and its attributes."""

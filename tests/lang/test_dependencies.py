@@ -12,7 +12,7 @@ import os
 import sys
 import textwrap
 from dataclasses import dataclass
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -127,6 +127,8 @@ def by_name(name, x):
 
 
 HERE = sys.modules[__name__]
+MODULE = ModuleType("of_a_test")
+MODULE.SCALE, MODULE.__file__ = 1.0, __file__
 CHANGES = {
     "a number": (lambda: SCALE, lambda: by_name("SCALE", 2.0)),
     "the sign of zero": (
@@ -168,6 +170,10 @@ CHANGES = {
         lambda: setattr(PLACES.inner, "rows", 2.0),
     ),
     "a variable of a module": (lambda: HERE.SCALE, lambda: by_name("SCALE", 2.0)),
+    "a variable of a module that is looked up": (
+        lambda: getattr(MODULE, "SC" + "ALE"),
+        lambda: setattr(MODULE, "SCALE", 2.0),
+    ),
     "a function of a module": (lambda: HERE.plain(), lambda: by_name("plain", lambda: 2.0)),
     "an item of a list": (lambda: LIST[0], lambda: LIST.__setitem__(0, 2.0)),
     "a list": (lambda: sum(LIST) / 3, lambda: LIST.append(3.0)),
@@ -203,6 +209,7 @@ def restored():
     plain.__code__, with_default.__defaults__ = code, defaults
     Settings.scaled, Settings.factor, SETTINGS.rows, SLOTTED.rows = method, 10.0, 1.0, 1.0
     PLACES.inner.rows, LIST[:], OPTIONS.rows = 1.0, [1.0, 2.0], 1.0
+    MODULE.SCALE = 1.0
     DICT.clear()
     DICT["a"] = 1.0
 

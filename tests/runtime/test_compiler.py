@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -111,8 +111,16 @@ def pids(folder: Path, count: int) -> list[int]:
     return found
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also in a process that was started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @on_posix
-def test_an_interrupt_ends_the_compilation_at_once(stand_in, tmp_path):
+def test_an_interrupt_ends_the_compilation_at_once(stand_in, tmp_path, interruptible):
     stand_in(SLEEP)
     begun: list[float] = []
 
@@ -131,7 +139,9 @@ def test_an_interrupt_ends_the_compilation_at_once(stand_in, tmp_path):
 
 
 @on_posix
-def test_an_interrupt_ends_the_compilations_of_a_tuning(stand_in, tmp_path, monkeypatch):
+def test_an_interrupt_ends_the_compilations_of_a_tuning(
+    stand_in, tmp_path, monkeypatch, interruptible
+):
     stand_in(SLEEP)
     monkeypatch.setattr("pykittens.runtime.tuning_records.place", lambda *_: None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
