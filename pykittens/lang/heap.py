@@ -166,12 +166,17 @@ def _names(code: CodeType) -> tuple[str, ...]:
 
 
 def _attributes(thing: Any) -> dict[Any, Any]:
-    found = dict(getattr(thing, "__dict__", ()))
+    return dict(getattr(thing, "__dict__", ())) | slots(thing)
+
+
+def slots(thing: Any) -> dict[str, Any]:
+    """The attributes of an object that its classes keep in `__slots__`."""
+    found = {}
     for cls in type(thing).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__") and hasattr(thing, slot):
-                found[slot] = getattr(thing, slot)
+        names = vars(cls).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                found[name] = getattr(thing, name)
     return found
 
 

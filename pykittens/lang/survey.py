@@ -29,6 +29,7 @@ from typing import Any, cast
 from pykittens.errors import LanguageError, Loc, is_of_package, is_user_file
 from pykittens.lang.bytecode import Read, reads
 from pykittens.lang.contents import CodeKey, Same, code_key, contents, exact, is_frozen, plain
+from pykittens.lang.heap import slots
 from pykittens.lang.syntax import RUNTIME
 
 # A call compares all of these values, so there must not be many.
@@ -341,9 +342,9 @@ class Survey:
             for name, value in own.items():
                 self.test(f"{{}}.__dict__[{name!r}]", x, value)
                 attributes.append((name, self.of(value)))
-        for name in (n for c in kind.__mro__ for n in getattr(c, "__slots__", ()) if hasattr(x, n)):
-            self.test(f"{{}}.{name}", x, getattr(x, name))
-            attributes.append((name, self.of(getattr(x, name))))
+        for name, value in slots(x).items():
+            self.test(f"{{}}.{name}", x, value)
+            attributes.append((name, self.of(value)))
         return "object", self.of(kind), tuple(attributes)
 
     def _rules(self, x: Any) -> Iterator[Hashable]:
