@@ -58,9 +58,8 @@ class Config:
     def other_bytes(self, out_bytes: int = 2) -> int:
         """Bytes of shared memory of a block without the stages."""
         outputs = self.out_stages * self.rows * self.out_cols * out_bytes
-        states = LINE * (
-            self.consumers + 1
-        )  # each warpgroup, the producer's too, has a line for the state of its tile
+        # Each warpgroup, the producer's too, has a line for the state of its tile.
+        states = LINE * (self.consumers + 1)
         return outputs + 8 * self.consumers * self.turns + states * (self.splits > 1)
 
     @property
