@@ -20,7 +20,7 @@ quick test compile compilers soak golden: export OPENBLAS_NUM_THREADS := 1
 quick test compile compilers soak golden: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak lint format types size weight compile compilers check golden inventory pictures diff clean
+.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak gpu-soak lint format types size weight compile compilers check golden inventory pictures diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,9 +61,13 @@ bench: ## measure the kernels beside the vendor's libraries, with the python3 th
 gemm-bench: ## measure products of many shapes beside cuBLAS, with the python3 that has PyTorch
 	PYTHONPATH=. $(PYTHON) benchmarks/gemm.py
 
-soak: venv ## 1000 schedules of every kernel without a fault, and many random programs, which takes many minutes
-	PYTHONPATH=. $(BIN)/python tools/soak.py
+soak: venv ## random programs, products, calls, threads and kills, and 1000 schedules of every kernel; takes an hour
+	PYTHONPATH=. $(BIN)/python -m tools.soak
+	PYTHONPATH=. $(BIN)/python -m tools.soak.schedules
 	$(BIN)/python -m pytest -n 2 -m soak
+
+gpu-soak: ## the same search on a GPU, with the python3 that has PyTorch and Hypothesis; a maintainer runs it before a release
+	PYTHONPATH=. $(PYTHON) -m tools.soak --gpu
 
 lint: venv ## ruff: rules and format
 	$(BIN)/ruff check

@@ -33,18 +33,27 @@ LARGE = (*SMALL, (333, 500, 512, 777), (1000, 1024, 1500, 2000))
 
 
 def drawn(number: int, forms: int = 0, large: bool = False, numpy: bool = True) -> Problem:
-    """The problem of a number. forms: how many forms there are, each of one or two programs; 0 for any number.
-
-    large: extents up to 2000. numpy: layouts that only NumPy has are drawn, too.
-    """
+    """The problem of a number. forms: how many forms there are, each of one or two programs; 0 for any number."""
     form = random.Random(f"form {number % forms if forms else number}")
-    sizes = random.Random(f"sizes {number}")
+    p = product(form, random.Random(f"sizes {number}"), large, numpy, bool(forms))
+    return replace(p, seed=number)
+
+
+def product(
+    form: random.Random, sizes: random.Random, large: bool, numpy: bool, few_programs: bool
+) -> Problem:
+    """A product of a form and of sizes.
+
+    large: extents up to 2000. numpy: layouts that only NumPy has are drawn, too. few_programs: products of one form
+    differ in what their program does not depend on.
+    """
     p = _multiplied(form)
     p = _after(form, p)
     p = replace(p, layouts=_layouts(form, p, numpy))
     p = _cut(form, p)
-    p = _sized(sizes, form, p, large, bool(forms))
-    return replace(p, schedule=sizes.choice((0, 1, sizes.randrange(2, 1000))), seed=number)
+    p = _sized(sizes, form, p, large, few_programs)
+    schedule = sizes.choice((0, 1, sizes.randrange(2, 1000)))
+    return replace(p, schedule=schedule, seed=sizes.randrange(2**31))
 
 
 def _multiplied(r: random.Random) -> Problem:
@@ -168,12 +177,14 @@ def _fits(config: Config, shape: GemmShape, limits: Limits) -> bool:
 def _sized(
     r: random.Random, form: random.Random, p: Problem, large: bool, few_forms: bool
 ) -> Problem:
-    """Extents; where gemm picks a configuration the program decides them, since they decide the pick.
+    """Extents.
 
-    few_forms: all are even or all are odd, so that arrays of one form are aligned alike.
+    few_forms: all are even or all are odd, so that arrays of one form are aligned alike; where gemm picks a
+    configuration, which the extents decide, a form has four of them.
     """
     is_even = form.random() < 0.6
-    r = r if p.config is not None else form
+    if p.config is None and few_forms:
+        r = random.Random(f"{form.random()} {r.randrange(4)}")
     classes = LARGE if large and not p.lead else SMALL
     m, n, k = (r.choice(r.choice(classes)) for _ in range(3))
     if r.random() < 0.04:

@@ -4,29 +4,11 @@ import pytest
 
 from tests.gemm_random import drawn, fault_of
 
-MANY, PART = 2000, 50
-
 
 @pytest.mark.parametrize("number", range(60))
 def test_a_random_product_is_right_in_the_emulator(number, request):
     number += request.config.getoption("--first")
     assert fault_of(drawn(number)) == "", drawn(number)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("part", range(0, MANY, PART))
-def test_many_random_products_are_right_in_the_emulator(part, request):
-    numbers = range(1000 + part, 1000 + part + PART)
-    first = request.config.getoption("--first")
-    faults = {n + first: fault_of(drawn(n + first)) for n in numbers}
-    assert {n: fault for n, fault in faults.items() if fault} == {}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("number", range(40))
-def test_a_large_random_product_is_right_in_the_emulator(number, request):
-    number += request.config.getoption("--first")
-    assert fault_of(drawn(number, large=True)) == ""
 
 
 def test_a_number_draws_the_same_product_each_time():

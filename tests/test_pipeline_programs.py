@@ -50,14 +50,6 @@ def test_a_random_pipeline_program_is_right_under_every_schedule(program):
     assert_right(program)
 
 
-@pytest.mark.soak
-@settings(max_examples=1500, deadline=None, derandomize=True)
-@given(programs())
-def test_many_random_pipeline_programs_are_right_under_every_schedule(program):
-    note(source(program))
-    assert_right(program)
-
-
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(programs())
 def test_the_checker_finds_no_fault_in_a_random_pipeline_program(program):

@@ -1,38 +1,70 @@
-"""Runs tasks one after another in a process, and in a new process after a task kills or hangs it."""
+"""Runs tasks in another process, and in a new one after a task kills or hangs it."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("spawn")
 START = 40  # seconds in addition for the first task of a process
+HANGS, KILLED = "hangs", "killed the process"
+
+
+class Worker:
+    """A process that says what is wrong with tasks; `seconds` is the limit for one task."""
+
+    def __init__(self, fault_of: Callable[[Any], str], seconds: float) -> None:
+        self.fault_of, self.seconds = fault_of, seconds
+        self.process: Any = None
+        self.pipe: Any = None
+
+    def fault(self, task: Any) -> str:
+        """The fault of a task, which is empty if the task is right."""
+        seconds = self.seconds
+        if self.process is None:
+            self._start()
+            seconds += START
+        try:
+            self.pipe.send(task)
+            fault = self.pipe.recv() if self.pipe.poll(seconds) else HANGS
+        except (EOFError, ConnectionError):
+            fault = KILLED
+        # A fault of the GPU leaves no context.
+        if fault in (HANGS, KILLED) or "CUDA" in fault or "launching" in fault:
+            self.stop()
+        return str(fault)
+
+    def _start(self) -> None:
+        self.pipe, other = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=_run, args=(self.fault_of, other), daemon=True)
+        self.process.start()
+        other.close()  # so that the pipe ends with the process
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+            self.process = None
 
 
 def watched(
     fault_of: Callable[[Any], str], tasks: Sequence[Any], seconds: float
 ) -> Iterator[tuple[Any, str]]:
-    """Each task with its fault, which is empty if the task is right; `seconds` is the limit for one task."""
-    while tasks:
-        receiver, sender = CONTEXT.Pipe(duplex=False)
-        process = CONTEXT.Process(target=_run, args=(fault_of, tasks, sender))
-        process.start()
-        sender.close()  # so that the pipe ends with the process
-        for number, task in enumerate(tasks):
-            try:
-                in_time = receiver.poll(seconds + START * (number == 0))
-                fault, is_lost = (receiver.recv(), False) if in_time else ("hangs", True)
-            except EOFError:
-                fault, is_lost = "killed the process", True
-            yield task, fault
-            if is_lost or "CUDA" in fault or "launching" in fault:
-                break  # a fault of the GPU leaves no context
-        process.kill()
-        process.join()
-        tasks = tasks[number + 1 :]
+    """Each task with its fault; `seconds` is the limit for one task."""
+    worker = Worker(fault_of, seconds)
+    try:
+        for task in tasks:
+            yield task, worker.fault(task)
+    finally:
+        worker.stop()
 
 
-def _run(fault_of: Callable[[Any], str], tasks: Sequence[Any], sender: Any) -> None:
-    for task in tasks:
-        sender.send(fault_of(task))
+def _run(fault_of: Callable[[Any], str], pipe: Any) -> None:
+    # The pipe ends with the process at its other end.
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(fault_of(pipe.recv()))

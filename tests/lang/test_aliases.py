@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pykittens as pk
-from tests.lang.test_programs import loaded
+from tests.loop_programs import loaded
 from tests.running import UNWRITTEN
 
 LISTS = ("xs", "ys", "zs")

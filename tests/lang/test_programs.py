@@ -2,188 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
-from types import SimpleNamespace
-
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-import pykittens as pk
-from tests.running import UNWRITTEN
-
-INTS, FLOATS, TRUTHS = ("a", "b", "c"), ("x", "y"), ("p", "q")
-HEAD = """
-import pykittens as pk
-from tests.running import put
-f = float
-
-def program(ints, floats, n, m, u):
-    pk.grid(1)
-    a, b, c = n, 3, m
-    x, y = u, u + f(0.5)
-    p, q = n < m, True
-"""
-TAIL = """
-    if p: c = (c + 1) % 97
-    if q: c = (c + 2) % 97
-    put(ints, 0, a); put(ints, 1, b); put(ints, 2, c)
-    put(floats, 0, x); put(floats, 1, y)
-"""
-
-
-@st.composite
-def integer(draw, names, depth=2):
-    kind = draw(st.integers(0, 6 if depth else 1))
-    if kind == 0:
-        return str(draw(st.integers(-9, 9)))
-    if kind == 1:
-        return draw(st.sampled_from(names))
-    left = draw(integer(names, depth - 1))
-    match kind:
-        case 2 | 3:
-            return f"({left} {draw(st.sampled_from('+-'))} {draw(integer(names, depth - 1))})"
-        case 4:
-            return f"({left} * {draw(st.integers(-3, 3))})"
-        case 5:
-            operator = draw(st.sampled_from(["//", "%"]))
-            return f"({left} {operator} {draw(st.sampled_from([-5, -2, 3, 7]))})"
-        case _:
-            return f"(-{left})"
-
-
-@st.composite
-def real(draw):
-    parts = []
-    for _ in range(draw(st.integers(1, 2))):
-        factor = draw(st.sampled_from(["f(0.5)", "f(-1.25)", "f(0.1)", "x", "y", "u"]))
-        parts.append(f"{draw(st.sampled_from(FLOATS))} * {factor}")
-    # With u in it the value is a run-time one, so it is rounded to f32 and not Python's float64.
-    return draw(st.sampled_from([" + ", " - "])).join([*parts, "u"])
-
-
-@st.composite
-def truth(draw, names, depth=1):
-    kind = draw(st.integers(0, 5 if depth else 2))
-    one, two = draw(integer(names, 1)), draw(integer(names, 1))
-    match kind:
-        case 0:
-            return f"{one} {draw(st.sampled_from(['<', '<=', '>', '>=', '==', '!=']))} {two}"
-        case 1:
-            return draw(st.sampled_from(TRUTHS))
-        case 2:
-            return f"{draw(st.sampled_from(FLOATS))} < {draw(st.sampled_from(FLOATS))}"
-        case 3:
-            return f"{one} < {draw(integer(names, 1))} <= {two}"
-        case 4:
-            return f"not ({draw(truth(names, 0))})"
-        case _:
-            word = draw(st.sampled_from(["and", "or"]))
-            return f"({draw(truth(names, 0))}) {word} ({draw(truth(names, 0))})"
-
-
-@st.composite
-def body(draw, names, numbers, indent, depth):
-    pad = " " * indent
-    lines: list[str] = []
-    for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.integers(0, 8 if depth else 4))
-        match kind:
-            case 0 | 1:
-                target = draw(st.sampled_from(INTS))
-                lines.append(f"{pad}{target} = {draw(integer(names))} % 97")
-            case 2:
-                one, two = draw(st.permutations(INTS))[:2]
-                lines.append(f"{pad}{one}, {two} = {two}, ({one} + {draw(integer(names, 1))}) % 89")
-            case 3:
-                lines.append(f"{pad}{draw(st.sampled_from(FLOATS))} = {draw(real())}")
-            case 4:
-                lines.append(f"{pad}{draw(st.sampled_from(TRUTHS))} = {draw(truth(names))}")
-            case 5 | 6:
-                index = f"i{next(numbers)}"
-                start, stop = draw(integer(names, 1)), draw(integer(names, 1))
-                step = draw(st.sampled_from([-3, -1, 1, 2]))
-                lines.append(f"{pad}for {index} in pk.range({start} % 5, {stop} % 6, {step}):")
-                lines += draw(body((*names, index), numbers, indent + 4, depth - 1))
-            case 7:
-                lines.append(f"{pad}if {draw(truth(names))}:")
-                lines += draw(body(names, numbers, indent + 4, depth - 1))
-                if draw(st.booleans()):
-                    lines.append(f"{pad}elif {draw(truth(names))}:")
-                    lines += draw(body(names, numbers, indent + 4, depth - 1))
-                if draw(st.booleans()):
-                    lines.append(f"{pad}else:")
-                    lines += draw(body(names, numbers, indent + 4, depth - 1))
-            case _:
-                left = f"w{next(numbers)}"
-                lines.append(f"{pad}{left} = (n + {draw(integer(names, 1))}) % 4")
-                more = f" and {draw(truth(names, 0))}" if draw(st.booleans()) else ""
-                lines.append(f"{pad}while {left} > 0{more}:")
-                lines += draw(body(names, numbers, indent + 4, depth - 1))
-                lines.append(f"{pad}    {left} = {left} - 1")
-    return lines
-
-
-@st.composite
-def program(draw):
-    return HEAD + "\n".join(draw(body(INTS, itertools.count(), 4, 3))) + TAIL
-
-
-def with_python(source, n, m, u):
-    """What the source gives as plain Python on numbers of the kernel's types."""
-    results = {}
-    space = {"__name__": "plain"}
-    exec(source, space)
-    space["pk"] = SimpleNamespace(grid=lambda *_: None, range=range)
-    space["put"] = lambda out, row, value: results.__setitem__((out, row), value)
-    space["f"] = np.float32
-    with np.errstate(all="ignore"):
-        space["program"]("ints", "floats", n, m, np.float32(u))
-    return results
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("programs")
-
-
-NUMBER = itertools.count()
-
-
-def loaded(source, folder):
-    """The program of a source that stands in a file, as a user's does."""
-    path = folder / f"program{next(NUMBER)}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.program
-
-
-def with_kernel(source, folder, n, m, u):
-    """What it gives as a kernel."""
-    ints, floats = np.full((3, 8), UNWRITTEN, np.int32), np.full((2, 8), np.nan, np.float32)
-    pk.kernel(loaded(source, folder))(ints, floats, n, m, u)
-    found = {("ints", row): int(ints[row, 0]) for row in range(3)}
-    return found | {("floats", row): floats[row, 0] for row in range(2)}
+from tests.loop_programs import programs, with_emulator, with_python
 
 
 @settings(
     max_examples=150,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ],
 )
-@given(
-    source=program(),
-    n=st.integers(-10, 10),
-    m=st.integers(-10, 10),
-    u=st.sampled_from([0.0, 0.25, -1.5, 3.1]),
-)
-def test_a_program_gives_what_python_gives(folder, source, n, m, u):
-    expected, found = with_python(source, n, m, u), with_kernel(source, folder, n, m, u)
-    assert found.keys() == expected.keys()
-    for place, value in expected.items():
-        assert np.array_equal(found[place], value, equal_nan=isinstance(value, np.floating)), place
+@given(loop=programs())
+def test_a_program_gives_what_python_gives(tmp_path, loop):
+    for found, expected in zip(with_emulator(loop, tmp_path), with_python(loop), strict=True):
+        assert np.array_equal(found, expected, equal_nan=True)

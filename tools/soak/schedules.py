@@ -1,6 +1,6 @@
 """Check correct kernels in many schedules: every finding is a false alarm.
 
-The launches are those of tests/test_false_alarms.py and larger ones; `make soak` calls it. Writes
+The launches are those of tests/test_false_alarms.py and larger ones; `python -m tools.soak.schedules` writes
 checker-soak-<date>.json with the findings and the times.
 """
 
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 PROCESSES = 2
 
 

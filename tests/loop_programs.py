@@ -1,0 +1,184 @@
+"""Random programs of loops, branches and carried names: sources that Python runs as well."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import pykittens as pk
+from tests.running import UNWRITTEN
+
+INTS, FLOATS, TRUTHS = ("a", "b", "c"), ("x", "y"), ("p", "q")
+HEAD = """
+import pykittens as pk
+from tests.running import put
+f = float
+
+def program(ints, floats, n, m, u):
+    pk.grid(1)
+    a, b, c = n, 3, m
+    x, y = u, u + f(0.5)
+    p, q = n < m, True
+"""
+TAIL = """
+    if p: c = (c + 1) % 97
+    if q: c = (c + 2) % 97
+    put(ints, 0, a); put(ints, 1, b); put(ints, 2, c)
+    put(floats, 0, x); put(floats, 1, y)
+"""
+
+
+@st.composite
+def integer(draw, names, depth=2):
+    kind = draw(st.integers(0, 6 if depth else 1))
+    if kind == 0:
+        return str(draw(st.integers(-9, 9)))
+    if kind == 1:
+        return draw(st.sampled_from(names))
+    left = draw(integer(names, depth - 1))
+    match kind:
+        case 2 | 3:
+            return f"({left} {draw(st.sampled_from('+-'))} {draw(integer(names, depth - 1))})"
+        case 4:
+            return f"({left} * {draw(st.integers(-3, 3))})"
+        case 5:
+            operator = draw(st.sampled_from(["//", "%"]))
+            return f"({left} {operator} {draw(st.sampled_from([-5, -2, 3, 7]))})"
+        case _:
+            return f"(-{left})"
+
+
+@st.composite
+def real(draw):
+    parts = []
+    for _ in range(draw(st.integers(1, 2))):
+        factor = draw(st.sampled_from(["f(0.5)", "f(-1.25)", "f(0.1)", "x", "y", "u"]))
+        parts.append(f"{draw(st.sampled_from(FLOATS))} * {factor}")
+    # With u in it the value is a run-time one, so it is rounded to f32 and not Python's float64.
+    return draw(st.sampled_from([" + ", " - "])).join([*parts, "u"])
+
+
+@st.composite
+def truth(draw, names, depth=1):
+    kind = draw(st.integers(0, 5 if depth else 2))
+    one, two = draw(integer(names, 1)), draw(integer(names, 1))
+    match kind:
+        case 0:
+            return f"{one} {draw(st.sampled_from(['<', '<=', '>', '>=', '==', '!=']))} {two}"
+        case 1:
+            return draw(st.sampled_from(TRUTHS))
+        case 2:
+            return f"{draw(st.sampled_from(FLOATS))} < {draw(st.sampled_from(FLOATS))}"
+        case 3:
+            return f"{one} < {draw(integer(names, 1))} <= {two}"
+        case 4:
+            return f"not ({draw(truth(names, 0))})"
+        case _:
+            word = draw(st.sampled_from(["and", "or"]))
+            return f"({draw(truth(names, 0))}) {word} ({draw(truth(names, 0))})"
+
+
+@st.composite
+def body(draw, names, numbers, indent, depth):
+    pad = " " * indent
+    lines: list[str] = []
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.integers(0, 8 if depth else 4))
+        match kind:
+            case 0 | 1:
+                target = draw(st.sampled_from(INTS))
+                lines.append(f"{pad}{target} = {draw(integer(names))} % 97")
+            case 2:
+                one, two = draw(st.permutations(INTS))[:2]
+                lines.append(f"{pad}{one}, {two} = {two}, ({one} + {draw(integer(names, 1))}) % 89")
+            case 3:
+                lines.append(f"{pad}{draw(st.sampled_from(FLOATS))} = {draw(real())}")
+            case 4:
+                lines.append(f"{pad}{draw(st.sampled_from(TRUTHS))} = {draw(truth(names))}")
+            case 5 | 6:
+                index = f"i{next(numbers)}"
+                start, stop = draw(integer(names, 1)), draw(integer(names, 1))
+                step = draw(st.sampled_from([-3, -1, 1, 2]))
+                lines.append(f"{pad}for {index} in pk.range({start} % 5, {stop} % 6, {step}):")
+                lines += draw(body((*names, index), numbers, indent + 4, depth - 1))
+            case 7:
+                lines.append(f"{pad}if {draw(truth(names))}:")
+                lines += draw(body(names, numbers, indent + 4, depth - 1))
+                if draw(st.booleans()):
+                    lines.append(f"{pad}elif {draw(truth(names))}:")
+                    lines += draw(body(names, numbers, indent + 4, depth - 1))
+                if draw(st.booleans()):
+                    lines.append(f"{pad}else:")
+                    lines += draw(body(names, numbers, indent + 4, depth - 1))
+            case _:
+                left = f"w{next(numbers)}"
+                lines.append(f"{pad}{left} = (n + {draw(integer(names, 1))}) % 4")
+                more = f" and {draw(truth(names, 0))}" if draw(st.booleans()) else ""
+                lines.append(f"{pad}while {left} > 0{more}:")
+                lines += draw(body(names, numbers, indent + 4, depth - 1))
+                lines.append(f"{pad}    {left} = {left} - 1")
+    return lines
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A program and its arguments: `program(ints, floats, n, m, u)` writes three rows of ints and two of floats."""
+
+    source: str
+    n: int
+    m: int
+    u: float
+
+
+@st.composite
+def programs(draw):
+    number = st.integers(-10, 10)
+    source = HEAD + "\n".join(draw(body(INTS, itertools.count(), 4, 3))) + TAIL
+    return Loop(source, draw(number), draw(number), draw(st.sampled_from([0.0, 0.25, -1.5, 3.1])))
+
+
+def with_python(loop: Loop) -> tuple[Any, Any]:
+    """What the source gives as plain Python on numbers of the kernel's types."""
+    ints, floats = np.zeros(3, np.int32), np.zeros(2, np.float32)
+    space = {"__name__": "plain"}
+    exec(loop.source, space)
+    space["pk"] = SimpleNamespace(grid=lambda *_: None, range=range)
+    space["put"] = lambda out, row, value: out.__setitem__(row, value)
+    space["f"] = np.float32
+    with np.errstate(all="ignore"):
+        space["program"](ints, floats, loop.n, loop.m, np.float32(loop.u))
+    return ints, floats
+
+
+NUMBER = itertools.count()
+
+
+def loaded(source: str, folder: Path) -> Any:
+    """The program of a source that stands in a file, as a user's does."""
+    path = folder / f"program{next(NUMBER)}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.program
+
+
+def outputs() -> tuple[Any, Any]:
+    """The arrays that a program writes, with nothing in them."""
+    return np.full((3, 8), UNWRITTEN, np.int32), np.full((2, 8), np.nan, np.float32)
+
+
+def with_emulator(loop: Loop, folder: Path) -> tuple[Any, Any]:
+    """What it gives as a kernel in the emulator."""
+    ints, floats = outputs()
+    pk.kernel(loaded(loop.source, folder))(ints, floats, loop.n, loop.m, loop.u)
+    return ints[:, 0], floats[:, 0]
