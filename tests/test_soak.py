@@ -34,12 +34,13 @@ PLANTED = Part(lambda seed, on_gpu: LISTS, large, "", each=100, emulated=100, on
 class Here:
     """A worker that needs no process."""
 
-    fault = staticmethod(part.fault_of)
+    def fault(self, task, seconds):
+        return part.fault_of(task)
 
 
 def planted(monkeypatch, made=PLANTED):
     monkeypatch.setattr(part, "part", lambda name: made)
-    monkeypatch.setattr(part, "_worker", lambda seconds: Here())
+    monkeypatch.setattr(part, "_worker", Here)
 
 
 def test_a_case_that_fails_is_made_smaller_while_its_fault_is_of_that_kind(monkeypatch):
@@ -142,12 +143,11 @@ def task_fault(task):
 
 
 def test_a_task_that_hangs_or_kills_its_process_is_named_and_the_next_runs():
-    worker = Worker(task_fault, 0.5)
-    worker.fault("right")  # starting a process takes longer than a task
-    first = worker.fault("x")
-    assert worker.fault("y").partition(" by ")[2] == first.partition(" by ")[2]
-    assert worker.fault("hang") == HANGS
-    assert worker.fault("right") == ""
-    assert worker.fault("die") == KILLED
-    assert worker.fault("x").partition(" by ")[2] != first.partition(" by ")[2]
+    worker = Worker(task_fault)
+    first = worker.fault("x", 60)
+    assert worker.fault("y", 60).partition(" by ")[2] == first.partition(" by ")[2]
+    assert worker.fault("hang", 0.5) == HANGS
+    assert worker.fault("right", 60) == ""
+    assert worker.fault("die", 60) == KILLED
+    assert worker.fault("x", 60).partition(" by ")[2] != first.partition(" by ")[2]
     worker.stop()

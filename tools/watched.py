@@ -13,16 +13,15 @@ HANGS, KILLED = "hangs", "killed the process"
 
 
 class Worker:
-    """A process that says what is wrong with tasks; `seconds` is the limit for one task."""
+    """A process that says what is wrong with tasks."""
 
-    def __init__(self, fault_of: Callable[[Any], str], seconds: float) -> None:
-        self.fault_of, self.seconds = fault_of, seconds
+    def __init__(self, fault_of: Callable[[Any], str]) -> None:
+        self.fault_of = fault_of
         self.process: Any = None
         self.pipe: Any = None
 
-    def fault(self, task: Any) -> str:
-        """The fault of a task, which is empty if the task is right."""
-        seconds = self.seconds
+    def fault(self, task: Any, seconds: float) -> str:
+        """The fault of a task, which is empty if the task is right; `seconds` is its limit."""
         if self.process is None:
             self._start()
             seconds += START
@@ -55,10 +54,10 @@ def watched(
     fault_of: Callable[[Any], str], tasks: Sequence[Any], seconds: float
 ) -> Iterator[tuple[Any, str]]:
     """Each task with its fault; `seconds` is the limit for one task."""
-    worker = Worker(fault_of, seconds)
+    worker = Worker(fault_of)
     try:
         for task in tasks:
-            yield task, worker.fault(task)
+            yield task, worker.fault(task, seconds)
     finally:
         worker.stop()
 

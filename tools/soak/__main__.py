@@ -25,34 +25,32 @@ MOST_FAILURES = 10  # of a part, after which it ends
 SAY = 20.0  # seconds between lines
 
 
-def soak(name: str, seeds: range, options: Any) -> dict[str, Any]:
+def soak(name: str, seeds: range, pool: ProcessPoolExecutor, options: Any) -> dict[str, Any]:
     """The outcome of a part."""
     start = said = time.perf_counter()
     cases, texts, failed, done = 0, set[bytes](), list[dict[str, Any]](), 0
-    rest = iter(seeds)
-    with ProcessPoolExecutor(options.workers, mp_context=CONTEXT) as pool:
-        running: set[Future[part.Found]] = set()
-        while True:
-            over = time.perf_counter() - options.start > options.minutes * 60
-            while len(running) < options.workers and len(failed) < MOST_FAILURES and not over:
-                seed = next(rest, None)
-                if seed is None:
-                    break
-                running.add(pool.submit(part.search, name, seed, options.gpu))
-            if not running:
+    rest, running = iter(seeds), set[Future[part.Found]]()
+    while True:
+        over = time.perf_counter() - options.start > options.minutes * 60
+        while len(running) < options.workers and len(failed) < MOST_FAILURES and not over:
+            seed = next(rest, None)
+            if seed is None:
                 break
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for found in (future.result() for future in ended):
-                done += 1
-                cases += found.cases
-                texts |= found.texts
-                if found.fault:
-                    path = part.written(name, found, options.gpu, options.out)
-                    failed.append({"seed": found.seed, "file": path.name, "fault": found.fault})
-                    print(f"{name}, seed {found.seed}: {found.fault[:300]}\n  {path}", flush=True)
-            if time.perf_counter() - said > SAY:
-                said = time.perf_counter()
-                print(_line(name, cases, failed, said - start), flush=True)
+            running.add(pool.submit(part.search, name, seed, options.gpu))
+        if not running:
+            break
+        ended, running = wait(running, return_when=FIRST_COMPLETED)
+        for found in (future.result() for future in ended):
+            done += 1
+            cases += found.cases
+            texts |= found.texts
+            if found.fault:
+                path = part.written(name, found, options.gpu, options.out)
+                failed.append({"seed": found.seed, "file": path.name, "fault": found.fault})
+                print(f"{name}, seed {found.seed}: {found.fault[:300]}\n  {path}", flush=True)
+        if time.perf_counter() - said > SAY:
+            said = time.perf_counter()
+            print(_line(name, cases, failed, said - start), flush=True)
     seconds = round(time.perf_counter() - start, 1)
     print(_line(name, cases, failed, seconds), flush=True)
     return {
@@ -93,10 +91,12 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory() as cache:
         os.environ.setdefault("PYKITTENS_CACHE_DIR", cache)
-        for name in options.parts:
-            made = part.part(name)
-            count = options.cases or (made.on_gpu if options.gpu else made.emulated)
-            rows.append(soak(name, range(first, first + -(-count // made.each)), options))
+        with ProcessPoolExecutor(options.workers, mp_context=CONTEXT) as pool:
+            for name in options.parts:
+                made = part.part(name)
+                count = options.cases or (made.on_gpu if options.gpu else made.emulated)
+                seeds = range(first, first + -(-count // made.each))
+                rows.append(soak(name, seeds, pool, options))
     card = _card() if options.gpu else "emulator"
     about = {"card": card, "date": datetime.date.today().isoformat(), "seed": first}
     options.out.mkdir(parents=True, exist_ok=True)

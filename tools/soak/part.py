@@ -96,9 +96,9 @@ def fault_of(task: tuple[str, str, bool]) -> str:
 
 
 @functools.cache
-def _worker(seconds: float) -> Worker:
+def _worker() -> Worker:
     """The process that runs the cases of this one."""
-    return Worker(fault_of, seconds)
+    return Worker(fault_of)
 
 
 def each_case(made: Part, seed: int, on_gpu: bool, trial: Callable[[Any], None]) -> None:
@@ -124,7 +124,7 @@ def search(name: str, seed: int, on_gpu: bool) -> Found:
 
     def is_wrong(case: Any) -> bool:
         text = repr(case)
-        fault = _worker(made.seconds).fault((name, text, on_gpu))
+        fault = _worker().fault((name, text, on_gpu), made.seconds)
         if not failed:
             found.cases += 1
             found.texts.add(hashlib.sha256(text.encode()).digest()[:8])

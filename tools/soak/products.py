@@ -56,7 +56,7 @@ PRODUCTS = Part(
     fault,
     "from pykittens.kernels.gemm.config import Config\n"
     "from tests.gemm_problems import Layout, Problem",
-    each=40,
+    each=80,
     emulated=2_000,
     on_gpu=20_000,
     seconds=120,

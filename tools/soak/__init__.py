@@ -1,0 +1,1 @@
+"""A search for faults with random cases."""
