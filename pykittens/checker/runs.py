@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from pykittens.checker.copies import Copies
+from pykittens.checker.differences import differences
 from pykittens.checker.faults import caught_in, merged
 from pykittens.checker.nonfinite import Origins, finding, nonfinite_outputs
 from pykittens.checker.progress import CheckProgress
 from pykittens.emulate import machine
-from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
+from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.emulate.memory import Array
 from pykittens.emulate.races.detector import Races
 from pykittens.emulate.watch import Watcher, Watchers
@@ -63,7 +64,7 @@ def run_schedules(
                 first = seed, tensors
                 mine += _non_finite(kernel, arguments, copies, races, tensors, seed)
             else:
-                mine += _differences(recorded, first, (seed, tensors))
+                mine += differences(recorded, races.names, first, (seed, tensors))
         found += mine
     if progress is not None:
         progress.ends()
@@ -119,47 +120,6 @@ def is_determined(kernel: Kernel) -> bool:
     changing = not read.isdisjoint(written(kernel))
     spins = changing and any(isinstance(node, While) for node in nodes)
     return not spins and not reads_flags(kernel)
-
-
-def _differences(
-    kernel: Kernel, first: tuple[int, Mapping[str, Array]], other: tuple[int, Mapping[str, Array]]
-) -> list[Finding]:
-    """Outputs whose bits differ between two schedules."""
-    found = []
-    for name in written(kernel):
-        a, b = first[1][name], other[1][name]
-        if a.tobytes() == b.tobytes():
-            continue
-        differ = (a != b) & ~((a != a) & (b != b))
-        seeds = f"the schedules of seeds {first[0]} and {other[0]}"
-        found.append(
-            Finding(
-                Kind.SCHEDULE_DEPENDENT,
-                f"`{name}` differs between {seeds} in {int(differ.sum())} of {a.size} elements",
-                tuple(
-                    FindingStep("this line", f"writes `{name}`", c.loc)
-                    for c in _writers(kernel, name)
-                ),
-                help="order the stores, or let each block store its own share and add the shares in a fixed order",
-                level=Level.WARNING if _sums(kernel, name) else Level.ERROR,
-                seed=other[0],
-            )
-        )
-    return found
-
-
-def _writers(kernel: Kernel, name: str) -> list[Call]:
-    """The operations that write a tensor."""
-    return [
-        node
-        for node in walk(kernel.body)
-        if isinstance(node, Call) and name in tensors(node, node.op.effects.writes)
-    ]
-
-
-def _sums(kernel: Kernel, name: str) -> bool:
-    """Whether stores are combined with the tensor, so that their order affects the last digits."""
-    return any(call.args.get("op") is not None for call in _writers(kernel, name))
 
 
 # An access that nothing orders may also find memory unwritten.

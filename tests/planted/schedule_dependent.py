@@ -1,4 +1,4 @@
-"""Results that depend on the schedule: sums of floats whose parts are added in any order."""
+"""Results that depend on the schedule: sums of floats in any order, and slots that are drawn as blocks come."""
 
 from __future__ import annotations
 
@@ -167,3 +167,36 @@ def largest_of_equal_places(x, places, table, *, broken: bool):
     place = pk.load(places[0], cols=64, spread=pk.per_row)
     t = pk.load(x[0], rows=64, cols=16)
     pk.scatter(table, place, t, op=None if broken else "max")
+
+
+def _kept(x: Array, keeps: Array) -> Array:
+    """The kept rows in their order, then zeros."""
+    kept = x[keeps > 0]
+    return np.concatenate([kept, np.zeros((len(x) - len(kept), 64))])
+
+
+@planted(
+    Kind.SCHEDULE_DEPENDENT,
+    "pk.store(y[slot], pk.load(x[row], cols=64))",
+    "slot = pk.atomic_add(count[0], 1)",
+    arguments=lambda rng: (
+        whole(rng, (24, 64), f32),
+        rng.integers(0, 2, 24).astype(np.int32),
+        np.zeros(1, np.int32),
+        np.zeros((24, 64), np.float32),
+    ),
+    expected=lambda x, keeps, count, y: {"y": _kept(x, keeps)},
+    level=Level.NOTE,
+)
+@pk.kernel
+def rows_kept_as_their_blocks_come(x, keeps, count, y, *, broken: bool):
+    """Broken: the rows that are kept should stay in order, but each block draws the next slot from a counter."""
+    (row,) = pk.grid(x.rows)
+    if pk.load(keeps[row]) > 0:
+        if broken:
+            slot = pk.atomic_add(count[0], 1)
+        else:
+            slot = 0
+            for before in pk.range(row):
+                slot = slot + pk.load(keeps[before])
+        pk.store(y[slot], pk.load(x[row], cols=64))

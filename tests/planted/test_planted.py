@@ -36,7 +36,9 @@ def test_a_planted_bug_is_found(case: Planted) -> None:
 def test_a_finding_names_the_lines_of_the_bug(case: Planted) -> None:
     report = report_of(case.name)
     named = [
-        "\n".join(step.loc.text for step in finding.steps if step.loc is not None)
+        "\n".join(
+            step.loc.text for step in (*finding.steps, *finding.history) if step.loc is not None
+        )
         for finding in report.found(case.kind)
     ]
     assert any(all(line in text for line in case.lines) for text in named), str(report)

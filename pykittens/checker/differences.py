@@ -1,0 +1,164 @@
+"""Outputs that differ between schedules, and the atomics whose order may explain it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Level
+from pykittens.emulate.memory import Array
+from pykittens.ir.nodes import (
+    Block,
+    Call,
+    For,
+    If,
+    Kernel,
+    Pipeline,
+    While,
+    blocks,
+    calls,
+    operands,
+    tensors,
+    written,
+)
+from pykittens.ir.structure import bindings, heads, reads
+from pykittens.ir.values import Global, SharedTile, TileRef, Value
+
+_IN_ORDER = (
+    "order the stores, or let each block store its own share and add the shares in a fixed order"
+)
+_SUMS = "adds floats in the order of the stores"
+_SETS = "sets a flag in the order of the signals"
+_OF_A_SUM = (
+    "store partial sums to separate tensors and add them in a fixed order, or let the blocks wait for one another with "
+    "flags; if the last digits or flags may differ, ignore this"
+)
+_RETURNS = "returns a value that depends on the order of the atomics"
+_OF_ATOMICS = (
+    "if the result is right for every order of the atomics, ignore this; otherwise let the block or the task decide "
+    "what is stored and where, not the value that an atomic returns"
+)
+
+Run = tuple[int, Mapping[str, Array]]  # a seed, and the tensors after the run
+
+
+def differences(kernel: Kernel, names: Mapping[str, str], first: Run, other: Run) -> list[Finding]:
+    """Outputs whose bits differ between two schedules; `names` has one name for each tensor, by all of its names."""
+    found = []
+    for name in written(kernel):
+        a, b = first[1][name], other[1][name]
+        if a.tobytes() == b.tobytes():
+            continue
+        count = int(((a != b) & ~((a != a) & (b != b))).sum())
+        steps = [
+            FindingStep("this line", f"writes `{name}`", c.loc)
+            for c in calls(kernel.body)
+            if name in tensors(c, c.op.effects.writes)
+        ]
+        found.append(
+            Finding(
+                Kind.SCHEDULE_DEPENDENT,
+                f"`{name}` differs between the schedules of seeds {first[0]} and {other[0]} in {count} of {a.size} "
+                "elements",
+                tuple(steps),
+                seed=other[0],
+                **_explained(Order(kernel, names).atomics(name)),
+            )
+        )
+    return found
+
+
+def _explained(atomics: list[Call]) -> dict[str, Any]:
+    """The level and the help of a difference, and the atomics that may explain it."""
+    if not atomics:
+        return {"help": _IN_ORDER}
+    returning = any(c.op.effects.acquires for c in atomics)
+    return {
+        "help": _OF_ATOMICS if returning else _OF_A_SUM,
+        "level": Level.NOTE if returning else Level.WARNING,
+        "history": tuple(dict.fromkeys(FindingStep("this line", _how(c), c.loc) for c in atomics)),
+    }
+
+
+class Order:
+    """The memory and the values of a kernel that may depend on the order of its atomics.
+
+    They depend on what atomics return, on sums of floats and on flags in memory, or on the number of times that a loop
+    runs or the branch that is taken because of these. Memory depends on what is written to it, where, and on whether.
+    """
+
+    def __init__(self, kernel: Kernel, names: Mapping[str, str]) -> None:
+        self.names, self.found = names, defaultdict[object, set[Call]](set)
+        self.order = list(calls(kernel.body))
+        size = -1
+        while size != (size := sum(map(len, self.found.values()))):
+            self._walk(kernel.body, set())
+
+    def atomics(self, tensor: str) -> list[Call]:
+        """The atomics on whose order the contents of a tensor may depend."""
+        found = self.found[self.names[tensor]]
+        return [c for c in self.order if c in found]
+
+    def _walk(self, block: Block, control: set[Call]) -> None:
+        for node in block.nodes:
+            if isinstance(node, Call):
+                self._call(node, control)
+                continue
+            inner = control
+            if isinstance(node, For | While | If):
+                inner = control | self._of(
+                    [node.condition] if isinstance(node, While) else reads(node)
+                )
+            for value in heads(node):
+                self.found[value] |= inner
+            for binding in bindings(node):
+                for name in binding.names:
+                    self.found[name] |= inner | self._of(binding.sources)
+            for each in blocks(node):
+                self._walk(each, inner)
+
+    def _call(self, call: Call, control: set[Call]) -> None:
+        effects = call.op.effects
+        own = {call} if _how(call) else set[Call]()
+        stored = [m for o in effects.writes if (m := self._memory(call.args[o])) is not None]
+        read = [
+            m
+            for name, value in call.args.items()
+            if name not in effects.writes and (m := self._memory(value)) is not None
+        ]
+        given = own | control | self._of(operands(call.args)) | self._of(read)
+        for place in (*call.results, *stored):
+            self.found[place] |= given
+
+    def _of(self, places: Iterable[Any]) -> set[Call]:
+        """What any of these values or tensors depends on."""
+        known = (p for p in places if isinstance(p, Value | str | Pipeline))
+        return set().union(*(self.found[p] for p in known))
+
+    def _memory(self, operand: Any) -> Pipeline | SharedTile | str | None:
+        """The memory of an operand: the name of a tensor, the pipeline of a stage, or a whole shared tile; or None."""
+        match operand:
+            case TileRef() | Global():
+                return self.names[operand.first.tensor.name]
+            case SharedTile() if operand.stage is not None:
+                pipeline: Pipeline = operand.stage.acquire.pipeline
+                return pipeline
+            case SharedTile(source=Call(args=args)):
+                return self._memory(next(a for a in args.values() if isinstance(a, SharedTile)))
+            case SharedTile():
+                return operand
+            case _:
+                return None
+
+
+def _how(call: Call) -> str:
+    """How the order of the executions of an operation decides a value; empty if it does not."""
+    effects = call.op.effects
+    if effects.acquires:
+        return _RETURNS
+    stores = [call.args[o] for o in effects.writes]
+    if effects.signals and call.args.get("op") == "store":
+        return _SETS
+    is_sum = call.args.get("op") == "add" and any(s.dtype.is_float for s in stores)
+    return _SUMS if is_sum else ""
