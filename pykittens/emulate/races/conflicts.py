@@ -13,6 +13,10 @@ from pykittens.ir.op import Engine
 Names = tuple[str, str]
 Steps = tuple[FindingStep, ...]
 
+_PHASE = (
+    "before this line, wait for the phase that the copy completes; the i-th use of one of n semaphores is phase "
+    "i // n"
+)
 _DOES = {
     (None, Access.READ): "reads it",
     (None, Access.WRITE): "writes it",
@@ -43,12 +47,20 @@ def does(record: AccessRecord) -> str:
 
 
 def conflict(
-    memory: str, is_tensor: bool, old: AccessRecord, new: AccessRecord, ordered: bool
+    memory: str,
+    is_tensor: bool,
+    old: AccessRecord,
+    new: AccessRecord,
+    ordered: bool,
+    fenced: bool = True,
 ) -> Finding | None:
-    """The finding for two conflicting accesses, None if they do no harm. Ordered accesses lack a fence."""
+    """The finding for two conflicting accesses, None if they do no harm. Ordered accesses lack a fence.
+
+    fenced: whether pk.fence_async covers the memory.
+    """
     apart = old.group.block is not new.group.block
     names = who(old.group, apart), who(new.group, apart)
-    found = _conflict(memory, is_tensor, old, new, ordered, names)
+    found = _conflict(memory, is_tensor, old, new, ordered, fenced, names)
     if found is None or not apart or is_tensor or ordered:
         return found
     # A block cannot wait for the semaphores of another block.
@@ -66,6 +78,7 @@ def _conflict(
     old: AccessRecord,
     new: AccessRecord,
     ordered: bool,
+    fenced: bool,
     names: Names,
 ) -> Finding | None:
     apart = old.group.block is not new.group.block
@@ -74,7 +87,7 @@ def _conflict(
         FindingStep(names[1], does(new), new.call.loc),
     )
     if ordered:
-        return _unfenced(memory, new, names, steps)
+        return _unfenced(memory, old, new, fenced, names, steps)
     if old.is_atomic and new.is_atomic and (old.of_a_flag or new.of_a_flag):
         return None
     if old.access is new.access is Access.COMBINE:
@@ -84,24 +97,44 @@ def _conflict(
     if is_tensor and apart:
         if old.of_a_flag or new.of_a_flag:
             return _beside_a_flag(memory, old, new, steps)
-        return _between_blocks(memory, names, steps)
+        return _between_blocks(memory, old, names, steps)
     if old.engine is Engine.COPY_IN and not old.access.reads:
         found = _unlanded if new.access.reads else _landing
-        return found(memory, old, names, steps)
+        return found(memory, old, new, names, steps)
     if old.engine in (Engine.PRODUCT, Engine.COPY_OUT) and old.access.reads:
         return _overwritten(memory, old, new, names, steps)
-    return _race(memory, old, new, names, steps)
+    return _race(memory, old, new, fenced, names, steps)
 
 
-def _unfenced(memory: str, new: AccessRecord, names: Names, steps: Steps) -> Finding:
-    return Finding(
-        Kind.MISSING_FENCE,
-        f"{memory} is stored by lanes and then read by an engine, which may not see the stored values"
+def _unfenced(
+    memory: str, old: AccessRecord, new: AccessRecord, fenced: bool, names: Names, steps: Steps
+) -> Finding:
+    if not fenced:
+        missing = (
+            "a fence, and this kernel has none for tensors: pk.fence_async() covers them only if the copy engine "
+            "fetches from a tensor that the kernel writes"
+        )
+        help = (
+            "write these elements in one way: with pk.store, or with pk.store_async and a pk.store_wait() between the "
+            "stores"
+        )
+    else:
+        alone = old.group is new.group
+        until = "after which the engine starts" if alone else f"that {names[1]} waits for"
+        before = f"the {'pk.sync()' if alone else 'sync or arrival'} {until}"
+        missing = f"after the store, {names[0]} must call pk.fence_async(), before {before}"
+        help = (
+            "call pk.fence_async() after the store and pk.sync() after the fence: a fence covers the stores of its warp"
+            if alone
+            else f"call pk.fence_async() in {names[0]} after the store, before the .arrive() that {names[1]} waits for"
+        )
+    what = (
+        "read by an engine, which may not see the stored values"
         if new.access.reads
-        else f"{memory} is stored by lanes and then written by an engine, and either write may come last",
-        steps,
-        f"after the store, {names[0]} must call pk.fence_async(), before the sync or arrival that {names[1]} waits for",
-        "call pk.fence_async() after the store, before the pk.sync() or .arrive() after which the engine starts",
+        else "written by an engine, and either write may come last"
+    )
+    return Finding(
+        Kind.MISSING_FENCE, f"{memory} is stored by lanes and then {what}", steps, missing, help
     )
 
 
@@ -139,7 +172,8 @@ def _rows_of_one_index(memory: str, steps: Steps) -> Finding:
     )
 
 
-def _between_blocks(memory: str, names: Names, steps: Steps) -> Finding:
+def _between_blocks(memory: str, old: AccessRecord, names: Names, steps: Steps) -> Finding:
+    over = "pk.store_wait()" if old.engine is Engine.COPY_OUT else "its access"
     both = all(s.what.startswith(("writes", "starts a store")) for s in steps)
     return Finding(
         Kind.BLOCK_CONFLICT,
@@ -147,7 +181,7 @@ def _between_blocks(memory: str, names: Names, steps: Steps) -> Finding:
         if both
         else f"{memory} is written by one block and read by another",
         steps,
-        f"after its access, {names[0]} must signal a flag that {names[1]} waits for",
+        f"after {over}, {names[0]} must signal a flag that {names[1]} waits for",
         "give every block its own tiles, or pk.signal a flag after the first access and pk.wait for it before the "
         "second (an asynchronous store is done after pk.store_wait)",
     )
@@ -170,14 +204,15 @@ def _beside_a_flag(memory: str, old: AccessRecord, new: AccessRecord, steps: Ste
     )
 
 
-def _unlanded(memory: str, old: AccessRecord, names: Names, steps: Steps) -> Finding:
+def _unlanded(
+    memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps
+) -> Finding:
     return Finding(
         Kind.UNLANDED_COPY,
         f"{memory} is read before the copy into it is known to have landed",
         steps,
         f"a wait of {names[1]} for the phase of {_barrier(old)} that the copy completes",
-        "before this line, wait for the phase that the copy completes; the i-th use of one of n semaphores is phase "
-        "i // n",
+        _PHASE,
     )
 
 
@@ -196,30 +231,63 @@ def _overwritten(
     )
 
 
-def _landing(memory: str, old: AccessRecord, names: Names, steps: Steps) -> Finding:
+def _landing(
+    memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps
+) -> Finding:
     return Finding(
         Kind.OVERWRITTEN_IN_USE,
         f"{memory} is written while an earlier copy may still land in it, before its data have been used",
         steps,
         f"{names[1]} must wait until the first copy has landed (the phase of {_barrier(old)}) and its data have "
         "been read",
-        "wait until the memory is free: let the group that reads it arrive on a semaphore when it is done",
+        f"{_PHASE}, and read the data first"
+        if old.group is new.group and new.engine is None
+        else "wait until the memory is free: let the group that reads it arrive on a semaphore when it is done",
     )
 
 
-def _race(memory: str, old: AccessRecord, new: AccessRecord, names: Names, steps: Steps) -> Finding:
+def _race(
+    memory: str, old: AccessRecord, new: AccessRecord, fenced: bool, names: Names, steps: Steps
+) -> Finding:
     first, second = past(old), past(new)
     how = f"{first} twice" if first == second else f"{first} and {second}"
-    if old.group is new.group:
-        help = "call pk.sync() between the two: the warps of a group run independently"
-    else:
-        help = "let the first arrive on a semaphore after its access, and the second wait for that phase before its own"
     return Finding(
         Kind.RACE,
         f"{memory} is {how}, and nothing orders the two accesses",
         steps,
-        _edge(old, new, names),
-        help,
+        _ordering(old, new, names),
+        _way(old, new, fenced),
+    )
+
+
+def _ordering(old: AccessRecord, new: AccessRecord, names: Names) -> str:
+    """What must happen between two accesses of one block."""
+    if old.engine is Engine.COPY_IN:
+        return f"{names[1]} must wait for the phase of {_barrier(old)} that the copy completes"
+    if old.engine is not Engine.COPY_OUT:
+        return _edge(old, new, names)
+    if old.group is new.group:
+        return f"between the two, {names[0]} must call pk.store_wait()"
+    return f"{names[0]} must call pk.store_wait(); {_edge(old, new, names, 'the wait')}"
+
+
+def _way(old: AccessRecord, new: AccessRecord, fenced: bool) -> str:
+    """How to order two accesses of one block."""
+    alone = old.group is new.group
+    if old.engine is Engine.COPY_IN:
+        return _PHASE
+    if old.engine is Engine.COPY_OUT:
+        how = "call pk.store_wait() between the two, without read=True: it waits until the tensor is written"
+        return how if alone else f"{how}; after it, arrive on a semaphore that the second waits for"
+    needs_fence = new.engine is not None and not old.access.reads and fenced
+    fence = "call pk.fence_async() and then " if needs_fence else ""
+    if alone:
+        return (
+            f"{fence or 'call '}pk.sync() between the two: the warps of a group run independently"
+        )
+    return (
+        f"let the first {fence}arrive on a semaphore after its access, and the second wait for that phase before its "
+        "own"
     )
 
 

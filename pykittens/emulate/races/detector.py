@@ -37,7 +37,16 @@ from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShad
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import SharedItems, Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, moved, waits_for_flags, written
+from pykittens.ir.nodes import (
+    Acquire,
+    Call,
+    Kernel,
+    Node,
+    fetches_written,
+    moved,
+    waits_for_flags,
+    written,
+)
 from pykittens.ir.op import Engine, Space
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
@@ -192,7 +201,8 @@ class Races(Watcher):
         self, memory: str, is_tensor: bool, old: AccessRecord, new: AccessRecord, ordered: bool
     ) -> None:
         """Two accesses conflict."""
-        if (found := conflict(memory, is_tensor, old, new, ordered)) is not None:
+        fenced = not is_tensor or fetches_written(self.kernel)
+        if (found := conflict(memory, is_tensor, old, new, ordered, fenced)) is not None:
             self.report(found)
 
     # -- engines -------------------------------------------------------------------------------
