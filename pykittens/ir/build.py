@@ -25,6 +25,8 @@ class Builder:
         # are made when the function has ended.
         self.stands_for: list[tuple[Any, Any, list[Any]]] = []
         self.checks: list[Callable[[], None]] = []
+        # Containers by their identity, with the names to which the function first assigns them.
+        self.containers: dict[int, tuple[str, Any]] = {}
 
     @property
     def warps(self) -> int:

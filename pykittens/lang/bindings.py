@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
+from collections.abc import Collection
 from itertools import islice
 from types import GeneratorType
 from typing import Any
 
-from pykittens.ir.build import current
+from pykittens.ir.build import Builder, current, recording
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import RegTile, RegVector, Scalar, Semaphore, SharedTile, Value
 from pykittens.lang.truth import Thunk
@@ -24,7 +26,7 @@ class Named:
 def named(hint: str | tuple[str, ...], value: Any) -> Any:
     """The value, with the name that the user assigns it to. A value keeps its first name.
 
-    Shared memory in a list, a tuple or a dict is named by its place, as in `tiles[0]`.
+    Shared memory in a list, a tuple or a dict is named by its place, as in `tiles[0]`, also if it is added later.
     """
     if isinstance(hint, tuple):
         if isinstance(value, GeneratorType):
@@ -34,11 +36,35 @@ def named(hint: str | tuple[str, ...], value: Any) -> Any:
                 named(h, v)
     elif isinstance(value, Value | Named) and not value.name:
         value.name = hint
-    elif isinstance(value, list | tuple | dict) and hint:
-        for key, v in parts(value).items():
-            if isinstance(v, SharedTile | Semaphore | Named | list | tuple | dict):
-                named(f"{hint}[{key!r}]", v)
+    elif isinstance(value, list | tuple | dict) and hint and (builder := recording()) is not None:
+        builder.containers.setdefault(id(value), (hint, value))
+        _name_items(builder, hint, value)
     return value
+
+
+def name_added(builder: Builder) -> None:
+    """Name the shared memory that was added to containers after they were assigned to names.
+
+    It has no name, or that of several, such as a name that a loop of Python binds anew.
+    """
+    kernel = builder.kernel
+    names = Counter([*(s.value.name for s in kernel.shared), *(p.name for p in kernel.pipelines)])
+    unclear = {"", *(name for name, count in names.items() if count > 1)}
+    for hint, container in builder.containers.values():
+        _name_items(builder, hint, container, unclear)
+
+
+def _name_items(
+    builder: Builder, hint: str, container: Any, instead_of: Collection[str] = ("",)
+) -> None:
+    """Name the shared memory in a container by its place if it has one of these names."""
+    for key, value in parts(container).items():
+        place = f"{hint}[{key!r}]"
+        if isinstance(value, list | tuple | dict):
+            if id(value) not in builder.containers:  # otherwise it has a name of its own
+                _name_items(builder, place, value, instead_of)
+        elif isinstance(value, SharedTile | Semaphore | Named) and value.name in instead_of:
+            value.name = place
 
 
 MISSING = Undefined("the name", "has no value here")

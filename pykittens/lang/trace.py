@@ -16,6 +16,7 @@ from pykittens.ir.nodes import Block, Kernel, Require
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import Global, Scalar, Value, describe
+from pykittens.lang.bindings import name_added
 from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_text, is_int
 from pykittens.types.dtypes import DType, bool_, int32
@@ -85,6 +86,7 @@ def trace(
         result = function(*params, **constants)
         for check in builder.checks:
             check()
+        name_added(builder)
     if result is not None:
         raise LanguageError(
             f"{kernel.name}: a kernel must return None, not {describe(result)}",

@@ -101,6 +101,35 @@ def test_shared_memory_of_a_list_is_named_by_its_place():
     assert "rings_0" in cuda
 
 
+def test_shared_memory_that_is_added_to_a_list_is_named_by_its_place():
+    @pk.kernel
+    def kernel(x):
+        tiles, by_name, rings, rows = [], {}, [], [None, None]
+        sems = []
+        for i in range(2):
+            tiles.append(pk.shared(pk.st(f32, 64, 16)))
+            tiles += [pk.shared(pk.st(f32, 64, 16))]
+            row = pk.shared(pk.sv(f32, 64))
+            rows[i] = row
+            by_name["ab"[i]] = pk.semaphore(1)
+            ring = pk.pipeline(1, pk.st(f32, 64, 16))
+            rings.append(ring)
+        sems.extend(pk.semaphore(1) for _ in range(2))
+        alone = pk.semaphore(1)
+        others = [alone, tiles]
+        others.append(others)
+        pk.grid(1)
+        with pk.warpgroups(1):
+            pk.store(others[1][0], pk.zeros(f32, 64, 16))
+
+    made = recorded(kernel, np.ones((64, 64), np.float32))
+    assert [s.value.name for s in made.shared] == [
+        "tiles[0]", "tiles[1]", "rows[0]", "by_name['a']", "tiles[2]", "tiles[3]", "rows[1]", "by_name['b']",
+        "sems[0]", "sems[1]", "alone",
+    ]  # fmt: skip
+    assert [p.name for p in made.pipelines] == ["rings[0]", "rings[1]"]
+
+
 def test_a_generator_of_too_many_values_is_python_s_error():
     @pk.kernel
     def kernel(x):
