@@ -12,6 +12,7 @@ from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.costs import cost_tables
 from pykittens.checker.faults import caught_in
 from pykittens.checker.options import SCHEDULES, CheckOptions, check_options, words_of
+from pykittens.checker.progress import terminal_progress
 from pykittens.checker.proofs.launches import prove_aliasing
 from pykittens.checker.report.report import CheckReport, KernelText, Table
 from pykittens.checker.runs import is_determined, run_schedules
@@ -75,7 +76,8 @@ def check(
     elements as they are. `device` is the GPU to model. Without `costs` the
     report has no tables of resources and costs, and no timeline. Without `compile` the kernel is not compiled, so that
     errors and remarks of the compiler are not found. `constants` has the constants of the kernel whose
-    names are those of options: `constants={"seed": 3}`.
+    names are those of options: `constants={"seed": 3}`. If the check takes more than two seconds and stderr is a
+    terminal, a line there shows how far it is.
     """
     options = CheckOptions(
         schedules,
@@ -86,6 +88,7 @@ def check(
         device,
         costs,
         compile,
+        progress=terminal_progress(),
     )
     if twice := [name for name in constants or {} if name in named]:
         raise ArgumentError(f"check: `{twice[0]}` is given twice, once in `constants`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from math import prod
@@ -38,8 +39,12 @@ class CheckProgress(Watcher):
         self.kernel, self.number, self.schedules = kernel, number, schedules
         self.done = self.total = 0
 
-    def ends(self) -> None:
-        """The last run is over."""
+    def __enter__(self) -> CheckProgress:
+        """The runs begin."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """The last run is over, or an error has ended it."""
         if self.line is not None:
             self.line.end()
 
@@ -97,6 +102,12 @@ class CheckProgress(Watcher):
         else:
             self.stream.write(f"{text}\n")
             self.stream.flush()
+
+
+def terminal_progress() -> CheckProgress | None:
+    """The progress of a check on stderr; None if stderr is no terminal."""
+    stream: TextIO | None = sys.stderr  # a windowed program has none
+    return CheckProgress(stream) if stream is not None and stream.isatty() else None
 
 
 def _duration(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -49,25 +50,23 @@ def run_schedules(
     recorded, copies = kernel.record(arguments), Copies(arguments)
     found: list[Finding] = []
     first: tuple[int, Mapping[str, Array]] | None = None
-    for number, seed in enumerate(seeds):
-        call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
-        tensors = {name: array.numpy() for name, array in call.tensors.items()}
-        races = Races(recorded, tensors, tuple(undefined), tuple(kept))
-        others = [w for w in (watch, progress) if w is not None]
-        watch = None
-        if progress is not None:
-            progress.starts(recorded, number, len(seeds))
-        mine = _run(recorded, call, races, others, seed)
-        # With other faults a difference is a consequence. For a schedule-dependent result it shows the extent.
-        if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
-            if first is None:
-                first = seed, tensors
-                mine += _non_finite(kernel, arguments, copies, races, tensors, seed)
-            else:
-                mine += differences(recorded, races.names, first, (seed, tensors))
-        found += mine
-    if progress is not None:
-        progress.ends()
+    with progress or nullcontext():
+        for number, seed in enumerate(seeds):
+            call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
+            tensors = {name: array.numpy() for name, array in call.tensors.items()}
+            races = Races(recorded, tensors, tuple(undefined), tuple(kept))
+            if progress is not None:
+                progress.starts(recorded, number, len(seeds))
+            others = [w for w in (progress, watch if number == 0 else None) if w is not None]
+            mine = _run(recorded, call, races, others, seed)
+            # With other faults a difference is a consequence. For a schedule-dependent result it shows the extent.
+            if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
+                if first is None:
+                    first = seed, tensors
+                    mine += _non_finite(kernel, arguments, copies, races, tensors, seed)
+                else:
+                    mine += differences(recorded, races.names, first, (seed, tensors))
+            found += mine
     counted = not any(f.kind is Kind.BARRIER_COUNT for f in found)
     scope = Scope.EVERY_SCHEDULE if counted and is_determined(recorded) else Scope.TRIED
     return [dataclasses.replace(f, scope=scope) for f in _without_doubles(merged(found))]

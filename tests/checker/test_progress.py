@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from itertools import count
+from typing import Any
 
 import numpy as np
+import pytest
 
 import pykittens as pk
 from pykittens.checker.progress import CheckProgress
@@ -75,3 +77,40 @@ def test_a_huge_launch_is_announced_before_it_runs(monkeypatch) -> None:
     for kernel, units in ((by_grid, "blocks"), (by_tasks, "tasks")):
         text = shown(kernel, io.StringIO(), 0.0)
         assert text == f"checking {kernel.parameters.name}: 8 {units} in each of 2 schedules\n"
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO(), None])
+def test_a_check_in_python_shows_its_progress_on_a_terminal_only(monkeypatch, stream) -> None:
+    monkeypatch.setattr("pykittens.checker.progress.SILENT", 0.0)
+    monkeypatch.setattr("pykittens.checker.progress.ON_TERMINAL", 0.0)
+    monkeypatch.setattr("sys.stderr", stream)
+    y = np.zeros((256, 32), np.float32)
+    assert pk.check(by_grid, y, schedules=2, costs=False, compile=False).ok
+    if isinstance(stream, Terminal):
+        assert "checking by_grid: schedule 1 of 2" in stream.getvalue()
+        assert stream.getvalue().endswith("\n")
+    elif stream is not None:
+        assert stream.getvalue() == ""
+
+
+def test_a_short_check_in_python_shows_nothing(monkeypatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("pykittens.checker.progress.SILENT", 1e9)
+    pk.check(by_grid, np.zeros((256, 32), np.float32), schedules=2, costs=False, compile=False)
+    assert stream.getvalue() == ""
+
+
+def test_the_line_ends_if_a_check_is_interrupted(monkeypatch) -> None:
+    stream = Terminal()
+
+    def interrupted(*args: Any) -> None:
+        progress.show("schedule 1 of 2")
+        raise KeyboardInterrupt
+
+    progress = CheckProgress(stream)
+    monkeypatch.setattr("pykittens.checker.runs.machine.run", interrupted)
+    arguments = check(by_grid.parameters, (np.zeros((256, 32), np.float32),), {})
+    with pytest.raises(KeyboardInterrupt):
+        run_schedules(by_grid, arguments, (0, 1), progress=progress)
+    assert stream.getvalue().endswith("\n")
