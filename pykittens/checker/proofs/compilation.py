@@ -70,15 +70,17 @@ def _refusals(kernel: Kernel, failure: nvrtc.CompileFailure, arch: str) -> Itera
     inline = [c for c in calls(kernel.body) if c.op.shown == "inline_cuda"]
     errors: dict[tuple[FindingStep, ...], list[str]] = {}
     for file, line, message, quoted in _ERROR.findall(failure.log):
-        call = _call_at(kernel, _user_line(failure.source, file, int(line), quoted))
+        text = re.compile(rf"\s*{re.escape(quoted.strip())}\s*$")
+        lines = user_lines(failure.source, file, int(line), text)
+        call = call_at(kernel, lines[0]) if lines else None
         errors.setdefault(_steps(kernel, [call] if call is not None else inline), []).append(
             message
         )
     if by_assembler := _ASSEMBLER.findall(failure.log):
         errors.setdefault(_steps(kernel, inline), []).extend(by_assembler)
     if not errors:
-        lines = failure.log.strip().splitlines() or ["the compiler does not say why"]
-        errors[_steps(kernel, inline)] = [lines[-1]]
+        said = failure.log.strip().splitlines() or ["the compiler does not say why"]
+        errors[_steps(kernel, inline)] = [said[-1]]
     for steps, messages in errors.items():
         of_text = any(step.loc == c.loc for step in steps for c in inline)
         yield Finding(
@@ -98,25 +100,28 @@ def _steps(kernel: Kernel, at: list[Call]) -> tuple[FindingStep, ...]:
     return tuple(FindingStep("", "", loc) for loc in dict.fromkeys(c.loc for c in at))
 
 
-def _user_line(source: str, file: str, line: int, quoted: str) -> tuple[str, int] | None:
-    """The file and line of the directive above a line that an error quotes; None outside the text of the kernel.
+def user_lines(source: str, file: str, line: int, text: re.Pattern[str]) -> list[tuple[str, int]]:
+    """The files and lines of the directives above the lines of this text and number in a program.
 
     The compiler counts on from a directive, so the number alone may belong to several lines of the program.
     """
     directive: tuple[str, int] | None = None
-    number = 0
-    for text in source.splitlines():
-        if match := _DIRECTIVE.match(text):
+    number, found = 0, []
+    for each in source.splitlines():
+        if match := _DIRECTIVE.match(each):
             directive, number = (match[2], int(match[1])), int(match[1]) - 1
         else:
             number += 1
-            here = directive is not None and (directive[0], number) == (file, line)
-            if here and text.strip() == quoted.strip():
-                return directive
-    return None
+            if (
+                directive is not None
+                and (directive[0], number) == (file, line)
+                and text.match(each)
+            ):
+                found.append(directive)
+    return list(dict.fromkeys(found))
 
 
-def _call_at(kernel: Kernel, line: tuple[str, int] | None) -> Call | None:
+def call_at(kernel: Kernel, line: tuple[str, int]) -> Call | None:
     """A call of a line of the user's, `pk.inline_cuda` before others."""
     found = [
         c

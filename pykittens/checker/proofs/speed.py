@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 from pykittens import settings
 from pykittens.checker.faults import merged
-from pykittens.checker.proofs.compilation import name_line
+from pykittens.checker.proofs.compilation import call_at, name_line, user_lines
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
+from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, Role, calls
 from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile
@@ -21,6 +23,10 @@ _FRAME = re.compile(r"Local memory used .*size of stack frame: (\d+) bytes")
 _REMARK = re.compile(
     r"\(C75\d\d\) (?:Potential Performance Loss: )?(.*?)(?: in (?:the )?function .*)?$"
 )
+# The line of PTX that a remark names, and what PTX says of the source of the instructions that follow.
+_NUMBER = re.compile(r" in (?:around )?line (\d+)")
+_FILE = re.compile(r'^\s*\.file\s+(\d+) "(.*)"', re.MULTILINE)
+_PLACE = re.compile(r"^\s*\.loc\s+(\d+) (\d+) (\d+)(?:.*\binlined_at (\d+) (\d+) (\d+))?")
 
 
 def slow_products(kernel: Kernel, arch: str) -> list[Finding]:
@@ -79,27 +85,48 @@ def _local_memory(kernel: Kernel, compiled: Compiled) -> Iterator[Finding]:
 
 
 def _others(kernel: Kernel, compiled: Compiled) -> Iterator[Finding]:
-    """One note for all remarks about products, which have no line of the user's, and one for each other remark."""
+    """One note for all remarks about products, at their lines and the products, and one for each other remark."""
     lines = performance_faults(compiled.log)
-    found = [m[1] for line in lines if (m := _REMARK.search(line)) is not None]
-    of_products = sorted((f for f in found if "wgmma" in f), key=lambda f: "serialized" not in f)
+    found = [(m[1], line) for line in lines if (m := _REMARK.search(line)) is not None]
+    of_products = sorted(
+        (f for f in found if "wgmma" in f[0]), key=lambda f: "serialized" not in f[0]
+    )
     if of_products:
+        named = [loc for _, line in of_products if (loc := _user_line(kernel, compiled, line))]
+        steps = [FindingStep("the compiler", "names this line", loc) for loc in named]
+        steps += [
+            FindingStep(role.kind, "multiplies", c.loc)
+            for role in kernel.roles
+            for c in _products(role)
+        ]
         yield _note(
-            f"the compiler remarks: {of_products[0]}",
-            tuple(
-                FindingStep(role.kind, "multiplies", loc)
-                for role in kernel.roles
-                for loc in dict.fromkeys(c.loc for c in _products(role))
-            ),
+            f"the compiler remarks: {_NUMBER.sub('', of_products[0][0])}",
+            tuple(dict.fromkeys(steps)),
             help="use fewer registers, and let nothing between the products of a chain change their accumulator or the "
             "registers that they read",
         )
-    for remark in found:
-        if remark not in of_products:
+    for remark, _ in found:
+        if "wgmma" not in remark:
             yield _note(
                 f"the compiler remarks: {remark}",
                 (FindingStep(kernel.name, "is compiled", name_line(kernel)),),
             )
+
+
+def _user_line(kernel: Kernel, compiled: Compiled, remark: str) -> Loc | None:
+    """The line of the kernel for the line of PTX that a remark names; None if it names none, or if it is ambiguous."""
+    number = _NUMBER.search(remark)
+    above = compiled.ptx.splitlines()[: int(number[1])] if number is not None else []
+    place = next((m for text in reversed(above) if (m := _PLACE.search(text))), None)
+    if place is None:
+        return None
+    # A device function is inlined at a line of the program.
+    file, line, column = (place[4], place[5], place[6]) if place[4] else place.groups()[:3]
+    name = os.path.basename(dict(_FILE.findall(compiled.ptx))[file])
+    begins = re.compile(rf".{{{int(column) - 1}}}\b\w")  # a word begins at this column
+    found = user_lines(compiled.source.text, name, int(line), begins)
+    call = call_at(kernel, found[0]) if len(found) == 1 else None
+    return call.loc if call is not None else None
 
 
 def _products(role: Role) -> list[Call]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,8 +12,10 @@ import pykittens as pk
 from pykittens import bf16, e4m3, f32, int8
 from pykittens.checker.proofs.speed import remarks, slow_products
 from pykittens.emulate.finding import Kind, Level
+from pykittens.ir.nodes import calls
 from pykittens.runtime import nvrtc
 from pykittens.runtime.compiled import Compiled, RoleResources
+from tests.planted.unwaited_product import activation_before_the_wait
 from tests.running import recorded
 
 compiles = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")
@@ -127,3 +132,55 @@ def test_an_ignored_register_budget_is_a_note():
 
 def test_other_lines_of_the_compiler_are_no_notes():
     assert made("ptxas warning : For profile sm_90a adjusting per thread register count") == []
+
+
+PTX = """\t.file\t1 "/tmp/device.cuh"
+\t.file\t2 "/tmp/{file}"
+\t.loc\t2 {line} 5
+\twgmma.fence;
+\t.loc\t1 40 8, function_name $L__info_string3, inlined_at 2 {further} 5
+\twgmma.wait_group 0;
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "named"),
+    [
+        (6, "    other();\n    wait();", True),  # counted on from the directive of the line
+        (
+            6,
+            '    wait();\n    wait();\n#line {further} "{file}"\n    wait();',
+            False,
+        ),  # or another line's
+        (6, "    wait();\n  wait();", False),  # no word begins at the column
+        (4, "    wait();", True),
+        (0, "    wait();", False),
+        (1, "    wait();", False),
+    ],
+)
+def test_a_remark_with_a_line_of_ptx_is_shown_at_the_line_of_the_kernel(number, text, named):
+    kernel = recorded(
+        multiplying(4), *(np.zeros((64, 64), bf16.numpy),) * 2, np.zeros((64, 64), np.float32)
+    )
+    loc = next(c.loc for c in calls(kernel.body) if c.op.shown == "store")
+    here = {"file": Path(loc.file).name, "line": loc.line, "further": loc.line + 1}
+    source = SimpleNamespace(text='#line {line} "{file}"\n'.format(**here) + text.format(**here))
+    log = f"ptxas info : (C7517) wgmma.wait_group is injected in around line {number} by compiler to allow"
+    compiled = Compiled(kernel, source, "sm_90a", b"", PTX.format(**here), log)  # type: ignore[arg-type]
+    compiled.__dict__["resources"] = type("Resources", (), {"roles": ()})
+    (note,) = remarks(kernel, compiled)
+    assert note.message == "the compiler remarks: wgmma.wait_group is injected by compiler to allow"
+    assert [s.who for s in note.steps] == ["the compiler"] * named + ["block"]
+    assert not named or note.steps[0].loc is loc
+
+
+@compiles
+def test_the_compiler_s_line_of_a_product_is_found_in_a_kernel():
+    x = np.zeros((64, 64), bf16.numpy)
+    args = x, np.zeros((64, 64), np.float32)
+    report = pk.check(activation_before_the_wait, *args, seed=0, costs=False, broken=True)
+    (note,) = (f for f in report.notes if f.kind is Kind.SPEED)
+    assert [s.loc.text.strip() for s in note.steps] == [
+        "pk.store(C[0], pk.relu(acc))",
+        "acc = pk.mma_ABt(a, a, managed=False)",
+    ]
