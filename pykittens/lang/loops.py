@@ -33,7 +33,8 @@ class Range:
         )
 
 
-# Iterations of a Python loop after which a warning says that they are all written out: a compiler needs seconds.
+# Iterations of a Python loop after which a warning says that they are all written out: the compiler needs 10 s or more
+# (docs/language.md).
 MANY_ITERATIONS = 1000
 
 
