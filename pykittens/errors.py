@@ -18,10 +18,11 @@ from __future__ import annotations
 import functools
 import linecache
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, ClassVar
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -31,6 +32,34 @@ _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _WRITTEN_IN_THE_LANGUAGE = tuple(
     os.path.join(_PACKAGE, d) + os.sep for d in ("kernels", "templates")
 )
+# The folder or file of an installed package; Debian's Python has another name for where they are.
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
+
+# The owners of files, beside installed packages. The library is what pykittens has written in the language.
+USER, PYTHON, PYKITTENS, LIBRARY = "the user", "Python", "pykittens", "the library"
+
+
+@functools.cache
+def owner(file: str) -> str:
+    """Whose a file is: USER, PYTHON, PYKITTENS, LIBRARY, or the path of an installed package."""
+    if file.startswith("<"):  # no file, such as a cell of a notebook; or a module inside of Python
+        return PYTHON if file.startswith("<frozen ") else USER
+    path = os.path.abspath(file)
+    if path.startswith(_PACKAGE + os.sep):
+        return LIBRARY if path.startswith(_WRITTEN_IN_THE_LANGUAGE) else PYKITTENS
+    if (installed := _INSTALLED.match(path)) is not None:
+        return installed[0]
+    return PYTHON if path.startswith(_STANDARD_LIBRARY) else USER
+
+
+def owner_of_module(name: str, module: ModuleType | None = None) -> str:
+    """The owner of a module: of the one that is imported by this name if none is given."""
+    module = module or sys.modules.get(name)
+    if module is None or name == "__main__":
+        return USER
+    if (file := getattr(module, "__file__", None)) is not None:
+        return owner(file)
+    return PYTHON if module.__spec__ else USER  # built in, or made by a program
 
 
 @dataclass(frozen=True)
@@ -139,16 +168,8 @@ def _is_recorder(code: CodeType) -> bool:
 
 @functools.cache
 def is_user_file(filename: str) -> bool:
-    """Whether a file is the user's, and not the compiler's or the standard library's."""
-    path = os.path.abspath(filename) if not filename.startswith("<") else filename
-    if path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path:
-        return False
-    return not path.startswith(_PACKAGE + os.sep) or path.startswith(_WRITTEN_IN_THE_LANGUAGE)
-
-
-def is_of_package(filename: str) -> bool:
-    """Whether a file is part of the package, the library's kernels included."""
-    return os.path.abspath(filename).startswith(_PACKAGE + os.sep)
+    """Whether errors report the lines of a file: all but Python's and the compiler's."""
+    return owner(filename) not in (PYTHON, PYKITTENS)
 
 
 def _shown_path(path: str) -> str:

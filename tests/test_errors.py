@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -122,6 +123,32 @@ def test_the_package_is_not_the_user_s_but_its_kernels_are():
     assert is_user_file(str(package / "kernels" / "attention.py"))
     assert is_user_file(__file__)
     assert is_user_file("<ipython-input-1>")
+
+
+class Products(Mapping):
+    """Its `get` is a function of a module inside of Python."""
+
+    def __getitem__(self, key):
+        return pk.mma_AB(key, key, key)
+
+    def __iter__(self):
+        return iter(())
+
+    def __len__(self):
+        return 0
+
+
+def test_lines_inside_of_python_are_not_reported():
+    products = Products()
+
+    @pk.kernel(warps=1)
+    def kernel(out):
+        (row,) = pk.grid(out.rows)
+        pk.store(out[row], products.get(pk.zeros(pk.f32, 8)))
+
+    with pytest.raises(pk.KernelError) as fault:
+        kernel(np.zeros((2, 8), np.float32))
+    assert [loc.function for loc in fault.value.loc.callers] == ["kernel"]
 
 
 def test_a_wrong_call_of_a_kernel_of_the_library_is_told_at_the_line_of_the_call():

@@ -15,7 +15,15 @@ from functools import cache, partial
 from types import CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from pykittens.errors import is_of_package, is_user_file
+from pykittens.errors import (
+    LIBRARY,
+    PYKITTENS,
+    PYTHON,
+    USER,
+    is_user_file,
+    owner,
+    owner_of_module,
+)
 
 _LANGUAGE = os.path.dirname(os.path.abspath(__file__))
 _TRACE = os.path.join(_LANGUAGE, "trace.py")
@@ -52,6 +60,7 @@ class Heap:
         self.found: dict[int, Reached] = {}
         frames = list(_frames())
         self.frame = frames[0]  # the function that is being executed
+        self.home = owner(frames[-1].f_code.co_filename)
         self.variables = dict(self.frame.f_locals)
         for frame in frames:
             self._reach(frame, "", (0, None))
@@ -62,7 +71,7 @@ class Heap:
             thing, path, place = stack.pop()
             known = self.found.get(id(thing))
             if known is None:
-                inside = contents(thing)
+                inside = contents(thing, self.home)
                 if inside is None:
                     continue
                 known = self.found[id(thing)] = Reached(thing, path, inside)
@@ -98,7 +107,7 @@ class Heap:
         """What has another value, or none, since the walk; variables of the function being executed are left out."""
         variables = dict(self.frame.f_locals)
         for reached in self.found.values():
-            inside = contents(reached.thing)
+            inside = contents(reached.thing, self.home)
             assert inside is not None, "what had contents has some"
             for key, value in reached.contents.items():
                 if key in inside and is_same(inside[key], value):
@@ -117,8 +126,11 @@ def is_same(a: Any, b: Any) -> bool:
     )
 
 
-def contents(thing: Any) -> dict[Any, Any] | None:
-    """The items, attributes or variables of an object by key; None if it is not looked into."""
+def contents(thing: Any, home: str) -> dict[Any, Any] | None:
+    """The items, attributes or variables of an object by key; None if it is not looked into.
+
+    home: the owner of the kernel's file.
+    """
     match thing:
         case dict():
             return dict(thing)
@@ -140,9 +152,8 @@ def contents(thing: Any) -> dict[Any, Any] | None:
         case partial():
             return {"function": thing.func, "args": thing.args, "keywords": thing.keywords}
         case type():
-            return dict(vars(thing)) if _is_of_user(thing.__module__, is_dataclass(thing)) else None
-    cls = type(thing)
-    return _attributes(thing) if _is_of_user(cls.__module__, is_dataclass(cls)) else None
+            return dict(vars(thing)) if _is_of_program(thing, home) else None
+    return _attributes(thing) if _is_of_program(type(thing), home) else None
 
 
 def _of_function(function: FunctionType) -> dict[Any, Any]:
@@ -154,7 +165,7 @@ def _of_function(function: FunctionType) -> dict[Any, Any]:
 
 def _globals(code: CodeType, known: dict[str, Any]) -> dict[Any, Any]:
     """The globals that the code of a user's function names; those of the package do not change."""
-    if is_of_package(code.co_filename) or not is_user_file(code.co_filename):
+    if owner(code.co_filename) in (PYTHON, PYKITTENS, LIBRARY):
         return {}
     return {n: known[n] for n in _names(code) if n in known}
 
@@ -180,13 +191,12 @@ def slots(thing: Any) -> dict[str, Any]:
     return found
 
 
-@cache
-def _is_of_user(module: str, is_record: bool) -> bool:
-    """Whether a class is defined in the user's program, or is a dataclass of a library."""
-    if module == "__main__" or module not in sys.modules:
-        return True
-    file = getattr(sys.modules[module], "__file__", None) or os.__file__
-    return is_user_file(file) and ("site-packages" not in file or is_record)
+def _is_of_program(cls: type, home: str) -> bool:
+    """Whether a class is the user's, of the package that the kernel is in, or a dataclass of another."""
+    found = owner_of_module(cls.__module__)
+    if found in (PYTHON, PYKITTENS):
+        return False
+    return found in (USER, LIBRARY, home) or is_dataclass(cls)
 
 
 def _frames() -> Iterator[FrameType]:

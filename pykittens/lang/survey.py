@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
-import sys
 import types
 from collections.abc import (
     Callable,
@@ -26,7 +24,16 @@ from dataclasses import fields, is_dataclass
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
-from pykittens.errors import LanguageError, Loc, is_of_package, is_user_file
+from pykittens.errors import (
+    LIBRARY,
+    PYKITTENS,
+    PYTHON,
+    USER,
+    LanguageError,
+    Loc,
+    owner,
+    owner_of_module,
+)
 from pykittens.lang.bytecode import Read, reads
 from pykittens.lang.contents import CodeKey, Same, code_key, contents, exact, is_frozen, plain
 from pykittens.lang.heap import slots
@@ -38,8 +45,6 @@ MOST_VALUES = 1000
 _MISSING = object()
 # Of the values in a constant module, those that can change all the same, and other modules.
 _FOLLOWED = ModuleType, MutableMapping, MutableSequence, MutableSet
-# The folder or file of an installed package.
-_INSTALLED = re.compile(r".*[/\\]site-packages[/\\][^/\\]+")
 _OF_ARRAYS = {"dtype", "ndim", "shape"}
 _WRITERS = {"add", "append", "discard", "extend", "insert", "update"}  # which read nothing
 
@@ -67,13 +72,13 @@ class _Mutable(Exception):
 class Survey:
     """A walk from the kernel and its constants to all that can have been read. It collects the comparisons.
 
-    ran: the code that ran, by contents; what other functions read does not matter. home: the installed package of the
-    kernel; empty if it is not installed.
+    ran: the code that ran, by contents; what other functions read does not matter. owners: those of files that can
+    change; all others are taken as constant.
     """
 
     def __init__(self, roots: Roots, ran: Set[CodeKey]) -> None:
         self.roots, self.ran = roots, ran
-        self.home = _INSTALLED.match(roots[0].__code__.co_filename)
+        self.owners = {USER, owner(roots[0].__code__.co_filename)} - {PYTHON, PYKITTENS, LIBRARY}
         self.tests: list[str] = []
         self.values: dict[int, tuple[str, Any]] = {}  # the name of each object in the tests
         self.seen: dict[int, tuple[int, Any]] = {}
@@ -85,29 +90,14 @@ class Survey:
         """Whether code with these globals is the user's."""
         file = code.co_filename
         if not file.startswith("<"):
-            return not self.is_constant(file)
+            return owner(file) in self.owners
         # Code made from text, such as methods of dataclasses, belongs to the module that its globals are of.
         name = str(known.get("__name__", ""))
-        return not name.startswith("namedtuple_") and self.is_of_user(name)
+        return not name.startswith("namedtuple_") and owner_of_module(name) in self.owners
 
-    def is_constant(self, file: str) -> bool:
-        """Whether a file is Python's, the package's, or of another installed package than the kernel's."""
-        if not is_user_file(file) or is_of_package(file):
-            return True
-        installed = _INSTALLED.match(file)
-        return installed is not None and (self.home is None or self.home[0] != installed[0])
-
-    def is_of_user(self, name: str) -> bool:
-        """Whether a module is the user's, by its name."""
-        if name.partition(".")[0] == __package__.partition(".")[0]:
-            return False
-        module = sys.modules.get(name)
-        return module is None or name == "__main__" or not self.is_constant_module(module)
-
-    def is_constant_module(self, module: ModuleType) -> bool:
+    def is_constant(self, module: ModuleType) -> bool:
         """Whether the attributes of a module are taken as constant."""
-        file = getattr(module, "__file__", None)
-        return file is None or self.is_constant(file)
+        return owner_of_module(module.__name__, module) not in self.owners
 
     # -- comparisons ---------------------------------------------------------------------------
 
@@ -173,7 +163,7 @@ class Survey:
             case FunctionType():
                 return self._function(x)
             case ModuleType():
-                return Same(x) if self.is_constant_module(x) else self._module(x)
+                return Same(x) if self.is_constant(x) else self._module(x)
             case MethodType():
                 return "method", self.of(x.__self__), self.of(x.__func__)
             case tuple() | frozenset():
@@ -276,7 +266,7 @@ class Survey:
         """The contents at the end of a path."""
         done = 0
         for kind, key in read.steps:
-            if isinstance(x, ModuleType) and self.is_constant_module(x):
+            if isinstance(x, ModuleType) and self.is_constant(x):
                 value = vars(x).get(key)
                 if not isinstance(value, _FOLLOWED):
                     return Same(x)
@@ -303,11 +293,11 @@ class Survey:
 
     def _class(self, c: type) -> Hashable:
         """A class by its name and the functions that ran; its attributes are read through instances, too."""
-        if not self.is_of_user(c.__module__):
+        if owner_of_module(c.__module__) not in self.owners:
             return Same(c)
         parts = []
         for base in c.__mro__:
-            if not self.is_of_user(base.__module__):
+            if owner_of_module(base.__module__) not in self.owners:
                 continue
             for name, value in vars(base).items():
                 code = _code_of(value)
@@ -334,7 +324,9 @@ class Survey:
             return "object", self.of(kind), tuple((name, self.of(value)) for name, value in parts)
         if kind.__module__.partition(".")[0] == __package__.partition(".")[0]:
             return Same(x), tuple(self._rules(x))
-        if isinstance(x, logging.Logger) or not (own or self.is_of_user(kind.__module__)):
+        if isinstance(x, logging.Logger) or not (
+            own or owner_of_module(kind.__module__) in self.owners
+        ):
             return Same(x)
         attributes = []
         if own:

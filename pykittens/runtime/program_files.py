@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pykittens.errors import is_user_file
-
-_INSTALLED = tuple({sysconfig.get_path(kind) + os.sep for kind in ("purelib", "platlib")})
+from pykittens.errors import LIBRARY, PYKITTENS, PYTHON, USER, owner, owner_of_module
 
 
 def modules_of(objects: Iterable[Any]) -> tuple[str, ...]:
@@ -29,7 +25,7 @@ def files_of(modules: tuple[str, ...]) -> tuple[Path, ...] | None:
 
     Installed packages are followed only if one of the modules is in them.
     """
-    packages = {name.partition(".")[0] for name in modules}
+    owners = {USER, LIBRARY, *map(owner_of_module, modules)} - {PYTHON, PYKITTENS}
     found: dict[str, Path] = {}
     open_ = list(modules)
     while open_:
@@ -40,8 +36,7 @@ def files_of(modules: tuple[str, ...]) -> tuple[Path, ...] | None:
             if name in modules:
                 return None
             continue
-        follows = name.partition(".")[0] in packages or not file.startswith(_INSTALLED)
-        if name not in found and (name in modules or (follows and is_user_file(file))):
+        if name not in found and (name in modules or owner(file) in owners):
             found[name] = Path(file)
             open_ += _used(module)
     return tuple(found[name] for name in sorted(found))
