@@ -67,7 +67,7 @@ _SIGNATURES = {
         c_int, c_int, c_int, c_int,
     ),
     "cuTensorMapReplaceAddress": (c_void_p, c_void_p),
-    "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "cuLaunchKernelEx": None,  # a launcher converts its arguments once
 }  # fmt: skip
 
 _started: set[int] = set()  # the process that initialised the driver; a fork inherits its number

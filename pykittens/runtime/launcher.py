@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_uint, c_uint64, c_void_p
 from typing import Literal
 
@@ -30,6 +30,10 @@ _COOPERATIVE = 2
 _INVALID_HANDLE = 400
 
 
+def _no_blocks() -> int:
+    return 0
+
+
 class _LaunchConfig(ctypes.Structure):
     _fields_ = (
         ("grid_x", c_uint), ("grid_y", c_uint), ("grid_z", c_uint),
@@ -52,7 +56,8 @@ class Launcher:
     shared memory. It copies the parameters; threads that share a launcher must hold a lock from the first change of a
     parameter until the launch. overlaps: the launch may start before the previous one on the stream has ended, because
     the program itself waits for the previous one. cooperative: all blocks of the launch run at once, because they wait
-    for one another; such a launch does not overlap.
+    for one another; such a launch does not overlap. start: launch and return the driver's code; `launch` without a
+    method's call for callers that pass a code other than 0 to `launch_again`.
 
         launcher.set_tensor_map(0, encoded)
         launcher.set_tensor_map_address(0, address)
@@ -97,14 +102,15 @@ class Launcher:
             self._attribute = _LaunchAttribute(kind, (1,))
             self._config.attributes = ctypes.addressof(self._attribute)
             self._config.attribute_count = 1
-        # cuLaunchKernelEx takes 4 arguments, cuLaunchKernel 11: half the time.
+        # cuLaunchKernelEx takes 4 arguments, cuLaunchKernel 11: half the time. They are converted once.
         self._launch = functools.partial(
             self._cuda.cuLaunchKernelEx,
-            c_void_p(ctypes.addressof(self._config)),
-            c_void_p(function.handle),
-            c_void_p(ctypes.addressof(self._parameters)),
+            ctypes.byref(self._config),
+            c_void_p.from_param(function.handle),
+            ctypes.byref(self._parameters),
             None,
         )
+        self.start: Callable[[], int] = self._launch
         # The content of each map slot: a map and an address are copied only if they change.
         self._maps: list[bytes | bytearray | None] = [None] * len(slots)
         self._addresses: list[int | None] = [None] * len(slots)
@@ -123,6 +129,7 @@ class Launcher:
             raise
         if grid != self._grid:
             self._config.grid_x = self._grid = grid
+            self.start = self._launch if grid else _no_blocks
         self._config.stream = stream
 
     def set_value(self, i: int, value: int | float) -> None:
@@ -158,10 +165,10 @@ class Launcher:
 
     def launch(self) -> None:
         """Launch with the current parameters; it returns before the kernel has run."""
-        if self._grid and (code := self._launch()):
-            self._launch_again(code)
+        if code := self.start():
+            self.launch_again(code)
 
-    def _launch_again(self, code: int) -> None:
+    def launch_again(self, code: int) -> None:
         """Try again in the right context: a new thread has none, and another GPU may be current."""
         if code in (driver.INVALID_CONTEXT, _INVALID_HANDLE):
             with self.function.device.current():

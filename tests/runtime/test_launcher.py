@@ -17,6 +17,7 @@ from pykittens.runtime.launcher import Launcher, SlotKind
 from tests.runtime.device import AXPY, AXPY_SLOTS, MIRROR, Memory, loaded
 
 MAP = bytes(range(128))
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
 class FakeDriver:
@@ -29,16 +30,15 @@ class FakeDriver:
         self.attributes = b""  # of the last launch
         self.current = 0
         self.replaced: list[tuple[int, int]] = []
+        self.cuLaunchKernelEx = _LAUNCH(self._launch)
 
-    def cuLaunchKernelEx(self, config: Any, handle: Any, parameters: Any, extra: None) -> int:
+    def _launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
         if self.codes:
             return self.codes.pop(0)
-        words = struct.unpack("@7IQQI", ctypes.string_at(config.value, 52))
+        words = struct.unpack("@7IQQI", ctypes.string_at(config, 52))
         self.attributes = ctypes.string_at(words[8], 72 * words[9]) if words[8] else b""
-        self.launches.append((handle.value, self.current, *words))
-        self.parameters = [
-            ctypes.c_uint64.from_address(parameters.value + 8 * i).value for i in range(8)
-        ]
+        self.launches.append((handle, self.current, *words))
+        self.parameters = [ctypes.c_uint64.from_address(parameters + 8 * i).value for i in range(8)]
         return 0
 
     def cuTensorMapReplaceAddress(self, address: int, value: int) -> int:
