@@ -10,7 +10,7 @@ same text changes nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -23,27 +23,25 @@ from pykittens.lang.survey import Roots, Survey
 class Dependencies:
     """What a recording has read from outside.
 
-    holds: whether all of it is the same as when it was recorded.
+    guard: compares all of it with what it was. is_empty: whether nothing of it can change.
     """
-
-    holds: Callable[[], bool]
 
     def __init__(self, roots: Roots, ran: Set[CodeType]) -> None:
         self._ran = {code_key(code) for code in ran}
         survey = Survey(roots, self._ran)
         self._contents = survey.of_kernel()
         survey.check_found(ran)
-        self.holds, self.is_empty = survey.comparison(), not survey.tests
+        self.guard, self.is_empty = survey.guard(), not survey.tests
 
     def renewed(self, roots: Roots) -> bool:
-        """Whether the contents of all that was read are the same; if so, `holds` compares with the new objects."""
+        """Whether the contents of all that was read are the same; if so, the guard compares with the new objects."""
         survey = Survey(roots, self._ran)
         try:
             if survey.of_kernel() != self._contents:
                 return False
         except LanguageError:  # what stands there now cannot be followed
             return False
-        self.holds = survey.comparison()
+        self.guard = survey.guard()
         return True
 
 

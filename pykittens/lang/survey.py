@@ -20,7 +20,7 @@ from collections.abc import (
     Sequence,
     Set,
 )
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -69,6 +69,27 @@ class _Mutable(Exception):
         return LanguageError(f"{self.path} {self.what}", loc=loc, help=self.help)
 
 
+@dataclass(frozen=True)
+class Guard:
+    """A comparison of all that was read, as text, and the objects that it names."""
+
+    text: str
+    values: Mapping[str, Any]
+
+    def before(
+        self, lines: Sequence[str], parameters: str = "", **scope: Any
+    ) -> Callable[..., Any]:
+        """The function that returns False if something differs, and else executes these lines."""
+        tests = (
+            f"try: unchanged = {self.text or True}",
+            "except (LookupError, AttributeError, TypeError, ValueError): return False",
+            "if not unchanged: return False",
+        )
+        scope |= self.values
+        exec("\n    ".join((f"def guarded({parameters}):", *tests, *lines)), scope)
+        return cast(Callable[..., Any], scope["guarded"])
+
+
 class Survey:
     """A walk from the kernel and its constants to all that can have been read. It collects the comparisons.
 
@@ -115,18 +136,9 @@ class Survey:
             )
         self.tests.append(f"{text.format(self.name(holder))} is {self.name(x)}")
 
-    def comparison(self) -> Callable[[], bool]:
-        """A function that makes all tests."""
-        scope = dict(self.values.values())
-        lines = (
-            f"def holds({', '.join(f'{name}={name}' for name in scope)}):",  # locals are faster
-            "    try:",
-            f"        return {' and '.join(dict.fromkeys(self.tests)) or 'True'}",
-            "    except (LookupError, AttributeError, TypeError, ValueError):",
-            "        return False",
-        )
-        exec("\n".join(lines), scope)
-        return cast(Callable[[], bool], scope["holds"])
+    def guard(self) -> Guard:
+        """The guard that makes all tests."""
+        return Guard(" and ".join(dict.fromkeys(self.tests)), dict(self.values.values()))
 
     def check_found(self, ran: Set[CodeType]) -> None:
         """Raise an error for code that ran and that no path leads to."""

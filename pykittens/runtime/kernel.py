@@ -67,21 +67,22 @@ class KernelFunction:
             launch, form, values, stream = find(args, constants)
             if launch is not None and launch.by_value:
                 launch = find(args, constants, _numbers(args))[0]
-            if launch is not None and launch.recording.holds():
-                launch.launch((*values, stream))
-                launch.mark_written(args)
+            if launch is not None and launch.call(args, values, stream):
                 return
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
             self.emulate(arguments)
             return
-        launches = self._recording(arguments).launches
+        recording = self._recording(arguments)
+        launches = recording.launches
         if (launch := launches.get(form)) is None:
-            launch = self.launch_of(arguments)
+            launch = self.launch_of(arguments, recording)
             if launch.by_value and form is not None:
                 self._calls.keep(find(args, constants, _numbers(args))[1], launch)
             elif form is not None and len(launches) < MOST_LAUNCHES:
                 launches[form] = launch
+        elif launch.guard is not recording.guard:
+            launch.follow(recording)
         self._calls.keep(form, launch)
         launch.launch((*arguments.values, current_stream(arguments.device[1])))
         arguments.mark_written(launch.outputs)
@@ -177,19 +178,24 @@ class KernelFunction:
             launch.launch((*arguments.values, current_stream(arguments.device[1])))
             arguments.mark_written(launch.outputs)
 
-    def launch_of(self, arguments: Arguments, debug: bool = False) -> Launch:
-        """The Launch for checked arguments of this form on a GPU; compiles the kernel if necessary."""
+    def launch_of(
+        self, arguments: Arguments, recording: Recording | None = None, debug: bool = False
+    ) -> Launch:
+        """The Launch for checked arguments of this form on a GPU; compiles the kernel if necessary.
+
+        recording: that for these arguments, if the caller has it.
+        """
         assert not isinstance(arguments.device, str)
         ordinal = arguments.device[1]
         if (missing := driver.available()) is not None:
             raise BackendError(f"{self.parameters.name} cannot run on the GPU: {missing}")
-        recording = self._recording(arguments)
+        recording = recording or self._recording(arguments)
         known = known_values(recording.kernel, arguments)
         check_requirements(recording.kernel, arguments, known)
         with driver.device(ordinal).current():  # a thread that computes gradients has no context
             loaded = recording.load(ordinal, current_stream(ordinal), debug or settings.debug())
             launch = launch_of(loaded, arguments, known)
-        launch.recording = recording
+        launch.follow(recording)
         return launch
 
 

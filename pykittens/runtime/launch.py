@@ -15,6 +15,7 @@ from pykittens.ir.evaluate import depends_on, host_text, host_value
 from pykittens.ir.nodes import Kernel, Tasks, waits_for_flags, written
 from pykittens.ir.orders import task_extents
 from pykittens.ir.values import Global, Scalar, Value
+from pykittens.lang.survey import Guard
 from pykittens.logger import log
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import (
@@ -71,10 +72,11 @@ def _slot_kind(slot: Slot) -> SlotKind:
 
 
 class Changeable(Protocol):
-    """A recording: whether it can become invalid, and whether it is valid."""
+    """A recording: whether it can become invalid, whether it is valid, and how that is found out."""
 
     changes: bool
     holds: Callable[[], bool]
+    guard: Guard
 
 
 Fill = Callable[[Launcher, tuple[Any, ...]], None]
@@ -89,11 +91,14 @@ class Launch:
     All other values share one launcher.
 
     by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`. outputs: the
-    positions of the tensors that the kernel writes. mark_written(args): tell autograd that those of a call of PyTorch's
-    tensors have changed. recording: that of the kernel, set by what makes the Launch.
+    positions of the tensors that the kernel writes. recording, guard: those of the last `follow`.
+    call(args, values, stream): if the recording is valid, launch for these arguments, with their addresses and numbers,
+    and tell autograd what was written; returns whether it is.
     """
 
     recording: Changeable
+    guard: Guard
+    call: Callable[[tuple[Any, ...], list[Any], int], bool]
 
     MOST_KEPT = 512
     debugging: tuple[int, ...] = ()  # further parameters of a program for debugging
@@ -109,28 +114,59 @@ class Launch:
             for i, slot in enumerate(loaded.source.maps)
         ]
         self.outputs = tuple(position[name] for name in written(kernel))
-        self.mark_written = marking(self.outputs)
         self._fill = self._fill_function(position)
         self._lock, self._shared = threading.Lock(), self._launcher()
         # By values; None for values that were launched once, with the shared launcher.
         self._kept: dict[tuple[Any, ...], Launcher | None] = {}
 
+    def follow(self, recording: Changeable) -> None:
+        """Compare with the guard of this recording before each call."""
+        self.recording, self.guard = recording, recording.guard
+        torch = sys.modules.get("torch")  # only its tensors have forms
+        lines = (
+            "values = (*values, stream)",
+            "launcher = kept.get(values, unknown)",
+            "if launcher is unknown: launch(values)",
+            "elif launcher is None: keep(values).launch()",
+            "elif code := launcher.start(): launcher.launch_again(code)",
+            f"increment(({''.join(f'args[{i}], ' for i in self.outputs)}))",
+            "return True",
+        )
+        self.call = recording.guard.before(
+            lines,
+            "args, values, stream",
+            kept={} if self.debugging else self._kept,
+            unknown=_UNKNOWN,
+            launch=self.launch if self.debugging else self._launch_once,
+            keep=self._keep,
+            increment=torch and torch._C._increment_version,
+        )
+
     def launch(self, values: tuple[Any, ...]) -> None:
         """Launch with `values`: addresses and numbers in the order of the parameters, then the stream."""
         launcher = self._kept.get(values, _UNKNOWN)
-        if launcher is None:
-            launcher = self._launcher()
-            self._fill(launcher, values)
-            self._kept[values] = launcher
-        if launcher is not _UNKNOWN:
-            launcher.launch()
-            return
+        if launcher is _UNKNOWN:
+            self._launch_once(values)
+        elif launcher is None:
+            self._keep(values).launch()
+        elif code := launcher.start():
+            launcher.launch_again(code)
+
+    def _launch_once(self, values: tuple[Any, ...]) -> None:
+        kept, shared = self._kept, self._shared
         with self._lock:
-            self._fill(self._shared, values)
-            self._shared.launch()
-        if len(self._kept) >= self.MOST_KEPT:
-            self._kept.clear()
-        self._kept[values] = None
+            self._fill(shared, values)
+            if code := shared.start():
+                shared.launch_again(code)
+        if len(kept) >= self.MOST_KEPT:
+            kept.clear()
+        kept[values] = None
+
+    def _keep(self, values: tuple[Any, ...]) -> Launcher:
+        launcher = self._launcher()
+        self._fill(launcher, values)
+        self._kept[values] = launcher
+        return launcher
 
     def _launcher(self) -> Launcher:
         loaded = self.loaded
@@ -292,17 +328,6 @@ def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
         loc=kernel.launch.loc,
         help="pk.persistent(...) starts only as many blocks as run at once and distributes the tasks among them",
     )
-
-
-def marking(outputs: Sequence[int]) -> Callable[[tuple[Any, ...]], None]:
-    """The function that raises the versions of PyTorch's tensors at these positions of a call's arguments."""
-    if (torch := sys.modules.get("torch")) is None:
-        return lambda args: None  # there are no such arguments
-    increment = torch._C._increment_version
-    if len(outputs) == 1:
-        (only,) = outputs
-        return lambda args: increment((args[only],))
-    return lambda args: increment([args[i] for i in outputs])
 
 
 def _depends_on_numbers(kernel: Kernel, value: Any) -> bool:

@@ -22,21 +22,22 @@ MOST_LAUNCHES = 64
 class Recording:
     """A recorded and lowered kernel, what it depends on, and its programs.
 
-    changes: whether it can become invalid. holds: whether all that was read from outside is the same.
+    changes: whether it can become invalid. guard: compares what was read from outside. holds: whether it is the same.
     """
 
     def __init__(self, kernel: Kernel, read: Dependencies) -> None:
         self.kernel, self._read = kernel, read
-        self.changes, self.holds = not read.is_empty, read.holds
+        self.changes = not read.is_empty
+        self.guard, self.holds = read.guard, read.guard.before(["return True"])
         self._compiled: dict[tuple[str, str, bool], Compiled] = {}
         self._loaded: dict[tuple[int, str, bool], Loaded] = {}
         self.launches: dict[Hashable, Launch] = {}  # by the form of a call
 
     def renewed(self, roots: Roots) -> bool:
-        """Whether the contents of all that was read are the same; if so, `holds` compares with the new objects."""
+        """Whether the contents of all that was read are the same; if so, the guard compares with the new objects."""
         if not self._read.renewed(roots):
             return False
-        self.holds = self._read.holds
+        self.guard, self.holds = self._read.guard, self._read.guard.before(["return True"])
         return True
 
     def serves(self, arguments: Arguments) -> bool:

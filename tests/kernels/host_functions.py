@@ -132,15 +132,22 @@ class Emulated:
         order = [p.name for p in self.recording.kernel.params]
         self.outputs = tuple(order.index(name) for name in written(self.recording.kernel))
 
+    def call(self, args: tuple[Any, ...], values: list[Any], stream: int) -> bool:
+        """Run with these addresses and numbers if the recording is valid; autograd sees no change of other tensors."""
+        if valid := self.recording.holds():
+            self.launch((*values, stream))
+        return valid
+
+    @property
+    def guard(self) -> Any:
+        return self.recording.guard
+
     def launch(self, values: tuple[Any, ...]) -> None:
         """Run with these addresses and numbers, and after them the stream."""
         assert values[-1] == STREAM
         given = self.arguments.at(values[:-1])
         tensors = {name: replace(x, device="cpu") for name, x in given.tensors.items()}
         self.kernel.emulate(replace(given, tensors=tensors, device="cpu"))
-
-    def mark_written(self, args: tuple[Any, ...]) -> None:
-        """Autograd is told nothing: the emulator wrote other tensors on the same memory."""
 
 
 @pytest.fixture
@@ -150,7 +157,7 @@ def emulated(gpu_tensors: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[lis
     called: set[KernelFunction] = set()
     call = KernelFunction.__call__
 
-    def launch_of(kernel: KernelFunction, arguments: Arguments) -> Emulated:
+    def launch_of(kernel: KernelFunction, arguments: Arguments, *_: Any) -> Emulated:
         made.append(Emulated(kernel, arguments))
         return made[-1]
 

@@ -16,6 +16,7 @@ from pykittens.runtime.kernel import KernelFunction
 from tests.runtime.c_programs import Log, parameter_sizes
 
 WIDTH = 64
+FACTOR = 2.5
 
 
 @pk.kernel
@@ -67,6 +68,13 @@ def as_wide_as_outside(x, y):
     """As many columns of x as a number outside the kernel says."""
     row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, WIDTH))
     pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=WIDTH))
+
+
+@pk.kernel
+def multiplied(x, y):
+    """y = x * FACTOR."""
+    row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, 64))
+    pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64) * FACTOR)
 
 
 def fresh(kernel: KernelFunction) -> KernelFunction:

@@ -29,6 +29,7 @@ from tests.runtime.calling import (
     fresh,
     launches,
     matrix,
+    multiplied,
     scaled,
     shifted,
     show_parameters,
@@ -342,6 +343,29 @@ def test_constants_outside_the_kernel_are_those_of_the_call(
         (line,) = launched(kernel, x, y)
         assert f"grid {blocks} 1 1" in line
     assert len(prepared) == 2
+
+
+def test_an_equal_value_from_outside_needs_one_comparison_of_contents(
+    launched: Callable[..., list[str]], prepared: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, x, y = fresh(multiplied), matrix(), matrix()
+    for value in (2.5, 3.5, float("2.5"), float("3.5")):  # other objects
+        monkeypatch.setattr(calling, "FACTOR", value)
+        assert len(launched(kernel, x, y)) == 1
+    assert len(prepared) == 2
+    monkeypatch.setattr(kernel_file, "check", lambda *a: pytest.fail("checked again"))
+    assert len(launched(kernel, x, y)) == 1
+
+
+def test_the_first_call_looks_for_its_recording_once(
+    launched: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, recording = [], KernelFunction._recording
+    monkeypatch.setattr(
+        KernelFunction, "_recording", lambda *a: (asked.append(a), recording(*a))[1]
+    )
+    assert len(launched(fresh(scaled), matrix(), matrix(), 2.0)) == 1
+    assert len(asked) == 1
 
 
 def test_threads_launch_with_streams_and_numbers_of_their_own(

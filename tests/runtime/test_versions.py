@@ -48,6 +48,14 @@ def test_a_backward_pass_knows_that_a_kernel_wrote_what_it_keeps() -> None:
             result.sum().backward()
 
 
+def test_a_tensor_without_gradient_may_be_kept_too() -> None:
+    weight, x = torch.ones(64, 64, requires_grad=True), torch.ones(64, 64)
+    result = weight * x[:]
+    scaled(torch.ones(64, 64), x.view(64, 64), 2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
 def test_outputs_alone_have_a_new_version_in_the_emulator() -> None:
     x, y, z = (matrix(64, 64) for _ in range(3))
     assert raised(lambda: scaled(x, y, 2.0), x, y) == [0, 1]
