@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, is_dataclass
 from functools import cache, partial
-from types import CellType, CodeType, FrameType, FunctionType, MethodType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, NoneType
 from typing import Any
 
 from pykittens.errors import (
@@ -33,24 +33,35 @@ Place = tuple[int, Any]  # the id of what holds a reference, and the key under w
 
 @dataclass(eq=False)
 class Reached:
-    """An object with contents. path: its name in error texts. holders: the places that refer to it."""
+    """An object with contents. It was found in `holder` by `key`. holders: all places that refer to it."""
 
     thing: Any
-    path: str
+    holder: Reached | None
+    key: Any
     contents: dict[Any, Any]
     holders: set[Place] = field(default_factory=set)
 
+    @property
+    def path(self) -> str:
+        """Its name in error texts."""
+        return "" if self.holder is None else self.holder.part(self.key)
+
     def part(self, key: Any) -> str:
         """An item or attribute as an error text names it."""
-        match self.thing:
-            case list() | tuple() | dict() | deque():
-                return f"{self.path}[{key!r}]"
-            case FrameType() | FunctionType() | MethodType() | partial():
-                return str(key)
-            case CellType():
-                return self.path
-            case _:
-                return f"{self.path}.{key}"
+        text, reached = "", self
+        while True:
+            match reached.thing:
+                case list() | tuple() | dict() | deque():
+                    text = f"[{key!r}]{text}"
+                case FrameType() | FunctionType() | MethodType() | partial():
+                    return f"{key}{text}"
+                case CellType():
+                    pass
+                case _:
+                    text = f".{key}{text}"
+            if reached.holder is None:
+                return text
+            reached, key = reached.holder, reached.key
 
 
 class Heap:
@@ -62,25 +73,32 @@ class Heap:
         self.frame = frames[0]  # the function that is being executed
         self.home = owner(frames[-1].f_code.co_filename)
         self.variables = dict(self.frame.f_locals)
-        for frame in frames:
-            self._reach(frame, "", (0, None))
+        self._reach(frames)
 
-    def _reach(self, root: Any, path: str, place: Place) -> None:
-        stack = [(root, path, place)]
+    def _reach(self, roots: list[FrameType]) -> None:
+        plain = {int, bool, str, float, NoneType}  # types of objects that are not looked into
+        stack: list[tuple[Any, Reached | None, Any]] = [(x, None, None) for x in reversed(roots)]
         while stack:
-            thing, path, place = stack.pop()
+            thing, holder, key = stack.pop()
+            if type(thing) in plain:
+                continue
             known = self.found.get(id(thing))
             if known is None:
                 inside = contents(thing, self.home)
                 if inside is None:
+                    if not isinstance(thing, type):
+                        plain.add(type(thing))
                     continue
-                known = self.found[id(thing)] = Reached(thing, path, inside)
-                for key, value in reversed(inside.items()):
-                    stack.append((value, known.part(key), self._place(known, key, value)))
-            known.holders.add(place)
+                known = self.found[id(thing)] = Reached(thing, holder, key, inside)
+                stack += [
+                    (x, known, k) for k, x in reversed(inside.items()) if type(x) not in plain
+                ]
+            known.holders.add(self._place(holder, key, thing))
 
-    def _place(self, reached: Reached, key: Any, value: Any) -> Place:
+    def _place(self, reached: Reached | None, key: Any, value: Any) -> Place:
         """The place of a reference; a variable that an inner function shares with the one executed is one place."""
+        if reached is None:
+            return 0, None
         name = self._shared_variable(reached, key)
         if name and self.variables.get(name) is value:
             return id(self.frame), name
