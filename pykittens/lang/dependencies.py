@@ -49,11 +49,12 @@ class Dependencies:
 def code_that_runs(roots: Roots) -> Iterator[set[CodeType]]:
     """The user's code that this thread runs inside the `with`; the roots are all that can lead to it."""
     ran: set[CodeType] = set()
-    survey = Survey(roots, ran=frozenset())
-    survey.of_kernel()
-    if not survey.tests:  # a kernel of the package, without functions of the user
-        yield ran
-        return
+    survey, function = Survey(roots, ran=frozenset()), roots[0]
+    if not survey.follows(function.__code__, function.__globals__):
+        survey.of_kernel()
+        if not survey.tests:  # a kernel of the package, without functions of the user
+            yield ran
+            return
     known: dict[int, CodeType] = {}  # keeps code alive, so that no other gets its id
     before = sys.getprofile()
 
