@@ -71,17 +71,21 @@ def _line(name: str, cases: int, failed: list[Any], seconds: float) -> str:
 
 def main() -> int:
     """Exit code 1 if a case fails, 2 if the time ended before the cases."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=part.NAMES, metavar="PART")
+    parser = argparse.ArgumentParser("python -m tools.soak", description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", default=part.NAMES, metavar="PART[:CASES]", help=", ".join(part.NAMES)
+    )
     parser.add_argument("--gpu", action="store_true", help="run the programs on a GPU")
     parser.add_argument("--seed", type=int, help="the first; of the clock if it is not given")
-    parser.add_argument("--cases", type=int, help="how many of each part")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no more after these")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--out", type=Path, default=Path("build/soak"))
     options = parser.parse_args()
-    if unknown := set(options.parts) - set(part.NAMES):
-        parser.error(f"{', '.join(sorted(unknown))}: the parts are {', '.join(part.NAMES)}")
+    asked = dict(word.partition(":")[::2] for word in options.parts)
+    if unknown := [
+        n for n, count in asked.items() if n not in part.NAMES or count.strip("0123456789")
+    ]:
+        parser.error(f"{', '.join(unknown)}: the parts are {', '.join(part.NAMES)}")
     options.start = time.perf_counter()
     first = int(time.time()) % 10**9 if options.seed is None else options.seed
     # There is one process per processor: more threads would only compete.
@@ -92,9 +96,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache:
         os.environ.setdefault("PYKITTENS_CACHE_DIR", cache)
         with ProcessPoolExecutor(options.workers, mp_context=CONTEXT) as pool:
-            for name in options.parts:
+            for name, count in asked.items():
                 made = part.part(name)
-                count = options.cases or (made.on_gpu if options.gpu else made.emulated)
+                count = int(count or (made.on_gpu if options.gpu else made.emulated))
                 seeds = range(first, first + -(-count // made.each))
                 rows.append(soak(name, seeds, pool, options))
     card = _card() if options.gpu else "emulator"
