@@ -192,8 +192,8 @@ static int64_t span(const argument *a) {
     return bytes;
 }
 
-// The requirements of every kernel: extents fit an int32, the last stride is 1, no stride is negative, and the elements
-// lie in the address space, so that sums of their distances are int64.
+// The requirements of every kernel: extents fit an int32, the last stride is 1, no stride is negative, the address is a
+// multiple of an element, and the elements lie in the address space, so that sums of their distances are int64.
 static int check_tensors(const argument *arguments, int count) {
     for (const argument *a = arguments; a < arguments + count; ++a) {
         if (a->tensor == NULL) return refuse(PK_TENSOR, "`%s` is NULL", a->name);
@@ -210,6 +210,9 @@ static int check_tensors(const argument *arguments, int count) {
                 return refuse(PK_TENSOR, "`%s` has a stride of %lld along axis %d: %s", a->name,
                               (long long)strides[axis], axis, last ? "the last must be 1" : "none may be negative");
         }
+        if ((uintptr_t)a->tensor->data % (unsigned)a->bytes)
+            return refuse(PK_TENSOR, "`%s` starts at the address %p, which is no multiple of its %d-byte elements",
+                          a->name, a->tensor->data, a->bytes);
         if (span(a) < 0) return refuse(PK_TENSOR, "`%s` has strides that lead beyond the address space", a->name);
     }
     return PK_OK;

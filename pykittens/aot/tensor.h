@@ -2,8 +2,8 @@
 #ifndef PK_LAUNCH_VERSION
 #define PK_LAUNCH_VERSION 1
 
-// A tensor in the GPU's memory. shape and strides list its axes, the last innermost; strides count elements.
-// A tensor of rank r uses the first r of them.
+// A tensor in the GPU's memory. data is a multiple of the size of an element. shape and strides list its axes, the last
+// innermost; strides count elements. A tensor of rank r uses the first r of them.
 typedef struct pk_tensor {
     void *data;
     int64_t shape[5];
@@ -17,7 +17,7 @@ enum pk_code {
     PK_NO_CONTEXT = 1002,    // no CUDA context is current on the calling thread
     PK_NO_MEMORY = 1003,     // the host has no memory left
     PK_SHARED_MEMORY = 1004, // a block needs more shared memory than it can have
-    PK_TENSOR = 1005,        // an invalid tensor: a null pointer, an extent or a stride
+    PK_TENSOR = 1005,        // an invalid tensor: its address, an extent or a stride
     PK_STATIC = 1006,        // the kernel was compiled for another extent or number
     PK_ALIGNMENT = 1007,     // the kernel was compiled for tensors that the copy engine can address
     PK_REQUIRE = 1008,       // a condition that the kernel states does not hold

@@ -247,6 +247,21 @@ def test_tensors_that_no_kernel_takes(launchers: Any, log: Log) -> None:
     assert launcher.launch(once, b, out) == PK_OK
 
 
+def test_a_tensor_whose_address_is_no_multiple_of_its_elements(launchers: Any, log: Log) -> None:
+    for dtype, offsets in ((BF16, (1, 3)), (F32, (1, 2))):
+        args = [zeros(64, 64, dtype=dtype) for _ in range(3)]
+        launcher = launchers(ADD, *(zeros(3, 3, dtype=dtype) for _ in range(3)))
+        for at, name in enumerate(("a", "b", "out")):
+            for offset in offsets:
+                shifted: list[Any] = [tensor(x) for x in args]
+                shifted[at].data += offset
+                message = f"`{name}` starts .*, which is no multiple of its {args[0].itemsize}-byte"
+                refused(launcher, log, PK_TENSOR, message, *shifted)
+                shifted[at].data += args[at].itemsize - offset
+                assert launcher.launch(*shifted) == PK_OK, launcher.error
+                log.take()
+
+
 @pk.kernel
 def ones(y):
     """y = 1, of three axes."""
