@@ -73,6 +73,9 @@ _SIGNATURES = {
 _started: set[int] = set()  # the process that initialised the driver; a fork inherits its number
 
 INVALID_CONTEXT = 201  # the code that a thread without a context gets
+_NOT_INITIALIZED = (
+    3  # the code of cuInit in a fork of a process that used CUDA, by PyTorch or otherwise
+)
 OUT_OF_MEMORY, NOT_READY = 2, 600
 # Attributes of a device, of a function and of a pointer.
 _MAX_THREADS, _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_OPTIN = 1, 16, 38, 75, 76, 97
@@ -290,6 +293,8 @@ def library() -> ctypes.CDLL:
     except AttributeError as error:
         raise BackendError("the CUDA driver is older than CUDA 12", help="update it") from error
     code = cuda.cuInit(0)
+    if code == _NOT_INITIALIZED:
+        raise _forked("starting the CUDA driver")
     if code != 0:
         raise BackendError(f"the CUDA driver does not start: {error_text(code, cuda)}")
     _started.add(os.getpid())
@@ -301,11 +306,15 @@ def check(code: int, what: str) -> None:
     if code == 0:
         return
     if _started and os.getpid() not in _started:
-        raise BackendError(
-            f"{what} failed: this process was forked from one that used CUDA, and the driver does not work in it",
-            help='start processes with multiprocessing.get_context("spawn")',
-        )
+        raise _forked(what)
     raise BackendError(f"{what} failed: {error_text(code)}")
+
+
+def _forked(what: str) -> BackendError:
+    return BackendError(
+        f"{what} failed: this process was forked from one that used CUDA, and the driver does not work in it",
+        help='start processes with multiprocessing.get_context("spawn")',
+    )
 
 
 def error_text(code: int, cuda: ctypes.CDLL | None = None) -> str:

@@ -1,5 +1,8 @@
 """Launching: streams, graphs, caches of plans, arrays of other libraries, and calls that are refused."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -167,3 +170,30 @@ def test_a_call_with_further_arguments_takes_the_fast_way_and_plans_of_its_own()
     assert len(total._calls) == 5
     with pytest.raises(pk.KernelError, match="shares memory"):
         total(y, x, y, scale=2.0)
+
+
+FORKS = """
+import os, sys, torch
+from tests.gpu.test_runtime import scaled
+x, y = torch.ones(64, 64, device="cuda"), torch.empty(64, 64, device="cuda")
+if sys.argv[1] == "both":
+    scaled(x, y, 2.0)
+torch.cuda.synchronize()
+child = os.fork()
+if child == 0:
+    try:
+        scaled(x, y, 3.0)
+    except BaseException as error:
+        print(type(error).__name__, error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("used_by", ["torch", "both"])
+def test_a_call_in_a_fork_says_that_the_process_was_forked(used_by):
+    command = [sys.executable, "-c", FORKS, used_by]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "BackendError" in done.stdout
+    assert "this process was forked from one that used CUDA" in done.stdout

@@ -53,6 +53,20 @@ def test_a_failure_in_a_forked_process_says_that_it_was_forked(
     assert "spawn" in str(caught.value)
 
 
+@needs_compiler
+def test_a_driver_that_another_library_started_before_a_fork_says_that_it_was_forked(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_started", set())  # PyTorch alone has used CUDA
+    monkeypatch.setenv("FAKE_CUDA_INIT", "3")
+    sentence = "starting the CUDA driver failed: this process was forked from one that used CUDA"
+    with fake_driver(monkeypatch, fake):
+        assert (driver.available() or "").startswith(sentence)
+        with pytest.raises(BackendError, match=sentence) as caught:
+            driver.device_of(1)
+    assert "spawn" in str(caught.value)
+
+
 @pytest.mark.gpu
 def test_a_device_says_what_it_is(gpu: Device) -> None:
     assert gpu.name
