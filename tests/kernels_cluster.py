@@ -1,4 +1,4 @@
-"""A matrix product by clusters of two blocks: each fetches half of B's tile and sends it to both."""
+"""Kernels of clusters: a matrix product whose blocks share an operand, and blocks that wait for one another."""
 
 import pykittens as pk
 from pykittens import bf16, f32
@@ -33,3 +33,18 @@ def cluster_matmul(A, B, C):
         for row, col in tasks:
             with outputs.drain() as s:
                 pk.store_async(C[row, col], s.c)
+
+
+def meeting(cluster):
+    """A kernel of clusters: each block waits for all others, and fills most of a multiprocessor's shared memory."""
+
+    @pk.kernel(cluster=cluster)
+    def meet(y, counter, blocks):
+        room = pk.shared(pk.st(f32, 64, 256), count=2)
+        (block,) = pk.grid(y.rows)
+        pk.store(room[0], pk.zeros(f32, 64, 256))
+        pk.signal(counter[0], 1, op="add")
+        pk.wait(counter[0], blocks)
+        pk.store(y[block], pk.zeros(y.dtype, 8) + 1.0)
+
+    return meet

@@ -59,6 +59,7 @@ typedef struct {
     FUNCTION(cuFuncGetAttribute, (int *value, int attribute, void *function)) \
     FUNCTION(cuFuncSetAttribute, (void *function, int attribute, int value)) \
     FUNCTION(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, void *function, int threads, size_t shared)) \
+    FUNCTION(cuOccupancyMaxActiveClusters, (int *clusters, void *function, const launch_config *config)) \
     FUNCTION(cuTensorMapEncodeTiled, \
              (tensor_map *map, int dtype, uint32_t rank, void *address, const uint64_t *extents, \
               const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, \
@@ -136,9 +137,16 @@ static int load_module(OWN(kernel) *kernel) {
     if (SHARED_BYTES > 0)
         CHECK(cuda, cuda->cuFuncSetAttribute(kernel->function, MAX_DYNAMIC_SHARED_SIZE_BYTES, SHARED_BYTES),
               "requesting %d bytes of shared memory", SHARED_BYTES);
-    CHECK(cuda, cuda->cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel->function, THREADS, SHARED_BYTES),
-          "computing the occupancy");
-    kernel->blocks_at_once = processors * (blocks > 1 ? blocks : 1);
+    if (CLUSTER == 1) {
+        CHECK(cuda, cuda->cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel->function, THREADS, SHARED_BYTES),
+              "computing the occupancy");
+        kernel->blocks_at_once = processors * (blocks > 1 ? blocks : 1);
+        return PK_OK;
+    }
+    // A cluster runs within a group of multiprocessors, so fewer blocks may run than all of them hold.
+    const launch_config config = {{CLUSTER, 1, 1}, {THREADS, 1, 1}, SHARED_BYTES, NULL, NULL, 0};
+    CHECK(cuda, cuda->cuOccupancyMaxActiveClusters(&blocks, kernel->function, &config), "computing the occupancy");
+    kernel->blocks_at_once = CLUSTER * (blocks > 1 ? blocks : 1);
     return PK_OK;
 }
 
@@ -368,7 +376,7 @@ static int count_blocks(const OWN(kernel) *kernel, const int64_t *extents, int r
         return refuse(PK_CLUSTER, "its grid cannot be divided into clusters of %d", CLUSTER);
     if (WAITS_FOR_BLOCKS && !IS_PERSISTENT && points > kernel->blocks_at_once)
         return refuse(PK_AT_ONCE, "its blocks wait for one another, and this GPU runs fewer at once");
-    const int64_t at_once = kernel->blocks_at_once > CLUSTER ? kernel->blocks_at_once / CLUSTER : 1;
+    const int64_t at_once = kernel->blocks_at_once / CLUSTER;
     *blocks = !IS_PERSISTENT ? points : (points < at_once ? points : at_once) * CLUSTER;
     return PK_OK;
 }

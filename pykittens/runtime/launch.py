@@ -30,7 +30,7 @@ from pykittens.runtime.arguments import (
 )
 from pykittens.runtime.arrays import Array
 from pykittens.runtime.compiled import Compiled
-from pykittens.runtime.launcher import Launcher, SlotKind
+from pykittens.runtime.launcher import Launcher, SlotKind, blocks_at_once
 from pykittens.runtime.report import error_of, report_of
 from pykittens.runtime.tensor_map import encode_tensor_map
 from pykittens.targets.source import MapSlot, Slot
@@ -52,8 +52,8 @@ class Loaded:
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
         if self.source.sites is not None:
             self.slots += ["pointer", "int64"]
-        self.blocks_at_once = self.function.device.multiprocessors * max(
-            1, self.function.occupancy(self.source.threads, self.source.shared_bytes)
+        self.blocks_at_once = blocks_at_once(
+            self.function, self.source.threads, self.source.shared_bytes, kernel.cluster
         )
         self.most_blocks = most_blocks(kernel, self.blocks_at_once)
 
@@ -324,7 +324,8 @@ def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
         )
     raise ArgumentError(
         f"{kernel.name}: its blocks wait for one another, so all {total} must run at once, but this GPU runs "
-        f"{loaded.blocks_at_once}",
+        f"{loaded.blocks_at_once}"
+        + (f" in clusters of {kernel.cluster}" if kernel.cluster > 1 else ""),
         loc=kernel.launch.loc,
         help="pk.persistent(...) starts only as many blocks as run at once and distributes the tasks among them",
     )

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from ctypes import c_uint, c_uint64, c_void_p
+from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
 from typing import Literal
 
 from pykittens.errors import ArgumentError
@@ -47,6 +47,25 @@ class _LaunchConfig(ctypes.Structure):
 
 class _LaunchAttribute(ctypes.Structure):
     _fields_ = (("id", c_uint), ("value", c_uint64 * 8))
+
+
+def blocks_at_once(function: Function, threads: int, shared_bytes: int, cluster: int = 1) -> int:
+    """The number of blocks that an idle GPU runs at once, in whole clusters; at least one cluster.
+
+    The multiprocessors are in groups, and a cluster runs within one group. So fewer blocks may run than the
+    multiprocessors hold.
+    """
+    if cluster == 1:
+        most = function.occupancy(threads, shared_bytes)
+        return function.device.multiprocessors * max(1, most)
+    # The cluster's size is part of the kernel.
+    config = _LaunchConfig(cluster, 1, 1, threads, 1, 1, shared_bytes, None, None, 0)
+    clusters = c_int()
+    with function.device.current():
+        ask = driver.library().cuOccupancyMaxActiveClusters
+        code = ask(byref(clusters), function.handle, byref(config))
+    check(code, f"asking how many clusters of {cluster} blocks of {function.name} run at once")
+    return cluster * max(1, clusters.value)
 
 
 class Launcher:
@@ -105,9 +124,9 @@ class Launcher:
         # cuLaunchKernelEx takes 4 arguments, cuLaunchKernel 11: half the time. They are converted once.
         self._launch = functools.partial(
             self._cuda.cuLaunchKernelEx,
-            ctypes.byref(self._config),
+            byref(self._config),
             c_void_p.from_param(function.handle),
-            ctypes.byref(self._parameters),
+            byref(self._parameters),
             None,
         )
         self.start: Callable[[], int] = self._launch

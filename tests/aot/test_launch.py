@@ -40,7 +40,7 @@ from tests.aot.programs import (
     Tensor,
     tensor,
 )
-from tests.kernels_cluster import cluster_matmul
+from tests.kernels_cluster import cluster_matmul, meeting
 from tests.runtime.c_programs import (
     Log,
     build,
@@ -374,6 +374,19 @@ def test_blocks_that_wait_for_one_another_run_at_once(launchers: Any, log: Log) 
     assert launcher.launch(x[:132], y[:132], flags) == PK_OK
     assert "grid 132 1 1" in log.take("launch")[0]
     refused(launcher, log, PK_AT_ONCE, "its blocks wait for one another", x, y, flags)
+
+
+def test_clusters_whose_blocks_wait_are_no_more_than_run_at_once(
+    launchers: Any, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_CUDA_CLUSTERS", "31")  # 132 multiprocessors could hold 33
+    flags = zeros(1, dtype=np.int32)
+    y, more = zeros(124, 8, dtype=F32), zeros(128, 8, dtype=F32)
+    launcher = launchers(meeting(cluster=4), y, flags, 124)
+    launcher.unload()
+    assert launcher.launch(y, flags, 124) == PK_OK
+    assert "grid 124 1 1" in log.take("launch")[0]
+    refused(launcher, log, PK_AT_ONCE, "its blocks wait for one another", more, flags, 128)
 
 
 def test_an_output_over_an_input(launchers: Any, log: Log) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 import pykittens as pk
 from pykittens import int32
+from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm import gemm, kernel
 from pykittens.kernels.gemm.config import Config
 from tests.gemm_problems import Problem
 from tests.gpu.test_gemm import assert_product, needs, normal
+from tests.kernels_cluster import meeting
 
 torch = pytest.importorskip("torch")
 
@@ -136,6 +139,25 @@ def test_kernels_that_wait_for_flags_run_beside_one_another_and_beside_other_wor
     a, b = normal(8192, 2048), normal(8192, 2048)
     _, found = together(lambda i: met(count) if i else gemm(a, b))
     assert all(torch.equal(x, wanted) for x in found)
+
+
+@pytest.mark.parametrize("cluster", [2, 4, 8])
+def test_as_many_clusters_that_wait_for_flags_run_as_the_driver_says(cluster: int) -> None:
+    kernel, counter = meeting(cluster), torch.zeros(1, device="cuda", dtype=torch.int32)
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    with pytest.raises(ArgumentError, match=rf"runs \d+ in clusters of {cluster}") as caught:
+        kernel(torch.zeros(8 * processors, 8, device="cuda"), counter, 8 * processors)
+    (most,) = map(int, re.findall(r"runs (\d+) in", str(caught.value)))
+    assert processors // 2 < most <= processors
+    assert most % cluster == 0
+    for _ in range(LAUNCHES):
+        y = torch.zeros(most, 8, device="cuda")
+        counter.zero_()
+        kernel(y, counter, most)
+        torch.cuda.synchronize()
+        assert (y == 1).all()
+    with pytest.raises(ArgumentError, match=f"all {most + cluster} must run at once"):
+        kernel(torch.zeros(most + cluster, 8, device="cuda"), counter, most + cluster)
 
 
 def test_a_kernel_that_waits_for_flags_is_captured() -> None:

@@ -190,6 +190,14 @@ typedef struct {
     unsigned count;
 } launch_config;
 
+int cuOccupancyMaxActiveClusters(int *clusters, void *function, const launch_config *c) {
+    const int blocks = asked("FAKE_CUDA_MULTIPROCESSORS", 132) * asked("FAKE_CUDA_OCCUPANCY", 1);
+    if (c->count) return 1; // the cluster's size is part of the kernel
+    LOG("clusters %p of %u: %u %u\n", function, c->grid[0], c->block[0], c->shared);
+    *clusters = asked("FAKE_CUDA_CLUSTERS", blocks / (int)c->grid[0]);
+    return 0;
+}
+
 // The attributes there may be, one at a time: the launch may start before the one before it has ended, or starts only
 // when there is room for all its blocks.
 int cuLaunchKernelEx(const launch_config *c, void *function, void **parameters, void **extra) {

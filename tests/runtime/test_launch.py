@@ -17,7 +17,7 @@ from pykittens.ir.evaluate import host_value
 from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.compiled import Compiled, compile_kernel
 from pykittens.runtime.launch import grid_size, most_blocks
-from tests.kernels_cluster import cluster_matmul
+from tests.kernels_cluster import cluster_matmul, meeting
 from tests.running import recorded
 from tests.runtime.c_programs import Log, fake_driver, needs_compiler, python_launch
 
@@ -133,6 +133,48 @@ def test_a_launch_whose_blocks_wait_for_one_another_is_cooperative(
         program = c_files(made.kernel, made.source, made.arch, made.cubin)[f"{made.kernel.name}.c"]
         assert "WAITS_FOR_BLOCKS = 1," in program
     assert "cooperative" not in launched(alone, ROWS, fake, log, monkeypatch)
+
+
+clusters_meet = meeting(cluster=4)
+
+
+@pk.kernel(cluster=4)
+def clusters_share(y, flags):
+    tasks = pk.persistent((y.rows,), cluster_axis=0)
+    with pk.warps(1):
+        for (task,) in tasks:
+            pk.wait(flags[0], 0)
+            pk.store(y[task], pk.zeros(y.dtype, 8))
+
+
+def rows(count: int, *numbers: int) -> tuple[object, ...]:
+    return np.zeros((count, 8), np.float32), np.zeros(1, np.int32), *numbers
+
+
+@needs_compiler
+def test_clusters_whose_blocks_wait_are_no_more_than_run_at_once(
+    fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_CUDA_CLUSTERS", "31")  # 132 multiprocessors could hold 33
+    line = launched(clusters_meet, rows(124, 124), fake, log, monkeypatch)
+    assert "grid 124 1 1" in line
+    assert line.endswith(" cooperative")
+    message = "all 128 must run at once, but this GPU runs 124 in clusters of 4\n"
+    with pytest.raises(ArgumentError, match=message):
+        launched(clusters_meet, rows(128, 128), fake, log, monkeypatch)
+    assert "grid 124 1 1" in launched(clusters_share, rows(1000), fake, log, monkeypatch)
+
+
+@needs_compiler
+def test_the_driver_is_asked_for_clusters_of_the_kernels_size(
+    fake: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: Compiled = compile_kernel(recorded(clusters_meet, *rows(8, 8)), "sm_90a")
+    log.take()
+    with fake_driver(monkeypatch, fake):
+        python_launch(clusters_meet, made, *rows(8, 8))
+    threads, shared = made.source.threads, made.source.shared_bytes
+    assert log.take("clusters") == [f"clusters 0xf0 of 4: {threads} {shared}"]
 
 
 @needs_compiler
