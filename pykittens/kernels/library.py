@@ -15,6 +15,7 @@ from pykittens import kernels
 from pykittens.errors import ArgumentError
 from pykittens.kernels.plan import Plan, Prepared, Source
 from pykittens.runtime.calls import Calls, element_name
+from pykittens.runtime.dynamo import leave_out
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,11 @@ def host_function(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> 
             return prepared.launch(values, stream, args, words, memory)
         return prepared.launch(values, stream, args, words)
 
+    leave_out(
+        call,
+        "a function of pykittens.kernels is no operator of PyTorch, so torch.compile leaves it out of its graph; "
+        "pykittens.torch has operators",
+    )
     made = cast(HostFunction, call)
     made.plan, made.forget, made.calls = _planning(function, numbers), calls.forget, calls
     return made

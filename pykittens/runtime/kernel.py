@@ -31,6 +31,7 @@ from pykittens.runtime.arguments import (
 )
 from pykittens.runtime.calls import Calls
 from pykittens.runtime.compiled import Compiled, Resources
+from pykittens.runtime.dynamo import leave_out, skip_frames
 from pykittens.runtime.launch import Launch, current_stream, launch_of
 from pykittens.runtime.recording import MOST_LAUNCHES, Recording
 from pykittens.targets.emit import emit
@@ -56,6 +57,7 @@ class KernelFunction:
         self._count = 0
         self._calls: Calls[Launch] = Calls()
         functools.update_wrapper(self, function)
+        skip_frames()
 
     @functools.cached_property
     def _rewritten(self) -> Callable[..., Any]:
@@ -69,6 +71,7 @@ class KernelFunction:
                 launch = find(args, constants, _numbers(args))[0]
             if launch is not None and launch.call(args, values, stream):
                 return
+        skip_frames()
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
             self.emulate(arguments)
@@ -199,11 +202,10 @@ class KernelFunction:
         return launch
 
 
-# torch.compile reads these attributes, as torch.compiler.disable sets them; PyTorch is not imported here.
-KernelFunction.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]
-KernelFunction.__call__._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
+leave_out(
+    KernelFunction.__call__,
     "a kernel of pykittens is no operator of PyTorch, so torch.compile leaves it out of its graph; "
-    "with fullgraph=True, wrap the call in torch.library.custom_op"
+    "with fullgraph=True, wrap the call in torch.library.custom_op",
 )
 
 

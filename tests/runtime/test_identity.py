@@ -7,7 +7,6 @@ import multiprocessing
 import pickle
 
 import numpy as np
-import pytest
 
 import pykittens as pk
 from tests.runtime.calling import filled, scaled
@@ -39,21 +38,3 @@ def test_a_process_that_is_spawned_takes_a_kernel() -> None:
 def test_a_kernel_shows_its_parameters_and_its_place() -> None:
     assert repr(filled).startswith("<kernel filled(y, value) at calling.py:")
     assert repr(summed).startswith("<kernel summed(out, *terms, first=) at test_identity.py:")
-
-
-@pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler
-def test_a_compiled_function_calls_a_kernel_outside_its_graphs() -> None:
-    torch = pytest.importorskip("torch")
-
-    def twice(x, y):
-        scaled(x + 1, y, 2.0)
-        return y + 1
-
-    x, y = torch.zeros(64, 64), torch.zeros(64, 64)
-    torch._dynamo.reset()
-    for _ in range(2):
-        assert torch.equal(torch.compile(twice, backend="eager")(x, y), torch.full((64, 64), 3.0))
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match="wrap the call in torch.library.custom_op"):
-        torch.compile(twice, backend="eager", fullgraph=True)(x, y)
-    torch._dynamo.reset()
