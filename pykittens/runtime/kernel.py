@@ -31,7 +31,7 @@ from pykittens.runtime.arguments import (
 )
 from pykittens.runtime.calls import Calls
 from pykittens.runtime.compiled import Compiled, Resources
-from pykittens.runtime.dynamo import leave_out, skip_frames
+from pykittens.runtime.dynamo import leave_out
 from pykittens.runtime.launch import Launch, current_stream, launch_of
 from pykittens.runtime.recording import MOST_LAUNCHES, Recording
 from pykittens.targets.emit import emit
@@ -57,7 +57,6 @@ class KernelFunction:
         self._count = 0
         self._calls: Calls[Launch] = Calls()
         functools.update_wrapper(self, function)
-        skip_frames()
 
     @functools.cached_property
     def _rewritten(self) -> Callable[..., Any]:
@@ -71,7 +70,6 @@ class KernelFunction:
                 launch = find(args, constants, _numbers(args))[0]
             if launch is not None and launch.call(args, values, stream):
                 return
-        skip_frames()
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
             self.emulate(arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_no_frame_of_a_call_of_the_library_is_traced() -> None:
         torch.compile(shifted, backend="eager", fullgraph=True)(x)
 
 
-def test_a_function_is_left_out_also_if_pytorch_is_imported_after_it(
+def test_a_function_is_left_out_also_if_dynamo_is_imported_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def added(x: Any) -> Any:
@@ -94,10 +95,12 @@ def test_a_function_is_left_out_also_if_pytorch_is_imported_after_it(
     def compiled(x: Any) -> Any:
         return through(x) * 2
 
-    monkeypatch.delitem(sys.modules, "torch")
-    dynamo.leave_out(through, "a reason")
-    monkeypatch.undo()
-    dynamo.skip_frames()
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "torch._dynamo")
+        dynamo.leave_out(through, "a reason")
+        assert dynamo._waiting == [through.__code__]
+        assert importlib.util.find_spec("torch._dynamo") is not None
+        assert dynamo._waiting == []
     assert torch.equal(
         torch.compile(compiled, backend="eager")(torch.ones(2)), torch.full((2,), 4.0)
     )
