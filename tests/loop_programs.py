@@ -86,15 +86,34 @@ def truth(draw, names, depth=1):
 
 
 @st.composite
+def moves(draw):
+    """Names that take the values of others, each for itself or all at once."""
+    kind = draw(st.sampled_from([INTS, INTS, FLOATS, TRUTHS]))
+    targets = draw(st.permutations(kind))[: draw(st.integers(1, len(kind)))]
+    sources = [draw(st.sampled_from(kind)) for _ in targets]
+    return f"{', '.join(targets)} = {', '.join(sources)}"
+
+
+@st.composite
+def ending(draw):
+    """Names whose values nothing reads at the end."""
+    values = {"a": "n", "b": "7", "c": "m", "x": "u", "y": "u", "p": "True", "q": "n < m"}
+    unread = draw(st.sets(st.sampled_from(sorted(values)), max_size=4))
+    return "".join(f"\n    {name} = {values[name]}" for name in sorted(unread))
+
+
+@st.composite
 def body(draw, names, numbers, indent, depth):
     pad = " " * indent
     lines: list[str] = []
     for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.integers(0, 8 if depth else 4))
+        kind = draw(st.integers(0, 9 if depth else 5))
         match kind:
-            case 0 | 1:
+            case 0:
                 target = draw(st.sampled_from(INTS))
                 lines.append(f"{pad}{target} = {draw(integer(names))} % 97")
+            case 1:
+                lines.append(pad + draw(moves()))
             case 2:
                 one, two = draw(st.permutations(INTS))[:2]
                 lines.append(f"{pad}{one}, {two} = {two}, ({one} + {draw(integer(names, 1))}) % 89")
@@ -102,13 +121,15 @@ def body(draw, names, numbers, indent, depth):
                 lines.append(f"{pad}{draw(st.sampled_from(FLOATS))} = {draw(real())}")
             case 4:
                 lines.append(f"{pad}{draw(st.sampled_from(TRUTHS))} = {draw(truth(names))}")
-            case 5 | 6:
+            case 5:
+                lines.append(f"{pad}{draw(st.sampled_from(INTS))} = {draw(st.integers(-9, 9))}")
+            case 6 | 7:
                 index = f"i{next(numbers)}"
                 start, stop = draw(integer(names, 1)), draw(integer(names, 1))
                 step = draw(st.sampled_from([-3, -1, 1, 2]))
                 lines.append(f"{pad}for {index} in pk.range({start} % 5, {stop} % 6, {step}):")
                 lines += draw(body((*names, index), numbers, indent + 4, depth - 1))
-            case 7:
+            case 8:
                 lines.append(f"{pad}if {draw(truth(names))}:")
                 lines += draw(body(names, numbers, indent + 4, depth - 1))
                 if draw(st.booleans()):
@@ -140,7 +161,7 @@ class Loop:
 @st.composite
 def programs(draw):
     number = st.integers(-10, 10)
-    source = HEAD + "\n".join(draw(body(INTS, itertools.count(), 4, 3))) + TAIL
+    source = HEAD + "\n".join(draw(body(INTS, itertools.count(), 4, 3))) + draw(ending()) + TAIL
     return Loop(source, draw(number), draw(number), draw(st.sampled_from([0.0, 0.25, -1.5, 3.1])))
 
 

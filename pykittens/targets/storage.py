@@ -116,6 +116,10 @@ class Storage:
             self._define(c.param, stack)
             if isinstance(c.init, Value):
                 self.wanted.append((c.init, c.param))
+        # A loop that ends here leaves them all: one is kept apart from another even if no pass reads it.
+        self.position += 1
+        for c in node.carried:
+            self._use(c.param)
         for inner in blocks(node):
             self._number(inner, stack)
         self.position += 1
