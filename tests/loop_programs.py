@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import pykittens as pk
+from pykittens.types.dtypes import f32, int32
+from tests import lanes
+from tests.cases.core import Case
 from tests.running import UNWRITTEN
 
 INTS, FLOATS, TRUTHS = ("a", "b", "c"), ("x", "y"), ("p", "q")
@@ -203,3 +207,22 @@ def with_emulator(loop: Loop, folder: Path) -> tuple[Any, Any]:
     ints, floats = outputs()
     pk.kernel(loaded(loop.source, folder))(ints, floats, loop.n, loop.m, loop.u)
     return ints[:, 0], floats[:, 0]
+
+
+def with_text(loops: Sequence[Loop], folder: Path) -> list[tuple[Any, ...]]:
+    """What the emitted text of each gives on the CPU."""
+    shapes = (((3, 8), int32), ((2, 8), f32))
+    cases = [
+        Case(
+            f"loop-{number}",
+            (),
+            pk.kernel(loaded(loop.source, folder)),
+            lambda rng: (),
+            shapes,
+            lambda *_: (),
+            scalars=(loop.n, loop.m, loop.u),
+        )
+        for number, loop in enumerate(loops)
+    ]
+    block = lanes.Block(folder, cases)
+    return [tuple(x[:, 0] for x in block.run(case, 0)[1]) for case in cases]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
+from pykittens.errors import ResourceError
 from tools.soak import part
 from tools.soak.part import Part
 from tools.watched import HANGS, KILLED, Worker
@@ -81,6 +82,18 @@ def test_a_seed_has_the_same_cases_each_time(monkeypatch):
     seen.clear()
     part.search("planted", 4, False)
     assert seen != first
+
+
+def test_a_case_for_which_a_gpu_has_too_little_is_counted_and_is_no_fault(monkeypatch):
+    def fault(case, on_gpu):
+        if len(case) > 3:
+            raise ResourceError("too many registers")
+        return ""
+
+    planted(monkeypatch, replace(PLANTED, fault=fault))
+    found = part.search("planted", 1, False)
+    assert 0 < found.refused < found.cases == PLANTED.each
+    assert found.fault == ""
 
 
 @pytest.mark.parametrize("name", part.NAMES)

@@ -31,6 +31,8 @@ OPTIONS = (
 _FAULT = re.compile(r"\(C75\d\d\)|Registers are spilled|Local memory used")
 # A matrix instruction with more accumulators than a thread has registers.
 _TOO_WIDE = re.compile(r"\(C7602\) Insufficient registers \((\d+)\).* register target of (\d+)")
+# The operands of matrix instructions that run at once: ptxas can keep nothing of them in memory.
+_TOO_MANY = re.compile(r"\(C7600\) Register allocation failed with register count of '(\d+)'")
 
 # The compilations that run.
 _running: set[subprocess.Popen[bytes]] = set()
@@ -125,6 +127,12 @@ def compile(
             f"{name}: one instruction needs {too_wide[2]} registers per thread, but a block of this "
             f"size starts with {too_wide[1]}",
             help="use fewer columns per product, or fewer groups per block",
+        )
+    if too_many := _TOO_MANY.search(log):
+        raise ResourceError(
+            f"{name}: its products need more registers per thread than the {too_many[1]} of a block of this size",
+            help="use fewer columns per product, or fewer groups per block; if all roles are whole warpgroups, those "
+            "that multiply get registers of the others",
         )
     if status == compiler.ERROR_COMPILATION:
         raise CompileFailure(name, log, source)
@@ -290,4 +298,5 @@ def _unknown_architecture(arch: str) -> BackendError:
 
 
 def _text(data: bytes) -> str:
-    return data.decode(errors="replace").rstrip("\n")
+    # Logs of ptxas have NULs between them.
+    return data.decode(errors="replace").replace("\0", "").rstrip("\n")

@@ -86,6 +86,43 @@ def test_a_product_with_more_accumulators_than_registers():
     )
 
 
+@pk.kernel
+def many_products(A, B, out):
+    """Three warpgroups with two products each from registers, and a warp that keeps them from trading registers."""
+    a = pk.pipeline(1, pk.st(bf16, 192, 96))
+    b = pk.pipeline(1, pk.st(bf16, 96, 96))
+    c = pk.pipeline(1, pk.st(bf16, 96, 96))
+    tasks = pk.persistent(out.tiles(192, 96))
+    with pk.producer():
+        for row, col in tasks:
+            with a.fill() as s:
+                pk.load_async(s, A[row, 0])
+            with b.fill() as s:
+                pk.load_async(s, B[col, 0])
+    with pk.consumers(3) as w:
+        for row, col in tasks:
+            with a.drain() as s:
+                x = pk.load(s.tiles(64, 96)[w]).to(pk.f32)
+            y = pk.full(pk.f32, 0.5, 64, 96)
+            with b.drain() as s, c.drain() as t:
+                x = pk.mma_AB(x.to(bf16), s, x)
+                y = pk.mma_AB(x.to(bf16), t, y)
+            pk.store(out[row * 3 + w, col], x + y)
+    with pk.warps(1):
+        for _row, col in tasks:
+            with c.fill() as s:
+                for i in range(6):
+                    pk.store(s.tiles(16, 96)[i], pk.load(B[col * 6 + i, 0], rows=16, cols=96))
+
+
+@needs_compiler
+def test_products_that_need_more_registers_than_their_block_has():
+    message = told(many_products, matrix(256, 96), matrix(256, 96), matrix(256, 96, dtype=F32))
+    assert message.startswith(
+        "many_products: its products need more registers per thread than the 96 of a block of this size\n"
+    )
+
+
 # -- launches that overlap -------------------------------------------------------------------------
 
 

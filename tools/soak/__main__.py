@@ -28,7 +28,7 @@ SAY = 20.0  # seconds between lines
 def soak(name: str, seeds: range, pool: ProcessPoolExecutor, options: Any) -> dict[str, Any]:
     """The outcome of a part."""
     start = said = time.perf_counter()
-    cases, texts, failed, done = 0, set[bytes](), list[dict[str, Any]](), 0
+    cases, refused, texts, failed, done = 0, 0, set[bytes](), list[dict[str, Any]](), 0
     rest, running = iter(seeds), set[Future[part.Found]]()
     while True:
         over = time.perf_counter() - options.start > options.minutes * 60
@@ -43,6 +43,7 @@ def soak(name: str, seeds: range, pool: ProcessPoolExecutor, options: Any) -> di
         for found in (future.result() for future in ended):
             done += 1
             cases += found.cases
+            refused += found.refused
             texts |= found.texts
             if found.fault:
                 path = part.written(name, found, options.gpu, options.out)
@@ -50,23 +51,24 @@ def soak(name: str, seeds: range, pool: ProcessPoolExecutor, options: Any) -> di
                 print(f"{name}, seed {found.seed}: {found.fault[:300]}\n  {path}", flush=True)
         if time.perf_counter() - said > SAY:
             said = time.perf_counter()
-            print(_line(name, cases, failed, said - start), flush=True)
+            print(_line(name, cases, refused, failed, said - start), flush=True)
     seconds = round(time.perf_counter() - start, 1)
-    print(_line(name, cases, failed, seconds), flush=True)
+    print(_line(name, cases, refused, failed, seconds), flush=True)
     return {
         "part": name,
         "first_seed": seeds.start,
         "seeds": done,
         "of_seeds": len(seeds),
         "cases": cases,
+        "refused": refused,
         "different": len(texts),
         "seconds": seconds,
         "failed": failed,
     }
 
 
-def _line(name: str, cases: int, failed: list[Any], seconds: float) -> str:
-    return f"{name}: {cases:,} cases, {len(failed)} of them wrong, {seconds:.0f} s"
+def _line(name: str, cases: int, refused: int, failed: list[Any], seconds: float) -> str:
+    return f"{name}: {cases:,} cases, {refused} refused, {len(failed)} wrong, {seconds:.0f} s"
 
 
 def main() -> int:

@@ -19,9 +19,11 @@ import hypothesis
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
+from pykittens.errors import ResourceError
 from tools.watched import Worker
 
 NAMES = ("tiles", "pipelines", "loops", "products", "calls", "threads", "cache")
+REFUSED = "refused"
 MODULES = {"tiles": "programs", "pipelines": "programs", "loops": "programs", "threads": "calls"}
 FILE = '''"""{part}, seed {seed}: {fault}
 
@@ -68,10 +70,11 @@ class Part:
 
 @dataclass
 class Found:
-    """The cases of a seed: how many there were, the hashes of their texts, and the smallest that failed."""
+    """The cases of a seed: their number, how many were refused, the hashes of their texts, the smallest that failed."""
 
     seed: int
     cases: int = 0
+    refused: int = 0
     texts: set[bytes] = field(default_factory=set)
     case: str = ""
     fault: str = ""
@@ -91,6 +94,8 @@ def fault_of(task: tuple[str, str, bool]) -> str:
     made = part(name)
     try:
         return made.fault(made.case(text.strip()), on_gpu)
+    except ResourceError as fault:  # a GPU has not as much as the case asks for
+        return f"{REFUSED}: {fault}"
     except Exception as fault:  # what a case raises is its fault
         return f"{type(fault).__name__}: {fault}"
 
@@ -128,7 +133,12 @@ def search(name: str, seed: int, on_gpu: bool) -> Found:
         if not failed:
             found.cases += 1
             found.texts.add(hashlib.sha256(text.encode()).digest()[:8])
-        if not fault or (failed and _kind(fault) != _kind(failed[0][1])):
+            found.refused += fault.startswith(REFUSED)
+        if (
+            not fault
+            or fault.startswith(REFUSED)
+            or (failed and _kind(fault) != _kind(failed[0][1]))
+        ):
             return False
         failed.append((text, fault))
         return True
@@ -171,4 +181,4 @@ def written(name: str, found: Found, on_gpu: bool, folder: Path) -> Path:
 
 def _quoted(text: str) -> str:
     """A text inside a string of three quotes."""
-    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return text.replace("\\", "\\\\").replace("\0", "").replace('"""', '\\"\\"\\"')

@@ -14,9 +14,9 @@ import numpy as np
 import pykittens as pk
 from pykittens.runtime import nvrtc
 from pykittens.runtime.arguments import check
-from tests import loop_programs, pipeline_programs, tile_programs
+from tests import lanes, loop_programs, pipeline_programs, tile_programs
 from tests.cases.core import unwritten
-from tests.loop_programs import Loop, loaded, outputs, with_emulator, with_python
+from tests.loop_programs import Loop, loaded, outputs, with_emulator, with_python, with_text
 from tests.pipeline_parts import Program
 from tests.pipeline_reference import exact
 from tests.pipeline_source import kernel_of, source
@@ -93,14 +93,18 @@ def pipeline_fault(program: Program, on_gpu: bool) -> str:
 
 
 def loop_fault(loop: Loop, on_gpu: bool) -> str:
-    """The fault of a program of loops: what Python gives is what the emulator gives, in every bit."""
+    """The fault of a program of loops; the emulator, and its text on the CPU, give what Python gives in every bit."""
     with tempfile.TemporaryDirectory() as folder:
         kernel, arrays = pk.kernel(loaded(loop.source, Path(folder))), outputs()
         found = run_on(on_gpu, kernel, [*arrays, loop.n, loop.m, loop.u], list(arrays))
-        expected, emulated = with_python(loop), with_emulator(loop, Path(folder))
-    for x, y in zip(emulated, expected, strict=True):
-        if not np.array_equal(x, y, equal_nan=True):
-            return f"{WRONG} in the emulator: {x} instead of {y}"
+        expected = with_python(loop)
+        here = {"in the emulator": with_emulator(loop, Path(folder))}
+        if not on_gpu and lanes.COMPILER is not None:
+            (here["as emitted text"],) = with_text([loop], Path(folder))
+    for where, results in here.items():
+        for x, y in zip(results, expected, strict=True):
+            if not np.array_equal(x, y, equal_nan=True):
+                return f"{WRONG} {where}: {x} instead of {y}"
     for x, y, near in zip(found, expected, (0.0, FUSED), strict=bool(found)):
         if not np.allclose(x[:, 0], y, rtol=near, atol=near, equal_nan=True):
             return f"{WRONG} on the GPU: {x[:, 0]} instead of {y}"
