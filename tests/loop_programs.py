@@ -19,7 +19,8 @@ from tests import lanes
 from tests.cases.core import Case
 from tests.running import UNWRITTEN
 
-INTS, FLOATS, TRUTHS = ("a", "b", "c"), ("x", "y"), ("p", "q")
+INTS, FLOATS, TRUTHS, VECTORS = ("a", "b", "c"), ("x", "y"), ("p", "q"), ("v", "w")
+LENGTH = 8  # of a vector
 HEAD = """
 import pykittens as pk
 from tests.running import put
@@ -30,12 +31,13 @@ def program(ints, floats, n, m, u):
     a, b, c = n, 3, m
     x, y = u, u + f(0.5)
     p, q = n < m, True
+    v, w = pk.zeros(pk.f32, 8) + u, pk.zeros(pk.f32, 8)
 """
 TAIL = """
     if p: c = (c + 1) % 97
     if q: c = (c + 2) % 97
     put(ints, 0, a); put(ints, 1, b); put(ints, 2, c)
-    put(floats, 0, x); put(floats, 1, y)
+    put(floats, 0, x); put(floats, 1, y); put(floats, 2, v); put(floats, 3, w)
 """
 
 
@@ -92,16 +94,25 @@ def truth(draw, names, depth=1):
 @st.composite
 def moves(draw):
     """Names that take the values of others, each for itself or all at once."""
-    kind = draw(st.sampled_from([INTS, INTS, FLOATS, TRUTHS]))
+    kind = draw(st.sampled_from([INTS, INTS, FLOATS, TRUTHS, VECTORS]))
     targets = draw(st.permutations(kind))[: draw(st.integers(1, len(kind)))]
     sources = [draw(st.sampled_from(kind)) for _ in targets]
     return f"{', '.join(targets)} = {', '.join(sources)}"
 
 
 @st.composite
+def vector(draw):
+    """A vector from others."""
+    one, two = draw(st.sampled_from(VECTORS)), draw(st.sampled_from([*VECTORS, *FLOATS, "u"]))
+    forms = ("{} + {}", "pk.maximum({}, {})", "-{}", "{} * 0.5", "pk.zeros(pk.f32, 8) + {1}")
+    return draw(st.sampled_from(forms)).format(one, two)
+
+
+@st.composite
 def ending(draw):
     """Names whose values nothing reads at the end."""
     values = {"a": "n", "b": "7", "c": "m", "x": "u", "y": "u", "p": "True", "q": "n < m"}
+    values |= {"v": "w", "w": "pk.zeros(pk.f32, 8)"}
     unread = draw(st.sets(st.sampled_from(sorted(values)), max_size=4))
     return "".join(f"\n    {name} = {values[name]}" for name in sorted(unread))
 
@@ -111,8 +122,10 @@ def body(draw, names, numbers, indent, depth):
     pad = " " * indent
     lines: list[str] = []
     for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.integers(0, 9 if depth else 5))
+        kind = draw(st.integers(-1, 9 if depth else 5))
         match kind:
+            case -1:
+                lines.append(f"{pad}{draw(st.sampled_from(VECTORS))} = {draw(vector())}")
             case 0:
                 target = draw(st.sampled_from(INTS))
                 lines.append(f"{pad}{target} = {draw(integer(names))} % 97")
@@ -154,7 +167,7 @@ def body(draw, names, numbers, indent, depth):
 
 @dataclass(frozen=True)
 class Loop:
-    """A program and its arguments: `program(ints, floats, n, m, u)` writes three rows of ints and two of floats."""
+    """A program and its arguments: `program(ints, floats, n, m, u)` writes three rows of ints and four of floats."""
 
     source: str
     n: int
@@ -171,10 +184,16 @@ def programs(draw):
 
 def with_python(loop: Loop) -> tuple[Any, Any]:
     """What the source gives as plain Python on numbers of the kernel's types."""
-    ints, floats = np.zeros(3, np.int32), np.zeros(2, np.float32)
+    ints, floats = outputs()
     space = {"__name__": "plain"}
     exec(loop.source, space)
-    space["pk"] = SimpleNamespace(grid=lambda *_: None, range=range)
+    space["pk"] = SimpleNamespace(
+        grid=lambda *_: None,
+        range=range,
+        f32=np.float32,
+        zeros=lambda dtype, n: np.zeros(n, dtype),
+        maximum=np.maximum,
+    )
     space["put"] = lambda out, row, value: out.__setitem__(row, value)
     space["f"] = np.float32
     with np.errstate(all="ignore"):
@@ -199,19 +218,19 @@ def loaded(source: str, folder: Path) -> Any:
 
 def outputs() -> tuple[Any, Any]:
     """The arrays that a program writes, with nothing in them."""
-    return np.full((3, 8), UNWRITTEN, np.int32), np.full((2, 8), np.nan, np.float32)
+    return np.full((3, LENGTH), UNWRITTEN, np.int32), np.full((4, LENGTH), np.nan, np.float32)
 
 
 def with_emulator(loop: Loop, folder: Path) -> tuple[Any, Any]:
     """What it gives as a kernel in the emulator."""
     ints, floats = outputs()
     pk.kernel(loaded(loop.source, folder))(ints, floats, loop.n, loop.m, loop.u)
-    return ints[:, 0], floats[:, 0]
+    return ints, floats
 
 
 def with_text(loops: Sequence[Loop], folder: Path) -> list[tuple[Any, ...]]:
     """What the emitted text of each gives on the CPU."""
-    shapes = (((3, 8), int32), ((2, 8), f32))
+    shapes = (((3, LENGTH), int32), ((4, LENGTH), f32))
     cases = [
         Case(
             f"loop-{number}",
@@ -225,4 +244,4 @@ def with_text(loops: Sequence[Loop], folder: Path) -> list[tuple[Any, ...]]:
         for number, loop in enumerate(loops)
     ]
     block = lanes.Block(folder, cases)
-    return [tuple(x[:, 0] for x in block.run(case, 0)[1]) for case in cases]
+    return [tuple(block.run(case, 0)[1]) for case in cases]

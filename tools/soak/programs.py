@@ -106,8 +106,8 @@ def loop_fault(loop: Loop, on_gpu: bool) -> str:
             if not np.array_equal(x, y, equal_nan=True):
                 return f"{WRONG} {where}: {x} instead of {y}"
     for x, y, near in zip(found, expected, (0.0, FUSED), strict=bool(found)):
-        if not np.allclose(x[:, 0], y, rtol=near, atol=near, equal_nan=True):
-            return f"{WRONG} on the GPU: {x[:, 0]} instead of {y}"
+        if not np.allclose(x, y, rtol=near, atol=near, equal_nan=True):
+            return f"{WRONG} on the GPU: {x} instead of {y}"
     return ""
 
 
