@@ -10,6 +10,7 @@ import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.ir.nodes import Acquire, GiveBack, walk
 from pykittens.ir.passes.order import find_stalls
+from pykittens.ir.passes.ownership import own_memory
 from pykittens.ir.passes.waits import Placement
 from tests.ir.kernels import prefetched
 from tests.running import recorded
@@ -22,7 +23,7 @@ def placed(kernel, early, *args):
     """The kernel with waits as the pass would put them if it released early at these acquires only."""
     made = recorded(kernel, *args, lowered=False)
     for role in made.roles:
-        Placement(early).role(role)
+        Placement(early, own_memory(made)).role(role)
     return made
 
 

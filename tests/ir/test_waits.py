@@ -8,7 +8,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.ir.nodes import Acquire, GiveBack, WaitProducts, WaitStores, walk
+from pykittens.ir.nodes import Acquire, Call, GiveBack, WaitProducts, WaitStores, walk
 from pykittens.ir.text import text
 from tests import tolerance
 from tests.ir.kernels import nested, one_stage, prefetched, same_stage, two_products
@@ -232,6 +232,60 @@ def test_a_product_of_shared_memory_by_hand_is_complete_before_that_is_written_a
     kernel(A, B, C)
     exact = A.astype(np.float64) @ B.astype(np.float64).T
     assert np.abs(C - exact).max() < 1e-3
+
+
+def turns(select):
+    """C = A @ B.T by two groups in turn; `select` is the part of the memory that a group multiplies."""
+
+    @pk.kernel
+    def kernel(A, B, C):
+        ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+        several, rows = pk.shared(pk.st(bf16, 64, 64), count=2), pk.shared(pk.st(bf16, 128, 64))
+        pk.grid(1)
+        with pk.producer():
+            for k in pk.range(pk.cdiv(A.cols, 64)):
+                with ring.fill() as s:
+                    pk.load_async(s, B[0, k])
+        with pk.consumers(2) as w:
+            acc = pk.zeros(f32, 64, 64)
+            for k in pk.range(pk.cdiv(A.cols, 64)):
+                mine = select(several, rows, w, k)
+                pk.sync()  # every warp is done with the product before
+                pk.store(mine, pk.load(A[w, k], rows=64, cols=64))
+                pk.fence_async()
+                pk.sync()
+                with ring.drain() as s, pk.in_turn():
+                    acc = pk.mma_ABt(mine, s, acc)
+            pk.store(C[w], acc)
+
+    return kernel
+
+
+SELECTIONS = {
+    "one of several": (True, lambda several, rows, w, k: several[w]),
+    "rows": (True, lambda several, rows, w, k: rows.tiles(64, 64)[w, 0]),
+    "one that changes": (False, lambda several, rows, w, k: several[(w + k) % 2]),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_turn_is_handed_over_while_a_product_reads_memory_of_its_own_group(name):
+    is_own, select = SELECTIONS[name]
+    A, B = normal(0, 128, 256), normal(1, 64, 256)
+    C, kernel = empty(128, 64), turns(select)
+    role = recorded(kernel, A, B, C).roles[1]
+    inside = [n for n in walk(role.body) if isinstance(n, WaitProducts | Call)]
+    taken, passed = (
+        next(i for i, n in enumerate(inside) if isinstance(n, Call) and n.op.name == op)
+        for op in ("take_turn", "pass_turn")
+    )
+    waits = [n for n in inside[taken:passed] if isinstance(n, WaitProducts)]
+    assert bool(waits) is not is_own
+    if is_own:
+        kernel(A, B, C)
+        exact = A.astype(np.float64) @ B.astype(np.float64).T
+        assert np.abs(C - exact).max() < 1e-3
+        assert pk.check(kernel, A, B, C, schedules=3, costs=False, compile=False).ok
 
 
 @pk.kernel

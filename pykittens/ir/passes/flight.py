@@ -26,7 +26,8 @@ class HeldStage:
 class PendingProduct:
     """A product not known to be complete: the values of its result, the stages and registers that it reads.
 
-    sure: it is issued on every path. loose: it reads shared memory outside pipelines.
+    sure: it is issued on every path. loose: it reads shared memory outside pipelines. handed_over: other groups access
+    that memory, too.
     """
 
     results: set[Value]
@@ -34,6 +35,7 @@ class PendingProduct:
     registers: list[Value]
     sure: bool = True
     loose: bool = False
+    handed_over: bool = False
 
 
 @dataclass
@@ -125,9 +127,9 @@ def join(a: State, b: State) -> State:
         stages = list(dict.fromkeys(same.get(h, h) for h in p.stages + q.stages))
         registers = list(dict.fromkeys(p.registers + q.registers))
         both = p.sure and q.sure
-        queue.insert(
-            0, PendingProduct(p.results | q.results, stages, registers, both, p.loose or q.loose)
-        )
+        loose, handed_over = p.loose or q.loose, p.handed_over or q.handed_over
+        results = p.results | q.results
+        queue.insert(0, PendingProduct(results, stages, registers, both, loose, handed_over))
     for q in reversed(a.queue + b.queue):
         queue.insert(0, replace(q, stages=[same.get(h, h) for h in q.stages], sure=False))
     return State(_distinct(queue), held)

@@ -13,8 +13,9 @@ role once with the state of `flight.py`, and a loop body until the state at its 
    would read registers that a product still writes.
  - A product that reads registers defined in a loop is completed at the back edge: the next iteration writes them again.
  - A run-time `if` or `while`, and the end of a role, complete everything.
- - A product that reads shared memory outside pipelines is completed before an operation that writes such memory, and
-   before an operation that signals other groups, which may write it afterwards.
+ - A product that reads shared memory outside pipelines is completed before an operation that writes such memory, where
+   the warps of the group meet, which may write it afterwards, and before an operation that signals other groups, which
+   may write it, too, unless each group has its own part.
  - Everything is completed before a fill of a pipeline that takes over the memory of another.
  - The user waits for a product with managed=False; waits for other products may cover it, too. Before an operation
    that waits for other roles or blocks, stages that are held back are given back.
@@ -53,6 +54,7 @@ from pykittens.ir.nodes import (
 from pykittens.ir.op import Engine
 from pykittens.ir.passes.flight import HeldStage, PendingProduct, State, join
 from pykittens.ir.passes.order import find_stalls
+from pykittens.ir.passes.ownership import memory_of, own_memory
 from pykittens.ir.structure import definitions, uses
 from pykittens.ir.values import RegTile, SharedTile, Turns, Value
 
@@ -61,10 +63,11 @@ def place_waits(kernel: Kernel) -> None:
     """Insert waits and releases into every role of a kernel, with as few early releases as progress allows."""
     bodies = {role: list_nodes(role.body) for role in kernel.roles}
     early: set[Acquire] = set()
+    own = own_memory(kernel)
     while True:
         for role, nodes in bodies.items():
             restore(nodes)
-            Placement(early).role(role)
+            Placement(early, own).role(role)
         stalled = find_stalls(kernel) - early
         if not stalled:
             return
@@ -86,10 +89,13 @@ def restore(snapshot: Snapshot) -> None:
 
 
 class Placement:
-    """The walk over one role. `early`: the acquires before which no stage may be held back."""
+    """The walk over one role.
 
-    def __init__(self, early: set[Acquire]) -> None:
-        self.early = early
+    early: the acquires before which no stage may be held back. own: shared memory of which each group has a part.
+    """
+
+    def __init__(self, early: set[Acquire], own: set[SharedTile]) -> None:
+        self.early, self.own = early, own
         self.state = State()
         self.out: list[Node] = []
         self.stored = False
@@ -153,8 +159,10 @@ class Placement:
         for value in operands(node.args):
             if value is not accumulator:
                 self.read(value, node)
-        if _gives_up_loose_memory(node):
+        if effects.meets or _writes_loose_memory(node):
             self.complete(lambda q: q.loose, node)
+        elif effects.signals:
+            self.complete(lambda q: q.handed_over, node)
         self.out.append(node)
         if effects.engine is not Engine.PRODUCT:
             return
@@ -170,8 +178,9 @@ class Placement:
         registers: list[Value] = [
             a for a in node.args.values() if isinstance(a, RegTile) and a is not accumulator
         ]
-        loose = any(t.stage is None for t in tiles)
-        newest = PendingProduct(set(node.results), stages, registers, loose=loose)
+        loose = [memory_of(t) for t in tiles if t.stage is None]
+        newest = PendingProduct(set(node.results), stages, registers)
+        newest.loose, newest.handed_over = bool(loose), not self.own.issuperset(loose)
         self.state.queue.append(newest)
         older = {
             h
@@ -355,13 +364,10 @@ def _rewritten(block: Block) -> set[Pipeline]:
     return found
 
 
-def _gives_up_loose_memory(node: Call) -> bool:
-    """Whether an operation writes shared memory outside pipelines, or signals groups that may then write it."""
-    effects = node.op.effects
-    written = (node.args[name] for name in effects.writes)
-    return bool(effects.signals) or any(
-        isinstance(tile, SharedTile) and tile.stage is None for tile in written
-    )
+def _writes_loose_memory(node: Call) -> bool:
+    """Whether an operation writes shared memory outside pipelines."""
+    written = (node.args[name] for name in node.op.effects.writes)
+    return any(isinstance(tile, SharedTile) and tile.stage is None for tile in written)
 
 
 def _is_unmanaged(value: Value) -> bool:
