@@ -1,4 +1,4 @@
-"""Outputs that differ between schedules, and the atomics whose order may explain it."""
+"""Outputs that differ between schedules, and what may explain it: the order of atomics, or the number of blocks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from pykittens.ir.nodes import (
     If,
     Kernel,
     Pipeline,
+    Sharing,
     While,
     blocks,
     calls,
     operands,
     tensors,
+    walk,
     written,
 )
 from pykittens.ir.structure import bindings, heads, reads
@@ -34,12 +36,18 @@ _OF_A_SUM = (
     "store partial sums to separate tensors and add them in a fixed order, or let the blocks wait for one another with "
     "flags; if the last digits or flags may differ, ignore this"
 )
+_SHARES = "depends on the number of blocks, which the device decides"
+_OF_BLOCKS = (
+    "if the result is right for every number of blocks, ignore this; otherwise let the task decide what is stored and "
+    "where, not the block"
+)
 _RETURNS = "returns a value that depends on the order of the atomics"
 _OF_ATOMICS = (
     "if the result is right for every order of the atomics, ignore this; otherwise let the block or the task decide "
     "what is stored and where, not the value that an atomic returns"
 )
 
+Cause = Call | Sharing
 Run = tuple[int, Mapping[str, Array]]  # a seed, and the tensors after the run
 
 
@@ -63,48 +71,52 @@ def differences(kernel: Kernel, names: Mapping[str, str], first: Run, other: Run
                 "elements",
                 tuple(steps),
                 seed=other[0],
-                **_explained(Order(kernel, names).atomics(name)),
+                **_explained(Order(kernel, names).causes(name)),
             )
         )
     return found
 
 
-def _explained(atomics: list[Call]) -> dict[str, Any]:
-    """The level and the help of a difference, and the atomics that may explain it."""
-    if not atomics:
+def _explained(found: list[Cause]) -> dict[str, Any]:
+    """The level and the help of a difference, and the nodes that may explain it."""
+    if not found:
         return {"help": _IN_ORDER}
-    returning = any(c.op.effects.acquires for c in atomics)
+    returning = any(isinstance(c, Call) and c.op.effects.acquires for c in found)
+    shares = any(isinstance(c, Sharing) for c in found)
     return {
-        "help": _OF_ATOMICS if returning else _OF_A_SUM,
-        "level": Level.NOTE if returning else Level.WARNING,
-        "history": tuple(dict.fromkeys(FindingStep("this line", _how(c), c.loc) for c in atomics)),
+        "help": _OF_ATOMICS if returning else _OF_BLOCKS if shares else _OF_A_SUM,
+        "level": Level.NOTE if returning or shares else Level.WARNING,
+        "history": tuple(dict.fromkeys(FindingStep("this line", _how(c), c.loc) for c in found)),
     }
 
 
 class Order:
-    """The memory and the values of a kernel that may depend on the order of its atomics.
+    """The memory and the values of a kernel that may depend on the order of its atomics or on the number of blocks.
 
     They depend on what atomics return, on sums of floats and on flags in memory, or on the number of times that a loop
     runs or the branch that is taken because of these. Memory depends on what is written to it, where, and on whether.
     """
 
     def __init__(self, kernel: Kernel, names: Mapping[str, str]) -> None:
-        self.names, self.found = names, defaultdict[object, set[Call]](set)
-        self.order = list(calls(kernel.body))
+        self.names, self.found = names, defaultdict[object, set[Cause]](set)
+        self.order = [n for n in walk(kernel.body) if isinstance(n, Cause)]
         size = -1
         while size != (size := sum(map(len, self.found.values()))):
             self._walk(kernel.body, set())
 
-    def atomics(self, tensor: str) -> list[Call]:
-        """The atomics on whose order the contents of a tensor may depend."""
+    def causes(self, tensor: str) -> list[Cause]:
+        """What the contents of a tensor may depend on, in the order of the program."""
         found = self.found[self.names[tensor]]
         return [c for c in self.order if c in found]
 
-    def _walk(self, block: Block, control: set[Call]) -> None:
+    def _walk(self, block: Block, control: set[Cause]) -> None:
         for node in block.nodes:
             if isinstance(node, Call):
                 self._call(node, control)
                 continue
+            if isinstance(node, Sharing):
+                for number in node.index:
+                    self.found[number].add(node)
             inner = control
             if isinstance(node, For | While | If):
                 inner = control | self._of(
@@ -118,9 +130,9 @@ class Order:
             for each in blocks(node):
                 self._walk(each, inner)
 
-    def _call(self, call: Call, control: set[Call]) -> None:
+    def _call(self, call: Call, control: set[Cause]) -> None:
         effects = call.op.effects
-        own = {call} if _how(call) else set[Call]()
+        own = {call} if _how(call) else set[Cause]()
         stored = [m for o in effects.writes if (m := self._memory(call.args[o])) is not None]
         read = [
             m
@@ -131,7 +143,7 @@ class Order:
         for place in (*call.results, *stored):
             self.found[place] |= given
 
-    def _of(self, places: Iterable[Any]) -> set[Call]:
+    def _of(self, places: Iterable[Any]) -> set[Cause]:
         """What any of these values or tensors depends on."""
         known = (p for p in places if isinstance(p, Value | str | Pipeline))
         return set().union(*(self.found[p] for p in known))
@@ -152,8 +164,10 @@ class Order:
                 return None
 
 
-def _how(call: Call) -> str:
-    """How the order of the executions of an operation decides a value; empty if it does not."""
+def _how(call: Cause) -> str:
+    """How the order of the executions of a node, or the device, decides a value; empty if they do not."""
+    if isinstance(call, Sharing):
+        return _SHARES
     effects = call.op.effects
     if effects.acquires:
         return _RETURNS

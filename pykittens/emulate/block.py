@@ -93,6 +93,11 @@ class BlockRun:
         return decode(Tasks(grid.dims, _ROW_MAJOR), self.launch.extents, self.number)
 
     @property
+    def share(self) -> tuple[int, int]:
+        """The number of the block, and of the blocks that share the tasks."""
+        return self.number, self.launch.clusters * self.launch.kernel.cluster
+
+    @property
     def name(self) -> str:
         """What errors call the block: its coordinates in a grid of several axes, otherwise its number."""
         grid = self.launch.kernel.launch

@@ -38,6 +38,7 @@ from pykittens.ir.nodes import (
     Pipeline,
     Require,
     Role,
+    Sharing,
     Tasks,
     WaitProducts,
     WaitStores,
@@ -135,6 +136,8 @@ class Group:
                         self.put(m.result, _typed(m.result, value))
                 case Grid():
                     self.env.update(zip(node.index, self.block.coordinates, strict=True))
+                case Sharing():
+                    self.env.update(zip(node.index, self.block.share, strict=True))
                 case Require() | Role():
                     pass
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import KernelError
-from pykittens.ir.nodes import Call, For, ForTasks, Grid, Role
+from pykittens.ir.nodes import Call, For, ForTasks, Grid, Role, Sharing
 from pykittens.ir.values import Scalar, Value
 
 
@@ -109,7 +109,7 @@ def is_natural(value: Any) -> bool:
     match node := value.source:
         case Role():
             return True
-        case Grid() | ForTasks():
+        case Grid() | Sharing() | ForTasks():
             return any(value is index for index in node.index)
         case For():
             return value is node.index and node.step > 0 and is_natural(node.start)

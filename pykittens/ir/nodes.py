@@ -2,7 +2,7 @@
 
 Kernel   = Param* Pipeline* Shared* Block     the block contains the roles; without roles one group runs it
 Block    = Node*
-Node     = Call | Require | Grid | Role | For | ForTasks | While | If
+Node     = Call | Require | Grid | Sharing | Role | For | ForTasks | While | If
          | Acquire | Leave                    the start and end of a `with` on a stage of a pipeline
          | GiveBack | WaitProducts | WaitStores    placed by passes/waits.py, never written by the user
 """
@@ -61,6 +61,14 @@ class Grid:
     """One block per point of the grid; `index` has the block's coordinates, the last axis fastest."""
 
     dims: tuple[Any, ...]
+    index: list[Scalar]
+    loc: Loc | None = None
+
+
+@dataclass(eq=False)
+class Sharing:
+    """The blocks that share the tasks of a persistent kernel: `index` has this block's number and their number."""
+
     index: list[Scalar]
     loc: Loc | None = None
 
@@ -291,6 +299,7 @@ Node = (
     Call
     | Require
     | Grid
+    | Sharing
     | Role
     | For
     | ForTasks

@@ -19,6 +19,7 @@ from pykittens.ir.nodes import (
     Node,
     Require,
     Role,
+    Sharing,
     WaitProducts,
     While,
     blocks,
@@ -69,7 +70,7 @@ def results(node: Node) -> list[Value]:
     match node:
         case Call():
             return node.results
-        case Grid():
+        case Grid() | Sharing():
             return [*node.index]
         case _:
             return [b.result for b in bindings(node)]

@@ -21,6 +21,7 @@ from pykittens.ir.nodes import (
     Node,
     Require,
     Role,
+    Sharing,
     WaitProducts,
     WaitStores,
     While,
@@ -86,6 +87,8 @@ def _node(node: Node, names: Names) -> Iterator[str]:
         case Grid():
             dims = ", ".join(_operand(d, names) for d in node.dims)
             yield f"{', '.join(names(i) for i in node.index)} = grid({dims})"
+        case Sharing():
+            yield f"{', '.join(names(i) for i in node.index)} = sharing()"
         case Role():
             index = f" as {names(node.index)}" if node.index is not None else ""
             yield f"{node.kind} x {node.groups}{index}:"

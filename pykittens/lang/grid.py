@@ -6,7 +6,7 @@ from typing import Any
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current
-from pykittens.ir.nodes import Grid, Order, Tasks
+from pykittens.ir.nodes import Grid, Order, Sharing, Tasks
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.loops import Range
@@ -69,6 +69,28 @@ def grid(*dims: Any) -> tuple[Scalar, ...]:
     return tuple(index)
 
 
+class SharedTasks(Tasks):
+    """What pk.persistent returns: tasks to iterate over, shared by `blocks` blocks."""
+
+    @property
+    @called("tasks.block")
+    def block(self) -> Scalar:
+        """The number of this block, from 0 to `blocks` - 1; those of a cluster are neighbours."""
+        return self._sharing()[0]
+
+    @property
+    @called("tasks.blocks")
+    def blocks(self) -> Scalar:
+        """The number of blocks that share the tasks, which the device decides."""
+        return self._sharing()[1]
+
+    def _sharing(self) -> list[Scalar]:
+        builder = current("persistent")
+        index = [Scalar(SCALAR(int32)) for _ in range(2)]
+        builder.append(Sharing(index, Loc.here()), index)
+        return index
+
+
 @called("pk.persistent")
 def persistent(
     dims: tuple[Any, ...],
@@ -76,10 +98,11 @@ def persistent(
     *,
     cluster: int | None = None,
     cluster_axis: int = 0,
-) -> Tasks:
+) -> SharedTasks:
     """The tasks (i, j, ...) of a grid of these extents, shared by as many blocks as the device holds.
 
-    Iteration gives this block's tasks: block i takes tasks i, i + blocks, ... in the order. The blocks of a cluster
+    Iteration gives this block's tasks: block i takes tasks i, i + blocks, ... in the order; `.block` and `.blocks` are
+    i and their number. The blocks of a cluster
     take neighbours along `cluster_axis`; blocks past its end have nothing to write. `cluster` is the number of blocks
     in a cluster, in place of that of @pk.kernel.
     """
@@ -102,7 +125,7 @@ def persistent(
             raise Mismatch(f"`cluster` must be 1, 2, 4 or 8, not {describe(cluster)}")
         kernel.cluster = cluster
     check_between("cluster_axis", cluster_axis, 0, len(dims) - 1)
-    tasks = Tasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
+    tasks = SharedTasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
     kernel.launch = tasks
     return tasks
 

@@ -23,6 +23,7 @@ from pykittens.ir.nodes import (
     Node,
     Require,
     Role,
+    Sharing,
     Tasks,
     While,
     within,
@@ -76,6 +77,11 @@ class Emitter(Values):
                 names = [self.names(i) for i in node.index]
                 extents = [self.scalar(d) for d in node.dims]
                 self.write(coordinates(names, extents, "(int)blockIdx.x"))
+            case Sharing():
+                self.at(node.loc)
+                for i, text in zip(node.index, ("blockIdx", "gridDim"), strict=True):
+                    if i in self.uses:
+                        self.line(f"const int {self.names(i)} = (int){text}.x;")
             case Require() | Role():
                 pass
             case _:  # a node of pipelines or waits, which the target writes

@@ -3,6 +3,7 @@
 import pytest
 
 import pykittens as pk
+from tests.lang.test_sharing import total
 
 torch = pytest.importorskip("torch")
 
@@ -141,3 +142,14 @@ def test_a_scalar_kernel_argument_of_each_kind():
 
     for flag in (False, True):
         both(kinds, [], [torch.full((64, 16), torch.nan)], 3, 0.5, flag)
+
+
+@pytest.mark.parametrize("tiles", [1, 7, 5000])
+def test_blocks_that_share_tasks_leave_partial_sums(tiles):
+    x = torch.randint(-4, 5, (64 * tiles, 100), device="cuda").float()
+    parts, counter = torch.zeros(5000, device="cuda"), torch.zeros(1, dtype=torch.int32).cuda()
+    for _ in range(3):
+        y = torch.full((1,), torch.nan, device="cuda")
+        total(x, parts, y, counter)
+        assert y.item() == x.sum().item()
+    assert int(parts.count_nonzero()) <= 2 * tiles

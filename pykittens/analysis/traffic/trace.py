@@ -47,6 +47,7 @@ from pykittens.ir.nodes import (
     If,
     Loop,
     Merged,
+    Sharing,
     While,
     all_blocks,
     blocks,
@@ -157,6 +158,8 @@ class Trace:
                 case Grid():
                     index = self.launch.coordinates(self.first, self.last)
                     lanes.known.update(zip(node.index, index, strict=True))
+                case Sharing():  # the tasks of all blocks are traced as those of one
+                    lanes.known.update(zip(node.index, (0, 1), strict=True))
                 case For() | ForTasks() | While():
                     tables.append(self._loop(node, lanes))
                 case If():

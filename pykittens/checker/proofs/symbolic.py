@@ -9,7 +9,7 @@ from typing import Any
 from pykittens.checker.proofs.formula import Formula, Quantity
 from pykittens.errors import KernelError
 from pykittens.ir.evaluate import definition
-from pykittens.ir.nodes import Call, Grid, Kernel, Require
+from pykittens.ir.nodes import Call, Grid, Kernel, Require, Sharing
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.structure import definitions
 from pykittens.ir.text import Names
@@ -37,7 +37,7 @@ class Formulas:
             match node:
                 case Require():
                     self._equate(node.condition)
-                case Grid():
+                case Grid() | Sharing():
                     for i in node.index:
                         self.known[i] = Formula.of(Quantity(self.names(i), least=0))
                 case _:

@@ -15,6 +15,7 @@ from pykittens.ir.nodes import (
     Grid,
     If,
     Kernel,
+    Sharing,
     While,
     blocks,
     coordinates,
@@ -123,13 +124,15 @@ def _goes_by_data(call: Call, arguments: Container[Value]) -> bool:
 
 
 def _depend_on_data(values: Iterable[Any], arguments: Container[Value], seen: set[Value]) -> bool:
-    """Whether one of these values depends on an element of a tensor or on one of these arguments."""
+    """Whether one of these values depends on an element of a tensor, on the device or on one of these arguments."""
     for value in values:
         if not isinstance(value, Value) or value in seen:
             continue
         seen.add(value)
         node = value.source
-        if value in arguments or (isinstance(node, Call) and node.op.effects.reads):
+        if value in arguments or isinstance(node, Sharing):
+            return True
+        if isinstance(node, Call) and node.op.effects.reads:
             return True
         # The number of tasks is no address, though it may depend on an argument.
         is_index = isinstance(node, Grid) or (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykittens.ir.nodes import Call, Grid, Kernel, Node, Tasks, While, all_blocks, walk
+from pykittens.ir.nodes import Call, Grid, Kernel, Node, Sharing, Tasks, While, all_blocks, walk
 from pykittens.ir.structure import bindings, reads, results, sources
 from pykittens.ir.values import Value
 
@@ -40,4 +40,6 @@ def _live(kernel: Kernel) -> set[Value]:
 
 def _stays(node: Node) -> bool:
     """Whether a node stays even if nothing reads its results."""
+    if isinstance(node, Sharing):
+        return False
     return not isinstance(node, Call) or not node.op.effects.removable
