@@ -15,7 +15,7 @@ from pykittens.ir.build import current
 from pykittens.ir.nodes import Carried, Loop, blocks, walk
 from pykittens.ir.structure import uses
 from pykittens.ir.undefined import Undefined
-from pykittens.ir.values import Value, describe, handle
+from pykittens.ir.values import RegTile, RegVector, Value, describe, handle
 from pykittens.lang.bindings import (
     MISSING,
     alike,
@@ -31,6 +31,7 @@ from pykittens.lang.control_exits import Construct
 from pykittens.lang.heap import Heap, Place, is_same
 from pykittens.lang.identity import is_changed, keep, note, refuse_change
 from pykittens.lang.truth import Thunk
+from pykittens.types.tiles import RT, RV, Spread
 
 
 @dataclass(eq=False)
@@ -180,7 +181,7 @@ class Carrying(Construct):
             if self._reads(name, before, param):
                 raise LanguageError(
                     f"`{name}` is carried by the loop and changes from {describe(before)} to {describe(after)}",
-                    help="a name that the next iteration reads must keep its type; `.to(...)` converts",
+                    help=_help(was, after),
                 )
             return Undefined(
                 name, f"changes from {describe(before)} to {describe(after)} in a run-time loop"
@@ -271,3 +272,16 @@ class Carrying(Construct):
 
 def _equal(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
     return a.keys() == b.keys() and all(a[k] is b[k] for k in a)
+
+
+def _help(was: Any, after: Any) -> str:
+    """How a name keeps its type in a loop: from a value of the program before it, or by a conversion."""
+    if not isinstance(after, RegTile | RegVector) or isinstance(was, RT | RV):
+        return "a name that the next iteration reads must keep its type; `.to(...)` converts"
+    made = ["pk." + str(after.dtype), *map(str, after.type.shape)]
+    if isinstance(after, RegVector) and after.type.spread is not Spread.PLAIN:
+        made.append("spread=pk." + str(after.type.spread).replace(" ", "_"))
+    return (
+        "bind it before the loop to what the first iteration shall read, such as "
+        f"pk.zeros({', '.join(made)}) for a sum, or pk.full with the least value for a maximum"
+    )

@@ -169,6 +169,31 @@ def carried_name_changes_type(out):
     kernel(out((8, 8)), 1)
 
 
+def carried_name_is_none(out):
+    @pk.kernel
+    def kernel(y, n):
+        pk.grid(1)
+        best = None
+        for i in pk.range(n):
+            x = pk.load(y[i], cols=8)
+            best = x if best is None else pk.maximum(best, x)
+        pk.store(y[0], best)
+
+    kernel(out((8, 8)), 1)
+
+
+def carried_name_is_a_number(out):
+    @pk.kernel
+    def kernel(y, n):
+        pk.grid(1)
+        most = 0.0
+        for i in pk.range(n):
+            most = pk.row_max(pk.load(y[i, 0], rows=64, cols=16)) + most
+        pk.store(y[0, 0], pk.zeros(pk.f32, 64, 16) + most)
+
+    kernel(out((64, 16)), 1)
+
+
 def name_of_two_types(out):
     @pk.kernel
     def kernel(y, n):
