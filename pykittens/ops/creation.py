@@ -8,7 +8,7 @@ import numpy as np
 
 from pykittens.ir.build import current
 from pykittens.ir.op import Family, Mismatch, Op
-from pykittens.ir.values import RegVector, Scalar
+from pykittens.ir.values import RegVector, Scalar, describe
 from pykittens.ops.arguments import check_dtype, check_number, check_size
 from pykittens.ops.core import op
 from pykittens.types.dtypes import DType, int32
@@ -64,17 +64,57 @@ def tile_type(dtype: DType, rows: Any, cols: Any) -> RT:
 def plain_type(dtype: DType, name: str, length: Any) -> RV:
     """The type of a plain register vector of `length` elements."""
     check_size(name, length)
-    check_vector_length(name, length)
-    return RV(dtype, length, Spread.PLAIN)
+    return vector_type(dtype, name, length, Spread.PLAIN)
+
+
+def check_spread(name: str, x: Any) -> None:
+    """Raise unless an argument is a layout of vectors."""
+    if not isinstance(x, Spread):
+        raise Mismatch(f"`{name}` must be pk.plain, pk.per_row or pk.per_column, not {describe(x)}")
+
+
+def vector_type(dtype: DType, name: str, length: int, spread: Spread) -> RV:
+    """The type of a register vector, if the lanes of the group can hold it with this spread."""
+    warps = current("vector").warps
+    if spread is Spread.PLAIN:
+        check_vector_length(name, length)
+        return RV(dtype, length, spread)
+    per_row = spread is Spread.PER_ROW
+    (check_rows if per_row else check_cols)(name, length)
+    most = MAX_VECTOR_REGISTERS * (8 * warps if per_row else 4)
+    if length > most:
+        raise Mismatch(
+            f"`{name}` must be at most {most} for a vector that is {spread}, not {length}",
+            help="loop over parts of the vector",
+        )
+    return RV(dtype, length, spread)
+
+
+def check_no_spread(spread: Spread, help: str) -> None:
+    """Raise unless the spread of a tile is the default, because only vectors have one."""
+    if spread is not Spread.PLAIN:
+        raise Mismatch(f"`spread` must be left out for a tile, not {spread}", help=help)
+
+
+def spread_array(vector: Any, spread: Spread) -> Any:
+    """A vector in the shape that NumPy broadcasts according to the spread."""
+    shapes = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1), Spread.PLAIN: (-1,)}
+    return vector.reshape(shapes[spread])
 
 
 # -- constants -------------------------------------------------------------------------------------
 
 
 def _creation_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
-    dtype, rows, cols = (args[name] for name in ("dtype", "rows", "cols"))
+    dtype, rows, cols, spread = (args[name] for name in ("dtype", "rows", "cols", "spread"))
     check_dtype("dtype", dtype)
-    type_ = plain_type(dtype, "rows", rows) if cols is None else tile_type(dtype, rows, cols)
+    check_spread("spread", spread)
+    if cols is None:
+        check_size("rows", rows)
+        type_: RT | RV = vector_type(dtype, "rows", rows, spread)
+    else:
+        check_no_spread(spread, "leave out `cols` to make a vector")
+        type_ = tile_type(dtype, rows, cols)
     value = args.get("value", 0)
     if not isinstance(value, Scalar):
         check_number("value", value, dtype)
@@ -87,23 +127,27 @@ def _creation_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
 
 
 def _creation_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    shape = (args["rows"],) if args["cols"] is None else (args["rows"], args["cols"])
-    return np.full(shape, args.get("value", 0), args["dtype"].numpy)
+    rows, cols, value, dtype = args["rows"], args["cols"], args.get("value", 0), args["dtype"]
+    if cols is None:
+        return spread_array(np.full(rows, value, dtype.numpy), args["spread"])
+    return np.full((rows, cols), value, dtype.numpy)
 
 
 CREATION = Family("creation", _creation_type, _creation_numpy)
 
 
 @op(family=CREATION)
-def zeros(dtype: DType, rows: int, cols: int | None = None) -> Any:
-    """A register tile of rows x cols zeros; without `cols`, a plain vector of `rows` zeros."""
+def zeros(dtype: DType, rows: int, cols: int | None = None, spread: Spread = Spread.PLAIN) -> Any:
+    """A register tile of rows x cols zeros; without `cols`, a vector of `rows` zeros with this spread."""
 
 
 @op(family=CREATION)
-def full(dtype: DType, value: Any, rows: int, cols: int | None = None) -> Any:
+def full(
+    dtype: DType, value: Any, rows: int, cols: int | None = None, spread: Spread = Spread.PLAIN
+) -> Any:
     """A register tile of rows x cols elements that are all `value`, a Python number or a scalar of the dtype.
 
-    Without `cols`, a plain vector of `rows` elements.
+    Without `cols`, a vector of `rows` elements with this spread.
     """
 
 

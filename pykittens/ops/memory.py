@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.ir.build import current
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import (
     Global,
@@ -25,15 +24,17 @@ from pykittens.ops.arguments import check_number, check_truth, is_int
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
 from pykittens.ops.creation import (
-    MAX_VECTOR_REGISTERS,
     check_cols,
+    check_no_spread,
     check_rows,
-    check_vector_length,
+    check_spread,
+    spread_array,
     tile_type,
+    vector_type,
 )
 from pykittens.ops.map import Registers, RegisterType, loaded
-from pykittens.types.dtypes import DType, int32
-from pykittens.types.tiles import RT, RV, SCALAR, Spread
+from pykittens.types.dtypes import int32
+from pykittens.types.tiles import RT, SCALAR, Spread
 
 
 @op(effects=Effects(reads=("src",)))
@@ -79,7 +80,7 @@ def _tensor_load_type(src: Any, rows: Any, cols: Any, fill: Any, spread: Spread)
     if rows is None:
         return vector_type(src.dtype, "cols", cols, spread)
     check_matrix("src", src)
-    _check_no_spread(spread, "leave out `rows` to load a vector")
+    check_no_spread(spread, "leave out `rows` to load a vector")
     return tile_type(src.dtype, rows, cols)
 
 
@@ -97,18 +98,13 @@ def _shared_load_type(
         if src.length == 1 and spread is Spread.PLAIN:
             return SCALAR(src.dtype)
         return vector_type(src.dtype, "src.length", src.length, spread)
-    _check_no_spread(spread, "only vectors have a spread")
+    check_no_spread(spread, "only vectors have a spread")
     names, (rows, cols) = ("src.rows", "src.cols"), (src.rows, src.cols)
     if transposed is True:
         names, rows, cols = names[::-1], cols, rows
     check_rows(names[0], rows)
     check_cols(names[1], cols)
     return RT(src.dtype, rows, cols)
-
-
-def _check_no_spread(spread: Spread, help: str) -> None:
-    if spread is not Spread.PLAIN:
-        raise Mismatch(f"`spread` must be left out for a tile, not {spread}", help=help)
 
 
 def _check_transposed(transposed: Any, is_tile: bool) -> None:
@@ -163,29 +159,6 @@ def check_width(cols: Any) -> None:
         )
 
 
-def check_spread(name: str, x: Any) -> None:
-    """Raise unless an argument is a layout of vectors."""
-    if not isinstance(x, Spread):
-        raise Mismatch(f"`{name}` must be pk.plain, pk.per_row or pk.per_column, not {describe(x)}")
-
-
-def vector_type(dtype: DType, name: str, length: int, spread: Spread) -> RV:
-    """The type of a register vector, if the lanes of the group can hold it with this spread."""
-    warps = current("vector").warps
-    if spread is Spread.PLAIN:
-        check_vector_length(name, length)
-        return RV(dtype, length, spread)
-    per_row = spread is Spread.PER_ROW
-    (check_rows if per_row else check_cols)(name, length)
-    most = MAX_VECTOR_REGISTERS * (8 * warps if per_row else 4)
-    if length > most:
-        raise Mismatch(
-            f"`{name}` must be at most {most} for a vector that is {spread}, not {length}",
-            help="loop over parts of the vector",
-        )
-    return RV(dtype, length, spread)
-
-
 @load.numpy
 def _load_numpy(
     src: Any, rows: int | None, cols: int | None, fill: float, spread: Spread, transposed: bool
@@ -203,12 +176,6 @@ def _load_numpy(
         return src.read(cols, rows, fill).T
     tile = src.read(rows, cols, fill)
     return tile if rows is not None else spread_array(tile, spread)
-
-
-def spread_array(vector: Any, spread: Spread) -> Any:
-    """A vector in the shape that NumPy broadcasts according to the spread."""
-    shapes = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1), Spread.PLAIN: (-1,)}
-    return vector.reshape(shapes[spread])
 
 
 @op(effects=Effects(writes=("dst",)))

@@ -12,9 +12,14 @@ from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.ops.arguments import check_index, is_int
 from pykittens.ops.core import op
-from pykittens.ops.creation import check_rows, check_vector_length
+from pykittens.ops.creation import (
+    check_rows,
+    check_spread,
+    check_vector_length,
+    spread_array,
+    vector_type,
+)
 from pykittens.ops.map import check_tile, common_dtype, loaded
-from pykittens.ops.memory import check_spread, spread_array, vector_type
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import RT, RV, Spread
 

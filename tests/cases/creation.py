@@ -34,6 +34,28 @@ def _constants(dtype: DType) -> Case:
     )
 
 
+def _spread(dtype: DType, warps: int) -> Case:
+    value = _value(dtype)
+
+    @pk.kernel(warps=warps)
+    def make(rows, cols, vector, nothing):
+        pk.grid(1)
+        pk.store(rows, pk.full(dtype, value, 128, spread=pk.per_row))
+        pk.store(cols, pk.full(dtype, value, 48, spread=pk.per_column))
+        pk.store(vector, pk.full(dtype, value, 77, spread=pk.plain))
+        pk.store(nothing, pk.zeros(dtype, 128, spread=pk.per_row))
+
+    filled = converted(np.float32(value) if dtype.is_float else np.int64(value), dtype)
+    return Case(
+        f"creation-spread-{dtype}-{warps}",
+        ("full", "zeros"),
+        make,
+        lambda rng: [],
+        tuple(((n,), dtype) for n in (128, 48, 77, 128)),
+        lambda: [*(np.full(n, filled) for n in (128, 48, 77)), np.zeros(128, dtype.numpy)],
+    )
+
+
 def _scalar(dtype: DType, value: float) -> Case:
     @pk.kernel
     def make(tile, vector, value):
@@ -88,6 +110,7 @@ def _positions(rows: int, cols: int, warps: int) -> Case:
 
 
 CASES = [_constants(d) for d in DTYPES.values()]
+CASES += [_spread(d, w) for d in DTYPES.values() for w in (4, *(1, 8) * (d is f32))]
 CASES += [_scalar(f32, -1.5), _scalar(int32, 2**31 - 1)]
 CASES += [_iota(n, w) for n, w in ((1, 4), (33, 1), (1000, 4), (3001, 8))]
 CASES += [_positions(*s) for s in ((64, 48, 4), (32, 16, 1), (128, 80, 8))]

@@ -104,14 +104,15 @@ row(
 
 row_of_rows(
     "zeros",
-    "pk.zeros({dtype}, {rows}, {cols})",
+    "pk.zeros({dtype}, {rows}, {cols}, spread={spread})",
     dtype=("pk.f32", dtype_word()), rows=("64", size(64)), cols=("64", any_of(size(16), nothing)),
+    spread=("pk.plain", one_of()),
 )  # fmt: skip
 row_of_rows(
     "full",
-    "pk.full({dtype}, {value}, {rows}, {cols})",
+    "pk.full({dtype}, {value}, {rows}, {cols}, spread={spread})",
     dtype=("pk.f32", dtype_word()), value=("3", fits(pk.f32, tile=False)),
-    rows=("64", size(64)), cols=("64", any_of(size(16), nothing)),
+    rows=("64", size(64)), cols=("64", any_of(size(16), nothing)), spread=("pk.plain", one_of()),
 )  # fmt: skip
 row("iota", "pk.iota({length})", length=("64", size()))
 row_of_rows("row_index", "pk.row_index({rows})", rows=("64", size(64)))

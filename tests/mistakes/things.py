@@ -89,7 +89,7 @@ def _vector(name: str, dtype: DType, length: int, spread: pk.plain) -> None:
     add(
         name,
         "vector",
-        lambda case: pk.spread(pk.zeros(dtype, length), spread),
+        lambda case: pk.zeros(dtype, length, spread=spread),
         dtype,
         (length,),
         str(spread),
