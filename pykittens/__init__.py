@@ -141,6 +141,10 @@ from pykittens.ops.reduce import row_sum as row_sum
 from pykittens.ops.scalars import cdiv as cdiv
 from pykittens.ops.scalars import floor_div as floor_div
 from pykittens.ops.scalars import floor_mod as floor_mod
+from pykittens.ops.scan import col_cummax as col_cummax
+from pykittens.ops.scan import col_cummin as col_cummin
+from pykittens.ops.scan import col_cumprod as col_cumprod
+from pykittens.ops.scan import col_cumsum as col_cumsum
 from pykittens.ops.scan import cummax as cummax
 from pykittens.ops.scan import cummin as cummin
 from pykittens.ops.scan import cumprod as cumprod

@@ -1,4 +1,4 @@
-"""Scans: each element combined with all before it, along a plain vector or along the rows of a tile.
+"""Scans: each element combined with all before it, along a plain vector, or the rows or columns of a tile.
 
 Narrow floats are scanned in f32, narrow integers in int32, and rounded or wrapped once. They propagate NaN.
 """
@@ -48,7 +48,9 @@ def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
     if not isinstance(vector, RegVector) or vector.type.spread is not Spread.PLAIN:
         help = loaded(vector, "vector")
         if isinstance(vector, RegTile):
-            help = f"pk.row_{op.name}(...) scans the rows of a tile"
+            help = (
+                f"pk.row_{op.name}(...) scans the rows of a tile, pk.col_{op.name}(...) its columns"
+            )
         elif isinstance(vector, RegVector):
             help = "pk.spread(vector, pk.plain) makes it plain"
         raise Mismatch(
@@ -58,9 +60,9 @@ def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
     return vector.type
 
 
-def _row_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
+def _tile_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     tile = args["tile"]
-    whole = op.name.removeprefix("row_")
+    _, _, whole = op.name.partition("_")
     check_tile(
         "tile", tile, f"pk.{whole}(...) scans a vector" if isinstance(tile, RegVector) else None
     )
@@ -69,15 +71,23 @@ def _row_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     return result
 
 
-def _numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
-    """The partial results along the last axis."""
+def _accumulated(op: Op[..., Any], args: dict[str, Any], axis: int) -> Any:
     assert isinstance(op.scalar, Scan)
     (x,) = args.values()
-    return rounded(op.scalar.accumulate(*computed([x]), axis=-1), [x])
+    return rounded(op.scalar.accumulate(*computed([x]), axis=axis), [x])
 
 
-VECTOR_SCAN = Family("scan", _vector_type, _numpy)
-ROW_SCAN = Family("row_scan", _row_type, _numpy)
+def _last_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+    return _accumulated(op, args, axis=-1)
+
+
+def _col_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+    return _accumulated(op, args, axis=0)
+
+
+VECTOR_SCAN = Family("scan", _vector_type, _last_numpy)
+ROW_SCAN = Family("row_scan", _tile_type, _last_numpy)
+COL_SCAN = Family("col_scan", _tile_type, _col_numpy)
 
 
 @op(family=VECTOR_SCAN, scalar=CUMSUM)
@@ -118,3 +128,23 @@ def row_cummax(tile: RegTile) -> RegTile:
 @op(family=ROW_SCAN, scalar=CUMMIN)
 def row_cummin(tile: RegTile) -> RegTile:
     """The smallest element of each row up to and including each element; NaN from the first NaN on."""
+
+
+@op(family=COL_SCAN, scalar=CUMSUM)
+def col_cumsum(tile: RegTile) -> RegTile:
+    """The sum of the elements of each column down to and including each element."""
+
+
+@op(family=COL_SCAN, scalar=CUMPROD)
+def col_cumprod(tile: RegTile) -> RegTile:
+    """The product of the elements of each column down to and including each element."""
+
+
+@op(family=COL_SCAN, scalar=CUMMAX)
+def col_cummax(tile: RegTile) -> RegTile:
+    """The largest element of each column down to and including each element; NaN from the first NaN on."""
+
+
+@op(family=COL_SCAN, scalar=CUMMIN)
+def col_cummin(tile: RegTile) -> RegTile:
+    """The smallest element of each column down to and including each element; NaN from the first NaN on."""

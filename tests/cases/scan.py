@@ -1,4 +1,4 @@
-"""Scans along plain vectors of any length and along the rows of tiles, in all dtypes."""
+"""Scans along plain vectors of any length and along the rows and columns of tiles, in all dtypes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ from tests.cases.reduce import coarse, product_bound, sum_bound, wide
 NUMBERS = [d for d in DTYPES.values() if d is not bool_]
 
 
-def _words(shape: tuple[int, ...], names: tuple[str, ...]) -> list[Any]:
-    return [getattr(pk, n if len(shape) == 1 else f"row_{n}") for n in names]
+def _words(shape: tuple[int, ...], axis: int, names: tuple[str, ...]) -> list[Any]:
+    side = "" if len(shape) == 1 else ("col_", "row_")[axis]
+    return [getattr(pk, side + n) for n in names]
+
+
+def _name(what: str, dtype: DType, shape: tuple[int, ...], warps: int, axis: int) -> str:
+    side = "-cols" if axis == 0 else ""
+    return f"scan-{what}{side}-{dtype}-{'x'.join(map(str, shape))}-{warps}"
 
 
 def _moved(shape: tuple[int, ...]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
@@ -26,8 +32,8 @@ def _moved(shape: tuple[int, ...]) -> tuple[Callable[[Any], Any], Callable[[Any,
     return lambda x: pk.load(x[0], rows=shape[0], cols=shape[1]), lambda y, t: pk.store(y[0], t)
 
 
-def _extremes(dtype: DType, shape: tuple[int, ...], warps: int) -> Case:
-    words = _words(shape, ("cummax", "cummin"))
+def _extremes(dtype: DType, shape: tuple[int, ...], warps: int, axis: int = -1) -> Case:
+    words = _words(shape, axis, ("cummax", "cummin"))
     load, store = _moved(shape)
 
     @pk.kernel(warps=warps)
@@ -40,23 +46,24 @@ def _extremes(dtype: DType, shape: tuple[int, ...], warps: int) -> Case:
     def inputs(rng: np.random.Generator) -> list[Array]:
         x = coarse(rng, shape, dtype)
         # A record now and then, and nothing that is no number before the last third.
-        grown = np.linspace(-3, 3, shape[-1]) + rng.normal(0, 1, shape)
+        position = np.arange(shape[axis]).reshape(-1, *[1] * (axis == 0))
+        grown = position * 6 / shape[axis] - 3 + rng.normal(0, 1, shape)
         if not dtype.is_int:
-            x = np.where(np.arange(shape[-1]) > shape[-1] * 0.7, x, converted(grown, dtype))
+            x = np.where(position > shape[axis] * 0.7, x, converted(grown, dtype))
         return [x.astype(dtype.numpy)]
 
     return Case(
-        f"scan-extremes-{dtype}-{'x'.join(map(str, shape))}-{warps}",
+        _name("extremes", dtype, shape, warps, axis),
         tuple(w.name for w in words),
         scan,
         inputs,
         ((shape, dtype), (shape, dtype)),
-        lambda x: [f.accumulate(wide(x), axis=-1) for f in (np.maximum, np.minimum)],
+        lambda x: [f.accumulate(wide(x), axis=axis) for f in (np.maximum, np.minimum)],
     )
 
 
-def _totals(dtype: DType, shape: tuple[int, ...], warps: int) -> Case:
-    words = _words(shape, ("cumsum", "cumprod"))
+def _totals(dtype: DType, shape: tuple[int, ...], warps: int, axis: int = -1) -> Case:
+    words = _words(shape, axis, ("cumsum", "cumprod"))
     load, store = _moved(shape)
 
     @pk.kernel(warps=warps)
@@ -70,23 +77,28 @@ def _totals(dtype: DType, shape: tuple[int, ...], warps: int) -> Case:
             x, y = rng.integers(-100, 100, shape), rng.choice([1, 1, 3, 5, 7, -1], shape)
         else:
             x = rng.standard_normal(shape)
-            y = np.exp(rng.normal(0, 0.5 / np.sqrt(shape[-1]), shape)) * rng.choice([1, -1], shape)
+            y = np.exp(rng.normal(0, 0.5 / np.sqrt(shape[axis]), shape)) * rng.choice(
+                [1, -1], shape
+            )
             return [converted(x, dtype), converted(y, dtype)]
         return [x.astype(dtype.numpy), y.astype(dtype.numpy)]
 
     def exact(x: Array, y: Array) -> list[Array]:
-        found = [wide(x).cumsum(-1), wide(y).cumprod(-1)]  # 64-bit integers wrap as narrow ones do
+        found = [
+            wide(x).cumsum(axis),
+            wide(y).cumprod(axis),
+        ]  # 64-bit integers wrap as narrow ones do
         return [f.astype(dtype.numpy) if dtype.is_int else f for f in found]
 
     def bound(exact: list[Array], x: Array, y: Array) -> list[Array]:
-        magnitude = np.abs(wide(x)).cumsum(-1)
+        magnitude = np.abs(wide(x)).cumsum(axis)
         return [
-            sum_bound(dtype, exact[0], magnitude, shape[-1]),
-            product_bound(dtype, exact[1], shape[-1]),
+            sum_bound(dtype, exact[0], magnitude, shape[axis]),
+            product_bound(dtype, exact[1], shape[axis]),
         ]
 
     return Case(
-        f"scan-totals-{dtype}-{'x'.join(map(str, shape))}-{warps}",
+        _name("totals", dtype, shape, warps, axis),
         tuple(w.name for w in words),
         scan,
         inputs,
@@ -101,6 +113,18 @@ CASES = [
     for make in (_extremes, _totals)
     for d in NUMBERS
     for shape in ((64, 48), (1001,))
+]
+CASES += [make(d, (64, 48), 4, 0) for make in (_extremes, _totals) for d in NUMBERS]
+CASES += [
+    make(d, shape, warps, 0)
+    for make in (_extremes, _totals)
+    for shape, warps, dtypes in (
+        ((16, 32), 1, (int64,)),
+        ((48, 16), 1, (bf16,)),
+        ((256, 32), 4, (f32, int8)),
+        ((128, 64), 8, (f32,)),
+    )
+    for d in dtypes
 ]
 CASES += [
     make(d, shape, warps)

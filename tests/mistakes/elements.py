@@ -143,4 +143,6 @@ for _name, _kinds in _REDUCTIONS.items():
 for _name in ("cumsum", "cumprod", "cummax", "cummin"):
     _rule = all_of(register_vector("plain"), in_registers(*NUMBER))
     row(_name, f"pk.{_name}({{vector}})", vector=("vector", _rule))
-    row(f"row_{_name}", f"pk.row_{_name}({{tile}})", tile=("tile", register_tile(*NUMBER)))
+    for _side in ("row", "col"):
+        _rule = register_tile(*NUMBER)
+        row(f"{_side}_{_name}", f"pk.{_side}_{_name}({{tile}})", tile=("tile", _rule))

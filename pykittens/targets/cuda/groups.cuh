@@ -49,6 +49,42 @@ template <int COLS, int COUNT, class T, class J> DEVICE void scan_rows(T (&x)[CO
         done = join(done, __shfl_sync(~0u, last, 3, 4));
     }
 }
+// Along the columns of a tile: the eight lanes of a column, the two halves of a block of 16 rows, then the blocks, which
+// the warps hold in turn. `held` has room for a value a column, block and warp.
+template <int COLS, int WARPS, int COUNT, class T, class J> DEVICE void scan_columns(T (&x)[COUNT], T* held, int barrier, int warp, int lane, T nothing, J join) {
+    constexpr int WIDTH = COLS / 4, BLOCKS = COUNT / 2 / WIDTH;  // WIDTH columns of a lane
+    T all[BLOCKS * WIDTH];
+    UNROLL for (int i = 0; i < BLOCKS * WIDTH; ++i) {
+        T& upper = x[i / 2 * 4 + i % 2];
+        T& lower = x[i / 2 * 4 + i % 2 + 2];
+        UNROLL for (int d = 4; d < 32; d *= 2) {
+            const T above_upper = __shfl_up_sync(~0u, upper, d), above_lower = __shfl_up_sync(~0u, lower, d);
+            if (lane >= d) {
+                upper = join(above_upper, upper);
+                lower = join(above_lower, lower);
+            }
+        }
+        lower = join(__shfl_sync(~0u, upper, 28 + lane % 4), lower);
+        all[i] = __shfl_sync(~0u, lower, 28 + lane % 4);
+        // All lanes of a column hold the same value: each of them writes some of the registers.
+        if (WARPS > 1 && lane / 4 == i / 2 % 8) held[warp * BLOCKS * COLS + col_at(i, lane)] = all[i];
+    }
+    if (WARPS > 1) group_sync(barrier, WARPS * 32);
+    UNROLL for (int c = 0; c < WIDTH; ++c) {
+        T done = nothing;
+        UNROLL for (int i = c; i < BLOCKS * WIDTH; i += WIDTH) {
+            T before = done;
+            if (WARPS == 1) done = join(done, all[i]);
+            if (WARPS > 1) UNROLL for (int w = 0; w < WARPS; ++w) {
+                const T part = held[w * BLOCKS * COLS + col_at(i, lane)];
+                if (w < warp) before = join(before, part);
+                done = join(done, part);
+            }
+            UNROLL for (int half = 0; half < 4; half += 2) x[i / 2 * 4 + i % 2 + half] = join(before, x[i / 2 * 4 + i % 2 + half]);
+        }
+    }
+    if (WARPS > 1) group_sync(barrier, WARPS * 32);
+}
 // Along a plain vector: the neighbours of a lane, the lanes of a warp, then the warps, turn after turn. `held` has
 // room for a value a turn and warp.
 template <int CHUNK, int WARPS, int COUNT, class T, class J> DEVICE void scan_vector(T (&x)[COUNT], T* held, int barrier, int warp, int lane, T nothing, J join) {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pykittens.ir.nodes import Call
-from pykittens.ir.values import Value
+from pykittens.ir.values import RegTile, Value
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.simt.reduce import Joining, partial_results
-from pykittens.targets.simt.scratch import SCRATCH
+from pykittens.targets.simt.scratch import SCRATCH, Partials, scratch, through_scratch
 from pykittens.targets.target import Lowerings
-from pykittens.types.layouts import plain_chunk
+from pykittens.types.layouts import BLOCK_ROWS, plain_chunk
 from pykittens.types.tiles import RV
 
 SCAN = Lowerings()
@@ -23,6 +23,33 @@ def lower_row_scan(e: Emitter, call: Call) -> None:
         e.line(f"scan_rows<{cols}>({name}, lane, {how.nothing}, {how.function});")
 
 
+@scratch("col_scan")
+def partial_columns(call: Call, warps: int) -> Partials | None:
+    """The last partial results of each block of 16 rows, if there are several warps."""
+    tile: RegTile = call.args["tile"]
+    how = Joining.of(call, tile)
+    blocks = tile.rows // (BLOCK_ROWS * warps)
+    return Partials(blocks * tile.cols, how.fields, how.bytes) if warps > 1 else None
+
+
+@SCAN.lower("col_scan")
+def lower_col_scan(e: Emitter, call: Call) -> None:
+    tile: RegTile = call.args["tile"]
+    how, warps, moved = Joining.of(call, tile), e.role.warps, through_scratch(call, e.role.warps)
+    size = moved.length * moved.bytes * warps if isinstance(moved, Partials) else 0
+    where = _shared_by_warps(e, call, how, size)
+    with partial_results(e, call.results[0], how, e.element(tile, "i", tile)) as name:
+        operands = f"{name}, {where}, lane, {how.nothing}, {how.function}"
+        e.line(f"scan_columns<{tile.cols}, {warps}>({operands});")
+
+
+def _shared_by_warps(e: Emitter, call: Call, how: Joining, size: int) -> str:
+    """The operands of a device function that say where the warps of a group meet; `size` bytes of scratch memory."""
+    if e.role.warps == 1:
+        return f"({how.type}*)0, 0, 0"
+    return f"({how.type}*)(shared + {e.scratch(size, call)}), {e.group_barrier}, warp"
+
+
 SCRATCH["scan"] = "one value per warp and chunk: no two lanes meet in a bank"
 
 
@@ -35,10 +62,7 @@ def lower_scan(e: Emitter, call: Call) -> None:
         return
     how, warps, count = Joining.of(call, vector), e.role.warps, e.registers(vector)
     chunk = plain_chunk(vector.type.length, warps)
-    held, barrier, warp = f"({how.type}*)0", "0", "0"
-    if warps > 1:
-        at = e.scratch(count // chunk * warps * how.bytes, call)
-        held, barrier, warp = f"({how.type}*)(shared + {at})", e.group_barrier, "warp"
+    where = _shared_by_warps(e, call, how, count // chunk * warps * how.bytes)
     with partial_results(e, call.results[0], how, e.element(vector, "i", vector)) as name:
-        operands = f"{name}, {held}, {barrier}, {warp}, lane, {how.nothing}, {how.function}"
+        operands = f"{name}, {where}, lane, {how.nothing}, {how.function}"
         e.line(f"scan_vector<{chunk}, {warps}>({operands});")
