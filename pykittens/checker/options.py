@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 from pykittens.checker.progress import CheckProgress
 from pykittens.emulate.finding import Kind
 from pykittens.errors import ArgumentError, Loc
+from pykittens.ir.numbers import is_int, number
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
 
@@ -57,21 +57,17 @@ def check_options(kernel: object, passed: int, options: CheckOptions) -> None:
             help="a kernel is a function marked @pk.kernel",
         )
     tried, seed = options.schedules, options.seed
-    if not _is_whole(tried) or tried < 1:
+    if not is_int(number(tried)) or tried < 1:
         raise ArgumentError(
             f"check: `schedules` must be a whole number of 1 or more, not {tried!r}"
         )
-    if seed is not None and not _is_whole(seed):
+    if seed is not None and not is_int(number(seed)):
         raise ArgumentError(f"check: `seed` must be a whole number, not {seed!r}")
     _check_words("kind of finding", options.ignore, [k.value for k in Kind])
     _check_words("device", [options.device], list(DEVICES))
     takes = kernel.parameters
     named = (*options.undefined, *options.kept)
     _check_words(f"argument of {takes.name}", named, takes.names(passed))
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _check_words(what: str, given: Collection[str], known: Sequence[str]) -> None:

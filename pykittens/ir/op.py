@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from pykittens.errors import KernelError, LanguageError, TypeMismatch
+from pykittens.ir.numbers import numbers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,7 +127,7 @@ def bound(
             f"{name}: {error}", help=f"it is {name}{inspect.Signature(bare)}"
         ) from None
     found.apply_defaults()
-    return found.arguments
+    return {name: numbers(x) for name, x in found.arguments.items()}
 
 
 def called(
@@ -143,8 +144,10 @@ def called(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             bound(name, signature, args[skipped:], kwargs)
+            given: Any = numbers(args)
+            words: Any = numbers(kwargs)
             try:
-                return function(*args, **kwargs)
+                return function(*given, **words)
             except Mismatch as fault:
                 message = f"{name}: {fault.message}"
                 operands = getattr(args[0], "operand", None) if skipped else None

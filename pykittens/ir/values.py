@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeGuard
 import numpy as np
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
+from pykittens.ir.numbers import is_int, numbers
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
 from pykittens.ir.undefined import Undefined
@@ -353,7 +354,7 @@ class Global(Value):
         return Shape((*self.shape[:-2], cdiv(self.rows, rows), cdiv(self.cols, cols)))
 
     def __getitem__(self, index: Any) -> TileRef:
-        given = index if isinstance(index, tuple) else (index,)
+        given = numbers(index if isinstance(index, tuple) else (index,))
         missing = self.rank - len(given)
         dots = [i for i, x in enumerate(given) if x is Ellipsis]
         if len(dots) == 1:
@@ -478,7 +479,7 @@ def is_number(thing: object) -> TypeGuard[int]:
     """Whether it is a Python int that an int32 can hold; raises if a name has no value."""
     if isinstance(thing, Undefined):
         thing.fail()
-    return isinstance(thing, int) and not isinstance(thing, bool) and int32.represents(thing)
+    return is_int(thing) and int32.represents(thing)
 
 
 def is_int32(thing: object) -> bool:

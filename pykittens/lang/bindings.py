@@ -10,6 +10,7 @@ from types import GeneratorType
 from typing import Any
 
 from pykittens.ir.build import Builder, current, recording
+from pykittens.ir.numbers import number
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import RegTile, RegVector, Scalar, Semaphore, SharedTile, Value
 from pykittens.lang.truth import Thunk
@@ -99,7 +100,8 @@ def at_head(names: tuple[str, ...], values: list[Any], missing: str) -> list[Any
 
 
 def type_of(value: Any) -> Type | None:
-    """The type with which a value is carried or merged, or None if it cannot be. A Python number becomes a scalar."""
+    """The type with which a value is carried or merged, or None if it cannot be. A number becomes a scalar."""
+    value = number(value)
     match value:
         case RegTile() | RegVector() | Scalar():
             return value.type

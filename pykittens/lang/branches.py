@@ -11,6 +11,7 @@ from typing import Any
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Block, If, Merged
+from pykittens.ir.numbers import number
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import Value, describe, handle
 from pykittens.lang.bindings import (
@@ -136,7 +137,7 @@ class _Branch(Construct):
         result = handle(type_, name, self.node.loc)
         builder = current("if")
         builder.define(result, self.node, builder.stack[-1])
-        self.node.merged.append(Merged(a, b, result))
+        self.node.merged.append(Merged(number(a), number(b), result))
         return result
 
     @staticmethod

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from pykittens.errors import LanguageError
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Carried, Loop, blocks, walk
+from pykittens.ir.numbers import number
 from pykittens.ir.structure import uses
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.values import RegTile, RegVector, Value, describe, handle
@@ -189,7 +190,7 @@ class Carrying(Construct):
         if param is before:  # not read before it is bound: carried only to be read after the loop
             param = self._param(before, name)
         result = handle(was, name, self.node.loc)
-        self.node.carried.append(Carried(before, param, after, result))
+        self.node.carried.append(Carried(number(before), param, number(after), result))
         return result
 
     def _carry_container(

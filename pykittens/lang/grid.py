@@ -7,11 +7,12 @@ from typing import Any
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Grid, Order, Sharing, Tasks
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.loops import Range
 from pykittens.lang.roles import at_top
-from pykittens.ops.arguments import check_between, check_int32, check_size, is_int
+from pykittens.ops.arguments import check_between, check_int32, check_size
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 

@@ -7,6 +7,7 @@ from typing import Any
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import Builder, current
 from pykittens.ir.nodes import Block, Role, RoleKind
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.bindings import Named
@@ -21,7 +22,7 @@ class _RoleContext(Named):
     def __init__(self, kind: RoleKind, groups: int, warps: int, registers: int | None) -> None:
         check_between("groups", groups, 1, 32)
         if registers is not None and (
-            not isinstance(registers, int) or registers % 8 or not 24 <= registers <= 240
+            not is_int(registers) or registers % 8 or not 24 <= registers <= 240
         ):
             raise Mismatch(
                 f"`registers` must be a multiple of 8 from 24 to 240, not {describe(registers)}"

@@ -13,12 +13,13 @@ from pykittens.errors import LanguageError, Loc, is_user_file
 from pykittens.ir.build import Builder, current, record
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Require
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import Global, Scalar, Value, describe
 from pykittens.lang.bindings import name_added
 from pykittens.lang.roles import at_top
-from pykittens.ops.arguments import check_text, is_int
+from pykittens.ops.arguments import check_text
 from pykittens.types.dtypes import DType, bool_, int32
 from pykittens.types.tiles import GL, SCALAR
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import Global, Scalar, TileRef, describe, is_int32
 from pykittens.types.dtypes import DType, int32
-
-
-def is_int(x: Any) -> bool:
-    """Whether an argument is a Python int and no bool."""
-    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def check_int32(name: str, x: Any, help: str | None = None) -> None:

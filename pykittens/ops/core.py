@@ -16,6 +16,7 @@ import numpy as np
 from pykittens.errors import KernelError, LanguageError, Loc, ResourceError, TypeMismatch
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Call
+from pykittens.ir.numbers import numbers
 from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, ScalarMeaning, bound
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.values import Global, describe, handle
@@ -69,8 +70,10 @@ def composed(function: Callable[P, R]) -> Callable[P, R]:
         given = bound(name, signature, args, kwargs)
         if not isinstance(next(iter(given.values()), None), int | float):
             current(name)
+        positional: Any = numbers(args)
+        words: Any = numbers(kwargs)
         try:
-            return function(*args, **kwargs)
+            return function(*positional, **words)
         except Mismatch as fault:
             raise _mismatch(name, signature, given, fault) from None
         except KernelError as fault:

@@ -72,10 +72,9 @@ def check_registers(name: str, x: Any) -> None:
         raise Mismatch(f"`{name}` must be a number of 64 bits, not {describe(x)}")
     if isinstance(x, int | float | Registers):
         return
-    number = f"`{name}.item()` is a Python number" if isinstance(x, np.generic) else None
     raise Mismatch(
         f"`{name}` must be a register tile, a vector, a scalar or a number, not {describe(x)}",
-        help=number or loaded(x, name),
+        help=loaded(x, name),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import (
     Global,
@@ -20,7 +21,7 @@ from pykittens.ir.values import (
     TileRef,
     describe,
 )
-from pykittens.ops.arguments import check_number, check_truth, is_int
+from pykittens.ops.arguments import check_number, check_truth
 from pykittens.ops.atomic import check_combining, combining
 from pykittens.ops.core import op
 from pykittens.ops.creation import (

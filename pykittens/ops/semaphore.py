@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, describe
-from pykittens.ops.arguments import check_index, is_int
+from pykittens.ops.arguments import check_index
 from pykittens.ops.core import op
 from pykittens.types.dtypes import bool_, int32
 from pykittens.types.tiles import SEMAPHORE, ST, SV

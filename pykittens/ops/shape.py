@@ -8,9 +8,10 @@ import numpy as np
 
 from pykittens.errors import AccessError
 from pykittens.ir.build import current
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector, describe
-from pykittens.ops.arguments import check_index, is_int
+from pykittens.ops.arguments import check_index
 from pykittens.ops.core import op
 from pykittens.ops.creation import (
     check_rows,
@@ -52,7 +53,7 @@ def bounds(x: RegTile | RegVector, index: Any) -> list[tuple[int, int]]:
     for axis, extent in enumerate(extents):
         s = given[axis] if axis < len(given) else slice(None)
         start, stop = 0 if s.start is None else s.start, extent if s.stop is None else s.stop
-        if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= extent):
+        if not (is_int(start) and is_int(stop) and 0 <= start < stop <= extent):
             raise Mismatch(
                 f"`index` must be a compile-time slice of the {extent} {axes[axis]}, not {describe(s)}"
             )

@@ -14,6 +14,7 @@ import numpy as np
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Grid, Kernel, Require, Tasks, walk, written
+from pykittens.ir.numbers import number, numbers
 from pykittens.ir.values import Global, Value
 from pykittens.lang.trace import ScalarArg, TensorArg
 from pykittens.runtime.arrays import Array, Device, describe
@@ -102,7 +103,7 @@ class Parameters:
         if missing:
             raise ArgumentError(f"{self.name}: `{missing[0]}` is missing", help=f"it takes {takes}")
         for name, default in self.constants.items():
-            constants.setdefault(name, default)
+            constants[name] = numbers(constants.get(name, default))
             try:
                 hash(constants[name])
             except TypeError:
@@ -187,8 +188,7 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
     tensors: dict[str, Array] = {}
     scalars: dict[str, int | float | bool] = {}
     for name, value in values.items():
-        if isinstance(value, np.bool_ | np.integer | np.floating):
-            value = value.item()
+        value = number(value)
         if isinstance(value, bool | int | float):
             check_number(parameters.name, name, value, scalar_dtype(value))
             scalars[name] = value
@@ -314,9 +314,9 @@ def repetition(array: Array) -> str | None:
     if axes and axes[0][0] == 0:
         return "has an axis of stride 0"
     reach = 0
-    for number, (stride, extent) in enumerate(axes):
+    for level, (stride, extent) in enumerate(axes):
         # An axis whose stride is above the reach of the smaller strides meets no element twice.
-        if stride <= reach and _meets(array, axes[: number + 1]):
+        if stride <= reach and _meets(array, axes[: level + 1]):
             return "has elements that share an address"
         reach += (extent - 1) * stride
     return None

@@ -11,6 +11,7 @@ from pykittens import settings
 from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.nodes import Kernel, written
+from pykittens.ir.numbers import is_int, number
 from pykittens.ir.passes.lower import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.contents import exact
@@ -229,9 +230,10 @@ def kernel(
     warps: warps per block of a kernel without roles. cluster: blocks that share multicast copies.
     inplace: an output may be the same tensor as an input.
     """
-    if not isinstance(warps, int) or not 1 <= warps <= 32:
+    warps, cluster = number(warps), number(cluster)
+    if not is_int(warps) or not 1 <= warps <= 32:
         raise ArgumentError(f"kernel: `warps` must be 1 to 32, not {warps}")
-    if cluster not in CLUSTERS:
+    if not is_int(cluster) or cluster not in CLUSTERS:
         raise ArgumentError(f"kernel: `cluster` must be 1, 2, 4 or 8, not {cluster}")
     options = TraceOptions(warps, cluster, inplace)
     if function is None:

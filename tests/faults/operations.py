@@ -186,11 +186,11 @@ def array_on_the_left(out):
     kernel(np.ones((64, 64), np.float32), out((64, 64)))
 
 
-def number_of_numpy_on_the_left(out):
+def complex_number_of_numpy_on_the_left(out):
     @pk.kernel
     def kernel(x, y):
         pk.grid(1)
-        pk.store(y[0], np.float32(2) * pk.load(x[0], rows=64, cols=64))
+        pk.store(y[0], np.complex64(2) * pk.load(x[0], rows=64, cols=64))
 
     kernel(np.ones((64, 64), np.float32), out((64, 64)))
 

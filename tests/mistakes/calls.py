@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import pykittens as pk
+from pykittens.ir.numbers import number
 from pykittens.ir.values import describe
 from pykittens.ir.verify import verify
 from tests.mistakes.rows import Row
@@ -156,4 +157,4 @@ def described(text: str) -> str:
     with Case() as case:
         if index and tensor in THINGS:
             return f"{describe(case[tensor])} at {text}"
-        return describe(eval(text, scope(text, case)))
+        return describe(number(eval(text, scope(text, case))))

@@ -119,6 +119,8 @@ add("truth", "scalar", lambda case: case["count"] > 3, pk.bool_)
 for _text in ("1.5", "0", "3", "16", "64", "-1", "10**400", "True"):
     _value = eval(_text)
     add(_text, "number", lambda case, v=_value: v, value=_value)
+add("np.float32(2.5)", "number", lambda case: np.float32(2.5), value=2.5)
+add("np.int64(64)", "number", lambda case: np.int64(64), value=64)
 
 _TILE = {"shape": (64, 64)}
 add("shared_tile", "shared", lambda c: pk.shared(pk.st(pk.f32, 64, 64)), pk.f32, **_TILE)
@@ -160,6 +162,5 @@ _OBJECTS = (
 for _text in _OBJECTS.split():
     _value = eval(_text)
     add(_text, "python", lambda case, v=_value: v, value=_value)
-add("np.float32(2)", "python", lambda case: np.float32(2))
 add("len", "python", lambda case: len)
 assert {t.dtype for t in THINGS.values()} <= {None, *DTYPES.values()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import is_int, number
 
 LINE = 128  # bytes of a row of a stage: the widest swizzle of the copy engine
 MOST_STAGES = 24
@@ -112,16 +113,16 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
     """The configuration that a caller asked for; an ArgumentError unless it suits a product of this shape."""
     if not isinstance(config, Config):
         raise ArgumentError(f"{function}: `config` must be a Config, not {type(config).__name__}")
-    c = config
 
     def refuse(message: str, help: str = "pass another configuration, or none") -> ArgumentError:
         return ArgumentError(f"{function}: {message}", help=help)
 
     counts = ("rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band")
-    for name in (*counts, "splits"):
-        value = getattr(c, name)
-        if type(value) is not int or value < 1:
+    given = {name: number(getattr(config, name)) for name in (*counts, "splits")}
+    for name, value in given.items():
+        if not is_int(value) or value < 1:
             raise refuse(f"`{name}` of `config` must be an int from 1 on, not {value!r}")
+    c = replace(config, **given)
     piece = c.grain if shape.blocks else c.cols
     if piece % c.out_cols:
         raise refuse(
