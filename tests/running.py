@@ -43,7 +43,11 @@ def recorded(kernel: Any, *args: Any, lowered: bool = True, **constants: Any) ->
     """The IR of a kernel for these arguments, with or without the passes."""
     arguments = check(kernel.parameters, args, constants)
     made = trace(
-        rewrite(Definition(kernel.function)), arguments.types, arguments.constants, kernel.options
+        rewrite(Definition(kernel.function)),
+        arguments.types,
+        arguments.constants,
+        kernel.options,
+        arguments.forms,
     )
     verify(made)
     return lower(made) if lowered else made

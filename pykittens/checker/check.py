@@ -26,6 +26,7 @@ from pykittens.runtime.arguments import (
     check_requirements,
     device_name,
     known_values,
+    leaf_names,
     scalar_dtype,
 )
 from pykittens.runtime.arguments import check as check_arguments
@@ -92,7 +93,7 @@ def check(
     )
     if twice := [name for name in constants or {} if name in named]:
         raise ArgumentError(f"check: `{twice[0]}` is given twice, once in `constants`")
-    check_options(kernel, len(args), options)
+    check_options(kernel, args, options)
     return examine(kernel, args, {**named, **(constants or {})}, options)
 
 
@@ -201,12 +202,10 @@ def _refusals(recorded: Kernel, arguments: Arguments, caller: Loc | None) -> lis
 
 
 def _tensors_and_numbers(arguments: Arguments) -> dict[str, str]:
-    return {
-        name: _array(arguments.tensors[name])
-        if name in arguments.tensors
-        else f"{scalar_dtype(arguments.scalars[name])} {arguments.scalars[name]}"
-        for name in arguments.order
-    }
+    tensors, numbers = arguments.tensors, arguments.scalars
+    shown = {name: _array(array) for name, array in tensors.items()}
+    shown |= {name: f"{scalar_dtype(x)} {x}" for name, x in numbers.items()}
+    return {name: shown.get(name, "None") for name, _ in leaf_names(arguments.forms)}
 
 
 def _array(array: Array) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pykittens.checker.progress import CheckProgress
 from pykittens.emulate.finding import Kind
 from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.numbers import is_int, number
+from pykittens.lang.structures import flatten
+from pykittens.runtime.arguments import leaf_names
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
 
@@ -49,8 +52,8 @@ def words_of(words: Collection[str]) -> Collection[str]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def check_options(kernel: object, passed: int, options: CheckOptions) -> None:
-    """Raise if `kernel` is no kernel, or an option is meaningless for a call with `passed` positional arguments."""
+def check_options(kernel: object, args: Sequence[Any], options: CheckOptions) -> None:
+    """Raise if `kernel` is no kernel, or an option is meaningless for a call with these positional arguments."""
     if not isinstance(kernel, KernelFunction):
         raise ArgumentError(
             f"check: `kernel` must be a kernel, not {type(kernel).__name__}",
@@ -67,7 +70,10 @@ def check_options(kernel: object, passed: int, options: CheckOptions) -> None:
     _check_words("device", [options.device], list(DEVICES))
     takes = kernel.parameters
     named = (*options.undefined, *options.kept)
-    _check_words(f"argument of {takes.name}", named, takes.names(passed))
+    names = takes.names(len(args))
+    forms = dict.fromkeys(names) | {n: flatten(x, []) for n, x in zip(names, args, strict=False)}
+    known = [name for name, _ in leaf_names(forms)]
+    _check_words(f"argument of {takes.name}", named, known)
 
 
 def _check_words(what: str, given: Collection[str], known: Sequence[str]) -> None:

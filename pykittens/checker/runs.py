@@ -28,7 +28,6 @@ from pykittens.ir.nodes import (
     written,
 )
 from pykittens.runtime.arguments import Arguments, scalars
-from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 
 
@@ -52,7 +51,7 @@ def run_schedules(
     first: tuple[int, Mapping[str, Array]] | None = None
     with progress or nullcontext():
         for number, seed in enumerate(seeds):
-            call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
+            call = arguments.holding(copies.make())
             tensors = {name: array.numpy() for name, array in call.tensors.items()}
             races = Races(recorded, tensors, tuple(undefined), tuple(kept))
             if progress is not None:
@@ -101,7 +100,7 @@ def _non_finite(
     outputs = list(nonfinite_outputs(recorded, races.initialized, before, after))
     if not outputs or not np.isfinite([float(v) for v in arguments.scalars.values()]).all():
         return []
-    call = check_arguments(kernel.parameters, copies.make(), arguments.constants)
+    call = arguments.holding(copies.make())
     tensors, origins = {n: a.numpy() for n, a in call.tensors.items()}, Origins()
     machine.run(recorded, tensors, scalars(call), seed, origins)
     found = finding(outputs, after, origins)

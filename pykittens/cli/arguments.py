@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         (
             "--arg",
             "an argument: an array as dtype[shape], A=bf16[512,512], an array full of one number, flags=int32[4]=0, or "
-            "a number, eps=1e-6",
+            "a number, eps=1e-6, or None, bias=None",
         ),
         ("--constant", "a keyword constant: causal=True, dtype=f16, order='row'"),
     ):
@@ -161,7 +161,7 @@ def find_kernel(module: ModuleType, name: str | None) -> KernelFunction:
 
 
 def argument(name: str, text: str, fill: Fill = zeros) -> Any:
-    """The array or the number that the text of an --arg describes."""
+    """The array, the number or the None that the text of an --arg describes."""
     if match := _ARRAY.fullmatch(text.strip()):
         dtype, extents = match[1], [e for e in match[2].split(",") if e.strip()]
         if dtype not in DTYPES:
@@ -175,7 +175,7 @@ def argument(name: str, text: str, fill: Fill = zeros) -> Any:
             return np.full(shape, _number(name, match[3]), DTYPES[dtype].numpy)
         except (MemoryError, ValueError, OverflowError) as error:
             raise ArgumentError(f"--arg {name}={text}: {error}") from None
-    return _number(name, text)
+    return None if _literal(text) is None else _number(name, text)
 
 
 def _number(name: str, text: str) -> int | float | bool:

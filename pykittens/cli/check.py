@@ -180,17 +180,14 @@ def _clear_flags(request: arguments.Request) -> None:
     """Set flags, the tensors by which blocks wait for one another, to 0, as callers of such kernels do."""
     kernel = request.kernel
     try:
-        recorded = kernel.record(
-            check_arguments(kernel.parameters, request.args, request.constants)
-        )
+        call = check_arguments(kernel.parameters, request.args, request.constants)
+        recorded = kernel.record(call)
     except Exception:
         return  # the check reports it
-    names = kernel.parameters.names(len(request.args))
-    by_name = dict(zip(names, request.args, strict=True))
     for node in walk(recorded.body):
         if isinstance(node, Call):
             for name in tensors(node, node.op.effects.flags):
-                by_name[name][...] = 0
+                call.tensors[name].numpy()[...] = 0
 
 
 def _options(parsed: argparse.Namespace, caller: Loc | None) -> CheckOptions:

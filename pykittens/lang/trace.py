@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pykittens.errors import LanguageError, Loc, is_user_file
+from pykittens.errors import KernelError, LanguageError, Loc, is_user_file
 from pykittens.ir.build import Builder, current, record
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Require
@@ -19,6 +20,7 @@ from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import Global, Scalar, Value, describe
 from pykittens.lang.bindings import name_added
 from pykittens.lang.roles import at_top
+from pykittens.lang.structures import Form, names, rebuild
 from pykittens.ops.arguments import check_text
 from pykittens.types.dtypes import DType, bool_, int32
 from pykittens.types.tiles import GL, SCALAR
@@ -54,8 +56,12 @@ def trace(
     args: dict[str, TensorArg | ScalarArg],
     constants: dict[str, Any],
     options: TraceOptions,
+    forms: Mapping[str, Form],
 ) -> Kernel:
-    """The kernel that a rewritten function records for arguments of these types and for these constants."""
+    """The kernel that a rewritten function records for arguments of these types and for these constants.
+
+    forms: the positional arguments by name, of which `args` are the leaves. Those that are None are constants.
+    """
     params: list[Global | Scalar] = []
     values: dict[Value, Any] = {}
     for name, arg in args.items():
@@ -68,13 +74,14 @@ def trace(
         else:
             params.append(Scalar(SCALAR(arg.dtype), name))
             values[params[-1]] = arg.value
+    absent = [n for p, form in forms.items() for n, is_leaf in names(form, p) if not is_leaf]
     code = function.__code__
     kernel = Kernel(
         name=function.__name__,
         params=params,
         body=Block(owner="the kernel"),
         pipelines=[],
-        constants=constants,
+        constants=dict.fromkeys(absent) | constants,
         statics=[],
         warps=options.warps,
         cluster=options.cluster,
@@ -83,8 +90,10 @@ def trace(
         loc=Loc(code.co_filename, code.co_firstlineno, code.co_name),
     )
     builder = Builder(kernel, values)
-    with record(builder), _argument_errors(params):
-        result = function(*params, **constants)
+    leaves = iter(params)
+    given = [rebuild(form, leaves) for form in forms.values()]
+    with record(builder), _argument_errors(params, absent):
+        result = function(*given, **constants)
         for check in builder.checks:
             check()
         name_added(builder)
@@ -99,11 +108,22 @@ def trace(
     return kernel
 
 
+_DECIDED = (
+    "`if {} is not None:` decides, when the kernel is recorded, what it does without the argument"
+)
+
+
 @contextmanager
-def _argument_errors(params: list[Global | Scalar]) -> Iterator[None]:
+def _argument_errors(params: list[Global | Scalar], absent: Sequence[str]) -> Iterator[None]:
     """Turn Python's errors for an argument of another kind or rank into a LanguageError with the types of all."""
     try:
         yield
+    except KernelError as error:
+        if absent and error.help is None and "None" in map(str, error.operands.values()):
+            named = _named_in(error.loc, absent)
+            error.operands |= dict.fromkeys(named, "None in this call")
+            error.help = _DECIDED.format(named[0])
+        raise
     except (ValueError, TypeError, AttributeError) as error:
         frame = error.__traceback__
         assert frame is not None, "an exception that was caught has a traceback"
@@ -112,9 +132,21 @@ def _argument_errors(params: list[Global | Scalar]) -> Iterator[None]:
         code = frame.tb_frame.f_code
         unpacks = dis.opname[code.co_code[frame.tb_lasti]].startswith("UNPACK")
         value = getattr(error, "obj", None)
-        if not (unpacks or isinstance(value, Arithmetic)) or not is_user_file(code.co_filename):
+        message, loc = (
+            str(error),
+            Loc(code.co_filename, frame.tb_lineno, code.co_name, code, frame.tb_lasti),
+        )
+        of_none = bool(absent) and "NoneType" in message
+        if not (unpacks or of_none or isinstance(value, Arithmetic)) or not is_user_file(loc.file):
             raise
-        message = str(error)
+        if of_none:
+            named = _named_in(loc, absent)
+            raise LanguageError(
+                f"{message}: {' or '.join(f'`{n}`' for n in named)} is None in this call",
+                operands={p.name: p.type for p in params} | dict.fromkeys(absent, "None"),
+                loc=loc,
+                help=_DECIDED.format(named[0]),
+            ) from None
         if isinstance(value, Arithmetic):
             attribute = getattr(error, "name", "")
             name = getattr(value, "name", "") or "this value"
@@ -122,11 +154,20 @@ def _argument_errors(params: list[Global | Scalar]) -> Iterator[None]:
         raise LanguageError(
             message,
             operands={p.name: p.type for p in params},
-            loc=Loc(code.co_filename, frame.tb_lineno, code.co_name, code, frame.tb_lasti),
+            loc=loc,
             help="a shape has one extent per axis of the tensor, a task one coordinate per extent of the tasks"
             if unpacks
             else None,
         ) from None
+
+
+def _named_in(loc: Loc | None, names: Sequence[str]) -> Sequence[str]:
+    """The names that stand in the line of an error or in those that call it; all if none does."""
+    lines = [line.text for line in (loc, *loc.callers)] if loc is not None else []
+    found = [
+        n for n in names if any(re.search(rf"(?<![\w.]){re.escape(n)}(?!\w)", t) for t in lines)
+    ]
+    return found or names
 
 
 @called("static")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -16,6 +16,7 @@ from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Grid, Kernel, Require, Tasks, walk, written
 from pykittens.ir.numbers import number, numbers
 from pykittens.ir.values import Global, Value
+from pykittens.lang.structures import Form, flatten, names
 from pykittens.lang.trace import ScalarArg, TensorArg
 from pykittens.runtime.arrays import Array, Device, describe
 from pykittens.types.dtypes import DTYPES, DType, bool_, f32, int32
@@ -123,8 +124,13 @@ def _free(name: str, taken: set[str]) -> str:
 
 @dataclass
 class Arguments:
-    """The checked arguments of one call; `order` lists their names as in the signature."""
+    """The checked arguments of one call.
 
+    forms: what each parameter is, in the order of the signature. order: the names of the tensors and numbers in this
+    order; those in a tuple, a named tuple or a dataclass are named as the kernel reads them, `weights.q`.
+    """
+
+    forms: dict[str, Form]
     order: tuple[str, ...]
     tensors: dict[str, Array]
     scalars: dict[str, int | float | bool]
@@ -135,6 +141,17 @@ class Arguments:
     def types(self) -> dict[str, TensorArg | ScalarArg]:
         """The types that recording sees, in the order of the signature."""
         return {name: self._type(name) for name in self.order}
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The names of arguments that are None, and of parts of arguments."""
+        return tuple(n for n, is_leaf in leaf_names(self.forms) if not is_leaf)
+
+    @property
+    def reads(self) -> list[str]:
+        """How each tensor and number is read from the tuple of the positional arguments: `[0]`, `[1].q`."""
+        given = {f"[{i}]": form for i, form in enumerate(self.forms.values())}
+        return [read for read, is_leaf in leaf_names(given) if is_leaf]
 
     @property
     def values(self) -> list[int | float | bool]:
@@ -149,6 +166,12 @@ class Arguments:
         tensors = {n: replace(a, address=given[n], owner=None) for n, a in self.tensors.items()}
         return replace(self, tensors=tensors, scalars={n: given[n] for n in self.scalars})
 
+    def holding(self, leaves: Sequence[Any]) -> Arguments:
+        """The same arguments with other arrays and numbers like these, in the order of the signature."""
+        given = dict(zip(self.order, leaves, strict=True))
+        tensors = {n: array for n in self.tensors if (array := describe(given[n])) is not None}
+        return replace(self, tensors=tensors, scalars={n: given[n] for n in self.scalars})
+
     def mark_written(self, outputs: Sequence[int]) -> None:
         """Raise the versions of PyTorch's tensors at these positions, so that autograd detects what a kernel wrote."""
         if torch := sys.modules.get("torch"):
@@ -161,6 +184,12 @@ class Arguments:
         a = self.tensors[name]
         whole = a.shape[-1] * a.itemsize % 16 == 0
         return TensorArg(GL(DTYPES[a.dtype], len(a.shape), reachable(a), whole), tuple(a.shape))
+
+
+def leaf_names(forms: Mapping[str, Form]) -> Iterator[tuple[str, bool]]:
+    """The name of each tensor, number and None, and whether it is no None."""
+    for name, form in forms.items():
+        yield from names(form, name)
 
 
 def scalars(arguments: Arguments) -> dict[str, int | bool | np.float32]:
@@ -184,10 +213,13 @@ def reachable(array: Array) -> bool:
 
 def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
     """The checked arguments of a call. Raises ArgumentError, which names the wrong argument."""
-    values, constants = parameters.bind(args, kwargs)
+    given, constants = parameters.bind(args, kwargs)
     tensors: dict[str, Array] = {}
     scalars: dict[str, int | float | bool] = {}
-    for name, value in values.items():
+    leaves: list[Any] = []
+    forms = {name: flatten(value, leaves) for name, value in given.items()}
+    order = tuple(name for name, is_leaf in leaf_names(forms) if is_leaf)
+    for name, value in zip(order, leaves, strict=True):
         value = number(value)
         if isinstance(value, bool | int | float):
             check_number(parameters.name, name, value, scalar_dtype(value))
@@ -197,7 +229,7 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
         if array is None:
             raise ArgumentError(
                 f"{parameters.name}: `{name}` must be an array or a number, not {type(value).__name__}",
-                help="NumPy arrays, PyTorch tensors and anything with __dlpack__ are arrays",
+                help=_HELP.get(type(value), _HELP[object]),
             )
         _check_array(parameters, name, array)
         tensors[name] = array
@@ -209,7 +241,17 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
             f"{parameters.name}: all arrays must be on one device",
             operands={n: f"on {device_name(a.device)}" for n, a in tensors.items()},
         )
-    return Arguments(tuple(values), tensors, scalars, constants, devices.pop())
+    return Arguments(forms, order, tensors, scalars, constants, devices.pop())
+
+
+_CONSTANT = "constants are keyword-only parameters of the kernel, after a `*`"
+_HELP = {
+    object: "NumPy arrays, PyTorch tensors and anything with __dlpack__ are arrays",
+    list: "several arrays are a tuple, a NamedTuple or a dataclass",
+    dict: "several arrays with names are a NamedTuple or a dataclass",
+    str: _CONSTANT,
+    DType: _CONSTANT,
+}
 
 
 def check_number(kernel: str, name: str, value: int | float | bool, dtype: DType) -> None:

@@ -13,7 +13,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from pykittens.ir.numbers import number
 from pykittens.lang.contents import EXACT_TYPES, kept
+from pykittens.lang.structures import flatten
 
 T = TypeVar("T")
 
@@ -111,7 +113,7 @@ class Calls(Generic[T]):
                 form.append(kind if x or kind is not float else copysign(1.0, x))
                 values.append(x)
             else:
-                return _NOTHING
+                return self._find_flat(args, words, more)
         if ordinal < 0:
             return _NOTHING
         form.append(ordinal)
@@ -121,6 +123,17 @@ class Calls(Generic[T]):
         except TypeError:  # a constant that is not hashable
             return _NOTHING
         return prepared, key, values, c_module._cuda_getCurrentRawStream(ordinal)
+
+    def _find_flat(
+        self, args: tuple[Any, ...], words: Mapping[str, Any], more: Sequence[Hashable]
+    ) -> Found[T]:
+        """`find` for positional arguments that have parts or are numbers of NumPy."""
+        if self.passed is not None or (more and type(more[0]) is tuple):
+            return _NOTHING
+        leaves: list[Any] = []
+        forms = tuple([flatten(x, leaves) for x in args])
+        given = tuple([x if hasattr(x, "data_ptr") else number(x) for x in leaves])
+        return self.find(given, words, (forms, *more))
 
     def _find_torch(self) -> tuple[type, type, Any] | None:
         """PyTorch's tensor, its parameter and its module in C, once it is imported; every call uses them."""

@@ -19,6 +19,7 @@ from pykittens.lang.control import rewrite
 from pykittens.lang.dependencies import Dependencies, code_that_runs
 from pykittens.lang.grid import CLUSTERS
 from pykittens.lang.source import Definition
+from pykittens.lang.structures import classes
 from pykittens.lang.trace import TraceOptions, trace
 from pykittens.logger import log
 from pykittens.runtime import driver
@@ -68,7 +69,7 @@ class KernelFunction:
         if len(args) >= len(self.parameters.positional):
             launch, form, values, stream = find(args, constants)
             if launch is not None and launch.by_value:
-                launch = find(args, constants, _numbers(args))[0]
+                launch = find(args, constants, launch.numbers(values))[0]
             if launch is not None and launch.call(args, values, stream):
                 return
         arguments = check(self.parameters, args, constants)
@@ -80,7 +81,7 @@ class KernelFunction:
         if (launch := launches.get(form)) is None:
             launch = self.launch_of(arguments, recording)
             if launch.by_value and form is not None:
-                self._calls.keep(find(args, constants, _numbers(args))[1], launch)
+                self._calls.keep(find(args, constants, launch.numbers(values))[1], launch)
             elif form is not None and len(launches) < MOST_LAUNCHES:
                 launches[form] = launch
         elif launch.guard is not recording.guard:
@@ -109,10 +110,12 @@ class KernelFunction:
         types, constants = arguments.types, arguments.constants
         key = (
             tuple(getattr(t, "type", None) or t.dtype for t in types.values()),  # type: ignore[union-attr]
+            tuple(arguments.forms.values()),
             *((name, exact(value)) for name, value in constants.items()),
         )
         known = [r for r in self._recorded.get(key, ()) if r.serves(arguments)]
-        roots: Any = self.function, self._rewritten, tuple(constants.values())
+        given = (*constants.values(), *classes(arguments.forms.values()))
+        roots: Any = self.function, self._rewritten, given
         for recording in known:
             if recording.holds():
                 return recording
@@ -121,7 +124,7 @@ class KernelFunction:
                 return recording
         self._source.check_code()
         with code_that_runs(roots) as ran:
-            kernel = trace(self._rewritten, types, constants, self.options)
+            kernel = trace(self._rewritten, types, constants, self.options, arguments.forms)
         verify(kernel)
         recording = Recording(lower(kernel), Dependencies(roots, ran))
         if self._count == MOST_RECORDINGS:
@@ -206,10 +209,6 @@ leave_out(
     "a kernel of pykittens is no operator of PyTorch, so torch.compile leaves it out of its graph; "
     "with fullgraph=True, wrap the call in torch.library.custom_op",
 )
-
-
-def _numbers(args: tuple[Any, ...]) -> list[int | float]:
-    return [x for x in args if isinstance(x, int | float)]
 
 
 @overload

@@ -91,7 +91,8 @@ class Launch:
     All other values share one launcher.
 
     by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`. outputs: the
-    positions of the tensors that the kernel writes. recording, guard: those of the last `follow`.
+    positions of the tensors that the kernel writes, among tensors and numbers. recording, guard: those of the last
+    `follow`.
     call(args, values, stream): if the recording is valid, launch for these arguments, with their addresses and numbers,
     and tell autograd what was written; returns whether it is.
     """
@@ -123,13 +124,14 @@ class Launch:
         """Compare with the guard of this recording before each call."""
         self.recording, self.guard = recording, recording.guard
         torch = sys.modules.get("torch")  # only its tensors have forms
+        reads = self.arguments.reads
         lines = (
             "values = (*values, stream)",
             "launcher = kept.get(values, unknown)",
             "if launcher is unknown: launch(values)",
             "elif launcher is None: keep(values).launch()",
             "elif code := launcher.start(): launcher.launch_again(code)",
-            f"increment(({''.join(f'args[{i}], ' for i in self.outputs)}))",
+            f"increment(({''.join(f'args{reads[i]}, ' for i in self.outputs)}))",
             "return True",
         )
         self.call = recording.guard.before(
@@ -141,6 +143,12 @@ class Launch:
             keep=self._keep,
             increment=torch and torch._C._increment_version,
         )
+
+    def numbers(self, values: Sequence[Any]) -> list[Any]:
+        """The numbers of a call among its values."""
+        arguments = self.arguments
+        pairs = zip(arguments.order, values, strict=False)  # the stream may follow
+        return [value for name, value in pairs if name in arguments.scalars]
 
     def launch(self, values: tuple[Any, ...]) -> None:
         """Launch with `values`: addresses and numbers in the order of the parameters, then the stream."""

@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,6 +26,7 @@ from tests.aot.programs import (
     PK_NO_CONTEXT,
     PK_NO_DRIVER,
     PK_OK,
+    PK_REQUIRE,
     PK_SHARED_MEMORY,
     CLauncher,
     environment,
@@ -101,6 +102,34 @@ def test_names_of_c_and_of_other_letters_are_changed(launchers: Any) -> None:
     assert "const pk_tensor *_" in header
     assert "int32_t kernel1" in header
     assert "int32_t double1" in header
+
+
+class Weights(NamedTuple):
+    q: Any
+    bias: Any = None
+
+
+@pk.kernel
+def weighted(x, weights, mask, y):
+    """y = x * weights.q."""
+    pk.require(weights.q.shape == x.shape, "weights.q and x have one shape")
+    pk.grid(1)
+    assert weights.bias is mask is None
+    pk.store(y[0, 0], pk.load(x, rows=64, cols=64) * pk.load(weights.q, rows=64, cols=64))
+
+
+def test_a_part_of_an_argument_is_a_parameter_and_none_is_a_constant(launchers: Any) -> None:
+    x = zeros(64, 64, dtype=F32)
+    launcher = launchers(weighted, x, Weights(x), None, x.copy())
+    header = next(launcher.folder.glob("*.h")).read_text()
+    assert "// weights_q: f32, rank 2" in header
+    assert "// weights.bias: None, a constant of the kernel" in header
+    assert "// mask: None, a constant of the kernel" in header
+    parameters = re.findall(r"const pk_tensor \*(\w+)", header.partition("weighted_launch(")[2])
+    assert parameters == ["x", "weights_q", "y"]
+    assert launcher.launch(x, x, x.copy()) == PK_OK, launcher.error
+    assert launcher.launch(x, x[:32], x.copy()) == PK_REQUIRE
+    assert "weights.q and x have one shape" in launcher.error
 
 
 def test_what_the_host_cannot_compute_in_c_is_reported() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pykittens.cli import arguments
+from pykittens.cli import arguments, main
 from pykittens.errors import ArgumentError
 from pykittens.types.dtypes import DTYPES, bf16
 
@@ -42,6 +42,19 @@ def summed(y, *terms):
     for term in terms:
         total = total + pk.load(term[0, 0], rows=64, cols=64)
     pk.store(y[0, 0], total)
+'''
+
+BIASED = '''"""A file with a kernel that takes an optional tensor."""
+import pykittens as pk
+
+
+@pk.kernel
+def biased(y, bias):
+    pk.grid(1)
+    t = pk.zeros(pk.f32, 64, 64)
+    if bias is not None:
+        t = t + pk.load(bias, rows=64, cols=64)
+    pk.store(y[0, 0], t)
 '''
 
 TWO = '''"""A file with two kernels, and a third from elsewhere."""
@@ -93,6 +106,16 @@ def test_arrays_and_numbers_come_in_the_order_of_the_signature(folder: Path) -> 
     assert "void" in found.kernel.source(*found.args, **found.constants)
 
 
+def test_an_argument_may_be_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "biased.py").write_text(BIASED)
+    words = [str(folder / "biased.py"), "--arg", "bias=None", "--arg", "y=f32[64,64]"]
+    found = request(*words)
+    assert found.args[1] is None
+    assert "float* bias" not in found.kernel.source(*found.args)
+    assert main(["check", *words, "--no-costs"]) == 0
+    assert "bias : None" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_an_array_is_of_the_dtype_that_is_named(dtype) -> None:
     array = arguments.argument("a", f"{dtype}[3, 5]")
@@ -102,9 +125,9 @@ def test_an_array_is_of_the_dtype_that_is_named(dtype) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("3", 3), ("-2", -2), ("1e-6", 1e-6), ("True", True), ("false", False)],
+    [("3", 3), ("-2", -2), ("1e-6", 1e-6), ("True", True), ("false", False), ("None", None)],
 )
-def test_a_number_is_read_as_python_reads_it(text: str, value: object) -> None:
+def test_a_number_or_none_is_read_as_python_reads_it(text: str, value: object) -> None:
     found = arguments.argument("n", text)
     assert found == value
     assert type(found) is type(value)

@@ -175,8 +175,27 @@ def further_arguments_by_name(out):
     total(out((4, 4)), terms=[ones(4, 4)], first=0.0)
 
 
-def further_argument_that_is_none(out):
-    total(out((4, 4)), ones(4, 4), None, first=0.0)
+def further_argument_that_is_a_list(out):
+    total(out((4, 4)), ones(4, 4), [ones(4, 4)], first=0.0)
+
+
+@pk.kernel
+def biased(x, layer, out):
+    pk.grid(1)
+    pk.store(out[0, 0], pk.load(x, rows=64, cols=64) + pk.load(layer[1][0, 0], rows=64, cols=64))
+
+
+def operation_on_a_part_that_is_none(out):
+    biased(ones(4, 4), (ones(4, 4), None), out((4, 4)))
+
+
+def part_that_is_no_tensor(out):
+    biased(ones(4, 4), (ones(4, 4), "relu"), out((4, 4)))
+
+
+def part_overlaps_the_output(out):
+    y = out((4, 4))
+    biased(ones(4, 4), (ones(4, 4), y), y)
 
 
 def further_argument_overlaps(out):

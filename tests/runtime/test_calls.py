@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -137,6 +138,49 @@ def test_a_keyword_number_of_numpy_is_a_float(gpu_tensors: None) -> None:
         assert found[1] == plain[1]
         assert found[2][1:] == plain[2][1:]
         assert all(type(x) is float for x in found[2][1:])
+
+
+class Two(NamedTuple):
+    a: Any
+    b: Any = None
+
+
+@dataclass
+class Other:
+    a: Any
+    b: Any = None
+
+
+def test_the_form_of_a_kernels_call_has_the_structure_of_its_arguments(gpu_tensors: None) -> None:
+    calls: Calls[str] = Calls()
+    x, y = matrix(), matrix()
+    given = [
+        *((x, p) for p in (y, (y,), (y, y), (y, None), (None, y), ((y,),), (y, ()))),
+        *((x, p) for p in (Two(y), Two(y, y), Other(y), Other(y, y), Two((y, None)), Other(y, 1))),
+        *((x, p) for p in (Other(y, 1.0), Two(y, True), (y, True))),
+        (x, y, None),
+        (None, x, y),
+        ((x, y), None),
+        ((x,), y),
+    ]
+    forms = [form_of(calls, *args) for args in given]
+    assert None not in forms
+    assert len(set(forms)) == len(forms)
+    assert form_of(calls, Two(x, 1.0), y) == form_of(calls, Two(y, 2.0), x)
+    found = calls.find((Two(x, Other(np.int64(3), y)), np.float32(0.5), None), {"mode": 1})
+    assert found[2] == [x.data_ptr(), 3, y.data_ptr(), 0.5]
+    calls.keep(found[1], "this")
+    assert calls.find((Two(y, Other(4, x)), 0.25, None), {"mode": 1})[0] == "this"
+
+
+@pytest.mark.parametrize(
+    "other", [[1], Two(np.zeros(4)), Two([1]), {"a": 1}, Two(np.longdouble(1))]
+)
+def test_a_structure_of_what_has_no_form_has_none(gpu_tensors: None, other: Any) -> None:
+    assert Calls[str]().find((matrix(), other), {}) == NOTHING
+    loop = Other(matrix())
+    loop.b = loop
+    assert Calls[str]().find((loop,), {}) == NOTHING
 
 
 def test_negated_views_have_no_form(gpu_tensors: None) -> None:

@@ -8,8 +8,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+import pykittens as pk
 from pykittens.errors import AccessError, ArgumentError
 from pykittens.runtime import kernel as kernel_file
 from pykittens.runtime import launch as launch_file
@@ -294,6 +296,43 @@ def test_numbers_that_are_part_of_the_program_have_launches_of_their_own(
             (line,) = launched(kernel, x, y, count)
             assert f"grid {blocks} 1 1" in line
     assert len(prepared) == 3  # one a number, for all tensors
+
+
+def test_numbers_of_numpy_and_in_structures_are_those_of_the_program(
+    launched: Callable[..., list[str]], prepared: list[Launch]
+) -> None:
+    kernel, x, y = fresh(so_many_columns), matrix(64, 128), matrix(64, 128)
+    for count, blocks in ((64, 2), (np.int64(32), 4), (np.int8(64), 2), (128, 1), (32, 4)):
+        assert f"grid {blocks} 1 1" in launched(kernel, x, y, count)[0]
+    assert len({launch.loaded.source.program for launch in prepared}) == 3
+
+    @pk.kernel
+    def of_a_pair(pair, y):
+        row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, pk.static(pair[1])))
+        pk.store(y[row, col], pk.load(pair[0][row, col], rows=64, cols=pk.static(pair[1])))
+
+    for count, blocks in ((64, 2), (32, 4), (64, 2), (np.int64(32), 4)):
+        for _ in range(2):
+            assert f"grid {blocks} 1 1" in launched(of_a_pair, (x, count), y)[0]
+
+
+def test_an_argument_that_is_none_is_another_program(
+    launched: Callable[..., list[str]], prepared: list[Launch]
+) -> None:
+    @pk.kernel
+    def added(x, bias, y):
+        row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, 64))
+        t = pk.load(x[row, col], rows=64, cols=64)
+        if bias is not None:
+            t = t + pk.load(bias[row, col], rows=64, cols=64)
+        pk.store(y[row, col], t)
+
+    x, y = matrix(), matrix()
+    for bias in (None, x, None, x, matrix(), None):
+        assert len(launched(added, x, bias, y)) == 1
+    assert len(prepared) == len(added._calls) == 2
+    with pytest.raises(ArgumentError, match="the output `y` shares memory with `x`"):
+        added(y, None, y)
 
 
 def test_a_number_that_does_not_fit_its_parameter_is_refused(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import pykittens as pk
 from pykittens.kernels.rms_norm import rms_norm
+from pykittens.runtime import kernel as kernel_file
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.calling import doubled, filled, fresh, matrix, scaled
 
@@ -46,6 +47,46 @@ def test_a_backward_pass_knows_that_a_kernel_wrote_what_it_keeps() -> None:
             scaled(torch.ones(64, 64), result.detach(), 2.0)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             result.sum().backward()
+
+
+class Tensors(NamedTuple):
+    x: Any
+    bias: Any
+    y: Any
+
+
+@pk.kernel
+def shifted_by(scale, tensors, pair, out):
+    """tensors.y = pair[1] = x + bias, for those that are no None."""
+    pk.grid(1)
+    t = pk.load(tensors.x, rows=64, cols=64)
+    if tensors.bias is not None:
+        t = t + pk.load(tensors.bias, rows=64, cols=64)
+    for y in (tensors.y, pair[1], out):
+        if y is not None:
+            pk.store(y[0, 0], t)
+
+
+@needs_compiler
+def test_outputs_in_structures_and_after_none_have_a_new_version_at_each_call(
+    gpu_tensors: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = fresh(shifted_by)
+    x, y, z, w = (matrix(64, 64) for _ in range(4))
+    for number in range(3):
+        if number == 1:  # calls of the same form check nothing
+            monkeypatch.setattr(kernel_file, "check", lambda *a: pytest.fail("checked again"))
+        assert raised(lambda: kernel(None, Tensors(x, None, y), (x, z), None), x, y, z) == [0, 1, 1]
+    monkeypatch.undo()
+
+
+@needs_compiler
+def test_an_output_after_none_has_a_new_version_at_each_call(gpu_tensors: None) -> None:
+    kernel = fresh(shifted_by)
+    x, y = matrix(64, 64), matrix(64, 64)
+    for _ in range(3):
+        call = lambda: kernel(None, Tensors(x, x, None), (None, None), y)  # noqa: E731
+        assert raised(call, x, y) == [0, 1]
 
 
 def test_a_tensor_without_gradient_may_be_kept_too() -> None:

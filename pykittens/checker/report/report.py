@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,7 +179,9 @@ class CheckReport:
         named = [f"{n}={v}" for n, v in self.constants.items() if n not in OPTIONS]
         if quoted := [f'"{n}": {v}' for n, v in self.constants.items() if n in OPTIONS]:
             named.append(f"constants={{{', '.join(quoted)}}}")
-        words = (self.kernel, *self.arguments, *named, f"{option}={number}")
+        # An argument with parts, such as weights.q, is passed as a whole.
+        passed = dict.fromkeys(re.split(r"[.[]", name)[0] for name in self.arguments)
+        words = (self.kernel, *passed, *named, f"{option}={number}")
         return f"pk.check({', '.join(words)})"
 
     def __str__(self) -> str:
