@@ -159,10 +159,18 @@ class Survey:
         if self.follows(function.__code__, function.__globals__):
             self.test("{}.__code__", function, function.__code__)
         try:
-            read = tuple(self._reads_of(rewritten)), tuple(map(self.of, constants))
+            read = tuple(self._reads_of(rewritten)), tuple(map(self._of_constant, constants))
             return code_key(function.__code__), *read
         except _Mutable as fault:
             raise fault.error(None) from None
+
+    def _of_constant(self, x: Any) -> Hashable:
+        try:
+            return self.of(x)
+        except _Mutable as fault:
+            if isinstance(x, type):
+                fault.path = f"what the class {x.__name__} holds"
+            raise
 
     def of(self, x: Any) -> Hashable:
         """The contents of a value; tests are added for all of it that can change."""

@@ -108,21 +108,17 @@ def trace(
     return kernel
 
 
-_DECIDED = (
-    "`if {} is not None:` decides, when the kernel is recorded, what it does without the argument"
-)
-
-
 @contextmanager
 def _argument_errors(params: list[Global | Scalar], absent: Sequence[str]) -> Iterator[None]:
-    """Turn Python's errors for an argument of another kind or rank into a LanguageError with the types of all."""
+    """Turn Python's errors for an argument of another kind or rank into a LanguageError with the types of all.
+
+    absent: the arguments that are None; an error for None names them.
+    """
     try:
         yield
     except KernelError as error:
-        if absent and error.help is None and "None" in map(str, error.operands.values()):
-            named = _named_in(error.loc, absent)
-            error.operands |= dict.fromkeys(named, "None in this call")
-            error.help = _DECIDED.format(named[0])
+        if absent and ("not None" in error.message or "None" in error.operands.values()):
+            _name_absent(error, absent)
         raise
     except (ValueError, TypeError, AttributeError) as error:
         frame = error.__traceback__
@@ -131,43 +127,41 @@ def _argument_errors(params: list[Global | Scalar], absent: Sequence[str]) -> It
             frame = frame.tb_next
         code = frame.tb_frame.f_code
         unpacks = dis.opname[code.co_code[frame.tb_lasti]].startswith("UNPACK")
-        value = getattr(error, "obj", None)
-        message, loc = (
-            str(error),
-            Loc(code.co_filename, frame.tb_lineno, code.co_name, code, frame.tb_lasti),
-        )
+        value, message = getattr(error, "obj", None), str(error)
         of_none = bool(absent) and "NoneType" in message
-        if not (unpacks or of_none or isinstance(value, Arithmetic)) or not is_user_file(loc.file):
+        is_known = unpacks or of_none or isinstance(value, Arithmetic)
+        if not is_known or not is_user_file(code.co_filename):
             raise
-        if of_none:
-            named = _named_in(loc, absent)
-            raise LanguageError(
-                f"{message}: {' or '.join(f'`{n}`' for n in named)} is None in this call",
-                operands={p.name: p.type for p in params} | dict.fromkeys(absent, "None"),
-                loc=loc,
-                help=_DECIDED.format(named[0]),
-            ) from None
         if isinstance(value, Arithmetic):
             attribute = getattr(error, "name", "")
             name = getattr(value, "name", "") or "this value"
             message = f"`{name}` is {describe(value)} and has no `{attribute}`"
-        raise LanguageError(
+        if of_none:
+            message = re.sub(r"'?NoneType'?( object)?", "None", message)
+        fault = LanguageError(
             message,
             operands={p.name: p.type for p in params},
-            loc=loc,
+            loc=Loc(code.co_filename, frame.tb_lineno, code.co_name, code, frame.tb_lasti),
             help="a shape has one extent per axis of the tensor, a task one coordinate per extent of the tasks"
-            if unpacks
+            if unpacks and not of_none
             else None,
-        ) from None
+        )
+        if of_none:
+            _name_absent(fault, absent)
+        raise fault from None
 
 
-def _named_in(loc: Loc | None, names: Sequence[str]) -> Sequence[str]:
-    """The names that stand in the line of an error or in those that call it; all if none does."""
-    lines = [line.text for line in (loc, *loc.callers)] if loc is not None else []
-    found = [
-        n for n in names if any(re.search(rf"(?<![\w.]){re.escape(n)}(?!\w)", t) for t in lines)
-    ]
-    return found or names
+def _name_absent(error: KernelError, absent: Sequence[str]) -> None:
+    """Add to an error the arguments that are None: those in its lines, or all if none is there."""
+    lines = [line.text for line in (error.loc, *error.loc.callers)] if error.loc else []
+    found = [n for n in absent if any(_stands_in(n, line) for line in lines)] or absent
+    error.operands |= dict.fromkeys(found, "None in this call")
+    way = f"`if {found[0]} is not None:` decides, when the kernel is recorded, what it does without the argument"
+    error.help = f"{error.help}; {way}" if error.help else way
+
+
+def _stands_in(name: str, line: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", line) is not None
 
 
 @called("static")

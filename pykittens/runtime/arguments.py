@@ -229,7 +229,7 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
         if array is None:
             raise ArgumentError(
                 f"{parameters.name}: `{name}` must be an array or a number, not {type(value).__name__}",
-                help=_HELP.get(type(value), _HELP[object]),
+                help=next(text for kind, text in _HELP.items() if isinstance(value, kind)),
             )
         _check_array(parameters, name, array)
         tensors[name] = array
@@ -246,11 +246,12 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 _CONSTANT = "constants are keyword-only parameters of the kernel, after a `*`"
 _HELP = {
-    object: "NumPy arrays, PyTorch tensors and anything with __dlpack__ are arrays",
+    tuple: "tuple(...) makes a plain tuple of it",
     list: "several arrays are a tuple, a NamedTuple or a dataclass",
     dict: "several arrays with names are a NamedTuple or a dataclass",
     str: _CONSTANT,
     DType: _CONSTANT,
+    object: "NumPy arrays, PyTorch tensors and anything with __dlpack__ are arrays",
 }
 
 

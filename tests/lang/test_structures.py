@@ -189,6 +189,17 @@ def test_a_kernel_is_recorded_again_if_a_method_of_an_argument_changes(monkeypat
     assert (y == 300).all()
 
 
+def test_a_class_that_holds_an_array_is_refused_by_name(monkeypatch):
+    @pk.kernel
+    def kernel(pair):
+        pk.grid(1)
+        pk.store(pair.right[0, 0], tile(pair.left))
+
+    monkeypatch.setattr(Pair, "table", full(1), raising=False)
+    with pytest.raises(pk.KernelError, match="what the class Pair holds is an array"):
+        kernel(Pair(full(1), full(2)))
+
+
 def test_a_number_in_a_structure_is_a_run_time_number_and_may_be_static():
     class Sizes(NamedTuple):
         rows: int
@@ -285,19 +296,26 @@ def use_none(kind: str) -> Any:
                 t = t + tile(bias)
             case "part":
                 t = t + layer.bias * 2.0
+            case "static":
+                t = t + pk.static(bias)
+            case "unpacked":
+                t, _ = bias
         pk.store(y[0, 0], t)
 
     return kernel
 
 
-@pytest.mark.parametrize("kind", ["item", "load", "operand", "attribute", "helper", "part"])
+@pytest.mark.parametrize(
+    "kind", ["item", "load", "operand", "attribute", "helper", "part", "static", "unpacked"]
+)
 def test_an_operation_on_none_names_the_argument_and_says_when_that_is_decided(kind):
     name = "layer.bias" if kind == "part" else "bias"
     with pytest.raises(pk.KernelError) as caught:
         use_none(kind)(full(1), None, full(0), Layer(Weights(full(1))))
-    assert caught.value.operands[name] in ("None", "None in this call")
+    assert caught.value.operands[name] == "None in this call"
     assert f"`if {name} is not None:`" in caught.value.help
     assert "recorded" in caught.value.help
+    assert "NoneType" not in str(caught.value)
 
 
 def test_none_of_the_user_s_own_is_python_s_error():
@@ -319,6 +337,7 @@ def test_none_of_the_user_s_own_is_python_s_error():
         ("fast", "pair.right", "str", "constants are keyword-only"),
         ((full(1), pk.f32), "pair.right[1]", "DType", "constants are keyword-only"),
         ((object(),), "pair.right[0]", "object", "anything with __dlpack__"),
+        (Wide((full(1),)), "pair.right", "Wide", "makes a plain tuple"),
     ],
 )
 def test_a_part_that_is_no_tensor_or_number_is_refused_by_name(part, name, kind, help):
