@@ -68,6 +68,8 @@ template <class To, class From> To same_bits(From x) {
     return y;
 }
 inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
+inline float __int_as_float(int x) { return same_bits<float>(x); }
+inline int __float_as_int(float x) { return same_bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 inline unsigned __float2uint_rn(float x) { return (unsigned)std::nearbyint(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }

@@ -30,6 +30,8 @@ BODIES = {
     "float half_to_float": "return same_bits<_Float16>(bits);",
     "int to_int32": "return x != x ? 0 : x >= 0x1p31f ? 0x7fffffff : x <= -0x1p31f ? (int)0x80000000 : (int)x;",
     "float exp2_fast": "return std::exp2(x);",
+    "unsigned short compare_and_swap": "return atomicCAS((unsigned short*)at, old, next);",
+    "void combine_pair": "combine(Add(), at, pick(from, i, at)); combine(Add(), at + 1, pick(from, i + 1, at));",
     "void group_sync": "meet(groups_meet[id], threads);",
     "u32 load_shared": "return *(const u32*)(shared + at);",
     "unsigned short load_shared_16": "return *(const unsigned short*)(shared + at);",
@@ -40,6 +42,15 @@ BODIES = {
     "void earlier_launches_wait": "",
     "void next_launch_start": "",
 }
+
+
+# Atomics of tensors and of shared memory: a lane runs alone until it meets others, so it comes before or after them.
+ATOMICS = """
+template <class T> T atomicAdd(T* at, T x) { const T old = *at; *at = old + x; return old; }
+template <class T> T atomicMax(T* at, T x) { const T old = *at; if (x > old) *at = x; return old; }
+template <class T> T atomicMin(T* at, T x) { const T old = *at; if (x < old) *at = x; return old; }
+template <class T> T atomicCAS(T* at, T old, T next) { const T seen = *at; if (seen == old) *at = next; return seen; }
+"""
 
 
 def items(header: str, architecture: int | None = None) -> Iterator[str]:
@@ -122,7 +133,9 @@ class Block:
         )
         header = (Path(__file__).parent / "lanes.h").read_text(encoding="utf-8")
         file = folder / "cases.cpp"
-        file.write_text("\n".join([header, needed(headers, program), program]), encoding="utf-8")
+        file.write_text(
+            "\n".join([header, ATOMICS, needed(headers, program), program]), encoding="utf-8"
+        )
         library = folder / "cases.so"
         command = [str(COMPILER), "-std=c++17", "-O0", "-w", "-fwrapv", "-shared", "-fPIC"]
         done = subprocess.run(

@@ -28,8 +28,6 @@ DECLARED = """
 void touch(const void* at, int bytes, bool writes);
 inline void touch(unsigned at, int bytes, bool writes) { touch(shared + at, bytes, writes); }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned) { return a | b; }
-inline float __int_as_float(int x) { return same_bits<float>(x); }
-inline int __float_as_int(float x) { return same_bits<int>(x); }
 template <class T> void atomicAdd(T* at, T x) { touch(at, sizeof(T), true); }
 template <class T> void atomicMax(T* at, T x) { touch(at, sizeof(T), true); }
 template <class T> void atomicMin(T* at, T x) { touch(at, sizeof(T), true); }

@@ -6,6 +6,7 @@ They follow from types/layouts.py and types/fragments.py. The pattern of each mo
   that no load of matrices can bring to their lanes: element by element (`fragments`).
 - Between registers and tensors, shared vectors or other shared tiles: chunks of neighbours, up to 16 bytes
   (`chunk_moves`).
+- Elements that an index names: each lane its own, one by one (`element_moves`).
 - Elements that change lanes through scratch memory: as the lowering declares (`exchanges`).
 - Copies: lines of 128 bytes by the copy engine (`lines`); tiles that it cannot copy element by element, by one warp
   (`by_elements`).
@@ -164,6 +165,13 @@ def _run(at: Held, dtype: DType, address: Address, step: int, lanes: Any) -> Ite
         yield Requests.of(first, step * dtype.bytes, lanes & (remaining >= step))
         if step > 1 and np.any(remaining == 1):
             yield Requests.of(first, dtype.bytes, lanes & (remaining == 1))
+
+
+def element_moves(at: Held, size: int, stores: bool) -> Iterator[Requests]:
+    """The requests for elements that an index names, taken as neighbours: where they lie is not known."""
+    for k in range(at.size):
+        there = np.broadcast_to((at.owner if stores else True) & (at.count > k), at.col.shape)
+        yield Requests.of((np.cumsum(there, axis=-1) - 1) * size, size, there)
 
 
 # -- scratch memory --------------------------------------------------------------------------------

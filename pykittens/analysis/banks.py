@@ -10,7 +10,7 @@ Modelled address by address: loads, stores, copies and exchanges of lanes, opera
 Assumed: a product of a warpgroup reads its operands as matrices of 8 rows of 16 bytes, `b` once per 64 rows and `a`
 once; the copy engine moves 128 bytes per cycle, as lines within which it swizzles. Barriers are not counted. A tile
 starts at a multiple of 1024 bytes, a view at a multiple of 8 rows and of its width, a part of a vector at a multiple of
-its length: the cost is the same for every view and stage.
+its length: the cost is the same for every view and stage. Elements that an index names are taken as neighbours.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from pykittens.analysis.accesses import (
     by_elements,
     chunk_moves,
+    element_moves,
     exchanges,
     fragments,
     held,
@@ -40,7 +41,7 @@ from pykittens.analysis.requests import (
     in_order,
 )
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Call, Kernel, Role, moved
+from pykittens.ir.nodes import Call, Kernel, Role, moved, names_elements
 from pykittens.ir.op import Engine, Op
 from pykittens.ir.values import Scalar, SharedTile, SharedVector
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
@@ -127,7 +128,8 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
         for name in (*effects.reads, *effects.writes):
             if isinstance(tile := call.args[name], SharedTile):
                 stores = name in effects.writes
-                yield Move(what, tile, list(_of_value(role, call, tile, stores)))
+                requests = list(_of_value(role, call, tile, stores))
+                yield Move(what, tile, requests, names_elements(call))
         if (scratch := through_scratch(call, role.warps)) is not None:
             requests = list(exchanges(scratch, call.results[0], role.warps))
             yield Move(what, "scratch", requests)
@@ -136,7 +138,9 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
 def _of_value(role: Role, call: Call, tile: SharedTile, stores: bool) -> Iterator[Requests]:
     """A load or store between a shared tile or vector and registers."""
     value, dtype, offset = moved(call), tile.dtype, tile.type.layout.offset
-    if isinstance(value, Scalar):
+    if names_elements(call):
+        yield from element_moves(held(value.type, role.warps), dtype.bytes, stores)
+    elif isinstance(value, Scalar):
         yield Requests.of(np.zeros((role.warps, LANES)), dtype.bytes)
     elif dtype.bits == 16 and not isinstance(tile, SharedVector):
         yield matrices(tile.type)

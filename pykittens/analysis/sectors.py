@@ -3,8 +3,8 @@
 A request of a warp asks the cache once for every sector that one of its lanes touches. Source: CUDA C++ Best Practices
 Guide, "Coalesced Access to Global Memory". Modelled address by address: loads and stores of lanes, for a tile within
 the tensor, with the strides and the address of the tensor. An index known when the kernel is recorded is used, any
-other is taken as 1; rows that an index vector selects are taken as neighbours. Assumed: a box of the copy engine is one
-request. Hits of the first-level cache between requests are ignored, and flags are not counted.
+other is taken as 1; rows and elements that an index selects are taken as neighbours. Assumed: a box of the copy engine
+is one request. Hits of the first-level cache between requests are ignored, and flags are not counted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pykittens.analysis.accesses import PIECE, Address, by_elements, chunk_moves, held
+from pykittens.analysis.accesses import (
+    PIECE,
+    Address,
+    by_elements,
+    chunk_moves,
+    element_moves,
+    held,
+)
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
-from pykittens.ir.nodes import Call, Kernel, Role, moved
+from pykittens.ir.nodes import Call, Kernel, Role, moved, names_elements
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
 from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, copy_operands
 from pykittens.targets.simt.memory import starts_aligned
@@ -90,7 +97,8 @@ def global_moves(
         ref, stores = ref.first, operand in effects.writes
         name, tensor = ref.tensor.name, tensors[ref.tensor.name]
         if effects.engine is None:
-            yield Move(what, name, list(_of_value(role, call, ref, tensor, stores)))
+            requests = list(_of_value(role, call, ref, tensor, stores))
+            yield Move(what, name, requests, names_elements(call))
         elif beyond_copy_engine(role, call) is None:
             yield Move(what, name, [_of_boxes(call, ref, tensor, cluster)], assumed=True)
         else:
@@ -109,6 +117,9 @@ def _of_value(
         first, lane = located(ref, tensor, 1, 1)(0, 0), np.arange(LANES)
         request = Requests.of(np.full((1, LANES), first), tensor.itemsize, not stores or lane == 0)
         yield request.times(1 if stores else role.warps)
+        return
+    if names_elements(call):
+        yield from element_moves(held(value.type, role.warps), tensor.itemsize, stores)
         return
     rows, cols = sides(call)
     at = located(ref, tensor, 1 if "index" in call.args else rows, cols)

@@ -15,7 +15,7 @@ from pykittens.runtime.arguments import Arguments, scalars
 from pykittens.runtime.arrays import Array
 from pykittens.types.devices import DeviceSpec
 
-_ASSUMED = "*: the order of the accesses is not published; the best order is assumed"
+_ASSUMED = "*: the order of the accesses is not published, or an index decides where they lie; the best case is assumed"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pykittens.emulate.elements import ByIndex, Elements
 from pykittens.emulate.watch import NOBODY, Access, Watcher
 from pykittens.errors import AccessError
 from pykittens.types.dtypes import DType
@@ -65,7 +66,7 @@ Bounds = tuple[int, int, int]
 Combine = Callable[[Array, Array], Array] | None
 
 
-class GlobalTile:
+class GlobalTile(ByIndex):
     """A tile of a tensor; its extents come from the moved value. Windows are by axis."""
 
     is_shared = False
@@ -154,6 +155,22 @@ class GlobalTile:
         box = self.box(*tile.shape)
         self.watch.touches(self, box, Access.WRITE if combine is None else Access.COMBINE)
         _put(box.plane, box.of_plane, tile[box.of_tile], combine)
+
+    def named(self, index: Array) -> Elements:
+        (row0, top, bottom), (col0, left, right) = self._axes()
+        row = row0 + (self.index[-2] if len(self.index) > 1 else 0)
+        plane = self.array[self.leading()]
+        if not top <= row < bottom:
+            return Elements(plane[..., :0].reshape(-1), 0, index)
+        whole = plane[row] if plane.ndim > 1 else plane
+        return Elements(
+            whole[left : max(left, right)], left, index.astype(np.int64) + (col0 - left)
+        )
+
+    def touch(self, elements: Elements, access: Access) -> None:
+        row = self.box(1, 1)
+        inside = Area(row.row, row.row + 1, *elements.span)
+        self.watch.touches(self, replace(row, inside=inside), access, elements)
 
     def _row(self, row: int, moved: int) -> GlobalTile | None:
         """The same columns of another row of the matrix, for a row of a tile; None if there is no such row."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from pykittens.emulate.elements import ByIndex, Elements
 from pykittens.emulate.memory import Area, Array
 from pykittens.emulate.watch import NOBODY, Access, Watcher
 from pykittens.errors import AccessError
@@ -29,7 +33,7 @@ class SharedMemory:
         return Area(0, self.type.rows, 0, self.type.cols)
 
 
-class SharedRegion:
+class SharedRegion(ByIndex):
     """A shared tile or a view of one, which starts at row `top` and column `left` of the tile."""
 
     is_shared = True
@@ -52,6 +56,10 @@ class SharedRegion:
     @property
     def cols(self) -> int:
         return int(self.array.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
 
     @property
     def region(self) -> Area:
@@ -88,3 +96,9 @@ class SharedRegion:
     def write(self, value: Array) -> None:
         self.watch.touches(self, self.region, Access.WRITE)
         self.array[:] = value.reshape(self.array.shape)
+
+    def named(self, index: Array) -> Elements:
+        return Elements(self.array[0], self.left, index)
+
+    def touch(self, elements: Elements, access: Access) -> None:
+        self.watch.touches(self, Area(self.top, self.top + 1, *elements.span), access, elements)

@@ -11,6 +11,7 @@ from pykittens.ir.op import Engine, Space
 if TYPE_CHECKING:
     from pykittens.emulate.barriers import Barrier, Copy
     from pykittens.emulate.block import BlockRun
+    from pykittens.emulate.elements import Elements
     from pykittens.emulate.group import Group
     from pykittens.emulate.memory import Area, Box, GlobalTile
     from pykittens.emulate.regions import SharedRegion
@@ -64,8 +65,14 @@ class Watcher:
     def computes(self, call: Call, args: Mapping[str, Any], result: Any) -> None:
         """An operation of the lanes, or a product, has this result."""
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
-        """The operation that runs accesses memory."""
+    def touches(
+        self,
+        where: GlobalTile | SharedRegion,
+        box: Box | Area,
+        access: Access,
+        elements: Elements | None = None,
+    ) -> None:
+        """The operation that runs accesses memory: all of the box, or the elements of it that an index names."""
 
     def meets(self, group: Group) -> None:
         """The warps of the group wait for one another."""

@@ -15,7 +15,17 @@ from typing import Any, Literal
 
 from pykittens.errors import Loc
 from pykittens.ir.op import Engine, Op
-from pykittens.ir.values import Global, Scalar, Semaphore, SharedTile, TileRef, Turns, Value
+from pykittens.ir.values import (
+    Global,
+    RegTile,
+    RegVector,
+    Scalar,
+    Semaphore,
+    SharedTile,
+    TileRef,
+    Turns,
+    Value,
+)
 from pykittens.types.tiles import ST
 
 
@@ -383,11 +393,24 @@ def operands(args: dict[str, Any]) -> Iterator[Value]:
 
 
 def moved(call: Call) -> Any:
-    """The value a call moves to or from memory: its result, the `value` it stores, or the shared tile of a copy."""
+    """The value a call moves to or from memory: its result, the `value` it stores, or the shared tile of a copy.
+
+    If one number is stored to all elements that an index names, the index stands for them.
+    """
     if call.results:
         return call.results[0]
-    shared = (a for a in call.args.values() if isinstance(a, SharedTile))
-    return call.args["value"] if "value" in call.args else next(shared, None)
+    if "value" in call.args:
+        value, index = call.args["value"], call.op.effects.index
+        return (
+            value if index is None or isinstance(value, RegTile | RegVector) else call.args[index]
+        )
+    return next((a for a in call.args.values() if isinstance(a, SharedTile)), None)
+
+
+def names_elements(call: Call) -> bool:
+    """Whether an index names the elements of memory that a call moves, not whole rows."""
+    index: Any = call.args.get(call.op.effects.index or "")
+    return index is not None and bool(moved(call).type.shape == index.type.shape)
 
 
 def coordinates(ref: TileRef | Global) -> Iterator[Any]:

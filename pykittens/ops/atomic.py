@@ -28,7 +28,7 @@ from pykittens.types.tiles import SCALAR
 
 P = ParamSpec("P")
 
-COMBINING: dict[str, Callable[[Any, Any], Any]] = {
+COMBINING: dict[str, np.ufunc] = {
     "add": np.add,
     "max": np.maximum,
     "min": np.minimum,

@@ -134,11 +134,30 @@ row(
     src=("A", all_of(tensor(2), lambda t: t.lies != "row")), index=("int_rows", one_of("int_rows")),
     cols=("64", size(16)), fill=("0", all_of(number, fits(pk.f32))),
 )  # fmt: skip
-row(
+row_with(
     "scatter",
     "pk.scatter({dst}, {index}, {value}, op={op})",
-    dst=("A", all_of(tensor(2, pk.f32), lambda t: t.lies != "row")), index=("int_rows", one_of("int_rows")),
-    value=("tile", one_of("tile", "wide")), op=("None", combining),
+    dict(dst=("A", all_of(tensor(2, pk.f32), lambda t: t.lies != "row")), index=("int_rows", one_of("int_rows")),
+    value=("tile", one_of("tile", "wide")), op=("None", combining)),
+    blames={"dst": "value"},
+)  # fmt: skip
+row_with(
+    "gather_elements",
+    "pk.gather({src}, {index}, fill={fill})",
+    dict(src=("flags", one_of("flags", "A[0, 0]", "A[1, 0]", "shared_vector")),
+    index=("int_vector", one_of("int_vector", "int_rows", "int_tile", "long_tile")),
+    fill=("0", all_of(number, fits(pk.int32)))),
+    shown="gather",
+    blames={"src": "cols"},
+)  # fmt: skip
+row_with(
+    "scatter_elements",
+    "pk.scatter({dst}, {index}, {value}, op={op})",
+    dict(dst=("A[0, 0]", one_of("A[0, 0]", "A[1, 0]", "shared_vector")),
+    index=("int_vector", one_of("int_vector")),
+    value=("vector", any_of(one_of("vector", "scalar"), all_of(number, fits(pk.f32)))), op=("None", combining)),
+    shown="scatter",
+    blames={"dst": "value", "index": "value", "value": "index"},
 )  # fmt: skip
 
 # -- products --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not insta
 # Beside the operations that pass data through scratch memory.
 FAMILIES = (
     "creation",
+    "elements",
     "mask",
     "random",
     "reduce",

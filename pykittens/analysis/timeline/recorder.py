@@ -17,6 +17,7 @@ from pykittens.analysis.timeline.spans import Activity, Args, Timeline, Track, T
 from pykittens.analysis.timeline.timekeeper import Event, StageUse, Timekeeper
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
+from pykittens.emulate.elements import Elements
 from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Area, Box, GlobalTile
 from pykittens.emulate.regions import SharedRegion
@@ -103,13 +104,21 @@ class Recorder(Watcher):
     def runs(self, group: Group, call: Call) -> None:
         self.running, self.moved = group if group in self.groups else None, 0
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
+    def touches(
+        self,
+        where: GlobalTile | SharedRegion,
+        box: Box | Area,
+        access: Access,
+        elements: Elements | None = None,
+    ) -> None:
         if self.running is None:
             return
         region = box.inside if isinstance(box, Box) else box
-        bytes = (region.bottom - region.top) * (region.right - region.left) * where.array.itemsize
+        count = (region.bottom - region.top) * (region.right - region.left)
+        if elements is not None:
+            count = len(elements.at)
         rate = self.rates.shared if isinstance(where, SharedRegion) else self.rates.copy
-        self.moved += rate(bytes)
+        self.moved += rate(count * where.array.itemsize)
 
     def ran(self, group: Group, call: Call) -> None:
         if self.running is None:

@@ -18,8 +18,8 @@ from pykittens.analysis.sectors import SECTOR
 from pykittens.analysis.traffic.vector import Column, Columns, IntArray
 from pykittens.emulate.memory import Array
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Call, Kernel, calls
-from pykittens.ir.values import Global, RegVector, TileRef
+from pykittens.ir.nodes import Call, Kernel, calls, names_elements
+from pykittens.ir.values import Global, TileRef
 
 # The most pieces of a box.
 MOST_PIECES = 64
@@ -33,8 +33,8 @@ UNKNOWN = -1  # the number of a box whose position only a running kernel knows
 class TensorLine:
     """A tensor operand of a call, which moves `rows` x `cols` elements at once.
 
-    units: the rows and columns that its coordinates count. scattered: an index vector selects the rows. shared: each
-    block of a cluster moves a share.
+    units: the rows and columns that its coordinates count. scattered: an index selects the rows or elements. shared:
+    each block of a cluster moves a share.
     """
 
     call: Call
@@ -92,9 +92,9 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[TensorLine]:
         if not isinstance(ref, TileRef | Global):
             continue
         rows, cols = sides(call)
-        scattered = rows > 1 and any(
-            isinstance(a, RegVector) and a.dtype.is_int for a in call.args.values()
-        )
+        if names_elements(call):
+            rows, cols = 1, rows * cols
+        scattered = effects.index is not None
         shared = bool(call.args.get("multicast")) and cluster > 1
         writes = name in effects.writes
         # An operation that combines a value with memory reads the memory first.

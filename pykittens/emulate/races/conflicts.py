@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level
@@ -93,7 +94,7 @@ def _conflict(
     if old.access is new.access is Access.COMBINE:
         return _sums(memory, old, steps)
     if _is_one_scatter(old, new):
-        return _rows_of_one_index(memory, steps)
+        return _of_one_index(memory, "rows", "tile", "row", steps)
     if is_tensor and apart:
         if old.of_a_flag or new.of_a_flag:
             return _beside_a_flag(memory, old, new, steps)
@@ -160,14 +161,23 @@ def _is_one_scatter(old: AccessRecord, new: AccessRecord) -> bool:
     return same and old.by_row and new.by_row
 
 
-def _rows_of_one_index(memory: str, steps: Steps) -> Finding:
+def several_values(memory: str, record: AccessRecord) -> Iterator[Finding]:
+    """The finding for different values that one operation stores to one element or, if they are floats, adds to it."""
+    step = FindingStep(who(record.group), does(record), record.call.loc)
+    if record.access is not Access.COMBINE:
+        yield _of_one_index(memory, "values", "vector", "element", (step,))
+    elif (sums := _sums(memory, record, (step,))) is not None:
+        yield sums
+
+
+def _of_one_index(memory: str, values: str, of: str, place: str, steps: Steps) -> Finding:
     return Finding(
         Kind.SCHEDULE_DEPENDENT,
-        f"rows of one tile are written to the same row of {memory}, and any of them may come last",
+        f"{values} of one {of} are written to the same {place} of {memory}, and any of them may come last",
         steps[:1],
         "",
-        'let every index occur only once, or combine the rows with op="add", "max" or "min"; if such rows are equal, '
-        "ignore this",
+        f'let every index occur only once, or combine the {values} with op="add", "max" or "min"; if such {values} are '
+        "equal, ignore this",
         Level.WARNING,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
+from pykittens.emulate.elements import Elements
 from pykittens.emulate.finding import Finding
 from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Area, Array, Box, GlobalTile
@@ -30,7 +31,7 @@ from pykittens.emulate.races.clocks import (
     GroupClock,
     new_clock,
 )
-from pykittens.emulate.races.conflicts import conflict, who
+from pykittens.emulate.races.conflicts import conflict, several_values, who
 from pykittens.emulate.races.initialized import Initialized
 from pykittens.emulate.races.multicast import Multicasts
 from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShadow, TensorShadow
@@ -132,22 +133,49 @@ class Races(Watcher):
             for name in call.op.effects.acquires:
                 self.exchanges(group, call, group.value(call.args[name]))
 
-    def touches(self, where: GlobalTile | SharedRegion, box: Box | Area, access: Access) -> None:
-        if self.running is None:
+    def touches(
+        self,
+        where: GlobalTile | SharedRegion,
+        box: Box | Area,
+        access: Access,
+        elements: Elements | None = None,
+    ) -> None:
+        if self.running is None or (isinstance(where, SharedRegion) and where.memory is None):
             return
         group, call = self.running
+        region = box.inside if isinstance(box, Box) else box
+        fence = FENCE_SHARED if isinstance(where, SharedRegion) else FENCE_TENSORS
+        if elements is not None:
+            lanes = self.lanes_of_elements(call, elements)
+        elif isinstance(box, Box):
+            assert isinstance(where, GlobalTile)
+            lanes = self.lanes(group, call, box.row - (where.moved or 0), box.col)
+        else:
+            lanes = self.lanes(group, call, region.top, region.left)
+        record = self.of_lanes(group, call, access, region, lanes, fence)
+        if elements is not None:
+            record.elements = elements.cols
+        if elements is not None and elements.clashes:
+            self.report(*several_values(_name(where), record))
         if isinstance(where, SharedRegion):
-            if where.memory is not None:
-                region = where.region
-                lanes = self.lanes(group, call, region.top, region.left)
-                record = self.of_lanes(group, call, access, region, lanes, FENCE_SHARED)
-                self.shares(record, where.memory)
+            assert where.memory is not None
+            self.shares(record, where.memory)
             return
         assert isinstance(box, Box)
-        lanes = self.lanes(group, call, box.row - (where.moved or 0), box.col)
-        record = self.of_lanes(group, call, access, box.inside, lanes, FENCE_TENSORS)
         record.by_row = where.moved is not None
         self.moves(record, where, box, self.groups[group].known)
+
+    @staticmethod
+    def lanes_of_elements(call: Call, elements: Elements) -> LaneMapping | None:
+        """Which lane accesses which element: the same ones if two operations name the same elements, each once."""
+        if not elements.are_distinct:
+            return None
+        type_ = call.args[call.op.effects.index or ""].type
+        # One lane stores what several hold.
+        is_copied = isinstance(type_, RV) and type_.spread is not Spread.PLAIN
+        by_one = is_copied and bool(call.op.effects.writes)
+        held = (type_.shape, getattr(type_, "spread", None), by_one)
+        return LaneMapping((*held, elements.index.tobytes()))
 
     def of_lanes(
         self,
@@ -388,6 +416,14 @@ class Races(Watcher):
         if key not in self.others:
             self.others[key] = FlagClock(int(what.element()))
         return self.others[key]
+
+
+def _name(where: GlobalTile | SharedRegion) -> str:
+    """The name of memory in a finding."""
+    if isinstance(where, GlobalTile):
+        return f"`{where.name}`"
+    assert where.memory is not None
+    return where.memory.name
 
 
 def call_value(group: Group, call: Call) -> int:

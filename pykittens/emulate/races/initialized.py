@@ -57,16 +57,19 @@ class Initialized:
         mask = self.tiles.get(memory)
         if mask is None:
             mask = self.tiles[memory] = np.zeros((memory.type.rows, memory.type.cols), np.bool_)
-        r = record.region
-        part = mask[r.top : r.bottom, r.left : r.right]
+        self._check_shared(memory, record, mask)
         if not record.access.reads:
-            part[...] = True
-        elif not part.all():
+            mask[_named(mask, record)] = True
+
+    def _check_shared(self, memory: SharedMemory, record: AccessRecord, mask: Mask) -> None:
+        """Report a read of elements that are not written."""
+        part = mask[_named(mask, record)]
+        if record.access is not Access.WRITE and not part.all():
             missing = part.size - int(part.sum())
             which = "it" if missing == part.size else f"{missing} of its {part.size} elements"
             self._unwritten(
                 record,
-                f"{memory.name} is read, and nothing has written {which}",
+                f"{memory.name} is {past(record)}, and nothing has written {which}",
                 "a store or a copy into it before it is read",
                 "write all of it before it is read, in every pass: a stage that was released holds nothing",
             )
@@ -86,12 +89,14 @@ class Initialized:
 
     def tensor(self, tile: GlobalTile, box: Box, record: AccessRecord) -> None:
         """A tensor is accessed."""
-        self.count(record.call, tile.name, box)
+        if record.elements is None:
+            self.count(record.call, tile.name, box)
         name = self.names[tile.name]
         if name not in self.masks or box.inside.is_empty:
             return
-        part = self._part(name, box)
-        if record.access is not Access.WRITE and name in self.undefined and not part.all():
+        mask: Mask = self.masks[name][box.leading]
+        at = _named(mask, record)
+        if record.access is not Access.WRITE and name in self.undefined and not mask[at].all():
             self._unwritten(
                 record,
                 f"`{tile.name}` is {past(record)} at elements that the launch has not written, and holds nothing "
@@ -100,22 +105,18 @@ class Initialized:
                 f"write `{tile.name}` first, or pass it with contents",
             )
         if not record.access.reads:
-            part[...] = True
+            mask[at] = True
             rows, cols = self.largest.get(name, (1, 1))
             r = box.inside
-            self.largest[name] = max(rows, r.bottom - r.top), max(cols, r.right - r.left)
-
-    def _part(self, name: str, box: Box) -> Mask:
-        """The mask of a tile of a tensor."""
-        r = box.inside
-        plane: Mask = self.masks[name][box.leading]
-        return (
-            plane[r.top : r.bottom, r.left : r.right] if plane.ndim > 1 else plane[r.left : r.right]
-        )
+            if record.elements is None:
+                self.largest[name] = max(rows, r.bottom - r.top), max(cols, r.right - r.left)
 
     def flag(self, tile: GlobalTile) -> None:
         """A flag is signalled."""
-        self._part(self.names[tile.name], tile.box(1, 1))[...] = True
+        box = tile.box(1, 1)
+        mask: Mask = self.masks[self.names[tile.name]][box.leading]
+        r = box.inside
+        mask.reshape(-1, mask.shape[-1])[r.top : r.bottom, r.left : r.right] = True
 
     def count(self, call: Call, name: str, box: Box) -> None:
         """Count an access, and whether it lies wholly outside its tensor."""
@@ -149,6 +150,15 @@ class Initialized:
                     Scope.EVERY_SCHEDULE,
                 )
             )
+
+
+def _named(mask: Mask, record: AccessRecord) -> Any:
+    """The elements of a matrix, or of a row, that an access touches, as an index of their mask."""
+    r = record.region
+    cols: Any = slice(r.left, r.right) if record.elements is None else record.elements
+    if mask.ndim == 1:
+        return cols
+    return (slice(r.top, r.bottom), cols)
 
 
 def _is_nan(array: Array) -> bool:

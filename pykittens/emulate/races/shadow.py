@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from pykittens.types.tiles import ST
 
 if TYPE_CHECKING:
     from pykittens.emulate.group import Group
+
+Columns = np.ndarray[Any, np.dtype[np.int64]]
 
 LEAST_CELL = (16, 64)  # the fewest rows and columns whose accesses are kept in one list
 
@@ -45,7 +47,8 @@ class AccessRecord:
     together: the blocks that ran at once, whose clocks can be compared. fence: for a write by lanes, the component of
     the writer's fences. lanes: which lane moves which element; None for an engine, and for a product of single warps,
     whose lanes read elements of each other. by_row: whether the rows of a tile are moved one by one, to rows that an
-    index names. of_a_flag: whether it signals a flag or waits for one.
+    index names. of_a_flag: whether it signals a flag or waits for one. elements: the columns that it touches, in
+    ascending order; None for all of the region.
     """
 
     group: Group
@@ -61,6 +64,34 @@ class AccessRecord:
     by_row: bool = False
     barrier: object = None
     of_a_flag: bool = False
+    elements: Columns | None = None
+
+    def overlaps(self, other: AccessRecord) -> bool:
+        """Whether both access an element."""
+        if not self.region.overlaps(other.region):
+            return False
+        if self.elements is None or other.elements is None:
+            return _has_any(self, other.region) and _has_any(other, self.region)
+        return bool(np.isin(self.elements, other.elements, assume_unique=True).any())
+
+    def drop(self, other: AccessRecord) -> bool:
+        """Forget the elements that the other accesses, too; whether none is left."""
+        if other.elements is None and other.region.covers(self.region):
+            return True
+        if self.elements is None or other.elements is None or self.region.top != other.region.top:
+            return False
+        self.elements = np.setdiff1d(self.elements, other.elements, assume_unique=True)
+        return not len(self.elements)
+
+    def join(self, other: AccessRecord) -> None:
+        """Access the elements of another record, too, both of which name elements."""
+        assert self.elements is not None
+        assert other.elements is not None
+        self.elements = np.union1d(self.elements, other.elements)
+        a, b = self.region, other.region
+        self.region = Area(
+            min(a.top, b.top), max(a.bottom, b.bottom), min(a.left, b.left), max(a.right, b.right)
+        )
 
     def ended(self, other: AccessRecord, known: Clock) -> bool:
         """Whether this access is over before the other starts, whose group knows this clock."""
@@ -74,7 +105,8 @@ class AccessRecord:
     @property
     def of_ended_blocks(self) -> tuple[object, ...]:
         """Equal for accesses of ended blocks that conflict with the same later accesses, as the same lines."""
-        return self.call, self.region, self.access, self.engine, self.of_a_flag
+        region = self.region if self.elements is None else self.region.top
+        return self.call, region, self.access, self.engine, self.of_a_flag
 
     def fenced(self, known: Clock) -> bool:
         """Whether an engine sees this access: always, unless lanes wrote without a fence."""
@@ -84,6 +116,14 @@ class AccessRecord:
         """Whether each lane touches the same elements in both accesses, so that program order is enough."""
         same_group = self.group is other.group
         return same_group and self.lanes is not None and self.lanes == other.lanes
+
+
+def _has_any(record: AccessRecord, region: Area) -> bool:
+    """Whether one of the columns of a record lies in a region."""
+    if record.elements is None:
+        return True
+    first, end = np.searchsorted(record.elements, (region.left, region.right))
+    return bool(first < end)
 
 
 Meet = Callable[[AccessRecord, AccessRecord, bool], None]
@@ -96,23 +136,38 @@ def compare(
 
     `meet` is called for each conflict, and with whether the two are ordered, so that only a fence is missing.
     """
-    kept = []
-    past = set()
-    for old in records:
-        if old.together is not new.together:
-            if old.of_ended_blocks in past:
-                continue  # it conflicts with what the first of them conflicts with
-            past.add(old.of_ended_blocks)
-        if not old.region.overlaps(new.region):
-            kept.append(old)
+    kept, joined = [], []
+    for old in _distinct(records, new):
+        if not old.overlaps(new):
+            if _is_at_the_same_time(old, new) and old.elements is not None:
+                joined.append(old)
+            else:
+                kept.append(old)
             continue
         ended = old.ended(new, known)
         judge(old, new, known, ended, meet)
         if _is_at_the_same_time(old, new):
             new.lanes = old.lanes if old.lanes == new.lanes else None
-        elif not _is_replaced(old, new, ended):
+            joined.append(old)
+        elif not _is_replaced(old, new, ended) or not old.drop(new):
             kept.append(old)
     kept.append(new)
+    for old in joined:
+        if old.elements is not None:
+            new.join(old)
+    return kept
+
+
+def _distinct(records: list[AccessRecord], new: AccessRecord) -> list[AccessRecord]:
+    """The records without those of ended blocks that conflict with what an earlier one conflicts with."""
+    kept: list[AccessRecord] = []
+    past: dict[object, AccessRecord] = {}
+    for old in records:
+        first = old if old.together is new.together else past.setdefault(old.of_ended_blocks, old)
+        if first is old:
+            kept.append(old)
+        elif first.elements is not None:
+            first.join(old)
     return kept
 
 
@@ -138,9 +193,10 @@ def judge(
 
 
 def _is_replaced(old: AccessRecord, new: AccessRecord, ended: bool) -> bool:
-    """Whether any later access that is ordered after the new access is ordered after the old one, too."""
-    if not new.region.covers(old.region):
-        return False
+    """Whether any later access that is ordered after the new access is ordered after the old one, too.
+
+    Then the old one need not be kept for the elements that the new one accesses.
+    """
     if new.access is Access.WRITE:
         return ended
     if (old.access, old.engine, old.of_a_flag) != (new.access, new.engine, new.of_a_flag):
@@ -154,12 +210,13 @@ def _is_replaced(old: AccessRecord, new: AccessRecord, ended: bool) -> bool:
 def _is_at_the_same_time(old: AccessRecord, new: AccessRecord) -> bool:
     """Whether two accesses of lanes to the same region are over at the same time, so that one record is enough.
 
-    An operation that names rows by an index accesses one row many times, each time by other lanes.
+    An operation that names rows or elements by an index accesses one of them many times, each time by other lanes.
     """
+    named = old.elements is not None and new.elements is not None
+    of_a_row = named and old.region.top == new.region.top
     return (
-        old.by_row
-        and new.by_row
-        and (old.call, old.access, old.region) == (new.call, new.access, new.region)
+        (of_a_row or (old.by_row and new.by_row and old.region == new.region))
+        and (old.call, old.access) == (new.call, new.access)
         and (old.component, old.value) == (new.component, new.value)
         and old.together is new.together
     )
@@ -174,14 +231,21 @@ class TensorShadow:
 
     def add(self, leading: tuple[int, ...], new: AccessRecord, known: Clock, meet: Meet) -> None:
         """Compare an access to a matrix of the tensor with earlier ones, and keep it."""
-        for cell in self._cells(leading, new.region):
+        for cell in self._cells(leading, new):
             self.cells[cell] = compare(self.cells.get(cell, []), new, known, meet)
 
-    def _cells(self, leading: tuple[int, ...], region: Area) -> Iterator[tuple[object, int, int]]:
+    def _cells(
+        self, leading: tuple[int, ...], new: AccessRecord
+    ) -> Iterator[tuple[object, int, int]]:
+        region = new.region
         if self.cell is None:
             rows, cols = region.bottom - region.top, region.right - region.left
             self.cell = max(rows, LEAST_CELL[0]), max(cols, LEAST_CELL[1])
         height, width = self.cell
+        if new.elements is not None:
+            for j in np.unique(new.elements // width).tolist():
+                yield leading, region.top // height, j
+            return
         for i in range(region.top // height, (region.bottom - 1) // height + 1):
             for j in range(region.left // width, (region.right - 1) // width + 1):
                 yield leading, i, j

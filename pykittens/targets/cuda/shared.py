@@ -11,7 +11,14 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.debug_sites import check_part, check_view
 from pykittens.targets.index import Index
 from pykittens.targets.lines import unrolled
-from pykittens.targets.simt.memory import define_element, fill_bits, load_chunks, store_chunks
+from pykittens.targets.simt.memory import (
+    define_element,
+    fill_bits,
+    gather_elements,
+    load_chunks,
+    scatter_elements,
+    store_chunks,
+)
 from pykittens.targets.source import memory_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import part_is_aligned
@@ -89,6 +96,16 @@ def lower_load_shared(e: CudaEmitter, call: Call) -> None:
         e.each(count // 8, f"load_matrix({address}, {regs});")
     else:
         e.each(count, f"load_pair({_pair_address(e, tile)}, {name}, i);", 2)
+
+
+@SHARED.lower("gather", declines=is_global)
+def lower_gather_shared(e: CudaEmitter, call: Call) -> None:
+    gather_elements(e, call, _vector_address(e, call.args["src"]))
+
+
+@SHARED.lower("scatter", declines=is_global)
+def lower_scatter_shared(e: CudaEmitter, call: Call) -> None:
+    scatter_elements(e, call, _vector_address(e, call.args["dst"]))
 
 
 def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call) -> None:

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.ir.nodes import Call
-from pykittens.ir.values import Global, Scalar, TileRef, Value
+from pykittens.ir.nodes import Call, names_elements
+from pykittens.ir.values import Global, RegTile, RegVector, Scalar, TileRef, Value
 from pykittens.targets.address import TileAddress
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.index import Index, least
 from pykittens.targets.lines import unrolled
-from pykittens.targets.source import memory_type, number
+from pykittens.targets.source import memory_type, number, register_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
-from pykittens.types.layouts import plain_chunk
+from pykittens.types.layouts import LANES, plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
 
 MEMORY = Lowerings()
@@ -239,23 +239,30 @@ def lower_store(e: Emitter, call: Call) -> None:
         store_chunks(e, value, address_of(e, dst, rows, cols), op)
 
 
+def _stored(e: Emitter, value: Any, dtype: DType) -> str:
+    """A scalar or a number in a register, as it is stored."""
+    text = e.scalar(value) if isinstance(value, Value) else number(value, dtype)
+    return f"pack_{dtype}({text})" if dtype.packing > 1 else text
+
+
 def _store_scalar(e: Emitter, value: Any, dtype: DType, at: TileAddress, op: str | None) -> None:
     """One element, by one thread of the group."""
-    text = e.scalar(value) if isinstance(value, Value) else number(value, dtype)
-    if dtype.packing > 1:
-        text = f"pack_{dtype}({text})"
+    text = _stored(e, value, dtype)
     matrix = f"({combined_type(dtype)}*)({at.matrix})" if op else at.matrix
     function = f"combine_element<{op.capitalize()}>" if op else "store_element"
     first = "lane == 0" if e.role.warps == 1 else "thread == 0"
     e.line(f"if ({first}) {function}({matrix}, {at.operands}, {text});")
 
 
-# -- rows by index ---------------------------------------------------------------------------------
+# -- rows and elements by index --------------------------------------------------------------------
 
 
 @MEMORY.lower("gather")
 def lower_gather(e: Emitter, call: Call) -> None:
     (result,) = call.results
+    if names_elements(call):
+        gather_elements(e, call, address_of(e, call.args["src"], 1, 1))
+        return
     at = address_of(e, call.args["src"], 1, extents(result)[1])
     load_chunks(e, result, at, fill_bits(result.dtype, call.args["fill"]), call.args["index"])
 
@@ -263,5 +270,55 @@ def lower_gather(e: Emitter, call: Call) -> None:
 @MEMORY.lower("scatter")
 def lower_scatter(e: Emitter, call: Call) -> None:
     value, op = call.args["value"], call.args["op"]
+    if names_elements(call):
+        scatter_elements(e, call, address_of(e, call.args["dst"], 1, 1))
+        return
     at = address_of(e, call.args["dst"], 1, extents(value)[1])
     store_chunks(e, value, at, op, call.args["index"])
+
+
+def gather_elements(e: Emitter, call: Call, at: TileAddress) -> None:
+    """Elements of a row of memory, each by its index, to registers."""
+    (result,), fill = call.results, fill_bits(call.args["src"].dtype, call.args["fill"])
+    e.declare(result)
+    _each_element(e, call, at, "", loading(e, result, fill))
+
+
+def scatter_elements(e: Emitter, call: Call, at: TileAddress) -> None:
+    """Registers, or one number, to elements of a row of memory, each by its index."""
+    index, value, op = call.args["index"], call.args["value"], call.args["op"]
+    held, dtype = chunks(e, index, at), call.args["dst"].dtype
+    conditions = [held.owner] if held.owner else []
+    warps, type_ = e.role.warps, index.type
+    is_plain = isinstance(type_, RV) and type_.spread is Spread.PLAIN
+    if is_plain and e.registers(index) * warps * LANES > type_.length:
+        conditions.append(f"vector_at<{held.size}, {warps * 32}>(i, thread) < {type_.length}")
+    if isinstance(value, RegTile | RegVector):
+        _each_element(e, call, at, " && ".join(conditions), storing(e, value, op))
+        return
+    with e.braces("{"):
+        e.line(f"const {register_type(dtype)} held = {_stored(e, value, dtype)};")
+        matrix = f"({combined_type(dtype)}*)({{row}})" if op else "{row}"
+        function = f"combine_element<{op.capitalize()}>" if op else "store_element"
+        move = f"{function}({matrix}, 0, 0, {{col}}, 1, {{cols}}, held);"
+        _each_element(e, call, at, " && ".join(conditions), move)
+
+
+def _each_element(e: Emitter, call: Call, at: TileAddress, condition: str, move: str) -> None:
+    """A loop over the elements that an index names; `move` is as in `each_chunk`."""
+    index = call.args["index"]
+    is_int = index.dtype.bits == 32 and at.col.number == 0
+    column = Index(f"{'' if is_int else '(i64)'}{e.array(index)}[i]") + at.col
+    row, cols = at.matrix, at.cols
+    with e.braces("{"):
+        if at.row.number != 0 or at.rows != "1":
+            e.line(f"const int at_row = {at.row};")
+            e.line(f"const int width = at_row >= 0 && at_row < {at.rows} ? {cols} : 0;")
+            row, cols = f"{row} + (width > 0 ? at_row * (i64){at.stride} : 0)", "width"
+        with e.braces(f"{unrolled(e.registers(index))} {{"):
+            if condition:
+                e.line(f"if (!({condition})) continue;")
+            e.line(f"const {'int' if is_int else 'i64'} at = {column};")
+            e.line(f"const bool inside = at >= 0 && at < {cols};")
+            place = f"{row} + (inside ? at : 0)"
+            e.line(move.format(template="1, false", row=place, col="0", cols="inside"))
