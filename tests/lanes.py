@@ -44,6 +44,23 @@ BODIES = {
 }
 
 
+_CHANGES = {
+    "load": "*held",
+    "add": "atomicAdd(held, x0)",
+    "max": "atomicMax(held, x0)",
+    "min": "atomicMin(held, x0)",
+    "and": "std::exchange(*held, *held & x0)",
+    "or": "std::exchange(*held, *held | x0)",
+    "xor": "std::exchange(*held, *held ^ x0)",
+    "exchange": "std::exchange(*held, x0)",
+    "cas": "atomicCAS(held, x0, x1)",
+}
+# Atomics with a result of shared memory, which are written to the programs that call them.
+BODIES |= {
+    f"int atomic_{name}_shared": f"int* const held = (int*)(shared + at); return {change};"
+    for name, change in _CHANGES.items()
+}
+
 # Atomics of tensors and of shared memory: a lane runs alone until it meets others, so it comes before or after them.
 ATOMICS = """
 template <class T> T atomicAdd(T* at, T x) { const T old = *at; *at = old + x; return old; }
@@ -122,7 +139,9 @@ class Block:
             head = rf'extern "C" __global__ void __launch_bounds__\(.*?\)\s+{source.name}\('
             program, found = re.subn(head, f"static void kernel_{number}(", source.program)
             assert found == 1, case.name
-            texts.append(f"namespace case_{number} {{\n{program}\n")
+            own, start, body = program.partition("static void kernel_")
+            own = "\n".join(map(_on_cpu, items(own)))
+            texts.append(f"namespace case_{number} {{\n{own}\n{start}{body}\n")
             texts.append(f"static void start(void** args) {{ call(kernel_{number}, args); }}\n}}")
             run = f"run(case_{number}::start, {source.threads}, args, seed)"
             texts.append(

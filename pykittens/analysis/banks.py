@@ -126,7 +126,7 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
             yield Move(what, tile, [by_elements(tile.rows, tile.cols, tile.dtype.bytes, offset)])
     else:
         for name in (*effects.reads, *effects.writes):
-            if isinstance(tile := call.args[name], SharedTile):
+            if name not in effects.flags and isinstance(tile := call.args[name], SharedTile):
                 stores = name in effects.writes
                 requests = list(_of_value(role, call, tile, stores))
                 yield Move(what, tile, requests, names_elements(call))

@@ -22,8 +22,8 @@ from pykittens.ir.nodes import (
     Call,
     Kernel,
     While,
-    reads_flags,
     tensors,
+    waits_for_flags,
     walk,
     written,
 )
@@ -110,14 +110,16 @@ def _non_finite(
 def is_determined(kernel: Kernel) -> bool:
     """Whether the waits of the groups, for stages, semaphores and turns, do not depend on the schedule.
 
-    Flags do, and so do `while` loops in a kernel that writes a tensor that it reads. Otherwise one schedule shows the
-    order of all accesses, unless an arrival may count for another phase, which is a separate finding.
+    Flags and atomics with a result do, and so do `while` loops in a kernel that writes a tensor that it reads.
+    Otherwise one schedule shows the order of all accesses, unless an arrival may count for another phase, which is a
+    separate finding.
     """
     nodes = list(walk(kernel.body))
     read = {t for n in nodes if isinstance(n, Call) for t in tensors(n, n.op.effects.reads)}
     changing = not read.isdisjoint(written(kernel))
     spins = changing and any(isinstance(node, While) for node in nodes)
-    return not spins and not reads_flags(kernel)
+    acquires = any(isinstance(node, Call) and node.op.effects.acquires for node in nodes)
+    return not spins and not acquires and not waits_for_flags(kernel)
 
 
 # An access that nothing orders may also find memory unwritten.

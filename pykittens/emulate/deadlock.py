@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pykittens.emulate.barriers import Barrier
 from pykittens.emulate.group import Group, name_in_launch
 from pykittens.emulate.memory import GlobalTile
-from pykittens.emulate.shared import Turn
+from pykittens.emulate.shared import Signalled, Turn
 from pykittens.emulate.waiting import signal_key
 from pykittens.errors import DeadlockError, Loc
 
@@ -118,7 +118,7 @@ def _done(group: Group) -> str:
     return f"after {_listed(shown, ', ')}" if shown else "without a fill, drain or signal"
 
 
-def _name(what: Barrier | Turn | GlobalTile) -> str:
+def _name(what: Signalled) -> str:
     if isinstance(what, Barrier):
         return what.name
     return "the turn" if isinstance(what, Turn) else str(what)

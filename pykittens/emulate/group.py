@@ -10,7 +10,7 @@ from typing import Any
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import GlobalTile, poison
-from pykittens.emulate.shared import Turn
+from pykittens.emulate.shared import Signalled
 from pykittens.emulate.waiting import (
     Engines,
     Passes,
@@ -201,7 +201,7 @@ class Group:
         for name, tile in node.tiles.items():
             self.env[tile] = regions[name]
 
-    def signal(self, node: Call | Leave | GiveBack, what: Barrier | Turn | GlobalTile) -> None:
+    def signal(self, node: Call | Leave | GiveBack, what: Signalled) -> None:
         """Report a signal, and count it."""
         self.watch.arrives(self, node, what)
         mine = self.signals.setdefault(signal_key(what), Signals(what))

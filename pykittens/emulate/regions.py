@@ -85,6 +85,13 @@ class SharedRegion(ByIndex):
             raise AccessError(f"part {i} of {length} is outside a shared vector of {self.cols}")
         return self.cut(0, 1, i * length, length)
 
+    def element(self) -> Array:
+        """Its only element, as a view."""
+        return self.array[0, 0, ...]
+
+    def __str__(self) -> str:
+        return f"element {self.left} of {self.memory.name if self.memory else 'a copy'}"
+
     def snapshot(self) -> SharedRegion:
         """A copy of its contents."""
         return SharedRegion(self.array.copy())

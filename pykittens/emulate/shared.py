@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from pykittens.emulate.barriers import Barrier
-from pykittens.emulate.memory import poison
+from pykittens.emulate.memory import GlobalTile, poison
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.errors import AccessError, Loc
@@ -43,6 +43,10 @@ class Turn:
 
     def hand_on(self) -> None:
         self.holder = (self.holder + 1) % self.groups
+
+
+# What groups signal and wait for; an element of a tensor or of a shared vector is a flag.
+Signalled: TypeAlias = Barrier | Turn | GlobalTile | SharedRegion
 
 
 def shared_values(

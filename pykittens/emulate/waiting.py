@@ -45,8 +45,9 @@ class Signals:
 
 
 def signal_key(what: Any) -> object:
-    """Equal for all tiles that are the same flag; other things are their own keys."""
-    return what.element().ctypes.data if isinstance(what, GlobalTile) else what
+    """Equal for all tiles and regions that are the same flag; other things are their own keys."""
+    is_element = isinstance(what, GlobalTile | SharedRegion)
+    return what.element().ctypes.data if is_element else what
 
 
 def pause(loc: Loc | None, late: bool = False) -> Wait:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pykittens.emulate.group import Group
     from pykittens.emulate.memory import Area, Box, GlobalTile
     from pykittens.emulate.regions import SharedRegion
-    from pykittens.emulate.shared import Turn
+    from pykittens.emulate.shared import Signalled
     from pykittens.emulate.waiting import Wait
     from pykittens.ir.nodes import Acquire, Call, Node
     from pykittens.ir.values import Value
@@ -111,10 +111,10 @@ class Watcher:
     def takes(self, group: Group, node: Acquire, barrier: Barrier, phase: int) -> None:
         """A group has waited for a phase of a stage's barrier (-1: for none) and takes the stage."""
 
-    def passes(self, group: Group, call: Call, what: Barrier | Turn | GlobalTile) -> None:
+    def passes(self, group: Group, call: Call, what: Signalled) -> None:
         """The condition that a call waited for holds."""
 
-    def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
+    def arrives(self, group: Group, node: Node, what: Signalled) -> None:
         """A group signals."""
 
     def completes(self, barrier: Barrier) -> None:

@@ -5,7 +5,8 @@ sums of integers wrap. The order of stores to one element is undefined, so sums 
 from run to run. A NaN on either side gives NaN. Sums of f32 may treat subnormal numbers as zero.
 
 The functions below return a scalar. `element` is an element of an int32 tensor, as flags are: `counters[i]` is element
-i. One thread accesses it once for the group, and the whole group has the result. All earlier writes of the group are
+i. Or it is one of a shared int32 vector of pk.shared, `v.parts(1)[i]`, and the text below is about the block, not the
+GPU. One thread accesses it once for the group, and the whole group has the result. All earlier writes of the group are
 visible on the GPU before the element changes; of its asynchronous stores, those that pk.store_wait has covered. After
 the function, the group sees everything that was written before the changes of the element that it finds, by these
 functions or by pk.signal. The order in which groups change an element is undefined.
@@ -19,14 +20,15 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from pykittens.ir.op import Effects, Mismatch, Op
-from pykittens.ir.values import Global, TileRef, describe
-from pykittens.ops.arguments import check_flag, check_int32, check_word
+from pykittens.ir.values import Global, SharedVector, TileRef, describe
+from pykittens.ops.arguments import check_int32, check_word
 from pykittens.ops.core import op
 from pykittens.ops.map import computed, rounded
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.tiles import SCALAR
 
 P = ParamSpec("P")
+Element = TileRef | Global | SharedVector
 
 COMBINING: dict[str, np.ufunc] = {
     "add": np.add,
@@ -59,7 +61,15 @@ def combining(op: str | None) -> Callable[[Any, Any], Any] | None:
 
 
 def _type(element: Any, **operands: Any) -> SCALAR:
-    check_flag("element", element)
+    if isinstance(element, SharedVector):
+        is_one = element.length == 1 and element.dtype == int32 and element.stage is None
+    else:
+        is_one = isinstance(element, TileRef | Global) and element.dtype == int32
+    if not is_one:
+        raise Mismatch(
+            "`element` must be an element of an int32 tensor such as counters[i], or of a shared int32 vector such as "
+            f"v.parts(1)[i], not {describe(element)}"
+        )
     for name, value in operands.items():
         check_int32(name, value)
     return SCALAR(int32)
@@ -91,42 +101,42 @@ def _atomic(changed: Callable[..., int]) -> Callable[[Callable[P, Any]], Op[P, A
 
 
 @_atomic(lambda element, value: element + value)
-def atomic_add(element: TileRef | Global, value: Any) -> Any:
+def atomic_add(element: Element, value: Any) -> Any:
     """Add a value to an element; returns the element before. The sum wraps."""
 
 
 @_atomic(lambda element, value: max(element, value))
-def atomic_max(element: TileRef | Global, value: Any) -> Any:
+def atomic_max(element: Element, value: Any) -> Any:
     """Set an element to the larger of itself and a value; returns the element before."""
 
 
 @_atomic(lambda element, value: min(element, value))
-def atomic_min(element: TileRef | Global, value: Any) -> Any:
+def atomic_min(element: Element, value: Any) -> Any:
     """Set an element to the smaller of itself and a value; returns the element before."""
 
 
 @_atomic(lambda element, value: element & value)
-def atomic_and(element: TileRef | Global, value: Any) -> Any:
+def atomic_and(element: Element, value: Any) -> Any:
     """Clear the bits of an element that a value lacks; returns the element before."""
 
 
 @_atomic(lambda element, value: element | value)
-def atomic_or(element: TileRef | Global, value: Any) -> Any:
+def atomic_or(element: Element, value: Any) -> Any:
     """Set the bits of an element that a value has; returns the element before."""
 
 
 @_atomic(lambda element, value: element ^ value)
-def atomic_xor(element: TileRef | Global, value: Any) -> Any:
+def atomic_xor(element: Element, value: Any) -> Any:
     """Flip the bits of an element that a value has; returns the element before."""
 
 
 @_atomic(lambda element, value: value)
-def atomic_exchange(element: TileRef | Global, value: Any) -> Any:
+def atomic_exchange(element: Element, value: Any) -> Any:
     """Set an element to a value; returns the element before."""
 
 
 @_atomic(lambda element, expected, value: value if element == expected else element)
-def atomic_cas(element: TileRef | Global, expected: Any, value: Any) -> Any:
+def atomic_cas(element: Element, expected: Any, value: Any) -> Any:
     """Set an element to a value if it is `expected`; returns the element before.
 
     Otherwise it writes nothing, and makes no write of the group visible.
@@ -134,7 +144,7 @@ def atomic_cas(element: TileRef | Global, expected: Any, value: Any) -> Any:
 
 
 @op(effects=Effects(reads=("element",), acquires=("element",), meets=True))
-def atomic_load(element: TileRef | Global) -> Any:
+def atomic_load(element: Element) -> Any:
     """The element now; all writes before the changes that led to it are visible then. It makes no write visible."""
 
 

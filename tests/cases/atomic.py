@@ -191,6 +191,74 @@ def _returning(name: str, groups: int) -> Case:
     )
 
 
+def _in_shared(name: str, groups: int) -> Case:
+    """Each element of a shared vector is changed once by each group, which has the value before."""
+    change = getattr(pk, f"atomic_{name}")
+    expected = (7,) if name == "cas" else ()
+
+    @pk.kernel
+    def in_shared(x, values, y, before):
+        kept = pk.shared(pk.sv(int32, 16))
+        pk.grid(1)
+        with pk.warpgroups(1) if groups == 1 else pk.warps(groups) as w:
+            pk.store(kept.parts(1)[w], pk.zeros(int32, 1))
+            pk.atomic_exchange(kept.parts(1)[w], pk.load(x[0, w]))
+            old = change(kept.parts(1)[w], *expected, pk.load(values[w]))
+            pk.store(before[w], pk.zeros(int32, 40) + old)
+            pk.store(y[w], pk.atomic_load(kept.parts(1)[w]))
+
+    def inputs(rng: np.random.Generator) -> list[Array]:
+        x = rng.integers(-(2**31), 2**31, (1, groups), np.int32)
+        x[0, ::2] = 7
+        return [x, rng.integers(-(2**31), 2**31, groups, np.int32)]
+
+    def reference(x: Array, values: Array) -> tuple[Array, Array]:
+        with np.errstate(over="ignore"):
+            return RETURNING[name](x[0], values), np.repeat(x[0][:, np.newaxis], 40, 1)
+
+    return Case(
+        f"atomic-{name}-shared-{groups}",
+        (f"atomic_{name}", "atomic_exchange", "atomic_load"),
+        in_shared,
+        inputs,
+        (((groups,), int32), ((groups, 40), int32)),
+        reference,
+        before=0,
+    )
+
+
+def _total() -> Case:
+    """The warps of a block add the positive elements of a column to one element of shared memory."""
+
+    @pk.kernel
+    def total(x, y):
+        kept = pk.shared(pk.sv(int32, 16))
+        ready = pk.semaphore(4)
+        pk.grid(1)
+        with pk.warps(4) as w:
+            if w == 0:
+                pk.store(kept.parts(1)[3], pk.zeros(int32, 1))
+            ready.arrive()
+            ready.wait(0)
+            for i in pk.range(x.rows // 4):
+                value = pk.load(x[i * 4 + w, 0])
+                if value > 0:
+                    pk.atomic_add(kept.parts(1)[3], value)
+            ready.arrive()
+            ready.wait(1)
+            pk.store(y[w], pk.atomic_load(kept.parts(1)[3]))
+
+    return Case(
+        "atomic-add-block_total",
+        ("atomic_add", "atomic_load"),
+        total,
+        lambda rng: [rng.integers(-5, 5, (32, 1)).astype(np.int32)],
+        (((4,), int32),),
+        lambda x: (np.full(4, x[x > 0].sum()),),
+        before=0,
+    )
+
+
 def _last_adds_up(blocks: int, cols: int) -> Case:
     """The last of the blocks of a row adds up what all of them have stored, in order, and leaves the counter 0."""
 
@@ -252,4 +320,5 @@ CASES += [_element(d, op) for d in DTYPES for op in ("add", "max")]
 CASES += [_async(d, op, 64) for d in DTYPES for op in COMBINE]
 CASES += [_async(d, "add", 53) for d in (f32, bf16, int32)]
 CASES += [_returning(name, groups) for name in RETURNING for groups in (1, 3)]
+CASES += [_in_shared(name, groups) for name in RETURNING for groups in (1, 3)] + [_total()]
 CASES += [_last_adds_up(5, 48), _last_adds_up(2, 200), _counted(7)]

@@ -25,13 +25,14 @@ FAMILIES = (
     "views-elements",
     "views-largest",
 )
-IN_PTX = "atomic-"  # atomics with a result, which only a GPU runs
+BY_BLOCKS = "atomic-"  # atomics of several blocks, but for those of shared memory
 TOGETHER = 40
 ALL = {
     name: case
     for name, case in CASES.items()
     if name.startswith(FAMILIES)
-    or (any(o in OPS and declared(OPS[o]) for o in case.ops) and not name.startswith(IN_PTX))
+    or (name.startswith(BY_BLOCKS) and "-shared-" in name)
+    or (any(o in OPS and declared(OPS[o]) for o in case.ops) and not name.startswith(BY_BLOCKS))
 }
 # One dtype of each width stands for the others.
 SOME = [c for n, c in ALL.items() if not {"f16", "e5m2", "int8", "int64"} & set(n.split("-"))]

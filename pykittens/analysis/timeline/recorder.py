@@ -21,7 +21,7 @@ from pykittens.emulate.elements import Elements
 from pykittens.emulate.group import Group
 from pykittens.emulate.memory import Area, Box, GlobalTile
 from pykittens.emulate.regions import SharedRegion
-from pykittens.emulate.shared import Turn
+from pykittens.emulate.shared import Signalled, Turn
 from pykittens.emulate.watch import Access, Watcher
 from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Side, calls, operands
 from pykittens.ir.op import Engine
@@ -204,7 +204,7 @@ class Recorder(Watcher):
         use = self._use(stage, phase + (stage.side == "fill"))
         (use.taken if stage.side == "fill" else use.drained).append(event)
 
-    def passes(self, group: Group, call: Call, what: Barrier | Turn | GlobalTile) -> None:
+    def passes(self, group: Group, call: Call, what: Signalled) -> None:
         if group not in self.groups:
             return
         if isinstance(what, Barrier):
@@ -215,7 +215,7 @@ class Recorder(Watcher):
             reason = "until it is its turn" if isinstance(what, Turn) else f"until {what} is set"
         self._wait(group, until, reason, call)
 
-    def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
+    def arrives(self, group: Group, node: Node, what: Signalled) -> None:
         if group not in self.groups:
             return
         now = self.time.now(self.groups[group])
@@ -247,7 +247,7 @@ def _engines_of(kernel: Kernel) -> list[Engine]:
     return [e for e in Engine if e in used]
 
 
-def _key(what: Turn | GlobalTile) -> object:
+def _key(what: Turn | GlobalTile | SharedRegion) -> object:
     return what if isinstance(what, Turn) else str(what)
 
 

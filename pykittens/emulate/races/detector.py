@@ -36,7 +36,7 @@ from pykittens.emulate.races.initialized import Initialized
 from pykittens.emulate.races.multicast import Multicasts
 from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShadow, TensorShadow
 from pykittens.emulate.regions import SharedMemory, SharedRegion
-from pykittens.emulate.shared import SharedItems, Turn
+from pykittens.emulate.shared import SharedItems, Signalled, Turn
 from pykittens.emulate.watch import Access, Watcher
 from pykittens.ir.nodes import (
     Acquire,
@@ -329,7 +329,7 @@ class Races(Watcher):
         if phase >= 0:
             self.groups[group].learn(self.barriers[barrier].phases[phase])
 
-    def passes(self, group: Group, call: Call, what: Barrier | Turn | GlobalTile) -> None:
+    def passes(self, group: Group, call: Call, what: Signalled) -> None:
         clock = self.groups[group]
         if isinstance(what, Barrier):
             barrier = self.barriers[what]
@@ -345,11 +345,11 @@ class Races(Watcher):
         if isinstance(what, GlobalTile):
             self.flag(group, call, what, Access.READ, clock.now)
 
-    def arrives(self, group: Group, node: Node, what: Barrier | Turn | GlobalTile) -> None:
+    def arrives(self, group: Group, node: Node, what: Signalled) -> None:
         if group not in self.groups:
             return
         if isinstance(node, Call) and node.op.effects.acquires:
-            assert isinstance(what, GlobalTile)
+            assert not isinstance(what, Barrier)
             self.other(what)  # with the value before the operation
             return
         clock = self.groups[group].signal()
@@ -365,14 +365,15 @@ class Races(Watcher):
         if isinstance(what, Turn):
             other.values = [(0, clock)]
             return
-        self.initialized.flag(what)
+        assert isinstance(what, GlobalTile)
         assert isinstance(node, Call)
+        self.initialized.flag(what)
         # A group that finds the stored value knows that the signal is over.
         self.flag(group, node, what, Access.COMBINE, self.groups[group].now - 1)
         adds, value = node.args["op"] == "add", call_value(group, node)
         other.signal(int(what.element()) + value if adds else value, clock, adds)
 
-    def exchanges(self, group: Group, call: Call, tile: GlobalTile) -> None:
+    def exchanges(self, group: Group, call: Call, tile: GlobalTile | SharedRegion) -> None:
         """A group has read a flag, and perhaps changed it, in one step."""
         clock, flag = self.groups[group], self.other(tile)
         if flag.values:
@@ -389,10 +390,24 @@ class Races(Watcher):
             if not self.waits_for_flags:
                 del flag.values[:-1]
 
-    def flag(self, group: Group, call: Call, tile: GlobalTile, access: Access, time: int) -> None:
+    def flag(
+        self,
+        group: Group,
+        call: Call,
+        tile: GlobalTile | SharedRegion,
+        access: Access,
+        time: int,
+    ) -> None:
         """A flag is signalled, waited for or read, which does not order ordinary accesses to the flag."""
-        clock, box = self.groups[group], tile.box(1, 1)
+        clock = self.groups[group]
         end = (self.epoch, clock.first + TIME, time)
+        if isinstance(tile, SharedRegion):
+            assert tile.memory is not None
+            region = tile.region
+            record = AccessRecord(group, call, access, None, region, *end, of_a_flag=True)
+            self.shares(record, tile.memory)
+            return
+        box = tile.box(1, 1)
         record = AccessRecord(group, call, access, None, box.inside, *end, of_a_flag=True)
         if call.op.effects.acquires:
             self.initialized.tensor(tile, box, record)
@@ -407,12 +422,16 @@ class Races(Watcher):
     def empties(self, regions: Sequence[SharedRegion]) -> None:
         self.initialized.empties(regions)
 
-    def other(self, what: Turn | GlobalTile) -> FlagClock:
+    def other(self, what: Turn | GlobalTile | SharedRegion) -> FlagClock:
         """The clock of a turn or of a flag."""
         if isinstance(what, Turn):
             return self.others.setdefault(what, FlagClock())
-        box = what.box(1, 1)
-        key = (self.names[what.name], box.leading, box.inside)
+        key: tuple[object, ...] = (
+            (what.memory, what.region) if isinstance(what, SharedRegion) else ()
+        )
+        if isinstance(what, GlobalTile):
+            box = what.box(1, 1)
+            key = (self.names[what.name], box.leading, box.inside)
         if key not in self.others:
             self.others[key] = FlagClock(int(what.element()))
         return self.others[key]

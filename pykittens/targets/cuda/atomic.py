@@ -7,8 +7,10 @@ before it, and the barrier after it orders the access before the reads of the gr
 from __future__ import annotations
 
 from pykittens.ir.nodes import Call
-from pykittens.targets.cuda.emitter import ATOMICS, CudaEmitter
+from pykittens.ir.values import SharedVector
+from pykittens.targets.cuda.emitter import ATOMICS, IN_SHARED, CudaEmitter
 from pykittens.targets.cuda.flags import address_of_flag
+from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.simt.scratch import SCRATCH
 from pykittens.targets.target import Lowerings
@@ -27,25 +29,31 @@ def lower_change(e: CudaEmitter, call: Call) -> None:
     """One access that releases what the group wrote and acquires what others wrote."""
     e.line("fence_engines();")
     meet(e)
-    _lower(e, call, f"atom.acq_rel.gpu.global.{CHANGES[call.op.name]}")
+    _lower(e, call, "atom.acq_rel", CHANGES[call.op.name])
 
 
 @ATOMIC.lower(LOAD)
 def lower_load(e: CudaEmitter, call: Call) -> None:
     """One access that acquires what others wrote."""
-    _lower(e, call, "ld.acquire.gpu.global.s32")
+    _lower(e, call, "ld.acquire", "s32")
 
 
-def _lower(e: CudaEmitter, call: Call, instruction: str) -> None:
+def _lower(e: CudaEmitter, call: Call, instruction: str, type_: str) -> None:
     """Access the element and pass the result to the whole group."""
     (result,), (element, *operands) = call.results, call.args.values()
-    e.instructions.setdefault(call.op.name, _function(call.op.name, instruction, len(operands)))
+    if isinstance(element, SharedVector):
+        function, where = f"{call.op.name}{IN_SHARED}", "cta.shared"
+        address = str(shared_location(e, element).address)
+    else:
+        function, where = call.op.name, "gpu.global"
+        address = address_of_flag(e, element)
+    text = _function(function, f"{instruction}.{where}.{type_}", len(operands))
+    e.instructions.setdefault(function, text)
     name, several = e.array(result), e.role.warps > 1
     held = f"*(int*)(shared + {e.scratch(4, call)})" if several else name
     e.declare(result)
     with e.one_thread():
-        given = [address_of_flag(e, element), *map(e.scalar, operands)]
-        e.line(f"{held} = {call.op.name}({', '.join(given)});")
+        e.line(f"{held} = {function}({', '.join([address, *map(e.scalar, operands)])});")
     if several:
         meet(e)
         e.line(f"{name} = {held};")
@@ -57,10 +65,12 @@ def _lower(e: CudaEmitter, call: Call, instruction: str) -> None:
 
 def _function(name: str, instruction: str, operands: int) -> str:
     """A device function that accesses an element by an instruction with some operands."""
-    numbers = range(operands)
-    parameters = ", ".join(["const int* at", *(f"int x{i}" for i in numbers)])
+    numbers, is_shared = range(operands), name.endswith(IN_SHARED)
+    at = "u32 at" if is_shared else "const int* at"
+    parameters = ", ".join([at, *(f"int x{i}" for i in numbers)])
     text = ", ".join(["%0", "[%1]", *(f"%{i + 2}" for i in numbers)])
-    given = ", ".join(['"l"(__cvta_generic_to_global(at))', *(f'"r"(x{i})' for i in numbers)])
+    address = '"r"(at)' if is_shared else '"l"(__cvta_generic_to_global(at))'
+    given = ", ".join([address, *(f'"r"(x{i})' for i in numbers)])
     return (
         f"DEVICE int {name}({parameters}) {{\n    int found;\n"
         f'    asm volatile("{instruction} {text};" : "=r"(found) : {given} : "memory");\n'

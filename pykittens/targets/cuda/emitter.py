@@ -21,6 +21,7 @@ RING_SUFFIXES = ("", "_full", "_empty", "_fill", "_drain", "_back", "_held")
 PARTS = ("a_part", "a_row", "a_turn", "b_part", "b_row", "b_turn", "k_step", "m_step", "n_step")
 
 # Functions of atomics, which are written to the programs that call them.
+IN_SHARED = "_shared"  # the end of their names for shared memory
 ATOMICS = tuple(f"atomic_{n}" for n in "load add max min and or xor exchange cas".split())
 
 # Names of debug.cuh and of debug programs.
@@ -32,7 +33,9 @@ class CudaEmitter(Emitter):
 
     def __init__(self, kernel: Kernel, target: Target, functions: str, debug: bool = False) -> None:
         super().__init__(kernel, target, functions, debug)
-        self.names.taken.update(PARTS, ATOMICS, DEBUG if debug else ())
+        self.names.taken.update(
+            PARTS, ATOMICS, (n + IN_SHARED for n in ATOMICS), DEBUG if debug else ()
+        )
         self.rings = {p: self.names.unique(p.name, RING_SUFFIXES) for p in kernel.pipelines}
         self.full: dict[Acquire, str] = {}
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns

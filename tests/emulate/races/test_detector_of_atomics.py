@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens import f32
+from pykittens import f32, int32
 from pykittens.checker.runs import is_determined, run_schedules
-from pykittens.emulate.finding import Kind, Scope
+from pykittens.emulate.finding import Kind, Level, Scope
 from pykittens.runtime.arguments import check as check_arguments
 from tests.races import faults, findings, tile
 from tests.running import recorded
@@ -125,3 +125,63 @@ def test_an_atomic_reads_an_element_that_must_have_contents():
 def in_line(y, count):
     pk.grid(2)
     pk.store(y[pk.atomic_add(count[0], 1)], 1.0)
+
+
+# -- elements of shared vectors --------------------------------------------------------------------
+
+
+@pk.kernel
+def handed_over(x, y, *, asks: bool, plain: bool):
+    """One group leaves a tile for another and says so in shared memory."""
+    kept, words = pk.shared(pk.st(f32, 64, 64)), pk.shared(pk.sv(int32, 16))
+    ready = pk.semaphore(2)
+    pk.grid(1)
+    with pk.warpgroups(1):
+        pk.store(words, pk.zeros(int32, 16))
+        ready.arrive()
+        pk.store(kept, pk.load(x, rows=64, cols=64))
+        pk.atomic_or(words.parts(1)[3], 4)
+    with pk.warpgroups(1):
+        ready.arrive()
+        ready.wait(0)
+        found = pk.load(words.parts(1)[3]) if plain else pk.atomic_load(words.parts(1)[3])
+        if not asks or found == 4:
+            pk.store(y, pk.load(kept))
+
+
+def test_groups_see_what_came_before_the_change_of_a_shared_element_that_they_find():
+    kinds = faults(handed_over, tile(), tile(), asks=True, plain=False, seeds=SEEDS)
+    assert kinds == set()
+    kinds = faults(handed_over, tile(), tile(), asks=False, plain=False, seeds=SEEDS)
+    assert kinds == {Kind.RACE}
+    assert not is_determined(recorded(handed_over, tile(), tile(), asks=True, plain=False))
+
+
+def test_a_plain_load_of_a_shared_element_is_no_atomic():
+    kinds = faults(handed_over, tile(), tile(), asks=True, plain=True, seeds=SEEDS)
+    assert kinds == {Kind.RACE}
+
+
+@pk.kernel
+def drawn(y, *, zeroed: bool):
+    words = pk.shared(pk.sv(int32, 16))
+    first = pk.semaphore(1)
+    pk.grid(1)
+    with pk.warps(4) as w:
+        if w == 0:
+            if zeroed:
+                pk.store(words, pk.zeros(int32, 16))
+            first.arrive()
+        first.wait(0)
+        pk.store(y[w], pk.atomic_add(words.parts(1)[0], 1))
+
+
+def test_tickets_of_a_block_depend_on_the_order_of_its_warps():
+    found = pk.check(drawn, np.zeros(4, np.int32), zeroed=True)
+    assert found.ok
+    assert [(f.level, f.kind) for f in found.findings] == [(Level.NOTE, Kind.SCHEDULE_DEPENDENT)]
+
+
+def test_a_ticket_of_a_word_that_nothing_has_set_is_unwritten():
+    found = findings(drawn, np.zeros(4, np.int32), zeroed=False, seeds=SEEDS)
+    assert Kind.UNWRITTEN_MEMORY in {f.kind for f in found}
