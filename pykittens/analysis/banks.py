@@ -41,9 +41,10 @@ from pykittens.analysis.requests import (
     in_order,
 )
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Call, Kernel, Role, moved, names_elements
+from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine, Op
 from pykittens.ir.values import Scalar, SharedTile, SharedVector
+from pykittens.ops.gather import names_elements
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma, copy_operands
 from pykittens.targets.cuda.shared import is_aligned

@@ -24,8 +24,9 @@ from pykittens.analysis.accesses import (
     held,
 )
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
-from pykittens.ir.nodes import Call, Kernel, Role, moved, names_elements
+from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
+from pykittens.ops.gather import names_elements
 from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, copy_operands
 from pykittens.targets.simt.memory import starts_aligned
 from pykittens.types.layouts import LANES

@@ -407,12 +407,6 @@ def moved(call: Call) -> Any:
     return next((a for a in call.args.values() if isinstance(a, SharedTile)), None)
 
 
-def names_elements(call: Call) -> bool:
-    """Whether an index names the elements of memory that a call moves, not whole rows."""
-    index: Any = call.args.get(call.op.effects.index or "")
-    return index is not None and bool(moved(call).type.shape == index.type.shape)
-
-
 def coordinates(ref: TileRef | Global) -> Iterator[Any]:
     """The values that locate a tile in its tensor: its indices and the bounds of its windows."""
     yield from ref.first.index

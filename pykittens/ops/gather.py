@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.ir.nodes import Call, moved
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import (
     Global,
@@ -40,6 +41,12 @@ from pykittens.types.dtypes import int32, int64
 from pykittens.types.tiles import Spread, with_dtype
 
 Index = RegVector | RegTile
+
+
+def names_elements(call: Call) -> bool:
+    """Whether an index names the elements of memory that a call moves, not whole rows."""
+    index: Any = call.args.get(call.op.effects.index or "")
+    return index is not None and bool(moved(call).type.shape == index.type.shape)
 
 
 @op(effects=Effects(reads=("src",), index="index"))

@@ -18,8 +18,9 @@ from pykittens.analysis.sectors import SECTOR
 from pykittens.analysis.traffic.vector import Column, Columns, IntArray
 from pykittens.emulate.memory import Array
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Call, Kernel, calls, names_elements
+from pykittens.ir.nodes import Call, Kernel, calls
 from pykittens.ir.values import Global, TileRef
+from pykittens.ops.gather import names_elements
 
 # The most pieces of a box.
 MOST_PIECES = 64

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.ir.nodes import Call, names_elements
+from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, RegTile, RegVector, Scalar, TileRef, Value
+from pykittens.ops.gather import names_elements
 from pykittens.targets.address import TileAddress
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.emitter import Emitter
