@@ -159,6 +159,8 @@ from pykittens.ops.shape import row as row
 from pykittens.ops.shape import spread as spread
 from pykittens.ops.shape import swap_pairs as swap_pairs
 from pykittens.ops.shape import transpose as transpose
+from pykittens.ops.sort import row_sort as row_sort
+from pykittens.ops.sort import row_topk as row_topk
 from pykittens.ops.sync import fence_async as fence_async
 from pykittens.ops.sync import mma_wait as mma_wait
 from pykittens.ops.sync import store_wait as store_wait

@@ -24,7 +24,7 @@ class Origins(Watcher):
         self.steps: dict[str, FindingStep] = {}
 
     def computes(self, call: Call, args: Mapping[str, Any], result: Any) -> None:
-        has_nan, has_inf = _nonfinite([result])
+        has_nan, has_inf = _nonfinite(result if isinstance(result, tuple) else (result,))
         if not (has_nan or has_inf) or any(isinstance(a, GlobalTile) for a in args.values()):
             return  # the contents of a tensor are an input
         nan_before, inf_before = _nonfinite(args.values())

@@ -296,8 +296,9 @@ class Group:
             result = node.op.evaluate(args)
         self.watch.computes(node, args, result)
         self.watch.ran(self, node)
-        for r in node.results:
-            self.put(r, _typed(r, result, node))
+        found = result if isinstance(result, tuple) else (result,)
+        for r, value in zip(node.results, found, strict=False):  # without results, None is found
+            self.put(r, _typed(r, value, node))
 
     def copy_in(self, node: Call) -> None:
         """Start a copy into the stage being filled; with multicast, this block's share to every block."""

@@ -197,12 +197,18 @@ class Op(Generic[P, R]):
         return result
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the type rule, called with the operation's arguments; returns the result's type or None."""
+        """Decorator: the type rule, called with the operation's arguments.
+
+        It returns the result's type, a tuple of the types of several results, or None.
+        """
         self.type_rule = rule
         return rule
 
     def numpy(self, meaning: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the NumPy meaning, called with arrays and regions of memory instead of handles."""
+        """Decorator: the NumPy meaning, called with arrays and regions of memory instead of handles.
+
+        It returns a tuple if there are several results.
+        """
         self.meaning = meaning
         return meaning
 
@@ -215,7 +221,10 @@ class Op(Generic[P, R]):
         return missing
 
     def result_type(self, args: dict[str, Any]) -> Any:
-        """The type of the result for these arguments, None if there is none; raises Mismatch if they do not fit."""
+        """The type of the result for these arguments, a tuple if there are several results, None if there is none.
+
+        Raises Mismatch if the arguments do not fit.
+        """
         if self.type_rule is not None:
             return self.type_rule(**args)
         assert self.family is not None, f"{self.name} has neither a type rule nor a family"

@@ -107,12 +107,14 @@ def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:
         _check_indexed(args)
     except Mismatch as fault:
         raise _mismatch(op.shown, op.__signature__, args, fault) from None
-    if isinstance(type_, RT):
-        _check_registers(op, type_, builder.warps)
+    types = type_ if isinstance(type_, tuple) else () if type_ is None else (type_,)
+    for each in types:
+        if isinstance(each, RT):
+            _check_registers(op, each, builder.warps)
     loc = Loc.here()
-    results = [] if type_ is None else [handle(type_, loc=loc)]
+    results = [handle(each, loc=loc) for each in types]
     builder.append(Call(op, args, results, loc), results)
-    return results[0] if results else None
+    return tuple(results) if isinstance(type_, tuple) else results[0] if results else None
 
 
 def _check_indexed(args: dict[str, Any]) -> None:

@@ -117,6 +117,114 @@ template <int CHUNK, int WARPS, int COUNT, class T, class J> DEVICE void scan_ve
     if (WARPS > 1) group_sync(barrier, WARPS * 32);
 }
 
+// -- orders -------------------------------------------------------------------
+
+// The integer that stands where a float stands among floats, and back: NaN is above all, -0 is 0. SHIFT low bits, which
+// no number of a narrow dtype uses, are left out.
+template <int SHIFT> DEVICE int rank_of(float x) {
+    const int bits = (int)__float_as_uint(x + 0.0f) >> SHIFT;
+    return x != x ? 0x7fffffff >> SHIFT : bits ^ (bits >> 31 & 0x7fffffff >> SHIFT);
+}
+template <int SHIFT> DEVICE float of_rank(int rank) { return __uint_as_float((u32)(rank ^ (rank >> 31 & 0x7fffffff >> SHIFT)) << SHIFT); }
+
+template <class K> DEVICE bool precedes(K a, K b) { return a < b; }
+template <class T> DEVICE bool precedes(Found<T> a, Found<T> b) { return (a.value < b.value) | ((a.value == b.value) & (a.at < b.at)); }
+template <class K> DEVICE void put_in_order(K& a, K& b) {
+    const bool swap = precedes(b, a);
+    const K first = swap ? b : a;
+    b = swap ? a : b;
+    a = first;
+}
+// Bitonic networks (Batcher, "Sorting networks and their applications", 1968): of N keys that rise and then fall or fall
+// and then rise, and of any N.
+template <int N, class K> DEVICE void merge_keys(K* x) {
+    UNROLL for (int d = N / 2; d > 0; d /= 2) {
+        UNROLL for (int i = 0; i < N; ++i) if (!(i & d)) put_in_order(x[i], x[i + d]);
+    }
+}
+template <int N, class K> DEVICE void sort_keys(K* x) {
+    if constexpr (N > 1) {
+        sort_keys<N / 2>(x);
+        sort_keys<N / 2>(x + N / 2);
+        UNROLL for (int i = 0; i < N / 2; ++i) put_in_order(x[i], x[N - 1 - i]);
+        merge_keys<N / 2>(x);
+        merge_keys<N / 2>(x + N / 2);
+    }
+}
+// Of the sorted keys of two lanes the first N; with `upper` the others. REVERSED: the order of the other lane's keys is
+// turned round, so that what is left has to be merged.
+template <bool REVERSED, int N, class K> DEVICE void share_keys(K* x, int distance, bool upper) {
+    UNROLL for (int i = 0; i < (N + 1) / 2; ++i) {
+        const int j = N - 1 - i;
+        const K a = of_other_lane(x[REVERSED ? j : i], distance), b = of_other_lane(x[REVERSED ? i : j], distance);
+        x[i] = precedes(a, x[i]) != upper ? a : x[i];
+        x[j] = precedes(b, x[j]) != upper ? b : x[j];
+    }
+}
+// Item m of lane l becomes item l of lane m, among the four lanes of a row.
+template <class K> DEVICE void transpose_lanes(K (&x)[4], int lane) {
+    UNROLL for (int d = 1; d < 4; d *= 2) {
+        UNROLL for (int m = 0; m < 4; ++m) if (!(m & d)) {
+            const K other = of_other_lane(lane & d ? x[m] : x[m + d], d);
+            x[m + d] = lane & d ? x[m + d] : other;
+            x[m] = lane & d ? other : x[m];
+        }
+    }
+}
+
+// Register j of a lane in its row r of a tile.
+template <int COLS> DEVICE constexpr int in_row(int r, int j) { return r / 2 * (COLS / 2) + j / 2 * 4 + r % 2 * 2 + j % 2; }
+
+// The first KEEP keys of each row. A lane sorts its own keys KEEP at a time and keeps the first KEEP of those so far: for
+// 64 keys and KEEP = 8 that is 332 comparisons; taking the extreme eight times is 512, and as many to strike it out. All four lanes of a row get the same KEEP keys in two steps.
+template <int COLS, int KEEP, int COUNT, class K, class F> DEVICE void top_rows(K (&to)[COUNT], int lane, K last, F key) {
+    constexpr int OWN = COLS / 4, WIDTH = KEEP < 16 ? 16 : KEEP;
+    UNROLL for (int r = 0; r < COUNT / (WIDTH / 4); ++r) {
+        K best[KEEP];
+        UNROLL for (int first = 0; first < OWN; first += KEEP) {
+            K next[KEEP];
+            UNROLL for (int i = 0; i < KEEP; ++i) next[i] = first + i < OWN ? key(in_row<COLS>(r, first + i)) : last;
+            sort_keys<KEEP>(next);
+            UNROLL for (int i = 0; i < KEEP; ++i) {
+                const K rival = next[KEEP - 1 - i];
+                best[i] = first == 0 ? next[i] : precedes(rival, best[i]) ? rival : best[i];
+            }
+            if (first) merge_keys<KEEP>(best);
+        }
+        UNROLL for (int d = 1; d < 4; d *= 2) {
+            share_keys<true, KEEP>(best, d, false);
+            merge_keys<KEEP>(best);
+        }
+        UNROLL for (int j = 0; j < WIDTH / 4; ++j) {
+            K mine = last;
+            UNROLL for (int i = j / 2 * 8 + j % 2; i < j / 2 * 8 + 8 && i < KEEP; i += 2) mine = lane % 4 == i % 8 / 2 ? best[i] : mine;
+            to[in_row<WIDTH>(r, j)] = mine;
+        }
+    }
+}
+// All keys of each row in order; COLS is a power of two from 64 on. Lane l gets quarter l of the row by merges, of which
+// only three steps shuffle, and then its columns by an exchange. In the layout of the tile every step over two or four
+// columns would shuffle: 13 of the 36 for 256 columns.
+template <int COLS, int COUNT, class K, class F> DEVICE void sort_rows(K (&to)[COUNT], int lane, K, F key) {
+    constexpr int OWN = COLS / 4;
+    UNROLL for (int r = 0; r < COUNT / OWN; ++r) {
+        K x[OWN];
+        UNROLL for (int j = 0; j < OWN; ++j) x[j] = key(in_row<COLS>(r, j));
+        sort_keys<OWN>(x);
+        share_keys<true, OWN>(x, 1, lane & 1);
+        merge_keys<OWN>(x);
+        share_keys<true, OWN>(x, 3, lane & 2);
+        share_keys<false, OWN>(x, 1, lane & 1);
+        merge_keys<OWN>(x);
+        UNROLL for (int i = 0; i < OWN / 4; ++i) {
+            const int from = i / 2 * 8 + i % 2;
+            K item[4] = {x[from], x[from + 2], x[from + 4], x[from + 6]};
+            transpose_lanes(item, lane);
+            UNROLL for (int l = 0; l < 4; ++l) to[in_row<COLS>(r, l * OWN / 4 + i)] = item[l];
+        }
+    }
+}
+
 // -- random bits --------------------------------------------------------------
 
 // Philox4x32-10: the words of a counter become four random ones.

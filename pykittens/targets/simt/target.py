@@ -11,10 +11,13 @@ from pykittens.targets.simt.random import RANDOM
 from pykittens.targets.simt.reduce import REDUCE
 from pykittens.targets.simt.scan import SCAN
 from pykittens.targets.simt.shape import SHAPE
+from pykittens.targets.simt.sort import SORT
 from pykittens.targets.target import Lowerings, Target
 
 SIMT = Target(
     "simt",
     headers=("device.cuh", "math.cuh", "groups.cuh"),
-    lowerings=Lowerings(CONVERT | CREATION | MAP | MASK | MEMORY | RANDOM | REDUCE | SCAN | SHAPE),
+    lowerings=Lowerings(
+        CONVERT | CREATION | MAP | MASK | MEMORY | RANDOM | REDUCE | SCAN | SHAPE | SORT
+    ),
 )
