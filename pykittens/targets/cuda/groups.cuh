@@ -119,19 +119,26 @@ template <int CHUNK, int WARPS, int COUNT, class T, class J> DEVICE void scan_ve
 
 // -- orders -------------------------------------------------------------------
 
-// The integer that stands where a float stands among floats, and back: NaN is above all, -0 is 0. SHIFT low bits, which
-// no number of a narrow dtype uses, are left out.
+// The integer that stands where a float stands among floats, and back. Adding 0 makes -0 0 and any NaN 0x7fffffff, which
+// is above infinity (CUDA C++ Programming Guide, "Floating-Point Standard"). SHIFT low bits are left out, which no number
+// of a narrow dtype uses.
 template <int SHIFT> DEVICE int rank_of(float x) {
     const int bits = (int)__float_as_uint(x + 0.0f) >> SHIFT;
-    return x != x ? 0x7fffffff >> SHIFT : bits ^ (bits >> 31 & 0x7fffffff >> SHIFT);
+    return bits ^ (bits >> 31 & 0x7fffffff >> SHIFT);
 }
 template <int SHIFT> DEVICE float of_rank(int rank) { return __uint_as_float((u32)(rank ^ (rank >> 31 & 0x7fffffff >> SHIFT)) << SHIFT); }
 
 template <class K> DEVICE bool precedes(K a, K b) { return a < b; }
 template <class T> DEVICE bool precedes(Found<T> a, Found<T> b) { return (a.value < b.value) | ((a.value == b.value) & (a.at < b.at)); }
+// The second key by exclusive or: written as a choice it would be a maximum, which compares once more.
 template <class K> DEVICE void put_in_order(K& a, K& b) {
+    const K first = precedes(b, a) ? b : a;
+    b = a ^ b ^ first;
+    a = first;
+}
+template <class T> DEVICE void put_in_order(Found<T>& a, Found<T>& b) {
     const bool swap = precedes(b, a);
-    const K first = swap ? b : a;
+    const Found<T> first = swap ? b : a;
     b = swap ? a : b;
     a = first;
 }
