@@ -198,14 +198,14 @@ def _in_shared(name: str, groups: int) -> Case:
 
     @pk.kernel
     def in_shared(x, values, y, before):
-        kept = pk.shared(pk.sv(int32, 16))
+        kept = pk.shared(pk.sv(int32, 48))
         pk.grid(1)
         with pk.warpgroups(1) if groups == 1 else pk.warps(groups) as w:
-            pk.store(kept.parts(1)[w], pk.zeros(int32, 1))
-            pk.atomic_exchange(kept.parts(1)[w], pk.load(x[0, w]))
-            old = change(kept.parts(1)[w], *expected, pk.load(values[w]))
+            pk.store(kept.parts(16)[w], pk.zeros(int32, 16))
+            pk.atomic_exchange(kept.parts(1)[w * 16], pk.load(x[0, w]))
+            old = change(kept.parts(1)[w * 16], *expected, pk.load(values[w]))
             pk.store(before[w], pk.zeros(int32, 40) + old)
-            pk.store(y[w], pk.atomic_load(kept.parts(1)[w]))
+            pk.store(y[w], pk.atomic_load(kept.parts(1)[w * 16]))
 
     def inputs(rng: np.random.Generator) -> list[Array]:
         x = rng.integers(-(2**31), 2**31, (1, groups), np.int32)
@@ -237,7 +237,7 @@ def _total() -> Case:
         pk.grid(1)
         with pk.warps(4) as w:
             if w == 0:
-                pk.store(kept.parts(1)[3], pk.zeros(int32, 1))
+                pk.store(kept, pk.zeros(int32, 16))
             ready.arrive()
             ready.wait(0)
             for i in pk.range(x.rows // 4):
