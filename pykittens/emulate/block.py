@@ -18,11 +18,11 @@ from pykittens.ir.nodes import (
     Order,
     Pipeline,
     Tasks,
-    fetches_written,
     is_multicast,
     takes,
 )
 from pykittens.ir.orders import decode
+from pykittens.ir.structure import fetches_written
 
 _ROW_MAJOR = Order("row_major")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pykittens.errors import Loc
-from pykittens.ir.op import Engine, Op
+from pykittens.ir.op import Op
 from pykittens.ir.values import (
     Global,
     RegTile,
@@ -495,12 +495,3 @@ def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
     names = (t for c in calls(kernel.body) for t in tensors(c, c.op.effects.writes))
     return list(dict.fromkeys(names))
-
-
-def fetches_written(kernel: Kernel) -> bool:
-    """Whether the copy engine fetches from a tensor that the kernel writes: fences then have to cover tensors."""
-    fetches = (c for c in calls(kernel.body) if c.op.effects.engine is Engine.COPY_IN)
-    fetched = {t for c in fetches for t in tensors(c, c.op.effects.reads)}
-    stored = written(kernel)
-    # With `inplace`, one tensor may be several arguments.
-    return bool(stored and fetched) if kernel.inplace else not fetched.isdisjoint(stored)

@@ -16,6 +16,7 @@ from pykittens.ir.nodes import (
     ForTasks,
     Grid,
     If,
+    Kernel,
     Node,
     Require,
     Role,
@@ -23,9 +24,13 @@ from pykittens.ir.nodes import (
     WaitProducts,
     While,
     blocks,
+    calls,
     operands,
+    tensors,
     walk,
+    written,
 )
+from pykittens.ir.op import Engine
 from pykittens.ir.values import Value
 
 
@@ -125,3 +130,12 @@ def sources(value: Value) -> Iterator[Any]:
     for binding in bindings(value.source):
         if any(value is name for name in binding.names):
             yield from binding.sources
+
+
+def fetches_written(kernel: Kernel) -> bool:
+    """Whether the copy engine fetches from a tensor that the kernel writes: fences then have to cover tensors."""
+    fetches = (c for c in calls(kernel.body) if c.op.effects.engine is Engine.COPY_IN)
+    fetched = {t for c in fetches for t in tensors(c, c.op.effects.reads)}
+    stored = written(kernel)
+    # With `inplace`, one tensor may be several arguments.
+    return bool(stored and fetched) if kernel.inplace else not fetched.isdisjoint(stored)

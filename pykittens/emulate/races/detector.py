@@ -43,12 +43,12 @@ from pykittens.ir.nodes import (
     Call,
     Kernel,
     Node,
-    fetches_written,
     moved,
     waits_for_flags,
     written,
 )
 from pykittens.ir.op import Engine, Space
+from pykittens.ir.structure import fetches_written
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
 
