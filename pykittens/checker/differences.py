@@ -24,7 +24,7 @@ from pykittens.ir.nodes import (
     walk,
     written,
 )
-from pykittens.ir.structure import bindings, heads, reads
+from pykittens.ir.structure import bindings, heads, memory_of, reads
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 
 _IN_ORDER = (
@@ -156,10 +156,8 @@ class Order:
             case SharedTile() if operand.stage is not None:
                 pipeline: Pipeline = operand.stage.acquire.pipeline
                 return pipeline
-            case SharedTile(source=Call(args=args)):
-                return self._memory(next(a for a in args.values() if isinstance(a, SharedTile)))
             case SharedTile():
-                return operand
+                return memory_of(operand)
             case _:
                 return None
 

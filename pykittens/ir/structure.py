@@ -31,7 +31,7 @@ from pykittens.ir.nodes import (
     written,
 )
 from pykittens.ir.op import Engine
-from pykittens.ir.values import Value
+from pykittens.ir.values import SharedTile, Value
 
 
 def bindings(node: Node | None) -> list[Any]:
@@ -139,3 +139,22 @@ def fetches_written(kernel: Kernel) -> bool:
     stored = written(kernel)
     # With `inplace`, one tensor may be several arguments.
     return bool(stored and fetched) if kernel.inplace else not fetched.isdisjoint(stored)
+
+
+def views_of(tile: SharedTile) -> list[Call]:
+    """The operations that select a tile of shared memory in the memory it is part of, the last one first."""
+    found: list[Call] = []
+    while isinstance(view := tile.source, Call):
+        found.append(view)
+        tile = _viewed(view)
+    return found
+
+
+def memory_of(tile: SharedTile) -> SharedTile:
+    """The memory of which a tile is a view; of a stage, its tile."""
+    views = views_of(tile)
+    return _viewed(views[-1]) if views else tile
+
+
+def _viewed(view: Call) -> SharedTile:
+    return next(a for a in view.args.values() if isinstance(a, SharedTile))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable
 
-from pykittens.ir.nodes import Call, Kernel, Role, calls
+from pykittens.ir.nodes import Kernel, Role, calls
+from pykittens.ir.structure import memory_of, views_of
 from pykittens.ir.values import SharedTile
 
 
@@ -18,7 +19,7 @@ def own_memory(kernel: Kernel) -> set[SharedTile]:
     ways = defaultdict[SharedTile, set[Hashable]](set)
     for role in kernel.roles:
         for call in calls(role.body):
-            if call.op.name in ("item", "view", "vector_part"):
+            if any(isinstance(r, SharedTile) for r in call.results):  # a view accesses nothing
                 continue
             for value in call.args.values():
                 if isinstance(value, SharedTile) and value.stage is None:
@@ -27,30 +28,16 @@ def own_memory(kernel: Kernel) -> set[SharedTile]:
     return {memory for memory, found in ways.items() if len(found) == 1 and None not in found}
 
 
-def memory_of(tile: SharedTile) -> SharedTile:
-    """The memory of which a tile is a view."""
-    while isinstance(tile.source, Call):
-        tile = _viewed(tile.source)
-    return tile
-
-
-def _viewed(view: Call) -> SharedTile:
-    return next(a for a in view.args.values() if isinstance(a, SharedTile))
-
-
 def _way(tile: SharedTile, role: Role) -> tuple[SharedTile, Hashable]:
     """The memory of a tile, and how the index of the role's groups selects the tile in it; None if it does not."""
-    views: list[Call] = []
-    while isinstance(tile.source, Call):
-        views.insert(0, tile.source)
-        tile = _viewed(tile.source)
+    views, memory = views_of(tile), memory_of(tile)
     if role.groups == 1:
-        return tile, (role,)
+        return memory, (role,)
     way: tuple[Hashable, ...] = (role,)
-    for view in views:
+    for view in reversed(views):
         sizes = tuple(view.args.get(n) for n in ("rows", "cols", "length", "count"))
         way = (*way, view.op.name, sizes)
         for name, value in view.args.items():
             if value is role.index:
-                return tile, (*way, name)
-    return tile, None
+                return memory, (*way, name)
+    return memory, None

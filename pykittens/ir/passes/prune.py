@@ -40,6 +40,6 @@ def _live(kernel: Kernel) -> set[Value]:
 
 def _stays(node: Node) -> bool:
     """Whether a node stays even if nothing reads its results."""
-    if isinstance(node, Sharing):
-        return False
-    return not isinstance(node, Call) or not node.op.effects.removable
+    if isinstance(node, Call):
+        return not node.op.effects.removable
+    return not isinstance(node, Sharing)

@@ -54,8 +54,8 @@ from pykittens.ir.nodes import (
 from pykittens.ir.op import Engine
 from pykittens.ir.passes.flight import HeldStage, PendingProduct, State, join
 from pykittens.ir.passes.order import find_stalls
-from pykittens.ir.passes.ownership import memory_of, own_memory
-from pykittens.ir.structure import definitions, uses
+from pykittens.ir.passes.ownership import own_memory
+from pykittens.ir.structure import definitions, memory_of, uses
 from pykittens.ir.values import RegTile, SharedTile, Turns, Value
 
 
