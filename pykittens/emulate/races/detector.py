@@ -48,7 +48,6 @@ from pykittens.ir.nodes import (
     written,
 )
 from pykittens.ir.op import Engine, Space
-from pykittens.ir.structure import fetches_written
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
 
@@ -229,7 +228,7 @@ class Races(Watcher):
         self, memory: str, is_tensor: bool, old: AccessRecord, new: AccessRecord, ordered: bool
     ) -> None:
         """Two accesses conflict."""
-        fenced = not is_tensor or fetches_written(self.kernel)
+        fenced = not is_tensor or new.group.block.launch.fetches_written
         if (found := conflict(memory, is_tensor, old, new, ordered, fenced)) is not None:
             self.report(found)
 
