@@ -28,7 +28,7 @@ class Recording:
     def __init__(self, kernel: Kernel, read: Dependencies) -> None:
         self.kernel, self._read = kernel, read
         self.changes = not read.is_empty
-        self.guard, self.holds = read.guard, read.guard.before(["return True"])
+        self._follow()
         self._compiled: dict[tuple[str, str, bool], Compiled] = {}
         self._loaded: dict[tuple[int, str, bool], Loaded] = {}
         self.launches: dict[Hashable, Launch] = {}  # by the form of a call
@@ -37,8 +37,12 @@ class Recording:
         """Whether the contents of all that was read are the same; if so, the guard compares with the new objects."""
         if not self._read.renewed(roots):
             return False
-        self.guard, self.holds = self._read.guard, self._read.guard.before(["return True"])
+        self._follow()
         return True
+
+    def _follow(self) -> None:
+        self.guard = self._read.guard
+        self.holds = self.guard.before(["return True"])
 
     def serves(self, arguments: Arguments) -> bool:
         """Whether it was recorded with the values that these arguments give to `pk.static`."""
