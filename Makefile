@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BASE ?= main
 GPU_TESTS ?= $(wildcard tests/gpu tests/runtime tests/cli)
-DEFAULT_TIER := not gpu and not slow and not units and not soak and not compilers
+DEFAULT_TIER := not gpu and not slow and not units and not soak and not types and not compilers
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +20,7 @@ quick test compile compilers soak golden: export OPENBLAS_NUM_THREADS := 1
 quick test compile compilers soak golden: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak gpu-soak lint format types size weight compile compilers check golden inventory pictures diff clean
+.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak gpu-soak lint format types size weight compile compilers check golden inventory pictures docs diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,8 +77,10 @@ format: venv ## ruff: repair what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-types: venv ## mypy --strict
+types: venv ## mypy and Pyright: the package, the examples, right and wrong kernels of a user
 	$(BIN)/mypy
+	$(BIN)/basedpyright
+	$(BIN)/python -m pytest -m types tests/typing
 
 size: venv ## the five largest files; more than 500 lines in one is an error
 	@$(BIN)/python tools/size.py
@@ -100,14 +102,19 @@ $(VENV)/compilers/%/.installed: $(INSTALLED)
 check: lint types test compile size ## all of the above, as before a commit
 
 golden: venv ## write the golden files anew; read the diff before committing
-	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak and not compilers"
+	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak and not types and not compilers"
 
 inventory: venv ## write the lists in docs/architecture.md and docs/kernels.md anew
 	PYTHONPATH=. $(BIN)/python tools/inventory.py
 	PYTHONPATH=. $(BIN)/python tools/kernels_page.py
 
-pictures: venv ## draw the pictures of docs/layouts.md anew
-	PYTHONPATH=. $(BIN)/python tools/pictures.py
+pictures: venv ## draw the pictures of docs/layouts.md and README.md anew
+	PYTHONPATH=. $(BIN)/python tools/pictures.py && PYTHONPATH=. $(BIN)/python tools/measured.py
+
+docs: venv ## the documentation as a site in build/site, with every link checked
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	PYTHONPATH=. $(BIN)/python tools/site.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 diff: venv ## what a change does to the CUDA text of every example and library kernel: make diff BASE=main
 	@tools/diff.sh $(BASE) $(BIN)/python

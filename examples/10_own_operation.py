@@ -1,5 +1,7 @@
 """A custom operation. The idea: a type rule, a meaning in NumPy, and equivalent CUDA C++."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -10,7 +12,7 @@ from pykittens.types.tiles import RT
 
 
 @pk.op()
-def two_of_four(tile):
+def two_of_four(tile) -> Any:
     """The tile with 0 for the two smaller of each four neighbours in a row, as sparse tensor cores require."""
 
 

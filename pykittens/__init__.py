@@ -2,13 +2,24 @@
 
 import importlib
 import inspect
+import sys
 import typing
 
 # An import `as` the same name is an export, for type checkers too.
+from pykittens.display import Shown as _Shown
 from pykittens.errors import KernelError as KernelError
+from pykittens.ir import habits as _habits
 from pykittens.ir.op import Effects as Effects
 from pykittens.ir.op import Mismatch as Mismatch
 from pykittens.ir.op import ScalarMeaning as ScalarMeaning
+from pykittens.ir.values import Global as Global
+from pykittens.ir.values import RegTile as RegTile
+from pykittens.ir.values import RegVector as RegVector
+from pykittens.ir.values import Scalar as Scalar
+from pykittens.ir.values import Semaphore as Semaphore
+from pykittens.ir.values import SharedTile as SharedTile
+from pykittens.ir.values import SharedVector as SharedVector
+from pykittens.ir.values import TileRef as TileRef
 from pykittens.lang import grid as _grid
 from pykittens.lang import trace as _trace
 from pykittens.lang.control import function as function
@@ -43,6 +54,7 @@ from pykittens.lang.std.online import online_softmax as online_softmax
 from pykittens.lang.std.outer import outer_add as outer_add
 from pykittens.lang.std.outer import outer_mul as outer_mul
 from pykittens.lang.std.outer import outer_sub as outer_sub
+from pykittens.lang.std.publish import publish as publish
 from pykittens.lang.std.random import uniform as uniform
 from pykittens.lang.std.rotary import rotary as rotary
 from pykittens.lang.std.rotary import rotate_half as rotate_half
@@ -165,7 +177,10 @@ from pykittens.ops.sync import fence_async as fence_async
 from pykittens.ops.sync import mma_wait as mma_wait
 from pykittens.ops.sync import store_wait as store_wait
 from pykittens.ops.sync import sync as sync
+from pykittens.runtime.autotune import autotune as autotune
+from pykittens.runtime.kernel import KernelFunction as KernelFunction
 from pykittens.runtime.kernel import kernel as kernel
+from pykittens.types.dtypes import DType as DType
 from pykittens.types.dtypes import bf16 as bf16
 from pykittens.types.dtypes import bool_ as bool_
 from pykittens.types.dtypes import e4m3 as e4m3
@@ -176,6 +191,7 @@ from pykittens.types.dtypes import int8 as int8
 from pykittens.types.dtypes import int32 as int32
 from pykittens.types.dtypes import int64 as int64
 from pykittens.types.dtypes import uint8 as uint8
+from pykittens.types.tiles import Spread as Spread
 from pykittens.types.tiles import per_column as per_column
 from pykittens.types.tiles import per_row as per_row
 from pykittens.types.tiles import plain as plain
@@ -194,6 +210,8 @@ sum = _reduce.sum_
 
 __version__ = "0.1.0"
 
+_Shown.make_html = lambda v: importlib.import_module("pykittens.pictures.notebook").html(v)
+
 if typing.TYPE_CHECKING:
     from pykittens.checker.check import check as check
 else:
@@ -202,7 +220,12 @@ else:
         """`check`, which is loaded when it is first used: kernels run without the checker."""
         if name == "check":
             return importlib.import_module("pykittens.checker.check").check
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        help = f"; {text}" if (text := _habits.meant(name)) else ""
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}{help}",
+            name=name,
+            obj=sys.modules[__name__],
+        )
 
     # All names that are no modules; type checkers know the exports from the imports above.
     __all__ = [n for n, v in vars().items() if not (n.startswith("_") or inspect.ismodule(v))]

@@ -22,7 +22,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, ClassVar
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -173,10 +173,22 @@ def is_user_file(filename: str) -> bool:
 
 
 def _shown_path(path: str) -> str:
+    if (cell := _cell(path)) is not None:
+        return cell
     if path.startswith("<"):
         return path
-    relative = os.path.relpath(path)
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # on another drive of Windows
+        return path
     return path if relative.startswith("..") else relative
+
+
+def _cell(path: str) -> str | None:
+    """The name of the notebook's cell that IPython keeps under a path, such as `Cell In[3]`."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(path)
+    return None if named is None else " ".join(named)
 
 
 class KernelError(Exception):
@@ -215,6 +227,28 @@ class KernelError(Exception):
         if self.help:
             parts.append(f"help: {self.help}")
         return "\n".join(parts)
+
+    def _render_traceback_(self) -> list[str]:
+        """The error as IPython shows it: its text, then the lines of the user from which the call came."""
+        lines = [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
+        if (cause := self.__cause__) is not None and str(cause) not in str(self):
+            lines.append(f"caused by {type(cause).__name__}: {cause}")
+        shown = set() if self.loc is None else {self.loc, *self.loc.callers}
+        for loc in _users_lines(self.__traceback__):
+            if loc not in shown:
+                lines.append(f"called at {loc.line_excerpt().lstrip()}")
+        return lines
+
+
+def _users_lines(traceback: TracebackType | None) -> list[Loc]:
+    """The lines of a traceback in the user's own files, the innermost first."""
+    found = []
+    while traceback is not None:
+        code, line = traceback.tb_frame.f_code, traceback.tb_lineno
+        if owner(code.co_filename) == USER:
+            found.append(Loc(code.co_filename, line, code.co_name, code, traceback.tb_lasti))
+        traceback = traceback.tb_next
+    return found[::-1]
 
 
 class LanguageError(KernelError):

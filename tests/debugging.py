@@ -102,6 +102,20 @@ def leading_index_of_a_window(x, y, last):
 
 
 @pk.kernel
+def index_of_a_view(x, y):
+    """Reads the head past the last one, and stores a column."""
+    (h,) = pk.grid(x.shape[1])
+    t = pk.load(x[:, h + 1][0, 0], rows=64, cols=32)
+    pk.store(y[:, h][0], pk.row_sum(t))
+
+
+@pk.kernel
+def flag_outside_a_column(flags, i):
+    pk.grid(1)
+    pk.signal(flags[:, 1][i], 1)
+
+
+@pk.kernel
 def far_coordinate(x, y, row):
     pk.grid(1)
     pk.store(y[0, 0], pk.load(x[row, 0], rows=64, cols=64))

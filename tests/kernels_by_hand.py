@@ -124,9 +124,7 @@ def stored_in_slices(A, B, C):
             for j in range(4):
                 pk.store_wait(1, read=True)
                 pk.sync()
-                pk.store(out[j % 2], acc[:, 16 * j : 16 * j + 16])
-                pk.fence_async()
-                pk.sync()
+                pk.publish(out[j % 2], acc[:, 16 * j : 16 * j + 16])
                 pk.store_async(C[row, 4 * col + j], out[j % 2])
 
 

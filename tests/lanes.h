@@ -1,4 +1,4 @@
-// CUDA C++ for one block on a CPU: every thread is a fiber of its own, which goes on to the next place where lanes or
+// CUDA C++ for the blocks of a grid, one after another, on a CPU: every thread is a fiber of its own, which goes on to the next place where lanes or
 // warps meet. Threads that should meet and do not are told, and whoever is woken first is chosen by a seed.
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct uint4 { unsigned x, y, z, w; };
 constexpr int MOST_THREADS = 256, MOST_BARRIERS = 16;
 alignas(1024) unsigned char shared[232448];
 
-struct Thread { unsigned x; } threadIdx, blockIdx, gridDim = {1};
+struct Thread { unsigned x; } threadIdx, blockIdx, gridDim;
 struct Meeting { int come, turn; } block_meets, warps_meet[MOST_THREADS / 32], groups_meet[MOST_BARRIERS];
 int block_threads;
 ucontext_t fibers[MOST_THREADS], scheduler;
@@ -44,6 +44,20 @@ inline void meet(Meeting& here, int threads) {
 inline void meet_warp() { meet(warps_meet[threadIdx.x / 32], 32); }
 inline void __syncwarp() { meet_warp(); }
 inline void __syncthreads() { meet(block_meets, block_threads); }
+
+// A barrier in shared memory: arrivals of a phase, those to come, and the parity of the phase.
+struct Barrier { unsigned short count, left; unsigned parity; };
+inline Barrier& barrier_at(unsigned at) { return *(Barrier*)(shared + at); }
+inline void arrive(unsigned at) {
+    Barrier& here = barrier_at(at);
+    if (--here.left == 0) here.left = here.count, here.parity ^= 1;
+    went_on[threadIdx.x] = true;
+}
+inline void wait_for(unsigned at, unsigned parity) {
+    const unsigned self = threadIdx.x;
+    while (barrier_at(at).parity == parity) swapcontext(&fibers[self], &scheduler);
+    went_on[self] = true;
+}
 inline unsigned __cvta_generic_to_shared(const void* at) { return (const unsigned char*)at - shared; }
 
 // What each lane of a warp puts in and another takes out.
@@ -73,6 +87,8 @@ inline int __float_as_int(float x) { return same_bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 inline unsigned __float2uint_rn(float x) { return (unsigned)std::nearbyint(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return ((uint64_t)high << 32 | low) >> (by & 31); }
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return ((uint64_t)high << 32 | low) << (by & 31) >> 32; }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 
@@ -93,7 +109,7 @@ inline void fiber() {
 }
 
 // Runs a block; 0, or 1 where threads wait for others that do not come.
-inline int run(void (*kernel)(void**), int threads, void** args, unsigned seed) {
+inline int run_block(void (*kernel)(void**), int threads, void** args, unsigned seed) {
     constexpr size_t STACK = 512 * 1024;
     static char* stacks = (char*)std::malloc(MOST_THREADS * STACK);
     running = kernel, arguments = args, block_threads = threads, block_meets = {};
@@ -131,5 +147,11 @@ inline int run(void (*kernel)(void**), int threads, void** args, unsigned seed) 
         }
         if (!moved && left) return 1;
     }
+    return 0;
+}
+inline int run(void (*kernel)(void**), int blocks, int threads, void** args, unsigned seed) {
+    gridDim.x = blocks;
+    for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+        if (run_block(kernel, threads, args, seed + blockIdx.x)) return 1;
     return 0;
 }

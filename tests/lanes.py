@@ -1,4 +1,4 @@
-"""Runs emitted CUDA C++ on the CPU, all lanes of a block, to show that layouts, shuffles and barriers are right.
+"""Runs emitted CUDA C++ on the CPU, all lanes of each block, to show that layouts, shuffles and barriers are right.
 
 Device functions that are written in PTX get a body of C++ here; the others are run as they are.
 """
@@ -6,6 +6,7 @@ Device functions that are written in PTX get a body of C++ here; the others are 
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import shutil
 import subprocess
@@ -15,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.ir.evaluate import host_value
+from pykittens.ir.nodes import Grid
+from pykittens.runtime.arguments import check, known_values
 from pykittens.targets.source import Source
 from tests.cases.core import Array, Case
 
@@ -36,7 +40,14 @@ BODIES = {
     "u32 load_shared": "return *(const u32*)(shared + at);",
     "unsigned short load_shared_16": "return *(const unsigned short*)(shared + at);",
     "void fetch": "std::memcpy(&x, shared + at, sizeof(x));",
+    "uint4 load_piece": "return *(const uint4*)(shared + at);",
+    "void keep_piece": "*(uint4*)(shared + at) = {a, b, c, d};",
     "void load_pair": "std::memcpy(to + i, shared + at, 2 * sizeof(*to));",
+    "void barrier_init": "barrier_at(bar) = {(unsigned short)arrivals, (unsigned short)arrivals, 0};",
+    "void barrier_arrive": "arrive(bar);",
+    "void barrier_wait": "wait_for(bar, phase);",
+    "void registers_up": "",
+    "void registers_down": "",
     "void barrier_init_done": "",
     "void fence_async": "",
     "void earlier_launches_wait": "",
@@ -143,10 +154,9 @@ class Block:
             own = "\n".join(map(_on_cpu, items(own)))
             texts.append(f"namespace case_{number} {{\n{own}\n{start}{body}\n")
             texts.append(f"static void start(void** args) {{ call(kernel_{number}, args); }}\n}}")
-            run = f"run(case_{number}::start, {source.threads}, args, seed)"
-            texts.append(
-                f'extern "C" int case_{number}_run(void** args, unsigned seed) {{ return {run}; }}'
-            )
+            run = f"run(case_{number}::start, blocks, {source.threads}, args, seed)"
+            head = f'extern "C" int case_{number}_run(void** args, int blocks, unsigned seed)'
+            texts.append(f"{head} {{ return {run}; }}")
         program = re.sub(
             r"^(#line|\s*extern __shared__).*$", "", "\n".join(texts), flags=re.MULTILINE
         )
@@ -171,9 +181,20 @@ class Block:
         values = dict(zip(case.kernel.parameters.names(len(given)), given, strict=True))
         slots = [_argument(slot, values) for slot in self.sources[case.name].slots]
         pointers = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(s) for s in slots))
-        stuck = getattr(self.library, f"case_{self.numbers[case.name]}_run")(pointers, seed)
+        run = getattr(self.library, f"case_{self.numbers[case.name]}_run")
+        stuck = run(pointers, _block_count(case, given), seed)
         assert not stuck, f"{case.name}: threads wait for others that do not come"
         return inputs, outputs
+
+
+def _block_count(case: Case, given: Sequence[Any]) -> int:
+    """The blocks of a grid; two share the tasks of a persistent kernel."""
+    arguments = check(case.kernel.parameters, tuple(given), case.constants)
+    kernel = case.kernel.record(arguments)
+    if not isinstance(kernel.launch, Grid):
+        return 2
+    known = known_values(kernel, arguments)
+    return math.prod(int(host_value(d, known)) for d in kernel.launch.dims)
 
 
 def _argument(slot: Any, values: dict[str, Any]) -> Any:

@@ -42,7 +42,7 @@ def exported() -> dict[str, str]:
 def page() -> str:
     """The text of docs/ops.md."""
     chain = "; ".join(" → ".join(p.name for p in t.lineage()) for t in TARGETS.values())
-    by_module: dict[str, list[Op[..., Any]]] = {}
+    by_module: dict[str, list[Op[Any]]] = {}
     for op in OPS.values():
         by_module.setdefault(op.function.__module__, []).append(op)
     ours = sorted(m for m in by_module if m.startswith("pykittens."))
@@ -50,7 +50,7 @@ def page() -> str:
     return "\n".join([HEAD.format(chain=chain), *(_family(m, by_module[m], names) for m in ours)])
 
 
-def _family(module: str, ops: list[Op[..., Any]], names: dict[str, str]) -> str:
+def _family(module: str, ops: list[Op[Any]], names: dict[str, str]) -> str:
     """The section of a family: the module's docstring, the table, the reasons, and each operation."""
     about = (importlib.import_module(module).__doc__ or "").strip()
     lines = [f"## {module.rpartition('.')[2]}", "", _preformatted(about), ""]
@@ -79,7 +79,7 @@ def _family(module: str, ops: list[Op[..., Any]], names: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
-def refusals(op: Op[..., Any], target: Target, cases: list[Case]) -> dict[str, str]:
+def refusals(op: Op[Any], target: Target, cases: list[Case]) -> dict[str, str]:
     """The cases of an operation that a target cannot do, with the reason of each."""
     if (reason := refusal(op, target)) is not None:
         return {case.name: reason for case in cases} or {op.name: reason}
@@ -96,14 +96,14 @@ def refusals(op: Op[..., Any], target: Target, cases: list[Case]) -> dict[str, s
     return found
 
 
-def _may_decline(op: Op[..., Any], target: Target) -> bool:
+def _may_decline(op: Op[Any], target: Target) -> bool:
     """Whether all lowerings of an operation decline some calls, so that some may have none."""
     keys = (op.name, op.family.name if op.family else "")
     found = [t.lowerings[key] for t in target.lineage() for key in keys if key in t.lowerings]
     return all(lowering.declines is not None for lowering in found)
 
 
-def refusal(op: Op[..., Any], target: Target) -> str | None:
+def refusal(op: Op[Any], target: Target) -> str | None:
     """Why a target cannot do an operation; None if it can."""
     try:
         target.find(op)
@@ -112,7 +112,7 @@ def refusal(op: Op[..., Any], target: Target) -> str | None:
     return None
 
 
-def _signature(op: Op[..., Any]) -> str:
+def _signature(op: Op[Any]) -> str:
     bare = [p.replace(annotation=p.empty) for p in op.__signature__.parameters.values()]
     return str(inspect.Signature(bare))
 

@@ -161,10 +161,13 @@ def test_a_picture_of_the_page_is_as_the_command_draws_it(
     assert f"](pictures/{name})" in PAGE.read_text(encoding="utf-8")
 
 
-def test_the_report_in_the_readme_is_that_of_the_page() -> None:
+def test_the_report_in_the_readme_is_what_the_command_prints(tmp_path: Path) -> None:
     found = [text for _, text in _BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))]
-    (report,) = (text for text in found if text.startswith("error["))
-    assert any(report in block.text for block in COMMANDS)
+    ((command, report),) = (t.split("\n", 1) for t in found if t.startswith("$ pykittens check"))
+    (program,) = (t for t in found if "def transposed(" in t)
+    (tmp_path / "transposed.py").write_text(program, encoding="utf-8")
+    done = run(tmp_path, *command.removeprefix("$ ").split(), PYKITTENS_SEED="0")
+    assert report in done.output
 
 
 def test_the_links_and_pictures_of_the_page_are_there() -> None:

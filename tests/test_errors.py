@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+import sys
+import types
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -17,7 +19,7 @@ import pykittens as pk
 from pykittens import errors
 from pykittens.errors import ArgumentError, DeadlockError, KernelError, Loc, is_user_file
 from pykittens.kernels.gemm import gemm
-from tests.faults import arguments, by_hand, debug, language, memory, operations, running
+from tests.faults import arguments, by_hand, debug, language, memory, operations, running, views
 from tests.running import UNWRITTEN
 
 ROOT = Path(__file__).parent.parent
@@ -25,7 +27,7 @@ KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(
 
 
 def faults():
-    for module in (arguments, by_hand, debug, language, memory, operations, running):
+    for module in (arguments, by_hand, debug, language, memory, operations, running, views):
         stem = module.__name__.rpartition(".")[2]
         for name, function in vars(module).items():
             if inspect.isfunction(function) and [*inspect.signature(function).parameters] == [
@@ -199,3 +201,49 @@ def test_a_deadlock_keeps_who_waits_when_it_is_pickled():
     again = pickle.loads(pickle.dumps(error))
     assert again.waits == error.waits
     assert again.waits[0][2].excerpt() == error.waits[0][2].excerpt()
+
+
+def _misused(x):
+    arguments.copy(x)
+
+
+def _rendered() -> list[str]:
+    try:
+        _misused(np.ones((4, 8), np.float32))
+    except KernelError as error:
+        error.add_note("a note")
+        return error._render_traceback_()
+    raise AssertionError("no error")
+
+
+def test_in_a_notebook_an_error_is_its_text_and_the_lines_that_led_to_it():
+    text, note, *called = _rendered()
+    assert text.startswith("ArgumentError: copy: `y` is missing\n")
+    assert "    arguments.copy(x)\n    ^^^^^^^^^^^^^^^^^" in text
+    assert note == "a note"
+    # The line of the error is not repeated, and no line of the package is shown.
+    assert [line.splitlines()[1].strip() for line in called] == [
+        "_misused(np.ones((4, 8), np.float32))"
+    ]
+
+
+def test_in_a_notebook_the_cause_of_an_error_is_shown_unless_its_text_is():
+    for message, shown in (("wrong", ["caused by ValueError: deep"]), ("wrong: deep", [])):
+        error = KernelError(message)
+        error.__cause__ = ValueError("deep")
+        assert error._render_traceback_()[1:] == shown
+
+
+def test_a_line_of_a_notebook_is_shown_with_its_cell(monkeypatch):
+    class Compiler:
+        def format_code_name(self, name):
+            return ("Cell", "In[3]") if name == "/tmp/ipykernel_1/2.py" else None
+
+    class Shell:
+        compile = Compiler()
+
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=Shell))
+    assert str(Loc("/tmp/ipykernel_1/2.py", 7, "f")) == "Cell In[3]:7"
+    assert str(Loc("/tmp/other.py", 7, "f")) == "/tmp/other.py:7"
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+    assert str(Loc("/tmp/ipykernel_1/2.py", 7, "f")) == "/tmp/ipykernel_1/2.py:7"

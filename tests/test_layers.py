@@ -13,7 +13,7 @@ PACKAGE = ROOT / "pykittens"
 
 # The order of the house. `pykittens` is the package itself, the language as a kernel imports it.
 ORDER = (
-    ["errors", "settings", "logger", "types", "ir", "ops", "lang", "emulate", "targets", "analysis"]
+    ["errors", "settings", "logger", "display", "types", "ir", "ops", "lang", "emulate", "targets", "analysis"]
     + ["aot", "runtime", "pykittens", "templates", "kernels", "torch", "pictures", "checker", "cli"]
 )  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -80,15 +80,18 @@ def test_every_folder_has_its_place_in_the_order() -> None:
 
 
 def test_imports_by_name_are_known() -> None:
-    """`pk.check` loads a layer below, which programs that check nothing need not; the library loads its files."""
+    """The package loads the checker and pictures, which few programs need; the library loads its files."""
     found = {
-        path.relative_to(PACKAGE).as_posix(): ast.unparse(node.args[0])
+        (path.relative_to(PACKAGE).as_posix(), ast.unparse(node.args[0]))
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
         and ast.unparse(node.args[0]).strip("'") not in ("nvidia", "torch", "torch.nn.attention")
     }
-    assert found.pop("__init__.py") == "'pykittens.checker.check'"
-    assert found.pop("kernels/library.py") == "f'{kernels.__name__}.{module.name}'"
-    assert not found, "a layer is named in one place only"
+    known = {
+        ("__init__.py", "'pykittens.checker.check'"),
+        ("__init__.py", "'pykittens.pictures.notebook'"),
+        ("kernels/library.py", "f'{kernels.__name__}.{module.name}'"),
+    }
+    assert found == known, "a layer is named in one place only"

@@ -6,7 +6,9 @@ tests/mistakes/texts.py says what the golden file of the texts holds.
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +95,13 @@ def test_a_wrong_call_is_refused_with_its_text_and_a_good_one_passes(row, record
     found = texts.entries(row, mistakes(row))
     assert found
     if not request.config.getoption("--update-golden"):
-        assert set(found) == recorded[row.name], "`make golden` writes other texts"
+        assert compared(found) == compared(recorded[row.name]), "`make golden` writes other texts"
+
+
+def compared(entries: Iterable[texts.Entry]) -> set[texts.Entry]:
+    """The entries that are the same for each Python: from 3.13 on a `with` is marked by its call."""
+    newer = sys.version_info >= (3, 13)
+    return {e for e in entries if not (newer and e.heading.startswith("marked: "))}
 
 
 def test_each_text_is_recorded_once(golden, request):
@@ -125,7 +133,6 @@ def test_a_word_is_refused_outside_a_kernel(row):
 def test_every_operation_and_every_word_has_a_row():
     own = {name for name, op in OPS.items() if op.function.__module__.startswith("pykittens.")}
     assert own <= TABLE.keys()
-    others = {"Effects", "KernelError", "Mismatch", "ScalarMeaning"}
-    others |= {"check", "function", "kernel", "op", "in_turn"}
-    exported = {w for w in pk.__all__ if callable(getattr(pk, w)) and w not in others}
-    assert {w for w in exported if not isinstance(getattr(pk, w), Op)} <= TABLE.keys()
+    exported = {name: getattr(pk, name) for name in pk.__all__}
+    words = {w for w, x in exported.items() if callable(x) and not isinstance(x, type | Op)}
+    assert words - {"autotune", "check", "function", "kernel", "op"} <= TABLE.keys()

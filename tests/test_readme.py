@@ -53,8 +53,8 @@ def test_the_readme_shows_a_program() -> None:
     assert any(place.startswith("README.md") and is_program(text) for place, text in BLOCKS)
 
 
-def test_the_readme_lists_every_environment_variable() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_settings_lists_every_environment_variable() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for setting in SETTINGS:
         assert f"`{setting.variable}`" in text
         assert setting.meaning in text

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import pykittens
-from pykittens.runtime import nvrtc
+from pykittens.runtime import least, nvrtc
 from pykittens.targets.architectures import TARGETS
 
 pytestmark = pytest.mark.slow
@@ -120,6 +122,28 @@ def test_the_wheel_holds_every_file_of_the_package_and_no_other(wheel: Path) -> 
     assert any(f.endswith(".cuh") for f in files)
     held = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     assert held == files
+
+
+def test_the_description_links_to_nothing_that_a_package_index_lacks(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode()
+    assert "| the tour | ten kernels" in text
+    targets = re.findall(r"\]\(([^)]*)\)", text)
+    assert [t for t in targets if not t.startswith("https://")] == []
+
+
+def test_the_releases_of_python_are_those_of_the_classifiers() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    prefix = "Programming Language :: Python :: 3."
+    minors = [int(c.removeprefix(prefix)) for c in project["classifiers"] if c.startswith(prefix)]
+    assert (3, minors[0]) == least.PYTHON
+    assert minors == [*range(minors[0], minors[0] + len(minors))]
+    assert [c for c in project["classifiers"] if c not in trove_classifiers()] == []
+
+
+def trove_classifiers() -> set[str]:
+    return pytest.importorskip("trove_classifiers").classifiers  # hatchling needs it
 
 
 def test_the_command_says_its_version(alone: Alone) -> None:

@@ -103,13 +103,13 @@ def touched(folder: Path, kernel: Any, *args: Any, **constants: Any) -> Counter[
     assert found == 1
     program = re.sub(r"^(#line|\s*extern __shared__).*$", "", program, flags=re.MULTILINE)
     program = re.sub(r'asm\("mma\.sync.*?\);\n', "", program, flags=re.DOTALL)
-    run = f"run(start, {source.threads}, args, 0)"
+    run = f"run(start, 1, {source.threads}, args, 0)"
     program += "static void start(void** args) { call(kernel, args); }\n"
     program += f'extern "C" int block(void** args) {{ return {run}; }}\n'
     header = (Path(lanes.__file__).parent / "lanes.h").read_text(encoding="utf-8")
     with _hopper():
         functions = lanes.needed(source.functions, program)
-    library = _compiled(folder, "\n".join([header, DECLARED, functions, program]))
+    library = compiled(folder, "\n".join([header, DECLARED, functions, program]))
     values = dict(zip(kernel.parameters.names(len(args)), args, strict=True))
     slots = [lanes._argument(slot, values) for slot in source.slots]
     pointers = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(s) for s in slots))
@@ -123,9 +123,10 @@ def touched(folder: Path, kernel: Any, *args: Any, **constants: Any) -> Counter[
     return Counter(_instructions(library, memory))
 
 
-def _compiled(folder: Path, program: str) -> ctypes.CDLL:
+def compiled(folder: Path, program: str, hooks: str = HOOKS) -> ctypes.CDLL:
+    """A program whose accesses call hooks."""
     (folder / "block.cpp").write_text(program, encoding="utf-8")
-    (folder / "hooks.cpp").write_text(HOOKS, encoding="utf-8")
+    (folder / "hooks.cpp").write_text(hooks, encoding="utf-8")
     always = [
         str(lanes.COMPILER),
         "-std=c++17",

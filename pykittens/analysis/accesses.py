@@ -5,11 +5,11 @@ They follow from types/layouts.py and types/fragments.py. The pattern of each mo
 - 16-bit elements of a shared tile, and operands of products: 8x8 matrices, rows of 16 bytes (`matrices`). Operands
   that no load of matrices can bring to their lanes: element by element (`fragments`).
 - Between registers and tensors, shared vectors or other shared tiles: chunks of neighbours, up to 16 bytes
-  (`chunk_moves`).
+  (`chunk_moves`). Plain vectors of tensors at any address: aligned granules of that size (`skewed_moves`).
 - Elements that an index names: each lane its own, one by one (`element_moves`).
 - Elements that change lanes through scratch memory: as the lowering declares (`exchanges`).
-- Copies: lines of 128 bytes by the copy engine (`lines`); tiles that it cannot copy element by element, by one warp
-  (`by_elements`).
+- Copies: lines of 128 bytes by the copy engine (`lines`); tiles that it cannot copy by aligned granules of tensors and
+  pieces of 16 bytes of shared memory (`by_granules`), or element by element (`by_elements`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from pykittens.types.layouts import (
     LANES,
     col_vector_element,
     col_vector_registers,
+    halves_element,
     plain_chunk,
     plain_element,
     plain_registers,
@@ -104,10 +105,16 @@ class Held:
     owner: Any
 
 
-def held(type_: RT | RV, warps: int, transposed: bool = False) -> Held:
-    """The chunks of a tile or vector; single elements if a tile is transposed in memory."""
+def held(type_: RT | RV, warps: int, transposed: bool = False, tensor: bool = False) -> Held:
+    """The chunks of a tile or vector, as lanes hold them or, with `tensor`, as they move them to and from a tensor.
+
+    They are single elements if a tile is transposed in memory.
+    """
     warp, _, lane = np.ogrid[:warps, :1, :LANES]
     match type_:
+        case RT(rows=rows, cols=cols) if tensor and not transposed and type_.dtype.packing == 2:
+            chunk = np.arange(tile_registers(rows, cols, warps) // 4)[:, None]
+            return Held(*halves_element(lane, chunk, warp, cols, warps), 4, 4, True)
         case RT(rows=rows, cols=cols):
             size = 1 if transposed else 2
             register = np.arange(0, tile_registers(rows, cols, warps), size)[:, None]
@@ -167,11 +174,88 @@ def _run(at: Held, dtype: DType, address: Address, step: int, lanes: Any) -> Ite
             yield Requests.of(first, dtype.bytes, lanes & (remaining == 1))
 
 
-def element_moves(at: Held, size: int, stores: bool) -> Iterator[Requests]:
-    """The requests for elements that an index names, taken as neighbours: where they lie is not known."""
+def skewed_moves(at: Held, dtype: DType, address: Address, stores: bool) -> Iterator[Requests]:
+    """The requests that move a plain vector at any address by aligned granules (skewed.cuh), inside its matrix."""
+    bytes_ = at.size * dtype.bytes
+    granule = min(bytes_, PIECE)
+    start = np.broadcast_to(address(at.row, at.col), at.col.shape)
+    skew = int(start[0, 0, 0]) % granule
+    if stores:
+        yield from _skewed_stores(at, dtype.bytes, start, granule, skew)
+        return
+    row = int(start[0, 0, 0])
+    end = row + int(np.broadcast_to(at.count, start.shape).sum()) * dtype.bytes
+    for k in range(0, bytes_, granule):
+        yield Requests.of(start - skew + k, granule, _meets(start - skew, bytes_, row, end))
+    if skew:
+        past = _past(start, bytes_) - skew
+        yield Requests.of(past, granule, _meets(past, bytes_, row, end) & (past >= 0))
+
+
+def _past(start: Any, bytes_: int) -> Any:
+    """The addresses after the runs of neighbouring chunks of each warp, a lane each; far below 0 for other lanes."""
+    warps, chunks, _ = start.shape
+    lane = np.arange(LANES)
+    if warps == 1:
+        return np.where(lane == 0, start[0, -1, -1] + bytes_, -(1 << 40))[None, None]
+    ends = start[:, :, -1] + bytes_
+    there = lane < chunks
+    return np.where(there, ends[:, np.minimum(lane, chunks - 1)], -(1 << 40))[:, None]
+
+
+def _meets(at: Any, bytes_: int, first: int, end: int) -> Any:
+    """Whether so many bytes from an address reach into a range."""
+    return (at < end) & (at + bytes_ > first)
+
+
+def _skewed_stores(at: Held, size: int, start: Any, granule: int, skew: int) -> Iterator[Requests]:
+    """The stores of the lanes of each run of neighbouring chunks: all of one warp, or those of 32 lanes of several."""
+    warps, chunks, _ = start.shape
+    bytes_, lane = at.size * size, np.arange(LANES)
+    count = np.broadcast_to(at.count, start.shape) * size
+    if warps == 1:
+        first, last = start[:, :1, :1] - skew, skew + count.sum()
+        # One more, of which the first lane stores the end of the last.
+        own = (np.arange(chunks + 1)[:, None] * LANES + lane) * bytes_
+    else:
+        first, last = start[:, :, :1] - skew, skew + count.sum(axis=2, keepdims=True)
+        own = lane * bytes_
+    for k in range(0, bytes_, granule):
+        there = True if warps == 1 or k else lane > 0
+        yield from _parts(first + own + k, skew - own - k, last - own - k, size, granule, there)
+    if warps > 1:
+        # Lane i stores both ends of run i.
+        first, last = np.moveaxis(first, 1, 2), np.moveaxis(last, 1, 2)
+        for k in (0, LANES * bytes_):
+            yield from _parts(first + k, skew - k, last - k, size, granule, last > skew)
+
+
+def _parts(
+    at: Any, first: Any, last: Any, size: int, granule: int, there: Any
+) -> Iterator[Requests]:
+    """The stores of bytes `first` to `last` of granules: at once, or in as few pieces as alignment permits."""
+    whole = (first <= 0) & (last >= granule)
+    yield Requests.of(at, granule, there & whole)
+    done, end = np.maximum(first, 0), np.minimum(last, granule)
+    rising = [piece for piece in (1, 2, 4) if size <= piece < granule]
+    cut = there & ~whole & (done < end)
+    steps_ = [(p, True) for p in rising] + [(8, False)] * (granule > 8)
+    for piece, odd in steps_ + [(p, False) for p in reversed(rising)]:
+        now = cut & (done + piece <= end) & ((done & piece > 0) | (not odd))
+        yield Requests.of(at + done, piece, now)
+        done = np.where(now, done + piece, done)
+
+
+def element_moves(
+    at: Held, size: int, stores: bool, pitch: int | None = None
+) -> Iterator[Requests]:
+    """The requests for elements that an index names, taken as neighbours: where they lie is not known.
+
+    pitch: the distance between neighbours in bytes, if it is not their size.
+    """
     for k in range(at.size):
         there = np.broadcast_to((at.owner if stores else True) & (at.count > k), at.col.shape)
-        yield Requests.of((np.cumsum(there, axis=-1) - 1) * size, size, there)
+        yield Requests.of((np.cumsum(there, axis=-1) - 1) * (pitch or size), size, there)
 
 
 # -- scratch memory --------------------------------------------------------------------------------
@@ -236,6 +320,43 @@ def by_elements(rows: int, cols: int, size: int, address: Address) -> Requests:
     """The requests that move a tile element by element in the order of its rows, by the lanes of one warp."""
     element = np.arange(-(-rows * cols // LANES) * LANES).reshape(-1, LANES)
     return Requests.of(address(element // cols, element % cols), size, element < rows * cols)
+
+
+def by_granules(
+    rows: int, cols: int, size: int, address: Address, stores: bool, shared: bool
+) -> Iterator[Requests]:
+    """The requests of lanes that copy a tile inside a tensor, to either memory (skewed.cuh).
+
+    A row is loaded in pieces, each from two granules. It is stored in granules, first those between its ends.
+    """
+    pieces, row_bytes = cols * size // PIECE, cols * size
+    if not stores:
+        row, piece, there = _dealt(rows, pieces)
+        at = address(row, piece * (PIECE // size))
+        skew = 0 if shared else at % PIECE
+        yield Requests.of(at - skew, PIECE, there)
+        yield Requests.of(at - skew + PIECE, PIECE, there & (skew > 0))
+        return
+    row, between, inner = _dealt(rows, pieces - 1)
+    end, ends, outer = (x for x in _dealt(2, rows))
+    for r, granule, there in ((row, between + 1, inner), (ends, end * pieces, outer)):
+        if shared:
+            for piece in (granule - 1, granule):
+                at = address(r, np.clip(piece, 0, pieces - 1) * (PIECE // size))
+                yield Requests.of(at, PIECE, there)
+        else:
+            start = address(r, 0)
+            skew, begin = start % PIECE, PIECE * granule
+            first, last = skew - begin, skew + row_bytes - begin
+            yield from _parts(start - skew + begin, first, last, size, PIECE, there)
+
+
+def _dealt(rows: int, cols: int) -> tuple[Any, Any, Any]:
+    """Rows and columns dealt to the lanes of warps in their order, and which lanes have any."""
+    item = np.arange(-(-rows * cols // LANES) * LANES).reshape(-1, LANES)
+    there = item < rows * cols
+    item = np.where(there, item, 0)
+    return item // max(cols, 1), item % max(cols, 1), there
 
 
 def lines(count: int) -> Requests:

@@ -22,6 +22,7 @@ import numpy as np
 
 from pykittens.analysis.accesses import (
     by_elements,
+    by_granules,
     chunk_moves,
     element_moves,
     exchanges,
@@ -46,7 +47,12 @@ from pykittens.ir.op import Engine, Op
 from pykittens.ir.values import Scalar, SharedTile, SharedVector
 from pykittens.ops.gather import names_elements
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
-from pykittens.targets.cuda.engines import beyond_copy_engine, beyond_wgmma, copy_operands
+from pykittens.targets.cuda.engines import (
+    beyond_copy_engine,
+    beyond_wgmma,
+    copy_operands,
+    moves_granules,
+)
 from pykittens.targets.cuda.shared import is_aligned
 from pykittens.targets.cuda.wgmma import M
 from pykittens.targets.simt.scratch import declared, through_scratch
@@ -104,7 +110,7 @@ def uncounted(kernel: Kernel) -> list[Uncounted]:
     return list(dict.fromkeys(found))
 
 
-def _why_uncounted(op: Op[..., Any]) -> str | None:
+def _why_uncounted(op: Op[Any]) -> str | None:
     if op.shown == "inline_cuda":
         return "CUDA C++ of the kernel"
     is_of_package = op.function.__module__.split(".")[0] == "pykittens"
@@ -123,8 +129,13 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
         if beyond_copy_engine(role, call) is None:
             yield Move(what, tile, [lines(tile.type.bytes)], assumed=True)
         else:
-            offset = tile.type.layout.offset
-            yield Move(what, tile, [by_elements(tile.rows, tile.cols, tile.dtype.bytes, offset)])
+            sizes, offset = (tile.rows, tile.cols, tile.dtype.bytes), tile.type.layout.offset
+            stores = effects.engine is Engine.COPY_OUT
+            if moves_granules(call):
+                requests = list(by_granules(*sizes, offset, stores, shared=True))
+            else:
+                requests = [by_elements(*sizes, offset)]
+            yield Move(what, tile, requests)
     else:
         for name in (*effects.reads, *effects.writes):
             if name not in effects.flags and isinstance(tile := call.args[name], SharedTile):

@@ -19,16 +19,23 @@ from pykittens.analysis.accesses import (
     PIECE,
     Address,
     by_elements,
+    by_granules,
     chunk_moves,
     element_moves,
     held,
+    skewed_moves,
 )
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
 from pykittens.ops.gather import names_elements
-from pykittens.targets.cuda.engines import beyond_copy_engine, box_cols, copy_operands
-from pykittens.targets.simt.memory import starts_aligned
+from pykittens.targets.cuda.engines import (
+    beyond_copy_engine,
+    box_cols,
+    copy_operands,
+    moves_granules,
+)
+from pykittens.targets.simt.memory import has_granules, starts_aligned
 from pykittens.types.layouts import LANES
 
 SECTOR = 32  # bytes
@@ -60,21 +67,22 @@ def fewest(requests: Requests) -> int:
 
 def located(ref: TileRef, tensor: Tensor, rows: int, cols: int) -> Address:
     """The address of each element of a tile of rows x cols that lies within the tensor."""
-    rank, at = len(ref.index), 0
+    sides, at = ref.sides(rows, cols), 0
     for axis, index in enumerate(ref.index):
-        unit = cols if axis == rank - 1 else rows if axis == rank - 2 else 1
         window = ref.windows.get(axis)
         origin = window.origin if window is not None and isinstance(window.origin, int) else 0
-        at += (origin + (index if isinstance(index, int) else 1) * unit) * tensor.strides[axis]
-    stride = tensor.strides[-2] if rank > 1 else 0
-    return lambda row, col: tensor.address + (at + row * stride + col) * tensor.itemsize
+        place = origin + (index if isinstance(index, int) else 1) * sides[axis]
+        at += place * tensor.strides[axis]
+    down, across = (0, *(tensor.strides[axis] for axis in ref.plane))[-2:]
+    return lambda row, col: tensor.address + (at + row * down + col * across) * tensor.itemsize
 
 
 def _is_at_start(ref: TileRef) -> bool:
     """Whether the first column of a tile is known to be the first column of its matrix."""
-    if not (isinstance(ref.index[-1], int) and ref.index[-1] == 0):
+    axis = ref.plane[-1]
+    if not (isinstance(ref.index[axis], int) and ref.index[axis] == 0):
         return False
-    window = ref.windows.get(len(ref.index) - 1)
+    window = ref.windows.get(axis)
     if window is None or window.low is window.origin:
         return True
     return all(isinstance(x, int) and x == 0 for x in (window.low, window.origin))
@@ -104,8 +112,12 @@ def global_moves(
             yield Move(what, name, [_of_boxes(call, ref, tensor, cluster)], assumed=True)
         else:
             rows, cols = sides(call)
-            at = located(ref, tensor, rows, cols)
-            yield Move(what, name, [by_elements(rows, cols, tensor.itemsize, at)])
+            at, size = located(ref, tensor, rows, cols), tensor.itemsize
+            if moves_granules(call):
+                requests = list(by_granules(rows, cols, size, at, stores, shared=False))
+            else:
+                requests = [by_elements(rows, cols, size, at)]
+            yield Move(what, name, requests)
 
 
 def _of_value(
@@ -120,13 +132,21 @@ def _of_value(
         yield request.times(1 if stores else role.warps)
         return
     if names_elements(call):
-        yield from element_moves(held(value.type, role.warps), tensor.itemsize, stores)
+        pitch = abs(tensor.strides[ref.plane[-1]]) * tensor.itemsize if ref.is_strided else None
+        yield from element_moves(held(value.type, role.warps), tensor.itemsize, stores, pitch)
         return
     rows, cols = sides(call)
     at = located(ref, tensor, 1 if "index" in call.args else rows, cols)
-    chunks = held(value.type, role.warps, bool(call.args.get("transposed")))
+    chunks = held(
+        value.type, role.warps, bool(call.args.get("transposed")), tensor=not ref.is_strided
+    )
     aligned = starts_aligned(ref) and (cols % chunks.size == 0 or _is_at_start(ref))
-    yield from chunk_moves(chunks, ref.dtype, at, aligned, stores, call.args.get("op"))
+    op = call.args.get("op")
+    skewed = not (aligned or ref.is_strided or op)
+    if skewed and has_granules(value.type, ref.dtype, role.warps):
+        yield from skewed_moves(chunks, ref.dtype, at, stores)
+    else:
+        yield from chunk_moves(chunks, ref.dtype, at, aligned, stores, op)
 
 
 def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Requests:

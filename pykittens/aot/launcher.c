@@ -381,14 +381,16 @@ static int count_blocks(const OWN(kernel) *kernel, const int64_t *extents, int r
     return PK_OK;
 }
 
-// Encodes a tensor map of a tensor and of boxes of rows x cols. Axes are listed innermost first.
+// Encodes a tensor map of a tensor and of boxes of rows x cols. Axes are listed innermost first: that of the columns,
+// which is the last, that of the rows, and the others from the last.
 UNUSED static int encode(const OWN(kernel) *kernel, tensor_map *map, const argument *a, uint32_t rows, uint32_t cols,
-                         int swizzle) {
+                         int row_axis, int swizzle) {
     const pk_tensor *tensor = a->tensor;
     const uint32_t box[5] = {cols, rows, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
     uint64_t extents[5], strides[5], least = (uint64_t)(tensor->shape[a->rank - 1] * a->bytes);
-    for (int i = 0; i < a->rank; ++i) {
-        const int axis = a->rank - 1 - i;
+    for (int i = 0, other = a->rank - 2; i < a->rank; ++i) {
+        if (other == row_axis) --other;
+        const int axis = i == 0 ? a->rank - 1 : i == 1 ? row_axis : other--;
         extents[i] = (uint64_t)tensor->shape[axis];
         if (i == 0) continue;
         // The driver checks the stride of an axis of extent 1, although it is never used.

@@ -148,6 +148,8 @@ class CLauncher:
         passed = {slot.argument for slot in self.source.slots}
         checks = [*self._check_values()]
         extents = [self.numbers(d).text for d in self.kernel.launch.dims]
+        most = self.kernel.launch.most if isinstance(self.kernel.launch, Tasks) else None
+        limit = None if most is None else operand(self.numbers(most).text)
         body = [
             *(f"(void){self.names[n]};" for n in scalars if n not in passed),
             "int code;",
@@ -162,6 +164,11 @@ class CLauncher:
             "int64_t blocks;",
             f"code = count_blocks(kernel, extents, {len(extents)}, &blocks);",
             "if (code != PK_OK || blocks == 0) return code;",
+            *(
+                []
+                if limit is None
+                else [f"if (blocks > {limit}) blocks = {limit} / CLUSTER * CLUSTER;"]
+            ),
             f"if ((code = check_memory(arguments, {len(self.tensors)}))) return code;",
             "",
             *self._parameters(),
@@ -207,7 +214,7 @@ class CLauncher:
         for i, box in enumerate(self.source.maps):
             yield (
                 f"if ((code = encode(kernel, &maps[{i}], &arguments[{position[box.tensor]}], "
-                f"{box.rows}, {box.cols}, {MAP_SWIZZLE[box.swizzle]}))) return code;"
+                f"{box.rows}, {box.cols}, {box.row_axis}, {MAP_SWIZZLE[box.swizzle]}))) return code;"
             )
         for slot in self.source.slots:
             name = self.names[slot.argument]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import importlib
 import json
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
@@ -27,19 +26,14 @@ from rich.text import Text
 import pykittens as pk
 from pykittens import settings
 from pykittens.cli import screen
-from pykittens.errors import KernelError
-from pykittens.runtime import cache_folder, cubin, driver, nvrtc, toolkit
+from pykittens.errors import BackendError, KernelError
+from pykittens.runtime import cache_folder, cubin, driver, least, nvrtc, releases
 from pykittens.targets.architectures import TARGETS, target_for
 
-# Least versions, as in pyproject.toml.
-PYTHON = (3, 11)
-PACKAGES = {"numpy": "2", "ml_dtypes": "0.5", "rich": "13"}
-COMPILER_PACKAGES = {"nvidia-cuda-nvrtc": "13", "nvidia-cuda-runtime": "13"}
 # The compiler has wheels only for these systems.
 HAS_COMPILER = sys.platform in ("linux", "win32")
 # Linux has this file if its kernel has NVIDIA's driver.
 _DEVICE_FILE = Path("/dev/nvidiactl")
-_ABSENT = "not installed"
 # The last line of the report has each text if a check of its name is ok.
 _WORKS = {"compile": "compiled", "launch": "run on a GPU"}
 
@@ -140,44 +134,34 @@ def _attempt(name: str, attempt: Callable[[], str], help: str = "") -> Diagnosis
 def python() -> Diagnoses:
     """The interpreter and the package itself."""
     text = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    if sys.version_info < PYTHON:
-        help = f"install Python {'.'.join(map(str, PYTHON))} or newer"
-        yield Diagnosis("Python", WRONG, text, help)
-    else:
-        yield Diagnosis("Python", OK, text)
+    help = f"install Python {least.shown(least.PYTHON)} or newer"
+    yield _at_least("Python", text, sys.version_info, least.PYTHON, help)
     yield Diagnosis("pykittens", OK, f"{pk.__version__} in {Path(pk.__file__).parent}")
 
 
 def packages() -> Diagnoses:
     """The required packages."""
-    for name, least in PACKAGES.items():
-        yield _package(name, least)
+    for name, version in least.PACKAGES.items():
+        yield _package(name, version)
 
 
-def compiler_packages() -> Diagnoses:
-    """The packages of the compiler; an installed CUDA toolkit may replace the wheels."""
-    for name, major in COMPILER_PACKAGES.items():
-        found = _package(name, major, int(major) + 1)
-        if found.text == _ABSENT and nvrtc.available() is None:
-            yield Diagnosis(name, OPTIONAL, "no wheel; the toolkit of this machine is used")
-        elif found.text == _ABSENT and not HAS_COMPILER:
-            yield Diagnosis(name, OPTIONAL, f"there is none for {platform.system()}")
-        else:
-            yield found
-
-
-def _package(name: str, least: str, end: int | None = None) -> Diagnosis:
-    """A package, which must have at least the version `least` and, if `end` is given, a smaller one than `end`."""
-    install = f"pip install '{name}>={least}{'' if end is None else f',<{end}'}'"
+def _package(name: str, oldest: tuple[int, ...]) -> Diagnosis:
+    """A package, which must have at least the version `oldest`."""
+    install = f"pip install '{name}>={least.shown(oldest)}'"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Diagnosis(name, WRONG, _ABSENT, install)
-    if _numbers(version) < _numbers(least):
-        return Diagnosis(name, WRONG, f"{version} is older than {least}", install)
-    if end is not None and _numbers(version)[0] >= end:
-        return Diagnosis(name, WRONG, f"{version} is newer than {end - 1}.x", install)
-    return Diagnosis(name, OK, version)
+        return Diagnosis(name, WRONG, "not installed", install)
+    return _at_least(name, version, _numbers(version), oldest, install)
+
+
+def _at_least(
+    name: str, text: str, version: tuple[Any, ...], oldest: tuple[int, ...], help: str
+) -> Diagnosis:
+    """Something whose version must be at least `oldest`."""
+    if version < oldest:
+        return Diagnosis(name, WRONG, f"{text} is older than {least.shown(oldest)}", help)
+    return Diagnosis(name, OK, f"{text} ({least.shown(oldest)} or newer is needed)")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -223,21 +207,34 @@ def emulator() -> Diagnoses:
 
 
 def compiler() -> Diagnoses:
-    """NVRTC, its headers, and a kernel compiled for each target."""
-    missing = WRONG if HAS_COMPILER else OPTIONAL
-    install = f"pip install {' '.join(COMPILER_PACKAGES)}"
-    found = _attempt("NVRTC", lambda: ".".join(map(str, nvrtc.version())), install)
-    if found.status is not OK:
-        yield replace(found, status=missing, help=found.help if HAS_COMPILER else "")
+    """The NVRTC libraries, of which one is chosen, and a kernel compiled for each target."""
+    try:
+        chosen = releases.chosen()
+    except BackendError as error:
+        status, help = (WRONG, error.help or "") if HAS_COMPILER else (OPTIONAL, "")
+        yield Diagnosis("NVRTC", status, error.message, help)
         return
-    yield found
-    if (folder := toolkit.header_folder()) is None:
-        text = f"{toolkit.HEADERS[0]} was not found"
-        yield Diagnosis("CUDA headers", missing, text, "pip install nvidia-cuda-runtime")
-        return
-    yield Diagnosis("CUDA headers", OK, str(folder))
+    others = [_not_chosen(other, chosen) for other in releases.releases() if other is not chosen]
+    text = f"{least.shown(chosen.version)} ({least.shown(least.NVRTC)} or newer is needed), {chosen.path}"
+    reason = releases.refusal(chosen)
+    lines = "\nnot used: ".join((text if reason is None else f"{text}: {reason}", *others))
+    if reason is None:
+        yield Diagnosis("NVRTC", OK, lines)
+    else:
+        yield Diagnosis("NVRTC", WRONG, lines, releases.remedy())
     for arch in TARGETS:
         yield _attempt(f"compile {arch}", functools.partial(_compile, arch))
+
+
+def _not_chosen(other: releases.Release, chosen: releases.Release) -> str:
+    """A library and why it is not the one that compiles."""
+    if other.fault:
+        return f"{other.path} {other.fault}"
+    reason = releases.refusal(other)
+    if reason is None:
+        same = other.version == chosen.version
+        reason = "it was found later" if same else f"{least.shown(chosen.version)} is newer"
+    return f"{least.shown(other.version)}, {other.path}: {reason}"
 
 
 def _compile(arch: str) -> str:
@@ -251,10 +248,12 @@ def _compile(arch: str) -> str:
 
 def disassembler() -> Diagnoses:
     """The program that prints machine code, from which the registers of each role are read."""
-    found = cubin.disassembler()
-    text = found or "none: no machine code in `pykittens show sass`, no registers of single roles"
-    install = "" if found or not HAS_COMPILER else "pip install nvidia-cuda-nvdisasm"
-    yield Diagnosis("nvdisasm", OK if found else OPTIONAL, text, install)
+    if (found := cubin.disassembler()) is not None:
+        yield Diagnosis("nvdisasm", OK, f"{cubin.release_of(found)}, {found}")
+        return
+    text = "none: no machine code in `pykittens show sass`, no registers of single roles"
+    install = "pip install nvidia-cuda-nvdisasm" if HAS_COMPILER else ""
+    yield Diagnosis("nvdisasm", OPTIONAL, text, install)
 
 
 # -- the GPU -----------------------------------------------------------------------------------
@@ -273,6 +272,7 @@ def gpu() -> Diagnoses:
 def _driver() -> Diagnosis:
     name = "CUDA driver"
     try:
+        driver.library()
         version = driver.version()
     except KernelError as error:
         if "NO_DEVICE" in error.message:
@@ -281,12 +281,9 @@ def _driver() -> Diagnosis:
             return Diagnosis(name, OPTIONAL, "none: kernels run in the emulator")
         help = "install or update NVIDIA's driver; in a container, make the host's driver visible"
         return Diagnosis(name, WRONG, error.message, help)
-    text = f"for CUDA {version[0]}.{version[1]} and older"
-    with contextlib.suppress(KernelError):  # another check reports a missing compiler
-        if (needed := nvrtc.version()[0]) > version[0]:
-            text += f"; it does not load what NVRTC {needed} compiles"
-            return Diagnosis(name, WRONG, text, f"update the driver to one for CUDA {needed}")
-    return Diagnosis(name, OK, text)
+    text = ", ".join(filter(None, (driver.release(), f"for CUDA {least.shown(version)}")))
+    help = f"update the driver to {least.DRIVERS[least.CUDA[0]]} or newer"
+    return _at_least(name, text, version, least.CUDA, help)
 
 
 def _device(ordinal: int) -> Diagnosis:
@@ -313,14 +310,19 @@ def torch() -> Diagnoses:
             mark, text = OPTIONAL, "not installed; on a GPU its tensors are the arguments"
         yield Diagnosis("PyTorch", mark, text, "pip install torch" if has_gpu else "")
         return
-    version = str(module.__version__)
+    version, built = str(module.__version__), module.version.cuda
     if module.cuda.is_available():
-        yield Diagnosis("PyTorch", OK, f"{version} with CUDA {module.version.cuda}")
+        text = f"{version} with CUDA {built}"
     elif has_gpu:
-        help = "pip install --force-reinstall torch, from an index with CUDA: https://pytorch.org"
-        yield Diagnosis("PyTorch", WRONG, f"{version} cannot use the GPU", help)
+        cuda = least.shown(driver.version())
+        text = f"{version}, built for {'CUDA ' + built if built else 'the CPU'}, cannot use the GPU"
+        help = f"install a build for CUDA {cuda} or older: https://pytorch.org"
+        yield Diagnosis("PyTorch", WRONG, text, help)
+        return
     else:
-        yield Diagnosis("PyTorch", OK, f"{version}, on the CPU")
+        text = f"{version}, on the CPU"
+    help = f"pip install 'torch>={least.shown(least.TORCH)}'"
+    yield _at_least("PyTorch", text, _numbers(version), least.TORCH, help)
 
 
 def launch() -> Diagnoses:
@@ -388,6 +390,6 @@ def variables() -> Diagnoses:
 
 # In the order of the report. `launch` follows `torch`, which imports PyTorch.
 CHECKS: tuple[Callable[[], Diagnoses], ...] = (
-    *(python, packages, emulator, compiler_packages, compiler, disassembler),
+    *(python, packages, emulator, compiler, disassembler),
     *(gpu, torch, launch, cache, variables),
 )

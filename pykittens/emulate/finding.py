@@ -52,7 +52,7 @@ MEANINGS = {
     Kind.BARRIER_COUNT: "fills and drains, or arrivals and what a phase expects, do not match",
     Kind.BYTE_COUNT: "a phase expects more or fewer bytes than its copies bring",
     Kind.UNWRITTEN_MEMORY: "memory that nothing wrote is read, or an output is not written",
-    Kind.OUT_OF_RANGE: "a leading coordinate is outside its axis, or a tile lies wholly outside its tensor",
+    Kind.OUT_OF_RANGE: "a coordinate is outside an axis without edges, or a tile lies wholly outside its tensor",
     Kind.BLOCK_CONFLICT: "two blocks write the same elements, or one reads what another writes, unordered",
     Kind.SCHEDULE_DEPENDENT: "the result depends on the order of the accesses",
     Kind.NON_FINITE: "finite inputs give NaN or infinity in an output",

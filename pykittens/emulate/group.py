@@ -353,11 +353,12 @@ class Group:
             ref = thing.first
             index = tuple(self.value(i) for i in ref.index)
             windows = {
-                axis: tuple(self.value(x) for x in window.bounds)
+                axis: tuple(self.value(x) for x in (*window.bounds, window.stop))
                 for axis, window in ref.windows.items()
             }
             name = ref.tensor.name
-            return GlobalTile(name, self.launch.tensors[name], index, windows, self.watch)
+            array = self.launch.tensors[name]
+            return GlobalTile(name, array, index, ref.plane, windows, self.watch)
         return self.env[thing] if isinstance(thing, Value) else thing
 
     def value(self, thing: Any) -> Any:

@@ -23,7 +23,7 @@ from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.errors import ArgumentError, BarrierError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, reads_flags, waits_for_flags
-from pykittens.ir.orders import task_extents
+from pykittens.ir.orders import limited, task_extents
 from pykittens.ir.values import Global, Value
 
 # The usual number of blocks that share the tasks of a persistent kernel; a GPU has one or more per multiprocessor.
@@ -55,7 +55,8 @@ def run(
     dims = tuple(int(host_value(d, known)) for d in kernel.launch.dims) if kernel.launch else ()
     if isinstance(kernel.launch, Tasks):
         extents = task_extents(kernel.launch, dims, kernel.cluster)
-        clusters = schedule.block_count(prod(extents), BLOCKS)
+        most = host_value(kernel.launch.most, known)
+        clusters = schedule.block_count(limited(prod(extents), most, kernel.cluster), BLOCKS)
     else:
         extents = dims
         clusters = prod(dims) // kernel.cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -60,14 +61,19 @@ class Area(NamedTuple):
         )
 
 
-# The origin of the coordinates of an axis, its first element and the one after its last.
-Bounds = tuple[int, int, int]
+# The origin of the coordinates of an axis, its first element, the one after its last, and the stated end of its window.
+Bounds = tuple[int, int, int, int]
+# The place of a plane in a tensor: the index of each axis that is fixed, and a whole slice for each axis of the plane.
+Place = tuple[int | slice, ...]
 # The new value of an element, from its old value and the stored value; None: the stored value.
 Combine = Callable[[Array, Array], Array] | None
 
 
 class GlobalTile(ByIndex):
-    """A tile of a tensor; its extents come from the moved value. Windows are by axis."""
+    """A tile of a tensor; its extents come from the moved value.
+
+    plane: the axes along which its rows, if it has any, and its columns run. Windows are by axis.
+    """
 
     is_shared = False
 
@@ -76,12 +82,13 @@ class GlobalTile(ByIndex):
         name: str,
         array: Array,
         index: tuple[int, ...],
+        plane: tuple[int, ...],
         windows: Mapping[int, Bounds] = MappingProxyType({}),
         watch: Watcher = NOBODY,
         moved: int | None = None,
     ) -> None:
-        self.name, self.array, self.index, self.windows = name, array, index, windows
-        self.watch = watch
+        self.name, self.array, self.index, self.plane = name, array, index, plane
+        self.windows, self.watch = windows, watch
         self.moved = moved  # the row of the moved tile, if rows are named one by one
 
     @property
@@ -89,34 +96,42 @@ class GlobalTile(ByIndex):
         return self.array.dtype
 
     def _bounds(self, axis: int) -> Bounds:
-        """The origin of the coordinates of an axis, and the range that exists."""
-        return self.windows.get(axis, (0, 0, self.array.shape[axis]))
+        """The origin of the coordinates of an axis, the range that exists, and the stated end."""
+        extent = self.array.shape[axis]
+        return self.windows.get(axis, (0, 0, extent, extent))
 
-    def leading(self) -> tuple[int, ...]:
-        """The coordinates along the leading axes."""
-        leading = []
-        for axis, i in enumerate(self.index[:-2]):
-            origin, low, high = self._bounds(axis)
+    def place(self) -> Place:
+        """The place of its plane in the tensor."""
+        place: list[int | slice] = []
+        for axis, i in enumerate(self.index):
+            if axis in self.plane:
+                place.append(slice(None))
+                continue
+            origin, low, high, _ = self._bounds(axis)
             if not low <= origin + i < high:
                 raise AccessError(
                     f"index {i} of axis {axis} is outside the window from {origin} to {high} of `{self.name}`"
                     if axis in self.windows
                     else f"index {i} of axis {axis} is outside `{self.name}`, whose shape is {self.array.shape}",
-                    help="only the last two axes have edges; a leading index must lie inside its axis",
+                    help="only the axes of a tile's rows and columns have edges; an index of another axis must lie "
+                    "inside it",
                 )
-            leading.append(int(origin + i))
-        return tuple(leading)
+            place.append(int(origin + i))
+        return tuple(place)
 
     def _axes(self) -> tuple[Bounds, Bounds]:
         """The bounds of the rows and of the columns."""
-        last = self.array.ndim - 1
-        return self._bounds(last - 1) if last else (0, 0, 1), self._bounds(last)
+        *rows, cols = map(self._bounds, self.plane)
+        return rows[0] if rows else (0, 0, 1, 1), cols
+
+    @property
+    def _row_index(self) -> int:
+        return self.index[self.plane[0]] if len(self.plane) > 1 else 0
 
     def box(self, rows: int, cols: int) -> Box:
         """The tile with these extents, and the region of it that is inside the tensor."""
-        (row0, top, bottom), (col0, left, right) = self._axes()
-        row = row0 + self.index[-2] * rows if len(self.index) > 1 else 0
-        col = col0 + self.index[-1] * cols
+        (row0, top, bottom, row_stop), (col0, left, right, col_stop) = self._axes()
+        row, col = row0 + self._row_index * rows, col0 + self.index[self.plane[-1]] * cols
         for first, extent in ((row, rows), (col, cols)):
             if first < -(2**31) or first + extent > 2**31:
                 raise AccessError(f"the coordinate {first} in `{self.name}` overflows an int32")
@@ -124,9 +139,9 @@ class GlobalTile(ByIndex):
         c0, c1 = max(col, left), min(col + cols, right)
         is_empty = r0 >= r1 or c0 >= c1
         inside = Area(row, row, col, col) if is_empty else Area(r0, r1, c0, c1)
-        leading = self.leading()
-        plane: Array = self.array[leading]
-        return Box(plane if plane.ndim == 2 else plane[np.newaxis], leading, row, col, inside)
+        stated = Area(row0, row_stop, col0, col_stop)
+        is_outside = is_empty and not stated.overlaps(Area(row, row + rows, col, col + cols))
+        return Box(self.place(), row, col, inside, is_outside)
 
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.index))}]"
@@ -134,7 +149,7 @@ class GlobalTile(ByIndex):
     def element(self) -> Array:
         """The one element that the index names, as a view."""
         box = self.box(1, 1)
-        found = box.plane[box.of_plane]
+        found = box.of(self.array)
         if not found.size:
             raise AccessError(f"{self} is outside `{self.name}`, whose shape is {self.array.shape}")
         return found.reshape(())
@@ -143,7 +158,7 @@ class GlobalTile(ByIndex):
         """The tile, or a vector if `rows` is None, with `fill` outside the tensor."""
         box = self.box(rows or 1, cols)
         self.watch.touches(self, box, Access.READ)
-        tile = box.plane[box.of_plane].copy()
+        tile = box.of(self.array).copy()
         if tile.shape != (rows or 1, cols):
             part, tile = tile, np.full((rows or 1, cols), fill, self.array.dtype)
             tile[box.of_tile] = part
@@ -154,18 +169,16 @@ class GlobalTile(ByIndex):
         tile = value if value.ndim == 2 else value[np.newaxis]
         box = self.box(*tile.shape)
         self.watch.touches(self, box, Access.WRITE if combine is None else Access.COMBINE)
-        _put(box.plane, box.of_plane, tile[box.of_tile], combine)
+        memory, value = box.of(self.array), tile[box.of_tile]
+        memory[...] = value if combine is None else combine(memory, value)
 
     def named(self, index: Array) -> Elements:
-        (row0, top, bottom), (col0, left, right) = self._axes()
-        row = row0 + (self.index[-2] if len(self.index) > 1 else 0)
-        plane = self.array[self.leading()]
+        (row0, top, bottom, _), (col0, left, right, _) = self._axes()
+        row, plane = row0 + self._row_index, plane_of(self.array, self.place())
         if not top <= row < bottom:
-            return Elements(plane[..., :0].reshape(-1), 0, index)
-        whole = plane[row] if plane.ndim > 1 else plane
-        return Elements(
-            whole[left : max(left, right)], left, index.astype(np.int64) + (col0 - left)
-        )
+            return Elements(plane[:0].reshape(-1), 0, index)
+        whole = plane[row, left : max(left, right)]
+        return Elements(whole, left, index.astype(np.int64) + (col0 - left))
 
     def touch(self, elements: Elements, access: Access) -> None:
         row = self.box(1, 1)
@@ -174,11 +187,11 @@ class GlobalTile(ByIndex):
 
     def _row(self, row: int, moved: int) -> GlobalTile | None:
         """The same columns of another row of the matrix, for a row of a tile; None if there is no such row."""
-        (origin, low, high), _ = self._axes()
+        (origin, low, high, _), _ = self._axes()
         if not low <= origin + row < high:
             return None
-        index = (*self.index[:-2], int(row), self.index[-1])
-        return GlobalTile(self.name, self.array, index, self.windows, self.watch, moved)
+        index = tuple(row if axis == self.plane[0] else i for axis, i in enumerate(self.index))
+        return GlobalTile(self.name, self.array, index, self.plane, self.windows, self.watch, moved)
 
     def gather(self, rows: Array, cols: int, fill: float) -> Array:
         """A tile of the named rows, with `fill` outside the tensor."""
@@ -195,29 +208,38 @@ class GlobalTile(ByIndex):
                 part.write(tile[i], combine)
 
 
+def plane_of(array: Array, place: Place) -> Array:
+    """The plane of an array at a place as a matrix, a view; without an axis for the rows it is one row."""
+    found: Array = array[place]
+    return found if found.ndim == 2 else found[np.newaxis]
+
+
 @dataclass(frozen=True)
 class Box:
-    """A tile of a matrix: its first row and column, and the region that is inside the matrix.
+    """A tile of a plane of a tensor: its first row and column, and the region that is inside the plane.
 
-    `leading` are the coordinates of the matrix in its tensor.
+    is_outside: the tile lies wholly outside the tensor and outside its windows as they are stated.
     """
 
-    plane: Array
-    leading: tuple[int, ...]
+    place: Place
     row: int
     col: int
     inside: Area
+    is_outside: bool = False
 
-    @property
-    def of_plane(self) -> tuple[slice, slice]:
+    def of(self, array: Array) -> Array:
+        """The region of an array of the tensor's shape, as a view."""
         r0, r1, c0, c1 = self.inside
-        return slice(r0, r1), slice(c0, c1)
+        return plane_of(array, self.place)[r0:r1, c0:c1]
+
+    @cached_property
+    def ranges(self) -> tuple[range, ...]:
+        """The region along each axis of the tensor."""
+        r0, r1, c0, c1 = self.inside
+        sides = iter((range(r0, r1), range(c0, c1))[-self.place.count(slice(None)) :])
+        return tuple(next(sides) if isinstance(i, slice) else range(i, i + 1) for i in self.place)
 
     @property
     def of_tile(self) -> tuple[slice, slice]:
         r0, r1, c0, c1 = self.inside
         return slice(r0 - self.row, r1 - self.row), slice(c0 - self.col, c1 - self.col)
-
-
-def _put(memory: Array, region: Any, value: Array, combine: Combine) -> None:
-    memory[region] = value if combine is None else combine(memory[region], value)

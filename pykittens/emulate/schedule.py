@@ -39,14 +39,14 @@ class SeededSchedule:
         self.random.shuffle(shuffled)
         return shuffled
 
-    def block_count(self, tasks: int, usual: int) -> int:
-        """The number of blocks that share the tasks of a persistent kernel.
+    def block_count(self, most: int, usual: int) -> int:
+        """The number of blocks that share the tasks of a persistent kernel, at most `most`.
 
         Tasks of one block are ordered, so two tasks that conflict show it only in different blocks.
         """
         if self.seed > 1:
             usual = self.random.choice((1, usual, usual + 1, 2 * usual + 1, 4 * usual))
-        return min(tasks, usual)
+        return min(most, usual)
 
     def residents(self, clusters: int, usual: int) -> int:
         """The number of clusters that run at once if the GPU does not guarantee a number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,14 @@ def host_value(value: Any, known: Mapping[Value, Any]) -> Any:
     call = definition(value)
     number = None if call is None else fold(call, lambda a: host_value(a, known))
     return number.item() if isinstance(number, np.generic | np.ndarray) else number
+
+
+def is_on_host(value: Any, known: Collection[Value]) -> bool:
+    """Whether the host can compute a value from those that it knows; it may still divide by 0."""
+    if not isinstance(value, Value) or value in known:
+        return True
+    call = definition(value)
+    return call is not None and all(is_on_host(a, known) for a in call.args.values())
 
 
 def host_text(

@@ -44,7 +44,7 @@ class Call:
     `onto_flight`: a product whose accumulator may still be in flight (set by passes/waits.py).
     """
 
-    op: Op[..., Any]
+    op: Op[Any]
     args: dict[str, Any]
     results: list[Value]
     loc: Loc | None = None
@@ -97,11 +97,12 @@ class Order:
 
 @dataclass(eq=False)
 class Tasks:
-    """The tasks of a persistent kernel, distributed over its blocks (or clusters) in an order."""
+    """The tasks of a persistent kernel, distributed over its blocks (or clusters, at most `most` blocks), in order."""
 
     dims: tuple[Any, ...]
     order: Order
     cluster_axis: int | None = None
+    most: Any = None
     loc: Loc | None = None
 
 

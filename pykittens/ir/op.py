@@ -7,13 +7,16 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from pykittens.errors import KernelError, LanguageError, TypeMismatch
+from pykittens.ir import habits
 from pykittens.ir.numbers import numbers
+from pykittens.ir.signature import signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any], covariant=True)
 
 
 class Engine(Enum):
@@ -111,8 +114,8 @@ class Family:
     """Operations that share a type rule and a way to apply their NumPy meaning."""
 
     name: str
-    type_rule: Callable[[Op[..., Any], dict[str, Any]], Any]
-    numpy: Callable[[Op[..., Any], dict[str, Any]], Any]
+    type_rule: Callable[[Op[Any], dict[str, Any]], Any]
+    numpy: Callable[[Op[Any], dict[str, Any]], Any]
 
 
 def bound(
@@ -123,9 +126,9 @@ def bound(
         found = signature.bind(*args, **kwargs)
     except TypeError as error:
         bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-        raise TypeMismatch(
-            f"{name}: {error}", help=f"it is {name}{inspect.Signature(bare)}"
-        ) from None
+        help = [habits.KEYWORDS[word] for word in kwargs if word in habits.KEYWORDS]
+        help.append(f"it is {name}{inspect.Signature(bare)}")
+        raise TypeMismatch(f"{name}: {error}", help="; ".join(help)) from None
     found.apply_defaults()
     return {name: numbers(x) for name, x in found.arguments.items()}
 
@@ -136,7 +139,7 @@ def called(
     """Decorator: a wrong call of a word of the language is reported as for an operation."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
         parameters = [*signature.parameters.values()]
         skipped = int([p.name for p in parameters[:1]] == ["self"])
         signature = signature.replace(parameters=parameters[skipped:])
@@ -166,35 +169,55 @@ class Mismatch(Exception):
         self.message, self.help = message, help
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The operations of a sum that lanes hold in parts: the value is the sum of what they hold.
+
+    made: leaves in each lane the sum of its own elements, in place of the sum of all. alone: makes a value the part of
+    one lane, the others having zero. joined: adds the parts. To the emulator parts are the value.
+    """
+
+    made: Op[Any]
+    alone: Op[Any]
+    joined: Op[Any]
+
+
 @dataclass(eq=False)
-class Op(Generic[P, R]):
+class Op(Generic[F]):
     """An operation. Calling it inside a kernel records it (`ops/core.py`).
 
-    shown: its name in error texts, if the user calls it by another name.
+    shown: its name in error texts, if the user calls it by another name. linear: sets of operands in which it is linear
+    together, for fixed values of the others. parts: how lanes can hold the result in parts, if it is a sum over lanes.
     """
 
     name: str
-    function: Callable[P, R]
+    function: F
     effects: Effects = PURE
     family: Family | None = None
     scalar: ScalarMeaning | None = None
-    record: Callable[[Op[P, R], dict[str, Any]], Any] = field(
+    record: Callable[[Op[Any], dict[str, Any]], Any] = field(
         repr=False, default=lambda op, args: None
     )
     type_rule: Callable[..., Any] | None = field(repr=False, default=None)
     meaning: Callable[..., Any] | None = field(repr=False, default=None)
     missing: Callable[..., str | None] | None = field(repr=False, default=None)
     shown: str = ""
+    linear: tuple[tuple[str, ...], ...] = ()
+    parts: Parts | None = field(repr=False, default=None)
 
     def __post_init__(self) -> None:
         self.shown = self.shown or self.name
         self.__doc__ = self.function.__doc__
         self.__name__ = self.name
-        self.__signature__ = inspect.signature(self.function)
+        self.__signature__ = signature_of(self.function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.record(self, bound(self.shown, self.__signature__, args, kwargs))
-        return result
+    if TYPE_CHECKING:  # a call has the type of a call of the function, overloads and all
+        __call__: F = field(init=False)
+
+    else:
+
+        def __call__(self, *args, **kwargs):
+            return self.record(self, bound(self.shown, self.__signature__, args, kwargs))
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule, called with the operation's arguments.

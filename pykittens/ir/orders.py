@@ -14,6 +14,11 @@ def task_extents(tasks: Tasks, dims: Sequence[int], cluster: int) -> tuple[int, 
     return tuple(-(-d // cluster) if i == axis else d for i, d in enumerate(dims))
 
 
+def limited(clusters: int, most: int | None, cluster: int) -> int:
+    """This number of clusters, or fewer if more blocks than `most` were in them."""
+    return clusters if most is None else min(clusters, most // cluster)
+
+
 def decode(tasks: Tasks, extents: Sequence[int], position: int) -> tuple[int, ...]:
     """The task at a position of the order."""
     *outer, last = extents

@@ -158,3 +158,9 @@ def memory_of(tile: SharedTile) -> SharedTile:
 
 def _viewed(view: Call) -> SharedTile:
     return next(a for a in view.args.values() if isinstance(a, SharedTile))
+
+
+def inputs_of(call: Call) -> tuple[str, ...]:
+    """The operands whose contents before the call matter: those that it reads, and those that it combines with."""
+    effects = call.op.effects
+    return effects.reads + (effects.writes if call.args.get("op") is not None else ())

@@ -99,7 +99,9 @@ def _node(node: Node, names: Names) -> Iterator[str]:
         case ForTasks():
             dims = ", ".join(_operand(d, names) for d in node.tasks.dims)
             index = ", ".join(names(i) for i in node.index)
-            head = f"for {index} in tasks({dims}; {node.tasks.order.kind})"
+            most = node.tasks.most
+            limit = "" if most is None else f"; at most {_operand(most, names)} blocks"
+            head = f"for {index} in tasks({dims}; {node.tasks.order.kind}{limit})"
             yield from _loop(node, head, names)
         case While():
             yield from _loop(node, "while", names)
@@ -153,9 +155,15 @@ def _operand(thing: Any, names: Names) -> str:
                 f"; axis {axis} {' '.join(_operand(b, names) for b in window.bounds)}"
                 for axis, window in thing.windows.items()
             )
-            return f"{names(thing.tensor)}[{index}{windows}]"
+            axes = range(len(thing.index))
+            plane = (
+                ""
+                if thing.plane == tuple(axes[-2:])
+                else f"; plane {' '.join(map(str, thing.plane))}"
+            )
+            return f"{names(thing.tensor)}[{index}{plane}{windows}]"
         case Global():
-            return names(thing.owner)
+            return names(thing) if thing is thing.owner else _operand(thing.first, names)
         case Value():
             return names(thing)
         case tuple() if any(isinstance(x, Value) for x in thing):

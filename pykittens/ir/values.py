@@ -5,15 +5,16 @@ A handle is a value of the program: it has a type, the block that defines it and
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeGuard, cast, overload
 
 import numpy as np
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
+from pykittens.ir import habits
+from pykittens.ir.extents import Shape, Window
 from pykittens.ir.numbers import is_int, numbers
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
@@ -21,6 +22,10 @@ from pykittens.ir.undefined import Undefined
 from pykittens.ir.views import SharedTiles, VectorParts
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, ST, SV, TURNS, Spread, Type
+
+if TYPE_CHECKING:
+    from pykittens.ir.extents import Index
+    from pykittens.ir.views import SharedElement
 
 
 class Value(Arithmetic):
@@ -55,17 +60,13 @@ class Value(Arithmetic):
 
     __hash__ = object.__hash__
 
-    @called("to")
-    def to(self, dtype: DType) -> Any:
-        """The value converted to another dtype, each element rounded once."""
-        return OPERATORS["to"](self, dtype)
-
-    def __bool__(self) -> bool:
+    def __bool__(self) -> NoReturn:
         raise LanguageError(
             f"a run-time value ({self.type}) has no truth value while the kernel is recorded",
             operands={self.name: self.type} if self.name else None,
-            help="`if`, `while`, `and`, `or` and `not` on run-time values work in functions marked "
-            "@pk.kernel or @pk.function; instead of `a if c else b` use pk.where(c, a, b)",
+            help=habits.at(Loc.here())
+            or "`if`, `while`, `and`, `or` and `not` on run-time values work in functions marked "
+            "@pk.kernel or @pk.function",
         )
 
 
@@ -74,17 +75,19 @@ class Scalar(Operators, Value):
 
     type: SCALAR
 
-    def __index__(self) -> int:
+    if TYPE_CHECKING:  # a condition of a kernel
+
+        def __bool__(self) -> bool: ...  # type: ignore[override]
+
+    def __index__(self) -> None:  # so type checkers refuse it as an int
         raise LanguageError(
             "a run-time value stands where a compile-time integer is needed",
             operands=self.operand,
-            help="pk.static(...) makes an extent of an argument a compile-time constant",
+            help=habits.at(Loc.here())
+            or "pk.static(...) makes an extent of an argument a compile-time constant",
         )
 
-    __int__ = __index__
-
-    def __float__(self) -> float:
-        return float(self.__index__())
+    __int__ = __float__ = __index__
 
 
 class _Tile(Value):
@@ -107,22 +110,24 @@ class RegTile(Operators, _Tile):
     """A tile in registers, distributed over the warps of its group. Immutable."""
 
     type: RT
+    __iter__ = None  # Python would take its parts until one is refused
 
-    def __getitem__(self, index: Any) -> Any:
-        return OPERATORS["part"](self, index)
+    def __getitem__(self, index: slice | tuple[slice, ...]) -> RegTile:
+        return cast(RegTile, OPERATORS["part"](self, index))
 
 
 class RegVector(Operators, Value):
     """A vector in registers: one value per row or column of a tile, or a plain row of memory. Immutable."""
 
     type: RV
+    __iter__ = None
 
     @property
     def length(self) -> int:
         return self.type.length
 
-    def __getitem__(self, index: Any) -> Any:
-        return OPERATORS["part"](self, index)
+    def __getitem__(self, index: slice) -> RegVector:
+        return cast(RegVector, OPERATORS["part"](self, index))
 
 
 class SharedTile(_Tile):
@@ -135,6 +140,9 @@ class SharedTile(_Tile):
     @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """This tile cut into rows x cols tiles; `.tiles(r, c)[i, j]` is a view, no copy."""
+        if isinstance(self, SharedVector):
+            help = "vector.parts(length)[i] is a part of it"
+            raise Mismatch("a shared vector has no tiles", help)
         _check_sides(self, rows=rows, cols=cols)
         if self.rows % rows or self.cols % cols:
             raise Mismatch(
@@ -158,8 +166,12 @@ class SharedVector(SharedTile):
     def length(self) -> int:
         return self.type.cols
 
+    @overload
+    def parts(self, length: Literal[1]) -> VectorParts[SharedElement]: ...
+    @overload
+    def parts(self, length: int) -> VectorParts[SharedVector]: ...
     @called("parts", TypeMismatch)
-    def parts(self, length: int) -> VectorParts:
+    def parts(self, length: int) -> Any:
         """This vector cut into parts of `length` elements; `.parts(n)[i]` is a view, no copy."""
         _check_sides(self, length=length)
         if self.length % length:
@@ -167,13 +179,6 @@ class SharedVector(SharedTile):
                 f"`length` must divide the {self.length} of the vector exactly, not {length}"
             )
         return VectorParts(self, length)
-
-    @called("tiles", TypeMismatch)
-    def tiles(self, rows: int, cols: int) -> SharedTiles:
-        """Raises TypeMismatch: a vector has no tiles."""
-        raise Mismatch(
-            "a shared vector has no tiles", help="vector.parts(length)[i] is a part of it"
-        )
 
 
 def _check_sides(whole: SharedTile | Global, **sides: Any) -> None:
@@ -196,7 +201,7 @@ class Semaphore(Value):
         OPERATORS["arrive"](self)
 
     @called("expect", TypeMismatch)
-    def expect(self, *what: Any) -> None:
+    def expect(self, *what: Int | SharedTile) -> None:
         """One arrival of the group; the phase also waits for these bytes, given as numbers or shared tiles."""
         total: Any = 0
         for part in what:
@@ -208,7 +213,7 @@ class Semaphore(Value):
         OPERATORS["expect"](self, total)
 
     @called("wait")
-    def wait(self, phase: Any) -> None:
+    def wait(self, phase: Int) -> None:
         """Wait until the phase of this parity is complete; the parity is a bool or the lowest bit of an int32."""
         OPERATORS["wait_phase"](self, phase)
 
@@ -219,96 +224,54 @@ class Turns(Value):
     type: TURNS
 
 
-class Shape(tuple[Any, ...]):
-    """Extents of a tensor: Python ints if known, else run-time scalars. Comparing gives a run-time truth."""
-
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return Shape(found) if isinstance(index, slice) else found
-
-    def __eq__(self, other: object) -> Any:
-        if not isinstance(other, tuple):
-            return NotImplemented
-        if len(self) != len(other):
-            return False
-        pairs = [a == b for a, b in zip(self, other, strict=True)]
-        if any(p is False for p in pairs):
-            return False
-        unknown = [p for p in pairs if p is not True]
-        return functools.reduce(OPERATORS["and"], unknown) if unknown else True
-
-    def __ne__(self, other: object) -> Any:
-        equal = self == other
-        return OPERATORS["not"](equal) if isinstance(equal, Value) else not equal
-
-    __hash__ = tuple.__hash__
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """A range of an axis: coordinates count from `origin`, and elements from `low` to before `high` exist."""
-
-    origin: Any
-    low: Any
-    high: Any
-    extent: Any
-
-    def part(self, start: Any, stop: Any) -> Window:
-        """The window from `start` to before `stop` of this one, counted from its origin."""
-        maximum, minimum = OPERATORS["maximum"], OPERATORS["minimum"]
-        if not (isinstance(self.origin, int) and self.origin == 0):
-            start, stop = self.origin + start, self.origin + stop
-        low, high = maximum(self.low, start), minimum(self.high, stop)
-        return Window(start, low, high, maximum(high - start, 0))
-
-    @property
-    def bounds(self) -> tuple[Any, Any, Any]:
-        """The values that a running kernel needs."""
-        return self.origin, self.low, self.high
+WHOLE = slice(None)
+Int = Scalar | int
 
 
 class Global(Value):
-    """A tensor in global memory: an argument of the kernel, with leading axes fixed, or a window of one."""
+    """A tensor in global memory: an argument of the kernel, or one with axes fixed or cut to windows."""
 
     type: GL
 
     def __init__(self, type: GL, name: str, extents: tuple[Any, ...]) -> None:
         super().__init__(type, name)
         self.extents: tuple[Any, ...] = extents
-        self.leading: tuple[Any, ...] = ()
-        self.windows: dict[int, Window] = {}  # by axis of the argument
+        self.fixed: Mapping[int, Any] = {}  # indices, by axis of the argument
+        self.windows: Mapping[int, Window] = {}  # by axis of the argument
         self.owner: Global = self  # the argument
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the argument that are not fixed."""
+        return tuple(axis for axis in range(len(self.extents)) if axis not in self.fixed)
 
     @property
     def shape(self) -> Shape:
         """Extents of the axes that are not fixed; a window ends where it or the tensor ends."""
-        extents = [
-            self.windows[axis].extent if axis in self.windows else extent
-            for axis, extent in enumerate(self.extents)
-        ]
-        return Shape(extents[len(self.leading) :])
+        windows = self.windows
+        return Shape(windows[a].extent if a in windows else self.extents[a] for a in self.axes)
 
     @property
     def rank(self) -> int:
-        return len(self.extents) - len(self.leading)
+        return len(self.axes)
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> Scalar:
         """Extent of the second-to-last axis; 1 for a tensor of rank 1."""
-        return self.shape[-2] if self.rank > 1 else 1
+        return self.shape[-2] if self.rank > 1 else cast(Scalar, 1)
 
     @property
-    def cols(self) -> Any:
+    def cols(self) -> Scalar:
         """Extent of the last axis."""
         return self.shape[-1]
 
     @property
     def first(self) -> TileRef:
         """The tile at the start of every axis that is not fixed."""
-        return TileRef(self.owner, self.leading + (0,) * self.rank, self.windows)
+        return self._tile((0,) * self.rank)
 
     @called("at", TypeMismatch)
-    def at(self, *index: Any) -> Global:
+    def at(self, *index: Int) -> Global:
         """This tensor with its first axes fixed."""
         if len(index) > max(self.rank - 2, 0):
             raise Mismatch(
@@ -316,15 +279,16 @@ class Global(Value):
                 help=f"`{self.name}[i]` names a row where a vector is moved",
             )
         self._check_index(".at(...)", index)
-        return self._part(self.leading + index, self.windows)
+        return self._view(index + (WHOLE,) * (self.rank - len(index)))
 
     @called("window", TypeMismatch)
-    def window(self, axis: int, start: Any, stop: Any) -> Global:
+    def window(self, axis: int, start: Int, stop: Int) -> Global:
         """The elements from `start` to before `stop` of an axis, as a tensor: its coordinates count from `start`.
 
         The bounds are ints or run-time int32 and may lie outside the tensor; if `start` is not below `stop`, the
-        window is empty. Outside a window of one of the last two axes a load reads the fill and a store writes nothing;
-        a leading index outside is an error. Axes count as in `.shape`; negative ones count from the end.
+        window is empty. Outside a window of the axis of a tile's rows or columns a load reads the fill and a store
+        writes nothing; an index of another axis outside is an error. pk.check does not note tiles between the bounds
+        as wasted work. Axes count as in `.shape`; negative ones count from the end.
         """
         if not is_number(axis) or not -self.rank <= axis < self.rank:
             raise Mismatch(
@@ -336,58 +300,85 @@ class Global(Value):
                     f"`{name}` must be an int32, not {describe(bound)}",
                     help=f"`{name}.to(pk.int32)` is one" if isinstance(bound, Scalar) else None,
                 )
-        number = len(self.leading) + axis % self.rank  # the axis of the argument
+        number = self.axes[axis]  # that of the argument
         extent = self.extents[number]
-        whole = self.windows.get(number, Window(0, 0, extent, extent))
-        return self._part(self.leading, {**self.windows, number: whole.part(start, stop)})
+        whole = self.windows.get(number, Window(0, 0, extent, extent, extent))
+        return self._part(self.fixed, {**self.windows, number: whole.part(start, stop)})
 
-    def _part(self, leading: tuple[Any, ...], windows: dict[int, Window]) -> Global:
+    def _part(self, fixed: Mapping[int, Any], windows: Mapping[int, Window]) -> Global:
         part = Global(self.type, self.name, self.extents)
-        part.leading, part.windows, part.owner = leading, windows, self.owner
+        part.fixed, part.windows, part.owner = fixed, windows, self.owner
         return part
 
+    def _view(self, index: tuple[Any, ...]) -> Global:
+        """This tensor with an index for each axis: the axes with a whole slice are kept, the others are fixed."""
+        places = zip(self.axes, index, strict=True)
+        fixed = {axis: i for axis, i in places if not isinstance(i, slice)}
+        return self._part({**self.fixed, **fixed}, self.windows)
+
+    def _tile(self, index: tuple[Any, ...]) -> TileRef:
+        """The tile with an index for each axis that is not fixed, the last two of which are those of its plane."""
+        places = {**self.fixed, **dict(zip(self.axes, index, strict=True))}
+        every = tuple(places[axis] for axis in range(len(places)))
+        return TileRef(self.owner, every, self.axes[-2:], self.windows)
+
     @called("tiles", TypeMismatch)
-    def tiles(self, rows: int, cols: int) -> Shape:
+    def tiles(self, rows: Int, cols: Int) -> Shape:
         """The extents of the leading axes, then the counts of rows x cols tiles that cover the last two, rounded up."""
         _check_sides(self, rows=rows, cols=cols)
         cdiv = OPERATORS["cdiv"]
         return Shape((*self.shape[:-2], cdiv(self.rows, rows), cdiv(self.cols, cols)))
 
-    def __getitem__(self, index: Any) -> TileRef:
+    @overload
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> TileRef: ...  # type: ignore[overload-overlap]
+    @overload
+    def __getitem__(self, index: slice | tuple[Index | slice, ...]) -> Global: ...
+    def __getitem__(self, index: Any) -> TileRef | Global:
+        """A tile; with a whole slice, `:`, the tensor of the axes that have one or are left out, as in NumPy."""
         given = numbers(index if isinstance(index, tuple) else (index,))
+        is_view = any(isinstance(i, slice) for i in given)
+        left_out = WHOLE if is_view else 0
         missing = self.rank - len(given)
         dots = [i for i, x in enumerate(given) if x is Ellipsis]
         if len(dots) == 1:
             missing += 1
-            given = given[: dots[0]] + (0,) * missing + given[dots[0] + 1 :]
-        if missing < 0 or (self.rank > 2 and len(given) < self.rank):
+            given = given[: dots[0]] + (left_out,) * missing + given[dots[0] + 1 :]
+        if missing < 0 or (self.rank > 2 and len(given) < self.rank and not is_view):
             indices = "1 index" if len(given) == 1 else f"{len(given)} indices"
+            why = f"{len(self.fixed)} of the {len(self.extents)} axes of {self.name} are fixed"
             raise TypeMismatch(
                 f"{self.name}[...]: {indices} for a tensor of rank {self.rank}",
                 operands=self.operand,
-                help=None if missing < 0 else self.way_to_index,
+                help=self.way_to_index if missing >= 0 else why if self.fixed else None,
             )
-        self._check_index("[...]", given)
-        filled = given + (0,) * (self.rank - len(given))
-        return TileRef(self.owner, self.leading + filled, self.windows)
+        self._check_index("[...]", [i for i in given if not _is_whole(i)], is_view)
+        filled = given + (left_out,) * (self.rank - len(given))
+        return self._view(filled) if is_view else self._tile(filled)
 
     @property
     def way_to_index(self) -> str:
         """The help if a tensor of more than two axes lacks indices: which axes they are for is not clear."""
         leading = ", ".join("ijk"[: self.rank - 2])
         name = self.name
-        return f"each axis has an index: {name}[{leading}, row, col], or {name}.at({leading})[row, col]"
+        return (
+            f"each axis has an index: {name}[{leading}, row, col], or {name}.at({leading})[row, col]; a `:` keeps an "
+            f"axis, so {name}[:, j] is the tensor of the other axes"
+        )
 
-    def _check_index(self, where: str, index: tuple[Any, ...]) -> None:
+    def _check_index(self, where: str, index: Iterable[Any], of_view: bool = False) -> None:
         for i in index:
             if not is_number(i) and not (isinstance(i, Scalar) and i.dtype.is_int):
-                hint = (
-                    "slices of tensors are not needed: a tile's extents come from where it is moved"
-                )
+                hint = f"`:` keeps an axis, {self.name}.window(axis, start, stop) is a part of one"
                 raise TypeMismatch(
                     f"{self.name}{where}: an index must be an int32, not {describe(i)}",
                     operands=self.operand,
-                    help=hint if isinstance(i, slice) else None,
+                    help={slice: hint, tuple: habits.COORDINATES}.get(type(i)),
+                )
+            if of_view and isinstance(i, int) and i < 0:
+                raise TypeMismatch(
+                    f"{self.name}{where}: an index beside `:` must count from the start, not be {i}",
+                    operands=self.operand,
+                    help=f"{self.name}.shape[axis] - {-i} is the index",
                 )
 
     def __iter__(self) -> NoReturn:
@@ -396,14 +387,31 @@ class Global(Value):
 
 @dataclass(frozen=True, eq=False)
 class TileRef(Arithmetic):
-    """A tile of a global tensor: leading indices, then row and column in units of the tile moved.
+    """A tile of a global tensor: an index for each axis, in units of the tile along the axes of its plane.
 
-    windows: by axis, the origin of the indices and the elements that exist.
+    plane: the axes along which its rows, if it has any, and its columns run. windows: by axis, the origin of the
+    indices and the elements that exist.
     """
 
     tensor: Global
     index: tuple[Any, ...]
+    plane: tuple[int, ...]
     windows: Mapping[int, Window] = field(default_factory=dict)
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The axes that are not those of its plane."""
+        return tuple(axis for axis in range(len(self.index)) if axis not in self.plane)
+
+    def sides(self, rows: int, cols: int) -> tuple[int, ...]:
+        """The elements along each axis of a tile of rows x cols."""
+        of_plane = dict(zip(reversed(self.plane), (cols, rows), strict=False))
+        return tuple(of_plane.get(axis, 1) for axis in range(len(self.index)))
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether neighbours of a row are not neighbours in memory, because columns run along another axis."""
+        return self.plane[-1] != len(self.index) - 1
 
     @property
     def first(self) -> TileRef:
@@ -417,17 +425,20 @@ class TileRef(Arithmetic):
     def dtype(self) -> DType:
         return self.tensor.dtype
 
-    def to(self, dtype: DType) -> Any:
-        """Raises TypeMismatch: elements in memory are not converted."""
-        return OPERATORS["to"](self, dtype)
-
     def __str__(self) -> str:
         return f"{self.tensor.name}[{', '.join(_shown(i) for i in self.index)}]"
+
+
+def _is_whole(index: Any) -> bool:
+    return isinstance(index, slice) and index.start is index.stop is index.step is None
 
 
 def _shown(index: Any) -> str:
     return (index.name or "_") if isinstance(index, Value) else str(index)
 
+
+if not TYPE_CHECKING:  # handles of memory have it, too: the operation refuses them
+    Value.to = TileRef.to = Operators.to
 
 _HANDLES: dict[type, type[Value]] = {
     SCALAR: Scalar,
@@ -485,8 +496,3 @@ def is_number(thing: object) -> TypeGuard[int]:
 def is_int32(thing: object) -> bool:
     """Whether it is an int32, known when the kernel is recorded or when it runs."""
     return is_number(thing) or (isinstance(thing, Scalar) and thing.dtype == int32)
-
-
-def in_memory(thing: object) -> bool:
-    """Whether pk.load can read it."""
-    return isinstance(thing, SharedTile | TileRef | Global)

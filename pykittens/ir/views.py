@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pykittens.errors import TypeMismatch
 from pykittens.ir.operators import OPERATORS, Arithmetic
 
 if TYPE_CHECKING:
-    from pykittens.ir.values import SharedTile, SharedVector
+    from pykittens.ir.values import Int, SharedTile, SharedVector
+
+    class SharedElement(SharedVector):
+        """A part of one element of a shared vector, which pk.load takes for a scalar."""
+
+    class SharedEither(SharedVector):
+        """A tile or a vector of a stage that has both."""
+
+
+V = TypeVar("V", bound="SharedVector")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +33,7 @@ class SharedTiles(Arithmetic):
     def description(self) -> str:
         return f"the {self.rows}x{self.cols} tiles of {self.tile.type}"
 
-    def __getitem__(self, index: Any) -> SharedTile:
+    def __getitem__(self, index: Int | tuple[Int, Int]) -> SharedTile:
         given = index if isinstance(index, tuple) else (index, 0)
         if len(given) != 2:
             raise TypeMismatch(
@@ -38,7 +47,7 @@ class SharedTiles(Arithmetic):
 
 
 @dataclass(frozen=True, eq=False)
-class VectorParts(Arithmetic):
+class VectorParts(Arithmetic, Generic[V]):
     """A shared vector as a row of shorter vectors."""
 
     vector: SharedVector
@@ -52,7 +61,7 @@ class VectorParts(Arithmetic):
     def way_in(self) -> str:
         return f"one of them is named by its index, as in `.parts({self.length})[i]`"
 
-    def __getitem__(self, index: Any) -> SharedVector:
-        part: SharedVector = OPERATORS["vector_part"](self.vector, index, length=self.length)
+    def __getitem__(self, index: Int) -> V:
+        part: V = OPERATORS["vector_part"](self.vector, index, length=self.length)
         part.stage, part.whole = self.vector.stage, self.vector.whole
         return part

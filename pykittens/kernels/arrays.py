@@ -14,7 +14,8 @@ import numpy as np
 
 from pykittens.errors import ArgumentError
 from pykittens.runtime.arguments import overlap, reachable
-from pykittens.runtime.arrays import Array, describe, numpy_dtype, torch_dtype
+from pykittens.runtime.arrays import Array, describe
+from pykittens.runtime.fakes import described, is_equal, is_fake
 from pykittens.types.dtypes import DTYPES, DType
 
 NARROW, FP8 = ("bf16", "f16"), ("e4m3", "e5m2")
@@ -37,7 +38,8 @@ class Arrays:
     given: as the caller passed them. found: the description of each array. views: the arrays as kernels take them, in
     the caller's memory, and the numbers. copies: arrays whose layout no kernel takes, each with the shape in which it
     is copied before a launch; copied back if a kernel writes it. made: arrays that the call makes. dims: extents by the
-    names of their axes.
+    names of their axes. have_memory: false if compilers call with tensors without memory to learn shapes; such a call
+    is checked, makes its result, and launches nothing.
     """
 
     def __init__(self, function: str, **given: Any) -> None:
@@ -48,13 +50,20 @@ class Arrays:
         self.made: dict[str, Made] = {}
         self.dims: dict[str, Any] = {}
         self.found: dict[str, Array] = {}
+        self.have_memory = True
         for name, x in self.given.items():
             if isinstance(x, int | float):
+                continue
+            if is_fake(x):
+                self.found[name], self.have_memory = described(x), False
                 continue
             found = describe(x)
             if found is None:
                 raise self.fail(f"`{name}` must be an array, not {type(x).__name__}")
             self.found[name] = found
+        # Kernels check the devices of arrays that have memory.
+        if not self.have_memory and len({x.device for x in self.found.values()}) > 1:
+            raise self.fail("all arrays must be on one device")
 
     def __contains__(self, name: str) -> bool:
         return name in self.given
@@ -108,7 +117,7 @@ class Arrays:
         if len(axes) != len(shape):
             return None
         known.update(zip(axes, shape, strict=True))
-        fits = all(self._extent(axis) in (None, n) for axis, n in known.items())
+        fits = all(_agree(self._extent(axis), n) for axis, n in known.items())
         named = {axis.lstrip("*"): n for axis, n in known.items()}
         return {axis: n for axis, n in named.items() if axis.isidentifier()} if fits else None
 
@@ -179,7 +188,8 @@ class Arrays:
             if asked is not None and dtype != self.found["out"].dtype:
                 raise self.fail(f"`out` is {self.found['out'].dtype}, and `out_dtype` says {dtype}")
             dtype = self.found["out"].dtype
-            self._check_memory()
+            if self.have_memory:
+                self._check_memory()
         if dtype not in among:
             raise self.fail(f"the result can be {either(among)}, not {dtype}")
         if "out" not in self.found:
@@ -237,6 +247,13 @@ def _is_aligned(shape: tuple[int, ...], itemsize: int) -> bool:
     return 0 not in shape and (len(shape) < 2 or shape[-1] * itemsize % 16 == 0)
 
 
+def _agree(known: Any, found: Any) -> bool:
+    """Whether an extent, or a tuple of extents, is not known or equal to another."""
+    if isinstance(known, tuple):
+        return len(known) == len(found) and all(map(is_equal, known, found))
+    return known is None or is_equal(known, found)
+
+
 def _is_open(axes: list[str]) -> bool:
     return bool(axes) and axes[0].startswith("*")
 
@@ -266,13 +283,6 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
         return x.view(shape)
     except RuntimeError:
         return None
-
-
-def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """An array of this shape and dtype, with the library and the device of another."""
-    if isinstance(like, np.ndarray):
-        return np.empty(shape, numpy_dtype(dtype))
-    return like.new_empty(shape, dtype=torch_dtype(dtype))
 
 
 def contiguous(array: Any) -> Any:

@@ -10,13 +10,13 @@ bias, scales, activations and so on. They are applied before the user's function
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
 from pykittens.errors import ArgumentError, LanguageError
+from pykittens.ir.signature import signature_of
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Epilogue:
         """The result of the user's function for a part."""
         assert self.then is not None
         try:
-            inspect.signature(self.then).bind(x, at, *operands)
+            signature_of(self.then).bind(x, at, *operands)
         except TypeError as fault:
             raise LanguageError(
                 f"epilogue: the function takes other arguments than x, at and {len(operands)} operands: {fault}",

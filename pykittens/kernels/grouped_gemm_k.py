@@ -183,6 +183,8 @@ def grouped_gemm_k(
     arrays = Arrays("grouped_gemm_k", a=a, b=b, offsets=offsets, out=out)
     arrays.shapes(a="k m" if transpose_a else "m k", b="n k" if transpose_b else "k n")
     shape, groups = check_groups(arrays, "groups m n", out_dtype, NARROW)
+    if not arrays.have_memory:
+        return Plan(arrays, [])
     # The kernel takes both with k first: the copy engine can start at any element of that axis.
     lay_out(arrays, *"a" * (not transpose_a), *"b" * transpose_b)
     if not groups:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Literal, Protocol, cast
 
 from pykittens import kernels
 from pykittens.errors import ArgumentError
+from pykittens.ir.signature import signature_of
 from pykittens.kernels.plan import Plan, Prepared, Source
 from pykittens.runtime.calls import Calls, element_name
 from pykittens.runtime.dynamo import leave_out
@@ -91,7 +91,7 @@ def host_function(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> 
     It is a Python function and no object with a `__call__`, whose calls take 0.1 us more.
     """
     calls: Calls[Prepared] = Calls(numbers)
-    find, parameters = calls.find, tuple(inspect.signature(function).parameters)
+    find, parameters = calls.find, tuple(signature_of(function).parameters)
 
     @functools.wraps(function)
     def call(*args: Any, **words: Any) -> Any:
@@ -115,7 +115,7 @@ def host_function(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> 
     leave_out(
         call,
         "a function of pykittens.kernels is no operator of PyTorch, so torch.compile leaves it out of its graph; "
-        "pykittens.torch has operators",
+        "pykittens.torch has operators, and pykittens.torch.op makes one of a function that calls it",
     )
     made = cast(HostFunction, call)
     made.plan, made.forget, made.calls = _planning(function, numbers), calls.forget, calls
@@ -124,7 +124,7 @@ def host_function(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> 
 
 def _planning(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> Callable[..., Plan]:
     """`function` for the arguments of a call: numbers are floats, and no required argument is None."""
-    name, parameters = function.__name__, inspect.signature(function).parameters.values()
+    name, parameters = function.__name__, signature_of(function).parameters.values()
     required = [
         p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty
     ]

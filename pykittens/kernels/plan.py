@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 
 from pykittens.ir.nodes import written
 from pykittens.kernels import workspace
-from pykittens.kernels.arrays import Arrays, contiguous, empty
+from pykittens.kernels.arrays import Arrays, contiguous
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime import driver
 from pykittens.runtime.arguments import check
-from pykittens.runtime.arrays import torch_dtype
+from pykittens.runtime.arrays import empty, torch_dtype
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.runtime.launch import Launch
 

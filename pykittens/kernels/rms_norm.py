@@ -80,5 +80,7 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, out: Any = None) -> Plan:
     arrays.shapes(x="rows cols", weight="cols", out="rows cols")
     arrays.dtypes("x", "weight", among=FLOATS, same=False)
     arrays.result("rows cols", arrays.found["x"].dtype, among=FLOATS)
+    if not arrays.have_memory:
+        return Plan(arrays, [])
     arrays.lines("x", "weight", "out")
     return Plan(arrays, [PlanStep(rms_norm_rows, ("x", "weight", "out", "eps"))])

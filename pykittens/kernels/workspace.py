@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.kernels.arrays import empty
 from pykittens.runtime import driver
+from pykittens.runtime.arrays import empty
 from pykittens.runtime.launch import current_stream
 
 OF_GRAPHS = 2**18  # flags of a GPU for captured launches

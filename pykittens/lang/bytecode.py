@@ -22,7 +22,7 @@ class Read(NamedTuple):
     instruction: int
 
 
-_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
+_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _CELL = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 _CONSTANT = {"LOAD_CONST", "LOAD_SMALL_INT"}
@@ -60,12 +60,17 @@ def _steps(instructions: list[dis.Instruction], index: int) -> tuple[Step, ...]:
         if here.opname in _ATTRIBUTE:
             steps.append(("attribute", here.argval))
             index += 1
-        elif here.opname in _CONSTANT and then and _is_subscript(then[0]):
+        elif _is_key(here) and then and _is_subscript(then[0]):
             steps.append(("item", here.argval))
             index += 2
         else:
             break
     return tuple(steps)
+
+
+def _is_key(instruction: dis.Instruction) -> bool:
+    # From Python 3.14 on a slice is a constant; what it selects is a new object at each read.
+    return instruction.opname in _CONSTANT and not isinstance(instruction.argval, slice)
 
 
 def _is_subscript(instruction: dis.Instruction) -> bool:

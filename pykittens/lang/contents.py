@@ -92,6 +92,8 @@ def exact(x: Any) -> Hashable:
         return kind, tuple((exact(k), exact(v)) for k, v in x.items())
     if isinstance(x, set | frozenset):
         return kind, frozenset(map(exact, x))
+    if isinstance(x, slice):  # from Python 3.14 on a constant of code
+        return kind, exact((x.start, x.stop, x.step))
     if isinstance(x, functools.partial):
         return kind, exact(x.func), exact(x.args), exact(x.keywords)
     if isinstance(x, FunctionType):

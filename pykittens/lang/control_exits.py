@@ -7,7 +7,7 @@ from pykittens.errors import LanguageError
 _WAYS_OUT = {
     "continue": "put the rest of the body under an `if`",
     "break": "use a `while` with the condition, or put the rest of the body under an `if`",
-    "return": "bind a name in the branch and return it at the end",
+    "return": "put what follows under an `else`; a function binds a name in the branches and returns it at the end",
 }
 _NAMES_ONLY = "attributes are not carried or merged; assign to a name"
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, overload
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import current
-from pykittens.ir.nodes import Grid, Order, Sharing, Tasks
+from pykittens.ir.evaluate import is_on_host
+from pykittens.ir.nodes import Grid, Order, Require, Sharing, Tasks
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
-from pykittens.ir.values import Scalar, describe
+from pykittens.ir.values import Int, Scalar, describe, is_int32, is_number
 from pykittens.lang.loops import Range
 from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_between, check_int32, check_size
@@ -56,10 +58,34 @@ def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
     for axis, d in enumerate(dims):
         builder.check_use(d, f"pk.{word}")
         check_int32(f"dims[{axis}]", d)
+        _check_on_host(f"dims[{axis}]", d)
 
 
+def _check_on_host(name: str, x: Any) -> None:
+    """Raise unless the host, which decides on the number of blocks, can compute an int32."""
+    if not is_on_host(x, current("grid").host):
+        raise Mismatch(
+            f"`{name}` must be known on the host, not computed by the running kernel",
+            help="only extents, scalar arguments and values computed from them are known",
+        )
+
+
+@overload
+def grid(a: Int, /) -> tuple[Scalar]: ...
+@overload
+def grid(a: Int, b: Int, /) -> tuple[Scalar, Scalar]: ...
+@overload
+def grid(a: Int, b: Int, c: Int, /) -> tuple[Scalar, Scalar, Scalar]: ...
+@overload
+def grid(a: Int, b: Int, c: Int, d: Int, /) -> tuple[Scalar, Scalar, Scalar, Scalar]: ...
+@overload
+def grid(
+    a: Int, b: Int, c: Int, d: Int, e: Int, /
+) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar]: ...
+@overload
+def grid(*dims: Int) -> tuple[Scalar, ...]: ...
 @called("pk.grid")
-def grid(*dims: Any) -> tuple[Scalar, ...]:
+def grid(*dims: Int) -> Any:
     """Launch one block per point of a grid of these extents; returns the block's coordinates, the last axis fastest."""
     _check_dims("grid", dims)
     builder = current("grid")
@@ -73,6 +99,10 @@ def grid(*dims: Any) -> tuple[Scalar, ...]:
 class SharedTasks(Tasks):
     """What pk.persistent returns: tasks to iterate over, shared by `blocks` blocks."""
 
+    if TYPE_CHECKING:  # a `for` over them in a kernel
+
+        def __iter__(self) -> Iterator[tuple[Scalar, ...]]: ...
+
     @property
     @called("tasks.block")
     def block(self) -> Scalar:
@@ -82,7 +112,7 @@ class SharedTasks(Tasks):
     @property
     @called("tasks.blocks")
     def blocks(self) -> Scalar:
-        """The number of blocks that share the tasks, which the device decides."""
+        """The number of blocks that share the tasks, which the device decides, within the limit of pk.persistent."""
         return self._sharing()[1]
 
     def _sharing(self) -> list[Scalar]:
@@ -94,41 +124,71 @@ class SharedTasks(Tasks):
 
 @called("pk.persistent")
 def persistent(
-    dims: tuple[Any, ...],
+    dims: tuple[Int, ...] | list[Int],
     order: Order = row_major,
     *,
     cluster: int | None = None,
     cluster_axis: int = 0,
+    blocks: Int | None = None,
 ) -> SharedTasks:
     """The tasks (i, j, ...) of a grid of these extents, shared by as many blocks as the device holds.
 
     Iteration gives this block's tasks: block i takes tasks i, i + blocks, ... in the order; `.block` and `.blocks` are
-    i and their number. The blocks of a cluster
-    take neighbours along `cluster_axis`; blocks past its end have nothing to write. `cluster` is the number of blocks
-    in a cluster, in place of that of @pk.kernel.
+    i and their number. The blocks of a cluster take neighbours along `cluster_axis`; blocks past its end have nothing
+    to write. `cluster` is the number of blocks in a cluster, in place of that of @pk.kernel.
+
+    The device decides the number of blocks: as many as its multiprocessors run at once, given the registers and the
+    shared memory of a block, and no more than there are tasks. With `blocks`, there are at most that many: memory for
+    one partial result per block has a known size, and other multiprocessors are left to other work. `blocks` is an int
+    of at least 1, or a value that the host computes from extents and arguments. With clusters, an int is a multiple of
+    the cluster, and a computed value is rounded down to one.
     """
     if not isinstance(dims, tuple | list):
         raise Mismatch(
             f"`dims` must be a tuple of extents, not {describe(dims)}",
             help="write `(n,)` for one",
         )
-    dims = tuple(dims)
-    _check_dims("persistent", dims)
+    axes = tuple(dims)
+    _check_dims("persistent", axes)
     if not isinstance(order, Order):
         raise Mismatch(f"`order` must be an order such as pk.row_major, not {describe(order)}")
-    if order.kind in ("supergroup", "column_major") and len(dims) < 2:
+    if order.kind in ("supergroup", "column_major") and len(axes) < 2:
         raise LanguageError(
-            f"pk.persistent: the order {order.kind} takes two or more extents, not {len(dims)}"
+            f"pk.persistent: the order {order.kind} takes two or more extents, not {len(axes)}"
         )
     kernel = current("persistent").kernel
     if cluster is not None:
         if not is_int(cluster) or cluster not in CLUSTERS:
             raise Mismatch(f"`cluster` must be 1, 2, 4 or 8, not {describe(cluster)}")
         kernel.cluster = cluster
-    check_between("cluster_axis", cluster_axis, 0, len(dims) - 1)
-    tasks = SharedTasks(dims, order, cluster_axis if kernel.cluster > 1 else None, Loc.here())
+    check_between("cluster_axis", cluster_axis, 0, len(axes) - 1)
+    if blocks is not None:
+        _check_blocks(blocks, kernel.cluster)
+    along = cluster_axis if kernel.cluster > 1 else None
+    tasks = SharedTasks(axes, order, along, blocks, Loc.here())
     kernel.launch = tasks
     return tasks
+
+
+def _check_blocks(blocks: Any, cluster: int) -> None:
+    """Raise unless `blocks` is a limit that a launch can compute; each call checks a computed one."""
+    if not is_int32(blocks) or (is_number(blocks) and blocks < 1):
+        raise Mismatch(
+            f"`blocks` must be an int32 of at least 1, not {describe(blocks)}",
+            help="leave it out to run as many blocks as the device holds",
+        )
+    if is_number(blocks):
+        if blocks % cluster:
+            raise Mismatch(
+                f"`blocks` must be a multiple of {cluster}, the blocks of a cluster, not {blocks}",
+                help=f"use {max(blocks // cluster, 1) * cluster}",
+            )
+        return
+    builder = current("persistent")
+    builder.check_use(blocks, "pk.persistent")
+    _check_on_host("blocks", blocks)
+    message = f"`blocks` of pk.persistent must be at least {cluster}"
+    builder.append(Require(blocks >= cluster, message, Loc.here()))
 
 
 @called("pk.resident")
@@ -153,7 +213,7 @@ def overlap() -> None:
 
 
 @called("pk.range")
-def range_(start: Any, stop: Any = None, step: int = 1) -> Range:
+def range_(start: Int, stop: Int | None = None, step: int = 1) -> Range:
     """A run-time loop over start, start + step, ... below stop; `pk.range(stop)` starts at 0.
 
     `start` and `stop` are int32, `step` is a compile-time int.

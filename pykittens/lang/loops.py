@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykittens.errors import LanguageError, Loc
+from pykittens.ir import habits
 from pykittens.ir.build import current, recording
 from pykittens.ir.nodes import Block, For, ForTasks, Tasks, While
-from pykittens.ir.values import Scalar, Value
+from pykittens.ir.operators import Arithmetic
+from pykittens.ir.values import Scalar, Value, describe
 from pykittens.lang.bindings import named
 from pykittens.lang.carried import Carrying
 from pykittens.lang.truth import Thunk, check_condition
@@ -26,10 +28,10 @@ class Range:
     stop: Any
     step: int
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Scalar]:
         raise LanguageError(
             "pk.range: a run-time loop must be in a function that is rewritten",
-            help="mark the function with @pk.kernel or @pk.function",
+            help=habits.at(Loc.here()) or "mark the function with @pk.kernel or @pk.function",
         )
 
 
@@ -43,6 +45,11 @@ def _unrolled(iterable: Any) -> Iterator[Any]:
     builder = recording()
     body = builder.stack[-1].nodes if builder is not None else []
     before = len(body)
+    if isinstance(iterable, Arithmetic) and getattr(iterable, "__iter__", None) is None:
+        raise LanguageError(
+            f"a loop cannot take the parts of {describe(iterable)}",
+            help="pk.row(t, i) is a row and pk.column(t, j) a column; `for i in pk.range(n):` is a loop that runs",
+        )
     for number, item in enumerate(iterable):
         if number == MANY_ITERATIONS and len(body) - before >= MANY_ITERATIONS:
             loc = Loc.here()

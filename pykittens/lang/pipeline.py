@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Acquire, Leave, Pipeline, Side, Stage
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
-from pykittens.ir.values import SharedTile, describe, handle
+from pykittens.ir.values import SharedTile, SharedVector, describe, handle
 from pykittens.lang.bindings import Named
 from pykittens.ops.arguments import check_dtype, check_size
 from pykittens.ops.map import NUMBER
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import ST, SV, shared_tile, shared_vector
 
+if TYPE_CHECKING:
+    from pykittens.ir.views import SharedEither
+
+    class TileType(ST):
+        """The type of a shared tile; ST is that of a vector, too."""
+
+
 _SHARED = "in shared memory"
+T = TypeVar("T", bound=SharedTile)
+S = TypeVar("S")  # what a stage is: a tile, a vector, or several
 
 
 @called("st", TypeMismatch)
-def st(dtype: DType, rows: int, cols: int) -> ST:
+def st(dtype: DType, rows: int, cols: int) -> TileType:
     """The type of a shared tile of rows x cols: sides are multiples of 16, with at most 256 rows."""
     check_dtype("dtype", dtype, *NUMBER)
     check_size("rows", rows, 16, _SHARED)
     check_size("cols", cols, 16, _SHARED)
     if rows > 256:
         raise Mismatch(f"`rows` must be at most 256, the limit of the copy engine, not {rows}")
-    return shared_tile(dtype, rows, cols)
+    type: Any = shared_tile(dtype, rows, cols)
+    return cast("TileType", type)
 
 
 @called("sv", TypeMismatch)
@@ -38,10 +48,10 @@ def sv(dtype: DType, length: int) -> SV:
     return shared_vector(dtype, length)
 
 
-class NamedTiles(Arithmetic):
+class NamedTiles(Arithmetic, Generic[T]):
     """The named tiles of a stage of a pipeline: `stage.a`, `stage.b`."""
 
-    def __init__(self, tiles: dict[str, SharedTile]) -> None:
+    def __init__(self, tiles: dict[str, T]) -> None:
         self._tiles = tiles
 
     @property
@@ -52,7 +62,7 @@ class NamedTiles(Arithmetic):
     def way_in(self) -> str:
         return f"select a tile of the stage, as in `stage.{next(iter(self._tiles))}`"
 
-    def __getattr__(self, name: str) -> SharedTile:
+    def __getattr__(self, name: str) -> T:
         if name.startswith("__"):  # Python looks for these in any object
             raise AttributeError(name)
         try:
@@ -62,7 +72,7 @@ class NamedTiles(Arithmetic):
             raise LanguageError(f"the stage has no tile `{name}`", help=f"it has {known}") from None
 
 
-class _StageContext(Named):
+class _StageContext(Named, Generic[S]):
     """`with pipeline.fill() as stage`: the stage while it is held."""
 
     def __init__(self, pipeline: Pipeline, side: Side) -> None:
@@ -73,7 +83,7 @@ class _StageContext(Named):
     def description(self) -> str:
         return f"`{self.pipeline.name}.{self.side}()` without `with`"
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> S:
         builder = current(self.side)
         if builder.role is None and builder.kernel.has_roles:
             raise LanguageError(f"{self.side}: a stage must be taken inside a role")
@@ -86,7 +96,9 @@ class _StageContext(Named):
             tile.stage = self.stage
             tiles[field] = tile
         builder.append(self.acquire, list(tiles.values()))
-        return tiles[""] if "" in tiles else NamedTiles(tiles)
+        taken: Any = tiles[""] if "" in tiles else NamedTiles(tiles)
+        stage: S = taken
+        return stage
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
@@ -96,7 +108,7 @@ class _StageContext(Named):
             builder.append(Leave(self.acquire, loc))
 
 
-class PipelineHandle(Named, Arithmetic):
+class PipelineHandle(Named, Arithmetic, Generic[S]):
     """A pipeline as the user sees it: `fill()` takes a free stage, `drain()` a full one."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -119,21 +131,44 @@ class PipelineHandle(Named, Arithmetic):
         ring = self.name or "ring"
         return f"`with {ring}.fill() as stage:` or `{ring}.drain()` takes a stage of it"
 
-    def fill(self) -> _StageContext:
+    def fill(self) -> _StageContext[S]:
         """`with ring.fill() as stage`: wait until a stage is free. The stage is full after the `with`, when all copies
         to it have landed."""
         return _StageContext(self._pipeline, "fill")
 
-    def drain(self) -> _StageContext:
+    def drain(self) -> _StageContext[S]:
         """`with ring.drain() as stage`: wait until a stage is full. The stage is free after the `with`, when the
         products that read it are complete."""
         return _StageContext(self._pipeline, "drain")
 
 
+Ring = PipelineHandle[Any]
+
+
+@overload
+def pipeline(  # type: ignore[overload-overlap]
+    stages: int, tile: SV, *, reuse: Ring | None = None
+) -> PipelineHandle[SharedVector]: ...
+@overload
+def pipeline(  # type: ignore[overload-overlap]
+    stages: int, tile: ST, *, reuse: Ring | None = None
+) -> PipelineHandle[SharedTile]: ...
+@overload
+def pipeline(  # type: ignore[overload-overlap]
+    stages: int, *, reuse: Ring | None = None, **tiles: TileType
+) -> PipelineHandle[NamedTiles[SharedTile]]: ...
+@overload
+def pipeline(  # type: ignore[overload-overlap]
+    stages: int, *, reuse: Ring | None = None, **tiles: SV
+) -> PipelineHandle[NamedTiles[SharedVector]]: ...
+@overload
+def pipeline(
+    stages: int, *, reuse: Ring | None = None, **tiles: ST
+) -> PipelineHandle[NamedTiles[SharedEither]]: ...
 @called("pk.pipeline")
 def pipeline(
-    stages: int, tile: ST | None = None, *, reuse: PipelineHandle | None = None, **tiles: ST
-) -> PipelineHandle:
+    stages: int, tile: ST | None = None, *, reuse: Ring | None = None, **tiles: ST
+) -> PipelineHandle[Any]:
     """A ring of `stages` stages of shared memory, each of one tile or of several named tiles.
 
     `reuse` is a pipeline whose memory this one takes over; its last use precedes the first fill of this one.
@@ -158,4 +193,5 @@ def pipeline(
             )
     ring = Pipeline("", stages, fields, Loc.here(), reuse._pipeline if reuse is not None else None)
     builder.kernel.pipelines.append(ring)
-    return PipelineHandle(ring)
+    handle: PipelineHandle[Any] = PipelineHandle(ring)
+    return handle

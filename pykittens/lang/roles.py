@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import Builder, current
@@ -15,8 +15,10 @@ from pykittens.ops.arguments import check_between
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
+I = TypeVar("I", Scalar, None)
 
-class _RoleContext(Named):
+
+class _RoleContext(Named, Generic[I]):
     """`with pk.consumers(2) as index`: a role, and the index of the group if the role can have several."""
 
     def __init__(self, kind: RoleKind, groups: int, warps: int, registers: int | None) -> None:
@@ -29,7 +31,7 @@ class _RoleContext(Named):
             )
         self.kind, self.groups, self.warps, self.registers = kind, groups, warps, registers
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> I:
         builder = current(self.kind)
         if builder.role is not None:
             raise LanguageError(
@@ -48,7 +50,9 @@ class _RoleContext(Named):
             builder.define(index, role, body)
         builder.role = role
         builder.stack.append(body)
-        return index
+        given: Any = index
+        found: I = given
+        return found
 
     def __exit__(self, *_: object) -> None:
         builder = current(self.kind)
@@ -65,30 +69,30 @@ def at_top(word: str) -> Builder:
 
 
 @called("pk.producer")
-def producer(*, registers: int | None = None) -> _RoleContext:
+def producer(*, registers: int | None = None) -> _RoleContext[None]:
     """One warp that fills pipelines with copies. It shares a warpgroup and its registers with the storer."""
     return _RoleContext("producer", 1, 1, registers)
 
 
 @called("pk.storer")
-def storer(*, registers: int | None = None) -> _RoleContext:
+def storer(*, registers: int | None = None) -> _RoleContext[None]:
     """One warp that drains pipelines with copies to global memory."""
     return _RoleContext("storer", 1, 1, registers)
 
 
 @called("pk.consumers")
-def consumers(groups: int, *, registers: int | None = None) -> _RoleContext:
+def consumers(groups: int, *, registers: int | None = None) -> _RoleContext[Scalar]:
     """`groups` warpgroups that compute; yields the index of the group. Each can issue matrix products."""
     return _RoleContext("consumers", groups, 4, registers)
 
 
 @called("pk.warpgroups")
-def warpgroups(groups: int, *, registers: int | None = None) -> _RoleContext:
+def warpgroups(groups: int, *, registers: int | None = None) -> _RoleContext[Scalar]:
     """`groups` groups of four warps; yields the index of the group."""
     return _RoleContext("warpgroups", groups, 4, registers)
 
 
 @called("pk.warps")
-def warps(groups: int) -> _RoleContext:
+def warps(groups: int) -> _RoleContext[Scalar]:
     """`groups` groups of one warp; yields the index of the warp."""
     return _RoleContext("warps", groups, 1, None)

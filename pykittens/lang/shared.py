@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from pykittens.errors import Loc
 from pykittens.ir.build import Builder
 from pykittens.ir.nodes import Shared
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic
-from pykittens.ir.values import Semaphore, SharedTile, describe, handle
+from pykittens.ir.values import Int, Semaphore, SharedTile, SharedVector, describe, handle
 from pykittens.lang.bindings import Named
 from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_size
 from pykittens.types.tiles import MOST_ARRIVALS, SEMAPHORE, ST, SV
 
+M = TypeVar("M", bound=SharedTile | Semaphore)
 
-class SharedArray(Named, Arithmetic):
+
+class SharedArray(Named, Arithmetic, Generic[M]):
     """Shared tiles, vectors or semaphores made with `count=`: `array[i]` is one of them, also for a run-time i."""
 
-    def __init__(self, first: SharedTile | Semaphore, count: int) -> None:
+    def __init__(self, first: M, count: int) -> None:
         self._first, self._count = first, count
 
     @property
@@ -41,10 +43,19 @@ class SharedArray(Named, Arithmetic):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, index: Any) -> Any:
-        return OPERATORS["item"](self._first, index, count=self._count)
+    def __getitem__(self, index: Int) -> M:
+        item: M = OPERATORS["item"](self._first, index, count=self._count)
+        return item
 
 
+@overload
+def shared(type: SV) -> SharedVector: ...
+@overload
+def shared(type: ST) -> SharedTile: ...
+@overload
+def shared(type: SV, *, count: int) -> SharedArray[SharedVector]: ...
+@overload
+def shared(type: ST, *, count: int) -> SharedArray[SharedTile]: ...
 @called("pk.shared")
 def shared(type: ST | SV, *, count: int | None = None) -> Any:
     """A shared tile or vector that all roles see; with `count`, an array of them, indexed by `[i]`.
@@ -60,6 +71,10 @@ def shared(type: ST | SV, *, count: int | None = None) -> Any:
     return _allocated(builder, type, count)
 
 
+@overload
+def semaphore(arrivals: int) -> Semaphore: ...
+@overload
+def semaphore(arrivals: int, *, count: int) -> SharedArray[Semaphore]: ...
 @called("pk.semaphore")
 def semaphore(arrivals: int, *, count: int | None = None) -> Any:
     """A semaphore whose phase is complete after `arrivals` arrivals and after all expected bytes have come.

@@ -10,6 +10,7 @@ import inspect
 import itertools
 import linecache
 import operator
+import sys
 from collections.abc import Callable, Hashable
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -61,6 +62,8 @@ class Definition:
                 raise LanguageError(f"{name}: a kernel must be defined with `def`")
             raise self._changed(*_EDITED)
         statement.decorator_list = []
+        if sys.version_info >= (3, 12):
+            statement.type_params = []  # they would make a scope of their own
         above = first - (2 if indented else 1)
         self._check(statement, above)
         return statement, above

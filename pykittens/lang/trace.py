@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dis
 import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pykittens.errors import KernelError, LanguageError, Loc, is_user_file
+from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import Builder, current, record
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Require
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
-from pykittens.ir.operators import Arithmetic
-from pykittens.ir.values import Global, Scalar, Value, describe
+from pykittens.ir.values import Global, Int, Scalar, Value, describe
 from pykittens.lang.bindings import name_added
+from pykittens.lang.python_errors import python_errors
 from pykittens.lang.roles import at_top
 from pykittens.lang.structures import Form, names, rebuild
 from pykittens.ops.arguments import check_text
@@ -92,7 +89,7 @@ def trace(
     builder = Builder(kernel, values)
     leaves = iter(params)
     given = [rebuild(form, leaves) for form in forms.values()]
-    with record(builder), _argument_errors(params, absent):
+    with record(builder), python_errors(params, absent):
         result = function(*given, **constants)
         for check in builder.checks:
             check()
@@ -108,64 +105,8 @@ def trace(
     return kernel
 
 
-@contextmanager
-def _argument_errors(params: list[Global | Scalar], absent: Sequence[str]) -> Iterator[None]:
-    """Turn Python's errors for an argument of another kind or rank into a LanguageError with the types of all.
-
-    absent: the arguments that are None; an error for None names them.
-    """
-    try:
-        yield
-    except KernelError as error:
-        if absent and ("not None" in error.message or "None" in error.operands.values()):
-            _name_absent(error, absent)
-        raise
-    except (ValueError, TypeError, AttributeError) as error:
-        frame = error.__traceback__
-        assert frame is not None, "an exception that was caught has a traceback"
-        while frame.tb_next is not None:
-            frame = frame.tb_next
-        code = frame.tb_frame.f_code
-        unpacks = dis.opname[code.co_code[frame.tb_lasti]].startswith("UNPACK")
-        value, message = getattr(error, "obj", None), str(error)
-        of_none = bool(absent) and "NoneType" in message
-        is_known = unpacks or of_none or isinstance(value, Arithmetic)
-        if not is_known or not is_user_file(code.co_filename):
-            raise
-        if isinstance(value, Arithmetic):
-            attribute = getattr(error, "name", "")
-            name = getattr(value, "name", "") or "this value"
-            message = f"`{name}` is {describe(value)} and has no `{attribute}`"
-        if of_none:
-            message = re.sub(r"'?NoneType'?( object)?", "None", message)
-        fault = LanguageError(
-            message,
-            operands={p.name: p.type for p in params},
-            loc=Loc(code.co_filename, frame.tb_lineno, code.co_name, code, frame.tb_lasti),
-            help="a shape has one extent per axis of the tensor, a task one coordinate per extent of the tasks"
-            if unpacks and not of_none
-            else None,
-        )
-        if of_none:
-            _name_absent(fault, absent)
-        raise fault from None
-
-
-def _name_absent(error: KernelError, absent: Sequence[str]) -> None:
-    """Add to an error the arguments that are None: those in its lines, or all if none is there."""
-    lines = [line.text for line in (error.loc, *error.loc.callers)] if error.loc else []
-    found = [n for n in absent if any(_stands_in(n, line) for line in lines)] or absent
-    error.operands |= dict.fromkeys(found, "None in this call")
-    way = f"`if {found[0]} is not None:` decides, when the kernel is recorded, what it does without the argument"
-    error.help = f"{error.help}; {way}" if error.help else way
-
-
-def _stands_in(name: str, line: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", line) is not None
-
-
 @called("static")
-def make_static(value: Any) -> int:
+def make_static(value: Int) -> int:
     """The value of an extent or argument as a Python int; the kernel is recorded separately for each value."""
     if is_int(value) and int32.represents(value):
         return int(value)
@@ -184,7 +125,7 @@ def make_static(value: Any) -> int:
 
 
 @called("require")
-def require(condition: Any, message: str) -> None:
+def require(condition: Scalar | bool, message: str) -> None:
     """Refuse the call with this message unless the condition is true; the host checks it at each call."""
     builder = at_top("require")
     builder.check_use(condition, "require")

@@ -79,5 +79,7 @@ def check_condition(condition: Any, word: str) -> None:
     if not isinstance(condition, Scalar) or condition.dtype != bool_:
         raise LanguageError(
             f"the condition of a run-time `{word}` must be a bool scalar, not {describe(condition)}",
-            help="compare it, as in `x != 0`" if isinstance(condition, Scalar) else None,
+            help="compare it, as in `x != 0`"
+            if isinstance(condition, Scalar)
+            else "pk.any(t) and pk.all(t) of a tile of bools are scalars; pk.where(t, a, b) chooses for each element",
         )

@@ -7,7 +7,7 @@ from typing import Any
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import Global, Scalar, TileRef, describe, is_int32
-from pykittens.types.dtypes import DType, int32
+from pykittens.types.dtypes import DTYPES, DType, int32
 
 
 def check_int32(name: str, x: Any, help: str | None = None) -> None:
@@ -81,7 +81,22 @@ def check_dtype(name: str, x: Any, *kinds: str) -> None:
     """Raise unless an argument is a dtype, of one of these kinds if any are given."""
     if not isinstance(x, DType) or (kinds and x.kind not in kinds):
         wanted = " or ".join(kinds) + " " if kinds else ""
-        raise Mismatch(f"`{name}` must be a {wanted}dtype such as pk.f32, not {describe(x)}")
+        message = f"`{name}` must be a {wanted}dtype such as pk.f32, not {describe(x)}"
+        raise Mismatch(message, help=_of_another_library(x))
+
+
+def _of_another_library(x: object) -> str | None:
+    """Help for a dtype that is given by its name, or as one of Python, NumPy or PyTorch, or not at all."""
+    if isinstance(x, int | tuple | list):
+        return "a dtype comes before the extents, as in pk.zeros(pk.f32, 64, 64)"
+    if isinstance(x, DType):
+        return None
+    name = x if isinstance(x, str) else getattr(x, "__name__", None) or str(x).rpartition(".")[2]
+    name = {"float": "float32", "half": "float16", "int": "int32"}.get(name, name)
+    if name in ("float64", "double"):
+        return "kernels do not compute in float64: use pk.f32"
+    found = [d.name for d in DTYPES.values() if name in (d.name, d.numpy.name)]
+    return f"use pk.{found[0].replace('bool', 'bool_')}" if found else None
 
 
 def check_number(name: str, x: Any, dtype: DType) -> None:

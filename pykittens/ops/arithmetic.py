@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.ir.combining import Operand, X, binary, ternary
 from pykittens.ir.op import ScalarMeaning
 from pykittens.ops.core import op
-from pykittens.ops.map import MAP, Operand, computed, float_map, in_double, rounded
+from pykittens.ops.map import MAP, computed, float_map, in_double, rounded
 
 
 def _wrapping(function: Any, c: str, name: str) -> ScalarMeaning:
@@ -16,17 +17,35 @@ def _wrapping(function: Any, c: str, name: str) -> ScalarMeaning:
     return ScalarMeaning(function, c, wrapping=f"wrapping_{name}({{0}}, {{1}})")
 
 
-@op(family=MAP, scalar=_wrapping(lambda a, b: a + b, "{0} + {1}", "add"), operator="+")
+@op(
+    family=MAP,
+    scalar=_wrapping(lambda a, b: a + b, "{0} + {1}", "add"),
+    operator="+",
+    linear=(("a", "b"),),
+)
+@binary
 def add(a: Operand, b: Operand) -> Any:
     """a + b."""
 
 
-@op(family=MAP, scalar=_wrapping(lambda a, b: a - b, "{0} - {1}", "sub"), operator="-")
+@op(
+    family=MAP,
+    scalar=_wrapping(lambda a, b: a - b, "{0} - {1}", "sub"),
+    operator="-",
+    linear=(("a", "b"),),
+)
+@binary
 def sub(a: Operand, b: Operand) -> Any:
     """a - b."""
 
 
-@op(family=MAP, scalar=_wrapping(lambda a, b: a * b, "{0} * {1}", "mul"), operator="*")
+@op(
+    family=MAP,
+    scalar=_wrapping(lambda a, b: a * b, "{0} * {1}", "mul"),
+    operator="*",
+    linear=(("a",), ("b",)),
+)
+@binary
 def mul(a: Operand, b: Operand) -> Any:
     """a * b."""
 
@@ -35,7 +54,9 @@ def mul(a: Operand, b: Operand) -> Any:
     family=MAP,
     scalar=float_map(lambda a, b: a / b, "{0} / {1}", hint="use `//` for integers; it rounds down"),
     operator="/",
+    linear=(("a",),),
 )
+@binary
 def div(a: Operand, b: Operand) -> Any:
     """a / b, rounded once. If one value of b divides several of a (a tile / a vector, or either / a scalar), it is
     a * (1 / b), with one reciprocal per value of b: within 1.5 units in the last place of the quotient for |b| from
@@ -54,13 +75,14 @@ def _div(a: Any, b: Any) -> Any:
     family=MAP,
     scalar=ScalarMeaning(lambda a: -a, "-{0}", wrapping="wrapping_neg({0})"),
     operator="neg",
+    linear=(("a",),),
 )
-def neg(a: Operand) -> Any:
+def neg(a: X) -> X:
     """-a; in tiles and vectors the smallest integer stays as it is."""
 
 
 @op(family=MAP, scalar=ScalarMeaning(np.abs, "absolute({0})"), operator="abs")
-def abs_(a: Operand) -> Any:
+def abs_(a: X) -> X:
     """|a|; in tiles and vectors the smallest integer stays as it is."""
 
 
@@ -76,6 +98,7 @@ _power = in_double(np.power)
     ),
     operator="**",
 )
+@binary
 def pow_(a: Operand, b: Operand) -> Any:
     """a to the power b, within 4 units in the last place of the rounded result: 1 if b is 0 or a is 1, NaN if a < 0 and
     b is not a whole number. Source: CUDA's powf. If b is the Python number 2, 3 or 4, it is a product, within 2
@@ -107,17 +130,21 @@ def fused(a: Any, b: Any, c: Any) -> Any:
         "fma_rounded({0}, {1}, {2})",
         hint="use `a * b + c` for integers",
     ),
+    linear=(("a", "c"), ("b", "c")),
 )
+@ternary
 def fma(a: Operand, b: Operand, c: Operand) -> Any:
     """a * b + c, rounded once to f32 and once to the dtype."""
 
 
 @op(family=MAP, scalar=ScalarMeaning(np.maximum, "max_nan({0}, {1})"), operator="maximum")
+@binary
 def maximum(a: Operand, b: Operand) -> Any:
     """The larger of a and b; NaN if one of them is NaN."""
 
 
 @op(family=MAP, scalar=ScalarMeaning(np.minimum, "min_nan({0}, {1})"), operator="minimum")
+@binary
 def minimum(a: Operand, b: Operand) -> Any:
     """The smaller of a and b; NaN if one of them is NaN."""
 
@@ -129,5 +156,5 @@ def minimum(a: Operand, b: Operand) -> Any:
         "min_nan(max_nan({0}, {1}), {2})",
     ),
 )
-def clamp(x: Operand, low: Operand, high: Operand) -> Any:
+def clamp(x: X, low: Operand, high: Operand) -> X:
     """min(max(x, low), high): x limited to the range from low to high; NaN if one of the three is NaN."""

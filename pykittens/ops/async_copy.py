@@ -12,7 +12,7 @@ from pykittens.ir.build import current
 from pykittens.ir.op import Effects, Engine, Mismatch
 from pykittens.ir.values import Global, Semaphore, SharedTile, SharedVector, TileRef, describe
 from pykittens.ops.arguments import check_truth
-from pykittens.ops.atomic import check_combining, combining
+from pykittens.ops.atomic import Combining, check_combining, combining
 from pykittens.ops.core import op
 from pykittens.ops.memory import check_matrix, check_stage, check_tensor
 from pykittens.ops.views import check_shared
@@ -87,7 +87,7 @@ def _load_async_numpy(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
 
 
 @op(effects=Effects(reads=("src",), writes=("dst",), engine=Engine.COPY_OUT))
-def store_async(dst: TileRef | Global, src: SharedTile, *, op: str | None = None) -> None:
+def store_async(dst: TileRef | Global, src: SharedTile, *, op: Combining | None = None) -> None:
     """Start to copy a shared tile or vector to a tensor; elements outside the tensor are not written.
 
     A stage is given back when the copy has read it; memory of pk.shared may be written again after

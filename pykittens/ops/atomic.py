@@ -15,21 +15,22 @@ functions or by pk.signal. The order in which groups change an element is undefi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from pykittens.ir.op import Effects, Mismatch, Op
-from pykittens.ir.values import Global, SharedVector, TileRef, describe
+from pykittens.ir.values import Global, Int, Scalar, SharedVector, TileRef, describe
 from pykittens.ops.arguments import check_int32, check_word
 from pykittens.ops.core import op
 from pykittens.ops.map import computed, rounded
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.tiles import SCALAR
 
-P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 Element = TileRef | Global | SharedVector
 
+Combining = Literal["add", "max", "min"]
 COMBINING: dict[str, np.ufunc] = {
     "add": np.add,
     "max": np.maximum,
@@ -68,14 +69,17 @@ def _type(element: Any, **operands: Any) -> SCALAR:
     if not is_one:
         raise Mismatch(
             "`element` must be an element of an int32 tensor such as counters[i], or of a shared int32 vector such as "
-            f"v.parts(1)[i], not {describe(element)}"
+            f"v.parts(1)[i], not {describe(element)}",
+            help='pk.store(x[i, j], value, op="add") adds tiles, vectors and numbers of other dtypes'
+            if isinstance(element, TileRef | Global)
+            else None,
         )
     for name, value in operands.items():
         check_int32(name, value)
     return SCALAR(int32)
 
 
-def _atomic(changed: Callable[..., int]) -> Callable[[Callable[P, Any]], Op[P, Any]]:
+def _atomic(changed: Callable[..., int]) -> Callable[[F], Op[F]]:
     """Decorator: an operation that sets an element to `changed(element, **operands)` and returns the value before."""
     effects = Effects(
         *(("element",),) * 2,
@@ -85,7 +89,7 @@ def _atomic(changed: Callable[..., int]) -> Callable[[Callable[P, Any]], Op[P, A
         fences=("tensors",),
     )
 
-    def make(function: Callable[P, Any]) -> Op[P, Any]:
+    def make(function: F) -> Op[F]:
         def meaning(element: Any, **operands: int) -> int:
             memory = element.element()
             before = int(memory)
@@ -101,42 +105,42 @@ def _atomic(changed: Callable[..., int]) -> Callable[[Callable[P, Any]], Op[P, A
 
 
 @_atomic(lambda element, value: element + value)
-def atomic_add(element: Element, value: Any) -> Any:
+def atomic_add(element: Element, value: Int) -> Scalar:
     """Add a value to an element; returns the element before. The sum wraps."""
 
 
 @_atomic(lambda element, value: max(element, value))
-def atomic_max(element: Element, value: Any) -> Any:
+def atomic_max(element: Element, value: Int) -> Scalar:
     """Set an element to the larger of itself and a value; returns the element before."""
 
 
 @_atomic(lambda element, value: min(element, value))
-def atomic_min(element: Element, value: Any) -> Any:
+def atomic_min(element: Element, value: Int) -> Scalar:
     """Set an element to the smaller of itself and a value; returns the element before."""
 
 
 @_atomic(lambda element, value: element & value)
-def atomic_and(element: Element, value: Any) -> Any:
+def atomic_and(element: Element, value: Int) -> Scalar:
     """Clear the bits of an element that a value lacks; returns the element before."""
 
 
 @_atomic(lambda element, value: element | value)
-def atomic_or(element: Element, value: Any) -> Any:
+def atomic_or(element: Element, value: Int) -> Scalar:
     """Set the bits of an element that a value has; returns the element before."""
 
 
 @_atomic(lambda element, value: element ^ value)
-def atomic_xor(element: Element, value: Any) -> Any:
+def atomic_xor(element: Element, value: Int) -> Scalar:
     """Flip the bits of an element that a value has; returns the element before."""
 
 
 @_atomic(lambda element, value: value)
-def atomic_exchange(element: Element, value: Any) -> Any:
+def atomic_exchange(element: Element, value: Int) -> Scalar:
     """Set an element to a value; returns the element before."""
 
 
 @_atomic(lambda element, expected, value: value if element == expected else element)
-def atomic_cas(element: Element, expected: Any, value: Any) -> Any:
+def atomic_cas(element: Element, expected: Int, value: Int) -> Scalar:
     """Set an element to a value if it is `expected`; returns the element before.
 
     Otherwise it writes nothing, and makes no write of the group visible.
@@ -144,7 +148,7 @@ def atomic_cas(element: Element, expected: Any, value: Any) -> Any:
 
 
 @op(effects=Effects(reads=("element",), acquires=("element",), meets=True))
-def atomic_load(element: Element) -> Any:
+def atomic_load(element: Element) -> Scalar:
     """The element now; all writes before the changes that led to it are visible then. It makes no write visible."""
 
 

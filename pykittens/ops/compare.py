@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.ir.combining import Operand, binary, ternary
 from pykittens.ir.op import Mismatch, ScalarMeaning
 from pykittens.ir.values import Value, describe
 from pykittens.ops.core import op
@@ -14,7 +15,6 @@ from pykittens.ops.map import (
     COMPARED,
     MAP,
     NUMBER,
-    Operand,
     Registers,
     RegisterType,
     common_dtype,
@@ -32,37 +32,44 @@ def _comparison(function: Any, c: str, kinds: tuple[str, ...] = NUMBER) -> Scala
 
 
 @op(family=MAP, scalar=_comparison(lambda a, b: a < b, "{0} < {1}"), operator="<")
+@binary
 def less(a: Operand, b: Operand) -> Any:
     """a < b, as bool."""
 
 
 @op(family=MAP, scalar=_comparison(lambda a, b: a <= b, "{0} <= {1}"), operator="<=")
+@binary
 def less_equal(a: Operand, b: Operand) -> Any:
     """a <= b, as bool."""
 
 
 @op(family=MAP, scalar=_comparison(lambda a, b: a > b, "{0} > {1}"), operator=">")
+@binary
 def greater(a: Operand, b: Operand) -> Any:
     """a > b, as bool."""
 
 
 @op(family=MAP, scalar=_comparison(lambda a, b: a >= b, "{0} >= {1}"), operator=">=")
+@binary
 def greater_equal(a: Operand, b: Operand) -> Any:
     """a >= b, as bool."""
 
 
 @op(family=MAP, scalar=_comparison(lambda a, b: a == b, "{0} == {1}", ANY), operator="==")
+@binary
 def equal(a: Operand, b: Operand) -> Any:
     """a == b, as bool."""
 
 
 @op(family=MAP, scalar=_comparison(lambda a, b: a != b, "{0} != {1}", ANY), operator="!=")
+@binary
 def not_equal(a: Operand, b: Operand) -> Any:
     """a != b, as bool."""
 
 
 @op()
-def where(condition: Any, a: Operand, b: Operand) -> Any:
+@ternary
+def where(condition: Operand, a: Operand, b: Operand) -> Any:
     """a where the condition is true, else b. One of `a` and `b` may be a Python number; the three are broadcast."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykittens.ir.combining import X
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import describe
 from pykittens.ops.arguments import check_dtype
@@ -14,7 +15,7 @@ from pykittens.types.tiles import with_dtype
 
 
 @op(operator="to", effects=Effects(narrows=True))
-def to(x: Any, dtype: DType) -> Any:
+def to(x: X, dtype: DType) -> X:
     """x with each element converted to `dtype`: float to float and int to float round to nearest, ties to even.
 
     Conversions to fp8 saturate, infinities included, and keep NaN. Float to int truncates and saturates, and NaN gives

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -17,16 +17,18 @@ from pykittens.errors import KernelError, LanguageError, Loc, ResourceError, Typ
 from pykittens.ir.build import current
 from pykittens.ir.nodes import Call
 from pykittens.ir.numbers import numbers
-from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, ScalarMeaning, bound
+from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, Parts, ScalarMeaning, bound
 from pykittens.ir.operators import OPERATORS
+from pykittens.ir.signature import signature_of
 from pykittens.ir.values import Global, describe, handle
 from pykittens.types.layouts import tile_registers
 from pykittens.types.tiles import RT
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
-OPS: dict[str, Op[..., Any]] = {}
+OPS: dict[str, Op[Any]] = {}
 # The names by which error texts call the operations and the functions composed of them.
 SHOWN: set[str] = set()
 
@@ -38,12 +40,24 @@ def op(
     scalar: ScalarMeaning | None = None,
     operator: str | None = None,
     shown: str = "",
-) -> Callable[[Callable[P, R]], Op[P, R]]:
+    linear: tuple[tuple[str, ...], ...] = (),
+    parts: Parts | None = None,
+) -> Callable[[F], Op[F]]:
     """Make a function without a body an operation, with its name, signature and docstring."""
 
-    def make(function: Callable[P, R]) -> Op[P, R]:
+    def make(function: F) -> Op[F]:
         name = function.__name__.rstrip("_")
-        result = Op(name, function, effects, family, scalar, _record, shown=shown)
+        result = Op(
+            name,
+            function,
+            effects,
+            family,
+            scalar,
+            _record,
+            shown=shown,
+            linear=linear,
+            parts=parts,
+        )
         known = OPS.get(name)
         if known is not None and not _same_origin(known.function, function):
             raise LanguageError(
@@ -60,9 +74,14 @@ def op(
     return make
 
 
+def typed(overloads: type[F]) -> Callable[[Callable[..., Any]], F]:
+    """Decorator: type checkers take `__call__` of a class for the signature of a function."""
+    return lambda function: cast(F, function)
+
+
 def composed(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of a function written with operations: errors in it name the function and its operands."""
-    name, signature = function.__name__.rstrip("_"), inspect.signature(function)
+    name, signature = function.__name__.rstrip("_"), signature_of(function)
     SHOWN.add(name)
 
     @functools.wraps(function)
@@ -94,7 +113,7 @@ def _same_origin(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
     return old.__module__ == new.__module__ or old.__code__.co_filename == new.__code__.co_filename
 
 
-def _record(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _record(op: Op[Any], args: dict[str, Any]) -> Any:
     folds = op.scalar is not None and op.scalar.folds
     if folds and all(isinstance(a, int | float) for a in args.values()):
         return _fold(op, args)
@@ -131,7 +150,7 @@ def _check_indexed(args: dict[str, Any]) -> None:
 MOST_ELEMENTS = 1024
 
 
-def _check_registers(op: Op[..., Any], type_: RT, warps: int) -> None:
+def _check_registers(op: Op[Any], type_: RT, warps: int) -> None:
     """Raise if a register tile is far beyond the registers of its group: compilers work for minutes on it."""
     elements = tile_registers(type_.rows, type_.cols, warps)
     if elements > MOST_ELEMENTS:
@@ -142,7 +161,7 @@ def _check_registers(op: Op[..., Any], type_: RT, warps: int) -> None:
         )
 
 
-def _fold(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _fold(op: Op[Any], args: dict[str, Any]) -> Any:
     """The result of an operation on Python numbers, which is computed at once: it is part of the metaprogram."""
     assert op.scalar is not None
     kinds = {"bool": bool, "int": int, "float": int | float}

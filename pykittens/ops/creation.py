@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from pykittens.ir.build import current
+from pykittens.ir.combining import Number
 from pykittens.ir.op import Family, Mismatch, Op
-from pykittens.ir.values import RegVector, Scalar, describe
+from pykittens.ir.values import RegTile, RegVector, Scalar, describe
 from pykittens.ops.arguments import check_dtype, check_number, check_size
-from pykittens.ops.core import op
+from pykittens.ops.core import op, typed
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.layouts import plain_registers
 from pykittens.types.tiles import RT, RV, Spread
@@ -105,7 +106,7 @@ def spread_array(vector: Any, spread: Spread) -> Any:
 # -- constants -------------------------------------------------------------------------------------
 
 
-def _creation_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
+def _creation_type(op: Op[Any], args: dict[str, Any]) -> RT | RV:
     dtype, rows, cols, spread = (args[name] for name in ("dtype", "rows", "cols", "spread"))
     check_dtype("dtype", dtype)
     check_spread("spread", spread)
@@ -126,7 +127,7 @@ def _creation_type(op: Op[..., Any], args: dict[str, Any]) -> RT | RV:
     return type_
 
 
-def _creation_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _creation_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     rows, cols, value, dtype = args["rows"], args["cols"], args.get("value", 0), args["dtype"]
     if cols is None:
         return spread_array(np.full(rows, value, dtype.numpy), args["spread"])
@@ -136,12 +137,38 @@ def _creation_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
 CREATION = Family("creation", _creation_type, _creation_numpy)
 
 
+class Zeros:
+    """The type of `zeros`, for type checkers."""
+
+    @overload
+    def __call__(self, dtype: DType, rows: int, cols: int) -> RegTile: ...
+    @overload
+    def __call__(self, dtype: DType, rows: int, *, spread: Spread = Spread.PLAIN) -> RegVector: ...
+    def __call__(self, dtype: DType, rows: int, *sides: Any, **words: Any) -> Any:
+        """See `zeros`."""
+
+
+class Full:
+    """The type of `full`, for type checkers."""
+
+    @overload
+    def __call__(self, dtype: DType, value: Number, rows: int, cols: int) -> RegTile: ...
+    @overload
+    def __call__(
+        self, dtype: DType, value: Number, rows: int, *, spread: Spread = Spread.PLAIN
+    ) -> RegVector: ...
+    def __call__(self, dtype: DType, value: Number, rows: int, *sides: Any, **words: Any) -> Any:
+        """See `full`."""
+
+
 @op(family=CREATION)
+@typed(Zeros)
 def zeros(dtype: DType, rows: int, cols: int | None = None, spread: Spread = Spread.PLAIN) -> Any:
     """A register tile of rows x cols zeros; without `cols`, a vector of `rows` zeros with this spread."""
 
 
 @op(family=CREATION)
+@typed(Full)
 def full(
     dtype: DType, value: Any, rows: int, cols: int | None = None, spread: Spread = Spread.PLAIN
 ) -> Any:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import AssertError
+from pykittens.ir.combining import Operand
 from pykittens.ir.op import Effects, Mismatch
-from pykittens.ir.values import RegTile, RegVector, describe
+from pykittens.ir.values import RegTile, RegVector, Scalar, describe
 from pykittens.ops.arguments import check_text
 from pykittens.ops.core import op
 from pykittens.ops.map import Registers, check_registers, together
@@ -24,7 +25,7 @@ shows: ContextVar[bool] = ContextVar("shows", default=True)
 
 
 @op(effects=Effects(shows=True))
-def print_(format: str, *values: Any) -> None:
+def print_(format: str, *values: Operand) -> None:
     """Print `format` with a value in place of each `{}`, as in pk.print("row {} has {}", row, total).
 
     Scalars print one line per group. Tiles and vectors print one line per element of their common shape, which begins
@@ -99,7 +100,7 @@ def shown(value: Any) -> str:
 
 
 @op(effects=Effects(shows=True))
-def assert_(condition: Any, message: str) -> None:
+def assert_(condition: RegTile | RegVector | Scalar, message: str) -> None:
     """Stop the kernel with this message unless the condition, a bool or a tile or vector of bools, is true everywhere.
 
     The emulator always checks it; a GPU checks it only in a launch for debugging.

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pykittens.ir.op import Effects
-from pykittens.ir.values import Global, TileRef
+from pykittens.ir.values import Global, Int, TileRef
 from pykittens.ops.arguments import check_flag, check_int32, check_word
 from pykittens.ops.core import op
 
 
 @op(effects=Effects(writes=("flag",), signals=("flag",), meets=True, fences=("tensors",)))
-def signal(flag: TileRef | Global, value: Any, *, op: Literal["store", "add"] = "store") -> None:
+def signal(flag: TileRef | Global, value: Int, *, op: Literal["store", "add"] = "store") -> None:
     """Set a flag to `value`, or add `value` to it, after all earlier writes of the group are visible on the GPU.
 
     Of its asynchronous stores, those that pk.store_wait has covered are visible.
@@ -37,7 +37,7 @@ def _signal_numpy(flag: Any, value: int, op: str) -> None:
 
 
 @op(effects=Effects(reads=("flag",), waits=("flag",), meets=True))
-def wait(flag: TileRef | Global, value: Any) -> None:
+def wait(flag: TileRef | Global, value: Int) -> None:
     """Wait until a flag is at least `value`; all writes before its signal are visible then."""
 
 

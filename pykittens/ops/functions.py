@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from pykittens.ir.combining import X
 from pykittens.ops.arguments import check_word
 from pykittens.ops.core import composed, op
-from pykittens.ops.map import MAP, Operand, float_map, in_double
+from pykittens.ops.map import MAP, float_map, in_double
 
 
 def _of_c(function: Callable[[float], float]) -> Callable[[Any], Any]:
@@ -48,100 +49,100 @@ def _function(function: Callable[..., Any], c: str) -> Any:
 
 
 @op(family=MAP, scalar=float_map(np.exp, "exp_fast({0})"))
-def exp(a: Operand) -> Any:
+def exp(a: X) -> X:
     """e to the power a, as 2 to the power a log2(e): relative error below 2**-21 + |a| 2**-23; results below 2**-126
     may be 0."""
 
 
 @op(family=MAP, scalar=float_map(np.exp2, "exp2_fast({0})"))
-def exp2(a: Operand) -> Any:
+def exp2(a: X) -> X:
     """2 to the power a: relative error below 2**-22; results below 2**-126 may be 0 (PTX `ex2.approx.ftz`)."""
 
 
 @op(**_function(np.expm1, "expm1_accurate({0})"))
-def expm1(a: Operand) -> Any:
+def expm1(a: X) -> X:
     """e to the power a, minus 1, without cancellation near 0: within 1 unit (CUDA's expm1f)."""
 
 
 @op(**_function(np.log, "log_accurate({0})"))
-def log(a: Operand) -> Any:
+def log(a: X) -> X:
     """The natural logarithm: within 1 unit; -infinity at 0, NaN below (CUDA's logf)."""
 
 
 @op(**_function(np.log2, "log2_accurate({0})"))
-def log2(a: Operand) -> Any:
+def log2(a: X) -> X:
     """The logarithm to base 2: within 1 unit; -infinity at 0, NaN below (CUDA's log2f)."""
 
 
 @op(**_function(np.log1p, "log1p_accurate({0})"))
-def log1p(a: Operand) -> Any:
+def log1p(a: X) -> X:
     """log(1 + a), without cancellation near 0: within 1 unit; -infinity at -1, NaN below (CUDA's log1pf)."""
 
 
 @op(family=MAP, scalar=float_map(np.sqrt, "sqrt_rounded({0})"))
-def sqrt(a: Operand) -> Any:
+def sqrt(a: X) -> X:
     """The square root, rounded once; NaN below 0, -0 at -0."""
 
 
 @op(family=MAP, scalar=float_map(lambda a: np.float32(1) / np.sqrt(a), "rsqrt_fast({0})"))
-def rsqrt(a: Operand) -> Any:
+def rsqrt(a: X) -> X:
     """1 / sqrt(a): relative error below 2**-22; infinity at 0, -infinity at -0, NaN below (PTX `rsqrt.approx`)."""
 
 
 @op(**_function(np.sin, "sin_accurate({0})"))
-def sin(a: Operand) -> Any:
+def sin(a: X) -> X:
     """The sine of a in radians: within 2 units, for large a too; NaN for infinities."""
 
 
 @op(**_function(np.cos, "cos_accurate({0})"))
-def cos(a: Operand) -> Any:
+def cos(a: X) -> X:
     """The cosine of a in radians: within 2 units, for large a too; NaN for infinities."""
 
 
 @op(**_function(np.tanh, "tanh_accurate({0})"))
-def tanh(a: Operand) -> Any:
+def tanh(a: X) -> X:
     """The hyperbolic tangent: within 2 units (CUDA's tanhf)."""
 
 
 @op(**_function(_erf, "erf_accurate({0})"))
-def erf(a: Operand) -> Any:
+def erf(a: X) -> X:
     """2 / sqrt(pi) times the integral of exp(-t * t) from 0 to a: within 2 units (CUDA's erff)."""
 
 
 @op(**_function(_sigmoid, "sigmoid({0})"))
-def sigmoid(a: Operand) -> Any:
+def sigmoid(a: X) -> X:
     """1 / (1 + exp(-a)): relative error below 5 * 2**-23, or absolute below 2**-147."""
 
 
 @op(**_function(lambda a: np.maximum(a, -200.0) * _sigmoid(np.maximum(a, -200.0)), "silu({0})"))
-def silu(a: Operand) -> Any:
+def silu(a: X) -> X:
     """a / (1 + exp(-a)): relative error below 6 * 2**-23, or absolute below 2**-140; 0 at -infinity."""
 
 
 @op(**_function(lambda a: np.maximum(a, 0) + np.log1p(np.exp(-np.abs(a))), "softplus({0})"))
-def softplus(a: Operand) -> Any:
+def softplus(a: X) -> X:
     """log(1 + exp(a)), as max(a, 0) + log1p(exp(-|a|)): relative error below 5 * 2**-23, or absolute below 2**-146."""
 
 
 @op(family=MAP, scalar=float_map(lambda a: np.maximum(a, 0), "max_nan({0}, 0.0f)"))
-def relu(a: Operand) -> Any:
+def relu(a: X) -> X:
     """max(a, 0), exact."""
 
 
 @op(**_function(_gelu_erf, "gelu_erf({0})"))
-def gelu_erf(a: Operand) -> Any:
+def gelu_erf(a: X) -> X:
     """a (1 + erf(a / sqrt(2))) / 2, without cancellation for a < 0: relative error below 2**-20 + a**2 * 2**-23, or
     absolute below 2**-142; 0 at -infinity. Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016."""
 
 
 @op(**_function(_gelu_tanh, "gelu_tanh({0})"))
-def gelu_tanh(a: Operand) -> Any:
+def gelu_tanh(a: X) -> X:
     """a (1 + tanh(v / 2)) / 2 with v = sqrt(8 / pi) (a + 0.044715 a**3), as a times the sigmoid of v: relative error
     below 6 * 2**-23, plus |v| 2**-22 for a < 0, or absolute below 2**-142; 0 at -infinity. Source: as gelu_erf."""
 
 
 @composed
-def gelu(a: Operand, approximate: str = "none") -> Any:
+def gelu(a: X, approximate: Literal["none", "tanh"] = "none") -> X:
     """a times the normal distribution function of a; with `approximate="tanh"`, its approximation by tanh."""
     check_word("approximate", approximate, "none", "tanh")
     return gelu_erf(a) if approximate == "none" else gelu_tanh(a)

@@ -1,18 +1,19 @@
 """Gather and scatter: rows of a matrix, or elements of a row or of a shared vector, by index.
 
-Rows: `src` and `dst` are tensors of rank 2 or more, `A.at(...)`, or `A[..., j]`, the j-th tile of columns. The index is
-a per-row vector, for example `pk.load(x, cols=n, spread=pk.per_row)`.
+Rows: `src` and `dst` are matrices, such as `A`, `A.at(b)` or `A[:, h]`, or `A[..., j]`, the j-th tile of columns. The
+index is a per-row vector, for example `pk.load(x, cols=n, spread=pk.per_row)`.
 
-Elements: `src` and `dst` are tensors of rank 1, rows `A[i]` of a matrix, windows of them, or shared vectors. The index
-is a vector of any spread or a tile.
+Elements: `src` and `dst` are tensors of rank 1, rows `A[i]` and columns `A[:, j]` of matrices, windows of them, or
+shared vectors. The index is a vector of any spread or a tile.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from pykittens.ir.combining import Operand
 from pykittens.ir.nodes import Call, moved
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import (
@@ -26,11 +27,12 @@ from pykittens.ir.values import (
     describe,
 )
 from pykittens.ops.arguments import check_number
-from pykittens.ops.atomic import COMBINING, check_combining, combining
-from pykittens.ops.core import op
+from pykittens.ops.atomic import COMBINING, Combining, check_combining, combining
+from pykittens.ops.core import op, typed
 from pykittens.ops.creation import tile_type
 from pykittens.ops.map import RegisterType, loaded
 from pykittens.ops.memory import (
+    Tensor,
     check_matrix,
     check_stage,
     check_stored,
@@ -41,6 +43,7 @@ from pykittens.types.dtypes import int32, int64
 from pykittens.types.tiles import Spread, with_dtype
 
 Index = RegVector | RegTile
+I = TypeVar("I", bound=Index)
 
 
 def names_elements(call: Call) -> bool:
@@ -49,9 +52,21 @@ def names_elements(call: Call) -> bool:
     return index is not None and bool(moved(call).type.shape == index.type.shape)
 
 
+class Gather:
+    """The type of `gather`, for type checkers."""
+
+    @overload
+    def __call__(self, src: Tensor, index: RegVector, *, cols: int, fill: float = 0) -> RegTile: ...
+    @overload
+    def __call__(self, src: Tensor | SharedVector, index: I, *, fill: float = 0) -> I: ...
+    def __call__(self, src: Any, index: Any, **words: Any) -> Any:
+        """See `gather`."""
+
+
 @op(effects=Effects(reads=("src",), index="index"))
+@typed(Gather)
 def gather(
-    src: TileRef | Global | SharedVector, index: Index, *, cols: int | None = None, fill: float = 0
+    src: Tensor | SharedVector, index: Index, *, cols: int | None = None, fill: float = 0
 ) -> Any:
     """With `cols`, the tile whose row i is row index[i] of the matrix; rows and columns outside read as `fill`.
 
@@ -88,7 +103,7 @@ def _check_rows(matrix: Any, name: str, index: Any) -> None:
     """Raise unless an operand is a matrix, without a row, and the index a vector of row numbers."""
     check_tensor(name, matrix)
     check_matrix(name, matrix)
-    row = matrix.first.index[-2]
+    row = matrix.first.index[matrix.first.plane[0]]
     if not isinstance(row, int) or row:
         raise Mismatch(
             f"`{name}` must have 0 as its row, as `index` selects the rows, not {describe(row)}",
@@ -118,7 +133,7 @@ def _check_elements(memory: Any, name: str, index: Any) -> None:
             f"`{name}` must be a tensor of rank 1, a row such as A[i], or a shared vector, not {describe(memory)}",
             help=getattr(memory, "way_in", None),
         )
-    col = memory.index[-1] if isinstance(memory, TileRef) else 0
+    col = memory.index[memory.plane[-1]] if isinstance(memory, TileRef) else 0
     if not isinstance(col, int) or col:
         raise Mismatch(
             f"`{name}` must have 0 as its column, as `index` selects the elements, not {describe(col)}",
@@ -138,7 +153,7 @@ def _gather_numpy(src: Any, index: Any, cols: int | None, fill: float) -> Any:
 
 @op(effects=Effects(writes=("dst",), index="index"))
 def scatter(
-    dst: TileRef | Global | SharedVector, index: Index, value: Any, *, op: str | None = None
+    dst: Tensor | SharedVector, index: Index, value: Operand, *, op: Combining | None = None
 ) -> None:
     """Write row i of a tile to row index[i] of the matrix; rows and columns outside the matrix are not written.
 
@@ -179,7 +194,8 @@ def _scatter_type(dst: Any, index: Any, value: Any, op: Any) -> None:
 
 def _moves_rows(dst: Any, index: Any, value: Any) -> bool:
     """Whether rows of a matrix are meant, not elements."""
-    if isinstance(dst, SharedVector) or (isinstance(dst, TileRef | Global) and dst.type.rank == 1):
+    is_row = isinstance(dst, TileRef | Global) and len(dst.first.plane) == 1
+    if is_row or isinstance(dst, SharedVector):
         return False
     return _is_matrix(dst) or (isinstance(value, RegTile) and not isinstance(index, RegTile))
 

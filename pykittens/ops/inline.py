@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from pykittens.errors import BackendError
+from pykittens.ir.combining import H, Number, Operand
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import Scalar, describe
 from pykittens.ops.arguments import check_dtype
@@ -18,6 +19,16 @@ from pykittens.types.dtypes import OF_NUMPY, DType, converted
 from pykittens.types.tiles import with_dtype
 
 
+@overload
+def inline_cuda(
+    text: str,
+    *operands: Operand,
+    like: H,
+    dtype: DType | None = None,
+    numpy: Callable[..., Any] | None = None,
+) -> H: ...
+@overload
+def inline_cuda(text: str, *operands: Number, numpy: Callable[..., Any] | None = None) -> None: ...
 @composed
 def inline_cuda(
     text: str,

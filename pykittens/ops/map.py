@@ -14,14 +14,22 @@ from typing import Any
 import numpy as np
 
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
-from pykittens.ir.values import RegTile, RegVector, Scalar, describe, in_memory
+from pykittens.ir.values import (
+    Global,
+    RegTile,
+    RegVector,
+    Scalar,
+    SharedTile,
+    TileRef,
+    describe,
+)
 from pykittens.ops.arguments import check_number
 from pykittens.types.dtypes import OF_NUMPY, DType, bool_, converted
 from pykittens.types.tiles import RT, RV, SCALAR, Spread, with_dtype
 
-Operand = Any  # a tile, a vector, a scalar or a Python number
 Registers = RegTile | RegVector | Scalar
 RegisterType = RT | RV | SCALAR
+
 
 FLOAT = ("float",)
 INT = ("int",)
@@ -48,22 +56,27 @@ def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
     return computed_in_double
 
 
-def map_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
+def map_type(op: Op[Any], args: dict[str, Any]) -> RegisterType:
     """The type of the operands broadcast together; its dtype is theirs, or bool for comparisons."""
     assert op.scalar is not None
+    dtypes = {n: a.dtype for n, a in args.items() if isinstance(a, Registers)}
+    fitting = next((d for d in dtypes.values() if d.kind in op.scalar.kinds), None)
+    for name, dtype in dtypes.items():
+        check_kind(op, name, dtype, fitting)
     dtype = common_dtype(args)
-    named = next(n for n, a in args.items() if isinstance(a, Registers))
-    check_kind(op, named, dtype)
     return with_dtype(together(args), bool_ if op.scalar.truth else dtype)
 
 
-def check_kind(op: Op[..., Any], name: str, dtype: DType) -> None:
-    """Raise unless the operation is defined for elements of this dtype."""
+def check_kind(op: Op[Any], name: str, dtype: DType, fitting: DType | None = None) -> None:
+    """Raise unless the operation is defined for elements of this dtype; `fitting` is that of another operand."""
     assert op.scalar is not None
     if dtype.kind not in op.scalar.kinds:
         wanted = " or ".join(op.scalar.kinds)
         counted = COUNTED if dtype.kind == "bool" else None
-        raise Mismatch(f"`{name}` must be {wanted}, not {dtype}", help=op.scalar.hint or counted)
+        converted = f"convert it: `.to({fitting.word})`" if fitting is not None else None
+        raise Mismatch(
+            f"`{name}` must be {wanted}, not {dtype}", help=converted or op.scalar.hint or counted
+        )
 
 
 def check_registers(name: str, x: Any) -> None:
@@ -86,6 +99,11 @@ def check_tile(name: str, x: Any, help: str | None = None) -> None:
         )
 
 
+def in_memory(thing: object) -> bool:
+    """Whether pk.load can read it."""
+    return isinstance(thing, SharedTile | TileRef | Global)
+
+
 def loaded(x: Any, name: str) -> str | None:
     """The help for an operand that is in memory, an array, or a container of tiles."""
     if in_memory(x):
@@ -93,6 +111,11 @@ def loaded(x: Any, name: str) -> str | None:
     if isinstance(x, np.ndarray):
         return "pass the array to the kernel as an argument and read it with pk.load"
     return getattr(x, "way_in", None)
+
+
+def _width(dtype: DType) -> tuple[bool, int]:
+    """Greater for the dtype that loses less of the elements of another."""
+    return dtype.is_float, dtype.bits
 
 
 def common_dtype(args: dict[str, Any]) -> DType:
@@ -105,7 +128,7 @@ def common_dtype(args: dict[str, Any]) -> DType:
         if a.dtype != dtype:
             raise Mismatch(
                 f"`{first}` and `{name}` must have the same dtype, not {dtype} and {a.dtype}",
-                help=f"convert one of them: `.to({a.dtype.word})`",
+                help=f"convert one of them: `.to({max(dtype, a.dtype, key=_width).word})`",
             )
     for name, a in args.items():
         if name not in values:
@@ -156,7 +179,7 @@ def _misfit(type_: RegisterType, largest: RegisterType, owner: str) -> str | Non
     return None if fits else f"have {wanted} {owner}"
 
 
-def map_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def map_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     """The result computed in the compute type and rounded once; scalar integers are Python's."""
     assert op.scalar is not None
     result = op.scalar.numpy(*computed(list(args.values())))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import RegTile, describe
+from pykittens.ir.values import Int, RegTile, describe
 from pykittens.ops.arguments import check_int32, check_truth
 from pykittens.ops.core import op
 from pykittens.ops.map import loaded
@@ -16,7 +16,7 @@ from pykittens.types.tiles import RT
 
 @op()
 def mask(
-    tile: RegTile, row: Any, col: Any, cols: Any, causal: bool = False, offset: Any = 0
+    tile: RegTile, row: Int, col: Int, cols: Int, causal: bool = False, offset: Int = 0
 ) -> RegTile:
     """The tile with -inf where column >= cols and, if causal, where column > row + offset.
 

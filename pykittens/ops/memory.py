@@ -1,29 +1,31 @@
 """Loads and stores of tiles, vectors and single elements; the calling group waits for the data.
 
-Coordinates count tiles of the size that is moved. The last two axes have edges: outside them a load gives `fill` and a
-store writes nothing. A leading index outside its axis is an error.
+Coordinates count tiles of the size that is moved. The axes of a tile's rows and columns have edges: outside them a load
+gives `fill` and a store writes nothing. An index of another axis that is outside it is an error.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from pykittens.ir.combining import Operand
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Effects, Mismatch
 from pykittens.ir.values import (
     Global,
     RegTile,
     RegVector,
+    Scalar,
     SharedTile,
     SharedVector,
     TileRef,
     describe,
 )
 from pykittens.ops.arguments import check_number, check_truth
-from pykittens.ops.atomic import check_combining, combining
-from pykittens.ops.core import op
+from pykittens.ops.atomic import Combining, check_combining, combining
+from pykittens.ops.core import op, typed
 from pykittens.ops.creation import (
     check_cols,
     check_no_spread,
@@ -33,14 +35,50 @@ from pykittens.ops.creation import (
     tile_type,
     vector_type,
 )
-from pykittens.ops.map import Registers, RegisterType, loaded
+from pykittens.ops.map import Registers, RegisterType, in_memory, loaded
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import RT, SCALAR, Spread
 
+if TYPE_CHECKING:
+    from pykittens.ir.combining import VectorOrTile
+    from pykittens.ir.views import SharedEither, SharedElement
+
+Tensor = TileRef | Global
+
+
+class Load:
+    """The type of `load`, for type checkers."""
+
+    @overload
+    def __call__(
+        self, src: Tensor, *, rows: int, cols: int, fill: float = 0, transposed: bool = False
+    ) -> RegTile: ...
+    @overload
+    def __call__(
+        self, src: Tensor, *, cols: int, fill: float = 0, spread: Spread = Spread.PLAIN
+    ) -> RegVector: ...
+    @overload
+    def __call__(self, src: Tensor, *, fill: float = 0) -> Scalar: ...
+    @overload
+    def __call__(
+        self, src: SharedEither, *, spread: Spread = Spread.PLAIN, transposed: bool = False
+    ) -> VectorOrTile: ...
+    @overload
+    def __call__(self, src: SharedElement) -> Scalar: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, src: SharedVector, *, spread: Spread = Spread.PLAIN
+    ) -> RegVector: ...
+    @overload
+    def __call__(self, src: SharedTile, *, transposed: bool = False) -> RegTile: ...
+    def __call__(self, src: Any, **words: Any) -> Any:
+        """See `load`."""
+
 
 @op(effects=Effects(reads=("src",)))
+@typed(Load)
 def load(
-    src: TileRef | Global | SharedTile,
+    src: Tensor | SharedTile,
     *,
     rows: int | None = None,
     cols: int | None = None,
@@ -126,10 +164,12 @@ def check_tensor(name: str, x: Any) -> None:
         )
 
 
-def check_matrix(name: str, tensor: Any, help: str | None = None) -> None:
+def check_matrix(name: str, tensor: TileRef | Global, help: str | None = None) -> None:
     """Raise unless tiles can be moved to or from a tensor."""
-    rank = tensor.type.rank
+    rank, axes = len(tensor.first.plane), tensor.type.rank
     if rank < 2:
+        if axes > rank:
+            help = f"{axes - rank} of the {axes} axes of this tensor are fixed: vectors are moved to and from it"
         raise Mismatch(f"`{name}` must have rank 2 or more for a tile, not {rank}", help=help)
 
 
@@ -181,10 +221,10 @@ def _load_numpy(
 
 @op(effects=Effects(writes=("dst",)))
 def store(
-    dst: TileRef | Global | SharedTile,
-    value: Any,
+    dst: Tensor | SharedTile,
+    value: Operand,
     *,
-    op: str | None = None,
+    op: Combining | None = None,
     transposed: bool = False,
 ) -> None:
     """Write a register tile, a vector or a number to a tensor, or a tile or vector to shared memory of its size.
@@ -208,7 +248,10 @@ def _store_type(dst: Any, value: Any, op: Any, transposed: Any) -> None:
         if isinstance(value, RegTile):
             check_matrix("dst", dst)
     else:
-        raise Mismatch(f"`dst` must be a tile of a tensor or a shared tile, not {describe(dst)}")
+        raise Mismatch(
+            f"`dst` must be a tile of a tensor or a shared tile, not {describe(dst)}",
+            help="the destination comes first: pk.store(dst, value)" if in_memory(value) else None,
+        )
     if isinstance(value, int | float):
         check_number("value", value, dst.dtype)
     else:

@@ -58,12 +58,12 @@ MOST_COLUMNS = 256
 PRODUCTS = {"mma_AB": "a @ b", "mma_ABt": "a @ b.T", "mma_AtB": "a.T @ b", "mma_AtBt": "a.T @ b.T"}
 
 
-def a_is_transposed(op: Op[..., Any]) -> bool:
+def a_is_transposed(op: Op[Any]) -> bool:
     """Whether `a` is k x m."""
     return op.name.startswith("mma_At")
 
 
-def b_is_transposed(op: Op[..., Any]) -> bool:
+def b_is_transposed(op: Op[Any]) -> bool:
     """Whether `b` is n x k."""
     return op.name.endswith("Bt")
 
@@ -73,7 +73,7 @@ def depth_step(dtype: DType) -> int:
     return 32 // dtype.bytes
 
 
-def _product_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
+def _product_type(op: Op[Any], args: dict[str, Any]) -> RT:
     a, b, acc = args["a"], args["b"], args["acc"]
     check_truth("managed", args["managed"])
     _check_tiles(op, a, b)
@@ -108,7 +108,7 @@ def _product_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     return _result_type(rows, cols, a.dtype, acc)
 
 
-def _check_tiles(op: Op[..., Any], a: Any, b: Any) -> None:
+def _check_tiles(op: Op[Any], a: Any, b: Any) -> None:
     if not isinstance(a, SharedTile | RegTile):
         raise Mismatch(
             f"`a` must be a shared or a register tile, not {describe(a)}",
@@ -151,7 +151,7 @@ def _result_type(rows: int, cols: int, dtype: DType, acc: Any) -> RT:
     return acc.type
 
 
-def _product_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _product_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     a, b = (_operand(args[name]) for name in ("a", "b"))
     product = _times(a.T if a_is_transposed(op) else a, b.T if b_is_transposed(op) else b)
     if a.dtype == np.float64:  # integers, which float64 holds exactly; sums wrap as on the hardware
@@ -187,13 +187,17 @@ PRODUCT = Family("product", _product_type, _product_numpy)
 
 
 @op(effects=_PRODUCT, family=PRODUCT)
-def mma_ABt(a: Any, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True) -> RegTile:
+def mma_ABt(
+    a: RegTile | SharedTile, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True
+) -> RegTile:
     """a @ b.T + acc: `a` is m x k in shared memory or registers, `b` is n x k in shared memory. `acc` is 0 if left
     out."""
 
 
 @op(effects=_PRODUCT, family=PRODUCT)
-def mma_AB(a: Any, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True) -> RegTile:
+def mma_AB(
+    a: RegTile | SharedTile, b: SharedTile, acc: RegTile | None = None, *, managed: bool = True
+) -> RegTile:
     """a @ b + acc: `a` is m x k in shared memory or registers, `b` is k x n in shared memory. `acc` is 0 if left
     out."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from pykittens.ir.values import Scalar
+from pykittens.ir.values import Int, RegTile, RegVector, Scalar
 from pykittens.ops.arguments import check_int32
-from pykittens.ops.core import op
+from pykittens.ops.core import op, typed
 from pykittens.ops.creation import plain_type, tile_type
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import RT, RV
@@ -46,16 +46,40 @@ def _high(product: Any) -> Words:
     return high
 
 
+class RandomBits:
+    """The type of `random_bits`, for type checkers."""
+
+    @overload
+    def __call__(
+        self,
+        seed: Int,
+        row: Int,
+        col: Int,
+        *,
+        rows: int,
+        cols: int,
+        stream: Int = 0,
+        seed_high: Int = 0,
+    ) -> RegTile: ...
+    @overload
+    def __call__(
+        self, seed: Int, row: Int, col: Int, *, cols: int, stream: Int = 0, seed_high: Int = 0
+    ) -> RegVector: ...
+    def __call__(self, *coordinates: Any, **words: Any) -> Any:
+        """See `random_bits`."""
+
+
 @op()
+@typed(RandomBits)
 def random_bits(
-    seed: Any,
-    row: Any,
-    col: Any,
+    seed: Int,
+    row: Int,
+    col: Int,
     *,
     rows: int | None = None,
     cols: int,
-    stream: Any = 0,
-    seed_high: Any = 0,
+    stream: Int = 0,
+    seed_high: Int = 0,
 ) -> Any:
     """An int32 tile of random bits; without `rows`, a plain vector.
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
-from pykittens.ir.values import RegTile, RegVector, describe
+from pykittens.ir.op import Family, Mismatch, Op, Parts, ScalarMeaning
+from pykittens.ir.values import RegTile, RegVector, Scalar, describe
 from pykittens.ops.core import op
 from pykittens.ops.map import (
     COMPARED,
@@ -76,17 +76,17 @@ ARGMIN = Reduction(
 )
 
 
-def _meaning(op: Op[..., Any]) -> Reduction:
+def _meaning(op: Op[Any]) -> Reduction:
     assert isinstance(op.scalar, Reduction)
     return op.scalar
 
 
-def _result_dtype(op: Op[..., Any], name: str, dtype: DType) -> DType:
+def _result_dtype(op: Op[Any], name: str, dtype: DType) -> DType:
     check_kind(op, name, dtype)
     return int32 if _meaning(op).finds else dtype
 
 
-def _reduced(op: Op[..., Any], x: Array, axis: int) -> Any:
+def _reduced(op: Op[Any], x: Array, axis: int) -> Any:
     """The reduction along an axis, which keeps an extent of 1."""
     meaning = _meaning(op)
     result = meaning.reduce(*computed([x]), axis=axis, keepdims=True)
@@ -96,7 +96,7 @@ def _reduced(op: Op[..., Any], x: Array, axis: int) -> Any:
 # -- along rows and columns ------------------------------------------------------------------------
 
 
-def _tile_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
+def _tile_type(op: Op[Any], args: dict[str, Any]) -> RV:
     tile = args["tile"]
     axis, _, whole = op.name.partition("_")
     help = f"pk.{whole}(...) reduces a vector to a scalar" if isinstance(tile, RegVector) else None
@@ -107,11 +107,11 @@ def _tile_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
     return RV(dtype, tile.cols, Spread.PER_COLUMN)
 
 
-def _row_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _row_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     return _reduced(op, args["tile"], axis=1)
 
 
-def _col_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _col_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     return _reduced(op, args["tile"], axis=0)
 
 
@@ -119,7 +119,27 @@ ROW_REDUCE = Family("row_reduce", _tile_type, _row_numpy)
 COL_REDUCE = Family("col_reduce", _tile_type, _col_numpy)
 
 
-@op(family=ROW_REDUCE, scalar=SUM)
+def _row_parts(tile: RegTile) -> RegVector:
+    """The sum of the elements of each row that a lane holds: four lanes have the parts of the sum of a row."""
+
+
+def _alone(x: RegVector) -> RegVector:
+    """A per-row vector as parts: the first lane of each row has the element, the others have zero."""
+
+
+def _joined(x: RegVector) -> RegVector:
+    """The per-row vector of which x has the parts."""
+
+
+# Operations that only passes write.
+ROW_PARTS = Parts(
+    made=Op("row_sum_in_parts", _row_parts, family=ROW_REDUCE, scalar=SUM),
+    alone=Op("row_part_alone", _alone, meaning=lambda x: x),
+    joined=Op("row_parts_joined", _joined, meaning=lambda x: x),
+)
+
+
+@op(family=ROW_REDUCE, scalar=SUM, parts=ROW_PARTS)
 def row_sum(tile: RegTile) -> RegVector:
     """The sum of each row, as a per-row vector."""
 
@@ -202,7 +222,7 @@ def col_argmin(tile: RegTile) -> RegVector:
 # -- over all elements -----------------------------------------------------------------------------
 
 
-def _whole_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
+def _whole_type(op: Op[Any], args: dict[str, Any]) -> SCALAR:
     x = args["x"]
     if not isinstance(x, RegTile | RegVector):
         raise Mismatch(
@@ -213,7 +233,7 @@ def _whole_type(op: Op[..., Any], args: dict[str, Any]) -> SCALAR:
     return SCALAR(_result_dtype(op, "x", x.dtype))
 
 
-def _whole_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _whole_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     meaning, x = _meaning(op), args["x"]
     dtype = OF_NUMPY[x.dtype]
     if not x.size:
@@ -230,40 +250,40 @@ REDUCE = Family("reduce", _whole_type, _whole_numpy)
 
 
 @op(family=REDUCE, scalar=SUM)
-def sum_(x: Any) -> Any:
+def sum_(x: RegTile | RegVector) -> Scalar:
     """The sum of all elements of a tile or vector, known to the whole group."""
 
 
 @op(family=REDUCE, scalar=PROD)
-def prod(x: Any) -> Any:
+def prod(x: RegTile | RegVector) -> Scalar:
     """The product of all elements of a tile or vector, known to the whole group."""
 
 
 @op(family=REDUCE, scalar=MAX)
-def max_(x: Any) -> Any:
+def max_(x: RegTile | RegVector) -> Scalar:
     """The largest element of a tile or vector, known to the whole group; NaN if one is NaN."""
 
 
 @op(family=REDUCE, scalar=MIN)
-def min_(x: Any) -> Any:
+def min_(x: RegTile | RegVector) -> Scalar:
     """The smallest element of a tile or vector, known to the whole group; NaN if one is NaN."""
 
 
 @op(family=REDUCE, scalar=ANY)
-def any_(x: Any) -> Any:
+def any_(x: RegTile | RegVector) -> Scalar:
     """Whether any element of a tile or vector is true, known to the whole group."""
 
 
 @op(family=REDUCE, scalar=ALL)
-def all_(x: Any) -> Any:
+def all_(x: RegTile | RegVector) -> Scalar:
     """Whether all elements of a tile or vector are true, known to the whole group."""
 
 
 @op(family=REDUCE, scalar=ARGMAX)
-def argmax(x: Any) -> Any:
+def argmax(x: RegTile | RegVector) -> Scalar:
     """The index of the largest element, counted row by row in a tile, the first of equals; NaN counts as largest."""
 
 
 @op(family=REDUCE, scalar=ARGMIN)
-def argmin(x: Any) -> Any:
+def argmin(x: RegTile | RegVector) -> Scalar:
     """The index of the smallest element, counted row by row in a tile, the first of equals; NaN counts as smallest."""

@@ -6,27 +6,20 @@ Python numbers are divided at once, also outside kernels. Division of a scalar b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from pykittens.errors import AccessError
+from pykittens.ir.combining import Operand, binary
 from pykittens.ir.op import Family, Mismatch, Op, ScalarMeaning
-from pykittens.ir.values import Scalar, describe
-from pykittens.ops.core import op
-from pykittens.ops.map import (
-    INT,
-    Operand,
-    Registers,
-    RegisterType,
-    common_dtype,
-    map_numpy,
-    together,
-)
+from pykittens.ir.values import Int, Scalar, describe
+from pykittens.ops.core import op, typed
+from pykittens.ops.map import INT, Registers, RegisterType, common_dtype, map_numpy, together
 from pykittens.types.tiles import SCALAR, with_dtype
 
 
-def _integer_type(op: Op[..., Any], args: dict[str, Any]) -> RegisterType:
+def _integer_type(op: Op[Any], args: dict[str, Any]) -> RegisterType:
     for name, a in args.items():
         is_int = a.dtype.is_int if isinstance(a, Registers) else isinstance(a, int)
         if not is_int or isinstance(a, bool):
@@ -68,17 +61,31 @@ _CEIL_DIV = _division("cdiv", "ceil_div({0}, {1})", "-(-{0} // {1})", lambda a, 
 
 
 @op(family=INTEGER, scalar=_FLOOR_DIV, operator="//")
+@binary
 def floor_div(a: Operand, b: Operand) -> Any:
     """The largest integer not above a / b. In tiles and vectors, x // 0 is 0, and the smallest integer // -1 wraps."""
 
 
 @op(family=INTEGER, scalar=_FLOOR_MOD, operator="%")
+@binary
 def floor_mod(a: Operand, b: Operand) -> Any:
     """a - b * (a // b), which has the sign of b. In tiles and vectors, x % 0 is 0."""
 
 
+class CeilDiv:
+    """The type of `cdiv`, for type checkers."""
+
+    @overload
+    def __call__(self, a: int, b: int) -> int: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, a: Int, b: Int) -> Scalar: ...
+    def __call__(self, a: Any, b: Any) -> Any:
+        """See `cdiv`."""
+
+
 @op(family=INTEGER, scalar=_CEIL_DIV, operator="cdiv")
-def cdiv(a: Any, b: Any) -> Any:
+@typed(CeilDiv)
+def cdiv(a: Int, b: Int) -> Any:
     """The smallest integer not below a / b: the number of tiles of b that cover a. For scalars only."""
 
 

@@ -43,7 +43,7 @@ CUMMAX = _kept(MAX, np.maximum.accumulate)
 CUMMIN = _kept(MIN, np.minimum.accumulate)
 
 
-def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
+def _vector_type(op: Op[Any], args: dict[str, Any]) -> RV:
     vector = args["vector"]
     if not isinstance(vector, RegVector) or vector.type.spread is not Spread.PLAIN:
         help = loaded(vector, "vector")
@@ -60,7 +60,7 @@ def _vector_type(op: Op[..., Any], args: dict[str, Any]) -> RV:
     return vector.type
 
 
-def _tile_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
+def _tile_type(op: Op[Any], args: dict[str, Any]) -> RT:
     tile = args["tile"]
     _, _, whole = op.name.partition("_")
     check_tile(
@@ -71,17 +71,17 @@ def _tile_type(op: Op[..., Any], args: dict[str, Any]) -> RT:
     return result
 
 
-def _accumulated(op: Op[..., Any], args: dict[str, Any], axis: int) -> Any:
+def _accumulated(op: Op[Any], args: dict[str, Any], axis: int) -> Any:
     assert isinstance(op.scalar, Scan)
     (x,) = args.values()
     return rounded(op.scalar.accumulate(*computed([x]), axis=axis), [x])
 
 
-def _last_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _last_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     return _accumulated(op, args, axis=-1)
 
 
-def _col_numpy(op: Op[..., Any], args: dict[str, Any]) -> Any:
+def _col_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     return _accumulated(op, args, axis=0)
 
 

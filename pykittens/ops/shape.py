@@ -8,9 +8,10 @@ import numpy as np
 
 from pykittens.errors import AccessError
 from pykittens.ir.build import current
+from pykittens.ir.combining import H
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import RegTile, RegVector, describe
+from pykittens.ir.values import Int, RegTile, RegVector, describe
 from pykittens.ops.arguments import check_index
 from pykittens.ops.core import op
 from pykittens.ops.creation import (
@@ -28,7 +29,7 @@ from pykittens.types.tiles import RT, RV, Spread
 
 
 @op(operator="part")
-def part(x: Any, index: Any) -> Any:
+def part(x: H, index: Any) -> H:
     """`tile[a:b, c:d]`, `tile[:, c:d]`, `vector[a:b]`: a part of a tile or of a plain vector.
 
     Bounds of rows are multiples of 16 x the group's warps, bounds of columns multiples of 16. A part of a tile moves
@@ -87,7 +88,7 @@ def _part_numpy(x: Any, index: Any) -> Any:
 
 
 @op()
-def concat(a: Any, b: Any, axis: int = 0) -> Any:
+def concat(a: H, b: H, axis: int = 0) -> H:
     """a followed by b: tiles one above the other (axis 0) or side by side (axis 1), or vectors of the same spread."""
 
 
@@ -131,7 +132,7 @@ def _concat_numpy(a: Any, b: Any, axis: int) -> Any:
 
 
 @op()
-def swap_pairs(x: Any) -> Any:
+def swap_pairs(x: H) -> H:
     """x with neighbours exchanged: columns 2i and 2i + 1 of a tile, or elements 2i and 2i + 1 of a vector."""
 
 
@@ -199,7 +200,7 @@ def _spread_numpy(vector: Any, to: Spread) -> Any:
 
 
 @op()
-def column(tile: RegTile, j: Any) -> RegVector:
+def column(tile: RegTile, j: Int | RegVector) -> RegVector:
     """Column j of a tile as a per-row vector; if j is a per-row vector, element (i, j[i]) of each row i."""
 
 
@@ -223,7 +224,7 @@ def _column_numpy(tile: Any, j: Any) -> Any:
 
 
 @op()
-def row(tile: RegTile, i: Any) -> RegVector:
+def row(tile: RegTile, i: Int) -> RegVector:
     """Row i of a tile as a per-column vector."""
 
 

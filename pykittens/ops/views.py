@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import SharedTile, SharedVector, describe
+from pykittens.ir.values import Int, SharedTile, SharedVector, describe
 from pykittens.ops.arguments import check_index
 from pykittens.ops.core import op
 from pykittens.types.tiles import ST, SV
 
 
 @op(operator="view", shown="tiles")
-def view(tile: SharedTile, i: Any, j: Any, *, rows: int, cols: int) -> SharedTile:
+def view(tile: SharedTile, i: Int, j: Int, *, rows: int, cols: int) -> SharedTile:
     """`tile.tiles(rows, cols)[i, j]`: part (i, j) of a shared tile cut into parts of rows x cols. No copy."""
 
 
@@ -36,7 +36,7 @@ def _view_numpy(tile: Any, i: int, j: int, rows: int, cols: int) -> Any:
 
 
 @op(operator="vector_part", shown="parts")
-def vector_part(vector: SharedVector, i: Any, *, length: int) -> SharedVector:
+def vector_part(vector: SharedVector, i: Int, *, length: int) -> SharedVector:
     """`vector.parts(length)[i]`: part i of a shared vector cut into parts of `length` elements. No copy."""
 
 

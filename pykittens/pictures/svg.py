@@ -17,15 +17,16 @@ HUES = ("#f0a3a0", "#f2bb86", "#ead678", "#b0d68c", "#84d0bd", "#8cc0ea", "#b0a9
 
 _SANS = "'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 _MONO = "Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+# The name of the picture stands before each rule, so that none applies to the page around it.
 _STYLE = f"""\
-text {{ font-family: {_SANS}; fill: {INK}; }}
-.title {{ font-size: 20px; font-weight: bold; }}
-.head {{ font-size: 14px; font-weight: bold; }}
-.note {{ font-size: 13px; fill: {MUTED}; }}
-.cell {{ font-family: {_MONO}; font-size: 12px; text-anchor: middle; }}
-.axis {{ font-size: 11px; fill: {MUTED}; text-anchor: middle; }}
-.small {{ font-size: 11px; fill: {MUTED}; }}
-.side {{ font-size: 11px; fill: {MUTED}; text-anchor: end; }}
+.pk-svg text {{ font-family: {_SANS}; fill: {INK}; }}
+.pk-svg .title {{ font-size: 20px; font-weight: bold; }}
+.pk-svg .head {{ font-size: 14px; font-weight: bold; }}
+.pk-svg .note {{ font-size: 13px; fill: {MUTED}; }}
+.pk-svg .cell {{ font-family: {_MONO}; font-size: 12px; text-anchor: middle; }}
+.pk-svg .axis {{ font-size: 11px; fill: {MUTED}; text-anchor: middle; }}
+.pk-svg .small {{ font-size: 11px; fill: {MUTED}; }}
+.pk-svg .side {{ font-size: 11px; fill: {MUTED}; text-anchor: end; }}
 """
 
 MARGIN = 28
@@ -141,7 +142,7 @@ class Drawing:
         width, height = self.width + MARGIN, self.height + MARGIN
         body = "\n".join(self.parts)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="pk-svg" width="{width}" height="{height}" '
             f'viewBox="0 0 {width} {height}" role="img">\n'
             f"<title>{escape(self.title)}</title>\n<desc>{escape(self.subtitle)}</desc>\n"
             f"<style>\n{_STYLE}</style>\n"

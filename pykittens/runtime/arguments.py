@@ -15,6 +15,7 @@ from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Grid, Kernel, Require, Tasks, walk, written
 from pykittens.ir.numbers import number, numbers
+from pykittens.ir.signature import signature_of
 from pykittens.ir.values import Global, Value
 from pykittens.lang.structures import Form, flatten, names
 from pykittens.lang.trace import ScalarArg, TensorArg
@@ -41,9 +42,14 @@ class Parameters:
     @staticmethod
     def of(function: Callable[..., Any]) -> Parameters:
         positional, constants, further = [], {}, None
+        if not inspect.isfunction(function):
+            raise ArgumentError(
+                f"kernel: takes a function, not {_described(function)}",
+                help=_way_to_kernel(function),
+            )
         code = function.__code__
         loc = Loc(code.co_filename, code.co_firstlineno, code.co_name)
-        for p in inspect.signature(function).parameters.values():
+        for p in signature_of(function).parameters.values():
             if p.kind is p.KEYWORD_ONLY:
                 constants[p.name] = p.default
             elif p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty:
@@ -54,8 +60,16 @@ class Parameters:
                 raise ArgumentError(
                     f"{function.__name__}: `{p.name}` must be a plain or a keyword-only parameter",
                     loc=loc,
-                    help="arguments without a default are tensors and numbers; constants follow a `*`",
+                    help="arguments without a default are tensors and numbers; constants follow a `*`, as in "
+                    "`def k(x, y, *, rows=64)`",
                 )
+        if positional[:1] == ["self"]:
+            raise ArgumentError(
+                f"kernel: {function.__qualname__} is a method",
+                loc=loc,
+                help="a kernel takes tensors, numbers and constants: define it outside of the class, or without `self` "
+                "as a @staticmethod",
+            )
         return Parameters(function.__name__, tuple(positional), constants, loc, further)
 
     @property
@@ -211,6 +225,25 @@ def reachable(array: Array) -> bool:
     return all(n == 1 or (s > 0 and s * size % 16 == 0 and s * size < 2**40) for n, s in outer)
 
 
+def _described(function: object) -> str:
+    return (
+        repr(function)
+        if isinstance(function, int | float | str)
+        else f"a {type(function).__name__}"
+    )
+
+
+def _way_to_kernel(function: object) -> str:
+    """Help for what is given to pk.kernel in place of a function."""
+    if isinstance(function, int):
+        return f"the number of warps is a keyword: @pk.kernel(warps={function})"
+    if isinstance(function, staticmethod | classmethod):
+        return "@staticmethod stands above @pk.kernel"
+    return (
+        "constants are keyword-only parameters, `def k(x, y, *, rows)`, and are given at each call"
+    )
+
+
 def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
     """The checked arguments of a call. Raises ArgumentError, which names the wrong argument."""
     given, constants = parameters.bind(args, kwargs)
@@ -286,7 +319,7 @@ def _check_array(parameters: Parameters, name: str, array: Array) -> None:
     if array.shape[-1] > 1 and array.strides[-1] != 1:
         fail(
             f"has a last stride of {array.strides[-1]}, it must be 1",
-            help=f"pass a contiguous copy of `{name}`",
+            help=f"pass a contiguous copy of `{name}`; if the kernel writes to it, copy the result back",
         )
     if any(s < 0 for n, s in zip(array.shape, array.strides, strict=True) if n > 1):
         fail("has a negative stride", help=f"pass a contiguous copy of `{name}`")

@@ -66,7 +66,7 @@ class Array:
         return _view(self)
 
     def __str__(self) -> str:
-        place = "cpu" if self.device == "cpu" else f"{self.device[0]}:{self.device[1]}"
+        place = self.device if isinstance(self.device, str) else "{}:{}".format(*self.device)
         extents = ", ".join(map(str, self.shape))
         return f"{self.dtype} ({extents}), strides {self.strides}, on {place}"
 
@@ -83,7 +83,7 @@ def describe(value: object) -> Array | None:
         return _from_dlpack(value)
     if hasattr(kind, "__cuda_array_interface__"):
         return _from_cuda_array_interface(value)
-    return None
+    return value if isinstance(value, Array) else None
 
 
 @functools.cache
@@ -91,6 +91,13 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of a name such as bf16, int32 or float64."""
     long = _LONG.get(name, name)
     return np.dtype(getattr(ml_dtypes, long, None) or long)
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """An array of this shape and dtype, with the library and the device of another."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, numpy_dtype(dtype))
+    return like.new_empty(shape, dtype=torch_dtype(dtype))
 
 
 def _from_numpy(value: np.ndarray[Any, Any]) -> Array:
@@ -106,7 +113,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return _SHORT.get(dtype.name, dtype.name) if dtype.isnative else dtype.str
 
 
-_NO_TRACE = "torch.jit.trace, torch.export and torch.func see no kernel: make it an operator of torch.library"
+_NO_TRACE = "torch.jit.trace, torch.export and torch.func see no kernel: make it an operator with pykittens.torch.op"
 
 
 def _from_torch(value: Any) -> Array:
@@ -116,12 +123,7 @@ def _from_torch(value: Any) -> Array:
             help="pass x.resolve_neg()",
         )
     device = _torch_device(value.device)
-    layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
-    if layout != "strided":
-        raise ArgumentError(
-            f"this tensor is {layout}, and a kernel reads and writes dense memory",
-            help="pass a dense tensor, such as x.to_dense() or x.to_padded_tensor(0.0)",
-        )
+    check_dense(value)
     try:
         shape, strides, address = tuple(value.shape), value.stride(), value.data_ptr()
     except RuntimeError as error:  # in a transform of torch.func, or while operations are traced
@@ -130,11 +132,22 @@ def _from_torch(value: Any) -> Array:
         raise ArgumentError(
             "this tensor's extents are traced, and a kernel needs numbers", help=_NO_TRACE
         )
-    return Array(_torch_dtype(value.dtype), shape, strides, address, device, True, value)
+    return Array(name_of_torch(value.dtype), shape, strides, address, device, True, value)
+
+
+def check_dense(value: Any) -> None:
+    """Raise ArgumentError unless a tensor of PyTorch is an array of numbers in memory."""
+    layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+    if layout != "strided":
+        raise ArgumentError(
+            f"this tensor is {layout}, and a kernel reads and writes dense memory",
+            help="pass a dense tensor, such as x.to_dense() or x.to_padded_tensor(0.0)",
+        )
 
 
 @functools.cache
-def _torch_dtype(dtype: Any) -> str:
+def name_of_torch(dtype: Any) -> str:
+    """The name of a dtype of PyTorch."""
     name = str(dtype).removeprefix("torch.")
     return _SHORT.get(name, name)
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pykittens.aot.launcher import c_files
+from pykittens.display import Shown
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.nodes import Kernel
 from pykittens.logger import log
@@ -31,7 +32,7 @@ class RoleResources:
 
 
 @dataclass(frozen=True)
-class Resources:
+class Resources(Shown):
     """What a compiled kernel uses. registers: per thread at entry; frame: bytes of local memory per thread;
     shared_bytes: shared memory per block; spills: the compiler's remarks on spills, local memory and serialised
     products; roles: the registers of each role, in order of their code (empty without a disassembler)."""

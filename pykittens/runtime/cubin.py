@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from pykittens.errors import BackendError
 from pykittens.runtime import toolkit
@@ -89,10 +90,15 @@ def resources(cubin: bytes) -> CubinResources:
 
 def disassembler() -> str | None:
     """The path of nvdisasm, from its wheel, a toolkit or PATH; None if there is none."""
-    for folder in toolkit.folders():
-        if os.access(folder / "bin" / "nvdisasm", os.X_OK):
-            return str(folder / "bin" / "nvdisasm")
-    return shutil.which("nvdisasm")
+    own = os.pathsep.join(str(folder / "bin") for folder in toolkit.folders())
+    return shutil.which("nvdisasm", path=own) or shutil.which("nvdisasm")
+
+
+def release_of(program: str) -> str:
+    """The release of a disassembler, as it states it, such as 13.0."""
+    stated = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"release (\d+\.\d+)", stated)
+    return found[1] if found else "unknown release"
 
 
 def disassemble(cubin: bytes) -> str:
@@ -105,10 +111,10 @@ def disassemble(cubin: bytes) -> str:
 
 @functools.lru_cache(maxsize=32)  # nvdisasm takes 0.4 s, and each report on a kernel needs it
 def _disassembled(program: str, cubin: bytes) -> str:
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:  # it reads no standard input
-        file.write(cubin)
-        file.flush()
-        done = subprocess.run([program, "-c", file.name], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:  # it reads no standard input
+        file = Path(folder, "kernel.cubin")
+        file.write_bytes(cubin)
+        done = subprocess.run([program, "-c", str(file)], capture_output=True, text=True)
     if done.returncode != 0:
         raise BackendError(f"nvdisasm failed: {done.stderr.strip()}")
     return done.stdout

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pykittens.errors import BackendError, ResourceError
 
 _LIBRARY = "libcuda.so.1"
+_MANAGEMENT = "libnvidia-ml.so.1"
 
 # Signatures as in cuda.h; handles are addresses.
 _SIGNATURES = {
@@ -99,8 +100,18 @@ def available() -> str | None:
 def version() -> tuple[int, int]:
     """Major and minor version of the newest CUDA that the driver supports."""
     number = c_int()
-    check(library().cuDriverGetVersion(byref(number)), "asking for the driver's version")
+    check(_opened().cuDriverGetVersion(byref(number)), "asking for the driver's version")
     return number.value // 1000, number.value % 1000 // 10
+
+
+def release() -> str | None:
+    """The driver's own version, such as 580.159.04; None if its management library does not state it."""
+    text = ctypes.create_string_buffer(80)
+    with contextlib.suppress(OSError, AttributeError):
+        management = ctypes.CDLL(_MANAGEMENT)
+        if not management.nvmlInit_v2() and not management.nvmlSystemGetDriverVersion(text, 80):
+            return text.value.decode()
+    return None
 
 
 def device_count() -> int:
@@ -280,6 +291,18 @@ def load(cubin: bytes, name: str, ordinal: int, shared_bytes: int = 0) -> Functi
 @functools.cache
 def library() -> ctypes.CDLL:
     """The driver library, initialised, with its signatures set."""
+    cuda = _opened()
+    code = cuda.cuInit(0)
+    if code == _NOT_INITIALIZED:
+        raise _forked("starting the CUDA driver")
+    if code != 0:
+        raise BackendError(f"the CUDA driver does not start: {error_text(code, cuda)}")
+    _started.add(os.getpid())
+    return cuda
+
+
+def _opened() -> ctypes.CDLL:
+    """The driver library with its signatures set; the program can still be forked."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError as error:
@@ -293,12 +316,6 @@ def library() -> ctypes.CDLL:
             function.argtypes, function.restype = arguments, c_int
     except AttributeError as error:
         raise BackendError("the CUDA driver is older than CUDA 12", help="update it") from error
-    code = cuda.cuInit(0)
-    if code == _NOT_INITIALIZED:
-        raise _forked("starting the CUDA driver")
-    if code != 0:
-        raise BackendError(f"the CUDA driver does not start: {error_text(code, cuda)}")
-    _started.add(os.getpid())
     return cuda
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 from pykittens import settings
+from pykittens.display import Shown
 from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
 from pykittens.ir.nodes import Kernel, written
-from pykittens.ir.numbers import is_int, number
+from pykittens.ir.numbers import is_int
+from pykittens.ir.op import Mismatch, called
 from pykittens.ir.passes.lower import lower
 from pykittens.ir.verify import verify
 from pykittens.lang.contents import exact
@@ -34,6 +36,7 @@ from pykittens.runtime.arguments import (
 from pykittens.runtime.calls import Calls
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.runtime.dynamo import leave_out
+from pykittens.runtime.fakes import check_fakes, has_fakes
 from pykittens.runtime.launch import Launch, current_stream, launch_of
 from pykittens.runtime.recording import MOST_LAUNCHES, Recording
 from pykittens.targets.emit import emit
@@ -45,11 +48,14 @@ DEFAULT_ARCH = "sm_90a"
 MOST_RECORDINGS = 256
 
 
-class KernelFunction:
+class KernelFunction(Shown):
     """A kernel. A call runs it: on NumPy arrays and CPU tensors in the emulator, on CUDA tensors on their GPU.
 
-    The call returns when the launch is queued on PyTorch's current stream of that GPU, or when the emulator is done.
+    The call returns when the launch is queued on PyTorch's current stream of that GPU, or when the emulator is done. A
+    call with tensors that have no memory is checked and runs nothing.
     """
+
+    __name__: str
 
     def __init__(self, function: Callable[..., Any], options: TraceOptions) -> None:
         self.function, self.options = function, options
@@ -72,40 +78,54 @@ class KernelFunction:
                 launch = find(args, constants, launch.numbers(values))[0]
             if launch is not None and launch.call(args, values, stream):
                 return
+        if has_fakes(args, constants):
+            check_fakes(self.parameters, args, constants)
+            return
         arguments = check(self.parameters, args, constants)
         if arguments.device == "cpu":
             self.emulate(arguments)
             return
-        recording = self._recording(arguments)
+        ordinal = arguments.device[1]
+        arguments = self._settled(arguments, constants)
+        recording = self.recording(arguments)
         launches = recording.launches
         if (launch := launches.get(form)) is None:
             launch = self.launch_of(arguments, recording)
-            if launch.by_value and form is not None:
-                self._calls.keep(find(args, constants, launch.numbers(values))[1], launch)
-            elif form is not None and len(launches) < MOST_LAUNCHES:
+            if form is not None and len(launches) < MOST_LAUNCHES:
                 launches[form] = launch
         elif launch.guard is not recording.guard:
             launch.follow(recording)
+        if launch.by_value and form is not None:
+            self._calls.keep(find(args, constants, launch.numbers(values))[1], launch)
         self._calls.keep(form, launch)
-        launch.launch((*arguments.values, current_stream(arguments.device[1])))
+        launch.launch((*arguments.values, current_stream(ordinal)))
         arguments.mark_written(launch.outputs)
+
+    def _settled(self, arguments: Arguments, given: Mapping[str, Any]) -> Arguments:
+        """The arguments of a launch on a GPU: a kernel that is tuned chooses the constants that are not given."""
+        return arguments
+
+    def __getitem__(self, grid: Any) -> NoReturn:
+        raise ArgumentError(
+            f"{self.parameters.name}: a call takes no grid",
+            help=f"pk.grid makes it inside of the kernel; call {self.parameters.name}({self.parameters.shown})",
+        )
 
     def __reduce__(self) -> str:
         """Pickled by name, as functions are; a copy is the kernel itself."""
         return self.function.__qualname__
 
     def __repr__(self) -> str:
-        loc = self.parameters.loc
-        place = f"{Path(loc.file).name}:{loc.line}"
+        place = Path(str(self.parameters.loc)).name
         return f"<kernel {self.parameters.name}({self.parameters.shown}) at {place}>"
 
     # -- recording and compiling ---------------------------------------------------------------
 
     def record(self, arguments: Arguments) -> Kernel:
         """The lowered kernel for these arguments."""
-        return self._recording(arguments).kernel
+        return self.recording(arguments).kernel
 
-    def _recording(self, arguments: Arguments) -> Recording:
+    def recording(self, arguments: Arguments) -> Recording:
         """The recording for these arguments, made once for all arguments and values from outside that it serves."""
         types, constants = arguments.types, arguments.constants
         key = (
@@ -142,7 +162,7 @@ class KernelFunction:
 
         With `out`, the cubin, the PTX, the CUDA C++ and a launcher in C with its header are written to that folder.
         """
-        recording = self._recording(check(self.parameters, args, constants))
+        recording = self.recording(check(self.parameters, args, constants))
         compiled = recording.compile(arch)
         if out is not None:
             compiled.write(out)
@@ -194,7 +214,7 @@ class KernelFunction:
         ordinal = arguments.device[1]
         if (missing := driver.available()) is not None:
             raise BackendError(f"{self.parameters.name} cannot run on the GPU: {missing}")
-        recording = recording or self._recording(arguments)
+        recording = recording or self.recording(arguments)
         known = known_values(recording.kernel, arguments)
         check_requirements(recording.kernel, arguments, known)
         with driver.device(ordinal).current():  # a thread that computes gradients has no context
@@ -207,16 +227,17 @@ class KernelFunction:
 leave_out(
     KernelFunction.__call__,
     "a kernel of pykittens is no operator of PyTorch, so torch.compile leaves it out of its graph; "
-    "with fullgraph=True, wrap the call in torch.library.custom_op",
+    "with fullgraph=True, make an operator of a function that calls it, with pykittens.torch.op",
 )
 
 
 @overload
-def kernel(function: Callable[..., Any]) -> KernelFunction: ...
+def kernel(function: Callable[..., None]) -> KernelFunction: ...
 @overload
 def kernel(
     *, warps: int = 4, cluster: int = 1, inplace: bool = False
-) -> Callable[[Callable[..., Any]], KernelFunction]: ...
+) -> Callable[[Callable[..., None]], KernelFunction]: ...
+@called("kernel", ArgumentError)
 def kernel(
     function: Callable[..., Any] | None = None,
     *,
@@ -229,11 +250,10 @@ def kernel(
     warps: warps per block of a kernel without roles. cluster: blocks that share multicast copies.
     inplace: an output may be the same tensor as an input.
     """
-    warps, cluster = number(warps), number(cluster)
     if not is_int(warps) or not 1 <= warps <= 32:
-        raise ArgumentError(f"kernel: `warps` must be 1 to 32, not {warps}")
+        raise Mismatch(f"`warps` must be 1 to 32, not {warps}")
     if not is_int(cluster) or cluster not in CLUSTERS:
-        raise ArgumentError(f"kernel: `cluster` must be 1, 2, 4 or 8, not {cluster}")
+        raise Mismatch(f"`cluster` must be 1, 2, 4 or 8, not {cluster}")
     options = TraceOptions(warps, cluster, inplace)
     if function is None:
         return lambda f: KernelFunction(f, options)

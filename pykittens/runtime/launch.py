@@ -13,11 +13,11 @@ from pykittens import settings
 from pykittens.errors import ArgumentError, BackendError, KernelError
 from pykittens.ir.evaluate import depends_on, host_text, host_value
 from pykittens.ir.nodes import Kernel, Tasks, waits_for_flags, written
-from pykittens.ir.orders import task_extents
+from pykittens.ir.orders import limited, task_extents
 from pykittens.ir.values import Global, Scalar, Value
 from pykittens.lang.survey import Guard
 from pykittens.logger import log
-from pykittens.runtime import driver
+from pykittens.runtime import driver, releases
 from pykittens.runtime.arguments import (
     INT32,
     Arguments,
@@ -41,6 +41,7 @@ class Loaded:
     """A compiled kernel on one device, ready to launch."""
 
     def __init__(self, kernel: Kernel, compiled: Compiled, ordinal: int) -> None:
+        releases.require_loadable()
         self.kernel, self.source = kernel, compiled.source
         self.function = driver.load(
             compiled.cubin, self.source.name, ordinal, self.source.shared_bytes
@@ -213,22 +214,25 @@ class Launch:
                 lines.append(f"if not -{F32} <= v{position[name]} <= {F32}: check(values)")
 
         dims = kernel.launch.dims if kernel.launch else ()
+        most = kernel.launch.most if isinstance(kernel.launch, Tasks) else None
         conditions = [node.condition for node in requirements(kernel)]
-        if any(_depends_on_numbers(kernel, value) for value in [*conditions, *dims]):
+        if any(_depends_on_numbers(kernel, value) for value in [*conditions, *dims, most]):
             names = {p: f"v{position[p.name]}" for p in kernel.params if not isinstance(p, Global)}
             text = partial(host_text, known=self.known, names=names, constants=constants)
             holds = " and ".join(map(text, conditions)) or "True"
             lines += [
                 "try:",
                 f"    holds, dims = {holds}, ({''.join(f'{text(d)}, ' for d in dims)})",
+                f"    most = {text(most)}",
                 "except error:",
                 "    check(values)",
                 "    raise",
                 f"if {'True' if kernel.cluster > 1 else 'not holds'}: check(values)",
-                "grid = blocks(dims)",
+                "grid = blocks(dims, most)",
             ]
         else:
-            lines.append(f"grid = {grid_size(loaded, [host_value(d, self.known) for d in dims])}")
+            sizes = [host_value(d, self.known) for d in dims]
+            lines.append(f"grid = {grid_size(loaded, sizes, host_value(most, self.known))}")
 
         # The slots other than tensor maps: values of the call, and constants of this Launch.
         slots = []
@@ -310,8 +314,8 @@ def most_blocks(kernel: Kernel, blocks_at_once: int) -> int:
     return blocks_at_once if waits_for_flags(kernel) else INT32[-1]
 
 
-def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
-    """Blocks of a launch: one per point of the grid, or as many as the device runs at once."""
+def grid_size(loaded: Loaded, dims: Sequence[int], most: int | None = None) -> int:
+    """Blocks of a launch: one per point of the grid, or as many as the device runs at once, but at most `most`."""
     total = 1
     for extent in dims:
         if extent <= 0:
@@ -323,7 +327,8 @@ def grid_size(loaded: Loaded, dims: Sequence[int]) -> int:
     if isinstance(kernel.launch, Tasks):
         total = int(prod(task_extents(kernel.launch, dims, kernel.cluster)))
         if total in INT32:
-            return min(total, loaded.blocks_at_once // kernel.cluster) * kernel.cluster
+            clusters = min(total, loaded.blocks_at_once // kernel.cluster)
+            return limited(clusters, most, kernel.cluster) * kernel.cluster
     assert kernel.launch is not None
     if total not in INT32:
         raise ArgumentError(
@@ -346,17 +351,15 @@ def _depends_on_numbers(kernel: Kernel, value: Any) -> bool:
 def encode(slot: MapSlot, array: Array) -> bytearray:
     """The tensor map of an argument, innermost axis first; the stride of an axis of extent 1 is free."""
     size = array.itemsize
+    axes = slot.axes(len(array.shape))
+    extents = tuple(array.shape[axis] for axis in axes)
     strides, least = [], array.shape[-1] * size
-    for extent, stride in zip(
-        reversed(array.shape[:-1]), reversed(array.strides[:-1]), strict=True
-    ):
-        if extent > 1:
-            least = stride * size
-        strides.append(least if extent > 1 else -(-least // 16) * 16)
-    box = (slot.cols, slot.rows, *[1] * (len(array.shape) - 2))[: len(array.shape)]
-    return encode_tensor_map(
-        array.address, array.dtype, tuple(reversed(array.shape)), tuple(strides), box, slot.swizzle
-    )
+    for axis in axes[1:]:
+        if array.shape[axis] > 1:
+            least = array.strides[axis] * size
+        strides.append(least if array.shape[axis] > 1 else -(-least // 16) * 16)
+    box = (slot.cols, slot.rows, *[1] * (len(axes) - 2))[: len(axes)]
+    return encode_tensor_map(array.address, array.dtype, extents, tuple(strides), box, slot.swizzle)
 
 
 def current_stream(ordinal: int) -> int:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
 from typing import Literal
 
 from pykittens.errors import ArgumentError
@@ -142,21 +142,22 @@ class Launcher:
         """
         try:
             self._pack(*values)
-        except struct.error:
+        except (struct.error, OverflowError):
             for i, value in zip(self._value_slots, values, strict=True):
                 self.set_value(i, value)  # names the value that is out of range
-            raise
         if grid != self._grid:
             self._config.grid_x = self._grid = grid
             self.start = self._launch if grid else _no_blocks
         self._config.stream = stream
 
     def set_value(self, i: int, value: int | float) -> None:
-        """Set slot `i` of any kind. Raises ArgumentError if the value is out of range."""
+        """Set slot `i` of any kind. Raises ArgumentError if the value is out of range; a large float is infinite."""
         kind = self.slots[i]
         try:
+            if kind == "float32":
+                value = c_float(value).value  # from Python 3.14 on `struct` refuses a large one
             struct.pack_into(_CODE[kind], self._memory, self._offsets[i], value)
-        except struct.error as error:
+        except (struct.error, TypeError, OverflowError) as error:
             raise ArgumentError(
                 f"{value!r} does not fit parameter {i} of {self.function.name}, which is {kind}"
             ) from error

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pykittens import settings
 from pykittens.errors import BackendError, ResourceError
-from pykittens.runtime import compiler, toolkit
+from pykittens.runtime import compiler, releases
 
 # ptxas reports spills and local memory only on request, each with its own option.
 OPTIONS = (
@@ -63,16 +63,12 @@ def available() -> str | None:
         version()
     except BackendError as error:
         return f"{error.message}: {error.help}"
-    if toolkit.header_folder() is None:
-        return f"{toolkit.HEADERS[0]} was not found: pip install nvidia-cuda-runtime"
     return None
 
 
-@functools.cache
 def version() -> tuple[int, int]:
     """Major and minor version of the compiler."""
-    with _told():
-        return compiler.version(library())
+    return releases.chosen().version
 
 
 @functools.cache
@@ -142,10 +138,8 @@ def compile(
 
 
 def command_line(arch: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The options of a compilation for `arch`, include paths last."""
-    folder = toolkit.header_folder()
-    include = () if folder is None else (f"--include-path={folder}",)
-    return (f"--gpu-architecture={arch}", *OPTIONS, *options, *include)
+    """The options of a compilation for `arch`."""
+    return (f"--gpu-architecture={arch}", *OPTIONS, *options)
 
 
 def performance_faults(log: str) -> list[str]:
@@ -158,37 +152,14 @@ def performance_faults(log: str) -> list[str]:
 
 def library() -> ctypes.CDLL:
     """The NVRTC library, with its signatures set."""
-    return _found()[0]
+    library = releases.chosen().library
+    assert library is not None, "a release that is chosen is loaded"
+    return library
 
 
 def library_path() -> str:
     """The file of the library."""
-    return _found()[1]
-
-
-@functools.cache
-def _found() -> tuple[ctypes.CDLL, str]:
-    fault: OSError | None = None
-    for path in toolkit.nvrtc_libraries():
-        try:
-            nvrtc = compiler.load(path)
-        except OSError as error:
-            fault = error
-        except AttributeError as error:
-            raise BackendError(
-                f"NVRTC ({path}) is older than CUDA 12", help="pip install nvidia-cuda-nvrtc"
-            ) from error
-        else:
-            return nvrtc, compiler.file_of(nvrtc, path)
-    if given := settings.NVRTC.read():
-        raise BackendError(
-            f"{settings.NVRTC.variable} names no NVRTC library: {fault}",
-            operands={settings.NVRTC.variable: given},
-            help=f"unset {settings.NVRTC.variable}, or set it to a file like libnvrtc.so.13",
-        )
-    raise BackendError(
-        "the NVRTC library was not found", help="pip install nvidia-cuda-nvrtc"
-    ) from fault
+    return releases.chosen().path
 
 
 # -- the process -----------------------------------------------------------------------------------
@@ -241,8 +212,8 @@ def _crash(code: int, errors: bytes, asked: compiler.Parts, name: str) -> Backen
         how = f"was ended by signal {-code}"
         with suppress(ValueError):
             how = f"was ended by {signal.Signals(-code).name}"
-    help = f"take another release: pip install --upgrade nvidia-cuda-nvrtc, or set {settings.NVRTC.variable}"
-    if code == -getattr(signal, "SIGKILL", 0):
+    help = f"take another release: {releases.install()} --upgrade, or set {settings.NVRTC.variable}"
+    if code == -getattr(signal, "SIGKILL", sys.maxsize):
         help = "the system ends processes with SIGKILL if memory runs out: compile fewer kernels at once"
     printed = errors.decode(errors="replace").strip().splitlines()
     return BackendError(

@@ -25,11 +25,18 @@ class LaunchFault(BackendError):
 class Timer:
     """Measures the GPU time of single launches on a stream; a context manager that makes the GPU's context current.
 
-    `flush` empties the caches before each launch; None writes a buffer larger than the L2 cache.
+    `flush` empties the caches before each launch; None writes a buffer larger than the L2 cache. `restore` is called
+    before that.
     """
 
-    def __init__(self, gpu: Device, stream: int, flush: Callable[[], object] | None = None) -> None:
-        self.gpu, self.stream = gpu, stream
+    def __init__(
+        self,
+        gpu: Device,
+        stream: int,
+        flush: Callable[[], object] | None = None,
+        restore: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.gpu, self.stream, self._restore = gpu, stream, restore
         self._cuda = driver.library()
         self._flush = flush or self._write_buffer
         self._buffer, self._bytes = 0, 0
@@ -53,6 +60,7 @@ class Timer:
         """The milliseconds of `count` launches, each after a flush. Raises LaunchFault if one fails."""
         self._create_events(2 * count)
         for i in range(count):
+            self._restore()
             self._flush()
             self._record(2 * i)
             launch()

@@ -1,11 +1,10 @@
-"""Finds the parts of a CUDA toolkit on this machine: the compiler NVRTC, its headers, its tools.
+"""Finds the parts of a CUDA toolkit on this machine: the compiler NVRTC and the disassembler.
 
-The wheels nvidia-cuda-nvrtc and nvidia-cuda-runtime are enough; an installed toolkit serves as well.
+Their wheels are enough; an installed toolkit serves as well.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
@@ -13,9 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pykittens import settings
-
-# Headers that an emitted kernel may include; the folder of the first must have them all.
-HEADERS = ("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h")
 
 # The file names of NVRTC, newest first, and the folders of a toolkit that may hold it.
 _WINDOWS = sys.platform == "win32"
@@ -26,7 +22,7 @@ _LIBRARY_FOLDERS = ("bin/x86_64", "bin/x64", "bin", "lib") if _WINDOWS else ("li
 
 
 def folders() -> list[Path]:
-    """Folders that may hold a toolkit's `include`, `lib` and `bin`: wheels, conda's, then installed toolkits."""
+    """Folders that may hold a toolkit's `lib` and `bin`: wheels, conda's, then installed toolkits."""
     try:
         wheels = [Path(root) for root in importlib.import_module("nvidia").__path__]
     except ImportError:
@@ -40,23 +36,17 @@ def folders() -> list[Path]:
     return found + [Path(home) for home in (*homes, "/usr/local/cuda") if home]
 
 
-@functools.cache
-def header_folder() -> Path | None:
-    """The folder with cuda_bf16.h and its companions, if one is on this machine."""
-    includes = (folder / "include" for folder in folders())
-    return next((folder for folder in includes if (folder / HEADERS[0]).is_file()), None)
-
-
 def nvrtc_libraries() -> Iterator[str]:
-    """The candidates for NVRTC, best first: a toolkit's file, a name that the loader finds, PyTorch's copy.
+    """The candidates for NVRTC: a name that the loader finds, a toolkit's file, PyTorch's copy.
 
-    If PYKITTENS_NVRTC is set, it is the only one.
+    The names come first: once a file is loaded, its name means this file. If PYKITTENS_NVRTC is set, it is the only
+    candidate.
     """
     if given := settings.NVRTC.read():
         yield given
         return
-    yield from _nvrtc_files(folders())
     yield from NVRTC
+    yield from _nvrtc_files(folders())
     yield from _nvrtc_files(Path(root, "torch") for root in sys.path)
 
 

@@ -20,7 +20,7 @@ from pykittens.runtime.timing import Timer
 
 C = TypeVar("C")
 
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
 _warned: set[str] = set()
 
 
@@ -36,6 +36,7 @@ def tune(
     compile: Callable[[C], object] | None = None,
     progress: Progress | None = None,
     flush: Callable[[], object] | None = None,
+    restore: Callable[[], object] = lambda: None,
 ) -> C:
     """The fastest candidate whose check passes: remembered, or measured on the GPU in some seconds.
 
@@ -45,8 +46,8 @@ def tune(
     kernels: the kernels that candidates launch; a result holds until their files, or files of the program that these
     import, change.
     compile: compiles a candidate without a launch; called from several threads. flush: empties the caches; None writes
-    a buffer larger than the L2 cache. A candidate that raises a KernelError is skipped; if none remains, raises
-    KernelError.
+    a buffer larger than the L2 cache. restore: undoes what launches wrote; called before each launch that is measured.
+    A candidate that raises a KernelError is skipped; if none remains, raises KernelError.
     """
     if not candidates:
         raise ArgumentError(f"tuning {name}: there are no candidates")
@@ -58,7 +59,7 @@ def tune(
             _tell_once(name, show, device == "cpu")
             return candidates[0]
         gpu, stream = driver.device(device[1]), current_stream(device[1])
-        with _one_at_a_time, gpu.current():
+        with one_at_a_time, gpu.current():
             # Another thread may have measured it in the meantime.
             known = remembered(name, key, candidates, device, kernels)
             if known is not None:
@@ -71,7 +72,7 @@ def tune(
             tuner = Autotuner(name, key, candidates, kernels, device[1], show)
             if compile is not None:
                 tuner.compile(compile)
-            with Timer(gpu, stream, flush) as timer:
+            with Timer(gpu, stream, flush, restore) as timer:
                 return tuner.decide(run, check, timer)
 
 

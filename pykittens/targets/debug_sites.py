@@ -47,23 +47,22 @@ def stop_unless(
 
 # -- accesses --------------------------------------------------------------------------------------
 
-_ONLY_THE_LAST_TWO = "only the last two axes have edges; a leading index must lie inside its axis"
+_INSIDE = "only the axes of a tile's rows and columns have edges; an index of another axis must lie inside it"
 
 
 def check_access(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> None:
-    """Check that leading indices lie inside their axes and that the coordinates of a tile of rows x cols are int32."""
+    """Check that indices of fixed axes lie inside them and that the coordinates of a tile of rows x cols are int32."""
     if not e.debug:
         return
     ref = ref.first
-    rank = len(ref.index)
-    for axis in range(rank - 2):
-        _check_leading(e, ref, axis)
-    for axis, unit in ((rank - 2, rows), (rank - 1, cols)):
-        if axis >= 0:
-            _check_coordinate(e, ref, axis, unit)
+    sides = ref.sides(rows, cols)
+    for axis in ref.fixed:
+        _check_fixed(e, ref, axis)
+    for axis in ref.plane:
+        _check_coordinate(e, ref, axis, sides[axis])
 
 
-def _check_leading(e: Emitter, ref: TileRef, axis: int) -> None:
+def _check_fixed(e: Emitter, ref: TileRef, axis: int) -> None:
     index, name = e.scalar(ref.index[axis]), literal(ref.tensor.name)
     window = ref.windows.get(axis)
     if window is None:
@@ -74,9 +73,7 @@ def _check_leading(e: Emitter, ref: TileRef, axis: int) -> None:
         inside = f"{origin} + {index} >= {low} && {origin} + {index} < {high}"
         text, numbers = f"the window from {{1}} to {{2}} of `{name}`", [index, origin, high]
     text = f"index {{0}} of axis {axis} is outside {text}"
-    stop_unless(
-        e, inside, "access", text, *numbers, tensor=ref.tensor.name, help=_ONLY_THE_LAST_TWO
-    )
+    stop_unless(e, inside, "access", text, *numbers, tensor=ref.tensor.name, help=_INSIDE)
 
 
 def _check_coordinate(e: Emitter, ref: TileRef, axis: int, unit: int) -> None:

@@ -19,12 +19,21 @@ MAP_SWIZZLE = {16: 0, 32: 1, 64: 2, 128: 3}
 
 @dataclass(frozen=True)
 class MapSlot:
-    """A tensor map parameter: a tensor, the size of a box in elements, and its swizzle in shared memory."""
+    """A tensor map parameter: a tensor, the size of a box in elements, and its swizzle in shared memory.
+
+    row_axis: the axis of the tensor along which the rows of a box run; its columns run along the last axis.
+    """
 
     tensor: str
     rows: int
     cols: int
     swizzle: int
+    row_axis: int
+
+    def axes(self, rank: int) -> list[int]:
+        """The axes of the tensor in the order of the map, innermost first: columns, rows, the others from the last."""
+        inner = [rank - 1, self.row_axis][:rank]
+        return inner + [axis for axis in reversed(range(rank)) if axis not in inner]
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Target:
             yield target
             target = target.parent
 
-    def find(self, op: Op[..., Any], role: Role | None = None, call: Call | None = None) -> Write:
+    def find(self, op: Op[Any], role: Role | None = None, call: Call | None = None) -> Write:
         """The lowering of an operation, or of a call of it in a role; a BackendError if the target has none."""
         reasons: list[str] = []
         for target in self.lineage():

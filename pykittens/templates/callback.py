@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from typing import Any
 
 from pykittens.errors import LanguageError, Loc
+from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
 
 _TEMPLATES = (os.path.dirname(os.path.abspath(__file__)) + os.sep,)
@@ -25,7 +25,7 @@ class Callback:
         self.name, self.function, self.known = name, function, known
         if not callable(function):
             raise refused(f"`{name}` must be a function, not {describe(function)}")
-        parameters = inspect.signature(function).parameters.values()
+        parameters = signature_of(function).parameters.values()
         # A parameter with a default is the user's, as in `def load(task, input, tile=tile)`.
         self.words = [p.name for p in parameters if p.default is p.empty]
         for word in self.words:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -115,5 +116,8 @@ GATED_MLP = Operator(
     rearranged=_of_vector,
     forward=_forward,
     backward=_backward,
+    flops=lambda x, w1, w3, w2, *_: (
+        2 * math.prod(x.shape[:-1]) * (w1.numel() + w3.numel() + w2.numel())
+    ),
     casts=4,
 )

@@ -110,5 +110,6 @@ LINEAR = Operator(
     forward=_forward,
     backward=_backward,
     recorded=_recorded,
+    flops=lambda x, weight, *_: 2 * x.numel() * weight.shape[0],
     casts=3,
 )

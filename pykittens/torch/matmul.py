@@ -41,6 +41,12 @@ def _run_into(a: Tensor, b: Tensor, out: Tensor, tune: bool = False) -> None:
     gemm(a, b, out, transpose_b=False, tune=tune)
 
 
+def _flops(a: Tensor, b: Tensor, *_: Any) -> int:
+    batch = math.prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    count: int = 2 * batch * a.shape[-2] * a.shape[-1] * b.shape[-1]
+    return count
+
+
 # A vector is a row on the left and a column on the right; the result loses that axis again.
 
 
@@ -111,6 +117,7 @@ MATMUL = Operator(
     rearranged=_with_vectors,
     forward=_forward,
     backward=_backward,
+    flops=_flops,
     casts=2,
 )
 INTO = Operator(
@@ -119,6 +126,7 @@ INTO = Operator(
     _run_into,
     fallback=lambda a, b, out, tune: torch.matmul(a, b, out=out),
     rearranged=_with_vectors_into,
+    flops=_flops,
     no_gradient=(
         "a product that is written to `out` has no gradient",
         "leave `out` away, or call it under torch.no_grad()",

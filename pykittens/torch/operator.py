@@ -7,7 +7,6 @@ The dispatcher's kernels, fakes for compilers, autocast, errors and direct calls
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -15,10 +14,11 @@ from typing import Any
 
 import torch
 from torch._C import _are_functorch_transforms_active, _increment_version
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function, forward_ad, profiler
 from torch.compiler import is_dynamo_compiling
 
 from pykittens.errors import ArgumentError, KernelError, Loc
+from pykittens.ir.signature import signature_of
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.calls import MAX_FORMS
 from pykittens.torch.operands import Operands, description
@@ -26,12 +26,14 @@ from pykittens.torch.registration import (
     AUTOCAST,
     LIBRARY,
     casting,
+    count_flops,
     form_of,
     has_tangent,
     is_direct,
     is_special,
     needs_gradient,
 )
+from pykittens.torch.transforms import one_by_one
 
 _TRANSFORMED = (
     "torch.func.grad, vjp, jvp and what is made of them do not go through this operator",
@@ -59,7 +61,8 @@ class Operator:
     recorded(*args): the result if autograd records the call; `apply` unless given. no_gradient: the message and help
     if there is no gradient.
 
-    casts: the number of leading arguments that autocast converts. function: the name of the function, if it differs.
+    flops(*args): the number of floating-point operations, for FlopCounterMode. casts: the number of leading arguments
+    that autocast converts. function: the name of the function, if it differs.
     """
 
     schema: str
@@ -72,24 +75,32 @@ class Operator:
     backward: Callable[..., Any] | None = None
     recorded: Callable[..., Any] | None = None
     no_gradient: tuple[str, str] = ("there is no gradient", "call it under torch.no_grad()")
+    flops: Callable[..., int] | None = None
     casts: int = 0
     function: str = ""
 
     def __post_init__(self) -> None:
         name = self.schema[: self.schema.index("(")]
         LIBRARY.define(self.schema, tags=(torch.Tag.pt2_compliant_tag,))
-        self.op = getattr(torch.ops.pykittens, name).default
+        operators = getattr(torch.ops.pykittens, name)
+        self.op = operators.default
+        parameters = signature_of(self.run)
+        if self.flops is not None:
+            count_flops(operators, parameters, self.flops)
         kernels = {"CompositeExplicitAutograd": self._run, "Autograd": self._autograd}
         kernels |= {key: casting(self.op, key, self.casts) for key in AUTOCAST if self.casts}
         for key, kernel in kernels.items():
             LIBRARY.impl(name, kernel, key)
         torch.library.register_fake(f"pykittens::{name}", self._fake, lib=LIBRARY)
+        written = [x.alias_info is not None for x in self.op._schema.arguments]
+        vmap = one_by_one(self.op, written, any_strides=True)
+        torch.library.register_vmap(f"pykittens::{name}", vmap, lib=LIBRARY)
         self.function = self.function or name
         tensors = [x for x in self.op._schema.arguments if "Tensor" in str(x.type)]
         self.names = tuple(x.name for x in tensors)
         self._needed = {x.name for x in tensors if not x.has_default_value()}
-        self._written = [i for i, x in enumerate(tensors) if x.alias_info is not None]
-        self._defaults = [x.default for x in inspect.signature(self.run).parameters.values()]
+        self._written = [i for i, is_written in enumerate(written) if is_written]
+        self._defaults = [x.default for x in parameters.parameters.values()]
         if self.forward is not None and self.backward is not None:
             methods = {n: staticmethod(getattr(self, n)) for n in ("forward", "backward")}
             function: Any = type(name, (Function,), methods)
@@ -105,8 +116,11 @@ class Operator:
         form = form_of(tensors, options)
         call = None if form is None else self._known.get(form)
         if call is not None:
-            if call is self.run and needs_gradient(*tensors):
-                call = self.record
+            if call is self.run:
+                if needs_gradient(*tensors):
+                    call = self.record
+                elif profiler._is_profiler_enabled:
+                    call = self.op  # the dispatcher tells the profiler
             try:
                 return call(*tensors, *options)
             except KernelError:  # an error that the form does not show, raised by the host function

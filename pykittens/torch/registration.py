@@ -7,6 +7,7 @@ its kernel directly if no compiler, mode, subclass, transform or autocast interc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import Signature
 from typing import Any
 
 import torch
@@ -22,9 +23,10 @@ from torch._C import (
     _len_torch_function_stack,
 )
 from torch._C._functorch import is_legacy_batchedtensor
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
+from torch.utils.flop_counter import flop_registry
 
 LIBRARY = torch.library.Library("pykittens", "DEF")
 
@@ -64,19 +66,19 @@ def form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...]
 
 def is_direct(*tensors: Any) -> bool:
     """Whether a call with these tensors, of which some may be None, may go past the dispatcher."""
-    if form_of(tensors, ()) is None:
+    if profiler._is_profiler_enabled or form_of(tensors, ()) is None:
         return False
-    return not is_special(tensors)
+    return not any([x is not None and _is_special(x) for x in tensors])
 
 
 def is_special(args: Sequence[Any]) -> bool:
     """Whether an argument is a tensor without memory, a negated view or not strided; a form does not show it."""
-    return any(
-        [
-            isinstance(x, Tensor) and (x.is_meta or x.is_neg() or x.layout is not strided)
-            for x in args
-        ]
-    )
+    return any([isinstance(x, Tensor) and _is_special(x) for x in args])
+
+
+def _is_special(x: Tensor) -> bool:
+    special: bool = x.is_meta or x.is_neg() or x.layout is not strided
+    return special
 
 
 def _are_batched(tensors: Sequence[Any]) -> bool:
@@ -110,6 +112,17 @@ def casting(op: Any, key: str, casts: int) -> Callable[..., Any]:
             return op(*cast, *args[casts:])
 
     return call
+
+
+def count_flops(operators: Any, signature: Signature, formula: Callable[..., int]) -> None:
+    """Let FlopCounterMode count formula(*args), with all arguments of a call, for the operators of a name."""
+
+    def counted(*args: Any, out_val: Any = None, **words: Any) -> int:
+        given = signature.bind(*args, **words)
+        given.apply_defaults()  # the dispatcher leaves defaults out
+        return formula(*given.args, **given.kwargs)
+
+    flop_registry[operators] = counted
 
 
 def is_castable(x: Any) -> bool:

@@ -99,6 +99,7 @@ SCALED_MM = Operator(
     fallback=lambda a, b, scale_a, scale_b, bias, out_dtype, tune: torch._scaled_mm(
         a, b, scale_a, scale_b, bias=bias, out_dtype=out_dtype
     ),
+    flops=lambda a, b, *_: 2 * a.numel() * b.shape[1],
     no_gradient=(
         "a product of fp8 has no gradient, and one of its tensors asks for it",
         "pass tensors after .detach(), or call it under torch.no_grad()",

@@ -37,6 +37,18 @@ def tile_element(
     return row, col
 
 
+def halves_element(
+    lane: Index, chunk: Index, warp: Index, cols: int, warps: int
+) -> tuple[Index, Index]:
+    """Row and column of the first of the four 16-bit neighbours that a lane moves between a tensor and a tile.
+
+    A lane holds two neighbours of eight columns, so four lanes hold 16 bytes of a row. To move whole sectors of 32
+    bytes, an even lane moves four neighbours of the first eight of 16 columns, and the lane after it of the second.
+    """
+    row, col = tile_element(lane - lane % 2, chunk // 2 * 8 + chunk % 2 * 2, warp, cols, warps)
+    return row, col + lane % 2 * 8
+
+
 # -- registers: vectors ----------------------------------------------------------------------------
 
 

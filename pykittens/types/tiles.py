@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from pykittens.display import Shown
 from pykittens.types.dtypes import DType
 from pykittens.types.layouts import SharedLayout, swizzle_for
 
@@ -50,7 +51,7 @@ class GL:
 
 
 @dataclass(frozen=True)
-class ST:
+class ST(Shown):
     """A shared tile, or a view with the `layout` of its owner."""
 
     dtype: DType
@@ -84,7 +85,7 @@ class SV(ST):
 
 
 @dataclass(frozen=True)
-class RT:
+class RT(Shown):
     """A register tile, spread over the warps of a group."""
 
     dtype: DType
@@ -100,7 +101,7 @@ class RT:
 
 
 @dataclass(frozen=True)
-class RV:
+class RV(Shown):
     """A register vector."""
 
     dtype: DType

@@ -25,10 +25,11 @@ needs_machine_code = pytest.mark.skipif(
 )
 
 
-def same(folder, kernel, *arrays, **constants):
+def same(folder, kernel, *arrays, apart=False, **constants):
     """Raise unless the lanes of the emitted code touch in each memory what the model says of them.
 
-    Compared are those that are served together: a phase of shared memory, an instruction of a tensor.
+    Compared are those that are served together: a phase of shared memory, an instruction of a tensor. If lanes pass a
+    place of the code at different times, compare each of them `apart`.
     """
     made = recorded(kernel, *arrays, **constants)
     names = kernel.parameters.names(len(arrays))
@@ -52,6 +53,8 @@ def same(folder, kernel, *arrays, **constants):
         for at in together(np.array(offsets).reshape(-1, phase)):
             found[name, size, at] += count
     assert counted
+    if apart:
+        counted, found = each_lane(counted), each_lane(found)
     assert counted == found
 
 
@@ -59,6 +62,15 @@ def together(addresses, start=0):
     """The addresses of each row that are any, from `start` on; lanes may change places."""
     found = (sorted((row[row != NOWHERE] + start).tolist()) for row in addresses)
     return [tuple(row) for row in found if row]
+
+
+def each_lane(instructions):
+    """The accesses of single lanes."""
+    accesses = Counter()
+    for (memory, size, addresses), count in instructions.items():
+        for at in addresses:
+            accesses[memory, size, at] += count
+    return accesses
 
 
 # -- tiles and vectors -----------------------------------------------------------------------------
@@ -102,7 +114,6 @@ def vectors(x, y):
     pk.store(y[0, 0], pk.load(s.parts(1)[0]))
     # Lanes that have nothing come last: the accesses of a lane at one place of the code are counted.
     pk.store(y[1], pk.load(x[1], cols=500))
-    pk.store(y[1, 1], pk.load(x[1, 1], cols=37))
     pk.store(s.parts(2)[0], pk.load(x[1], cols=2))
 
 
@@ -113,17 +124,24 @@ def test_vectors_touch_what_is_counted(tmp_path, dtype):
     same(tmp_path, vectors, x, x.copy())
 
 
-@pk.kernel(warps=2)
-def ragged(x, y):
-    pk.grid(1)
-    pk.store(y[2], pk.load(x[1], cols=500))
+def ragged(warps, length):
+    @pk.kernel(warps=warps)
+    def move(x, y):
+        pk.grid(1)
+        pk.store(y[2], pk.load(x[1, 1], cols=length))
+
+    return move
 
 
 @needs_lanes
-@pytest.mark.parametrize("dtype", [bf16, bool_], ids=str)
-def test_vectors_whose_rows_are_not_aligned_go_by_elements(tmp_path, dtype):
-    x = np.zeros((3, 517), dtype.numpy)
-    same(tmp_path, ragged, x, x.copy())
+@pytest.mark.parametrize("dtype", [bf16, f32, int8, int64, bool_], ids=str)
+@pytest.mark.parametrize(
+    ("warps", "length", "width"),
+    [(1, 500, 1017), (2, 500, 1017), (2, 1100, 2201), (1, 60, 123), (2, 37, 512)],
+)
+def test_vectors_at_any_address_touch_what_is_counted(tmp_path, dtype, warps, length, width):
+    x = np.zeros((4, width), dtype.numpy)
+    same(tmp_path, ragged(warps, length), x, x.copy(), apart=True)
 
 
 @pk.kernel(warps=2)
@@ -144,20 +162,71 @@ def test_rows_by_index_windows_and_sums_touch_what_is_counted(tmp_path, dtype, w
 
 
 @pk.kernel(warps=2)
-def copied_by_lanes(x, y):
-    s = pk.shared(pk.st(x.dtype, 32, 48))
+def copied_by_lanes(x, y, *, cols):
+    s = pk.shared(pk.st(x.dtype, 32, cols))
     done = pk.semaphore(1)
     pk.grid(1)
     done.expect(s)
-    pk.load_async(s, x, signal=done)
+    pk.load_async(s, x[1, 1], signal=done)
     done.wait(0)
-    pk.store_async(y, s)
+    pk.store_async(y[1, 1], s)
 
 
 @needs_lanes
-def test_copies_that_the_engine_does_not_reach_touch_what_is_counted(tmp_path):
-    x, y = np.zeros((2, 32, 49), bf16.numpy)[:, :, :48]
-    same(tmp_path, copied_by_lanes, x, y)
+@pytest.mark.parametrize(
+    ("dtype", "cols", "pitch"), [(bf16, 48, 145), (f32, 32, 99), (int8, 64, 199), (int8, 16, 51)]
+)
+def test_copies_that_the_engine_does_not_reach_touch_what_is_counted(tmp_path, dtype, cols, pitch):
+    x = np.zeros((100, pitch), dtype.numpy)
+    same(tmp_path, copied_by_lanes, x, x.copy(), apart=True, cols=cols)
+
+
+@pk.kernel(warps=2)
+def of_planes(x, y, *, way):
+    """A matrix, a column or an element of a tensor of rank 3."""
+    pk.grid(1)
+    match way:
+        case "middle":
+            pk.store(y[:, 2], pk.load(x[:, 1], rows=32, cols=32))
+        case "last":
+            pk.store(y[:, :, 1], pk.load(x[:, :, 3], rows=32, cols=16))
+        case "transposed":
+            t = pk.load(x[:, :, 3], rows=32, cols=16, transposed=True)
+            pk.store(y[:, :, 1], t, transposed=True)
+        case "element":
+            pk.store(y[:, 3][2, 2], pk.load(x[:, 2, 2][7]))
+        case spread:
+            pk.store(y[:, 0, 0], pk.load(x[:, 0, 5], cols=32, spread=spread))
+
+
+WAYS = ("middle", "last", "transposed", "element", pk.plain, pk.per_row, pk.per_column)
+
+
+@needs_lanes
+@pytest.mark.parametrize("dtype", [bf16, f32, int8], ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_planes_of_a_tensor_touch_what_is_counted(tmp_path, dtype, way):
+    x = np.zeros((32, 32, 32), dtype.numpy)
+    same(tmp_path, of_planes, x, x.copy(), way=way)
+
+
+@pk.kernel(warps=2)
+def columns_copied_by_lanes(x, y):
+    s, v = pk.shared(pk.st(x.dtype, 32, 16)), pk.shared(pk.sv(x.dtype, 32))
+    done = pk.semaphore(1)
+    pk.grid(1)
+    done.expect(s, v)
+    pk.load_async(s, x[:, :, 1], signal=done)
+    pk.load_async(v, x[:, 1, 2], signal=done)
+    done.wait(0)
+    pk.store_async(y[:, :, 3], s)
+    pk.store_async(y[:, 0, 0], v)
+
+
+@needs_lanes
+def test_columns_that_lanes_copy_touch_what_is_counted(tmp_path):
+    x = np.zeros((32, 16, 8), f32.numpy)
+    same(tmp_path, columns_copied_by_lanes, x, x.copy())
 
 
 # -- products of single warps ----------------------------------------------------------------------

@@ -52,17 +52,17 @@ def tiles(x, y):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "each", "ideal"),
+    ("dtype", "elements", "each", "ideal"),
     [
-        (f32, 8, 8),  # eight rows of 32 bytes a request
-        (bf16, 8, 4),  # eight halves of a sector
-        (e4m3, 8, 2),
+        (f32, 2, 8, 8),  # a lane moves two elements, and a request eight rows of 32 bytes
+        (bf16, 4, 8, 8),
+        (e4m3, 2, 8, 2),  # a quarter of a sector
     ],
 )
-def test_a_request_of_a_tile_touches_eight_rows(dtype, each, ideal):
+def test_a_request_of_a_tile_touches_eight_rows(dtype, elements, each, ideal):
     x = np.zeros((128, 128), dtype.numpy)
     load, store = costs(tiles, x, x.copy(), given=aligned("xy", 128, dtype))
-    requests = 64 * 64 // (2 * 32)
+    requests = 64 * 64 // (elements * 32)
     assert (load.count, load.ideal) == (each * requests, ideal * requests)
     assert (store.count, store.ideal) == (load.count, load.ideal)
     assert [(c.what, c.memory) for c in (load, store)] == [("load", "x"), ("store", "y")]
@@ -209,15 +209,19 @@ def test_each_block_of_a_cluster_fetches_its_share():
 
 
 def test_copies_that_the_engine_does_not_reach_are_requests_of_lanes():
-    """Rows of 64 elements of 2 bytes, a warp takes 32 at a time: 64 bytes that start at any even byte."""
+    """Rows of 64 elements of 2 bytes: 128 bytes from the granule of 16 that holds the first, and from the next one."""
     x = np.zeros((128, 65), bf16.numpy)
     given = {n: Given((65, 1), 2) for n in "xy"}
     load, store = costs(copied(bf16, 64), x, x.copy(), given=given)
-    first = [65 * 2 * (64 + row) + 64 * half for row in range(64) for half in range(2)]
-    assert load.count == sum((at + 63) // 32 - at // 32 + 1 for at in first)
-    assert load.ideal == 64 * 2 * 2
+    asked = []
+    for row in range(64, 128):
+        at, skew = divmod(65 * 2 * row, 16)
+        spans = [(at, at + 8), (at + 1, at + 9)][: 2 if skew else 1]
+        asked += [(row // 4, i, g // 2) for i, span in enumerate(spans) for g in range(*span)]
+    assert load.count == len(set(asked))
     assert not load.assumed
-    assert (store.count, store.ideal) == (load.count, load.ideal)
+    # Granules that are stored at once, and the pieces at both ends of a row, at most four at each.
+    assert 64 * 4 < store.count <= 64 * (5 + 8)
 
 
 # -- places ----------------------------------------------------------------------------------------
@@ -263,5 +267,33 @@ def window_of_a_window(x, y, low, high):
 def test_bounds_that_only_a_running_kernel_knows_may_lie_anywhere():
     x = np.zeros((4, 64), np.float32)
     load, store = costs(window_of_a_window, x, x.copy(), 3, 20, given=aligned("xy", 64, f32))
-    assert (load.count, load.ideal) == (2 * 8, 2 * 4)  # element by element
+    assert (load.count, load.ideal) == (
+        8,
+        8,
+    )  # by granules, as if the window began where it can be seen to
     assert store.count == store.ideal == 8
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+@pk.kernel(warps=4)
+def heads(x, y, index):
+    """A head in a tile, a column of a table from a vector, and elements of it by index."""
+    pk.grid(1)
+    t = pk.load(x[:, 1], rows=64, cols=32)
+    pk.store(y[:, 1], pk.row_sum(t))
+    pk.store(y[:, 0], pk.gather(y[:, 1], pk.load(index, cols=64, spread=pk.per_row)))
+
+
+@pytest.mark.parametrize(("width", "pitch"), [(2, 8), (3, 12), (16, 64)])
+def test_columns_touch_the_sectors_between_their_elements(width, pitch):
+    x, y = np.zeros((64, 3, 32), np.float32), np.zeros((64, width), np.float32)
+    given = {"x": Given((96, 32, 1), 4), "y": Given((width, 1), 4)}
+    load, store, _, gather, other = costs(heads, x, y, np.zeros(64, np.int32), given=given)
+    assert load.count == load.ideal == 64 * 32 * 4 // 32
+    # A request stores 8 rows of a warp.
+    assert store.count == sum(len({(8 * i + j) * pitch // 32 for j in range(8)}) for i in range(8))
+    assert store.ideal == 8
+    assert gather.count == 8 * len({j * pitch // 32 for j in range(32)})
+    assert (other.count, other.ideal) == (store.count, store.ideal)

@@ -62,6 +62,19 @@ def planes(x, y):
 
 
 @pk.kernel
+def heads(x, y, sums):
+    """y = x, a 64x64 tile of a head a block, whose rows run along the second of four axes; and sums of its rows."""
+    b, t, h, d = x.shape
+    i, j, row, col = pk.grid(b, h, pk.cdiv(t, 64), pk.cdiv(d, 64))
+    ring = pk.pipeline(1, pk.st(pk.f32, 64, 64))
+    with pk.producer(), ring.fill() as tile:
+        pk.load_async(tile, x[i, :, j][row, col])
+    with pk.warpgroups(1), ring.drain() as tile:
+        pk.store_async(y[i, :, j][row, col], tile)
+        pk.store(sums[i, :, j][row], pk.row_sum(pk.load(tile)), op="add")
+
+
+@pk.kernel
 def narrow(x, y):
     """y = x, in tiles of 48 bytes a row, which have no swizzle."""
     row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, 48))
@@ -87,6 +100,22 @@ def arithmetic(x, y, n, d):
     pk.require(wide * wide >= 0 or d > 1, "overflows")
     (i,) = pk.grid(first + n % d - (rows - d) * 0)
     pk.store(y[i], pk.load(x[0], cols=8) + pk.load(x[i], cols=8))
+
+
+@pk.kernel(cluster=2)
+def few(x, y, n):
+    """y = x, by few blocks."""
+    for row, col in pk.persistent(
+        y.tiles(64, 64), cluster_axis=0, blocks=n + pk.cdiv(x.rows, 1000)
+    ):
+        pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64))
+
+
+@pk.kernel
+def eleven(x, y):
+    """y = x, by at most eleven blocks."""
+    for row, col in pk.persistent(y.tiles(64, 64), blocks=11):
+        pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64))
 
 
 @pk.kernel(inplace=True)
@@ -131,6 +160,16 @@ class Case:
 
 F32 = np.float32
 CASES = {
+    "few": Case(
+        few,
+        (zeros(64, 64), zeros(64, 64), 3),
+        tuple((zeros(r, 640), zeros(r, 640), n) for r, n in ((2000, 9), (2000, 8), (64, 500))),
+    ),
+    "eleven": Case(
+        eleven,
+        (zeros(64, 64), zeros(64, 64)),
+        tuple((zeros(r, 64), zeros(r, 64)) for r in (64, 640, 6400)),
+    ),
     "add": Case(
         ADD,
         (zeros(64, 64, dtype=F32),) * 3,
@@ -196,6 +235,27 @@ CASES = {
             (zeros(2, 3, 4, 70, 72), padded(2, 3, 4, 70, 72)),
             (zeros(4, 3, 2, 70, 72).transpose(2, 1, 0, 3, 4), zeros(2, 3, 4, 70, 72)),
             (zeros(1, 2, 1, 1, 8), padded(1, 2, 1, 1, 8)),
+        ),
+    ),
+    "heads": Case(
+        heads,
+        (zeros(1, 64, 1, 64, dtype=F32),) * 2 + (zeros(1, 64, 1, dtype=F32),),
+        (
+            (
+                zeros(2, 70, 3, 72, dtype=F32),
+                padded(2, 70, 3, 72, dtype=F32),
+                zeros(2, 70, 3, dtype=F32),
+            ),
+            (
+                zeros(3, 70, 2, 72, dtype=F32).transpose(2, 1, 0, 3),
+                zeros(2, 3, 70, 72, dtype=F32).transpose(0, 2, 1, 3),
+                zeros(2, 70, 3, dtype=F32),
+            ),
+            (
+                zeros(1, 1, 5, 8, dtype=F32),
+                padded(1, 1, 5, 8, dtype=F32),
+                zeros(1, 1, 5, dtype=F32),
+            ),
         ),
     ),
     "narrow": Case(

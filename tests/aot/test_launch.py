@@ -117,6 +117,25 @@ def test_a_launch_has_the_sizes_that_the_shapes_say(
         assert list(bytes.fromhex(text)[100:111]) == [1, 1, 0, 0, 0, 9, 2, 0, 3, 2, 0]
 
 
+def test_the_rows_of_a_view_are_the_second_axis_of_its_map(
+    launchers: Any, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = launchers(CASES["heads"].kernel, *CASES["heads"].compiled_for)
+    x, y, sums = CASES["heads"].launched_with[0]
+    parameter_sizes(launcher.made, monkeypatch)
+    launcher.unload()
+    log.take()
+    assert launcher.launch(x, y, sums) == PK_OK
+    (line,) = log.take("launch")
+    parameters = line.split()[-len(launcher.made.source.maps) - len(launcher.made.source.slots) :]
+    for array, text in zip((x, y), parameters, strict=False):
+        words = np.frombuffer(bytes.fromhex(text), np.uint64)
+        assert words[0] == array.ctypes.data
+        assert words[1:5].tolist() == [72, 70, 3, 2]  # columns, rows, heads, batch
+        assert words[6:9].tolist() == [array.strides[axis] for axis in (1, 2, 0)]
+        assert np.frombuffer(bytes.fromhex(text), np.uint32)[20:24].tolist() == [32, 64, 1, 1]
+
+
 def test_blocks_are_no_more_than_run_at_once(
     launchers: Any, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,9 +63,7 @@ def _there_and_back(dtype: DType, warps: int, rows: int, cols: int) -> Case:
             pk.store_wait(1, read=True)
             full.wait(i)
             t = pk.load(before)
-            pk.store(after[i % 2], t + t)
-            pk.fence_async()
-            pk.sync()
+            pk.publish(after[i % 2], t + t)
             pk.store_async(y[i, col], after[i % 2])
 
     return Case(
@@ -220,9 +218,7 @@ def _chain(blocks: int, cols: int) -> Case:
             full.wait(0)
             t = t + pk.load(tile)
             pk.sync()
-        pk.store(tile, t)
-        pk.fence_async()
-        pk.sync()
+        pk.publish(tile, t)
         pk.store_async(y[block, 0], tile)
         pk.store_wait()
         pk.signal(flags[0], 1, op="add")

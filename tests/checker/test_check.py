@@ -335,6 +335,15 @@ def test_every_call_of_a_program_is_seen_and_runs() -> None:
     assert failed == ["copied: `y` is missing"]
 
 
+def test_a_call_by_which_a_compiler_learns_shapes_is_not_examined() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x = torch.ones(64, 64, device="meta")
+    seen: list[Any] = []
+    with checked_calls(lambda *call: seen.append(call), lambda kernel, error: None):
+        copied(x, torch.empty_like(x))
+    assert seen == []
+
+
 def test_the_checker_is_loaded_when_it_is_first_asked_for() -> None:
     program = (
         "import sys, pykittens as pk; assert not [m for m in sys.modules if 'checker' in m]; "

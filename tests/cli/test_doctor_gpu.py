@@ -15,6 +15,10 @@ from pykittens.cli.doctor import Diagnosis, Status
 from pykittens.errors import BackendError
 from pykittens.runtime import driver, nvrtc
 from pykittens.runtime.driver import Device
+from tests.runtime.c_programs import fake_driver, needs_compiler
+from tests.runtime.fake_gpu import fake
+
+__all__ = ["fake"]
 
 
 def one(found) -> Diagnosis:
@@ -24,10 +28,11 @@ def one(found) -> Diagnosis:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch):
-    """A driver for CUDA 13.0 and an NVRTC of 13.2; `machine(cards)` gives it GPUs of these capabilities."""
+    """A driver for CUDA 13.0; `machine(cards)` gives it GPUs of these capabilities."""
     monkeypatch.delenv(settings.TARGET.variable, raising=False)
+    monkeypatch.setattr(driver, "library", lambda: None)
     monkeypatch.setattr(driver, "version", lambda: (13, 0))
-    monkeypatch.setattr(nvrtc, "version", lambda: (13, 2))
+    monkeypatch.setattr(driver, "release", lambda: "580.65.06")
     monkeypatch.setattr(driver, "memory_bytes", lambda ordinal: 141 * 2**30)
 
     def with_cards(*capabilities: tuple[int, int]) -> None:
@@ -43,10 +48,10 @@ def machine(monkeypatch: pytest.MonkeyPatch):
 
 
 def fails(message: str):
-    def version() -> tuple[int, int]:
+    def library() -> None:
         raise BackendError(message, help="…")
 
-    return version
+    return library
 
 
 @pytest.mark.parametrize(
@@ -62,21 +67,45 @@ def fails(message: str):
 def test_no_driver_is_no_fault_and_a_broken_one_is(
     message, has_file, mark, monkeypatch, tmp_path
 ) -> None:
-    monkeypatch.setattr(driver, "version", fails(message))
+    monkeypatch.setattr(driver, "library", fails(message))
     monkeypatch.setattr(doctor, "_DEVICE_FILE", tmp_path if has_file else Path("/nowhere"))
     found = one(doctor.gpu())
     assert found.status is mark
     assert bool(found.help) == (mark is Status.WRONG)
 
 
-def test_a_driver_older_than_the_compiler_is_wrong(machine, monkeypatch) -> None:
-    machine((9, 0))
-    monkeypatch.setattr(driver, "version", lambda: (12, 8))
-    found = one(doctor.gpu())
-    assert found.status is Status.WRONG
-    assert found.help == "update the driver to one for CUDA 13"
-    monkeypatch.setattr(nvrtc, "version", fails("no compiler"))
-    assert [f.status for f in doctor.gpu()] == [Status.OK, Status.OK]
+@pytest.mark.parametrize(
+    ("cuda", "release", "mark", "text"),
+    [
+        ((13, 2), "595.10", Status.OK, "595.10, for CUDA 13.2 (12.0 or newer is needed)"),
+        ((12, 8), None, Status.OK, "for CUDA 12.8 (12.0 or newer is needed)"),
+        ((11, 8), "520.1", Status.WRONG, "520.1, for CUDA 11.8 is older than 12.0"),
+    ],
+)
+def test_the_driver_is_told_with_its_version_and_that_of_cuda(
+    cuda, release, mark, text, machine, monkeypatch
+) -> None:
+    monkeypatch.setattr(driver, "version", lambda: cuda)
+    monkeypatch.setattr(driver, "release", lambda: release)
+    found = next(iter(doctor.gpu()))
+    assert (found.status, found.text) == (mark, text)
+    assert found.help == ("update the driver to 525 or newer" if mark is Status.WRONG else "")
+
+
+@needs_compiler
+@pytest.mark.parametrize("cuda", [(12, 8), (12, 9), (13, 0), (13, 2), None])
+def test_the_driver_is_read_from_its_libraries(cuda, fake, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(doctor, "_DEVICE_FILE", tmp_path / "none")
+    monkeypatch.setattr(driver, "_MANAGEMENT", "libnvidia-ml.so.none")
+    with fake_driver(monkeypatch, fake):
+        if cuda is None:
+            monkeypatch.setattr(driver, "_LIBRARY", "libcuda.so.none")
+            assert one(doctor.gpu()).status is Status.OPTIONAL
+            return
+        monkeypatch.setenv("FAKE_CUDA_VERSION", str(1000 * cuda[0] + 10 * cuda[1]))
+        found, gpu = doctor.gpu()
+    assert found.text == f"for CUDA {cuda[0]}.{cuda[1]} (12.0 or newer is needed)"
+    assert gpu.status is Status.OK
 
 
 def test_a_driver_without_a_gpu_is_no_fault(machine) -> None:
@@ -108,9 +137,9 @@ def stub(version: str, available: bool) -> types.ModuleType:
 @pytest.mark.parametrize(
     ("cards", "available", "mark", "text"),
     [
-        ([(9, 0)], True, Status.OK, "2.9.0 with CUDA 13.0"),
-        ([(9, 0)], False, Status.WRONG, "2.9.0 cannot use the GPU"),
-        ([], False, Status.OK, "2.9.0, on the CPU"),
+        ([(9, 0)], True, Status.OK, "2.9.0 with CUDA 13.0 (2.9 or newer is needed)"),
+        ([(9, 0)], False, Status.WRONG, "2.9.0, built for CUDA 13.0, cannot use the GPU"),
+        ([], False, Status.OK, "2.9.0, on the CPU (2.9 or newer is needed)"),
     ],
 )
 def test_pytorch_without_cuda_is_wrong_only_beside_a_gpu(
@@ -120,6 +149,13 @@ def test_pytorch_without_cuda_is_wrong_only_beside_a_gpu(
     monkeypatch.setitem(sys.modules, "torch", stub("2.9.0", available))
     found = one(doctor.torch())
     assert (found.status, found.text) == (mark, text)
+
+
+def test_an_old_pytorch_is_wrong(machine, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", stub("2.8.1+cu128", True))
+    found = one(doctor.torch())
+    assert (found.status, found.help) == (Status.WRONG, "pip install 'torch>=2.9'")
+    assert found.text == "2.8.1+cu128 with CUDA 13.0 is older than 2.9"
 
 
 def test_a_missing_pytorch_is_no_fault_and_a_broken_one_is(machine, monkeypatch, tmp_path) -> None:

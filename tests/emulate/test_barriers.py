@@ -79,7 +79,9 @@ def test_a_copy_shows_only_when_it_lands():
     tile = made.tiles(0)["a"]
     made.full[0].bytes += 1024
     call = Call(OPS["load_async"], {}, [])
-    copy = Copy(call, tile, GlobalTile("x", np.ones((16, 16), np.float32), (0, 0)), made.full[0])
+    copy = Copy(
+        call, tile, GlobalTile("x", np.ones((16, 16), np.float32), (0, 0), (0, 1)), made.full[0]
+    )
     assert copy.bytes == 1024
     made.full[0].arrive()
     assert not made.ready("drain", 0)

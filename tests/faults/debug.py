@@ -61,6 +61,12 @@ def leading_index_of_a_copy(out):
     raise fault(source, "`x`", -1, shapes={"x": CUBE.shape})
 
 
+def index_of_a_view_outside(out):
+    x = np.ones((64, 4, 32), F32)
+    source = program(debugging.index_of_a_view, x, out((64, 4)))
+    raise fault(source, "`x`", 4, block=3, thread=9, shapes={"x": x.shape})
+
+
 def leading_index_outside_a_window(out):
     source = program(debugging.leading_index_of_a_window, CUBE, out((64, 64)), 3)
     raise fault(source, "of `x`", 2, 1, 3)

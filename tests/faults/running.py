@@ -22,6 +22,15 @@ def leading_index_below_0(out):
     kernel(ones(3, 2, 8), out((1, 8)), -1)
 
 
+def index_of_a_view(out):
+    @pk.kernel
+    def kernel(x, y, h):
+        pk.grid(1)
+        pk.store(y[0], pk.load(x[:, h][0, 0], rows=64, cols=16))
+
+    kernel(np.ones((64, 2, 16), np.float32), out((64, 16), np.float32), 2)
+
+
 def leading_index_of_a_store(out):
     @pk.kernel
     def kernel(y, i):

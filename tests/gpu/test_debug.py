@@ -88,6 +88,13 @@ FAULTS = {
     "debugging.leading_index_of_a_scalar.debug(int32(2, 4, 4), int32(64, 64))": [
         "AccessError: index 2 of axis 0 is outside `lengths`, whose shape is (2, 4, 4)",
     ],
+    "debugging.index_of_a_view.debug(f32(64, 4, 32), f32(64, 4))": [
+        "AccessError: index 4 of axis 1 is outside `x`, whose shape is (64, 4, 32)",
+        "    block : 3",
+    ],
+    "debugging.flag_outside_a_column.debug(int32(2, 3), 2)": [
+        "AccessError: flags[2, 1] is outside `flags`, whose shape is (2, 3)",
+    ],
     "debugging.leading_index_of_a_window.debug(f32(4, 64, 64), f32(64, 64), 3)": [
         "AccessError: index 2 of axis 0 is outside the window from 1 to 3 of `x`",
     ],

@@ -3,7 +3,7 @@
 import pytest
 
 import pykittens as pk
-from tests.lang.test_sharing import total
+from tests.lang.test_sharing import limited, total
 
 torch = pytest.importorskip("torch")
 
@@ -153,3 +153,12 @@ def test_blocks_that_share_tasks_leave_partial_sums(tiles):
         total(x, parts, y, counter)
         assert y.item() == x.sum().item()
     assert int(parts.count_nonzero()) <= 2 * tiles
+
+
+def test_a_limit_of_blocks_is_computed_for_each_launch():
+    for rows, n, expected in ((1280, 50, 10), (1280, 3, 3), (64, 9, 1), (12800, 7, 7)):
+        blocks = torch.zeros(64, dtype=torch.int32, device="cuda")
+        limited(torch.zeros((rows, 256), device="cuda"), blocks, n)
+        assert blocks.tolist() == [expected] * expected + [0] * (64 - expected)
+    with pytest.raises(pk.KernelError, match="must be at least 1"):
+        limited(torch.zeros((64, 64), device="cuda"), blocks, 0)

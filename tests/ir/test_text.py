@@ -33,6 +33,27 @@ def test_a_kernel_as_text(golden):
     golden("ir/everything.txt", text(recorded(everything, out, x, 3, factor=2)))
 
 
+def test_a_tile_of_a_view_is_named_with_its_plane():
+    @pk.kernel(warps=1)
+    def kernel(x, y, h):
+        pk.grid(1)
+        pk.store(y[:, 1][2], pk.load(x[:, h].window(0, 3, 8), cols=16))
+        pk.store(y, pk.load(x.at(h), rows=16, cols=16))
+        pk.store(y[1, :], pk.load(x[:, h, 2][5], cols=16))
+
+    shapes = np.zeros((8, 4, 16), np.float32), np.zeros((8, 16), np.float32)
+    lines = text(recorded(kernel, *shapes, 2)).splitlines()
+    moves = [line.split("= ")[-1].strip() for line in lines if "load" in line or "store" in line]
+    assert [m.split("(")[1] for m in moves] == [
+        "src=x[0, h, 0; plane 0 2; axis 0 3 3 t2], cols=16)",
+        "dst=y[2, 1; plane 0], value=t3)",
+        "src=x[h, 0, 0], rows=16, cols=16)",
+        "dst=y, value=t4)",
+        "src=x[5, h, 2; plane 0], cols=16)",
+        "dst=y[1, 0; plane 1], value=t5)",
+    ]
+
+
 def test_a_name_that_is_taken_gets_a_number():
     @pk.kernel
     def kernel(out):

@@ -145,3 +145,108 @@ def test_a_window_made_in_a_loop_ends_with_it():
 
     with pytest.raises(pk.KernelError, match="is used outside"):
         recorded(pk.kernel(kernel), normal(0, (16,)), normal(0, (16,)))
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+@st.composite
+def views(draw):
+    """The shape of a tensor, and one or two indices that keep an axis or more, each of the view before it."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=5)))
+    indices, left = [], shape
+    for _ in range(draw(st.integers(1, 2))):
+        kept = draw(st.integers(0, len(left) - 1))
+        index = [slice(None) if a == kept or draw(st.booleans()) else n for a, n in enumerate(left)]
+        index = [i if isinstance(i, slice) else draw(st.integers(0, i - 1)) for i in index]
+        dots = draw(st.integers(kept + 1, len(index)))
+        if all(isinstance(i, slice) for i in index[dots:]):
+            index = index[:dots] + [...] * draw(st.integers(0, 1))
+        indices.append(tuple(index))
+        left = np.empty(left)[tuple(index)].shape
+    return shape, indices
+
+
+def viewed(x, indices, numbers=None):
+    """A tensor or an array indexed several times; ints of the indices are taken from `numbers` if there are any."""
+    for index in indices:
+        given = (next(numbers) if numbers and isinstance(i, int) else i for i in index)
+        x = x[tuple(given)]
+    return x
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(of=views(), known=st.booleans())
+def test_an_index_with_whole_slices_means_what_it_does_in_numpy(of, known):
+    shape, indices = of
+    numbers = [i for index in indices for i in index if isinstance(i, int)]
+    x = normal(0, shape)
+    part = viewed(x, indices)
+
+    def kernel(x, y, z, extents, *numbers):
+        pk.grid(1)
+        given = None if known else (lambda: iter(numbers))
+        source = viewed(x, indices, given and given())
+        target = viewed(y, indices, given and given())
+        assert source.rank == part.ndim
+        for axis, extent in enumerate((*source.shape, source.rows, source.cols)):
+            pk.store(extents[axis], extent)
+        for at in np.ndindex(part.shape[:-2]):
+            there, here, copy = ((t[(*at, 0, 0)] if t.rank > 2 else t) for t in (target, source, z))
+            if part.ndim > 1:
+                pk.store(there, pk.load(here, rows=16, cols=16))
+                pk.store(copy, pk.load(here, rows=16, cols=16))
+            else:
+                pk.store(there, pk.load(here, cols=8))
+                pk.store(copy, pk.load(here, cols=8))
+
+    y, z = poisoned(shape, np.float32), poisoned(part.shape, np.float32)
+    extents = np.zeros(part.ndim + 2, np.int32)
+    pk.kernel(warps=1)(kernel)(x, y, z, extents, *numbers)
+    wanted = poisoned(shape, np.float32)
+    viewed(wanted, indices[:-1])[indices[-1]] = part
+    assert np.array_equal(y, wanted, equal_nan=True)
+    assert np.array_equal(z, part)
+    rows = part.shape[-2] if part.ndim > 1 else 1
+    assert extents.tolist() == [*part.shape, rows, part.shape[-1]]
+
+
+def test_a_view_of_a_window_and_a_window_of_a_view_are_the_same():
+    @pk.kernel(warps=1)
+    def kernel(x, y, start, stop):
+        pk.grid(1)
+        for i, part in enumerate((x[:, 1].window(0, start, stop), x.window(0, start, stop)[:, 1])):
+            pk.store(y[i, 0, 0], pk.load(part, rows=16, cols=16, fill=7))
+            pk.store(y[i, 16, 0], part.rows.to(pk.f32))
+
+    x, y = normal(0, (20, 3, 16)), poisoned((2, 17, 16), np.float32)
+    kernel(x, y, 8, 30)
+    assert np.array_equal(y[0], y[1], equal_nan=True)
+    assert np.array_equal(y[0, :12], x[8:, 1])
+    assert (y[0, 12:16] == 7).all()
+    assert y[0, 16, 0] == 12
+
+
+def test_fixing_first_axes_and_naming_a_tile_are_the_same_in_one_index_and_in_two():
+    @pk.kernel(warps=1)
+    def kernel(x, y, h):
+        pk.grid(1)
+        tiles = (x[1, h, 1, 0], x.at(1, h)[1, 0], x[1][1] if x.rank == 2 else x[1, h, :][1])
+        for i, tile in enumerate(tiles):
+            pk.store(y[i, 0, 0], pk.load(tile, rows=16, cols=16))
+
+    x, y = normal(0, (2, 3, 32, 16)), poisoned((3, 16, 16), np.float32)
+    kernel(x, y, 2)
+    assert all(np.array_equal(part, x[1, 2, 16:]) for part in y)
+
+
+@pytest.mark.parametrize("h", [-1, 3])
+def test_the_index_of_a_fixed_axis_must_lie_inside_it_whatever_the_axis(h):
+    @pk.kernel(warps=1)
+    def kernel(x, y, h):
+        pk.grid(1)
+        pk.store(y[:, h], pk.load(x[:, 0], rows=16, cols=16))
+
+    x, y = normal(0, (20, 3, 16)), poisoned((20, 3, 16), np.float32)
+    with pytest.raises(AccessError, match=rf"index {h} of axis 1 is outside `y`"):
+        kernel(x, y, h)

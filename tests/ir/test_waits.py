@@ -251,9 +251,7 @@ def turns(select):
             for k in pk.range(pk.cdiv(A.cols, 64)):
                 mine = select(several, rows, w, k)
                 pk.sync()  # every warp is done with the product before
-                pk.store(mine, pk.load(A[w, k], rows=64, cols=64))
-                pk.fence_async()
-                pk.sync()
+                pk.publish(mine, pk.load(A[w, k], rows=64, cols=64))
                 with ring.drain() as s, pk.in_turn():
                     acc = pk.mma_ABt(mine, s, acc)
             pk.store(C[w], acc)

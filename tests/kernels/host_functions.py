@@ -128,7 +128,7 @@ class Emulated:
 
     def __init__(self, kernel: KernelFunction, arguments: Arguments) -> None:
         self.kernel, self.arguments = kernel, arguments.at(arguments.values)
-        self.recording = kernel._recording(arguments)
+        self.recording = kernel.recording(arguments)
         order = [p.name for p in self.recording.kernel.params]
         self.outputs = tuple(order.index(name) for name in written(self.recording.kernel))
 

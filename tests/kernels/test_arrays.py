@@ -20,12 +20,12 @@ from pykittens.kernels.arrays import (
     Made,
     contiguous,
     either,
-    empty,
     has_lines,
     reshaped,
     spread_to,
 )
 from pykittens.kernels.rms_norm import rms_norm
+from pykittens.runtime.arrays import empty
 
 BF16, E4M3 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 

@@ -14,8 +14,8 @@ from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.trial import GemmTrial, slack
 from pykittens.kernels.plan import Plan
-from pykittens.kernels.verify import deviation, sample
 from pykittens.runtime.kernel import KernelFunction
+from pykittens.runtime.verify import deviation, sample
 
 torch = pytest.importorskip("torch")
 

@@ -7,9 +7,8 @@ import inspect
 import numpy as np
 import pytest
 
-from pykittens.kernels.arrays import empty
 from pykittens.kernels.library import KERNELS, load_all
-from pykittens.runtime.arrays import describe
+from pykittens.runtime.arrays import describe, empty
 from tests import tolerance
 from tests.kernels.host_functions import tensor_of
 from tests.library import sizes, small_cases

@@ -36,13 +36,14 @@ def test_constants_that_a_kernel_can_tell_apart_have_different_keys() -> None:
     values = [*numbers, *((x,) for x in numbers), *(Scale(x) for x in numbers)]
     values += [((x,),) for x in numbers] + [frozenset((x,)) for x in numbers]
     values += [Scale(1, 2), (1, 2), (2, 1), (1, (2,)), (), bf16, f16, int, len]
+    values += [slice(1), slice(1, 2), slice(1, 2, 3), slice(1.0), (None, 1, None)]
     for a, b in combinations(values, 2):
         assert exact(a) != exact(b), (a, b)
 
 
 @pytest.mark.parametrize("make", [nan, lambda: 1.5, lambda: "text", lambda: np.float32(2)])
 def test_equal_constants_have_one_key(make: Any) -> None:
-    for wrapped in (lambda x: x, lambda x: (x, 1), Scale, lambda x: frozenset((x,))):
+    for wrapped in (lambda x: x, lambda x: (x, 1), Scale, lambda x: frozenset((x,)), slice):
         a, b = exact(wrapped(make())), exact(wrapped(make()))
         assert a == b
         assert hash(a) == hash(b)

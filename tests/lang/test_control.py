@@ -195,7 +195,7 @@ def test_a_conditional_expression_on_a_run_time_value_names_the_way_out():
 
     with pytest.raises(pk.KernelError, match="no truth value") as caught:
         first(kernel, 1)
-    assert "pk.where(c, a, b)" in str(caught.value)
+    assert "pk.where(condition, a, b)" in str(caught.value)
 
 
 def test_an_attribute_cannot_be_carried():

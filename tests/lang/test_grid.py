@@ -149,6 +149,22 @@ def axis(out, n):
     pk.persistent((n,), cluster_axis=1)
 
 
+def loaded_extent(out, n):
+    pk.grid(pk.load(out[0, 0]))
+
+
+def loaded_blocks(out, n):
+    pk.persistent((n,), blocks=pk.load(out[0, 0]) + 1)
+
+
+def no_blocks(out, n):
+    pk.persistent((n,), blocks=n - 2)
+
+
+def blocks_of_half_a_cluster(out, n):
+    pk.persistent((n,), cluster=4, blocks=n)
+
+
 def wrong_names(out, n):
     for i, j, k in pk.persistent((n, n)):
         put(out, i, j + k)
@@ -195,6 +211,10 @@ def many_resident(out, n):
         (order_of_one, "supergroup takes two or more extents"),
         (no_order, "`order` must be an order"),
         (axis, "`cluster_axis` must be a compile-time int from 0 to 0, not 1"),
+        (loaded_extent, r"`dims\[0\]` must be known on the host"),
+        (loaded_blocks, "`blocks` must be known on the host"),
+        (no_blocks, "no_blocks: `blocks` of pk.persistent must be at least 1"),
+        (blocks_of_half_a_cluster, "`blocks` of pk.persistent must be at least 4"),
         (wrong_names, "not enough values to unpack"),
         (overlap_in_a_role, "pk.overlap: must be outside roles, loops and branches"),
         (overlap_in_a_loop, "pk.overlap: must be outside roles, loops and branches"),

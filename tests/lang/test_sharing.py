@@ -60,6 +60,56 @@ def test_the_blocks_of_a_cluster_have_numbers_of_their_own():
     assert blocks.tolist() == [number] * number + [0] * (8 - number)
 
 
+@pk.kernel
+def limited(x, blocks, n):
+    """Every block, of at most one for 128 rows and at most n, stores the number of blocks."""
+    tasks = pk.persistent(x.tiles(64, 64), blocks=pk.minimum(n, pk.cdiv(x.rows, 128)))
+    for _row, _col in tasks:
+        pk.store(blocks[tasks.block], tasks.blocks)
+
+
+@pytest.mark.parametrize(("rows", "n", "expected"), [(640, 9, 5), (640, 3, 3), (64, 9, 1)])
+def test_a_limit_of_blocks_is_computed_for_each_launch(rows, n, expected, monkeypatch):
+    monkeypatch.setattr(machine, "BLOCKS", 50)
+    blocks = np.zeros(20, np.int32)
+    limited(np.zeros((rows, 256), np.float32), blocks, n)
+    assert blocks.tolist() == [expected] * expected + [0] * (20 - expected)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(8, 8), (2, 2), ("n", 6)])
+def test_a_limit_of_blocks_holds_whole_clusters(most, expected, monkeypatch):
+    @pk.kernel(cluster=2)
+    def pairs(x, blocks, n, *, most):
+        tasks = pk.persistent(x.tiles(64, 64), cluster_axis=0, blocks=n if most == "n" else most)
+        with pk.warpgroups(1):
+            for _row, _col in tasks:
+                pk.store(blocks[tasks.block], tasks.blocks)
+
+    monkeypatch.setattr(machine, "BLOCKS", 50)
+    blocks = np.zeros(20, np.int32)
+    pairs(np.zeros((640, 128), np.float32), blocks, 7, most=most)
+    assert blocks.tolist() == [expected] * expected + [0] * (20 - expected)
+
+
+def test_no_schedule_has_more_blocks_than_the_limit():
+    @pk.kernel
+    def kernel(x, parts):
+        tasks = pk.persistent(x.tiles(64, 64), blocks=3)
+        sum = pk.zeros(pk.f32, 64, 64)
+        for row, col in tasks:
+            sum = sum + pk.load(x[row, col], rows=64, cols=64)
+        pk.store(parts[tasks.block], pk.sum(sum))
+
+    x, *_ = arguments(tiles=20)
+    parts = np.full(3, np.nan, np.float32)
+    report = pk.check(kernel, x, parts, schedules=10, compile=False)
+    # One block, which some schedules have, leaves two parts unwritten.
+    assert {f.kind for f in report.findings} <= {Kind.SCHEDULE_DEPENDENT, Kind.UNWRITTEN_MEMORY}
+    kernel(x, parts)
+    assert parts.sum() == x.sum()
+    assert "; at most 3 blocks)" in text(recorded(kernel, x, parts))
+
+
 def test_the_numbers_are_those_of_the_launch():
     source = total.source(*arguments())
     assert "= (int)blockIdx.x;" in source

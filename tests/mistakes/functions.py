@@ -17,7 +17,7 @@ from tests.mistakes.operands import (
     register_vector,
     same_as_tile,
 )
-from tests.mistakes.rows import NUMBER, row, row_of_rows
+from tests.mistakes.rows import NUMBER, row, row_of_rows, row_with
 
 _POSITION: Rule = any_of(index(), one_of("int_tile", "int_rows"))
 _ON_A_SIDE: Rule = any_of(index(), one_of("int_rows"))
@@ -72,5 +72,12 @@ row(
     "pk.online_softmax({s}, {scale}, {m}, {l}, to={to})",
     s=("tile", _TILE), scale=("1.5", same_as_tile), m=("rows", _ROWS), l=("rows", _ROWS),
     to=("pk.bf16", dtype_word("float")),
+)  # fmt: skip
+row_with(
+    "publish",
+    "pk.publish({dst}, {value}, transposed={transposed})",
+    dict(dst=("shared_tile", one_of("shared_tile", "filled", "drained")), value=("tile", one_of("tile")),
+    transposed=("False", boolean)),
+    blames={"dst": "value"},
 )  # fmt: skip
 row("normalize", "pk.normalize({o}, {l})", o=("tile", _TILE), l=("rows", _ROWS))

@@ -72,13 +72,15 @@ row_with(
 )
 row_with(
     "persistent",
-    "pk.persistent(({m}, {n}), order={order}, cluster={cluster}, cluster_axis={cluster_axis})",
+    "pk.persistent(({m}, {n}), order={order}, cluster={cluster}, "
+    "cluster_axis={cluster_axis}, blocks={blocks})",
     {
         "m": ("3", _EXTENT),
         "n": ("3", _EXTENT),
         "order": ("pk.row_major", one_of("pk.row_major")),
         "cluster": ("2", one_of("None")),
         "cluster_axis": ("0", compile_time_int(0, 1)),
+        "blocks": ("16", any_of(nothing, one_of("16", "64", "count"))),
     },
     shown="pk.persistent",
     blames={"m": "dims", "n": "dims"},
@@ -159,6 +161,15 @@ row_with(
     {"i": ("0", any_of(index(), one_of("long"))), "j": ("0", any_of(index(), one_of("long")))},
     shown="A[...]",
     blames={"i": "", "j": ""},
+    scalars=True,
+    word=True,
+)
+row_with(
+    "index_beside_slice",
+    "A[{i}, :]",
+    {"i": ("0", any_of(index(2**31), one_of("long")))},
+    shown="A[...]",
+    blames={"i": ""},
     scalars=True,
     word=True,
 )

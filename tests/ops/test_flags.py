@@ -57,9 +57,7 @@ def test_an_asynchronous_store_is_not_seen_by_others_before_the_wait_for_all_of_
         tile = pk.shared(pk.st(f32, 64, 16))
         (block,) = pk.grid(2)
         if block == 0:
-            pk.store(tile, pk.zeros(f32, 64, 16) + 1)
-            pk.fence_async()
-            pk.sync()
+            pk.publish(tile, pk.zeros(f32, 64, 16) + 1)
             pk.store_async(y[0], tile)
             pk.store_wait(read=read)
             pk.signal(flags[0], 1)

@@ -141,7 +141,7 @@ def test_where_takes_numbers_for_either_side():
         (lambda t: pk.where(t, t, t), "`condition` must be a bool"),
         (lambda t: pk.where(t > 0.0, 1.0, 2.0), "`a` or `b` must be a value of the kernel"),
         (lambda t: pk.where(t > 0.0, t, t[:, 0:16]), "`b` must be 64x48 like `condition`, not"),
-        (lambda t: (t > 0.0) + t, "must have the same dtype, not bool and f32"),
+        (lambda t: (t > 0.0) + t, "`a` must be float or int, not bool"),
         (lambda t: (t > 0.0) + (t > 1.0), "`a` must be float or int, not bool"),
         (lambda t: t + "1", "must be a register tile"),
         (lambda t: t[0], "`index` must be as in `tile"),

@@ -112,8 +112,8 @@ def test_a_picture_of_the_pages_is_as_the_layout_is_now(name: str) -> None:
 
 
 def shown_on(page: Path) -> list[str]:
-    """The pictures that a page of docs/ shows."""
-    return re.findall(r"\]\(pictures/(\S+)\)", page.read_text(encoding="utf-8"))
+    """The pictures of docs/ that a page shows."""
+    return re.findall(r"\]\((?:docs/)?pictures/(\S+)\)", page.read_text(encoding="utf-8"))
 
 
 def test_the_page_shows_every_picture_of_a_layout() -> None:
@@ -121,5 +121,14 @@ def test_the_page_shows_every_picture_of_a_layout() -> None:
 
 
 def test_no_picture_is_kept_that_no_page_shows() -> None:
-    shown = {name for page in PAGE.parent.glob("*.md") for name in shown_on(page)}
+    pages = [ROOT / "README.md", *PAGE.parent.glob("*.md")]
+    shown = {name for page in pages for name in shown_on(page)}
     assert {p.name for p in DRAWN.FOLDER.iterdir()} == shown
+
+
+def test_the_ratios_in_the_readme_are_drawn_from_the_committed_results() -> None:
+    measured = load(ROOT / "tools" / "measured.py")
+    assert measured.FILE.read_text(encoding="utf-8") == measured.picture(), "`make pictures`"
+    assert f"]({measured.FILE.relative_to(ROOT).as_posix()})" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )

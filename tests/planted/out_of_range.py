@@ -1,4 +1,4 @@
-"""Kernels with a leading coordinate outside its axis, or with tiles that are wholly outside their tensor."""
+"""Kernels with a coordinate outside an axis without edges, or with tiles that are wholly outside their tensor."""
 
 import numpy as np
 

@@ -118,9 +118,7 @@ def query_gradient_of_all_keys(dS, K, dQ, turn, *, broken: bool):
         full.wait(i)
         dq = pk.mma_AB(ds, k, managed=False)
         pk.mma_wait()
-        pk.store(tile, dq)
-        pk.fence_async()
-        pk.sync()
+        pk.publish(tile, dq)
         if not broken:
             pk.wait(turn[i], block)
         pk.store_async(dQ[i], tile, op="add")

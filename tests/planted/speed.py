@@ -65,9 +65,7 @@ def integers_multiplied_from_registers(A, B, C, *, broken: bool):
             t = pk.load(A[0, k], rows=64, cols=32)
             pk.mma_wait()
             pk.sync()
-            pk.store(a, t)
-            pk.fence_async()
-            pk.sync()
+            pk.publish(a, t)
             with ring.drain() as s:
                 acc = pk.mma_ABt(t if broken else a, s.b, acc)
         pk.store(C[0], acc)

@@ -94,9 +94,7 @@ def tile_of_an_earlier_version(x, y, *, broken: bool):
     if broken:
         pk.store(y[row], t)
     else:
-        pk.store(tile, t)
-        pk.fence_async()
-        pk.sync()
+        pk.publish(tile, t)
         pk.store_async(y[row], tile)
 
 

@@ -179,9 +179,7 @@ def activation_before_the_wait(A, C, *, broken: bool):
     """Broken: the activation is applied to a product that is still in flight."""
     a = pk.shared(pk.st(bf16, 64, 64))
     pk.grid(1)
-    pk.store(a, pk.load(A[0], rows=64, cols=64))
-    pk.fence_async()
-    pk.sync()
+    pk.publish(a, pk.load(A[0], rows=64, cols=64))
     acc = pk.mma_ABt(a, a, managed=False)
     if not broken:
         pk.mma_wait()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pykittens.runtime import driver, tune, tuning_records
+from pykittens.runtime import driver, releases, tune, tuning_records
 from pykittens.runtime.driver import Device
 from tests.runtime.c_programs import Log, fake_driver
 from tests.runtime.fake_gpu import fake, gpu_tensors
+from tests.runtime.tuned_calls import TunedGpu
 from tests.runtime.tuning import Work
 
 __all__ = ["fake", "gpu_tensors"]
@@ -21,6 +22,17 @@ def gpu() -> Iterator[Device]:
     device = driver.device(0)
     with device.current():
         yield device
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """The libraries of NVRTC are looked for again, in the test and after it."""
+    remembered = (releases.releases, releases.chosen)
+    for each in remembered:
+        each.cache_clear()
+    yield
+    for each in remembered:
+        each.cache_clear()
 
 
 @pytest.fixture
@@ -40,3 +52,15 @@ def work(
     monkeypatch.setattr(tune, "_warned", set())
     with fake_driver(monkeypatch, fake):
         yield lambda times: Work(fake, times)
+
+
+@pytest.fixture
+def tuned_gpu(
+    fake: Path, gpu_tensors: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> TunedGpu:
+    """A GPU for kernels that are tuned, whose results of tuning are forgotten."""
+    monkeypatch.setattr(tuning_records, "folder", lambda: tmp_path / "tuning")
+    monkeypatch.setattr(tuning_records, "_found", {})
+    monkeypatch.setattr(tune, "_warned", set())
+    monkeypatch.delenv("PYKITTENS_NO_CACHE", raising=False)
+    return TunedGpu(fake, monkeypatch)

@@ -43,13 +43,20 @@ def twice(x: Any, y: Any) -> Any:
     return y + 1
 
 
+@pk.autotune([{"rows": 64}, {"rows": 128}])
+@pk.kernel
+def tuned(x, y, *, rows):
+    row, col = pk.grid(pk.cdiv(y.rows, rows), pk.cdiv(y.cols, 64))
+    pk.store(y[row, col], pk.load(x[row, col], rows=rows, cols=64) * 2.0)
+
+
 def test_a_compiled_function_calls_a_kernel_outside_its_graphs() -> None:
     x, y = torch.zeros(64, 64), torch.zeros(64, 64)
     compiled = torch.compile(twice, backend="eager")
     for _ in range(2):
         assert torch.equal(compiled(x, y), torch.full((64, 64), 3.0))
     torch._dynamo.reset()
-    with pytest.raises(Exception, match="wrap the call in torch.library.custom_op"):
+    with pytest.raises(Exception, match="with pykittens.torch.op"):
         torch.compile(twice, backend="eager", fullgraph=True)(x, y)
 
 
@@ -68,6 +75,17 @@ def test_no_frame_of_a_call_of_a_kernel_is_traced() -> None:
     assert torch.equal(found, torch.full((64, 64), -1.0))
     assert any(code.endswith(":minus_one") for code in visited())
     assert [code for code in visited() if code.startswith(PACKAGE) or ":negated" in code] == []
+
+
+def test_a_kernel_that_is_tuned_is_left_out_as_well() -> None:
+    def doubled_twice(x: Any, y: Any) -> Any:
+        tuned(x + 1, y)
+        return y + y
+
+    x, y = torch.zeros(64, 64), torch.zeros(64, 64)
+    found = torch.compile(doubled_twice, backend="eager")(x, y)
+    assert torch.equal(found, torch.full((64, 64), 4.0))
+    assert [code for code in visited() if code.startswith(PACKAGE)] == []
 
 
 def test_no_frame_of_a_call_of_the_library_is_traced() -> None:

@@ -399,10 +399,8 @@ def test_an_equal_value_from_outside_needs_one_comparison_of_contents(
 def test_the_first_call_looks_for_its_recording_once(
     launched: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, recording = [], KernelFunction._recording
-    monkeypatch.setattr(
-        KernelFunction, "_recording", lambda *a: (asked.append(a), recording(*a))[1]
-    )
+    asked, recording = [], KernelFunction.recording
+    monkeypatch.setattr(KernelFunction, "recording", lambda *a: (asked.append(a), recording(*a))[1])
     assert len(launched(fresh(scaled), matrix(), matrix(), 2.0)) == 1
     assert len(asked) == 1
 

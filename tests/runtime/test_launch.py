@@ -72,7 +72,8 @@ def size(kernel, rows, at_once):
     loaded = SimpleNamespace(
         kernel=made, blocks_at_once=at_once, most_blocks=most_blocks(made, at_once)
     )
-    return grid_size(loaded, [host_value(d, known) for d in made.launch.dims])
+    most = host_value(getattr(made.launch, "most", None), known)
+    return grid_size(loaded, [host_value(d, known) for d in made.launch.dims], most)
 
 
 def test_blocks_that_wait_for_one_another_are_refused_where_they_cannot_run_at_once():
@@ -84,6 +85,19 @@ def test_blocks_that_wait_for_one_another_are_refused_where_they_cannot_run_at_o
 def test_blocks_that_wait_for_nobody_may_be_any_number():
     assert size(alone, 1000, 264) == 1000
     assert size(shared_out, 1000, 264) == 264
+
+
+@pk.kernel(cluster=2)
+def pairs(y, flags):
+    for (task,) in pk.persistent((y.rows,), blocks=pk.cdiv(y.rows, 10)):
+        pk.store(y[task], pk.zeros(y.dtype, 8))
+
+
+@pytest.mark.parametrize(
+    ("rows", "at_once", "blocks"), [(1000, 264, 100), (1000, 64, 64), (990, 264, 98), (20, 264, 2)]
+)
+def test_a_limit_of_blocks_holds_beside_that_of_the_device(rows, at_once, blocks):
+    assert size(pairs, rows, at_once) == blocks
 
 
 def launched(

@@ -155,10 +155,25 @@ def test_an_integer_out_of_range_is_refused(fake: FakeDriver, slot: SlotKind, va
 
 
 def test_a_float_is_rounded_to_f32(fake: FakeDriver) -> None:
-    it = launcher("float32", "float32")
-    it.fill([0.1, 1e300])
+    it = launcher("float32", "float32", "float32")
+    it.fill([0.1, 1e300, -1e39])
     it.launch()
-    assert [read(fake, i, "f") for i in range(2)] == [float(np.float32(0.1)), float("inf")]
+    infinite = float("inf")
+    assert [read(fake, i, "f") for i in range(3)] == [float(np.float32(0.1)), infinite, -infinite]
+
+
+def test_a_float_that_struct_refuses_is_infinite(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = launcher("float32", "int32")
+
+    def refuse(*_: object) -> None:
+        raise OverflowError("float too large to pack with f format")
+
+    monkeypatch.setattr(it, "_pack", refuse)
+    it.fill([1e300, 7])
+    it.launch()
+    assert (read(fake, 0, "f"), read(fake, 1, "i")) == (float("inf"), 7)
 
 
 def test_a_tensor_map_is_copied_and_pointed_elsewhere_only_when_it_changes(

@@ -184,6 +184,8 @@ ALIKE = [
     (debugging.leading_index, (f32(1, 64, 32), f32(1, 64, 32)), "`x`", (1,)),
     (debugging.leading_index_of_a_copy, (f32(1, 64, 32), f32(1, 64, 32)), "`x`", (-1,)),
     (debugging.leading_index_of_a_scalar, (int32(2, 4, 4), int32(64, 64)), "lengths", (2,)),
+    (debugging.index_of_a_view, (f32(64, 1, 32), f32(64, 1)), "`x`", (1,)),
+    (debugging.flag_outside_a_column, (int32(2, 3), 2), "] is outside", (2, 1)),
     (debugging.leading_index_of_a_window, (f32(4, 64, 64), f32(64, 64), 3), "of `x`", (2, 1, 3)),
     (debugging.far_coordinate, (f32(64, 64), f32(64, 64), 2**30), "overflows", (2**36,)),
     (debugging.view_outside, (f32(64, 64), 2), "part (", (2, 0)),

@@ -1,29 +1,25 @@
-"""The compiler, its headers and its tools are found in wheels, in toolkits and beside PyTorch."""
+"""The compiler and its tools are found in wheels, in toolkits and beside PyTorch."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pykittens.runtime import nvrtc, toolkit
+from pykittens.runtime import toolkit
 
-needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="names of Linux")
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine whose only toolkits are in the folder that comes."""
     monkeypatch.setitem(sys.modules, "nvidia", None)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     for variable in ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
-    toolkit.header_folder.cache_clear()
-    yield tmp_path
-    toolkit.header_folder.cache_clear()
+    return tmp_path
 
 
 def touched(file: Path) -> str:
@@ -53,7 +49,7 @@ def test_wheels_come_before_condas_and_installed_toolkits(
 
 
 @on_linux
-def test_the_library_of_a_toolkit_comes_before_the_loaders_and_pytorchs(
+def test_the_names_of_the_loader_come_before_files_and_pytorchs_is_last(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_HOME", str(bare / "home"))
@@ -63,23 +59,7 @@ def test_the_library_of_a_toolkit_comes_before_the_loaders_and_pytorchs(
     newer = touched(bare / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13")
     wheels(bare, monkeypatch)
     found = [path for path in toolkit.nvrtc_libraries() if not path.startswith("/usr/local")]
-    assert found == [newer, older, of_home, "libnvrtc.so.13", "libnvrtc.so.12", of_torch]
-
-
-def test_headers_are_those_of_the_first_toolkit_that_has_them(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_HOME", str(bare / "empty"))
-    monkeypatch.setenv("CUDA_PATH", str(bare / "full"))
-    touched(bare / "full" / "include" / "cuda_bf16.h")
-    assert toolkit.header_folder() == bare / "full" / "include"
-
-
-@needs_nvrtc
-def test_the_header_folder_has_every_header_a_kernel_may_include() -> None:
-    folder = toolkit.header_folder()
-    assert folder is not None
-    assert [name for name in toolkit.HEADERS if not (folder / name).is_file()] == []
+    assert found == ["libnvrtc.so.13", "libnvrtc.so.12", newer, older, of_home, of_torch]
 
 
 def test_a_library_that_the_user_names_is_the_only_candidate(bare, monkeypatch):

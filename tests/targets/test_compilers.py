@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pykittens.errors import ResourceError
-from pykittens.runtime import nvrtc
+from pykittens.runtime import nvrtc, releases
 from pykittens.targets.source import Source
 from tests.cases import CASES
 from tests.targets import test_cases, test_compile, units
@@ -33,7 +33,7 @@ pytestmark = [
 @pytest.fixture(params=sorted(LIBRARIES) or ["none"])
 def release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compile with another release of NVRTC."""
-    remembered = (nvrtc._found, nvrtc.version, nvrtc.architectures, nvrtc.identity)
+    remembered = (releases.releases, releases.chosen, nvrtc.architectures, nvrtc.identity)
     monkeypatch.setenv("PYKITTENS_NVRTC", str(LIBRARIES[request.param]))
     for each in remembered:
         each.cache_clear()

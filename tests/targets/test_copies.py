@@ -13,6 +13,7 @@ import pytest
 import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.runtime import cubin, nvrtc
+from pykittens.targets.architectures import TARGETS
 from pykittens.types.layouts import SharedLayout, swizzle_for
 from tests.kernels_pipeline import mixed_fill, taken_over, two_fillers
 from tests.targets.clean import spills
@@ -43,12 +44,12 @@ def test_a_view_narrower_than_a_panel_is_copied_by_the_lanes(aligned):
     x, y = matrix(128, 128, aligned=aligned), matrix(128, 128, aligned=aligned)
     text = strips.source(x, y)
     kernel = text[text.index('extern "C"') :]
-    assert kernel.count("copy_in<64, 16,") == 4
-    assert kernel.count("copy_out<64, 32,") == 2
+    assert kernel.count("copy_in_skewed<64, 16,") == 4
+    assert kernel.count("copy_out_skewed<64, 32,") == 2
     assert "expect" not in kernel
     # The part of a row starts at a byte of the row, and the copy swizzles it with its place in the panel.
-    assert re.findall(r"copy_in<[^>]*>\(t, (\d+), 8192", kernel) == ["0", "32", "64", "96"]
-    assert re.findall(r"copy_out<.*, t3, (\d+), 8192", kernel) == ["0", "64"]
+    assert re.findall(r"copy_in_skewed<[^>]*>\(t, (\d+), 8192", kernel) == ["0", "32", "64", "96"]
+    assert re.findall(r"copy_out_skewed<.*, t3, (\d+), 8192", kernel) == ["0", "64"]
     if nvrtc.available() is None:
         assert spills(strips.compile(x, y)) == []
 
@@ -91,7 +92,7 @@ def test_lanes_move_pieces_where_no_engine_copies(arch):
     assert "barrier_init(ring_full + 8 * i, 32)" in kernel
     assert kernel.count("barrier_arrive_copied(") == 1
     unaligned = strips.source(x, matrix(128, 128, aligned=False), arch=arch)
-    assert "copy_out<64, 32, 128, unsigned short>" in unaligned
+    assert "copy_out_skewed<64, 32, 128, 32, unsigned short>" in unaligned
     assert "start_copy<64, 16, 128, 32," in unaligned
 
 
@@ -276,8 +277,8 @@ def body(source):
 def test_the_engine_copies_what_no_edge_of_a_window_cuts_and_the_lanes_the_rest(axis):
     x = np.zeros((3, 128, 128), BF16)
     text = body(windowed.source(x, x.copy(), 0, 64, axis=axis))
-    assert text.count("copy_box(") == text.count("copy_in<64, 64") == 1
-    assert text.count("store_box(") == text.count("copy_out<64, 64") == 1
+    assert text.count("copy_box(") == text.count("copy_in_skewed<64, 64") == 1
+    assert text.count("store_box(") == text.count("copy_out_skewed<64, 64") == 1
     assert text.count("|| ") == 2  # the upper edge cuts nothing where it is the tensor's own
     assert "&& lane == 0" not in text  # all lanes run the roles
     assert "stores_wait_read();" in text
@@ -288,6 +289,71 @@ def test_a_window_of_a_leading_axis_is_copied_by_the_engine_alone():
     text = body(windowed.source(x, x.copy(), 0, 2, axis=0))
     assert "copy_in" not in text
     assert "t_full, 0, 0, start + 1);" in text
+
+
+@pk.kernel
+def of_a_plane(x, y, h, *, axis):
+    """Tile (1, 0) of a matrix of a tensor of rank 4, whose rows run along another axis than the last but one."""
+    ring = pk.pipeline(2, pk.st(bf16, 64, 32))
+    pk.grid(1)
+    index = (0,) * axis + (slice(None),) + (0,) * (1 - axis) + (h, slice(None))
+    with pk.producer(), ring.fill() as t:
+        pk.load_async(t, x[index][1, 0])
+    with pk.storer(), ring.drain() as t:
+        pk.store_async(y[index][1, 0], t)
+
+
+@pytest.mark.parametrize(("axis", "place"), [(0, "0, 64, h, 0"), (1, "0, 64, h, 0")])
+def test_the_engine_copies_rows_along_any_axis(axis, place):
+    x = np.zeros((70, 80, 3, 32), BF16)
+    source = of_a_plane.compile(x, x.copy(), 2, axis=axis).source
+    text = body(source.text)
+    assert "copy_in" not in text
+    assert "copy_out" not in text
+    assert text.count("copy_box(") == text.count("store_box(") == 1
+    assert f"{place});" in text
+    assert [m.axes(4) for m in source.maps] == [[3, axis, 2, 1 - axis]] * 2
+
+
+def test_maps_of_one_tensor_with_other_rows_are_others():
+    @pk.kernel
+    def kernel(x):
+        ring = pk.pipeline(3, pk.st(bf16, 16, 32))
+        pk.grid(1)
+        with pk.producer():
+            for tile in (x[:, 1][0, 0], x[1, 0, 0], x.at(1)[0, 0]):
+                with ring.fill() as t:
+                    pk.load_async(t, tile)
+        with pk.storer():
+            for _ in range(3):
+                with ring.drain():
+                    pass
+
+    maps = kernel.emitted(np.zeros((16, 16, 32), BF16)).maps
+    assert [(m.tensor, m.row_axis) for m in maps] == [("x", 0), ("x", 1)]
+
+
+@pk.kernel
+def of_columns(x, y, *, op):
+    ring = pk.pipeline(1, t=pk.st(f32, 16, 16), v=pk.sv(f32, 16))
+    pk.grid(1)
+    with pk.producer(), ring.fill() as s:
+        pk.load_async(s.t, x[:, :, 1])
+        pk.load_async(s.v, x[:, 0, 2])
+    with pk.storer(), ring.drain() as s:
+        pk.store_async(y[:, :, 3], s.t, op=op)
+        pk.store_async(y[:, 0, 4], s.v, op=op)
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+@pytest.mark.parametrize(
+    ("op", "function"), [(None, "store_element("), ("add", "combine_element<Add>(")]
+)
+def test_the_lanes_copy_columns_that_are_no_neighbours(arch, op, function):
+    x = np.zeros((16, 16, 8), np.float32)
+    text = body(of_columns.compile(x, x.copy(), op=op, arch=arch).source.text)
+    assert "_box(" not in text
+    assert text.count("load_element(") == text.count(function) == 2
 
 
 @pk.kernel
@@ -313,8 +379,8 @@ def test_a_vector_is_copied_in_boxes_that_start_at_lines(length, boxes, width):
 def test_a_vector_of_no_equal_boxes_is_copied_by_the_lanes():
     x = np.zeros((2, 272), BF16)  # 544 bytes: four lines and a part
     text = body(vectors.source(x, x[0].copy(), length=272, op=None))
-    assert "copy_in<1, 272, 16," in text
-    assert "copy_out<1, 272, 16," in text
+    assert "copy_in_skewed<1, 272, 16," in text
+    assert "copy_out_skewed<1, 272, 16," in text
 
 
 @pytest.mark.parametrize(("op", "function"), [("add", "add_box("), ("max", "combine_out<Max, ")])

@@ -177,6 +177,8 @@ FAULTS = {
     "never_signalled": (np.zeros((2, 3), np.int32),),
     "leading_index": (matrix(4, 64, 32, dtype=F32), matrix(4, 64, 32, dtype=F32)),
     "leading_index_of_a_copy": (matrix(4, 64, 32, dtype=F32), matrix(4, 64, 32, dtype=F32)),
+    "index_of_a_view": (matrix(64, 4, 32, dtype=F32), matrix(64, 4, dtype=F32)),
+    "flag_outside_a_column": (np.zeros((2, 3), np.int32), 2),
     "leading_index_of_a_window": (matrix(4, 64, 64, dtype=F32), matrix(64, 64, dtype=F32), 3),
     "untrue_scalar": (matrix(4, 8, dtype=F32), 2),
     "untrue_tile": (matrix(128, 64, dtype=F32), matrix(128, 64, dtype=F32)),

@@ -11,11 +11,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.autograd import forward_ad  # noqa: E402
+from torch.nn import functional  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from pykittens.errors import ArgumentError  # noqa: E402
-from pykittens.torch import gated_mlp, grouped_mm, linear, matmul  # noqa: E402
+from pykittens.torch import gated_mlp, grouped_mm, linear, matmul, scaled_mm  # noqa: E402
 from pykittens.torch.registration import is_direct, needs_gradient  # noqa: E402
 from tests.torch.operators import BF16, whole  # noqa: E402
 
@@ -150,6 +152,7 @@ def test_a_transform_leaves_products_of_constants_alone():
     assert torch.equal(found, matmul(a, b))
 
 
+@pytest.mark.filterwarnings("error")  # PyTorch warns of an operator without a rule
 def test_vmap_works_with_and_without_a_gradient():
     a, b = whole(2, 3, 5), whole(2, 5, 7, seed=1)
     assert torch.equal(torch.vmap(matmul)(a, b), torch.matmul(a, b))
@@ -158,6 +161,62 @@ def test_vmap_works_with_and_without_a_gradient():
     leaf = a.clone().requires_grad_()
     torch.vmap(matmul)(leaf, b).sum().backward()
     assert torch.equal(leaf.grad, b.sum(2)[:, None].expand(2, 3, 5))
+
+
+def mlp(x, w1, w3, w2):
+    hidden = functional.silu(functional.linear(x, w1)) * functional.linear(x, w3)
+    return functional.linear(hidden, w2)
+
+
+COUNTED = {
+    "matmul": (matmul, torch.matmul, (A, WEIGHT.mT)),
+    "matmul of a batch": (matmul, torch.matmul, (whole(2, 3, 5), whole(2, 5, 7))),
+    "matmul of a shared matrix": (matmul, torch.matmul, (whole(2, 3, 5), whole(5, 7))),
+    "matmul of vectors": (matmul, torch.matmul, (whole(5), whole(5, 7))),
+    "linear": (linear, functional.linear, (A, WEIGHT, BIAS)),
+    "linear of a batch": (linear, functional.linear, (whole(2, 3, 5), WEIGHT)),
+    "gated_mlp": (gated_mlp, mlp, (whole(2, 3, 5), WEIGHT, WEIGHT, DOWN)),
+}
+
+
+def operations(call, *given):
+    """What FlopCounterMode counts for a call and its gradients."""
+    leaves = [x.clone().requires_grad_() for x in given]
+    with FlopCounterMode(display=False) as forward:
+        call(*given)
+    with FlopCounterMode(display=False) as both:
+        call(*leaves).sum().backward()
+    return forward.get_total_flops(), both.get_total_flops()
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_operations_are_counted_as_those_of_torch(name):
+    ours, theirs, given = COUNTED[name]
+    assert operations(ours, *given) == operations(theirs, *given)
+
+
+def test_operations_of_groups_and_of_fp8_are_counted():
+    e4m3, one = torch.float8_e4m3fn, torch.ones(())
+    with FlopCounterMode(display=False) as counter:
+        grouped_mm(A, GROUPS, OFFS)
+        scaled_mm(A.to(e4m3), WEIGHT.to(e4m3).mT, one, one)
+        matmul(A, WEIGHT.mT, out=torch.empty(3, 7, dtype=BF16))
+    assert counter.get_total_flops() == 3 * (2 * 3 * 5 * 7)
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_profiler_shows_the_name_of_an_operator(name):
+    DERIVED[name](A)  # later calls bypass the dispatcher
+    assert is_direct(A)
+    with torch.profiler.profile() as profile:
+        assert not is_direct(A)
+        DERIVED[name](A)
+    found = {e.key: e.count for e in profile.key_averages()}
+    assert found[f"pykittens::{name}"] == 1
+    with torch.profiler.profile() as profile:
+        matmul(A.clone().requires_grad_(), WEIGHT.mT).sum().backward()
+    found = {e.key: e.count for e in profile.key_averages()}
+    assert found["pykittens::matmul"] == 2  # and its gradient
 
 
 def test_the_package_is_there_without_torch():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
+from pykittens.display import Shown
 from pykittens.errors import Loc
 
 Unit = Literal["cycles", "ns"]
@@ -69,8 +70,8 @@ class Arrow:
     target: Span
 
 
-@dataclass(frozen=True)
-class Timeline:
+@dataclass(frozen=True, repr=False)
+class Timeline(Shown):
     """The spans of a launch. title: what ran. note: the source of the times."""
 
     title: str
@@ -79,6 +80,10 @@ class Timeline:
     tracks: tuple[Track, ...]
     spans: tuple[Span, ...]
     arrows: tuple[Arrow, ...] = ()
+
+    def __repr__(self) -> str:
+        window = f"{self.start:,} to {self.end:,} {self.unit}"
+        return f"<timeline of {self.title}, {window}: {len(self.spans)} spans on {len(self.tracks)} tracks>"
 
     @property
     def start(self) -> int:

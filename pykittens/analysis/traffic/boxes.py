@@ -32,19 +32,18 @@ UNKNOWN = -1  # the number of a box whose position only a running kernel knows
 
 @dataclass(frozen=True)
 class TensorLine:
-    """A tensor operand of a call, which moves `rows` x `cols` elements at once.
+    """A tensor operand of a call, which moves `sides` elements of each axis at once.
 
-    units: the rows and columns that its coordinates count. scattered: an index selects the rows or elements. shared:
-    each block of a cluster moves a share.
+    units: the elements of each axis that its coordinates count. scattered: an index selects the rows or elements.
+    shared: each block of a cluster moves a share.
     """
 
     call: Call
     ref: TileRef | Global
     reads: bool
     writes: bool
-    rows: int
-    cols: int
-    units: tuple[int, int]
+    sides: tuple[int, ...]
+    units: tuple[int, ...]
     scattered: bool
     shared: bool
 
@@ -59,26 +58,26 @@ class TensorLine:
 
 @dataclass(frozen=True)
 class Grain:
-    """The cut of a tensor's boxes into pieces of rows x cols, numbered from `first` in row-major order.
+    """The cut of a tensor's boxes into pieces with `sides` elements of each axis, in row-major order from `first`.
 
-    margin: pieces before the first row and the first column, which windows may reach.
+    margin: pieces before the first one of each axis, which windows may reach.
     """
 
-    shape: tuple[int, ...]  # of the tensor, at least two axes
-    rows: int
-    cols: int
+    shape: tuple[int, ...]  # of the tensor
+    sides: tuple[int, ...]
     margin: int
     first: int
 
     @property
-    def tiles(self) -> tuple[int, int]:
-        down, across = -(-self.shape[-2] // self.rows), -(-self.shape[-1] // self.cols)
-        return down + self.margin, across + self.margin
+    def tiles(self) -> tuple[int, ...]:
+        """Pieces along each axis."""
+        pairs = zip(self.shape, self.sides, strict=True)
+        return tuple(-(-extent // side) + self.margin for extent, side in pairs)
 
     @property
     def count(self) -> int:
         """Pieces of the whole tensor."""
-        return prod(self.shape[:-2]) * prod(self.tiles)
+        return prod(self.tiles)
 
 
 def lines_of(kernel: Kernel) -> list[TensorLine]:
@@ -101,37 +100,35 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[TensorLine]:
         # An operation that combines a value with memory reads the memory first.
         combined = writes and call.args.get("op") not in (None, "store")
         reads = name in effects.reads or combined
-        units = (rows, cols)
-        if rows == cols == 1:
+        units = ref.first.sides(rows, cols)
+        moves = ref.first.sides(rows // cluster if shared else rows, cols)
+        if moves[-1] == 1:
             # CUDA C++ Programming Guide, "Global Memory": a request for one element asks the cache for a sector.
-            cols = max(SECTOR // ref.type.dtype.bytes, 1)
-        rows = rows // cluster if shared else rows
-        yield TensorLine(call, ref, reads, writes, rows, cols, units, scattered, shared)
+            moves = (*moves[:-1], max(SECTOR // ref.type.dtype.bytes, 1))
+        yield TensorLine(call, ref, reads, writes, moves, units, scattered, shared)
 
 
 class Boxes:
     """The numbers of the boxes that lines move, for tensors of these shapes."""
 
     def __init__(self, lines: list[TensorLine], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.lines, self.count = lines, 0
-        self.shapes = {n: s if len(s) > 1 else (1, *s) for n, s in shapes.items()}
+        self.lines, self.shapes, self.count = lines, shapes, 0
         self.grains: list[Grain] = []
         of_class: dict[tuple[Any, ...], Grain] = {}
         for line in lines:
-            key = (line.tensor, *self._sides(line))
+            key = (line.tensor, *self._pieces(line))
             if key not in of_class:
                 of_class[key] = Grain(self.shapes[line.tensor], *key[1:], self.count)
                 self.count += of_class[key].count
             self.grains.append(of_class[key])
 
-    def _sides(self, line: TensorLine) -> tuple[int, int, int]:
-        """Rows, columns and margin of the pieces of a line's boxes."""
+    def _pieces(self, line: TensorLine) -> tuple[tuple[int, ...], int]:
+        """Sides and margin of the pieces of a line's boxes."""
         alike = [o for o in self.lines if o.tensor == line.tensor and not o.scattered]
-        rows, cols = gcd(*(o.rows for o in alike)), gcd(*(o.cols for o in alike))
-        most = max((o.rows // rows * (o.cols // cols) for o in alike), default=1)
-        fits = alike and most <= MOST_PIECES
         margin = int(any(o.ref.first.windows for o in alike))
-        return (rows, cols, margin) if fits else (line.rows, line.cols, margin)
+        sides = tuple(gcd(*of_axis) for of_axis in zip(*(o.sides for o in alike), strict=True))
+        most = max((prod(o.sides) // prod(sides) for o in alike), default=1)
+        return (sides if alike and most <= MOST_PIECES else line.sides), margin
 
     def boxes(self, number: int, lanes: Columns, rank: Column) -> IntArray:
         """The table of the pieces that a line moves in each lane; `rank` is the block's rank in its cluster."""
@@ -140,36 +137,36 @@ class Boxes:
         if found is None:
             return self._unknown(number, lanes.count)
         index, bounds = found
-        plane, inside = _position(grain.shape[:-2], index, bounds)
-        row = bounds[-2][0] + index[-2] * line.units[0] + (rank * line.rows if line.shared else 0)
-        col = bounds[-1][0] + index[-1] * line.units[1]
-        if line.units == (1, 1):
-            col = col // line.cols * line.cols
-        table = np.zeros((5, lanes.count, *self.pieces(line, grain)), np.int64)
-        table[LANE] = np.arange(lanes.count)[:, None, None]
-        table[LINE] = number
-        for i, j in np.ndindex(*table.shape[2:]):
-            r, c = row + i * grain.rows, col + j * grain.cols
-            rows = _overlap(r, min(grain.rows, line.rows), bounds[-2], grain.shape[-2])
-            cols = _overlap(c, min(grain.cols, line.cols), bounds[-1], grain.shape[-1])
-            size = rows * cols * line.ref.type.dtype.bytes * inside
-            down, across = r // grain.rows + grain.margin, c // grain.cols + grain.margin
-            piece = (plane * grain.tiles[0] + down) * grain.tiles[1] + across
-            table[BYTES, :, i, j] = size
-            table[BOX, :, i, j] = np.where(size > 0, grain.first + piece, 0)
-        return table.reshape(5, -1)
+        starts = [b[0] + i * unit for b, i, unit in zip(bounds, index, line.units, strict=True)]
+        if line.shared:
+            rows = line.ref.first.plane[0]
+            starts[rows] = starts[rows] + rank * line.sides[rows]
+        if line.units[-1] == 1:
+            starts[-1] = starts[-1] // line.sides[-1] * line.sides[-1]
+        pieces = self.pieces(line, grain)
+        table = np.zeros((5, prod(pieces), lanes.count), np.int64)
+        table[LANE], table[LINE] = np.arange(lanes.count), number
+        for at, piece in enumerate(np.ndindex(*pieces)):
+            place: Column = 0
+            size: Column = line.ref.type.dtype.bytes
+            for axis, side in enumerate(grain.sides):
+                first = starts[axis] + piece[axis] * side
+                most = min(side, line.sides[axis])
+                size = size * _overlap(first, most, bounds[axis], grain.shape[axis])
+                place = place * grain.tiles[axis] + first // side + grain.margin
+            table[BYTES, at] = size
+            table[BOX, at] = np.where(size > 0, grain.first + place, 0)
+        return table.swapaxes(1, 2).reshape(5, -1)
 
     def _coordinates(
         self, line: TensorLine, lanes: Columns
     ) -> tuple[list[Column], list[list[Column]]] | None:
-        """The index of a line's box and the bounds of its axes, for at least two axes; None if one is not known."""
+        """The index of a line's box and the bounds of its axes; None if one is not known."""
         ref, shape = line.ref.first, self.shapes[line.tensor]
         index = [lanes.value(i) for i in ref.index]
         windows = {a: [lanes.value(x) for x in w.bounds] for a, w in ref.windows.items()}
         if any(x is None for x in (*index, *(x for w in windows.values() for x in w))):
             return None
-        if len(index) == 1:
-            index, windows = [0, *index], {a + 1: w for a, w in windows.items()}
         return index, [windows.get(a, [0, 0, extent]) for a, extent in enumerate(shape)]
 
     def element(self, number: int, lanes: Columns, content: Array, fill: Any) -> Column:
@@ -182,14 +179,14 @@ class Boxes:
         return np.where(inside, values, fill)
 
     @staticmethod
-    def pieces(line: TensorLine, grain: Grain) -> tuple[int, int]:
-        """The pieces of a box of a line, down and across."""
-        return -(-line.rows // grain.rows), -(-line.cols // grain.cols)
+    def pieces(line: TensorLine, grain: Grain) -> tuple[int, ...]:
+        """The pieces of a box of a line along each axis."""
+        return tuple(-(-n // side) for n, side in zip(line.sides, grain.sides, strict=True))
 
     def _unknown(self, number: int, count: int) -> IntArray:
         """Boxes of a line at unknown positions: one per lane, cut to the size of the tensor."""
         line, shape = self.lines[number], self.grains[number].shape
-        size = min(line.rows, shape[-2]) * min(line.cols, shape[-1]) * line.ref.type.dtype.bytes
+        size = prod(map(min, line.sides, shape)) * line.ref.type.dtype.bytes
         return np.stack(
             [np.arange(count), *(np.full(count, x) for x in (0, number, UNKNOWN, size))]
         )

@@ -99,7 +99,7 @@ def traffic(
     """
     trace = Trace(LaunchWork.of(kernel, shapes, scalars), shapes, contents)
     room = max(device.sms * blocks_per_sm // kernel.cluster, 1) * kernel.cluster
-    blocks = min(trace.launch.units, room)
+    blocks = min(trace.launch.most, room)
     cache = Cache(trace.boxes, device.l2_bytes)
     for requests in in_time(trace, blocks):
         cache.ask(requests)
@@ -143,9 +143,7 @@ class Cache:
         self.met = np.zeros(self.boxes.count, bool)
         self.met_written = np.zeros(self.boxes.count, bool)
         grains = zip(lines, self.boxes.grains, strict=True)
-        sizes = [
-            min(g.rows, x.rows) * min(g.cols, x.cols) * x.ref.type.dtype.bytes for x, g in grains
-        ]
+        sizes = [prod(map(min, g.sides, x.sides)) * x.ref.type.dtype.bytes for x, g in grains]
         self.step = max(1, *sizes) if sizes else 1  # a time step, in bytes: the largest box
 
     def ask(self, requests: IntArray) -> None:

@@ -12,18 +12,22 @@ import numpy as np
 from pykittens.analysis.traffic.vector import IntArray, as_column
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Grid, Kernel, Tasks
-from pykittens.ir.orders import decode, task_extents
+from pykittens.ir.orders import decode, limited, task_extents
 from pykittens.ir.values import Global, Value
 
 
 @dataclass
 class LaunchWork:
-    """The work of a launch: `units` tasks, or blocks of a grid; the units of a cluster are contiguous."""
+    """The work of a launch: `units` tasks, or blocks of a grid; the units of a cluster are contiguous.
+
+    most: the blocks that run at most.
+    """
 
     kernel: Kernel
     known: dict[Value, Any]
     extents: tuple[int, ...]
     units: int
+    most: int
     persistent: bool
 
     @staticmethod
@@ -42,8 +46,11 @@ class LaunchWork:
         dims = tuple(max(int(host_value(d, known)), 0) for d in launch.dims)
         if isinstance(launch, Tasks):
             extents = task_extents(launch, dims, kernel.cluster)
-            return LaunchWork(kernel, known, extents, prod(extents) * kernel.cluster, True)
-        return LaunchWork(kernel, known, dims, prod(dims), False)
+            tasks, cluster = prod(extents), kernel.cluster
+            limit = None if launch.most is None else int(host_value(launch.most, known))
+            most = limited(tasks, limit, cluster) * cluster
+            return LaunchWork(kernel, known, extents, tasks * cluster, most, True)
+        return LaunchWork(kernel, known, dims, prod(dims), prod(dims), False)
 
     def coordinates(self, first: int, last: int) -> IntArray:
         """The coordinates of units, one row per axis."""

@@ -76,7 +76,7 @@ def listings(report: CheckReport) -> list[Listing]:
     if source.lines:
         numbered = enumerate(source.lines, source.first)
         inside = tuple(own.pop(number, SourceLine(number, text)) for number, text in numbered)
-        found.append(Listing(f"{report.kernel}, {source.location}", inside))
+        found.append(Listing(f"Source of {report.kernel}, {source.location}", inside))
     return found + [_excerpts(file, lines, source) for file, lines in marked.items() if lines]
 
 

@@ -1,18 +1,21 @@
-"""Reports as one self-contained HTML page: findings, annotated source, tables, the timeline.
+"""Reports as HTML, in a page or in a notebook: findings, annotated source, tables, the timeline.
 
-It loads nothing, runs no script, and follows the reader's choice of light or dark.
+A page loads nothing, runs no script, and follows the reader's choice of light or dark. In a notebook only the findings
+are unfolded.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from pykittens.checker.report.listing import LineMark, SourceLine, listings
-from pykittens.checker.report.page_style import STYLE
+from pykittens.checker.report.listing import LineMark, Listing, SourceLine, listings
+from pykittens.checker.report.page_style import PAGE_STYLE, STYLE
 from pykittens.checker.report.text import closing, laid_out, remarks
 from pykittens.emulate.finding import Finding, FindingStep
+from pykittens.pictures import markup
 from pykittens.pictures.timeline import draw
 
 if TYPE_CHECKING:
@@ -28,9 +31,21 @@ def page(reports: Sequence[CheckReport]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>pykittens check: {escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n"
+        f"<title>pykittens check: {escape(title)}</title>\n<style>\n{PAGE_STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
+
+
+def report_in_notebook(report: CheckReport) -> str:
+    """The report as HTML inside another page."""
+    # A name of its own, so that links lead to this report and not to another of the notebook.
+    name = f"r{zlib.crc32(str(report).encode()):08x}"
+    return markup.fragment("\n".join(_report(report, name, is_page=False)), STYLE)
+
+
+def table_in_notebook(table: Table) -> str:
+    """One table as HTML inside another page."""
+    return markup.fragment("\n".join((_heading("p.part", escape(table.title)), *_table(table))))
 
 
 def _index(named: Sequence[tuple[CheckReport, str]]) -> Iterator[str]:
@@ -51,27 +66,41 @@ def _worst(report: CheckReport) -> str:
     return report.findings[0].level.value if report.findings else "fine"
 
 
-def _report(report: CheckReport, name: str) -> Iterator[str]:
+def _report(report: CheckReport, name: str, is_page: bool = True) -> Iterator[str]:
     level = _worst(report)
     yield f'<section class="report" id="{name}">'
-    yield f"<h1>{escape(report.kernel)} <small>{escape(report.source.location)}</small></h1>"
+    place = f"<small>{escape(report.source.location)}</small>"
+    yield _heading("h1" if is_page else "p.title", f"{escape(report.kernel)} {place}")
     yield f'<p class="verdict is-{level}">{escape(report.verdict)}</p>'
     yield from _named({**report.arguments, **report.constants})
     for number, finding in enumerate(report.findings, 1):
-        yield from _finding(report, finding, number, name)
-    yield from _listings(report, name)
+        yield from _finding(report, finding, number, name, "h2" if is_page else "p.part")
+    for title, lines in _parts(report, name):
+        if is_page:
+            yield from (f"<h2>{escape(title)}</h2>", *lines)
+        else:
+            yield from (f"<details><summary>{escape(title)}</summary>", *lines, "</details>")
+    yield "</section>"
+
+
+def _heading(element: str, text: str) -> str:
+    """An element such as `h1`, or `p.title` with its class."""
+    tag, _, style = element.partition(".")
+    return f'<{tag} class="{style}">{text}</{tag}>' if style else f"<{tag}>{text}</{tag}>"
+
+
+def _parts(report: CheckReport, name: str) -> Iterator[tuple[str, Iterable[str]]]:
+    """What stands below the findings, by its title."""
+    for listing in listings(report):
+        yield listing.title, _listing(listing, name)
     for table in report.tables:
-        yield from _table(table)
+        yield table.title, _table(table)
     if report.timeline is not None and report.timeline.spans:
-        drawn = draw(report.timeline).svg()
-        # A picture inside a page has no XML head.
-        yield f"<h2>Timeline</h2>\n<figure>\n{drawn[drawn.find('<svg') :]}</figure>"
+        yield "Timeline", (f"<figure>\n{draw(report.timeline).svg()}</figure>",)
     if report.proved:
         sentences = "".join(f"<li>{escape(s)}</li>" for s in report.proved)
-        yield f"<h2>Proved for all arguments</h2>\n<ul>{sentences}</ul>"
-    yield "<h2>How far the report holds</h2>"
-    yield from _remarks(closing(report))
-    yield "</section>"
+        yield "Proved for all arguments", (f"<ul>{sentences}</ul>",)
+    yield "How far the report holds", _remarks(closing(report))
 
 
 def _named(values: Mapping[str, object]) -> Iterator[str]:
@@ -89,12 +118,15 @@ def _remarks(labelled: Iterable[tuple[str, str]]) -> Iterator[str]:
 # -- findings --------------------------------------------------------------------------------------
 
 
-def _finding(report: CheckReport, finding: Finding, number: int, name: str) -> Iterator[str]:
+def _finding(
+    report: CheckReport, finding: Finding, number: int, name: str, heading: str
+) -> Iterator[str]:
     level, kind = finding.level.value, finding.kind
     yield f'<article class="finding is-{level}" id="{name}-{number}">'
-    yield (
-        f'<h2><span class="badge">{level} {number}</span> {escape(finding.message)} '
-        f'<small title="{escape(kind.meaning)}">{escape(kind.value)}</small></h2>'
+    yield _heading(
+        heading,
+        f'<span class="badge">{level} {number}</span> {escape(finding.message)} '
+        f'<small title="{escape(kind.meaning)}">{escape(kind.value)}</small>',
     )
     yield from _named(finding.operands)
     for step in (*finding.steps, *finding.history):
@@ -118,17 +150,15 @@ def _step(step: FindingStep) -> Iterator[str]:
 # -- the kernel, line by line ----------------------------------------------------------------------
 
 
-def _listings(report: CheckReport, name: str) -> Iterator[str]:
-    for listing in listings(report):
-        yield f"<h2>{escape(listing.title)}</h2>"
-        yield '<div class="wide"><table class="listing"><tbody>'
-        before = None
-        for line in listing.lines:
-            if before is not None and line.number != before + 1:
-                yield '<tr class="gap"><td>⋮</td><td></td><td></td></tr>'
-            yield _line(line, name)
-            before = line.number
-        yield "</tbody></table></div>"
+def _listing(listing: Listing, name: str) -> Iterator[str]:
+    yield '<div class="wide"><table class="listing"><tbody>'
+    before = None
+    for line in listing.lines:
+        if before is not None and line.number != before + 1:
+            yield '<tr class="gap"><td>⋮</td><td></td><td></td></tr>'
+        yield _line(line, name)
+        before = line.number
+    yield "</tbody></table></div>"
 
 
 def _line(line: SourceLine, name: str) -> str:
@@ -155,16 +185,7 @@ def _mark(mark: LineMark, name: str) -> str:
 
 def _table(table: Table) -> Iterator[str]:
     columns, rows, right = laid_out(table)
-
-    def cells(tag: str, row: Sequence[str]) -> str:
-        styles = (' class="number"' if is_right else "" for is_right in right)
-        shown = (f"<{tag}{style}>{escape(c)}</{tag}>" for c, style in zip(row, styles, strict=True))
-        return f"<tr>{''.join(shown)}</tr>"
-
-    yield f"<h2>{escape(table.title)}</h2>"
     if rows:
-        yield f'<div class="wide"><table class="numbers"><thead>{cells("th", columns)}</thead><tbody>'
-        yield from (cells("td", row) for row in rows)
-        yield "</tbody></table></div>"
+        yield markup.table(columns, rows, right)
     if table.note:
         yield f'<p class="hint">{escape(table.note)}</p>'

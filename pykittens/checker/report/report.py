@@ -14,7 +14,7 @@ from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.report.advice import ADVICE
 from pykittens.checker.report.causes import causes
 from pykittens.checker.report.data import data, json_text
-from pykittens.checker.report.page import page
+from pykittens.checker.report.page import page, report_in_notebook, table_in_notebook
 from pykittens.checker.report.text import text
 from pykittens.checker.report.trace import chrome
 from pykittens.emulate.finding import Finding, Kind, Level
@@ -54,6 +54,9 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""
 
+    def _repr_html_(self) -> str:
+        return table_in_notebook(self)
+
 
 @dataclass(frozen=True)
 class KernelText:
@@ -79,7 +82,7 @@ class KernelText:
         return str(Loc(self.file, self.first, ""))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport:
     """The result of a check of one call of a kernel.
 
@@ -184,8 +187,19 @@ class CheckReport:
         words = (self.kernel, *passed, *named, f"{option}={number}")
         return f"pk.check({', '.join(words)})"
 
+    def __repr__(self) -> str:
+        """The verdict and the worst finding; the whole report is its text."""
+        lines = [f"<check of {self.kernel}, {self.source.location}: {self.verdict}>"]
+        if self.findings:
+            worst = self.findings[0]
+            lines.append(f"{worst.level.value}[{worst.kind.value}]: {worst.message}")
+        return "\n".join([*lines, "print(report) shows the whole report"])
+
     def __str__(self) -> str:
         return text(self)
+
+    def _repr_html_(self) -> str:
+        return report_in_notebook(self)
 
     def data(self) -> dict[str, Any]:
         """The report as plain values, with the fields that `pykittens.checker.report.data` describes."""

@@ -88,7 +88,7 @@ def _conflict(
         FindingStep(names[1], does(new), new.call.loc),
     )
     if ordered:
-        return _unfenced(memory, old, new, fenced, names, steps)
+        return _unfenced(memory, is_tensor, old, new, fenced, names, steps)
     if old.is_atomic and new.is_atomic and (old.of_a_flag or new.of_a_flag):
         return None
     if old.access is new.access is Access.COMBINE:
@@ -108,7 +108,13 @@ def _conflict(
 
 
 def _unfenced(
-    memory: str, old: AccessRecord, new: AccessRecord, fenced: bool, names: Names, steps: Steps
+    memory: str,
+    is_tensor: bool,
+    old: AccessRecord,
+    new: AccessRecord,
+    fenced: bool,
+    names: Names,
+    steps: Steps,
 ) -> Finding:
     if not fenced:
         missing = (
@@ -126,6 +132,7 @@ def _unfenced(
         missing = f"after the store, {names[0]} must call pk.fence_async(), before {before}"
         help = (
             "call pk.fence_async() after the store and pk.sync() after the fence: a fence covers the stores of its warp"
+            + ("" if is_tensor else "; pk.publish stores, fences and syncs in one call")
             if alone
             else f"call pk.fence_async() in {names[0]} after the store, before the .arrive() that {names[1]} waits for"
         )

@@ -34,7 +34,13 @@ from pykittens.emulate.races.clocks import (
 from pykittens.emulate.races.conflicts import conflict, several_values, who
 from pykittens.emulate.races.initialized import Initialized
 from pykittens.emulate.races.multicast import Multicasts
-from pykittens.emulate.races.shadow import AccessRecord, LaneMapping, SharedShadow, TensorShadow
+from pykittens.emulate.races.shadow import (
+    AccessRecord,
+    LaneMapping,
+    SharedShadow,
+    TensorShadow,
+    in_matrices,
+)
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import SharedItems, Signalled, Turn
 from pykittens.emulate.watch import Access, Watcher
@@ -51,7 +57,7 @@ from pykittens.ir.op import Engine, Space
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
 
-FRAGMENT_COLS = 8  # the lanes of a tile repeat after this many columns
+FRAGMENT_COLS = 16  # the lanes that move a tile repeat after this many columns, at most
 
 
 class Races(Watcher):
@@ -145,10 +151,10 @@ class Races(Watcher):
         region = box.inside if isinstance(box, Box) else box
         fence = FENCE_SHARED if isinstance(where, SharedRegion) else FENCE_TENSORS
         if elements is not None:
-            lanes = self.lanes_of_elements(call, elements)
+            lanes = self.lanes_of_elements(call, elements, where)
         elif isinstance(box, Box):
             assert isinstance(where, GlobalTile)
-            lanes = self.lanes(group, call, box.row - (where.moved or 0), box.col)
+            lanes = self.lanes(group, call, box.row - (where.moved or 0), box.col, where.plane)
         else:
             lanes = self.lanes(group, call, region.top, region.left)
         record = self.of_lanes(group, call, access, region, lanes, fence)
@@ -165,7 +171,9 @@ class Races(Watcher):
         self.moves(record, where, box, self.groups[group].known)
 
     @staticmethod
-    def lanes_of_elements(call: Call, elements: Elements) -> LaneMapping | None:
+    def lanes_of_elements(
+        call: Call, elements: Elements, where: GlobalTile | SharedRegion
+    ) -> LaneMapping | None:
         """Which lane accesses which element: the same ones if two operations name the same elements, each once."""
         if not elements.are_distinct:
             return None
@@ -174,7 +182,8 @@ class Races(Watcher):
         is_copied = isinstance(type_, RV) and type_.spread is not Spread.PLAIN
         by_one = is_copied and bool(call.op.effects.writes)
         held = (type_.shape, getattr(type_, "spread", None), by_one)
-        return LaneMapping((*held, elements.index.tobytes()))
+        axis = where.plane[-1:] if isinstance(where, GlobalTile) else ()
+        return LaneMapping((*held, elements.index.tobytes(), axis))
 
     def of_lanes(
         self,
@@ -190,19 +199,24 @@ class Races(Watcher):
         end = (clock.first + TIME, clock.now, clock.first + fence)
         return AccessRecord(group, call, access, None, region, self.epoch, *end, lanes)
 
-    def lanes(self, group: Group, call: Call, row: int, col: int) -> LaneMapping:
-        """Which lane moves which element of a tile or vector whose first element is at this row and column."""
+    def lanes(
+        self, group: Group, call: Call, row: int, col: int, plane: tuple[int, ...] = ()
+    ) -> LaneMapping:
+        """Which lane moves which element of a tile or vector whose first element is at this row and column.
+
+        plane: the axes of a tensor along which rows and columns run.
+        """
         type_, warps = getattr(moved(call), "type", None), group.role.warps
         # One warp stores what every warp holds.
         warp = warps > 1 and bool(call.op.effects.writes)
         match type_:
             case RT(rows=rows) if call.args.get("transposed"):
-                return LaneMapping(("columns", rows), row % FRAGMENT_COLS, col)
+                return LaneMapping(("columns", rows, plane), row % FRAGMENT_COLS, col)
             case RT(rows=rows):
-                return LaneMapping(("rows", rows), row, col % FRAGMENT_COLS)
+                return LaneMapping(("rows", rows, plane), row, col % FRAGMENT_COLS)
             case RV(length=length, spread=spread):
                 by_one = warp and spread is Spread.PER_COLUMN
-                return LaneMapping((length, spread, by_one), row, col)
+                return LaneMapping((length, spread, by_one, plane[-1:]), col=col)
             case _:
                 return LaneMapping(("scalar", warp))
 
@@ -222,7 +236,9 @@ class Races(Watcher):
         """Compare an access to a tensor with earlier ones, if the kernel writes the tensor."""
         shadow = self.tensors.get(self.names[tensor])
         if shadow is not None:
-            shadow.add(box.leading, record, known, partial(self.meet, f"`{tensor}`", True))
+            meet = partial(self.meet, f"`{tensor}`", True)
+            for leading, part in in_matrices(box, record):
+                shadow.add(leading, part, known, meet)
 
     def meet(
         self, memory: str, is_tensor: bool, old: AccessRecord, new: AccessRecord, ordered: bool
@@ -430,7 +446,7 @@ class Races(Watcher):
         )
         if isinstance(what, GlobalTile):
             box = what.box(1, 1)
-            key = (self.names[what.name], box.leading, box.inside)
+            key = (self.names[what.name], box.ranges)
         if key not in self.others:
             self.others[key] = FlagClock(int(what.element()))
         return self.others[key]

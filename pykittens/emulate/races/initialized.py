@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
-from pykittens.emulate.memory import Array, Box, GlobalTile
+from pykittens.emulate.memory import Array, Box, GlobalTile, plane_of
 from pykittens.emulate.races.conflicts import does, past, who
 from pykittens.emulate.races.outputs import Mask, incomplete
 from pykittens.emulate.races.shadow import AccessRecord
@@ -40,7 +40,8 @@ class Initialized:
         self.undefined = {names[n] for n in undefined if n in names}
         self.undefined |= {n for n in self.masks if _is_nan(tensors[n])}
         self.kept = {names[n] for n in kept if n in names}
-        self.largest: dict[str, tuple[int, int]] = {}  # the most rows and columns written at once
+        # The most elements of each axis written at once.
+        self.largest: dict[str, tuple[int, ...]] = {}
         self.tiles: dict[SharedMemory, Mask] = {}
         # Accesses by line and tensor: all, and those wholly outside the tensor.
         self.accesses: Counter[tuple[Call, str]] = Counter()
@@ -59,11 +60,11 @@ class Initialized:
             mask = self.tiles[memory] = np.zeros((memory.type.rows, memory.type.cols), np.bool_)
         self._check_shared(memory, record, mask)
         if not record.access.reads:
-            mask[_named(mask, record)] = True
+            mask[_named(record)] = True
 
     def _check_shared(self, memory: SharedMemory, record: AccessRecord, mask: Mask) -> None:
         """Report a read of elements that are not written."""
-        part = mask[_named(mask, record)]
+        part = mask[_named(record)]
         if record.access is not Access.WRITE and not part.all():
             missing = part.size - int(part.sum())
             which = "it" if missing == part.size else f"{missing} of its {part.size} elements"
@@ -94,8 +95,8 @@ class Initialized:
         name = self.names[tile.name]
         if name not in self.masks or box.inside.is_empty:
             return
-        mask: Mask = self.masks[name][box.leading]
-        at = _named(mask, record)
+        mask = plane_of(self.masks[name], box.place)
+        at = _named(record)
         if record.access is not Access.WRITE and name in self.undefined and not mask[at].all():
             self._unwritten(
                 record,
@@ -106,29 +107,26 @@ class Initialized:
             )
         if not record.access.reads:
             mask[at] = True
-            rows, cols = self.largest.get(name, (1, 1))
-            r = box.inside
             if record.elements is None:
-                self.largest[name] = max(rows, r.bottom - r.top), max(cols, r.right - r.left)
+                sides = tuple(map(len, box.ranges))
+                self.largest[name] = tuple(map(max, sides, self.largest.get(name, sides)))
 
     def flag(self, tile: GlobalTile) -> None:
         """A flag is signalled."""
         box = tile.box(1, 1)
-        mask: Mask = self.masks[self.names[tile.name]][box.leading]
-        r = box.inside
-        mask.reshape(-1, mask.shape[-1])[r.top : r.bottom, r.left : r.right] = True
+        box.of(self.masks[self.names[tile.name]])[...] = True
 
     def count(self, call: Call, name: str, box: Box) -> None:
-        """Count an access, and whether it lies wholly outside its tensor."""
+        """Count an access, and whether it lies wholly outside its tensor and the stated windows."""
         self.accesses[call, name] += 1
-        if box.inside.is_empty:
+        if box.is_outside:
             self.outside[call, name] += 1
 
     def finish(self) -> None:
         """The launch is over: report incomplete outputs and wasted work."""
         for name, mask in self.masks.items():
             if mask.size and not mask.all() and name not in self.kept:
-                largest, is_undefined = self.largest.get(name, (1, 1)), name in self.undefined
+                largest, is_undefined = self.largest.get(name, ()), name in self.undefined
                 found = incomplete(self.kernel, self.names, name, mask, is_undefined, largest)
                 if found is not None:
                     self.report(found)
@@ -145,19 +143,18 @@ class Initialized:
                     "the blocks of a cluster work on neighbouring tiles, and those of the last cluster reach past the "
                     "end: if that is much, use a smaller cluster or smaller tiles"
                     if self.kernel.cluster > 1
-                    else "let grid and loops end with the tensor: pk.cdiv(extent, tile), tensor.tiles(rows, cols)",
+                    else "let grid and loops end with the tensor: pk.cdiv(extent, tile), tensor.tiles(rows, cols); if "
+                    "tiles are meant to lie outside, as in a halo, take them from a tensor.window(axis, start, stop)",
                     Level.NOTE,
                     Scope.EVERY_SCHEDULE,
                 )
             )
 
 
-def _named(mask: Mask, record: AccessRecord) -> Any:
-    """The elements of a matrix, or of a row, that an access touches, as an index of their mask."""
+def _named(record: AccessRecord) -> Any:
+    """The elements of a matrix that an access touches, as an index of their mask."""
     r = record.region
     cols: Any = slice(r.left, r.right) if record.elements is None else record.elements
-    if mask.ndim == 1:
-        return cols
     return (slice(r.top, r.bottom), cols)
 
 

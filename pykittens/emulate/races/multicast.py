@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.finding import Finding, FindingStep, Kind
 from pykittens.emulate.group import Group, name_in_launch
-from pykittens.emulate.memory import Box
+from pykittens.emulate.memory import Box, Place
 from pykittens.ir.nodes import Call
 
-# The tile that a copy names: its tensor, leading coordinates, first row and first column.
-_Tile = tuple[str, tuple[int, ...], int, int]
+# The tile that a copy names: its tensor, the place of its plane, first row and first column.
+_Tile = tuple[str, Place, int, int]
 
 
 class Multicasts:
@@ -23,7 +23,7 @@ class Multicasts:
 
     def starts(self, group: Group, call: Call, copy: Copy, box: Box, phase: int) -> None:
         """A block starts to copy its part of a tile to a stage of a block of its cluster, in a phase of its barrier."""
-        tile = copy.src.name, box.leading, box.row, box.col
+        tile = copy.src.name, box.place, box.row, box.col
         key = copy.barrier, copy.dst.memory
         step = FindingStep(name_in_launch(group), f"copies its part of {_named(tile)}", call.loc)
         before, first, other = self.tiles.get(key, (-1, step, tile))
@@ -46,6 +46,7 @@ def _different(copy: Copy, *steps: FindingStep) -> Finding:
 
 
 def _named(tile: _Tile) -> str:
-    name, leading, row, col = tile
-    at = "".join(f"{i}, " for i in leading)
-    return f"`{name}` at [{at}row {row}, column {col}]"
+    name, place, row, col = tile
+    sides = iter((f"row {row}", f"column {col}")[-place.count(slice(None)) :])
+    at = (next(sides) if isinstance(i, slice) else str(i) for i in place)
+    return f"`{name}` at [{', '.join(at)}]"

@@ -22,7 +22,7 @@ from pykittens.ir.nodes import (
     tensors,
     walk,
 )
-from pykittens.ir.structure import uses
+from pykittens.ir.structure import inputs_of, uses
 from pykittens.ir.values import Global, Scalar, TileRef, Value
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -34,14 +34,14 @@ def incomplete(
     name: str,
     mask: Mask,
     is_undefined: bool,
-    largest: tuple[int, int],
+    largest: tuple[int, ...],
 ) -> Finding | None:
     """The finding for a tensor whose mask of written elements has gaps; None if the gaps are no fault.
 
     Gaps are no fault if the tensor had contents and data decide which elements are written, or if the kernel reads the
     tensor, too, unless the gap is the rest of an axis after its whole tiles.
     names: one name for each tensor, by all of its names. is_undefined: the tensor holds nothing before the launch.
-    largest: the most rows and columns that were written at once.
+    largest: the most elements of each axis that were written at once.
     """
     writes = [
         (call, conditions)
@@ -59,7 +59,7 @@ def incomplete(
         names[t] == name
         for node in walk(kernel.body)
         if isinstance(node, Call)
-        for t in tensors(node, _inputs_of(node))
+        for t in tensors(node, inputs_of(node))
     )
     if not is_undefined:
         if by_data and (is_input or mask.any()):
@@ -85,12 +85,6 @@ def incomplete(
     )
 
 
-def _inputs_of(call: Call) -> tuple[str, ...]:
-    """The operands whose contents before the call matter: those that it reads, and those that it combines with."""
-    effects = call.op.effects
-    return effects.reads + (effects.writes if call.args.get("op") is not None else ())
-
-
 def _writes(
     block: Block, conditions: tuple[Value, ...] = ()
 ) -> Iterator[tuple[Call, tuple[Value, ...]]]:
@@ -103,12 +97,10 @@ def _writes(
             yield from _writes(inner, (*conditions, *own))
 
 
-def _is_cut(mask: Mask, largest: tuple[int, int]) -> bool:
-    """Whether the last rows or columns are not written, and they are fewer than are written at once."""
-    for axis, most in zip((-1, -2), reversed(largest), strict=True):
-        if -axis > mask.ndim:
-            break
-        others = tuple(a for a in range(mask.ndim) if a != mask.ndim + axis)
+def _is_cut(mask: Mask, largest: tuple[int, ...]) -> bool:
+    """Whether the end of an axis is not written, and it is shorter than what is written at once."""
+    for axis, most in enumerate(largest):
+        others = tuple(a for a in range(mask.ndim) if a != axis)
         rest = mask.shape[axis] - 1 - int(np.flatnonzero(mask.any(axis=others))[-1])
         if 0 < rest < most:
             return True

@@ -6,14 +6,15 @@ is a rectangle of a tile, so its record is kept until a later write covers it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pykittens.emulate.memory import Area
+from pykittens.emulate.memory import Area, Box
 from pykittens.emulate.races.clocks import Clock
 from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.watch import Access
@@ -220,6 +221,31 @@ def _is_at_the_same_time(old: AccessRecord, new: AccessRecord) -> bool:
         and (old.component, old.value) == (new.component, new.value)
         and old.together is new.together
     )
+
+
+def in_matrices(box: Box, record: AccessRecord) -> Iterator[tuple[tuple[int, ...], AccessRecord]]:
+    """An access as accesses to matrices of the last two axes of its tensor, with the coordinates of each matrix.
+
+    Two accesses touch the same element only if they do in one of these matrices, whatever the axes of their tiles.
+    """
+    ranges = list(box.ranges)
+    across = max(axis for axis, i in enumerate(box.place) if isinstance(i, slice))
+    if record.elements is None or across == len(ranges) - 1:
+        yield from _in_matrices(ranges, record)
+        return
+    for element in record.elements.tolist():
+        ranges[across] = range(element, element + 1)
+        yield from _in_matrices(ranges, replace(record, elements=None))
+
+
+def _in_matrices(
+    ranges: Sequence[range], record: AccessRecord
+) -> Iterator[tuple[tuple[int, ...], AccessRecord]]:
+    *leading, rows, cols = ranges if len(ranges) > 1 else (range(1), *ranges)
+    area = Area(rows.start, rows.stop, cols.start, cols.stop)
+    part = record if area == record.region else replace(record, region=area)
+    for at in product(*leading):
+        yield at, part
 
 
 class TensorShadow:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pykittens.ir.nodes import Kernel
+from pykittens.ir.passes.parts import carry_parts
 from pykittens.ir.passes.prune import prune
 from pykittens.ir.passes.sink import sink
 from pykittens.ir.passes.waits import place_waits
 
 
 def lower(kernel: Kernel) -> Kernel:
-    """Drop unused values, place waits and releases, move conversions past them. Changes the kernel in place."""
+    """Drop unused values, place waits and releases, move conversions past them, carry sums in parts.
+
+    Changes the kernel in place.
+    """
     prune(kernel)
     place_waits(kernel)
     sink(kernel)
+    carry_parts(kernel)
     return kernel

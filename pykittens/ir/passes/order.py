@@ -136,7 +136,8 @@ class _Walker:
         if isinstance(value, TileRef | Global):
             ref = value.first
             windows = [(axis, *map(self.key, w.bounds)) for axis, w in ref.windows.items()]
-            return (ref.tensor.name, tuple(map(self.key, ref.index)), tuple(windows))
+            index = tuple(map(self.key, ref.index))
+            return (ref.tensor.name, index, ref.plane, tuple(windows))
         if not isinstance(value, Value):
             return value
         if value not in self.keys:

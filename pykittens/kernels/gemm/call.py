@@ -92,6 +92,10 @@ class GemmCall:
         self.dtype = self._check_dtypes()
         self.lead: tuple[int, ...] = a.dims["lead"]
         self.result = (*self.lead, self.m, self.n)
+        for name in self.sums:
+            a.make(f"total_{name}", "*lead m" if name == "row_sums" else "*lead n", "f32")
+        if not a.have_memory:
+            return
         if self.lead and not (not options.is_whole and self._fold()):
             self._gather_leads()
         self._lay_out()
@@ -238,6 +242,11 @@ class GemmCall:
             transposed = not self.b_is_transposed, not self.a_is_transposed
         return Form(*transposed, options.accumulate, epilogue)
 
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names of the arrays that the call returns."""
+        return ("out", *(f"total_{name}" for name in self.sums))
+
     def plan(self, config: Config) -> Plan:
         """The launches in a configuration."""
         form = self.form(config)
@@ -246,13 +255,10 @@ class GemmCall:
         steps = [PlanStep(self.kernel, (*matrices, *form.epilogue.names), constants)]
         sums = self._sums(config)
         for name in sums:
-            axis = "m" if name == "row_sums" else "n"
             total = f"total_{name}"
-            self.arrays.make(total, f"*lead {axis}", "f32")
             self.arrays.reshape(total, (*self.lead, sums[name].shape[-1]))
             steps.append(PlanStep(add_up, (name, total)))
-        results = ("out", *(f"total_{name}" for name in sums))
-        return Plan(self.arrays, steps, self._split_scratch(config) | sums, results)
+        return Plan(self.arrays, steps, self._split_scratch(config) | sums, self.results)
 
     def _sums(self, config: Config) -> dict[str, Scratch]:
         """The partial sums of rows and columns that the kernel stores, by name."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.kernels.verify import wide
+from pykittens.runtime.verify import wide
 
 BLOCK = 128  # elements of a side of a block that has one scale
 

@@ -276,9 +276,7 @@ def send(tiles: Tiling, outgoing: tuple[Any, int], x: Any, to: Any) -> None:
     buffer, pending = outgoing
     pk.store_wait(pending, read=True)
     pk.sync()
-    pk.store(buffer, x.to(tiles.c.dtype), transposed=tiles.config.swap)
-    pk.fence_async()
-    pk.sync()
+    pk.publish(buffer, x.to(tiles.c.dtype), transposed=tiles.config.swap)
     pk.store_async(to, buffer)
 
 

@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from pykittens.errors import KernelError
-from pykittens.kernels.arrays import FP8, empty
+from pykittens.kernels.arrays import FP8
 from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.operands import OPERANDS
 from pykittens.kernels.gemm.reference import reference
-from pykittens.kernels.verify import (
+from pykittens.runtime.arrays import describe, empty
+from pykittens.runtime.verify import (
     Alike,
     copy_like,
     deviation,
@@ -25,7 +26,6 @@ from pykittens.kernels.verify import (
     wide,
     written_beside,
 )
-from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import DTYPES, DType
 
 # A result of more multiplications or elements is compared in some of its rows only.

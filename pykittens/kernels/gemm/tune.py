@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from collections.abc import Callable
 from typing import Any
 
 from pykittens.kernels.gemm.call import GemmCall
@@ -16,7 +13,7 @@ from pykittens.kernels.gemm.trial import GemmTrial, spare_call
 from pykittens.kernels.limits import Limits, limits_of
 from pykittens.runtime import driver, tuning_records
 from pykittens.runtime.arrays import Device
-from pykittens.runtime.cache import key as hash_of
+from pykittens.runtime.function_names import function_name
 from pykittens.runtime.launch import current_stream
 from pykittens.runtime.tune import remembered, tune
 
@@ -99,40 +96,6 @@ def key_of(call: GemmCall) -> dict[str, Any]:
         "epilogue": [*names, options.activation],
         "function": function_name(options.epilogue),
     }
-
-
-def function_name(function: Callable[..., Any] | None) -> str:
-    """The name of a function with a hash of its code, which tells functions of one name apart."""
-    if function is None:
-        return ""
-    name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-    return f"{name} {hash_of(*_text_of(function, set()))[:16]}"
-
-
-def _text_of(value: Any, seen: set[int]) -> Iterator[str]:
-    """The code and the constants of a function, of the functions in its closure and of those that it calls by name."""
-    value = inspect.unwrap(value)
-    code = value if isinstance(value, CodeType) else getattr(value, "__code__", None)
-    if code is not None and id(code) not in seen:
-        seen.add(id(code))
-        yield code.co_code.hex()
-        yield " ".join(code.co_names)
-        for inner in code.co_consts:
-            yield from _text_of(inner, seen)
-        outside = getattr(value, "__globals__", {})
-        for name in code.co_names:
-            if isinstance(outside.get(name), FunctionType | bool | int | float | str):
-                yield from _text_of(outside[name], seen)
-        for cell in getattr(value, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # a name that has no value yet
-                yield from _text_of(cell.cell_contents, seen)
-    elif isinstance(value, tuple):
-        for inner in value:
-            yield from _text_of(inner, seen)
-    elif isinstance(value, bool | int | float | str | bytes | None):
-        yield repr(value)
-    else:
-        yield type(value).__qualname__
 
 
 # -- the launches that are measured ----------------------------------------------------------------

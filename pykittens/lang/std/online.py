@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, overload
 
+from pykittens.ir.combining import Number
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector, describe
 from pykittens.lang.control import function
@@ -23,11 +24,23 @@ inf = math.inf
 log2e = math.log2(math.e)
 
 
+@overload
+def online_softmax(
+    s: RegTile, scale: Number, *, to: DType
+) -> tuple[RegTile, RegVector, RegVector, None]: ...
+@overload
+def online_softmax(
+    s: RegTile, scale: Number, m: RegVector, l: RegVector, *, to: DType
+) -> tuple[RegTile, RegVector, RegVector, RegVector]: ...
+@overload
+def online_softmax(
+    s: RegTile, scale: Number, m: RegVector | None, l: RegVector | None, *, to: DType
+) -> tuple[RegTile, RegVector, RegVector, RegVector | None]: ...
 @composed
 @function
 def online_softmax(
     s: RegTile,
-    scale: float,
+    scale: Number,
     m: RegVector | None = None,
     l: RegVector | None = None,  # noqa: E741
     *,
@@ -59,8 +72,7 @@ def normalize(o: RegTile, l: RegVector) -> RegTile:  # noqa: E741
     check_together(o=o, l=l)
     empty = l == 0.0
     inverse = where(empty, 0.0, 1.0 / where(empty, 1.0, l))
-    result: RegTile = o * inverse
-    return result
+    return o * inverse
 
 
 def _check_softmax(s: Any, scale: Any, m: Any, l: Any, to: Any) -> None:  # noqa: E741

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import RegTile, RegVector, describe
+from pykittens.ir.values import Int, RegTile, RegVector, describe
 from pykittens.ops.arguments import check_int32
 from pykittens.ops.map import FLOAT, NUMBER, check_tile, common_dtype, loaded, together
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import Spread
+
+Position = Int | RegTile | RegVector
 
 
 def check_tile_of(kinds: tuple[str, ...], name: str, x: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykittens.ir.values import RegVector
+from pykittens.ir.values import RegTile, RegVector
 from pykittens.lang.std.operands import check_kinds, check_vector
 from pykittens.ops.core import composed
 from pykittens.ops.creation import check_cols, check_rows
@@ -14,21 +14,21 @@ from pykittens.types.tiles import Spread, per_column, per_row
 
 
 @composed
-def outer_add(a: RegVector, b: RegVector) -> Any:
+def outer_add(a: RegVector, b: RegVector) -> RegTile:
     """The tile a[i] + b[j] of two plain vectors."""
     down, along = _spread(a, b)
     return down + along
 
 
 @composed
-def outer_sub(a: RegVector, b: RegVector) -> Any:
+def outer_sub(a: RegVector, b: RegVector) -> RegTile:
     """The tile a[i] - b[j] of two plain vectors."""
     down, along = _spread(a, b)
     return down - along
 
 
 @composed
-def outer_mul(a: RegVector, b: RegVector) -> Any:
+def outer_mul(a: RegVector, b: RegVector) -> RegTile:
     """The tile a[i] * b[j] of two plain vectors."""
     down, along = _spread(a, b)
     return down * along

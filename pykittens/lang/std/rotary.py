@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pykittens.ir.combining import Operand
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile
 from pykittens.lang.std.operands import check_tile_of, check_together
@@ -16,7 +15,7 @@ from pykittens.ops.shape import concat, swap_pairs
 
 
 @composed
-def rotate_pairs(x: RegTile) -> Any:
+def rotate_pairs(x: RegTile) -> RegTile:
     """The tile with each pair of neighbouring columns (x0, x1) replaced by (-x1, x0)."""
     check_tile_of(NUMBER, "x", x)
     swapped = swap_pairs(x)
@@ -24,7 +23,7 @@ def rotate_pairs(x: RegTile) -> Any:
 
 
 @composed
-def rotate_half(x: RegTile) -> Any:
+def rotate_half(x: RegTile) -> RegTile:
     """The tile with the two halves of its columns (x1, x2) replaced by (-x2, x1)."""
     check_tile_of(NUMBER, "x", x)
     _check_halves(x)
@@ -33,7 +32,7 @@ def rotate_half(x: RegTile) -> Any:
 
 
 @composed
-def rotary(x: RegTile, cos: Any, sin: Any, interleaved: bool = False) -> Any:
+def rotary(x: RegTile, cos: Operand, sin: Operand, interleaved: bool = False) -> RegTile:
     """x * cos + rotated * sin, where rotated is `rotate_pairs(x)` if interleaved, else `rotate_half(x)`."""
     check_tile_of(NUMBER, "x", x)
     check_together(x=x, cos=cos, sin=sin)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import RegTile, RegVector
-from pykittens.lang.std.operands import check_position, check_together, check_vector
+from pykittens.lang.std.operands import Position, check_position, check_together, check_vector
 from pykittens.ops.compare import where
 from pykittens.ops.core import composed
 from pykittens.ops.creation import check_cols, check_rows, col_index, row_index
@@ -16,7 +14,7 @@ from pykittens.types.tiles import per_column, per_row
 
 
 @composed
-def with_column(tile: RegTile, j: Any, vector: RegVector) -> Any:
+def with_column(tile: RegTile, j: Position, vector: RegVector) -> RegTile:
     """The tile with a per-row vector in place of column j."""
     check_tile("tile", tile)
     check_position("j", j, tile)
@@ -25,7 +23,7 @@ def with_column(tile: RegTile, j: Any, vector: RegVector) -> Any:
 
 
 @composed
-def with_row(tile: RegTile, i: Any, vector: RegVector) -> Any:
+def with_row(tile: RegTile, i: Position, vector: RegVector) -> RegTile:
     """The tile with a per-column vector in place of row i."""
     check_tile("tile", tile)
     check_position("i", i, tile)
@@ -46,7 +44,7 @@ def diagonal(tile: RegTile) -> RegVector:
 
 
 @composed
-def diagonal_matrix(vector: RegVector) -> Any:
+def diagonal_matrix(vector: RegVector) -> RegTile:
     """The tile with a per-row or per-column vector on its diagonal and zeros elsewhere."""
     check_vector("vector", vector, per_row, per_column)
     check_rows("vector.length", vector.length)

@@ -48,13 +48,13 @@ def _if_whole(e: CudaEmitter, call: Call, by_lanes: Callable[[Any, Call], None])
 def _is_whole(e: CudaEmitter, call: Call) -> str:
     """Whether every element of a tile inside the tensor is inside the window, and the engine can start at the tile."""
     tile, ref = copy_operands(call)
-    ref = ref.first
-    rank, tests = len(ref.index), []
+    ref, tests = ref.first, []
+    sides = ref.sides(tile.rows, tile.cols)
     for axis in edged_axes(ref):
-        window, size = ref.windows[axis], tile.cols if axis == rank - 1 else tile.rows
+        window, size = ref.windows[axis], sides[axis]
         at, low, high = _coordinate(e, ref, axis, size), e.scalar(window.low), e.scalar(window.high)
         tests.append(f"{at} >= {low}")
-        if axis == rank - 1 and (pieces := 16 // tile.dtype.bytes) > 1:
+        if axis == ref.plane[-1] and (pieces := 16 // tile.dtype.bytes) > 1:
             # docs/facts.md: the engine stops the kernel at other columns.
             tests.append(f"{at % pieces} == 0")
         tests.append(f"({at + size} <= {high} || {high} == {e.extent(ref.tensor, axis)})")
@@ -94,7 +94,8 @@ def lower_store_async(e: CudaEmitter, call: Call) -> None:
     with _if_whole(e, call, copies.lower_store_async), e.one_thread():
         boxes = _boxes(e, tile, dst, tile.rows)
         # docs/facts.md: a store before the first element stops the kernel. Such a tile lies outside the tensor.
-        tests = [f"{e.scalar(i)} >= 0" for i in dst.first.index[-2:] if not is_natural(i)]
+        index = [dst.first.index[axis] for axis in dst.first.plane]
+        tests = [f"{e.scalar(i)} >= 0" for i in index if not is_natural(i)]
         with e.braces(f"if ({' && '.join(tests)}) {{") if tests else nullcontext():
             for source, coordinates, name in boxes:
                 e.line(f"{function}({name}, {source}, {', '.join(map(str, coordinates))});")
@@ -115,15 +116,15 @@ def _boxes(
     assert 1 <= min(rows, width) <= max(rows, width) <= MAX_BOX_EXTENT, f"a box of {rows} x {width}"
     assert line % 16 == 0, f"a row of a box has {line} bytes"
     assert is_vector or line <= layout.swizzle, f"a row of {line} bytes, {layout.swizzle} swizzled"
-    name = e.tensor_map(MapSlot(ref.tensor.name, rows, width, layout.swizzle), ref.tensor)
+    row_axis = ref.plane[0] if len(ref.plane) > 1 else rank - 2
+    slot = MapSlot(ref.tensor.name, rows, width, layout.swizzle, row_axis)
+    name, sides = e.tensor_map(slot, ref.tensor), ref.sides(tile.rows, tile.cols)
     at = shared_location(e, tile).address
     check_access(e, ref, tile.rows, tile.cols)
     boxes = []
     for box in range(tile.cols // width):
-        x = _coordinate(e, ref, rank - 1, tile.cols) + box * width
-        outer = [_coordinate(e, ref, rank - 2, tile.rows)] if rank > 1 else []
-        outer += [_coordinate(e, ref, axis, 1) for axis in reversed(range(rank - 2))]
-        boxes.append((at + box * distance, [x, *outer], name))
+        x, *outer = (_coordinate(e, ref, axis, sides[axis]) for axis in slot.axes(rank))
+        boxes.append((at + box * distance, [x + box * width, *outer], name))
     return boxes
 
 

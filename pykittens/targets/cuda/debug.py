@@ -62,7 +62,9 @@ def lower_assert(e: CudaEmitter, call: Call) -> None:
 def debug_groups(kernel: Kernel, target: Target) -> list[GroupWarps]:
     """The groups of a block and their warps, in the order of their states in shared memory."""
     return [
-        GroupWarps(group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.role.warps)
+        GroupWarps(
+            group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.warps // t.role.groups
+        )
         for t in teams(kernel, target)
         for i in range(t.role.groups)
     ]
@@ -78,8 +80,7 @@ def begin_debug(e: CudaEmitter, standing: int) -> None:
 def enter_debug(e: CudaEmitter, group: Index) -> None:
     """Set the group of a thread, and the thread that writes the state of each group."""
     warps = [g.first_warp for g in debug_groups(e.kernel, e.target)]
-    leader = "thread == 0" if e.role.warps > 1 else "lane == 0"
-    e.line(f"debug.enter({group + warps.index(e.team.first_warp)}, {leader});")
+    e.line(f"debug.enter({group + warps.index(e.team.first_warp)}, {e.first_thread});")
 
 
 @contextmanager

@@ -87,6 +87,10 @@ template <int COLS> DEVICE constexpr int col_of(int i) { return i % (COLS / 2) /
 // Row and column of register i of a tile, for a lane of a warp of its group.
 template <int COLS, int WARPS> DEVICE int tile_row(int i, int warp, int lane) { return (i / (COLS / 2) * WARPS + warp) * 16 + lane / 4 + i / 2 % 2 * 8; }
 template <int COLS> DEVICE int tile_col(int i, int lane) { return i % (COLS / 2) / 4 * 8 + lane % 4 * 2 + i % 2; }
+// First register, and column, of the chunk of four 16-bit neighbours that a lane moves between a tensor and a tile. An
+// even lane moves the first eight of 16 columns with its neighbours, an odd lane the second: whole sectors of 32 bytes.
+DEVICE constexpr int halves(int i) { return i / 8 * 8 + i / 4 % 2 * 2; }
+template <int COLS> DEVICE int halves_col(int i, int lane) { return tile_col<COLS>(halves(i), lane & ~1) + lane % 2 * 8; }
 // Position of register i of a plain vector, for a thread of its group.
 template <int CHUNK, int THREADS> DEVICE int vector_at(int i, int thread) { return (i / CHUNK * THREADS + thread) * CHUNK + i % CHUNK; }
 // Position of register i of a per-row and of a per-column vector.
@@ -225,6 +229,26 @@ template <int COUNT, bool VECTOR, class T> DEVICE void store_chunk(const T* from
             if (col + k >= 0 && col + k < cols) row[col + k] = from[k];
     }
 }
+// Between the four neighbours that a lane moves and the two pairs that it holds, both ways: of registers a and b.
+DEVICE void exchange_halves(u32& a, u32& b, int lane) {
+    const bool odd = lane % 2;
+    const u32 other = __shfl_xor_sync(~0u, odd ? a : b, 1);
+    a = odd ? other : a;
+    b = odd ? b : other;
+}
+DEVICE void exchange_halves(u32* x, int i, int lane) { exchange_halves(x[halves(i) / 2], x[halves(i) / 2 + 2], lane); }
+// The exchange follows all loads, so that they are on their way at once.
+template <int COUNT, bool VECTOR> DEVICE void load_halves(u32* to, int i, const unsigned short* row, int col, int cols, u32 fill) {
+    u32 moved[2];
+    load_chunk<COUNT, VECTOR>(moved, 0, row, col, cols, fill);
+    to[halves(i) / 2] = moved[0];
+    to[halves(i) / 2 + 2] = moved[1];
+}
+template <int COUNT, bool VECTOR> DEVICE void store_halves(const u32* from, int i, unsigned short* row, int col, int cols, int lane) {
+    u32 moved[2] = {from[halves(i) / 2], from[halves(i) / 2 + 2]};
+    exchange_halves(moved[0], moved[1], lane);
+    store_chunk<COUNT, VECTOR>(moved, 0, row, col, cols);
+}
 
 // -- memory combined with registers -------------------------------------------
 
@@ -306,6 +330,11 @@ template <class OP, int COUNT, bool VECTOR, class T, class R> DEVICE void combin
             if (col + one >= 0 && col + one < cols) combine(OP(), row + col + one, pick(from, i + one, row));
     }
 }
+template <class OP, int COUNT, bool VECTOR, class T> DEVICE void combine_halves(const u32* from, int i, T* row, int col, int cols, int lane) {
+    u32 moved[2] = {from[halves(i) / 2], from[halves(i) / 2 + 2]};
+    exchange_halves(moved[0], moved[1], lane);
+    combine_chunk<OP, COUNT, VECTOR>(moved, 0, row, col, cols);
+}
 template <class OP, class T, class R> DEVICE void combine_element(T* matrix, i64 stride, int row, int col, int rows, int cols, R value) {
     combine_chunk<OP, 1, false>(&value, 0, matrix + (row >= 0 && row < rows ? row * stride : 0), col, row >= 0 && row < rows ? cols : 0);
 }
@@ -321,6 +350,8 @@ DEVICE void store_shared(u32 at, unsigned char a) { asm volatile("st.shared.b8 [
 DEVICE void store_shared(u32 at, unsigned short a) { asm volatile("st.shared.b16 [%0], %1;" :: "r"(at), "h"(a) : "memory"); }
 DEVICE u32 load_shared(u32 at) { u32 a; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(a) : "r"(at) : "memory"); return a; }
 DEVICE unsigned short load_shared_16(u32 at) { unsigned short a; asm volatile("ld.shared.b16 %0, [%1];" : "=h"(a) : "r"(at) : "memory"); return a; }
+DEVICE uint4 load_piece(u32 at) { uint4 x; asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory"); return x; }
+DEVICE void keep_piece(u32 at, u32 a, u32 b, u32 c, u32 d) { asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); }
 
 // Two neighbours of a row to registers i and i + 1; those of 8 bits share a register in fours.
 DEVICE void load_pair(u32 at, float* to, int i) { asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[i]), "=f"(to[i + 1]) : "r"(at) : "memory"); }

@@ -54,8 +54,13 @@ class CudaEmitter(Emitter):
         if self.team_lanes == 1:
             yield
             return
-        with self.braces("if (lane == 0) {" if self.role.warps == 1 else "if (thread == 0) {"):
+        with self.braces(f"if ({self.first_thread}) {{"):
             yield
+
+    @property
+    def first_thread(self) -> str:
+        """The condition for the first thread of a group."""
+        return "lane == 0" if self.team.copy_threads == 32 else "thread == 0"
 
     def stage_name(self, acquire: Acquire) -> str:
         """The name of an acquired stage: the name of its first tile."""

@@ -7,18 +7,19 @@ An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Eng
 2. `Target.find` looks for a lowering in the target and then in its parents. The lowerings of Hopper (wgmma.py, bulk.py)
    decline for the same reasons, so that a call falls back to products of single warps (mma_sync.py, which declines
    dtypes that the tensor cores of a generation do not multiply) and to copies by lanes (copies.py), which move pieces
-   of 16 bytes if `moves_pieces`, else single elements.
+   of 16 bytes if `moves_pieces`, pieces shifted out of aligned granules if `moves_granules`, else single elements.
 3. A copy of a tile that the edge of a window may cut is decided when the program runs (`is_split`): bulk.py writes
    both ways.
-4. Other code asks `Target.carries` and `by_lanes`: for the lanes of a warp that run a role (`lanes`, for
+4. Warps without a role of the warpgroup of producers and storers run a role that only copies, too (`can_share`).
+5. Other code asks `Target.carries` and `by_lanes`: for the lanes of a warp that run a role (`lanes`, for
    warp_assignment.py), the waits and fences of a role (`CudaEmitter.started`), and the arrivals that complete the
    barriers of a stage (`fillings` and `stage_copies` in stages.py).
 """
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Call, Role, operands, walk
-from pykittens.ir.op import Engine
+from pykittens.ir.nodes import Call, Kernel, Role, operands, walk, written
+from pykittens.ir.op import Effects, Engine
 from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, SharedVector, TileRef
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.simt.memory import starts_aligned
@@ -78,6 +79,8 @@ def beyond_copy_engine(role: Role, call: Call) -> str | None:
     """Why the lanes copy: the engine moves only whole panels between aligned tensors and shared memory."""
     stores = call.op.effects.engine is Engine.COPY_OUT
     tile, ref = copy_operands(call)
+    if ref.first.is_strided:
+        return "the copy engine moves rows whose elements are neighbours in memory"
     reached = box_cols(tile) and ref.type.aligned and (ref.type.whole_rows or not stores)
     op = call.args.get("op")
     combines = op is None or tile.dtype.name in COMBINED_IN_BULK[op]
@@ -88,9 +91,8 @@ def beyond_copy_engine(role: Role, call: Call) -> str | None:
 
 
 def edged_axes(ref: TileRef | Global) -> list[int]:
-    """The axes, among the last two, along which a window has edges inside the tensor."""
-    rank = len(ref.first.index)
-    return [axis for axis in ref.windows if axis >= rank - 2]
+    """The axes of the plane of a tile along which a window has edges inside the tensor."""
+    return [axis for axis in ref.windows if axis in ref.first.plane]
 
 
 def is_split(call: Call) -> bool:
@@ -100,11 +102,16 @@ def is_split(call: Call) -> bool:
 
 
 def moves_pieces(call: Call, target: Target) -> bool:
-    """Whether the lanes copy pieces of 16 bytes, not elements; with an engine they copy only the rest, by elements."""
+    """Whether the lanes copy aligned pieces of 16 bytes asynchronously; with an engine they copy only the rest."""
+    _, ref = copy_operands(call)
+    return moves_granules(call) and not target.engines and starts_aligned(ref)
+
+
+def moves_granules(call: Call) -> bool:
+    """Whether the rows of a tile consist of pieces of 16 bytes, which lanes can copy from and to any address."""
     tile, ref = copy_operands(call)
     whole = tile.cols * tile.dtype.bytes % 16 == 0
-    combines = call.args.get("op") is not None
-    return whole and not target.engines and starts_aligned(ref) and not combines
+    return whole and call.args.get("op") is None and not ref.first.is_strided
 
 
 # -- roles -----------------------------------------------------------------------------------------
@@ -119,6 +126,37 @@ def calls(role: Role, engine: Engine | None = None) -> list[Call]:
 def by_lanes(role: Role, call: Call, target: Target) -> bool:
     """Whether the lanes that run a role do the work of a call, at least in some cases."""
     return not target.carries(role, call) or is_split(call)
+
+
+def can_share(kernel: Kernel, role: Role, target: Target) -> bool:
+    """Whether several warps may run a producer or storer, each for a share of its copies by lanes.
+
+    What else the role does must have the same results in each warp, and no effect: it computes scalars and reads what
+    the kernel does not write. One thread starts the copies of the engine.
+    """
+    copies = [c for c in calls(role) if c.op.effects.engine is not None]
+    shared = [c for c in copies if by_lanes(role, c, target)]
+    ready = all(copy_operands(c)[0].stage is not None for c in copies) and bool(shared)
+    others = (c for c in calls(role) if c.op.effects.engine is None)
+    return (
+        role.is_service
+        and ready
+        and all(moves_granules(c) for c in shared)
+        and all(_is_repeatable(kernel, c) for c in others)
+    )
+
+
+def _is_repeatable(kernel: Kernel, call: Call) -> bool:
+    """Whether a call only computes scalars and views, of memory that nothing in the kernel writes."""
+    effects, values = call.op.effects, (*call.results, *operands(call.args))
+    if any(isinstance(v, RegTile | RegVector) for v in values):
+        return False
+    sources = [call.args[name] for name in effects.reads]
+    constant = all(
+        isinstance(s, TileRef | Global) and s.first.tensor.name not in written(kernel)
+        for s in sources
+    )
+    return effects.removable or (bool(sources) and constant and effects == Effects(effects.reads))
 
 
 def lanes(role: Role, target: Target) -> int:

@@ -44,4 +44,4 @@ def address_of_flag(e: CudaEmitter, flag: TileRef | Global) -> str:
     """The address of a flag, as a C++ expression."""
     at = address_of(e, flag, 1, 1)
     check_element(e, flag, at)
-    return str(Index(at.matrix) + at.row * at.stride + at.col)
+    return str(Index(at.matrix) + at.row * at.stride + at.col * at.pitch)

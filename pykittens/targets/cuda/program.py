@@ -222,8 +222,14 @@ def _service_warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> Non
         if service[0].budget is not None:
             e.line(f"registers_down<{service[0].budget}>();")
         for team in service:
-            only = " && lane == 0" if team.lanes == 1 else ""
-            with e.braces(f"if (warp_of_block == {team.first_warp}{only}) {{  // {team.role.kind}"):
+            test, note = f"warp_of_block == {team.first_warp}", ""
+            if team.lanes == 1:
+                test += " && lane == 0"
+            if team.sharers > 1:
+                end = team.first_warp + team.sharers
+                test = f"warp_of_block >= {team.first_warp} && warp_of_block < {end}"
+                note = f": its {team.sharers} warps share the copies"
+            with e.braces(f"if ({test}) {{  // {team.role.kind}{note}"):
                 _role(e, team)
 
 
@@ -258,7 +264,10 @@ def _role(e: CudaEmitter, team: Team) -> None:
         e.group_barrier = str(e.group_number + 1)
     elif team.lanes > 1:
         e.line("const int warp = 0;")
-        e.line("const int thread = lane;")
+        thread = "lane"
+        if team.sharers > 1:
+            thread = f"{(Index('warp_of_block') - team.first_warp) * 32 + 'lane'}"
+        e.line(f"const int thread = {thread};")
     if e.debug:
         enter_debug(e, group)
     _ring_positions(e)

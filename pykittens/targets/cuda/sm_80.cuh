@@ -24,7 +24,6 @@ template <int STAGES> struct Turn {
 
 // 16 bytes, of which the first `bytes` come from global memory and the rest are zero.
 DEVICE void copy_piece(u32 to, const void* from, u32 bytes) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory"); }
-DEVICE uint4 load_piece(u32 at) { uint4 x; asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory"); return x; }
 
 // What thread `thread` of THREADS does for each piece of 16 bytes of a tile; row and column of its first element.
 // Where the pieces of a row divide the threads, a thread keeps its column.

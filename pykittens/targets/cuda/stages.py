@@ -17,6 +17,7 @@ from pykittens.ir.nodes import (
 from pykittens.ir.op import Engine
 from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.engines import by_lanes, calls, moves_pieces
+from pykittens.targets.cuda.warp_assignment import copy_warps
 from pykittens.targets.target import Target
 from pykittens.types.tiles import MOST_ARRIVALS
 
@@ -36,15 +37,17 @@ def fillings(role: Role, pipeline: Pipeline, target: Target) -> tuple[bool, bool
 
 def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side, target: Target) -> int:
     """Arrivals that complete a barrier of a stage: one per warp, and one per lane if lanes signal their copies."""
+    shared = copy_warps(kernel, target)
     roles = [r for r in kernel.roles if takes(r.body, pipeline, side)]
+    warps = {r: r.groups * r.warps * shared.get(r, 1) for r in roles}
     if side == "drain":
         blocks_ = kernel.cluster if is_multicast(kernel, pipeline) else 1
-        total = blocks_ * sum(r.groups * r.warps for r in roles)
+        total = blocks_ * sum(warps[r] for r in roles)
     else:
         total = 0
         for role in roles:
             each_lane, each_warp = fillings(role, pipeline, target)
-            total += role.groups * role.warps * (32 * each_lane + each_warp)
+            total += warps[role] * (32 * each_lane + each_warp)
     # NVRTC 13.0 crashes on a count of 0 (docs/facts.md).
     assert 1 <= total <= MOST_ARRIVALS, f"no barrier completes after {total} arrivals"
     return total

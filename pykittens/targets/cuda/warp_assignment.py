@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pykittens.errors import ResourceError
 from pykittens.ir.nodes import Kernel, Role
-from pykittens.targets.cuda.engines import lanes
+from pykittens.targets.cuda.engines import by_lanes, calls, can_share, lanes
 from pykittens.targets.target import Target
 
 WARPGROUP = 128  # threads
@@ -20,7 +20,8 @@ class Team:
     """A role and the threads that run it: its first warp in the block, and its register budget if it has one.
 
     lanes: lanes of a warp that run the body: one if the body only starts the copies of an engine. number: the number of
-    the first group, without the groups of producers and storers.
+    the first group, without the groups of producers and storers. sharers: warps that run the body of a producer or
+    storer, each for a share of its copies.
     """
 
     role: Role
@@ -28,10 +29,16 @@ class Team:
     budget: int | None
     lanes: int
     number: int = 0
+    sharers: int = 1
 
     @property
     def warps(self) -> int:
-        return self.role.groups * self.role.warps
+        return self.role.groups * self.role.warps * self.sharers
+
+    @property
+    def copy_threads(self) -> int:
+        """Threads of a group that share its copies by lanes."""
+        return 32 * self.role.warps * self.sharers
 
 
 def teams(kernel: Kernel, target: Target) -> list[Team]:
@@ -43,13 +50,31 @@ def teams(kernel: Kernel, target: Target) -> list[Team]:
         raise ResourceError(
             f"{kernel.name}: {len(service)} producers and storers share one warpgroup of 4 warps"
         )
-    assigned = [Team(r, i, budgets.get(r), lanes(r, target)) for i, r in enumerate(service)]
-    warp, number = service_warps(service, target), 0
+    assigned, warp, number = [], 0, 0
+    for role, sharers in copy_warps(kernel, target).items():
+        budget = budgets.get(role)
+        assigned.append(Team(role, warp, budget, lanes(role, target), sharers=sharers))
+        warp += sharers
+    warp = service_warps(service, target)
     for role in working:
         assigned.append(Team(role, warp, budgets.get(role), lanes(role, target), number))
         warp += role.groups * role.warps
         number += role.groups
     return assigned
+
+
+def copy_warps(kernel: Kernel, target: Target) -> dict[Role, int]:
+    """The warps that run each producer and storer: a role that can share gets twice as many as long as there are some.
+
+    Powers of two divide the pieces of tiles evenly.
+    """
+    service = [r for r in kernel.roles if r.is_service]
+    warps = dict.fromkeys(service, 1)
+    able = [r for r in service if can_share(kernel, r, target)] if target.warpgroups else []
+    for role in able * 2:
+        if sum(warps.values()) + warps[role] <= 4:
+            warps[role] *= 2
+    return warps
 
 
 def service_warps(service: list[Role], target: Target) -> int:
@@ -75,6 +100,19 @@ def entry_registers(threads: int, target: Target, resident: int = 1) -> int:
     return min(255, target.registers // (threads * resident) // 8 * 8)
 
 
+def lanes_copy(role: Role, target: Target) -> bool:
+    """Whether lanes do copies of a role."""
+    return any(by_lanes(role, c, target) for c in calls(role) if c.op.effects.engine is not None)
+
+
+def pieces_in_flight(team: Team, kernel: Kernel, target: Target) -> int:
+    """Pieces of 16 bytes that a lane of a team copies at a time, by its registers: NVRTC spills with fewer."""
+    registers = team.budget or entry_registers(
+        thread_count(kernel, target), target, kernel.resident
+    )
+    return 4 if registers >= 96 else 2 if registers >= 56 else 1
+
+
 def register_budgets(
     kernel: Kernel, target: Target, service: list[Role], working: list[Role]
 ) -> dict[Role, int]:
@@ -97,8 +135,11 @@ def register_budgets(
             loc=next(iter(asked)).loc,
         )
     total = entry_registers(threads, target, resident) * threads
-    # 40 are enough for a producer with several pipelines; three computing warpgroups need the rest of 32.
+    # 40 are enough for a producer with several pipelines; three computing warpgroups need the rest of 32. Lanes that
+    # copy hold granules in flight (`pieces_in_flight`).
     usual = 40 if sum(groups.values()) < 3 else 32
+    if any(lanes_copy(r, target) for r in service):
+        usual += 64 if sum(groups.values()) < 3 else 24
     own = max((asked.get(r, usual) for r in service), default=0)
     rest = total - WARPGROUP * (own + sum(asked[r] * groups[r] for r in asked if r in groups))
     free = sum(n for r, n in groups.items() if r not in asked)

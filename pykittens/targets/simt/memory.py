@@ -19,7 +19,7 @@ from pykittens.targets.lines import unrolled
 from pykittens.targets.source import memory_type, number, register_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType
-from pykittens.types.layouts import LANES, plain_chunk
+from pykittens.types.layouts import LANES, plain_chunk, plain_registers
 from pykittens.types.tiles import RT, RV, Spread
 
 MEMORY = Lowerings()
@@ -34,34 +34,45 @@ def address_of(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> TileA
     """The address of a tile of rows x cols; the matrix of a window starts at the window's first element."""
     ref = ref.first
     check_access(e, ref, rows, cols)
-    tensor, rank = ref.tensor, len(ref.tensor.extents)
+    tensor, (*down, across) = ref.tensor, ref.plane
+    last = len(ref.index) - 1
+
+    def step(axis: int) -> str:
+        return "1" if axis == last else e.stride(tensor, axis)
+
     matrix = Index(e.pointer(tensor))
-    for axis, index in enumerate(ref.index[:-2]):
-        at = e.index(index)
+    for axis in ref.fixed:
+        at = e.index(ref.index[axis])
         if (window := ref.windows.get(axis)) is not None:
             at = e.index(window.origin) + at
         if at.number != 0:
-            matrix += at * e.stride(tensor, axis)
-    stride = "0" if rank == 1 else e.stride(tensor, rank - 2)
-    row, height = Index(0), "1"
-    if rank > 1:
-        row, height = e.index(ref.index[-2]) * rows, e.extent(tensor, rank - 2)
-    col, width = e.index(ref.index[-1]) * cols, e.extent(tensor, rank - 1)
-    if (window := ref.windows.get(rank - 2)) is not None:
-        matrix += e.index(window.low) * stride
-        row, height = _in_window(e, window, row)
-    if (window := ref.windows.get(rank - 1)) is not None:
-        matrix += e.scalar(window.low)
+            matrix += at * step(axis)
+    stride, row, height = "0", Index(0), "1"
+    for axis in down:
+        stride = step(axis)
+        row, height = e.index(ref.index[axis]) * rows, e.extent(tensor, axis)
+    col, width, pitch = e.index(ref.index[across]) * cols, e.extent(tensor, across), step(across)
+    for axis in down:
+        if (window := ref.windows.get(axis)) is not None:
+            matrix += e.index(window.low) * stride
+            row, height = _in_window(e, window, row)
+    if (window := ref.windows.get(across)) is not None:
+        matrix += e.index(window.low) * pitch
         col, width = _in_window(e, window, col)
-    return TileAddress(str(matrix), stride, row, col, height, width, starts_aligned(ref))
+    return TileAddress(str(matrix), stride, row, col, height, width, starts_aligned(ref), pitch)
+
+
+def address_of_element(e: Emitter, ref: TileRef | Global) -> TileAddress:
+    """The address of one element."""
+    return address_of(e, ref, 1, 1).element()
 
 
 def starts_aligned(ref: TileRef | Global) -> bool:
     """Whether the rows of the matrix of a tile are known to start at multiples of 16 bytes."""
-    window = ref.windows.get(len(ref.first.tensor.extents) - 1)
+    window = ref.windows.get(ref.first.plane[-1])
     starts = (window.low, window.origin) if window is not None else ()
     known = all(isinstance(x, int) and x * ref.dtype.bytes % 16 == 0 for x in starts)
-    return ref.type.aligned and known
+    return ref.type.aligned and known and not ref.first.is_strided
 
 
 def _in_window(e: Emitter, window: Any, at: Index) -> tuple[Index, str]:
@@ -74,9 +85,10 @@ def _in_window(e: Emitter, window: Any, at: Index) -> tuple[Index, str]:
 
 @dataclass(frozen=True)
 class Chunks:
-    """How a lane holds a value: `count` elements in chunks of `size` neighbours, and the position of chunk `i`.
+    """How a lane moves a value: `count` elements in chunks of `size` neighbours, and the position of chunk `i`.
 
     end: the column after the last one that may be accessed. owner: the lanes that store, if several hold the same.
+    halves: a lane holds two 16-bit elements of a chunk, and exchanges others with the next lane to move four.
     """
 
     size: int
@@ -85,17 +97,26 @@ class Chunks:
     col: Index
     end: str = ""
     owner: str = ""
+    halves: bool = False
 
 
-def chunks(e: Emitter, value: Value, at: TileAddress, index: Value | None = None) -> Chunks:
-    """How the lanes of the role hold a tile or vector at an address; `index` holds the row of each row of a tile."""
+def chunks(
+    e: Emitter, value: Value, at: TileAddress, index: Value | None = None, moves: bool = False
+) -> Chunks:
+    """How the lanes of the role hold, or move, a tile or vector at an address.
+
+    index: a vector of the row of each row of a tile.
+    """
     count, warps = e.registers(value), e.role.warps
     match value.type:
         case RT(cols=cols):
-            row = f"tile_row<{cols}, {warps}>(i, warp, lane)"
+            halves = moves and value.dtype.packing == 2
+            i, column = ("halves(i)", "halves_col") if halves else ("i", "tile_col")
+            row = f"tile_row<{cols}, {warps}>({i}, warp, lane)"
             if index is not None:
-                row = f"(i64){e.array(index)}[row_of<{cols}>(i)]"
-            return Chunks(2, count, at.row + row, at.col + f"tile_col<{cols}>(i, lane)", at.cols)
+                row = f"(i64){e.array(index)}[row_of<{cols}>({i})]"
+            col = at.col + f"{column}<{cols}>(i, lane)"
+            return Chunks(4 if halves else 2, count, at.row + row, col, at.cols, "", halves)
         case RV(spread=Spread.PER_ROW):
             col = at.col + f"row_position<{warps}>(i, warp, lane)"
             return Chunks(1, count, at.row, col, at.cols, owner(Spread.PER_ROW, warps))
@@ -121,18 +142,72 @@ def owner(spread: Spread, warps: int) -> str:
 
 
 def each_chunk(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks) -> None:
-    """A loop over the chunks of a value. `move` is a call with holes for its template, row and columns."""
-    # A chunk is aligned if the rows are and tiles start at multiples of it.
-    vector = at.aligned and (extents(value)[1] % held.size == 0 or at.col.number == 0)
-    with e.braces(f"{unrolled(held.count, step=held.size)} {{"):
-        row, cols = at.matrix, held.end
+    """A loop over the chunks of a value, or over its elements if they are no neighbours in memory.
+
+    `move` is a call with holes for its template, row and columns. Tiles whose rows are chunks have a second loop, for
+    those that no side of the matrix cuts, which need no test for each chunk.
+    """
+    if not isinstance(value.type, RT) or at.is_strided:
+        _each_chunk(e, value, at, move, held)
+        return
+    starts = [] if at.col.number == 0 else [f"{at.col} >= 0"]
+    whole = [*starts, f"{at.col + value.type.cols} <= {held.end}"]
+    with e.braces(f"if ({' && '.join(whole)}) {{", None):
+        _each_chunk(e, value, at, move, held, is_whole=True)
+    with e.braces("} else {"):
+        _each_chunk(e, value, at, move, held)
+
+
+def _each_chunk(
+    e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks, is_whole: bool = False
+) -> None:
+    vector = chunks_aligned(value, at, held)
+    size = 1 if at.is_strided else held.size
+    with e.braces(f"{unrolled(held.count, step=size)} {{"):
+        row, col, cols = at.matrix, str(held.col), str(held.size) if is_whole else held.end
         if held.row.number != 0 or at.rows != "1":
             e.line(f"const {'i64' if '(i64)' in held.row.text else 'int'} at_row = {held.row};")
             e.line(f"const bool inside = at_row >= 0 && at_row < {at.rows};")
             row = f"{at.matrix} + (inside ? at_row * (i64){at.stride} : 0)"
-            cols = f"inside ? {held.end} : 0"
-        template = f"{held.size}, {str(vector).lower()}"
-        e.line(move.format(template=template, row=row, col=held.col, cols=cols))
+            cols = f"inside ? {cols} : 0"
+        if at.is_strided:
+            e.line(f"const int at_col = {col};")
+            e.line(f"const bool there = at_col >= 0 && at_col < ({cols});")
+            row, col, cols = f"{row} + (there ? at_col * {at.pitch} : 0)", "0", "there"
+        if is_whole:
+            row, col = f"{row} + {col}", "0"
+        template = f"{size}, {str(vector).lower()}"
+        e.line(move.format(template=template, row=row, col=col, cols=cols))
+
+
+def chunks_aligned(value: Value, at: TileAddress, held: Chunks) -> bool:
+    """Whether chunks start at multiples of their size: the rows do, and tiles start at multiples of a chunk."""
+    return at.aligned and (extents(value)[1] % held.size == 0 or at.col.number == 0)
+
+
+def has_granules(type_: RT | RV, dtype: DType, warps: int) -> bool:
+    """Whether a value of a tensor at any address moves by aligned granules (skewed.cuh): its chunks are long enough."""
+    if not isinstance(type_, RV) or type_.spread is not Spread.PLAIN or dtype.kind == "bool":
+        return False
+    chunk = plain_chunk(type_.length, warps)
+    # Lane i moves the granule after the chunks i of its warp.
+    return chunk * dtype.bytes >= 4 and plain_registers(type_.length, warps) <= LANES * chunk
+
+
+def is_skewed(e: Emitter, value: Value, at: TileAddress) -> bool:
+    """Whether a value of a tensor moves by granules because its chunks are not aligned."""
+    assert isinstance(value.type, RT | RV), value
+    if at.is_strided:
+        return False
+    aligned = chunks_aligned(value, at, chunks(e, value, at))
+    return not aligned and has_granules(value.type, value.dtype, e.role.warps)
+
+
+def skewed(e: Emitter, function: str, value: Value, at: TileAddress) -> str:
+    """A call that moves a plain vector at any address, without its last operands."""
+    length = extents(value)[1]
+    template = f"{plain_chunk(length, e.role.warps)}, {e.role.warps * LANES}"
+    return f"{function}<{template}>({e.array(value)}, {at.matrix}, {at.operands}, {length}"
 
 
 def each_transposed(e: Emitter, tile: Value, at: TileAddress, move: str) -> None:
@@ -148,13 +223,16 @@ def each_transposed(e: Emitter, tile: Value, at: TileAddress, move: str) -> None
         first_row = at.row + f"tile_col<{cols}>(0, lane)"
         first_col = at.col + f"tile_row<{cols}, {warps}>(0, warp, lane)"
         e.line(f"const int at_row = {first_row}, at = {first_col};")
-        e.line(f"auto first = (char*)({at.matrix} + at_row * (i64){at.stride} + at);")
+        across = Index("at") * at.pitch
+        e.line(f"auto first = (char*)({at.matrix} + at_row * (i64){at.stride} + {across});")
         with e.braces(f"{unrolled(e.registers(tile))} {{"):
             e.line(f"const bool inside = at_row + {down} >= 0 && at_row + {down} < {at.rows}")
             e.line(f"    && at + {right} >= 0 && at + {right} < {at.cols};")
             row = f"({memory_type(tile.dtype)}*)(i % 2 ? first + {stride} : first)"
-            end = f"inside ? {right} + 1 : 0"
-            e.line(move.format(template="1, false", row=row, col=right, cols=end))
+            col, end = right, f"inside ? {right} + 1 : 0"
+            if at.is_strided:
+                row, col, end = f"{row} + {Index(right) * at.pitch}", "0", "inside"
+            e.line(move.format(template="1, false", row=row, col=col, cols=end))
             # The last column of 16 rows is followed by the first column of the next 16.
             step = f"((i + 1) % {cols // 2} ? 8 : {8 - cols})"
             e.line(f"if (i % 4 == 3) first += {step} * {stride};")
@@ -174,16 +252,18 @@ def fill_bits(dtype: DType, value: float) -> str:
     return number(value, dtype)
 
 
-def loading(e: Emitter, value: Value, fill: str) -> str:
+def loading(e: Emitter, value: Value, fill: str, halves: bool = False) -> str:
     """The call that loads a chunk, with holes."""
-    return f"load_chunk<{{template}}>({e.array(value)}, i, {{row}}, {{col}}, {{cols}}, {fill});"
+    chunk = "halves" if halves else "chunk"
+    return f"load_{chunk}<{{template}}>({e.array(value)}, i, {{row}}, {{col}}, {{cols}}, {fill});"
 
 
-def storing(e: Emitter, value: Value, op: str | None) -> str:
+def storing(e: Emitter, value: Value, op: str | None, halves: bool = False) -> str:
     """The call that stores a chunk or combines memory with it, with holes."""
-    function = f"combine_chunk<{op.capitalize()}, " if op else "store_chunk<"
+    chunk, lane = ("halves", ", lane") if halves else ("chunk", "")
+    function = f"combine_{chunk}<{op.capitalize()}, " if op else f"store_{chunk}<"
     row = f"({combined_type(value.dtype)}*)({{row}})" if op else "{row}"
-    return f"{function}{{template}}>({e.array(value)}, i, {row}, {{col}}, {{cols}});"
+    return f"{function}{{template}}>({e.array(value)}, i, {row}, {{col}}, {{cols}}{lane});"
 
 
 def load_chunks(
@@ -191,16 +271,36 @@ def load_chunks(
 ) -> None:
     """Memory to registers; `index` as in `chunks`."""
     e.declare(value)
-    each_chunk(e, value, at, loading(e, value, fill), chunks(e, value, at, index))
+    held = chunks(e, value, at, index, moves=not at.is_strided)
+    each_chunk(e, value, at, loading(e, value, fill, held.halves), held)
+    if held.halves:
+        e.each(held.count, f"exchange_halves({e.array(value)}, i, lane);", step=held.size)
+
+
+def load_tensor(e: Emitter, value: Value, at: TileAddress, fill: str) -> None:
+    """A tile or vector of a tensor to registers."""
+    if is_skewed(e, value, at):
+        e.declare(value)
+        e.line(f"{skewed(e, 'load_skewed', value, at)}, {fill}, thread);")
+    else:
+        load_chunks(e, value, at, fill)
+
+
+def store_tensor(e: Emitter, value: Value, at: TileAddress, op: str | None) -> None:
+    """A tile or vector to a tensor, combined with its contents by `op` if given."""
+    if op is None and is_skewed(e, value, at):
+        e.line(f"{skewed(e, 'store_skewed', value, at)}, thread);")
+    else:
+        store_chunks(e, value, at, op)
 
 
 def store_chunks(
     e: Emitter, value: Value, at: TileAddress, op: str | None = None, index: Value | None = None
 ) -> None:
     """Registers to memory, combined with its contents by `op` if given; `index` as in `chunks`."""
-    held = chunks(e, value, at, index)
+    held = chunks(e, value, at, index, moves=not at.is_strided)
     with e.braces(f"if ({held.owner}) {{") if held.owner else nullcontext():
-        each_chunk(e, value, at, storing(e, value, op), held)
+        each_chunk(e, value, at, storing(e, value, op, held.halves), held)
 
 
 def define_element(e: Emitter, result: Scalar, element: str) -> None:
@@ -215,12 +315,12 @@ def lower_load(e: Emitter, call: Call) -> None:
     src, (result,) = call.args["src"], call.results
     fill = fill_bits(src.dtype, call.args["fill"])
     if isinstance(result, Scalar):
-        at = address_of(e, src, 1, 1)
+        at = address_of_element(e, src)
         define_element(e, result, f"load_element({at.matrix}, {at.operands}, {fill})")
         return
     rows, cols = extents(result)
     if not call.args["transposed"]:
-        load_chunks(e, result, address_of(e, src, rows, cols), fill)
+        load_tensor(e, result, address_of(e, src, rows, cols), fill)
         return
     at = address_of(e, src, cols, rows)
     e.declare(result)
@@ -231,13 +331,13 @@ def lower_load(e: Emitter, call: Call) -> None:
 def lower_store(e: Emitter, call: Call) -> None:
     dst, value, op = call.args["dst"], call.args["value"], call.args["op"]
     if isinstance(value, Scalar | int | float):
-        _store_scalar(e, value, dst.dtype, address_of(e, dst, 1, 1), op)
+        _store_scalar(e, value, dst.dtype, address_of_element(e, dst), op)
         return
     rows, cols = extents(value)
     if call.args["transposed"]:
         each_transposed(e, value, address_of(e, dst, cols, rows), storing(e, value, op))
     else:
-        store_chunks(e, value, address_of(e, dst, rows, cols), op)
+        store_tensor(e, value, address_of(e, dst, rows, cols), op)
 
 
 def _stored(e: Emitter, value: Any, dtype: DType) -> str:
@@ -321,5 +421,5 @@ def _each_element(e: Emitter, call: Call, at: TileAddress, condition: str, move:
                 e.line(f"if (!({condition})) continue;")
             e.line(f"const {'int' if is_int else 'i64'} at = {column};")
             e.line(f"const bool inside = at >= 0 && at < {cols};")
-            place = f"{row} + (inside ? at : 0)"
+            place = f"{row} + (inside ? {Index('at') * at.pitch} : 0)"
             e.line(move.format(template="1, false", row=place, col="0", cols="inside"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, Value
-from pykittens.ops.reduce import Reduction
+from pykittens.ops.reduce import SUM, Reduction
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.lines import unrolled
 from pykittens.targets.simt.exchange import sync, tile_position, vector_position
@@ -89,10 +89,43 @@ def partial_results(e: Emitter, result: Value, how: Joining, initial: str) -> It
 def lower_row_reduce(e: Emitter, call: Call) -> None:
     tile, (result,) = call.args["tile"], call.results
     how = Joining.of(call, tile)
+    with _of_each_lane(e, tile, result, how) as name:
+        e.each(e.registers(result), f"{name}[i] = {_of_a_row(f'{name}[i]', how)};")
+
+
+@REDUCE.lower("row_sum_in_parts")
+def lower_row_parts(e: Emitter, call: Call) -> None:
+    tile, (result,) = call.args["tile"], call.results
+    with _of_each_lane(e, tile, result, Joining.of(call, tile)):
+        pass
+
+
+@REDUCE.lower("row_part_alone")
+def lower_alone(e: Emitter, call: Call) -> None:
+    x, (result,) = call.args["x"], call.results
+    zero = number(0, result.dtype)
+    write_elements(e, result, lambda i: f"lane % 4 == 0 ? {e.element(x, i, result)} : {zero}")
+
+
+@REDUCE.lower("row_parts_joined")
+def lower_joined(e: Emitter, call: Call) -> None:
+    x, (result,) = call.args["x"], call.results
+    how = Joining(scalar_type(x.dtype), (x.dtype.bytes,), number(0, x.dtype), SUM.c)
+    write_elements(e, result, lambda i: _of_a_row(e.element(x, i, result), how))
+
+
+@contextmanager
+def _of_each_lane(e: Emitter, tile: RegTile, result: Value, how: Joining) -> Iterator[str]:
+    """Registers for the elements of each row of a tile that a lane holds, joined; gives their name."""
     _, col = tile_position(e, tile, "i")
     with partial_results(e, result, how, how.nothing) as name:
         _join_registers(e, tile, how, f"{name}[row_of<{tile.cols}>(i)]", col)
-        e.each(e.registers(result), f"{name}[i] = join_lanes<1, 2>({name}[i], {how.function});")
+        yield name
+
+
+def _of_a_row(x: str, how: Joining) -> str:
+    """A partial result joined with those of the other lanes of its row."""
+    return f"join_lanes<1, 2>({x}, {how.function})"
 
 
 @scratch("col_reduce")

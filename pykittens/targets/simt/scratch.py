@@ -100,7 +100,7 @@ def scratch(name: str) -> Callable[[Declaration], Declaration]:
     return declare
 
 
-def declared(op: Op[..., Any]) -> Declaration | str | None:
+def declared(op: Op[Any]) -> Declaration | str | None:
     """The declaration of an operation or its family; None if there is none."""
     return SCRATCH.get(op.name) or (SCRATCH.get(op.family.name) if op.family else None)
 

@@ -24,11 +24,11 @@ def test_tiles_of_two_sizes_ask_for_the_same_pieces():
     x, y = (np.zeros((40, 24), np.float32) for _ in range(2))
     trace, table = traced(sizes, x, y)
     of = {
-        rows: [n for n, line in enumerate(trace.lines) if line.rows == rows and line.reads]
+        rows: [n for n, line in enumerate(trace.lines) if line.sides[0] == rows and line.reads]
         for rows in (16, 32)
     }
     small, large = (table[:, np.isin(table[LINE], of[rows])] for rows in (16, 32))
-    assert [(g.rows, g.cols) for g in trace.boxes.grains] == [(16, 16)] * 6
+    assert [g.sides for g in trace.boxes.grains] == [(16, 16)] * 6
     # 40 x 24 elements in pieces of 16 x 16: 3 down, 2 across.
     assert sorted(large[BOX]) == [0, 1, 2, 3, 4, 5]
     by_piece = dict(zip(large[BOX].tolist(), large[BYTES].tolist(), strict=True))
@@ -52,9 +52,9 @@ def test_an_element_asks_for_its_sector_and_has_pieces_of_its_own():
     element = table[:, table[LINE] == 0]
     grain = trace.boxes.grains[0]
     assert element[BYTES].tolist() == [32, 32]
-    assert (grain.rows, grain.cols) == (1, 8)
+    assert grain.sides == (1, 8)
     assert (element[BOX] - grain.first).tolist() == [1, 128 * 16 + 1]
-    assert trace.boxes.grains[1].rows == 128
+    assert trace.boxes.grains[1].sides == (128, 128)
 
 
 def test_boxes_of_several_tensors_have_numbers_of_their_own():
@@ -81,3 +81,40 @@ def test_a_window_has_edges_of_its_own():
         read = table[:, table[LINE] == 0]
         assert read[BYTES].tolist() == [n * 64 * 4 for n in rows]
         assert len(set(read[BOX].tolist())) == len(rows)
+
+
+@pk.kernel
+def columns(x, y):
+    """Both columns of a table, and a head of a tensor of rank 3 in tiles of it and of all heads."""
+    i, h = pk.grid(2, x.shape[1])
+    t = pk.load(x[:, h][i, 0], rows=64, cols=32)
+    for j in range(2):
+        pk.store(y[:, j][i], pk.row_sum(t))
+
+
+def test_columns_of_a_table_ask_for_the_same_sectors():
+    x, y = np.zeros((100, 3, 32), np.float32), np.zeros((100, 2), np.float32)
+    trace, table = traced(columns, x, y)
+    read, *stores = (table[:, table[LINE] == n] for n in range(3))
+    assert read[BYTES].sum() == x.nbytes
+    assert len(set(read[BOX].tolist())) == 2 * 3
+    for store in stores:
+        assert store[BYTES].sum() == 3 * y.nbytes
+        assert set(store[BOX].tolist()) == set(stores[0][BOX].tolist())
+    assert trace.boxes.grains[1].sides == (64, 8)
+
+
+@pk.kernel
+def planes(x, y):
+    """A head, and a row of all heads: the same elements by two ways."""
+    pk.grid(1)
+    pk.store(y, pk.load(x[:, 1], rows=16, cols=16) + pk.load(x[3, :], rows=16, cols=16))
+
+
+def test_planes_of_a_tensor_ask_for_the_same_pieces_if_these_are_not_too_many():
+    x = np.zeros((16, 16, 16), np.float32)
+    trace, table = traced(pk.kernel(warps=1)(planes.function), x, x[0].copy())
+    head, row = (set(table[BOX, table[LINE] == n].tolist()) for n in range(2))
+    assert [g.sides for g in trace.boxes.grains[:2]] == [(1, 1, 16)] * 2
+    assert len(head) == len(row) == 16
+    assert len(head & row) == 1

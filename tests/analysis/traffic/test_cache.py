@@ -238,6 +238,16 @@ def test_more_blocks_a_multiprocessor_run_at_one_time():
     assert traffic_of(same, *args).blocks == 132
 
 
+def test_no_more_blocks_run_than_a_kernel_allows():
+    @pk.kernel
+    def few(x, y, n):
+        for row, col in pk.persistent(x.tiles(64, 64), blocks=n + 2):
+            pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64))
+
+    x, y = np.zeros((6400, 64), np.float32), np.zeros((6400, 64), np.float32)
+    assert [traffic_of(few, x, y, n).blocks for n in (5, 98, 1000)] == [7, 100, 100]
+
+
 @pk.kernel(cluster=2)
 def sent_to_both(x, y):
     """A tile of x that both blocks of a cluster use."""

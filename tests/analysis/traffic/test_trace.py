@@ -57,16 +57,20 @@ class Counter:
 
         monkeypatch.setattr(GlobalTile, "read", counted_read)
         monkeypatch.setattr(GlobalTile, "write", counted_write)
-        self.write = write
 
     def count(self, tile, shape, writes):
-        index = tile.index
-        if shape == (1, 1):  # the cache is asked for a whole sector
-            wide = SECTOR // tile.dtype.itemsize
-            index, shape = (*index[:-1], index[-1] // wide), (1, wide)
         counts = self.counts.setdefault((tile.name, writes), np.zeros(tile.array.shape, np.int64))
-        shadow = GlobalTile(tile.name, counts, index, tile.windows)
-        self.write(shadow, np.ones(shape, np.int64), np.add)
+        moved = dict(zip(tile.plane, shape[-len(tile.plane) :], strict=True))
+        region = []
+        for axis, i in enumerate(tile.index):
+            origin, low, high, *_ = tile.windows.get(axis, (0, 0, counts.shape[axis]))
+            side = moved.get(axis, 1)
+            first = origin + i * side
+            if side == 1 and axis == counts.ndim - 1:  # the cache is asked for a whole sector
+                side = SECTOR // tile.dtype.itemsize
+                first = first // side * side
+            region.append(slice(max(first, low, 0), max(min(first + side, high), 0)))
+        counts[tuple(region)] += 1
 
     def asked(self, arrays):
         sums = {key: int(c.sum()) * arrays[key[0]].itemsize for key, c in self.counts.items()}
@@ -79,12 +83,9 @@ def elements(trace, table):
     for number, box in table[[LINE, BOX]].T:
         line, grain = trace.lines[number], trace.boxes.grains[number]
         counts = found.setdefault((line.tensor, line.writes), np.zeros(grain.shape, np.int64))
-        down, across = grain.tiles
-        plane, place = divmod(int(box) - grain.first, down * across)
-        i, j = divmod(place, across)
-        planes = counts.reshape(-1, *grain.shape[-2:])
-        planes[
-            plane, i * grain.rows : (i + 1) * grain.rows, j * grain.cols : (j + 1) * grain.cols
+        place = np.unravel_index(int(box) - grain.first, grain.tiles)
+        counts[
+            tuple(slice(i * n, (i + 1) * n) for i, n in zip(place, grain.sides, strict=True))
         ] += 1
     return found
 
@@ -251,6 +252,6 @@ def test_units_may_be_asked_for_in_parts(name):
 def test_a_multicast_tile_is_moved_in_shares():
     trace, table = traced(halves, np.zeros((64, 256), BF16), np.zeros((256, 256), BF16))
     assert trace.lines[0].shared
-    assert trace.lines[0].rows == 32
+    assert trace.lines[0].sides == (32, 64)
     # Two clusters for each of two columns of tasks; every tile of x once a cluster.
     assert asked(trace, table) == {("x", False): 2 * 64 * 256 * 2, ("out", True): 256 * 256 * 2}

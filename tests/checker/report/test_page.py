@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from pykittens.analysis.timeline.spans import Timeline
 from pykittens.checker.report.listing import listings
-from pykittens.checker.report.page import page
+from pykittens.checker.report.page import page, report_in_notebook
 from pykittens.checker.report.report import Row, Table
 from pykittens.emulate.finding import Finding, FindingStep, Kind
 from pykittens.errors import Loc
@@ -20,39 +19,11 @@ from tests.checker.report.sample import (
     many_threads,
     place,
     report,
+    tables,
     unlanded,
 )
+from tests.parsed import Parsed
 from tests.timelines import two_blocks
-
-VOID = {"meta", "br"}
-
-
-class Parsed(HTMLParser):
-    """The elements of a page: their attributes and texts; fails where one is not closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
-            self.text += data
-
-    def attributes(self, name: str) -> list[str]:
-        return [a[name] or "" for _, a in self.found if name in a]
 
 
 def test_a_page_is_whole_and_loads_and_runs_nothing() -> None:
@@ -179,3 +150,42 @@ def test_a_timeline_stands_in_the_page_where_there_is_one(timeline: Timeline | N
     text = report(many_threads(), timeline=timeline).html()
     assert ("<figure>" in text) == bool(timeline is not None and timeline.spans)
     assert "<?xml" not in full_report().html()
+
+
+def test_in_a_notebook_a_report_says_what_its_page_says() -> None:
+    made = full_report()
+    shown = report_in_notebook(made)
+    (body,) = re.findall("<main>.*</main>", page([made]), re.S)
+    assert Parsed(shown).text.split() == Parsed(body).text.split()
+    assert made._repr_html_() == shown
+
+
+def test_in_a_notebook_only_findings_are_unfolded() -> None:
+    text = report_in_notebook(full_report())
+    before, _, after = text.partition("<details>")
+    assert before.count("<article") == len(full_report().findings)
+    assert "<pre>" in before
+    assert "<table" not in before
+    assert after.count("<details>") + 1 == text.count("</details>") == 6
+    assert "<article" not in after
+
+
+def test_in_a_notebook_a_report_is_no_page_and_has_no_headings() -> None:
+    tags = {tag for tag, _ in Parsed(report_in_notebook(full_report())).found}
+    assert not tags & {"html", "head", "body", "main", "h1", "h2", "script", "link", "img"}
+
+
+def test_reports_of_a_notebook_have_links_of_their_own() -> None:
+    both = report_in_notebook(full_report()) + report_in_notebook(report(unlanded()))
+    names = Parsed(both).attributes("id")
+    assert len(names) == len(set(names)) == 2 + 3 + 1
+    assert {h.removeprefix("#") for h in Parsed(both).attributes("href")} <= set(names)
+    assert report_in_notebook(full_report()) in both  # the same each time
+
+
+def test_in_a_notebook_a_table_is_shown_by_itself() -> None:
+    for table in tables():
+        shown = Parsed(table._repr_html_()).text
+        assert table.title in shown
+        assert table.note in shown
+        assert all(cell in shown for row in table.rows for cell in row.cells)

@@ -117,3 +117,13 @@ def test_a_report_is_saved_as_the_name_ends(tmp_path: Path) -> None:
         dataclasses.replace(made, timeline=None, seeds=()).save(tmp_path / "a.svg")
     with pytest.raises(ArgumentError, match="has no timeline: the check had costs=False"):
         dataclasses.replace(made, timeline=None).save(tmp_path / "a.svg")
+
+
+def test_the_repr_of_a_report_is_its_verdict_and_its_worst_finding() -> None:
+    made = full_report()
+    assert repr(made).splitlines() == [
+        f"<check of early, {made.source.location}: {made.verdict}>",
+        "error[unlanded-copy]: `tile` is read while a copy into it is under way",
+        "print(report) shows the whole report",
+    ]
+    assert len(repr(report()).splitlines()) == 2

@@ -159,9 +159,7 @@ def last_block_adds_what_the_copy_engine_stored(x, parts, y, count):
     """Parts leave by asynchronous stores; the last block to count itself adds them in order and clears the count."""
     tile = pk.shared(pk.st(f32, 64, 64))
     (part,) = pk.grid(pk.cdiv(x.cols, 64))
-    pk.store(tile, pk.load(x[0, part], rows=64, cols=64))
-    pk.fence_async()
-    pk.sync()
+    pk.publish(tile, pk.load(x[0, part], rows=64, cols=64))
     pk.store_async(parts[part], tile)
     pk.store_wait()
     if pk.atomic_add(count[0], 1) == pk.cdiv(x.cols, 64) - 1:
@@ -196,8 +194,6 @@ def one_tile_that_two_groups_store_through_in_turn(x, y):
                 half = s.tiles(64, 64)[w]
                 t = pk.mma_ABt(half, half)
             with pk.in_turn():
-                pk.store(out, t)
-                pk.fence_async()
-                pk.sync()
+                pk.publish(out, t)
                 pk.store_async(y[2 * i + w], out)
                 pk.store_wait(read=True)

@@ -71,9 +71,7 @@ def test_groups_that_meet_at_one_semaphore_twice_a_pass_are_in_order():
 def read_back(x, between, y, *, read: bool):
     made = pk.shared(pk.st(f32, 64, 64))
     pk.grid(1)
-    pk.store(made, pk.load(x, rows=64, cols=64))
-    pk.fence_async()
-    pk.sync()
+    pk.publish(made, pk.load(x, rows=64, cols=64))
     pk.store_async(between, made)
     pk.store_wait(read=read)
     pk.sync()

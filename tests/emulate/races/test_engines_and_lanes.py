@@ -44,6 +44,7 @@ def test_one_group_calls_the_fence_and_then_a_sync():
         "after the store, the block must call pk.fence_async(), before the pk.sync() after which the engine starts"
     )
     assert "pk.sync() after the fence" in found.help
+    assert found.help.endswith("pk.publish stores, fences and syncs in one call")
 
 
 @pk.kernel
@@ -112,9 +113,7 @@ def tensor_stored_by_both(x, y, *, cured: bool):
 def tensor_stored_and_read(x, y, *, cured: bool):
     t = pk.shared(pk.st(f32, 64, 64))
     pk.grid(1)
-    pk.store(t, pk.load(x[0], rows=64, cols=64))
-    pk.fence_async()
-    pk.sync()
+    pk.publish(t, pk.load(x[0], rows=64, cols=64))
     pk.store_async(y[0], t)
     if cured:
         pk.store_wait()

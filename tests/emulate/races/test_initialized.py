@@ -231,6 +231,45 @@ def test_tiles_wholly_outside_are_noted_where_they_are_an_eighth_or_more(count, 
         assert notes[0].message == f"{told_of}: wasted work"
 
 
+@pk.kernel
+def halos(x, y, *, bounds, asynchronous=False):
+    """Each block adds the 64 rows before its own, its own and the 64 after; windows state where these may lie."""
+    halo, landed = pk.shared(pk.st(f32, 64, 64)), pk.semaphore(1)
+    block, col = pk.grid(*y.tiles(64, 64))
+    first, total = block - 1, pk.zeros(f32, 64, 64)
+    for start, past in bounds:
+        first, x = first - start // 64, x.window(0, start, x.rows + past)
+    for k in pk.range(3):
+        if asynchronous:
+            landed.expect(halo)
+            pk.load_async(halo, x[first + k, col], signal=landed)
+            landed.wait(k)
+            total = total + pk.load(halo)
+            pk.sync()
+        else:
+            total = total + pk.load(x[first + k, col], rows=64, cols=64)
+    pk.store(y[block, col], total)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("bounds", "outside"),
+    [
+        ((), 2),
+        (((-64, 64),), 0),
+        (((-64, 1),), 0),
+        (((-64, 0),), 1),
+        (((0, 64),), 1),
+        (((0, 64), (-64, 64)), 0),
+    ],
+)
+def test_tiles_between_the_stated_bounds_of_a_window_are_meant(bounds, outside, asynchronous):
+    made = tile(128, 64), nothing(128, 64)
+    found = told(halos, *made, bounds=bounds, asynchronous=asynchronous)
+    assert [int(f.message.split()[0]) for f in found] == ([outside] if outside else [])
+    assert all(f.level is Level.NOTE and "tensor.window(" in f.help for f in found)
+
+
 def test_what_is_found_is_the_same_in_every_schedule():
     found = findings(blocks_of_rows, tile(130, 40), nothing(130, 40), count=2)
     assert [(f.schedules, f.seed) for f in found] == [(4, 0)]

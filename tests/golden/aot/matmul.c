@@ -33,9 +33,9 @@ int matmul_launch(const matmul_kernel *kernel, struct CUstream_st *stream, const
     if ((code = check_memory(arguments, 3))) return code;
 
     tensor_map maps[3];
-    if ((code = encode(kernel, &maps[0], &arguments[0], 128, 64, 3))) return code;
-    if ((code = encode(kernel, &maps[1], &arguments[1], 256, 64, 3))) return code;
-    if ((code = encode(kernel, &maps[2], &arguments[2], 128, 64, 3))) return code;
+    if ((code = encode(kernel, &maps[0], &arguments[0], 128, 64, 0, 3))) return code;
+    if ((code = encode(kernel, &maps[1], &arguments[1], 256, 64, 0, 3))) return code;
+    if ((code = encode(kernel, &maps[2], &arguments[2], 128, 64, 0, 3))) return code;
     int32_t C_n0 = (int32_t)C->shape[0];
     int32_t C_n1 = (int32_t)C->shape[1];
     int32_t A_n1 = (int32_t)A->shape[1];

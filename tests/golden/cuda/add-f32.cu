@@ -22,26 +22,50 @@ add(int out_n0,
 #line 13 "02_add.py"
     // x = pk.load(a[row, col], rows=64, cols=64)  # outside the matrix reads as zero
     float x[32];
-    UNROLL for (int i = 0; i < 32; i += 2) {
-        const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
-        const bool inside = at_row >= 0 && at_row < a_n0;
-        load_chunk<2, true>(x, i, a + (inside ? at_row * (i64)a_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? a_n1 : 0, 0.0f);
+    if (col * 64 >= 0 && col * 64 + 64 <= a_n1) {
+        UNROLL for (int i = 0; i < 32; i += 2) {
+            const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
+            const bool inside = at_row >= 0 && at_row < a_n0;
+            load_chunk<2, true>(x, i, a + (inside ? at_row * (i64)a_s0 : 0) + col * 64 + tile_col<64>(i, lane), 0, inside ? 2 : 0, 0.0f);
+        }
+    } else {
+        UNROLL for (int i = 0; i < 32; i += 2) {
+            const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
+            const bool inside = at_row >= 0 && at_row < a_n0;
+            load_chunk<2, true>(x, i, a + (inside ? at_row * (i64)a_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? a_n1 : 0, 0.0f);
+        }
     }
 #line 14 "02_add.py"
     // y = pk.load(b[row, col], rows=64, cols=64)
     float y[32];
-    UNROLL for (int i = 0; i < 32; i += 2) {
-        const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
-        const bool inside = at_row >= 0 && at_row < b_n0;
-        load_chunk<2, true>(y, i, b + (inside ? at_row * (i64)b_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? b_n1 : 0, 0.0f);
+    if (col * 64 >= 0 && col * 64 + 64 <= b_n1) {
+        UNROLL for (int i = 0; i < 32; i += 2) {
+            const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
+            const bool inside = at_row >= 0 && at_row < b_n0;
+            load_chunk<2, true>(y, i, b + (inside ? at_row * (i64)b_s0 : 0) + col * 64 + tile_col<64>(i, lane), 0, inside ? 2 : 0, 0.0f);
+        }
+    } else {
+        UNROLL for (int i = 0; i < 32; i += 2) {
+            const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
+            const bool inside = at_row >= 0 && at_row < b_n0;
+            load_chunk<2, true>(y, i, b + (inside ? at_row * (i64)b_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? b_n1 : 0, 0.0f);
+        }
     }
 #line 15 "02_add.py"
     // pk.store(out[row, col], x + y)  # outside the matrix is not written
     float t1[32];
     UNROLL for (int i = 0; i < 32; ++i) t1[i] = x[i] + y[i];
-    UNROLL for (int i = 0; i < 32; i += 2) {
-        const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
-        const bool inside = at_row >= 0 && at_row < out_n0;
-        store_chunk<2, true>(t1, i, out + (inside ? at_row * (i64)out_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? out_n1 : 0);
+    if (col * 64 >= 0 && col * 64 + 64 <= out_n1) {
+        UNROLL for (int i = 0; i < 32; i += 2) {
+            const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
+            const bool inside = at_row >= 0 && at_row < out_n0;
+            store_chunk<2, true>(t1, i, out + (inside ? at_row * (i64)out_s0 : 0) + col * 64 + tile_col<64>(i, lane), 0, inside ? 2 : 0);
+        }
+    } else {
+        UNROLL for (int i = 0; i < 32; i += 2) {
+            const int at_row = row * 64 + tile_row<64, 4>(i, warp, lane);
+            const bool inside = at_row >= 0 && at_row < out_n0;
+            store_chunk<2, true>(t1, i, out + (inside ? at_row * (i64)out_s0 : 0), col * 64 + tile_col<64>(i, lane), inside ? out_n1 : 0);
+        }
     }
 }

@@ -207,7 +207,6 @@ attention(const __grid_constant__ TensorMap K_map,
             {
                 UNROLL for (int i = 0; i < 2; ++i) l[i] = 0.0f;
                 UNROLL for (int i = 0; i < 64; ++i) l[row_of<128>(i)] = l[row_of<128>(i)] + p[i];
-                UNROLL for (int i = 0; i < 2; ++i) l[i] = join_lanes<1, 2>(l[i], [](float a, float b) { return a + b; });
             }
 #line 40 "07_attention.py"
             // for j in pk.range(last(block)):
@@ -294,7 +293,6 @@ attention(const __grid_constant__ TensorMap K_map,
                 {
                     UNROLL for (int i = 0; i < 2; ++i) t18[i] = 0.0f;
                     UNROLL for (int i = 0; i < 64; ++i) t18[row_of<128>(i)] = t18[row_of<128>(i)] + p2[i];
-                    UNROLL for (int i = 0; i < 2; ++i) t18[i] = join_lanes<1, 2>(t18[i], [](float a, float b) { return a + b; });
                 }
                 UNROLL for (int i = 0; i < 2; ++i) l[i] = t17[i] + t18[i];
 #line 44 "07_attention.py"
@@ -314,6 +312,10 @@ attention(const __grid_constant__ TensorMap K_map,
                 UNROLL for (int i = 0; i < 64; ++i) o[i] = o[i] * alpha[row_of<128>(i)];
                 UNROLL for (int i = 0; i < 2; ++i) highest[i] = highest1[i];
             }
+#line 40 "07_attention.py"
+            // for j in pk.range(last(block)):
+            float l1[2];
+            UNROLL for (int i = 0; i < 2; ++i) l1[i] = join_lanes<1, 2>(l[i], [](float a, float b) { return a + b; });
 #line 35 "07_attention.py"
             // with q.drain() as qs:
             if (lane == 0) barrier_arrive(q_empty + 8 * q_back.stage);  // q: give the stage back
@@ -345,9 +347,9 @@ attention(const __grid_constant__ TensorMap K_map,
             const u32 t19_full = out_full + 8 * out_fill.stage;
             out_fill.next();
             bool empty[2];
-            UNROLL for (int i = 0; i < 2; ++i) empty[i] = l[i] == 0.0f;
+            UNROLL for (int i = 0; i < 2; ++i) empty[i] = l1[i] == 0.0f;
             float t20[2];
-            UNROLL for (int i = 0; i < 2; ++i) t20[i] = empty[i] ? 1.0f : l[i];
+            UNROLL for (int i = 0; i < 2; ++i) t20[i] = empty[i] ? 1.0f : l1[i];
             float t21[2];
             UNROLL for (int i = 0; i < 2; ++i) t21[i] = 1.0f / t20[i];
             float inverse1[2];

@@ -90,10 +90,18 @@ never_full(const __grid_constant__ TensorMap A_map,
         if (inputs_held > 0) { if (lane == 0) barrier_arrive(inputs_empty + 8 * inputs_back.stage); --inputs_held; inputs_back.next(); }  // inputs: give a stage back
         // pk.store(C[w], acc)
         if (!(is_int32((i64)w * 64, 64))) debug.stop(4, (i64)w * 64);
-        UNROLL for (int i = 0; i < 32; i += 2) {
-            const int at_row = w * 64 + tile_row<64, 4>(i, warp, lane);
-            const bool inside = at_row >= 0 && at_row < C_n0;
-            store_chunk<2, true>(acc, i, C + (inside ? at_row * (i64)C_s0 : 0), tile_col<64>(i, lane), inside ? C_n1 : 0);
+        if (64 <= C_n1) {
+            UNROLL for (int i = 0; i < 32; i += 2) {
+                const int at_row = w * 64 + tile_row<64, 4>(i, warp, lane);
+                const bool inside = at_row >= 0 && at_row < C_n0;
+                store_chunk<2, true>(acc, i, C + (inside ? at_row * (i64)C_s0 : 0) + tile_col<64>(i, lane), 0, inside ? 2 : 0);
+            }
+        } else {
+            UNROLL for (int i = 0; i < 32; i += 2) {
+                const int at_row = w * 64 + tile_row<64, 4>(i, warp, lane);
+                const bool inside = at_row >= 0 && at_row < C_n0;
+                store_chunk<2, true>(acc, i, C + (inside ? at_row * (i64)C_s0 : 0), tile_col<64>(i, lane), inside ? C_n1 : 0);
+            }
         }
         debug.end();
     }

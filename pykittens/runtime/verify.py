@@ -14,8 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.kernels.arrays import empty
-from pykittens.runtime.arrays import describe
+from pykittens.runtime.arrays import describe, empty
 from pykittens.types.dtypes import DType
 
 MARGIN = 4096  # bytes before and after an array

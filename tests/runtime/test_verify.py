@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.kernels.verify import (
+from pykittens.runtime.arrays import describe
+from pykittens.runtime.verify import (
     alike,
     copy_like,
     deviation,
@@ -18,7 +19,6 @@ from pykittens.kernels.verify import (
     sample,
     written_beside,
 )
-from pykittens.runtime.arrays import describe
 
 torch = pytest.importorskip("torch")
 

@@ -1,0 +1,285 @@
+// Rows that start at any address. A granule is what one instruction of a lane moves, at a multiple of its size; the
+// skew of an address is its distance from the granule that holds it. It is the same for all chunks of a row.
+
+// -- shifts -------------------------------------------------------------------
+
+// One of two words. A choice between two places of an array would put the array into local memory.
+DEVICE u32 either(bool first, u32 a, u32 b) { return first ? a : b; }
+// Words that lie `skew` bytes further on, a multiple of SIZE below GRANULE; the last GRANULE bytes become undefined.
+template <int SIZE, int GRANULE, int N> DEVICE void shift_down(u32 (&x)[N], u32 skew) {
+    if constexpr (GRANULE > 8 && SIZE <= 8) UNROLL for (int i = 0; i + 2 < N; ++i) x[i] = either(skew & 8, x[i + 2], x[i]);
+    if constexpr (GRANULE > 4 && SIZE <= 4) UNROLL for (int i = 0; i + 1 < N; ++i) x[i] = either(skew & 4, x[i + 1], x[i]);
+    if constexpr (SIZE < 4) UNROLL for (int i = 0; i + 1 < N; ++i) x[i] = __funnelshift_r(x[i], x[i + 1], skew * 8);
+}
+// Words that lie `skew` bytes further back; the first GRANULE bytes become undefined.
+template <int SIZE, int GRANULE, int N> DEVICE void shift_up(u32 (&x)[N], u32 skew) {
+    if constexpr (GRANULE > 8 && SIZE <= 8) UNROLL for (int i = N - 1; i > 1; --i) x[i] = either(skew & 8, x[i - 2], x[i]);
+    if constexpr (GRANULE > 4 && SIZE <= 4) UNROLL for (int i = N - 1; i > 0; --i) x[i] = either(skew & 4, x[i - 1], x[i]);
+    if constexpr (SIZE < 4) UNROLL for (int i = N - 1; i > 0; --i) x[i] = __funnelshift_l(x[i - 1], x[i], skew * 8);
+}
+
+// -- parts of granules --------------------------------------------------------
+
+// The word of a granule that holds a byte. An index known at run time only would put the words into local memory.
+template <int GRANULE> DEVICE u32 word_at(const u32* x, int byte) {
+    u32 word = x[0];
+    if constexpr (GRANULE >= 8) word = either(byte & 4, x[1], word);
+    if constexpr (GRANULE >= 16) word = either(byte & 8, either(byte & 4, x[3], x[2]), word);
+    return word;
+}
+template <int BYTES, int GRANULE> DEVICE void store_piece(char* to, const u32* x, int at) {
+    const u32 words[2] = {word_at<GRANULE>(x, at) >> at % 4 * 8, word_at<GRANULE>(x, at + 4)};
+    move_out<BYTES>(to + at, words);
+}
+// Bytes FROM to END of a granule, as few pieces as alignment permits; nothing outside the granule.
+template <int SIZE, int GRANULE> DEVICE void store_part(char* to, const u32* x, int from, int end) {
+    if (from <= 0 && end >= GRANULE) {
+        move_out<GRANULE>(to, x);
+    } else if (from < GRANULE && end > 0 && from < end) {
+        from = max(from, 0), end = min(end, GRANULE);
+        if constexpr (SIZE <= 1) if (from & 1) store_piece<1, GRANULE>(to, x, from), from += 1;
+        if constexpr (SIZE <= 2 && GRANULE > 2) if (from & 2 && from + 2 <= end) store_piece<2, GRANULE>(to, x, from), from += 2;
+        if constexpr (SIZE <= 4 && GRANULE > 4) if (from & 4 && from + 4 <= end) store_piece<4, GRANULE>(to, x, from), from += 4;
+        if constexpr (GRANULE > 8) if (from + 8 <= end) store_piece<8, GRANULE>(to, x, from), from += 8;
+        if constexpr (SIZE <= 4 && GRANULE > 4) if (from + 4 <= end) store_piece<4, GRANULE>(to, x, from), from += 4;
+        if constexpr (SIZE <= 2 && GRANULE > 2) if (from + 2 <= end) store_piece<2, GRANULE>(to, x, from), from += 2;
+        if constexpr (SIZE <= 1) if (from < end) store_piece<1, GRANULE>(to, x, from);
+    }
+}
+
+// Elements of registers out of words as they lie in memory, and those words.
+DEVICE float pick(const u32* from, int i, const float*) { return __uint_as_float(from[i]); }
+DEVICE int pick(const u32* from, int i, const int*) { return (int)from[i]; }
+DEVICE i64 pick(const u32* from, int i, const i64*) { return (i64)(from[2 * i] | (u64)from[2 * i + 1] << 32); }
+DEVICE u64 pick(const u32* from, int i, const u64*) { return from[2 * i] | (u64)from[2 * i + 1] << 32; }
+DEVICE u32 word_of(const u32* from, int i) { return from[i]; }
+DEVICE u32 word_of(const float* from, int i) { return __float_as_uint(from[i]); }
+DEVICE u32 word_of(const int* from, int i) { return (u32)from[i]; }
+DEVICE u32 word_of(const i64* from, int i) { return (u32)(from[i / 2] >> i % 2 * 32); }
+
+// -- plain vectors ------------------------------------------------------------
+
+// A number of bytes as an int, if it is too large the nearest that cannot overflow.
+DEVICE int bounded(i64 x) { return (int)(x > 1 << 30 ? 1 << 30 : x < -(1 << 30) ? -(1 << 30) : x); }
+
+// LENGTH elements of a row to the chunks that the threads of a group hold; outside the matrix they read as `fill`. Each
+// lane loads the granules in which its chunks start and takes the rest from the next lane. Loads only granules that lie
+// between the first and the last element of the matrix; next to its ends elements are loaded.
+// WHOLE: the row has all elements, and the matrix all granules around them, so that only the last chunks need tests.
+template <bool WHOLE, int CHUNK, int THREADS, class T, class R, int N, class F>
+DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int col, int rows, int cols, int length, F fill, int thread) {
+    constexpr int SIZE = sizeof(T), BYTES = CHUNK * SIZE, GRANULE = BYTES < 16 ? BYTES : 16, EACH = BYTES / sizeof(R);
+    constexpr int WORDS = BYTES / 4, EXTRA = GRANULE / 4, CHUNKS = N / EACH;
+    const int lane = thread % 32, end = row >= 0 && row < rows ? min(cols, col + length) : 0;
+    col += thread * CHUNK;
+    const T* const elements = matrix + (row * stride + col);
+    const int skew = (u32)(u64)elements % GRANULE;
+    const char* const granules = (const char*)elements - skew;
+    // The bounds of the matrix and of the row, in bytes from the lane's first granule.
+    const int start = bounded((const char*)matrix - granules), stop = bounded((const char*)(matrix + ((rows - 1) * stride + cols)) - granules);
+    const int low = bounded(-(i64)col * SIZE) + skew, high = bounded((i64)(end - col) * SIZE) + skew;
+    const auto loads = [&](int at) { return end > 0 && at < high && at + BYTES > low && at >= start && at + BYTES <= stop; };
+    const auto is_full = [&](int j) { return WHOLE && (j + 1) * THREADS * CHUNK <= length; };
+    u32 x[CHUNKS][WORDS], after[EXTRA];
+    UNROLL for (int j = 0; j < CHUNKS; ++j) {
+        const int at = j * THREADS * BYTES;
+        if (is_full(j) || loads(at)) UNROLL for (int k = 0; k < BYTES; k += GRANULE) move_in<GRANULE>(x[j] + k / 4, granules + at + k);
+    }
+    // The granule after the chunks of a warp, which are neighbours, or lane i has that after chunks i.
+    const int past = THREADS == 32 ? CHUNKS * 32 * BYTES : (32 - lane + lane * THREADS) * BYTES;
+    if (skew && lane < (THREADS == 32 ? 1 : CHUNKS) && loads(past)) move_in<GRANULE>(after, granules + past);
+    UNROLL for (int j = 0; j < CHUNKS; ++j) {
+        const int at = j * THREADS * BYTES, next = at + BYTES;
+        u32 words[WORDS + EXTRA] = {};
+        UNROLL for (int k = 0; k < WORDS; ++k) words[k] = x[j][k];
+        if (skew) {
+            UNROLL for (int k = 0; k < EXTRA; ++k) {
+                if constexpr (THREADS == 32) {
+                    words[WORDS + k] = __shfl_sync(~0u, lane ? x[j][k] : j + 1 < CHUNKS ? x[(j + 1) % CHUNKS][k] : after[k], lane + 1);
+                } else {
+                    const u32 of_lane = __shfl_sync(~0u, x[j][k], lane + 1), of_warp = __shfl_sync(~0u, after[k], j);
+                    words[WORDS + k] = lane == 31 ? of_warp : of_lane;
+                }
+            }
+            shift_down<SIZE, GRANULE>(words, skew);
+        }
+        R* const own = to + j * EACH;
+        UNROLL for (int k = 0; k < EACH; ++k) own[k] = pick(words, k, own);
+        if (is_full(j)) continue;
+        const bool known = (loads(at) || max(at + skew, low) >= min(next, high)) && (loads(next) || max(next, low) >= min(next + skew, high));
+        if (!known || at + skew < low || next + skew > high) {
+            UNROLL for (int k = 0; k < CHUNK; ++k) {
+                const int byte = at + skew + k * SIZE;
+                const bool inside = end > 0 && byte >= low && byte < high;
+                T element = pick(words, k, matrix);
+                if (inside && !known) element = elements[j * THREADS * CHUNK + k];
+                put(own, k, inside ? element : (T)fill);
+            }
+        }
+    }
+}
+template <int CHUNK, int THREADS, class T, class R, int N, class F>
+DEVICE void load_skewed(R (&to)[N], const T* matrix, i64 stride, int row, int col, int rows, int cols, int length, F fill, int thread) {
+    constexpr int BYTES = CHUNK * (int)sizeof(T);
+    const bool inside = row >= 0 && row < rows && col >= 0 && col + length <= cols;
+    const char* const first = (const char*)(matrix + (row * stride + col));
+    const char* const end = (const char*)(matrix + ((rows - 1) * stride + cols));
+    if (inside && first - 15 >= (const char*)matrix && first + length * (int)sizeof(T) + 2 * BYTES <= end) {
+        load_chunks<true, CHUNK, THREADS>(to, matrix, stride, row, col, rows, cols, length, fill, thread);
+    } else {
+        load_chunks<false, CHUNK, THREADS>(to, matrix, stride, row, col, rows, cols, length, fill, thread);
+    }
+}
+// What each lane stores of a run of neighbouring chunks of a warp: a lane has its own granules at x[GRANULE / 4] and up,
+// and before them the last granule of the lane before it. FIRST and LAST bound the run, in bytes from its first granule.
+template <int SIZE, int BYTES, int GRANULE, int N> DEVICE void store_granules(char* to, u32 (&x)[N], u32 skew, int lane, int first, int last) {
+    shift_up<SIZE, GRANULE>(x, skew);
+    if (last >= 32 * BYTES && (first <= 0 || first == GRANULE)) {  // no granule of the warp is cut
+        UNROLL for (int k = 0; k < BYTES; k += GRANULE) if (lane * BYTES + k >= first) move_out<GRANULE>(to + k, x + (k + GRANULE) / 4);
+        return;
+    }
+    UNROLL for (int k = 0; k < BYTES; k += GRANULE) store_part<SIZE, GRANULE>(to + k, x + (k + GRANULE) / 4, first - lane * BYTES - k, last - lane * BYTES - k);
+}
+// LENGTH elements from the chunks of a group to a row; nothing outside the matrix. Each lane passes what lies past its
+// last granule to the next lane.
+template <int CHUNK, int THREADS, class T, class R, int N>
+DEVICE void store_skewed(const R (&from)[N], T* matrix, i64 stride, int row, int col, int rows, int cols, int length, int thread) {
+    constexpr int SIZE = sizeof(T), BYTES = CHUNK * SIZE, GRANULE = BYTES < 16 ? BYTES : 16;
+    constexpr int WORDS = BYTES / 4, EXTRA = GRANULE / 4, CHUNKS = N * (int)sizeof(R) / BYTES;
+    const int lane = thread % 32, end = row >= 0 && row < rows ? min(cols, col + length) : 0;
+    col += (thread - lane) * CHUNK;
+    char* to = (char*)(matrix + (row * stride + col));
+    const u32 skew = (u32)(u64)to % GRANULE;
+    to -= skew;
+    u32 x[EXTRA + WORDS];
+    if constexpr (THREADS == 32) {
+        // The chunks of a warp are neighbours: the last lane passes its granule to the first lane's next chunk.
+        const int first = max(-col, 0) * SIZE + skew, last = min(end - col, CHUNKS * 32 * CHUNK) * SIZE + skew;
+        UNROLL for (int i = 0; i <= CHUNKS; ++i) {
+            const int at = i * 32 * BYTES;
+            if (at >= last || first >= last) continue;
+            UNROLL for (int k = 0; k < WORDS; ++k) x[EXTRA + k] = i < CHUNKS ? word_of(from, i * WORDS + k) : 0;
+            UNROLL for (int k = 0; k < EXTRA; ++k) x[k] = __shfl_sync(~0u, lane == 31 && i > 0 ? word_of(from, i * WORDS - EXTRA + k) : x[WORDS + k], lane + 31);
+            store_granules<SIZE, BYTES, GRANULE>(to + at + lane * BYTES, x, skew, lane, first - at, last - at);
+        }
+    } else {
+        // The last lane passes its granule to the first lane, which then has both ends of the chunks of the warp. Lane i
+        // stores those of chunks i.
+        const auto bounds = [&](int i, int& first, int& last) {
+            const int at = col + i * THREADS * CHUNK;
+            first = max(-at, 0) * SIZE + skew, last = min(end - at, 32 * CHUNK) * SIZE + skew;
+        };
+        u32 ends[EXTRA] = {};
+        int first, last;
+        UNROLL for (int i = 0; i < CHUNKS; ++i) {
+            bounds(i, first, last);
+            if (first >= last) continue;
+            UNROLL for (int k = 0; k < WORDS; ++k) x[EXTRA + k] = word_of(from, i * WORDS + k);
+            UNROLL for (int k = 0; k < EXTRA; ++k) x[k] = __shfl_sync(~0u, x[WORDS + k], lane + 31);
+            store_granules<SIZE, BYTES, GRANULE>(to + i * THREADS * BYTES + lane * BYTES, x, skew, lane, max(first, GRANULE), last);
+            UNROLL for (int k = 0; k < EXTRA; ++k) {
+                const u32 word = __shfl_sync(~0u, x[EXTRA + k], 0);
+                ends[k] = lane == i ? word : ends[k];
+            }
+        }
+        bounds(lane, first, last);
+        to += lane * THREADS * BYTES;
+        if (lane < CHUNKS && first < last) {
+            store_part<SIZE, GRANULE>(to, ends, first, last);
+            store_part<SIZE, GRANULE>(to + 32 * BYTES, ends, first - 32 * BYTES, last - 32 * BYTES);
+        }
+    }
+    __syncwarp();  // a lane may load next what another has stored for it
+}
+
+// -- tiles in shared memory ---------------------------------------------------
+
+DEVICE void put(u32* to, int i, u64 x) { to[2 * i] = (u32)x, to[2 * i + 1] = (u32)(x >> 32); }
+
+// A tile of ROWS x COLS of a tensor to shared memory by THREADS, zeros outside the matrix; T has the size of an element,
+// `byte` is where a row starts in its panel. A row of the tile consists of pieces of 16 bytes, each from two granules,
+// which are loaded only between the first and the last element of the matrix; those of MOST pieces of a lane are loaded
+// before the first is shifted.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
+DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
+    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE, TIMES = (ROWS * PIECES + THREADS - 1) / THREADS;
+    constexpr int TOGETHER = TIMES < MOST ? TIMES : MOST;
+    constexpr bool EVEN = ROWS * PIECES % (THREADS * TOGETHER) == 0;
+    const char* const end = (const char*)(from + ((rows - 1) * stride + cols));
+    const T* const corner = from + (row * stride + col);
+    // Whether all elements are there, and all granules inside the matrix.
+    const bool whole = EVEN && row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols
+        && (const char*)corner - 15 >= (const char*)from && (const char*)(corner + ((ROWS - 1) * stride + COLS)) + 16 <= end;
+    NO_UNROLL for (int first = thread; first < ROWS * PIECES; first += THREADS * TOGETHER) {
+        u32 x[TOGETHER][8], loaded = 0;
+        const auto place = [&](int j) {
+            const int i = first + j * THREADS;
+            return corner + (i / PIECES * stride + i % PIECES * ELEMENTS);
+        };
+        if (whole) {
+            UNROLL for (int j = 0; j < TOGETHER; ++j) {
+                const char* const at = (const char*)place(j);
+                const u32 skew = (u32)(u64)at % 16;
+                move_in<16>(x[j], at - skew);
+                if (skew) move_in<16>(x[j] + 4, at - skew + 16);
+            }
+        } else {
+            UNROLL for (int j = 0; j < TOGETHER; ++j) {
+                const int i = first + j * THREADS, r = row + i / PIECES, c = col + i % PIECES * ELEMENTS;
+                const char* const at = (const char*)place(j);
+                const u32 skew = (u32)(u64)at % 16;
+                const bool reached = at - skew >= (const char*)from && at - skew + (skew ? 32 : 16) <= end;
+                if (i < ROWS * PIECES && r >= 0 && r < rows && c > -ELEMENTS && c < cols && reached) {
+                    loaded |= 1u << j;
+                    move_in<16>(x[j], at - skew);
+                    if (skew) move_in<16>(x[j] + 4, at - skew + 16);
+                }
+            }
+        }
+        UNROLL for (int j = 0; j < TOGETHER; ++j) {
+            const int i = first + j * THREADS, r = i / PIECES, c = i % PIECES * ELEMENTS;
+            const T* const at = place(j);
+            shift_down<SIZE, 16>(x[j], (u32)(u64)at % 16);
+            u32 piece[4] = {x[j][0], x[j][1], x[j][2], x[j][3]};
+            if (!whole) {
+                UNROLL for (int k = 0; k < ELEMENTS; ++k) {
+                    const bool inside = row + r >= 0 && row + r < rows && col + c + k >= 0 && col + c + k < cols && (EVEN || i < ROWS * PIECES);
+                    T element = pick(x[j], k, from);
+                    if (inside && !(loaded >> j & 1)) element = at[k];
+                    put(piece, k, inside ? element : (T)0);
+                }
+            }
+            if (EVEN || i < ROWS * PIECES) keep_piece(to + shared_at<SWIZZLE>(r, byte + c * SIZE, panel_bytes), piece[0], piece[1], piece[2], piece[3]);
+        }
+    }
+}
+// The granules of a row of a tensor that a tile in shared memory covers: granule g consists of the ends of its pieces
+// g - 1 and g. FIRST and LAST bound the row, in bytes from granule 0.
+template <int SWIZZLE, int SIZE> DEVICE void store_row_part(char* to, u32 skew, int g, int pieces, u32 from, int r, u32 byte, u32 panel_bytes, int first, int last) {
+    u32 x[8];
+    UNROLL for (int k = 0; k < 2; ++k) {
+        const int p = min(max(g + k - 1, 0), pieces - 1);  // of a piece that is not there no byte is stored
+        const uint4 piece = load_piece(from + shared_at<SWIZZLE>(r, byte + p * 16, panel_bytes));
+        x[4 * k] = piece.x, x[4 * k + 1] = piece.y, x[4 * k + 2] = piece.z, x[4 * k + 3] = piece.w;
+    }
+    shift_up<SIZE, 16>(x, skew);
+    store_part<SIZE, 16>(to + 16 * g, x + 4, first - 16 * g, last - 16 * g);
+}
+// A tile in shared memory to a tensor, nothing outside the matrix: first the granules between the ends of a row, then,
+// a row a lane, its ends, which are stored in smaller pieces.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
+DEVICE void copy_out_skewed(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
+    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, BETWEEN = PIECES - 1;
+    const int start = max(-col, 0) * SIZE, stop = min(cols - col, COLS) * SIZE;
+    asm volatile("" : "+r"(thread));  // else places of rows are computed ahead, for registers that products need
+    T* const corner = to + (row * stride + col);
+    const auto store = [&](int r, int g) {
+        char* place = (char*)(corner + r * stride);
+        const u32 skew = (u32)(u64)place % 16;
+        if (row + r >= 0 && row + r < rows && start < stop) store_row_part<SWIZZLE, SIZE>(place - skew, skew, g, PIECES, from, r, byte, panel_bytes, start + skew, stop + skew);
+    };
+    if constexpr (BETWEEN > 0) {
+        _Pragma("unroll 4") for (int i = thread; i < ROWS * BETWEEN; i += THREADS) store(i / BETWEEN, i % BETWEEN + 1);
+    }
+    NO_UNROLL for (int i = thread; i < 2 * ROWS; i += THREADS) store(i % ROWS, i / ROWS * PIECES);
+}

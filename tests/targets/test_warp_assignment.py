@@ -1,0 +1,92 @@
+"""The warps of the warpgroup of producers and storers: which of them share the copies of a role."""
+
+import re
+
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens import bf16, f32
+from tests.cases import CASES
+from tests.targets.compiling import CASES as KERNELS
+from tests.targets.compiling import matrix
+
+
+def program(kernel, *args, arch="sm_90a", **constants):
+    return kernel.emitted(*args, arch=arch, **constants).program
+
+
+def sharers(text):
+    """The warps that share the copies of a role, in the order of the program."""
+    return [int(n) for n in re.findall(r"its (\d) warps share the copies", text)]
+
+
+@pytest.mark.parametrize(("name", "warps"), [("stages-bf16-64", [2, 2]), ("turned-f32", [4])])
+def test_all_warps_of_the_warpgroup_take_part(name, warps):
+    case = CASES[f"skewed-{name}"]
+    inputs, outputs = case.arrays()
+    text = program(case.kernel, *inputs, *outputs)
+    assert sharers(text) == warps
+    assert f"barrier_init(ring_full + 8 * i, {warps[0]})" in text
+    assert f", {32 * warps[0]}, " in text[text.index("copy_in_skewed<") :].partition(">")[0]
+    assert sharers(program(case.kernel, *inputs, *outputs, arch="sm_80")) == []
+
+
+@pytest.mark.parametrize(("name", "full"), [("aaa", 1), ("uaa", 2), ("uuu", 2)])
+def test_one_thread_starts_the_copies_of_the_engine(name, full):
+    case = KERNELS[f"matmul-{name}"]
+    text = program(case.kernel, *case.args)
+    assert f"barrier_init(inputs_full + 8 * i, {full})" in text
+    if name == "uaa":
+        copy = text.index("copy_box(")
+        assert text[:copy].rindex("if (thread == 0) {") > text[:copy].rindex("copy_in_skewed<")
+
+
+@pk.kernel
+def moved(x, y, flags, *, also):
+    ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+    pk.grid(1)
+    with pk.producer():
+        first = pk.load(flags[0])
+        if also == "wait":
+            pk.wait(flags[1], 1)
+        with ring.fill() as s:
+            pk.load_async(s, x[first, 0])
+        match also:
+            case "print":
+                pk.print("{}", first)
+            case "assert":
+                pk.assert_(first == 0, "first")
+            case "signal":
+                pk.signal(flags[2], 1)
+            case "code":
+                pk.inline_cuda("/* {0} */", first)
+            case "atomic":
+                pk.atomic_add(flags[3], 1)
+            case "store":
+                pk.store(flags[3], 1)
+    with pk.consumers(1), ring.drain() as s:
+        pk.store(y[0, 0], pk.load(s))
+
+
+@pytest.mark.parametrize(
+    "also", [None, "wait", "print", "assert", "signal", "code", "atomic", "store"]
+)
+def test_what_has_an_effect_is_done_by_one_warp(also):
+    args = (matrix(128, 64, aligned=False), matrix(64, 64), np.zeros(8, np.int32))
+    assert sharers(program(moved, *args, also=also)) == ([] if also else [4])
+
+
+@pk.kernel
+def by_elements(x, y):
+    ring = pk.pipeline(2, pk.sv(f32, 32))
+    pk.grid(1)
+    with pk.producer(), ring.fill() as s:
+        pk.load_async(s, x)
+    with pk.storer(), ring.drain() as s:
+        pk.store_async(y, s, op="add")
+
+
+def test_one_warp_combines_memory_with_elements():
+    x = np.zeros(33, np.float32)
+    assert sharers(program(by_elements, x[1:], x[:-1].copy())) == [2]
