@@ -271,10 +271,10 @@ template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
 DEVICE void copy_out_skewed(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
     constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, BETWEEN = PIECES - 1;
     const int start = max(-col, 0) * SIZE, stop = min(cols - col, COLS) * SIZE;
-    asm volatile("" : "+r"(thread));  // else places of rows are computed ahead, for registers that products need
-    T* const corner = to + (row * stride + col);
+    char* const corner = (char*)(to + (row * stride + col));
+    const i64 pitch = stride * SIZE;
     const auto store = [&](int r, int g) {
-        char* place = (char*)(corner + r * stride);
+        char* const place = corner + r * pitch;
         const u32 skew = (u32)(u64)place % 16;
         if (row + r >= 0 && row + r < rows && start < stop) store_row_part<SWIZZLE, SIZE>(place - skew, skew, g, PIECES, from, r, byte, panel_bytes, start + skew, stop + skew);
     };
