@@ -10,11 +10,13 @@ from __future__ import annotations
 import ast
 import difflib
 import linecache
+import re
 import sys
 from collections.abc import Iterator
 
 from pykittens.errors import Loc
 from pykittens.ir.signature import signature_of
+from pykittens.types.dtypes import DTYPES
 
 _REDUCE = "pk.row_{0}(t) works along the rows, pk.col_{0}(t) along the columns, pk.{0}(t) over all"
 _CREATE = "pk.zeros(dtype, rows, cols) and pk.full(dtype, value, rows, cols) are tiles, and vectors without `cols`"
@@ -37,10 +39,16 @@ _SHARED = (
 )
 _HOST = "a value exists while the kernel runs: pk.store writes it to a tensor, pk.print prints it"
 _ARRAY = "the kernel reads arrays that it is called with: pass them as arguments"
+BROADCAST = (
+    "no axis is added: a per-row or per-column vector combines with a tile as it is; pk.spread(v, pk.per_row) or "
+    "pk.spread(v, pk.per_column) lays out a plain one"
+)
+_GATHER = "pk.gather(A[..., j], index, cols=n) loads rows, or elements, by an index"
 
 # Names of other libraries that the language lacks, or has with another meaning.
 _WORDS = {
-    "arange linspace": "pk.iota(n) is 0, 1, … as a vector; pk.row_index(n) and pk.col_index(n) are those of a tile",
+    "arange linspace": "pk.iota(n) is 0, 1, … as a vector; pk.row_index(n) and pk.col_index(n) are those of a tile; "
+    "pk.range(n) is a loop",
     "program_id blockIdx block_id": _BLOCK,
     "num_programs gridDim": "an extent of the grid is what pk.grid was called with; `tasks.blocks` of pk.persistent",
     "threadIdx blockDim thread_id tid lane_id warp_id": _NO_THREADS,
@@ -53,7 +61,7 @@ _WORDS = {
     "cat concatenate hstack vstack stack": "pk.concat(a, b, axis) joins two tiles",
     "ones ones_like zeros_like full_like empty empty_like": _CREATE,
     "array asarray tensor as_tensor from_numpy": _ARRAY,
-    "mean var std average": "pk.row_sum(t) / t.cols is the mean along the rows",
+    "mean var std average": "pk.row_sum(t) / t.cols is the mean along the rows, pk.col_sum(t) / t.rows that of columns",
     "amax nanmax": _REDUCE.format("max"),
     "amin nanmin": _REDUCE.format("min"),
     "softmax log_softmax": "`e = pk.exp(t - pk.row_max(t))`, then `e / pk.row_sum(e)`; pk.online_softmax takes parts",
@@ -74,10 +82,14 @@ _WORDS = {
     "topk argpartition": "pk.row_topk(t, k) is (values, indices) of the k largest elements of each row",
     "rand randn randint random dropout": _RANDOM,
     "atomic_xchg": "pk.atomic_exchange(x[i], value) returns the element before",
-    "take index_select take_along_axis": "pk.gather(A[..., j], index, cols=n) loads rows, or elements, by an index",
+    "take index_select take_along_axis": _GATHER,
     "put scatter_ index_put index_add": 'pk.scatter(A[..., j], index, t, op="add") stores rows or elements by an index',
     "bincount histogram histc": 'pk.scatter(bins, index, 1, op="add") counts in a shared vector of int32',
     "clip": "pk.clamp(x, low, high)",
+    "masked_fill": "pk.where(mask, value, t)",
+    "next_power_of_2": "sizes of tiles are multiples of 16, rows for each warp of the group; vectors have any length",
+    "assume multiple_of max_contiguous": "the alignment of tensors is read at each call; pk.require(condition, text) "
+    "states a condition",
     "square": "x * x",
     "sign": "pk.where(x > 0, 1.0, pk.where(x < 0, -1.0, 0.0))",
     "floor ceil trunc rint fix": "x.to(pk.int32) truncates; pk.floor_div and `//` of integers round down",
@@ -104,6 +116,19 @@ WORDS |= {
     for n in ("cumsum", "cumprod", "cummax", "cummin")
 }
 
+# Words that other libraries call with other arguments.
+_USES = {
+    "load": "sizes are given by name: pk.load(x[i, j], rows=64, cols=64)",
+    "pk.shared": _SHARED,
+}
+
+# Values that have no subscript, by class.
+_SUBSCRIPTS = {
+    "TileRef": "all indices of a tensor stand in one pair of brackets: x[i, j]",
+    "SharedTile": "tile.tiles(rows, cols)[i, j] is a part of a shared tile; pk.load loads it",
+    "SharedVector": "vector.parts(length)[i] is a part of a shared vector; pk.load loads it",
+}
+
 # Keyword arguments of other libraries.
 KEYWORDS = {
     "axis": "the name has the direction: row_* works along the rows, col_* along the columns",
@@ -124,6 +149,13 @@ KEYWORDS |= {"dim": KEYWORDS["axis"], "keepdim": KEYWORDS["keepdims"]}
 KEYWORDS |= {"restore_value": KEYWORDS["reset_to_zero"], "warmup": KEYWORDS["rep"]}
 
 COORDINATES = "pk.grid returns a tuple, with a coordinate for each extent: `(i,) = pk.grid(n)`"
+# What is no index of a tensor, by class.
+_INDICES = {
+    "slice": "an index counts tiles: {0}[i, j] with rows=r begins at row i * r; `:` keeps an axis, "
+    "{0}.window(axis, start, stop) is a part of one",
+    "tuple": COORDINATES,
+    "RegVector": _GATHER,
+}
 _LOOP = "`for i in pk.range(n):`, a statement of its own, is a loop that runs"
 _EXTREME = "pk.{}imum(a, b) compares run-time values, element by element; pk.row_{} and pk.{} reduce a tile"
 # Python's builtins on run-time values.
@@ -171,7 +203,25 @@ def word(name: str) -> str | None:
     """What the language has for a name of another library."""
     if name in WORDS:
         return WORDS[name]
-    return f"use {_call(name)}" if name in _known() else None
+    if name in _known():
+        return f"use {_call(name)}"
+    return WORDS.get(name.removeprefix("row_").removeprefix("col_"))
+
+
+def use(name: str) -> str | None:
+    """How a function of the language is called, if its signature does not say what other libraries do otherwise."""
+    return _USES.get(name) or WORDS.get(name)
+
+
+def index(kind: str, tensor: str) -> str | None:
+    """What stands in the brackets of a tensor of this name, in place of a value of a class."""
+    return _INDICES[kind].format(tensor) if kind in _INDICES else None
+
+
+def subscript(message: str) -> str | None:
+    """The word for Python's error about a value that has no subscript."""
+    found = re.match(r"'(\w+)' object is not subscriptable", message)
+    return _SUBSCRIPTS.get(found[1]) if found else None
 
 
 def meant(name: str) -> str | None:
@@ -208,8 +258,10 @@ def at(loc: Loc | None) -> str | None:
 
 def _help(node: ast.AST) -> str | None:
     match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return _BUILTINS.get(name)
+        case ast.Call(func=ast.Name(id=name)) if name in _BUILTINS:
+            return _BUILTINS[name]
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in DTYPES:
+            return _CONVERT
         case ast.Call(func=ast.Attribute(value=value, attr=name)) if _root(value) in _LIBRARIES:
             return word(name)
         case ast.Call(func=ast.Attribute(attr=name)) if name in WORDS:

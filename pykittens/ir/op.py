@@ -127,6 +127,8 @@ def bound(
     except TypeError as error:
         bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
         help = [habits.KEYWORDS[word] for word in kwargs if word in habits.KEYWORDS]
+        if "too many positional" in str(error) and (use := habits.use(name)):
+            help.append(use)
         help.append(f"it is {name}{inspect.Signature(bare)}")
         raise TypeMismatch(f"{name}: {error}", help="; ".join(help)) from None
     found.apply_defaults()

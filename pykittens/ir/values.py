@@ -368,11 +368,10 @@ class Global(Value):
     def _check_index(self, where: str, index: Iterable[Any], of_view: bool = False) -> None:
         for i in index:
             if not is_number(i) and not (isinstance(i, Scalar) and i.dtype.is_int):
-                hint = f"`:` keeps an axis, {self.name}.window(axis, start, stop) is a part of one"
                 raise TypeMismatch(
                     f"{self.name}{where}: an index must be an int32, not {describe(i)}",
                     operands=self.operand,
-                    help={slice: hint, tuple: habits.COORDINATES}.get(type(i)),
+                    help=habits.index(type(i).__name__, self.name),
                 )
             if of_view and isinstance(i, int) and i < 0:
                 raise TypeMismatch(

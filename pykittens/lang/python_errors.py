@@ -27,6 +27,7 @@ _KINDS = {
     "TileRef": "a tile of a tensor",
     "SharedTile": "a shared tile",
     "SharedVector": "a shared vector",
+    "DType": "a dtype",
     "RT": "the type of a register tile",
     "RV": "the type of a register vector",
 }
@@ -83,7 +84,7 @@ def _fault(
     if not named and _plain(message) == message:
         return None
     of_tuple = any(isinstance(x, tuple) for x in named.values())
-    help = habits.COORDINATES if of_tuple else habits.at(loc)
+    help = habits.COORDINATES if of_tuple else habits.subscript(message) or habits.at(loc)
     if isinstance(error, IndexError) and any(isinstance(x, np.ndarray) for x in scope.values()):
         help = "pass the array to the kernel as an argument and read it with pk.load"
     return LanguageError(

@@ -47,6 +47,8 @@ def check_size(name: str, x: Any, unit: int = 1, why: str = "", help: str | None
     if not is_int(x) or x <= 0:
         if isinstance(x, Scalar) and help is None:
             help = "pk.static(...) makes an extent of an argument a compile-time int"
+        if isinstance(x, tuple) and name == "rows":
+            help = "rows and columns are separate arguments, not a tuple"
         raise Mismatch(f"`{name}` must be a positive compile-time int, not {describe(x)}", help)
     if x > int32.largest:
         raise Mismatch(f"`{name}` must be an int32, not {describe(x)}")

@@ -64,7 +64,8 @@ def _load_async_type(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
             raise Mismatch(
                 f"`signal` must be the semaphore that counts the bytes of `dst`, not {describe(signal)}",
                 help="make one with full = pk.semaphore(1), or select one of several, full[i]; call full.expect(dst) "
-                "before the copy and full.wait(phase) after it",
+                "before the copy and full.wait(phase) after it; a stage of a pipeline needs none: "
+                "`with pipeline.fill() as stage:` takes one",
             )
         return
     check_stage("dst", dst, "fill")

@@ -83,7 +83,7 @@ def _where_type(condition: Any, a: Any, b: Any) -> RegisterType:
     if not any(isinstance(x, Value) for x in (a, b)):
         raise Mismatch(
             f"`a` or `b` must be a value of the kernel, not {describe(a)} and {describe(b)}",
-            help="pk.full(dtype, value, rows, cols) makes a tile of a number",
+            help="condition.to(dtype) is 1 and 0; pk.full(dtype, value, rows, cols) makes a tile of a number",
         )
     dtype = common_dtype({"a": a, "b": b})
     return with_dtype(together({"condition": condition, "a": a, "b": b}), dtype)

@@ -108,7 +108,7 @@ def loaded(x: Any, name: str) -> str | None:
     """The help for an operand that is in memory, an array, or a container of tiles."""
     if in_memory(x):
         return f"pk.load({name}, ...) loads it into registers"
-    if isinstance(x, np.ndarray):
+    if hasattr(type(x), "__dlpack__"):
         return "pass the array to the kernel as an argument and read it with pk.load"
     return getattr(x, "way_in", None)
 
@@ -150,7 +150,10 @@ def together(args: dict[str, Any]) -> RegisterType:
     for name, type_ in types.items():
         if (wanted := _misfit(type_, largest, owner)) is not None:
             plain = _spread(type_) is Spread.PLAIN and isinstance(largest, RT)
-            help = "pk.spread(vector, pk.per_row) or pk.spread(vector, pk.per_column) lays it out for a tile"
+            help = (
+                "pk.spread(vector, pk.per_row) or pk.spread(vector, pk.per_column) lays it out for a tile, and so does "
+                "spread= of pk.load"
+            )
             raise Mismatch(f"`{name}` must {wanted}, not {type_}", help=help if plain else None)
     return largest
 

@@ -9,6 +9,7 @@ import numpy as np
 from pykittens.errors import AccessError
 from pykittens.ir.build import current
 from pykittens.ir.combining import H
+from pykittens.ir.habits import BROADCAST
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import Int, RegTile, RegVector, describe
@@ -48,7 +49,7 @@ def bounds(x: RegTile | RegVector, index: Any) -> list[tuple[int, int]]:
         help = "pk.row(tile, i) is a row and pk.column(tile, j) a column, as vectors"
         raise Mismatch(
             f"`index` must be as in `{form}`, not {describe(index)}",
-            help=help if isinstance(x, RegTile) else None,
+            help=_added_axis(index) or (help if isinstance(x, RegTile) else None),
         )
     found = []
     for axis, extent in enumerate(extents):
@@ -62,6 +63,12 @@ def bounds(x: RegTile | RegVector, index: Any) -> list[tuple[int, int]]:
     return found
 
 
+def _added_axis(index: Any) -> str | None:
+    """The help for NumPy's `[:, None]`."""
+    given = index if isinstance(index, tuple) else (index,)
+    return BROADCAST if any(i is None for i in given) else None
+
+
 @part.type
 def _part_type(x: Any, index: Any) -> RT | RV:
     if not isinstance(x, RegTile | RegVector):
@@ -69,7 +76,7 @@ def _part_type(x: Any, index: Any) -> RT | RV:
     if isinstance(x, RegVector) and x.type.spread is not Spread.PLAIN:
         raise Mismatch(
             f"`x` must be a register tile or a plain vector, not {describe(x)}",
-            help="pk.spread(x, pk.plain) makes it plain",
+            help=_added_axis(index) or "pk.spread(x, pk.plain) makes it plain",
         )
     found = bounds(x, index)
     if isinstance(x, RegVector):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import re
 import textwrap
 
@@ -83,7 +84,25 @@ HABITS = {
     "a = pk.max(t, axis=1)": "row_*",
     "a = pk.sum(t, keepdims=True)": "per-row",
     "a = t[0]": "pk.row",
-    "a = t[:, None]": "pk.row",
+    "a = t[:, None]": "no axis is added",
+    "a = t - pk.row_max(t)[:, None]": "combines with a tile as it is",
+    "a = pk.iota(16)[:, None] * t": "pk.spread",
+    "a = pk.where(pk.row_index(16)[:, None] > 3, t, 0)": "combines with a tile as it is",
+    "a = pk.load(x[0:16, 0:16], rows=16, cols=16)": "counts tiles",
+    "a = pk.load(x[0][0], rows=16, cols=16)": "x[i, j]",
+    "a = pk.load(x[pk.iota(16), 0], cols=16)": "pk.gather",
+    "a = pk.row_mean(t)": "pk.row_sum(t) / t.cols",
+    "a = pk.col_mean(t)": "pk.col_sum(t) / t.rows",
+    "a = pk.row_softmax(t)": "pk.exp",
+    "a = pk.sum(t, 1)": "pk.row_sum",
+    "a = pk.zeros(pk.f32, (16, 16))": "separate arguments",
+    "a = pk.bf16(3.0)": ".to(",
+    "a = f32(3.0)": ".to(",
+    "a = pk.load(x[0, 0], 16, 16)": "pk.load(x[i, j], rows=",
+    "a = pk.shared(pk.f32, 16, 16)": "pk.shared(pk.st",
+    "a = pk.shared(pk.st(pk.f32, 16, 16))[0:16, 0:16]": ".tiles(",
+    "a = pk.where(t > 0, 1.0, 0.0)": "condition.to(dtype)",
+    "a = t + pk.load(x[0, 0], cols=16)": "spread=",
     "a = x.rows / 16": "`//`",
     "a = t * x.rows": ".to(pk.f32)",
     "a = pk.iota(16) + pk.load(x[0], cols=16)": ".to(pk.f32)",
@@ -110,6 +129,8 @@ HABITS = {
     "a = pk.rand(16, 16)": "pk.uniform",
     "a = pk.topk(t, 3)": "pk.row_topk",
     "a = pk.dropout(t)": "pk.uniform",
+    "a = t.masked_fill(t > 0, 0)": "pk.where",
+    "a = t + TENSOR": "as an argument",
     # Triton and CUDA
     "a = pk.program_id(0)": "pk.grid",
     "a = pk.num_programs(0)": "pk.grid",
@@ -130,8 +151,21 @@ HABITS = {
     "a = pk.shared((16, 16), pk.f32)": "pk.shared(type",
     "a = pk.device_print('x', t)": "pk.print",
     "a = pk.cdvi(x.rows, 16)": "pk.cdiv",
+    "for i in pk.arange(x.rows): pass": "pk.range",
+    "a = pk.next_power_of_2(x.cols)": "multiple",
+    "a = pk.multiple_of(x.rows, 16)": "alignment",
+    "a = pk.assume(x.rows > 16)": "pk.require",
+    "pk.load_async(pk.shared(pk.st(pk.f32, 16, 16)), x[0, 0])": "fill()",
 }
+GLOBAL = np.ones(16, np.float32)
 _numbers = itertools.count()
+
+
+class OfTorch:
+    """An array of another library than NumPy."""
+
+    def __dlpack__(self):
+        return GLOBAL.__dlpack__()
 
 
 def error_of(statement: str) -> pk.KernelError:
@@ -145,7 +179,7 @@ def error_of(statement: str) -> pk.KernelError:
     ]
     text, file = "\n".join(lines), f"<habit {next(_numbers)}>"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-    scope = {"pk": pk, "np": np, "math": __import__("math"), "GLOBAL": np.ones(16, np.float32)}
+    scope = {"pk": pk, "np": np, "math": math, "f32": pk.f32, "GLOBAL": GLOBAL, "TENSOR": OfTorch()}
     exec(compile(text, file, "exec"), scope)
     with pytest.raises(pk.KernelError) as raised:
         scope["k"](np.ones((32, 32), np.float32), np.zeros((32, 32), np.float32))
