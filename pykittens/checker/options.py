@@ -57,7 +57,7 @@ def check_options(kernel: object, args: Sequence[Any], options: CheckOptions) ->
     if not isinstance(kernel, KernelFunction):
         raise ArgumentError(
             f"check: `kernel` must be a kernel, not {type(kernel).__name__}",
-            help="a kernel is a function marked @pk.kernel",
+            help="a kernel is a function marked @pk.kernel; its arguments follow it: pk.check(kernel, x, y)",
         )
     tried, seed = options.schedules, options.seed
     if not is_int(number(tried)) or tried < 1:

@@ -148,6 +148,14 @@ KEYWORDS = {
 KEYWORDS |= {"dim": KEYWORDS["axis"], "keepdim": KEYWORDS["keepdims"]}
 KEYWORDS |= {"restore_value": KEYWORDS["reset_to_zero"], "warmup": KEYWORDS["rep"]}
 
+# What a call of a kernel takes in other libraries.
+_LAUNCH = {
+    "grid": "pk.grid makes the grid inside of the kernel",
+    "num_warps": KEYWORDS["num_warps"],
+    "num_stages": KEYWORDS["num_stages"],
+    "num_ctas": "@pk.kernel(cluster=2) makes clusters of two blocks",
+}
+
 COORDINATES = "pk.grid returns a tuple, with a coordinate for each extent: `(i,) = pk.grid(n)`"
 # What is no index of a tensor, by class.
 _INDICES = {
@@ -211,6 +219,19 @@ def word(name: str) -> str | None:
 def use(name: str) -> str | None:
     """How a function of the language is called, if its signature does not say what other libraries do otherwise."""
     return _USES.get(name) or WORDS.get(name)
+
+
+def launch(name: str) -> str | None:
+    """What the language has for a keyword of a call of a kernel in another library."""
+    constant = f"a constant is a keyword-only parameter, `def k(x, y, *, {name})`"
+    return _LAUNCH.get(name) or (constant if name.isupper() else None)
+
+
+def converted(name: str, dtype: str) -> str:
+    """How an array of float64, which NumPy makes unless told otherwise, becomes one of f32."""
+    return (
+        f"{name}.astype(np.float32), or {name}.float() in PyTorch; " if dtype == "float64" else ""
+    )
 
 
 def index(kind: str, tensor: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import ArgumentError, Loc
+from pykittens.ir import habits
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Grid, Kernel, Require, Tasks, walk, written
 from pykittens.ir.numbers import number, numbers
@@ -108,7 +109,8 @@ class Parameters:
                 word = "given twice" if name in self.positional else "not one of its arguments"
                 if name == self.further:
                     word = "for further arguments, which have no names in a call"
-                raise ArgumentError(f"{self.name}: `{name}` is {word}", help=f"it takes {takes}")
+                help = "; ".join(filter(None, (habits.launch(name), f"it takes {takes}")))
+                raise ArgumentError(f"{self.name}: `{name}` is {word}", help=help)
         missing = [n for n in self.positional if n not in values]
         missing += [
             n
@@ -262,7 +264,7 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
         if array is None:
             raise ArgumentError(
                 f"{parameters.name}: `{name}` must be an array or a number, not {type(value).__name__}",
-                help=next(text for kind, text in _HELP.items() if isinstance(value, kind)),
+                help=next(t for kind, t in _HELP.items() if isinstance(value, kind)).format(name),
             )
         _check_array(parameters, name, array)
         tensors[name] = array
@@ -280,7 +282,8 @@ def check(parameters: Parameters, args: tuple[Any, ...], kwargs: Mapping[str, An
 _CONSTANT = "constants are keyword-only parameters of the kernel, after a `*`"
 _HELP = {
     tuple: "tuple(...) makes a plain tuple of it",
-    list: "several arrays are a tuple, a NamedTuple or a dataclass",
+    list: "np.asarray({0}, np.float32) makes an array of numbers; several arrays are a tuple, a NamedTuple or a "
+    "dataclass",
     dict: "several arrays with names are a NamedTuple or a dataclass",
     str: _CONSTANT,
     DType: _CONSTANT,
@@ -308,7 +311,7 @@ def _check_array(parameters: Parameters, name: str, array: Array) -> None:
     if array.dtype not in DTYPES:
         fail(
             f"is {array.dtype}, which kernels do not compute with",
-            help=f"the dtypes are {', '.join(DTYPES)}",
+            help=f"{habits.converted(name, array.dtype)}the dtypes are {', '.join(DTYPES)}",
         )
     if not 1 <= len(array.shape) <= 5:
         fail(f"has rank {len(array.shape)}, kernels take rank 1 to 5")
@@ -354,7 +357,9 @@ def check_requirements(kernel: Kernel, arguments: Arguments, known: Mapping[Valu
         array = arguments.tensors[name]
         if not array.writable:
             raise ArgumentError(
-                f"{kernel.name}: `{name}` is written and is read-only", operands={name: array}
+                f"{kernel.name}: `{name}` is written and is read-only",
+                operands={name: array},
+                help=f"pass a copy of `{name}`, which can be written",
             )
         fault = repetition(array)
         if fault is not None and 0 not in array.shape:

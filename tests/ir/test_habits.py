@@ -194,6 +194,36 @@ def test_a_habit_is_answered_with_the_word_of_the_language(statement):
     assert_is_true(error.help)
 
 
+# A call of a kernel `copy` with arrays `x`, `y` and `frozen`, and what the error's help must contain.
+CALLS = {
+    "copy(np.ones((16, 16)), y)": "x.astype(np.float32)",
+    "copy([[1.0, 2.0], [3.0, 4.0]], y)": "np.asarray(x, np.float32)",
+    "copy([x, x], y)": "a tuple",
+    "copy(x, frozen)": "copy of `y`",
+    "copy[(1,)](x, y)": "pk.grid",
+    "copy(x, y, grid=(1,))": "pk.grid",
+    "copy(x, y, num_warps=8)": "@pk.kernel(warps=4)",
+    "copy(x, y, num_stages=3)": "pk.pipeline",
+    "copy(x, y, BLOCK=64)": "keyword-only",
+    "pk.check(copy(x, y))": "pk.check(kernel, x, y)",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_by_habit_is_answered_with_the_word_of_the_language(call):
+    @pk.kernel(warps=1)
+    def copy(x, y):
+        pk.grid(1)
+        pk.store(y[0, 0], pk.load(x[0, 0], rows=16, cols=16))
+
+    x, y, frozen = (np.ones((16, 16), np.float32) for _ in range(3))
+    frozen.flags.writeable = False
+    with pytest.raises(pk.KernelError) as raised:
+        eval(call, {"pk": pk, "np": np, "copy": copy, "x": x, "y": y, "frozen": frozen})
+    assert CALLS[call] in (raised.value.help or ""), str(raised.value)
+    assert_is_true(raised.value.help)
+
+
 def assert_is_true(help):
     """Every word that a help names exists."""
     for name in re.findall(r"pk\.([a-z]\w+)(?!\*)", help.replace("row_*", "").replace("col_*", "")):
