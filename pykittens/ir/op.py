@@ -125,14 +125,18 @@ def bound(
     try:
         found = signature.bind(*args, **kwargs)
     except TypeError as error:
-        bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
         help = [habits.KEYWORDS[word] for word in kwargs if word in habits.KEYWORDS]
         if "too many positional" in str(error) and (use := habits.use(name)):
             help.append(use)
-        help.append(f"it is {name}{inspect.Signature(bare)}")
+        help.append(f"it is {name}{_bare(signature)}")
         raise TypeMismatch(f"{name}: {error}", help="; ".join(help)) from None
     found.apply_defaults()
     return {name: numbers(x) for name, x in found.arguments.items()}
+
+
+def _bare(signature: inspect.Signature) -> inspect.Signature:
+    """A signature without the annotations."""
+    return inspect.Signature([p.replace(annotation=p.empty) for p in signature.parameters.values()])
 
 
 def called(
@@ -184,7 +188,7 @@ class Parts:
     joined: Op[Any]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Op(Generic[F]):
     """An operation. Calling it inside a kernel records it (`ops/core.py`).
 
@@ -197,21 +201,22 @@ class Op(Generic[F]):
     effects: Effects = PURE
     family: Family | None = None
     scalar: ScalarMeaning | None = None
-    record: Callable[[Op[Any], dict[str, Any]], Any] = field(
-        repr=False, default=lambda op, args: None
-    )
-    type_rule: Callable[..., Any] | None = field(repr=False, default=None)
-    meaning: Callable[..., Any] | None = field(repr=False, default=None)
-    missing: Callable[..., str | None] | None = field(repr=False, default=None)
+    record: Callable[[Op[Any], dict[str, Any]], Any] = field(default=lambda op, args: None)
+    type_rule: Callable[..., Any] | None = None
+    meaning: Callable[..., Any] | None = None
+    missing: Callable[..., str | None] | None = None
     shown: str = ""
     linear: tuple[tuple[str, ...], ...] = ()
-    parts: Parts | None = field(repr=False, default=None)
+    parts: Parts | None = None
 
     def __post_init__(self) -> None:
         self.shown = self.shown or self.name
         self.__doc__ = self.function.__doc__
         self.__name__ = self.name
         self.__signature__ = signature_of(self.function)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.shown}{_bare(self.__signature__)}>"
 
     if TYPE_CHECKING:  # a call has the type of a call of the function, overloads and all
         __call__: F = field(init=False)

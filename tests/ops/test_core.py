@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 
 import pytest
 
@@ -18,6 +19,13 @@ def test_an_operation_has_a_type_rule_a_meaning_and_a_docstring(name):
     assert op.meaning is not None or op.family is not None
     assert op.__doc__
     assert op.__doc__.rstrip().endswith(".")
+
+
+def test_an_operation_is_shown_as_it_is_called():
+    assert repr(OPS["row_sum"]) == "<operation row_sum(tile)>"
+    help = pydoc.plain(pydoc.render_doc(OPS["store"]))
+    assert "store = <operation store(dst, value, *, op=None, transposed=False)>\n" in help
+    assert OPS["store"].__doc__.splitlines()[0] in help
 
 
 @pytest.mark.parametrize("name", OPS)
