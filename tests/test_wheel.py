@@ -200,4 +200,4 @@ def test_the_checker_runs_a_file(alone: Alone) -> None:
 
 
 def test_the_demo_says_that_it_needs_the_examples(alone: Alone) -> None:
-    assert "examples" in alone.run("pykittens", "demo")
+    assert "run it in a clone" in alone.run("pykittens", "demo")

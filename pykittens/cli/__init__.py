@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import pykittens
-from pykittens.cli import cache, check, compile, demo, doctor, show, tune
+from pykittens.cli import cache, check, compile, demo, doctor, screen, show, tune
 from pykittens.errors import KernelError, Loc
 
 # Each has `add(commands)`, which adds its parser and sets `run`, a function of the parsed arguments.
@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code, 1 if the command found a fault."""
     parser = argparse.ArgumentParser(prog="pykittens", description=pykittens.__doc__)
     parser.add_argument("--version", action="version", version=f"pykittens {pykittens.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="command", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="command")
+    parser.set_defaults(run=screen.usage_of(parser))
     for command in COMMANDS:
         command.add(commands)
     for stream in (sys.stdout, sys.stderr):

@@ -11,7 +11,7 @@ import importlib.util
 import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -96,9 +96,14 @@ def request(parsed: argparse.Namespace, fill: Fill = zeros) -> Request:
         raise ArgumentError(
             f"{kernel.parameters.name}: `{missing[0]}` is missing",
             loc=kernel.parameters.loc,
-            help=" ".join(f"--arg {n}=DTYPE[SHAPE]" for n in missing) + ", or =NUMBER for a number",
+            help=as_options(missing),
         )
     return Request(kernel, tuple(values[n] for n in names), constants)
+
+
+def as_options(names: Sequence[str]) -> str:
+    """Arguments of these names as they are written in a command."""
+    return " ".join(f"--arg {n}=DTYPE[SHAPE]" for n in names) + ", or =NUMBER for a number"
 
 
 def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
@@ -114,6 +119,10 @@ def file_and_kernel(file: str, kernel: str | None) -> tuple[str, str | None]:
 def python_file(file: str | Path) -> Path:
     """The path of an existing Python file."""
     path = Path(file).resolve()
+    if path.is_dir():
+        raise ArgumentError(f"{file} is a folder", help="name a Python file in it")
+    if not path.exists():
+        raise ArgumentError(f"there is no file {file}", help="name a file that ends in .py")
     if path.suffix != ".py" or not path.is_file():
         raise ArgumentError(f"{file} is not a Python file", help="name a file that ends in .py")
     return path
@@ -142,10 +151,16 @@ def load(file: str | Path) -> ModuleType:
     return module
 
 
+def kernels_of(names: Mapping[str, Any], file: str | None) -> dict[str, KernelFunction]:
+    """The kernels among the names of a module that its own file defines."""
+    found = {n: v for n, v in names.items() if isinstance(v, KernelFunction)}
+    return {n: k for n, k in found.items() if k.parameters.loc.file == file}
+
+
 def find_kernel(module: ModuleType, name: str | None) -> KernelFunction:
     """The kernel of this name, or the only one that the module itself defines."""
     found = {n: v for n, v in vars(module).items() if isinstance(v, KernelFunction)}
-    own = {n: k for n, k in found.items() if k.parameters.loc.file == module.__file__}
+    own = kernels_of(found, module.__file__)
     if name is None and len(own) == 1:
         return next(iter(own.values()))
     if name is not None and name in found:

@@ -25,7 +25,7 @@ from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
 
-USAGE = 2  # the exit code for a wrong command line, as in argparse
+_NAMED = "name a kernel and its arguments, as in --kernel K --arg A=bf16[512,512] --arg n=3"
 
 
 def add(commands: Any) -> None:
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
     option("--device", choices=DEVICES, default=next(iter(DEVICES)), help=device)
     no_costs = "report no resources, costs and timeline, which is faster"
     option("--no-costs", action="store_true", help=no_costs)
-    parser.set_defaults(run=run, code_of_faults=USAGE)
+    parser.set_defaults(run=run, code_of_faults=screen.USAGE)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -69,14 +69,15 @@ def run(parsed: argparse.Namespace) -> int:
     form = _format(parsed)
     reports: list[CheckReport] = []
     stopped: KernelError | None = None
+    kernels: dict[str, KernelFunction] = {}
     # The output of the file is not part of a report.
     with contextlib.redirect_stdout(sys.stderr):
         if parsed.arg:
             reports.append(_given_call(parsed))
         else:
-            stopped = _own_calls(parsed, reports)
+            stopped = _own_calls(parsed, reports, kernels)
     if not reports:
-        raise _no_call(parsed, stopped)
+        raise _no_call(parsed, stopped, kernels)
     _check_named("--undefined", parsed.undefined, reports)
     _check_named("--kept", parsed.kept, reports)
     _put_out(reports, form, parsed.output)
@@ -106,8 +107,13 @@ def _given_call(parsed: argparse.Namespace) -> CheckReport:
     return examine(request.kernel, request.args, request.constants, _options(parsed, caller))
 
 
-def _own_calls(parsed: argparse.Namespace, reports: list[CheckReport]) -> KernelError | None:
-    """Add a report for each call that the file makes when it is run; the fault that stopped it, if one did."""
+def _own_calls(
+    parsed: argparse.Namespace, reports: list[CheckReport], kernels: dict[str, KernelFunction]
+) -> KernelError | None:
+    """Add a report for each call that the file makes when it is run; the fault that stopped it, if one did.
+
+    kernels: gets those that the file defines, if nothing stopped it.
+    """
     file, name = arguments.file_and_kernel(parsed.file, parsed.kernel)
     if parsed.constant:
         raise ArgumentError(
@@ -129,7 +135,8 @@ def _own_calls(parsed: argparse.Namespace, reports: list[CheckReport]) -> Kernel
 
     with checked_calls(look, failed), _as_a_script(path):
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            names = runpy.run_path(str(path), run_name="__main__")
+            kernels.update(arguments.kernels_of(names, str(path)))
         except SystemExit as end:
             if end.code not in (None, 0):
                 return ArgumentError(f"{file} ends with the exit code {end.code}", loc=None)
@@ -163,7 +170,9 @@ def _check_named(option: str, names: Sequence[str], reports: Sequence[CheckRepor
             )
 
 
-def _no_call(parsed: argparse.Namespace, stopped: KernelError | None) -> KernelError:
+def _no_call(
+    parsed: argparse.Namespace, stopped: KernelError | None, kernels: Mapping[str, KernelFunction]
+) -> KernelError:
     """The error for a file that calls no kernel to check; `stopped`: the reason why it did not run to its end."""
     file, name = arguments.file_and_kernel(parsed.file, parsed.kernel)
     if stopped is not None and name is None:
@@ -172,8 +181,19 @@ def _no_call(parsed: argparse.Namespace, stopped: KernelError | None) -> KernelE
         f"{file} calls no kernel{f' `{name}`' if name else ''} when it is run",
         operands={"it stopped": stopped.message} if stopped is not None else None,
         loc=stopped.loc if stopped is not None else None,
-        help="name a kernel and its arguments, as in --kernel K --arg A=bf16[512,512] --arg n=3",
+        help=_way_to_call(name, kernels) if stopped is None else _NAMED,
     )
+
+
+def _way_to_call(name: str | None, kernels: Mapping[str, KernelFunction]) -> str:
+    """The help if a file calls no kernel, or none of this name, from the kernels that it defines."""
+    if not kernels:
+        return "a kernel is a function marked @pk.kernel"
+    chosen = name or (next(iter(kernels)) if len(kernels) == 1 else "")
+    if chosen not in kernels:
+        return f"it has {', '.join(kernels)}; {_NAMED}"
+    options = arguments.as_options(kernels[chosen].parameters.positional)
+    return f"call it there, or give its arguments: --kernel {chosen} {options}"
 
 
 def _clear_flags(request: arguments.Request) -> None:

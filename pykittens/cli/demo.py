@@ -64,7 +64,7 @@ def run(parsed: argparse.Namespace) -> int:
     folder = examples()
     if folder is None:
         console.print(
-            "The demo runs the kernels of the folder `examples`, which only the source tree has."
+            "The demo runs the kernels of the folder `examples`, which a wheel lacks: run it in a clone."
         )
         return 0
     catalog = arguments.load(folder / "catalog.py")

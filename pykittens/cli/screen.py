@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from pykittens.errors import ArgumentError
 
+USAGE = 2  # the exit code for a wrong command line, as in argparse
 _WIDTH = 110  # if the output is not a terminal
 
 
@@ -29,6 +31,16 @@ def add_columns(table: Table, *columns: str, numbers: str) -> None:
     """Add columns that fold long cells; the column `numbers` is aligned to the right."""
     for column in columns:
         table.add_column(column, justify="right" if column == numbers else "left", overflow="fold")
+
+
+def usage_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """A command that lists the commands of the parser; the exit code is that of a wrong command line."""
+
+    def run(parsed: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return USAGE
+
+    return run
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,8 @@ def add(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "show", help="show a kernel as IR, CUDA C++ or machine code, or the layout of a tile"
     )
-    whats = parser.add_subparsers(title="what to show", metavar="what", required=True)
+    whats = parser.add_subparsers(title="what to show", metavar="what")
+    parser.set_defaults(run=screen.usage_of(parser))
     for name, (help, make) in SHOWN.items():
         what = whats.add_parser(name, help=help, description=f"Print {help}.")
         arguments.add(what)

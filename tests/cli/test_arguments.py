@@ -194,8 +194,9 @@ def test_a_file_that_cannot_be_loaded_is_told_with_its_line(tmp_path: Path) -> N
     assert "value = 1 / 0" in refused(str(file))
     file.write_text("\n\ndef f(:\n")
     assert "broken.py:3" in refused(str(file))
-    assert "is not a Python file" in refused(str(tmp_path / "absent.py"))
-    assert "is not a Python file" in refused(str(tmp_path))
+    assert "there is no file" in refused(str(tmp_path / "absent.py"))
+    assert "is a folder" in refused(str(tmp_path))
+    assert "is not a Python file" in refused(str(Path(__file__).parents[2] / "README.md"))
     file.write_text("a = 1\n")
     assert "has no kernel" in refused(str(file))
 

@@ -269,7 +269,7 @@ def test_a_terminal_gets_colours_and_drawn_tables(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.py"], "nowhere.py is not a Python file"),
+        (["nowhere.py"], "there is no file nowhere.py"),
         (["{file}", "--arg", "x=f32[64,64]"], "has several kernels: right, stuck, chained"),
         (["{file}:right", "--arg", "x=f32[64,64]"], "`y` is missing"),
         (["{calm}:chained"], "calls no kernel `chained` when it is run"),
@@ -347,7 +347,18 @@ def test_a_file_without_a_call_says_what_to_write(check, tmp_path: Path) -> None
     code, out, err = check(str(tmp_path / "quiet.py"))
     assert (code, out) == (2, "")
     assert "calls no kernel when it is run" in err
+    assert "it has right, stuck, chained" in err
     assert "--kernel K --arg A=bf16[512,512]" in err
+    code, _, err = check(str(tmp_path / "quiet.py"), "--kernel", "stuc")
+    assert (code, "it has right, stuck, chained" in err) == (2, True)
+    code, _, err = check(str(tmp_path / "quiet.py"), "--kernel", "right")
+    assert code == 2
+    assert (
+        "--kernel right --arg x=DTYPE[SHAPE] --arg y=DTYPE[SHAPE] --arg factor=DTYPE[SHAPE]" in err
+    )
+    (tmp_path / "quiet.py").write_text("from beside import *\n")
+    code, _, err = check(str(tmp_path / "quiet.py"))
+    assert (code, "a kernel is a function marked @pk.kernel" in err) == (2, True)
 
 
 @pytest.fixture

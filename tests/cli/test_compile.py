@@ -98,7 +98,7 @@ def test_a_colon_in_a_path_names_no_kernel() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["missing.py"], "missing.py is not a Python file"),
+        (["missing.py"], "there is no file missing.py"),
         (["TWO"], "has several kernels: half, twice"),
         (["TWO:third"], "has no kernel `third`"),
         (["TWO:half", "--arg", "x=f32[64,64]"], "`y` is missing"),

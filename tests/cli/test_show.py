@@ -31,6 +31,19 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return out
 
 
+@pytest.mark.parametrize(
+    ("words", "listed"), [([], ["doctor", "check", "show"]), (["show"], ["ir", "layout"])]
+)
+def test_without_a_command_the_commands_are_listed(
+    words: list[str], listed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    for word in listed:
+        assert f"\n    {word} " in err
+
+
 def test_the_ir_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "ir", ADD, *ARGS)
     assert text.startswith("kernel add(a: gl<bf16, 2>, b: gl<bf16, 2>, out: gl<bf16, 2>)\n")
