@@ -194,7 +194,7 @@ def test_a_habit_is_answered_with_the_word_of_the_language(statement):
     assert_is_true(error.help)
 
 
-# A call of a kernel `copy` with arrays `x`, `y` and `frozen`, and what the error's help must contain.
+# A call of a kernel, and what the error's help must contain.
 CALLS = {
     "copy(np.ones((16, 16)), y)": "x.astype(np.float32)",
     "copy([[1.0, 2.0], [3.0, 4.0]], y)": "np.asarray(x, np.float32)",
@@ -209,8 +209,9 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_call_by_habit_is_answered_with_the_word_of_the_language(call):
+def error_of_call(call):
+    """What a call of a kernel `copy` with arrays `x`, `y` and `frozen` raises."""
+
     @pk.kernel(warps=1)
     def copy(x, y):
         pk.grid(1)
@@ -220,8 +221,14 @@ def test_a_call_by_habit_is_answered_with_the_word_of_the_language(call):
     frozen.flags.writeable = False
     with pytest.raises(pk.KernelError) as raised:
         eval(call, {"pk": pk, "np": np, "copy": copy, "x": x, "y": y, "frozen": frozen})
-    assert CALLS[call] in (raised.value.help or ""), str(raised.value)
-    assert_is_true(raised.value.help)
+    return raised.value
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_by_habit_is_answered_with_the_word_of_the_language(call):
+    error = error_of_call(call)
+    assert CALLS[call] in (error.help or ""), str(error)
+    assert_is_true(error.help)
 
 
 def assert_is_true(help):
