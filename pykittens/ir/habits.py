@@ -87,7 +87,8 @@ _WORDS = {
     "bincount histogram histc": 'pk.scatter(bins, index, 1, op="add") counts in a shared vector of int32',
     "clip": "pk.clamp(x, low, high)",
     "masked_fill": "pk.where(mask, value, t)",
-    "next_power_of_2": "sizes of tiles are multiples of 16, rows for each warp of the group; vectors have any length",
+    "next_power_of_2": "the columns of a tile are a multiple of 16, its rows one of 16 times the group's warps; a "
+    "vector has any length",
     "assume multiple_of max_contiguous": "the alignment of tensors is read at each call; pk.require(condition, text) "
     "states a condition",
     "square": "x * x",
