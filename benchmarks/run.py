@@ -21,7 +21,9 @@ from protocol import Bench, bench_of, call_cost, normal  # noqa: E402
 from record import Row, row, table  # noqa: E402
 
 from pykittens.cli.arguments import load  # noqa: E402
-from pykittens.kernels import attention, gemm  # noqa: E402
+from pykittens.kernels import gemm  # noqa: E402
+from pykittens.kernels.attention import attention  # noqa: E402
+from pykittens.kernels.attention.config import CONFIGS  # noqa: E402
 from pykittens.kernels.gemm import choose, config  # noqa: E402
 from pykittens.kernels.library import Entry, load_all  # noqa: E402
 from pykittens.kernels.limits import limits_of  # noqa: E402
@@ -184,10 +186,10 @@ def older_rows(bench: Bench) -> list[Row]:
     for c in choose.candidates(config.GemmShape(4096, 4096, 4096), limits):
         name = f"gemm {c.rows}x{c.cols}x{c.depth}, {c.stages} stages, {limits.target}"
         rows += matmul_rows(bench, name, partial(gemm.gemm, config=c), (4096, 8192))
-    for a in attention.CONFIGS:
+    for a in CONFIGS:
         if not a.warpgroups and a.shared_bytes(a.widest) <= limits.shared_bytes:
             name = f"attention {a.rows}x{a.keys}, {a.stages} stages, {limits.target}"
-            attend = partial(attention.attention, config=a)
+            attend = partial(attention, config=a)
             rows += attention_rows(bench, name, attend, [(16, 16, 3072, a.widest)])
     return rows
 

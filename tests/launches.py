@@ -15,7 +15,9 @@ import numpy as np
 from examples.catalog import EXAMPLES, FOLDER, LADDER, Example, arrays
 from pykittens.cli.arguments import load
 from pykittens.emulate.finding import Finding, Level
-from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k, rms_norm
+from pykittens.kernels import gemm, grouped_gemm, grouped_gemm_k, rms_norm
+from pykittens.kernels.attention import attention_blocks
+from pykittens.kernels.attention.config import CONFIGS, AttentionConfig
 from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.gemm.choose import ALONE
 from pykittens.kernels.gemm.config import Config
@@ -26,6 +28,7 @@ from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import DTYPES, DType, bf16, f16, f32, int32
 from tests import kernels_by_hand, kernels_flight, kernels_in_order, kernels_pipeline
+from tests.attention_operands import operands
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.kernels_cluster import cluster_matmul
 from tests.kernels_matmul import VARIANTS, tiled_matmul
@@ -92,8 +95,8 @@ def larger(blocks: int = BLOCKS) -> dict[str, Launch]:
     made = [
         *(product(name, blocks, 5, "-larger") for name in ("ABt", "sm_80", "sm_89")),
         *(product(name, blocks, 2) for name in PRODUCTS if name not in OFTEN),
-        attend(attention.CONFIGS[1], True, 2 * blocks, 500, 80, "-larger"),
-        attend(attention.CONFIGS[3], False, 3 * blocks, 250, 48, "-larger"),
+        attend(CONFIGS[1], True, 2 * blocks, 500, 80, "-larger"),
+        attend(CONFIGS[3], False, 3 * blocks, 250, 48, "-larger"),
     ]
     return {launch.name: launch for launch in made}
 
@@ -204,7 +207,7 @@ def library(blocks: int, steps: int = 2) -> Iterator[Launch]:
     """Every configuration of every kernel of the library."""
     for name in OFTEN:
         yield product(name, blocks, steps)
-    for config in attention.CONFIGS:
+    for config in CONFIGS:
         for causal in (False, True):
             length = steps * config.keys - 20
             heads = -(-blocks * (config.stages + 1) // -(-length // config.rows))
@@ -241,7 +244,7 @@ def _of(problem: Problem) -> tuple[Any, ...]:
 
 
 def attend(
-    config: attention.AttentionConfig,
+    config: AttentionConfig,
     causal: bool,
     heads: int,
     length: int,
@@ -253,8 +256,9 @@ def attend(
     name = (
         f"attention-{config.rows}x{config.keys}-{config.widest}-{config.stages}{'-causal' * causal}"
     )
-    constants = {"causal": causal, "config": config}
-    return Launch(name + ending, attention.attention_blocks, moved(*(shape,) * 4), constants)
+    tensors, (more, form) = moved(*(shape,) * 4), operands(causal)
+    constants = {"config": config, "form": form}
+    return Launch(name + ending, attention_blocks, lambda: (*tensors(), *more), constants)
 
 
 def grouped(blocks: int) -> Iterator[Launch]:

@@ -20,12 +20,14 @@ from pykittens.emulate.finding import Finding, Level
 from pykittens.emulate.inserted import Inserted, inserted
 from pykittens.emulate.watch import Watcher
 from pykittens.ir.nodes import written
-from pykittens.kernels import attention
+from pykittens.kernels.attention import attention_blocks
+from pykittens.kernels.attention.config import CONFIGS
 from pykittens.runtime.arguments import Arguments
 from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import f32
 from tests import kernels_pipeline
+from tests.attention_operands import operands
 from tests.conftest import EXAMPLES
 from tests.kernels_cluster import cluster_matmul
 from tests.launches import moved, product
@@ -96,25 +98,28 @@ def _products() -> Iterator[Subject]:
 
 
 def _attentions() -> Iterator[Subject]:
-    for config in attention.CONFIGS:
+    for config in CONFIGS:
         d = min(config.widest, 2 * config.out_cols)
         for causal in (False, True):
             ending = f"{config.stages}{'-causal' * causal}"
             yield Subject(
                 f"attention-{config.rows}x{config.keys}-{config.widest}-{ending}",
-                attention.attention_blocks,
-                _heads(config.rows, config.keys, config.stages, d),
-                {"causal": causal, "config": config},
+                attention_blocks,
+                _heads(config.rows, config.keys, config.stages, d, operands(causal)[0]),
+                {"form": operands(causal)[1], "config": config},
             )
 
 
-def _heads(rows: int, keys: int, stages: int, d: int) -> tuple[Make, ...]:
+def _heads(
+    rows: int, keys: int, stages: int, d: int, more: tuple[Any, ...] = ()
+) -> tuple[Make, ...]:
     """Attention over one block of keys, as many as stages, and more."""
     makes = []
     for blocks, tasks in ((1, stages + 2), (stages, stages + 2), (stages + 2, 2 * stages + 2)):
         length = blocks * keys
         heads = -(-tasks // -(-length // rows))
-        makes.append(moved(*((1, heads, length, d),) * 4))
+        tensors = moved(*((1, heads, length, d),) * 4)
+        makes.append(lambda tensors=tensors: (*tensors(), *more))
     return tuple(makes)
 
 

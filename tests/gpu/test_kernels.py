@@ -6,8 +6,8 @@ With PYKITTENS_TARGET=sm_80 or sm_89 they are the configurations and the lowerin
 import pytest
 
 from pykittens.errors import KernelError
-from pykittens.kernels import attention as attention_file
 from pykittens.kernels.attention import attention
+from pykittens.kernels.attention.config import CONFIGS
 from pykittens.kernels.limits import limits_of
 
 torch = pytest.importorskip("torch")
@@ -55,7 +55,7 @@ def attention_configs(d):
     limits = limits_of(torch.empty(0, device="cuda"))
     return [
         c
-        for c in attention_file.CONFIGS
+        for c in CONFIGS
         if c.warpgroups == limits.warpgroups
         and d <= c.widest
         and c.shared_bytes(d) <= limits.shared_bytes
@@ -100,7 +100,7 @@ def test_repeated_launches_give_the_same_bits():
 
 def test_a_configuration_that_does_not_fit_is_refused():
     limits = limits_of(torch.empty(0, device="cuda"))
-    large = [c for c in attention_file.CONFIGS if c.shared_bytes(c.widest) > limits.shared_bytes]
+    large = [c for c in CONFIGS if c.shared_bytes(c.widest) > limits.shared_bytes]
     if not large:
         pytest.skip("every configuration fits this GPU")
     with pytest.raises(KernelError, match="bytes of shared memory"):

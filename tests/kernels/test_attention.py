@@ -7,17 +7,14 @@ import numpy as np
 import pytest
 
 from pykittens.errors import ArgumentError, ResourceError
-from pykittens.kernels.attention import (
-    CONFIGS,
-    attention,
-    attention_blocks,
-    config_for,
-    inputs,
-    reference,
-)
+from pykittens.kernels.attention import attention, attention_blocks
+from pykittens.kernels.attention.config import CONFIGS, config_for
+from pykittens.kernels.attention.function import inputs
+from pykittens.kernels.attention.reference import reference
 from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 from tests import tolerance
+from tests.attention_operands import operands
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 IDS = [f"{c.rows}x{c.keys}x{c.stages}-{c.widest}" for c in CONFIGS]
@@ -96,7 +93,7 @@ def test_no_queries_are_no_work():
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80", "sm_89"])
 def test_each_target_has_a_configuration_for_each_width(target, d):
     t = TARGETS[target]
-    config = config_for(d, Limits(target, t.shared_bytes, t.warpgroups))
+    config = config_for(d, d, Limits(target, t.shared_bytes, t.warpgroups))
     assert config.warpgroups == t.warpgroups
     assert config.shared_bytes(d) <= t.shared_bytes
     assert d <= config.widest
@@ -107,13 +104,14 @@ def test_each_target_has_a_configuration_for_each_width(target, d):
 def test_a_configuration_knows_its_shared_memory(config):
     for d in (16, config.widest - 16, config.widest):
         args = [np.zeros((1, 1, 16, d), BF16) for _ in range(4)]
-        emitted = attention_blocks.emitted(*args, causal=True, config=config)
+        more, form = operands(True)
+        emitted = attention_blocks.emitted(*args, *more, form=form, config=config)
         assert emitted.shared_bytes == config.shared_bytes(d)
 
 
 def test_a_gpu_with_too_little_shared_memory_is_told():
     with pytest.raises(ResourceError, match="attention: no configuration fits sm_75"):
-        config_for(128, Limits("sm_75", 32 * 1024, warpgroups=False))
+        config_for(128, 128, Limits("sm_75", 32 * 1024, warpgroups=False))
 
 
 def test_widths_and_shapes_that_do_not_fit_are_refused():
@@ -123,11 +121,21 @@ def test_widths_and_shapes_that_do_not_fit_are_refused():
     for d in (0, 8, 40, 272):
         with pytest.raises(ArgumentError, match=rf"a multiple of 16 from 16 to 256, not {d}"):
             attention(*(zeros(1, 1, 16, d) for _ in range(3)))
-    one, other = (1, 2, 16, 64), (1, 1, 16, 64)
-    for name in ("k", "v", "out"):
-        given = {x: zeros(*(other if x == name else one)) for x in ("q", "k", "v", "out")}
-        message = rf"`{name}` must have the shape \(1, 2, 16, 64\), not \(1, 1, 16, 64\)"
+    fits = {"q": (1, 4, 16, 64), "k": (1, 2, 32, 64), "v": (1, 2, 32, 80), "out": (1, 4, 16, 80)}
+    attention(**{name: zeros(*shape) for name, shape in fits.items()})
+    for name, shape, message in (
+        ("k", (2, 2, 32, 64), r"`k` must have the shape \(1, kv_heads, keys, 64\)"),
+        ("v", (1, 1, 32, 80), r"`v` must have the shape \(1, 2, 32, width\)"),
+        ("out", (1, 4, 16, 64), r"`out` must have the shape \(1, 4, 16, 80\)"),
+        ("q", (1, 3, 16, 64), "a multiple of those of k and v, not 3 and 2"),
+    ):
         with pytest.raises(ArgumentError, match=message):
-            attention(**given)
+            attention(
+                **{
+                    x: zeros(*(shape if x == name else fits[x]))
+                    for x in fits
+                    if x != "out" or name == "out"
+                }
+            )
     with pytest.raises(ArgumentError, match="`q` must have rank 4, not 3"):
         attention(*(zeros(2, 16, 64) for _ in range(3)))

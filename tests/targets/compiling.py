@@ -11,7 +11,9 @@ import numpy as np
 
 from examples.catalog import EXAMPLES, arrays, load
 from pykittens import settings
-from pykittens.kernels import attention, gemm, grouped_gemm, grouped_gemm_k
+from pykittens.kernels import gemm, grouped_gemm, grouped_gemm_k
+from pykittens.kernels.attention import attention_blocks, gradient_blocks
+from pykittens.kernels.attention.config import CONFIGS, GRADIENT_CONFIGS
 from pykittens.kernels.epilogue import Epilogue
 from pykittens.kernels.gemm.choose import pick
 from pykittens.kernels.gemm.config import GemmShape, together
@@ -22,6 +24,7 @@ from pykittens.kernels.limits import Limits
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.architectures import TARGETS
 from pykittens.targets.target import Target
+from tests.attention_operands import gradient_operands, operands
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.library import small_cases
 
@@ -160,18 +163,38 @@ def gemm_cases() -> Iterator[Case]:
 
 def attention_cases() -> Iterator[Case]:
     """Every configuration for its targets, at its widest and at an odd width."""
-    for config in attention.CONFIGS:
+    for config in CONFIGS:
         size = f"{config.rows}x{config.keys}x{config.stages}"
         for d in (config.widest, config.widest - 16):
             needed = config.shared_bytes(d)
             able = [t for t, x in TARGETS.items() if is_for(x, config.warpgroups, needed)]
             for causal in (False, True):
-                args = tuple(matrix(1, 2, 256, d) for _ in range(4))
+                more, form = operands(causal)
+                args = (*(matrix(1, 2, 256, d) for _ in range(4)), *more)
                 name = f"library_attention-{size}-{d}{'-causal' if causal else ''}"
-                constants = {"config": config, "causal": causal}
+                constants = {"config": config, "form": form}
                 rare = not causal or d < config.widest
-                kernel = attention.attention_blocks
-                yield Case(name, kernel, args, constants, targets=tuple(able), rare=rare)
+                yield Case(name, attention_blocks, args, constants, targets=tuple(able), rare=rare)
+
+
+def gradient_cases() -> Iterator[Case]:
+    """Every configuration of the backward pass for its targets, in order and as the blocks come."""
+    for config in GRADIENT_CONFIGS:
+        size = f"{config.queries}x{config.keys}x{config.stages}"
+        for d in {64: (64,), 128: (64, 128), 256: (192, 256)}[config.widest]:
+            needed = config.shared_bytes(d, d)
+            able = [t for t, x in TARGETS.items() if is_for(x, config.warpgroups, needed)]
+            for causal in (False, True):
+                args, form = gradient_operands(config, (1, 2, 256, d), causal, ordered=causal)
+                ending = f"{d}{'-causal-ordered' if causal else ''}"
+                yield Case(
+                    f"library_attention_gradients-{size}-{ending}",
+                    gradient_blocks,
+                    args,
+                    {"config": config, "form": form},
+                    targets=tuple(able),
+                    rare=not causal or d < config.widest,
+                )
 
 
 # Grouped products: the dtype, whether b lies n x k, the operands of the epilogue, the activation.
@@ -264,5 +287,12 @@ def is_fp8(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.itemsize == 1
 
 
-LIBRARY = (library_cases, gemm_cases, attention_cases, grouped_cases, grouped_k_cases)
+LIBRARY = (
+    library_cases,
+    gemm_cases,
+    attention_cases,
+    gradient_cases,
+    grouped_cases,
+    grouped_k_cases,
+)
 CASES = {case.name: case for made in (cases, *LIBRARY) for case in made()}

@@ -1,0 +1,214 @@
+"""The backward kernels of attention: the gradients of q, k and v.
+
+    P = exp(S - lse)    dP = dO V^T    delta = row sums of dO O    dS = P (dP - delta)
+    dV = P^T dO    dK = dS^T Q scale    dQ = dS K scale
+
+A block takes some keys, with the gradients of keys and values in registers, and goes through the queries that see them.
+It has the transposes of the tiles of scores, so that P^T and dS^T are operands in registers. dQ is added up in f32 in
+memory; with `flags`, the blocks of keys add to a tile one after another.
+
+Source: Dao, "FlashAttention-2", 2023; the order of the products of a step is that of Shah et al., "FlashAttention-3",
+2024.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.attention.derivative import derivative
+from pykittens.kernels.attention.visible import Blocks, Place
+
+ROWS = 64  # of a block of the kernels around the main one
+
+
+@pk.kernel
+def prepare_gradients(O, dO, lse, lse2, delta, dQ):  # type: ignore[no-untyped-def]
+    """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key; dQ = 0."""
+    batch, heads, n, width = O.shape
+    width, d = pk.static(width), pk.static(dQ.shape[3])
+    b, h, i = pk.grid(batch, heads, pk.cdiv(n, ROWS))
+    o, do = (pk.load(x[b, h, i, 0], rows=ROWS, cols=width).to(pk.f32) for x in (O, dO))
+    pk.store(delta[b, h, i], pk.row_sum(o * do))
+    of_e = pk.load(lse[b, h, i], cols=ROWS, spread=pk.per_row)
+    pk.store(lse2[b, h, i], pk.where(of_e == -pk.inf, pk.inf, of_e * pk.log2e))
+    pk.store(dQ[b, h, i, 0], pk.zeros(pk.f32, ROWS, d))
+
+
+@pk.kernel
+def finish_gradients(sums, dQ, scale):  # type: ignore[no-untyped-def]
+    """dQ = sums scale, in the dtype of dQ."""
+    batch, heads, n, d = dQ.shape
+    b, h, i = pk.grid(batch, heads, pk.cdiv(n, ROWS))
+    x = pk.load(sums[b, h, i, 0], rows=ROWS, cols=pk.static(d))
+    pk.store(dQ[b, h, i, 0], (x * scale).to(dQ.dtype))
+
+
+@pk.kernel
+def sink_gradients(lse, delta, sinks, d_sinks):  # type: ignore[no-untyped-def]
+    """The gradient of each head's sink: - sum of exp(sink - lse) delta over batches and queries."""
+    batch, heads, n = lse.shape
+    (h,) = pk.grid(heads)
+    sink, sums = pk.load(sinks[h]), pk.zeros(pk.f32, 1024)
+    for b in pk.range(batch):
+        for i in pk.range(pk.cdiv(n, 1024)):
+            weights = pk.exp(sink - pk.load(lse[b, h, i], cols=1024, fill=pk.inf))
+            sums = sums - weights * pk.load(delta[b, h, i], cols=1024)
+    pk.store(d_sinks[h], pk.sum(sums))
+
+
+@pk.kernel
+def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, form):  # type: ignore[no-untyped-def]
+    """dK and dV, and dQ without its scale added to what is there; persistent blocks, rings of queries."""
+    given = form.bind(operands)
+    seen_by, tensors, flags = given.queries, given.tensors, given.flags
+    batch, n, kv_heads, m = Q.shape[0], Q.shape[2], K.shape[1], K.shape[2]
+    scale = pk.static(Q.shape[3]) ** -0.5 if given.scale is None else given.scale
+    to_log2 = pk.log2e if form.score else scale * pk.log2e
+    d, width = config.widths(pk.static(Q.shape[3]), pk.static(V.shape[3]))
+    rows, keys, dtype = config.queries, config.keys, Q.dtype
+    groups, share = config.consumers, config.consumers if config.by_columns else 1
+    own, piece = keys * share // groups, config.piece(d, width)
+    dq_cols = min(d // groups, 64)  # at a time, for registers
+    dq_parts = d // groups // dq_cols
+    kv: Any = pk.pipeline(1, k=pk.st(dtype, keys, d), v=pk.st(dtype, keys, width))
+    q_ring: Any = pk.pipeline(config.stages, q=pk.st(dtype, rows, d), lse=pk.sv(pk.f32, rows))
+    do_ring: Any = pk.pipeline(
+        config.stages, do=pk.st(dtype, rows, width), delta=pk.sv(pk.f32, rows)
+    )
+    ds_ring: Any = pk.pipeline(config.ds_stages, pk.st(dtype, keys, rows * share))
+    dq_ring: Any = pk.pipeline(1, pk.st(pk.f32, rows, d))
+    out: Any = pk.pipeline(1, pk.st(dtype, keys, piece * share))
+    order = pk.row_major if seen_by.low is None else pk.longest_first
+    tasks: Any = pk.persistent((batch, kv_heads, pk.cdiv(m, keys)), order=order)
+
+    def block_of(index: Any) -> Any:  # the blocks that most queries see come first
+        return index if seen_by.low is None else pk.cdiv(m, keys) - 1 - index
+
+    def seen(b: Any, j: Any) -> Blocks:
+        """The blocks of queries that see a block of keys; none wholly if the keys end in it."""
+        end = pk.minimum((j + 1) * keys, m)
+        first, whole, partial, stop = seen_by.blocks(b, j * keys, end - 1, rows, n)
+        whole = pk.where(end < (j + 1) * keys, stop, whole)
+        return Blocks(first, whole, pk.maximum(whole, partial), stop)
+
+    def heads_of(h: Any) -> Any:
+        return pk.range(h * form.group, (h + 1) * form.group) if form.group > 1 else [h]
+
+    with pk.producer():
+        for b, h, index in tasks:
+            at = seen(b, block_of(index))
+            with kv.fill() as t:
+                pk.load_async(t.k, K[b, h, block_of(index), 0])
+                pk.load_async(t.v, V[b, h, block_of(index), 0])
+            for head in heads_of(h):
+                for i in pk.range(at.first, at.stop):
+                    with q_ring.fill() as t:
+                        pk.load_async(t.q, Q[b, head, i, 0])
+                        pk.load_async(t.lse, lse2[b, head, i])
+                    with do_ring.fill() as t:
+                        pk.load_async(t.do, dO[b, head, i, 0])
+                        pk.load_async(t.delta, delta[b, head, i])
+
+    def weights(s: Any, place: Place, is_masked: bool, lse: Any) -> tuple[Any, Any]:
+        """The transposed weights of a step, and the derivative of the scores by the scaled products."""
+        slope: Any = 1.0
+        if form.score:
+            scores = s * scale
+            s = form.score(scores, place, *tensors)
+            slope = (
+                form.gradient(scores, place, *tensors) if form.gradient else derivative(s, scores)
+            )
+            slope = 0.0 if slope is None else slope
+        s = s * to_log2
+        if is_masked:
+            s = seen_by.mask(s, place.b, place.column, place.row, n)
+            s = pk.lower_fill(s, m - place.column * own, -pk.inf)
+        return pk.exp2(s - pk.load(lse, spread=pk.per_column)), slope
+
+    def of_queries(k: Any, ds: Any, at: Any) -> Any:
+        """Some columns of a step's part of dQ, or of its transpose."""
+        part = k.tiles(keys, dq_cols)[0, at]
+        return pk.mma_AtB(part, ds) if config.turned else pk.mma_AtB(ds, part)
+
+    def step(t: Any, w: Any, place: Place, is_masked: bool, dk: Any, dv: Any) -> tuple[Any, Any]:
+        """The gradients after a block of queries."""
+        k, v = (x if config.by_columns else x.tiles(own, x.cols)[w] for x in (t.k, t.v))
+        with q_ring.drain() as q:
+            with do_ring.drain() as o:
+                s, dp = pk.mma_ABt(k, q.q), pk.mma_ABt(v, o.do)
+                p, slope = weights(s, place, is_masked, q.lse)
+                kept = p
+                if given.rate is not None:
+                    is_kept = place.kept(given.rate, given.seed)
+                    kept, dp = pk.where(is_kept, p, 0.0), pk.where(is_kept, dp * given.gain, 0.0)
+                ds = p * (dp - pk.load(o.delta, spread=pk.per_column))
+                ds = (ds if isinstance(slope, float) and slope == 1 else ds * slope).to(dtype)
+                with ds_ring.fill() as x:
+                    pk.store(x.tiles(own, rows)[(0, w) if config.by_columns else (w, 0)], ds)
+                do = o.do.tiles(rows, width // groups)[0, w] if config.by_columns else o.do
+                dv = pk.mma_AB(kept.to(dtype), do, dv)
+            with ds_ring.drain() as x:
+                of_keys = x.tiles(own, rows)[0, w] if config.by_columns else x
+                dq = of_queries(t.k, of_keys, w * dq_parts)
+                dk = pk.mma_AB(
+                    ds, q.q.tiles(rows, d // groups)[0, w] if config.by_columns else q.q, dk
+                )
+                with dq_ring.fill() as y:
+                    for at in range(dq_parts):
+                        dq = of_queries(t.k, of_keys, w * dq_parts + at) if at else dq
+                        tile = y.tiles(rows, dq_cols)[0, w * dq_parts + at]
+                        pk.store(tile, dq, transposed=config.turned)
+        return dk, dv
+
+    with pk.consumers(groups) as w:
+        for b, h, index in tasks:
+            j, at = block_of(index), seen(b, block_of(index))
+            column = j if config.by_columns else j * groups + w
+            dk, dv = pk.zeros(pk.f32, own, d // share), pk.zeros(pk.f32, own, width // share)
+            with kv.drain() as t:
+                for head in heads_of(h):
+                    for i in pk.range(at.first, at.whole):
+                        place = Place(b, head, i, column, rows, own, transposed=True)
+                        dk, dv = step(t, w, place, True, dk, dv)
+                    for i in pk.range(at.whole, at.partial):
+                        place = Place(b, head, i, column, rows, own, transposed=True)
+                        dk, dv = step(t, w, place, False, dk, dv)
+                    if seen_by.high is not None:
+                        for i in pk.range(at.partial, at.stop):
+                            place = Place(b, head, i, column, rows, own, transposed=True)
+                            dk, dv = step(t, w, place, True, dk, dv)
+            dv = dv if given.gain is None else dv * given.gain
+            for x in (dv.to(dtype), (dk * scale).to(dtype)):
+                for at_column in range(0, x.cols, piece):
+                    with out.fill() as t:
+                        tile = t.tiles(own, piece)[(0, w) if config.by_columns else (w, 0)]
+                        pk.store(tile, x[:, at_column : at_column + piece])
+
+    def add(to: Any, flag: Any, turn: Any, is_last: Any) -> None:
+        """Add a step's tile to dQ, in the order of the blocks of keys if there are flags."""
+        with dq_ring.drain() as t:
+            if flag is not None:
+                pk.wait(flag, turn)
+            pk.store_async(to, t, op="add")
+        if flag is not None:
+            pk.store_wait()
+            pk.signal(flag, pk.where(is_last, 0, turn + 1))
+
+    with pk.storer():
+        for b, h, index in tasks:
+            j, at = block_of(index), seen(b, block_of(index))
+            for head in heads_of(h):
+                for i in pk.range(at.first, at.stop):
+                    if flags is None:
+                        add(dQ[b, head, i, 0], None, None, None)
+                    else:
+                        end = pk.minimum((i + 1) * rows, n) - 1
+                        of = given.visible.blocks(b, i * rows, end, keys, m)
+                        add(dQ[b, head, i, 0], flags[b, head, i], j - of.first, j == of.stop - 1)
+            for to, columns in ((dV, width // share), (dK, d // share)):
+                for x in range(columns // piece):
+                    with out.drain() as t:
+                        for g in range(share):
+                            place = to[b, h, j, g * (columns // piece) + x]
+                            pk.store_async(place, t.tiles(keys, piece)[0, g] if share > 1 else t)

@@ -1,0 +1,141 @@
+"""Calls of attention: checks of the arguments, and what the kernels take."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+import pykittens as pk
+from pykittens.kernels.arrays import NARROW, Arrays
+from pykittens.kernels.attention.config import AttentionForm
+from pykittens.kernels.attention.visible import band
+from pykittens.runtime.fakes import known
+
+CAUSAL = (False, True, "top_left", "bottom_right")
+SHAPES = {
+    "q": "batch heads queries d",
+    "k": "batch kv_heads keys d",
+    "v": "batch kv_heads keys width",
+    "out": "batch heads queries width",
+    "lse": "batch heads queries",
+    "sinks": "heads",
+    "key_start": "batch queries",
+    "key_stop": "batch queries",
+    "query_start": "batch keys",
+    "query_stop": "batch keys",
+    "seed": "1",
+}
+NAMES = (
+    *("lse", "key_start", "key_stop", "low", "high", "scale", "sinks", "gain", "dropout", "seed"),
+    *("query_start", "query_stop", "flags"),
+)
+
+
+class Call:
+    """The arrays of a call of attention, checked, and the form of its kernels."""
+
+    def __init__(self, function: str, given: dict[str, Any], tensors: tuple[Any, ...], **how: Any):
+        self.arrays = Arrays(
+            function, **given, **{f"tensors[{i}]": x for i, x in enumerate(tensors)}
+        )
+        self._check_shapes()
+        self._check_bounds(how["causal"], how["window"])
+        self._check_numbers()
+        self.tensors = tuple(f"tensors[{i}]" for i in range(len(tensors)))
+        self.score, self.gradient = how["score"], how.get("gradient")
+
+    def _check_shapes(self) -> None:
+        arrays = self.arrays
+        dims = arrays.shapes(
+            **{name: SHAPES[name] for name in SHAPES if name not in ("out", "lse")}
+        )
+        arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
+        arrays.dtypes("sinks", among=("f32",))
+        arrays.dtypes(
+            "key_start", "key_stop", "query_start", "query_stop", "seed", among=("int32",)
+        )
+        for axis, name in (("d", "q and k"), ("width", "v")):
+            n = dims[axis]
+            if known(n) % 16 or not 16 <= known(n) <= 256:
+                raise arrays.fail(
+                    f"{axis}, the last extent of {name}, must be a multiple of 16 from 16 to 256, not {n}",
+                    help="pad with columns of zeros, and pass the scale of the unpadded width",
+                )
+        heads, kv_heads = known(dims["heads"]), known(dims["kv_heads"])
+        if kv_heads == 0 or heads % kv_heads:
+            raise arrays.fail(
+                f"the heads of q must be a multiple of those of k and v, not {heads} and {kv_heads}"
+            )
+        self.group = heads // kv_heads
+
+    def _check_bounds(self, causal: Any, window: Any) -> None:
+        arrays = self.arrays
+        if not any(causal is x or (isinstance(causal, str) and causal == x) for x in CAUSAL):
+            raise arrays.fail(f"`causal` must be one of {CAUSAL}, not {causal!r}")
+        left, right = (None, None) if window is None else _sides(arrays, window)
+        if causal:
+            right = 0 if right is None else min(right, 0)
+        if "key_start" in arrays or "key_stop" in arrays:
+            if left is not None or right is not None:
+                raise arrays.fail("`causal` and `window` are part of `key_start` and `key_stop`")
+            return
+        queries, keys = known(arrays.dims["queries"]), known(arrays.dims["keys"])
+        bounds = band(left, right, keys - queries if causal == "bottom_right" else 0)
+        for name, x in zip(("low", "high"), bounds, strict=True):
+            if x is not None:
+                arrays.given[name] = arrays.views[name] = max(-(2**30), min(x, 2**30))
+
+    def _check_numbers(self) -> None:
+        arrays = self.arrays
+        scale, dropout = arrays.given.get("scale", 1.0), arrays.given.get("dropout", 0.0)
+        if not (isfinite(scale) and scale > 0):
+            raise arrays.fail(f"`scale` must be positive and finite, not {scale}")
+        if not 0 <= dropout < 1:
+            raise arrays.fail(f"`dropout` must be from 0 to below 1, not {dropout}")
+        arrays.needs("dropout", "seed")
+        if "dropout" in arrays:
+            arrays.given["gain"] = arrays.views["gain"] = 1 / (1 - dropout)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the operands that follow the tensors of a kernel."""
+        named = tuple(n for n in NAMES if n in self.arrays or n in self.arrays.made)
+        return (*named, *self.tensors)
+
+    def form(self, names: tuple[str, ...]) -> AttentionForm:
+        """The form of a kernel that takes operands of these names."""
+        named = tuple(n for n in names if n not in self.tensors)
+        return AttentionForm(named, self.group, self.score, self.gradient)
+
+
+def _sides(arrays: Arrays, window: Any) -> tuple[int | None, int | None]:
+    is_pair = isinstance(window, tuple | list) and len(window) == 2
+    if not is_pair or not all(x is None or isinstance(x, int | np.integer) for x in window):
+        raise arrays.fail(
+            f"`window` must be (left, right), each an int or None, not {window!r}",
+            help="(1023, 0) is the query's own key and 1,023 before it",
+        )
+    return window[0], window[1]
+
+
+@pk.kernel
+def zeros(x):  # type: ignore[no-untyped-def]
+    """x = 0, for a tensor of rank 1 or 4."""
+    if len(x.shape) == 1:
+        (i,) = pk.grid(pk.cdiv(x.shape[0], 64))
+        pk.store(x[i], pk.zeros(x.dtype, 64))
+    else:
+        b, h, i = pk.grid(x.shape[0], x.shape[1], pk.cdiv(x.shape[2], 64))
+        pk.store(x[b, h, i, 0], pk.zeros(x.dtype, 64, pk.static(x.shape[3])))
+
+
+@pk.kernel
+def see_nothing(O, *lse):  # type: ignore[no-untyped-def]
+    """What queries without a key have: 0, and a log-sum-exp of -inf."""
+    batch, heads, n, width = O.shape
+    b, h, block = pk.grid(batch, heads, pk.cdiv(n, 64))
+    pk.store(O[b, h, block, 0], pk.zeros(O.dtype, 64, pk.static(width)))
+    for x in lse:
+        pk.store(x[b, h, block], pk.full(pk.f32, -pk.inf, 64))

@@ -1,0 +1,117 @@
+"""The host function of the forward pass, its cases and its rival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pykittens.kernels.attention.call import SHAPES, Call, see_nothing
+from pykittens.kernels.attention.config import AttentionConfig, config_for
+from pykittens.kernels.attention.forward import attention_blocks
+from pykittens.kernels.attention.reference import reference
+from pykittens.kernels.library import entry
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.plan import Plan, PlanStep
+
+CASES = (
+    {"batch": 16, "heads": 16, "length": 3072, "d": 128, "causal": False},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 128, "causal": True},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 64, "causal": False},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 64, "causal": True},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 256, "causal": False},
+    {"batch": 16, "heads": 16, "length": 3072, "d": 256, "causal": True},
+    {"batch": 2, "heads": 3, "length": 1000, "d": 256, "causal": True},
+    {"batch": 1, "heads": 2, "length": 200, "d": 64, "causal": False},
+    {"batch": 1, "heads": 2, "length": 300, "d": 48, "causal": True},
+)
+
+
+def inputs(
+    rng: np.random.Generator, batch: int, heads: int, length: int, d: int, causal: bool
+) -> dict[str, Any]:
+    """Random normal q, k and v in bf16."""
+    shape = (batch, heads, length, d)
+    tensors = {x: rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for x in ("q", "k", "v")}
+    return {**tensors, "causal": causal}
+
+
+def work(batch: int, heads: int, length: int, d: int, causal: bool) -> tuple[float, Any]:
+    """The floating-point operations of the two products; half of them if causal."""
+    return 4.0 * batch * heads * length**2 * d * (0.5 if causal else 1.0), "FLOP"
+
+
+def rival(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
+    """PyTorch's attention: cuDNN's, or FlashAttention's if d > 128."""
+    backends = torch.nn.attention.SDPBackend
+    backend = backends.FLASH_ATTENTION if q.shape[-1] > 128 else backends.CUDNN_ATTENTION
+    with torch.nn.attention.sdpa_kernel(backend):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+@entry(
+    reference=reference,
+    cases=CASES,
+    inputs=inputs,
+    rival=rival,
+    work=work,
+    numbers={"scale": None, "dropout": 0.0, "tensors": ()},
+)
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any = None,
+    *,
+    causal: bool | str = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    key_start: Any = None,
+    key_stop: Any = None,
+    score: Callable[..., Any] | None = None,
+    tensors: tuple[Any, ...] = (),
+    sinks: Any = None,
+    dropout: float | None = None,
+    seed: Any = None,
+    return_lse: bool = False,
+    config: AttentionConfig | None = None,
+) -> Plan:
+    """softmax(scale q k^T) v along the keys that each query sees, and 0 for a query that sees none.
+
+    q: (batch, heads, queries, d), k: (batch, kv_heads, keys, d), v: (batch, kv_heads, keys, width), all bf16 or all
+    f16, NumPy or PyTorch, in any strides; d and width are multiples of 16 up to 256. Head h of q goes with head
+    h // (heads / kv_heads) of k and v. The result (batch, heads, queries, width) has their dtype; it is written to
+    `out` if that is given. Sums are in f32; weights are rounded to the dtype before they are multiplied by v. With
+    return_lse the result is (out, lse): the logarithm of each query's sum of exp(score), f32, -inf without a key.
+
+    causal: True or "top_left": query i sees the keys up to i; "bottom_right": up to i + keys - queries. window: (left,
+    right): query i sees the keys from i - left to i + right, shifted like those of `causal`; None is no bound.
+    key_start, key_stop: int32 (batch, queries), the keys of each query, from key_start to before key_stop, neither of
+    which falls from one query to the next; pykittens.kernels.attention.visible.packed makes those of packed sequences.
+
+    scale: 1 / sqrt(d) if None. score: a @pk.function (s, place, *tensors) of a tile of scaled scores in f32, which
+    returns the scores of the softmax; pykittens.kernels.attention.scores has some. sinks: f32 (heads,), for each head
+    the score of a key without a value, which every query sees. dropout: the part of the weights that is set to 0, by
+    random bits of `seed`, int32 (1,); the others are divided by 1 - dropout.
+
+    config: how the work is cut; if None, it is chosen for d, width and the GPU of `q`.
+    """
+    given = {"q": q, "k": k, "v": v, "out": out, "key_start": key_start, "key_stop": key_stop}
+    given |= {"scale": scale, "sinks": sinks, "dropout": dropout, "seed": seed}
+    call = Call("attention", given, tensors, causal=causal, window=window, score=score)
+    arrays = call.arrays
+    arrays.result(SHAPES["out"], arrays.found["q"].dtype)
+    if return_lse:
+        arrays.make("lse", SHAPES["lse"], "f32")
+    result = ("out", "lse") if return_lse else ("out",)
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=result)
+    arrays.lines("q", "k", "v", "out")
+    if not arrays.dims["keys"]:
+        return Plan(arrays, [PlanStep(see_nothing, result)], result=result)
+    config = config or config_for(arrays.dims["d"], arrays.dims["width"], limits_of(q))
+    constants = {"config": config, "form": call.form(call.names)}
+    step = PlanStep(attention_blocks, ("q", "k", "v", "out", *call.names), constants)
+    return Plan(arrays, [step], result=result)

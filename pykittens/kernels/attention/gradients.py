@@ -1,0 +1,104 @@
+"""The host function of the backward pass."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from pykittens.kernels.attention.backward import (
+    finish_gradients,
+    gradient_blocks,
+    prepare_gradients,
+    sink_gradients,
+)
+from pykittens.kernels.attention.call import SHAPES, Call, zeros
+from pykittens.kernels.attention.config import GradientConfig, gradient_config_for
+from pykittens.kernels.library import host_function
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.workspace import Scratch
+from pykittens.runtime.fakes import known
+
+
+@functools.partial(host_function, numbers={"scale": None, "dropout": 0.0, "tensors": ()})
+def attention_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    gradient: Any,
+    *,
+    causal: bool | str = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    key_start: Any = None,
+    key_stop: Any = None,
+    query_start: Any = None,
+    query_stop: Any = None,
+    score: Callable[..., Any] | None = None,
+    score_gradient: Callable[..., Any] | None = None,
+    tensors: tuple[Any, ...] = (),
+    sinks: Any = None,
+    dropout: float | None = None,
+    seed: Any = None,
+    deterministic: bool = True,
+    config: GradientConfig | None = None,
+) -> Plan:
+    """The gradients of q, k and v for that of `out`, and of `sinks` if they are given.
+
+    out, lse: what attention(..., return_lse=True) returned for the same arguments. gradient: like out. The gradients
+    have the shapes and dtypes of q, k and v; that of `sinks` is f32. Sums are in f32. score_gradient: a @pk.function
+    (s, place, *tensors), the derivative of `score` by s; if None, it follows from the operations of `score`.
+    query_start, query_stop: int32 (batch, keys), the queries that see each key, needed with key_start and key_stop;
+    pykittens.kernels.attention.visible.turned makes them.
+
+    deterministic: the sums of the gradient of q are added in one order, so that equal calls have equal results. If
+    False, they are added as they come. config: how the work is cut; if None, it is chosen for the widths and the GPU.
+    """
+    given = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "gradient": gradient}
+    given |= {"key_start": key_start, "key_stop": key_stop}
+    given |= {"query_start": query_start, "query_stop": query_stop}
+    given |= {"scale": scale, "sinks": sinks, "dropout": dropout, "seed": seed}
+    how = {"causal": causal, "window": window, "score": score, "gradient": score_gradient}
+    call = Call("attention_backward", given, tensors, **how)
+    arrays, dims = call.arrays, call.arrays.dims
+    arrays.shapes(out=SHAPES["out"], gradient=SHAPES["out"], lse=SHAPES["lse"])
+    arrays.dtypes("lse", among=("f32",))
+    arrays.needs("key_start", "query_start", "query_stop", "key_stop")
+    if score is None and score_gradient is not None:
+        raise arrays.fail("`score_gradient` goes with `score`, which is missing")
+    dtype = arrays.found["q"].dtype
+    for name, of in (("dq", "q"), ("dk", "k"), ("dv", "v")):
+        arrays.make(name, SHAPES[of], dtype)
+    result = ("dq", "dk", "dv", *("d_sinks",) * ("sinks" in arrays))
+    if "sinks" in arrays:
+        arrays.make("d_sinks", SHAPES["sinks"], "f32")
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=result)
+    arrays.lines("q", "k", "v", "out", "lse", "gradient")
+    if not (dims["queries"] and dims["keys"]):
+        empty = [PlanStep(zeros, (name,)) for name in result if 0 not in arrays.made[name].shape]
+        return Plan(arrays, empty, result=result)
+    config = config or gradient_config_for(dims["d"], dims["width"], limits_of(q))
+    dims["steps"] = -(-dims["queries"] // config.queries)
+    dims["whole"] = dims["steps"] * config.queries  # vectors of whole steps
+    arrays.make("sums", SHAPES["q"], "f32")
+    for name in ("lse2", "delta"):
+        arrays.make(name, "batch heads whole", "f32")
+    flags = dims["batch"], dims["heads"], dims["steps"]
+    scratch = {"flags": Scratch(flags, flags=True)} if deterministic else {}
+    scale = scale or known(dims["d"]) ** -0.5
+    arrays.given["to_q"] = arrays.views["to_q"] = scale
+    names = call.names[: len(call.names) - len(call.tensors)]
+    names = (*(x for x in names if x not in ("lse", "sinks")), *scratch, *call.tensors)
+    main = ("q", "k", "v", "gradient", "lse2", "delta", "sums", "dk", "dv", *names)
+    steps = [
+        PlanStep(prepare_gradients, ("out", "gradient", "lse", "lse2", "delta", "sums")),
+        PlanStep(gradient_blocks, main, {"config": config, "form": call.form(names)}),
+        PlanStep(finish_gradients, ("sums", "dq", "to_q")),
+    ]
+    if "sinks" in arrays:
+        steps.append(PlanStep(sink_gradients, ("lse", "delta", "sinks", "d_sinks")))
+    return Plan(arrays, steps, scratch, result)

@@ -1,0 +1,30 @@
+"""What the kernels of attention take, as the host functions pass it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pykittens.kernels.attention.config import AttentionForm, GradientConfig
+
+
+def operands(causal: bool) -> tuple[tuple[Any, ...], AttentionForm]:
+    """The operands that follow the tensors of the forward kernel, and its form."""
+    return ((1,), AttentionForm(("high",))) if causal else ((), AttentionForm())
+
+
+def gradient_operands(
+    config: GradientConfig, shape: tuple[int, ...], causal: bool, ordered: bool
+) -> tuple[tuple[Any, ...], AttentionForm]:
+    """All operands of the backward kernel, of zeros, and its form; `ordered` with flags."""
+    batch, heads, n, _ = shape
+    steps = -(-n // config.queries)
+    rows = np.zeros((batch, heads, steps * config.queries), np.float32)
+    q, k, v, gradient, dk, dv = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(6))
+    sums, flags = np.zeros(shape, np.float32), np.zeros((batch, heads, steps), np.int32)
+    more = ("high",) * causal + ("flags",) * ordered
+    given = {"high": 1, "flags": flags}
+    args = (q, k, v, gradient, rows, rows.copy(), sums, dk, dv, *(given[x] for x in more))
+    return args, AttentionForm(more)

@@ -1,0 +1,285 @@
+"""Attention and its gradients against float64: masks, heads, lengths, layouts, functions of scores."""
+
+from __future__ import annotations
+
+import random
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens.errors import ArgumentError, LanguageError
+from pykittens.kernels.attention import attention, attention_backward, scores
+from pykittens.kernels.attention.config import GRADIENT_CONFIGS
+from pykittens.kernels.attention.reference import exact, gradients, visible_of
+from pykittens.kernels.attention.visible import Place, packed, turned
+from tests import tolerance
+
+BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+LENGTHS = (1, 17, 64, 100, 129, 200)
+
+
+def normal(rng, *shape, dtype=BF16):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def by_rows(x):
+    """The same array with the heads of a position side by side in memory."""
+    return np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)
+
+
+def assert_close(found, expected, magnitude, keys):
+    """Every element is within a few roundings of the terms that are added up, whose magnitudes are given."""
+    unit = tolerance.unit(found.dtype) if found.dtype.itemsize < 4 else tolerance.unit(BF16)
+    bound = (6 * unit + 2 * (keys + 64) * 2.0**-24) * magnitude + unit * np.abs(expected) + 1e-6
+    tolerance.assert_within(found, expected, bound)
+
+
+def check(q, k, v, gradient, known, slope=1.0, forward=None, backward=None, **how):
+    """Both passes of a call with `how` against `known`, what `exact` takes for the same."""
+    found, lse = attention(q, k, v, return_lse=True, **how, **(forward or {}))
+    of = exact(q, k, v, **known)
+    magnitude = exact(q, k, np.abs(v), **known).out
+    assert_close(found, of.out, magnitude, k.shape[2])
+    seen = np.isfinite(of.lse)
+    assert (np.isfinite(lse) == seen).all()
+    assert np.abs(np.where(seen, lse, 0) - np.where(seen, of.lse, 0)).max(initial=0) < 1e-4
+    slope = slope(of) if callable(slope) else slope
+    scale = known.get("scale")
+    results = attention_backward(q, k, v, found, lse, gradient, **how, **(backward or {}))
+    wide = [np.abs(x.astype(np.float64)) for x in (q, k, v, gradient)]
+    exactly = gradients(q, k, v, gradient, of, scale=scale, slope=slope)
+    terms = type(of)(-magnitude, of.lse, of.weights, of.kept, of.scores)  # so that delta is added
+    magnitudes = gradients(*wide, terms, scale=scale, slope=np.abs(slope))
+    for x, right, size in zip(results, exactly, magnitudes, strict=False):
+        assert_close(x, right, size, max(q.shape[2], k.shape[2]))
+    return of, results
+
+
+def drawn(seed):
+    """A random configuration: its shapes and its keyword arguments."""
+    rng = random.Random(seed)
+    kv_heads, group = rng.choice([(1, 1), (2, 1), (1, 3), (2, 2)])
+    d = 16 * rng.choice([1, 2, 3, 4, 4, 5, 6, 8, 8, 12, 16])
+    width = d if rng.random() < 0.7 else 16 * rng.randint(1, 8)
+    how = {"causal": rng.choice([False, False, "top_left", "bottom_right"])}
+    if rng.random() < 0.3:
+        sides = [rng.choice([None, 0, 10, 70]) for _ in range(2)]
+        how["window"] = (sides[0], None if how["causal"] else sides[1])
+    if rng.random() < 0.3:
+        how["scale"] = rng.choice([0.05, 0.3])
+    shape = (rng.randint(1, 2), kv_heads, group, rng.choice(LENGTHS), rng.choice(LENGTHS), d, width)
+    return shape, how, rng.choice([BF16, F16]), rng.random() < 0.5, rng.random() < 0.5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_configuration_is_right(seed):
+    (batch, kv_heads, group, n, m, d, width), how, dtype, is_by_rows, deterministic = drawn(seed)
+    rng = np.random.default_rng(seed)
+    heads = kv_heads * group
+    shapes = ((heads, n, d), (kv_heads, m, d), (kv_heads, m, width), (heads, n, width))
+    arrays = [normal(rng, batch, *s, dtype=dtype) for s in shapes]
+    if is_by_rows:
+        arrays = [by_rows(x) for x in arrays]
+    known = {
+        "visible": visible_of(how["causal"], n, m, how.get("window")),
+        "scale": how.get("scale"),
+    }
+    check(*arrays, known, backward={"deterministic": deterministic}, **how)
+
+
+@pytest.mark.parametrize(
+    "config", GRADIENT_CONFIGS, ids=lambda c: f"{c.queries}x{c.keys}x{c.stages}"
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_configuration_of_the_backward_pass_is_right(config, causal):
+    rng = np.random.default_rng(0)
+    arrays = [normal(rng, 1, 2, 200, config.widest) for _ in range(4)]
+    known = {"visible": visible_of(causal, 200, 200)}
+    check(*arrays, known, backward={"config": config}, causal=causal)
+
+
+def test_gradients_of_the_reference_are_differences():
+    rng = np.random.default_rng(0)
+    q, k, v, gradient = (rng.standard_normal((1, 2, 5, 16)) for _ in range(4))
+    k, v = k[:, :1], v[:, :1]
+
+    def loss(*arrays):
+        cap = exact(*arrays, score=lambda s: np.tanh(s / 2) * 2, visible=np.tri(5, dtype=bool))
+        return (cap.out * gradient).sum()
+
+    of = exact(q, k, v, score=lambda s: np.tanh(s / 2) * 2, visible=np.tri(5, dtype=bool))
+    found = gradients(
+        q, k, v, gradient, of, slope=1 - (np.where(np.isfinite(of.scores), of.scores, 0) / 2) ** 2
+    )
+    for which, x in enumerate((q, k, v)):
+        for at in ((0, 0, 2, 3), (0, 0, 4, 0)):
+            moved = [[y.copy() for y in (q, k, v)] for _ in range(2)]
+            moved[0][which][at] += 1e-5
+            moved[1][which][at] -= 1e-5
+            difference = (loss(*moved[0]) - loss(*moved[1])) / 2e-5
+            assert abs(found[which][at] - difference) < 1e-6, x.shape
+
+
+def test_no_keys_give_zeros():
+    q, k = np.ones((1, 2, 5, 32), BF16), np.zeros((1, 2, 0, 32), BF16)
+    out, lse = attention(q, k, k.copy(), return_lse=True)
+    assert not out.any()
+    assert (lse == -np.inf).all()
+    dq, dk, dv = attention_backward(q, k, k.copy(), out, lse, np.ones_like(out))
+    assert not dq.any()
+    assert dk.shape == dv.shape == (1, 2, 0, 32)
+
+
+def test_sinks_take_weight_and_have_a_gradient():
+    rng = np.random.default_rng(0)
+    q, gradient = (normal(rng, 2, 4, 70, 64) for _ in range(2))
+    k, v = (normal(rng, 2, 2, 90, 64) for _ in range(2))
+    sinks = np.array([0.5, -3, 2, 6], np.float32)
+    of, results = check(q, k, v, gradient, {"sinks": sinks}, sinks=sinks)
+    delta = (gradient.astype(np.float64) * of.out).sum(-1)
+    expected = -(np.exp(sinks[None, :, None] - of.lse) * delta).sum(axis=(0, 2))
+    assert np.allclose(results[3], expected, rtol=0.02, atol=0.02)
+
+
+class TestFunctionsOfScores:
+    """Soft caps, biases, masks and documents, with their derivatives."""
+
+    n = 150
+
+    def arrays(self, heads=2):
+        rng = np.random.default_rng(1)
+        return [normal(rng, 1, heads, self.n, 64) for _ in range(4)]
+
+    def test_soft_cap(self):
+        known = {"score": lambda s: np.tanh(s / 3) * 3}
+        how = {"score": scores.soft_cap, "tensors": (3.0,)}
+        check(*self.arrays(), known, slope=lambda of: 1 - (of.scores / 3) ** 2, **how)
+
+    def test_linear_bias(self):
+        i, j = np.ogrid[: self.n, : self.n]
+        slopes = np.array([0.1, 0.3], np.float32)
+        known = {"score": lambda s: s - np.abs(i - j) * slopes[:, None, None]}
+        check(*self.arrays(), known, score=scores.linear_bias, tensors=(slopes,))
+
+    def test_bias(self):
+        table = np.random.default_rng(2).standard_normal((1, 2, self.n, self.n)).astype(np.float32)
+        check(*self.arrays(), {"score": lambda s: s + table}, score=scores.bias, tensors=(table,))
+
+    def test_a_bias_for_all_heads(self):
+        table = normal(np.random.default_rng(2), 1, 1, self.n, self.n)
+        wide = table.astype(np.float64)
+        tensors = (np.broadcast_to(table, (1, 2, self.n, self.n)),)
+        check(*self.arrays(), {"score": lambda s: s + wide}, score=scores.bias, tensors=tensors)
+
+    def test_a_mask_of_bools(self):
+        table = (np.random.default_rng(2).random((1, 2, self.n, self.n)) < 0.4).astype(np.uint8)
+        table[0, 1, 7] = 0  # a query that sees nothing
+        check(*self.arrays(), {"visible": table != 0}, score=scores.allowed, tensors=(table,))
+
+    def test_documents(self):
+        documents = np.sort(np.random.default_rng(2).integers(0, 4, (1, self.n)).astype(np.int32))
+        visible = documents[0][:, None] == documents[0]
+        causal = np.tri(self.n, dtype=bool)
+        how = {"score": scores.same_document, "tensors": (documents,)}
+        check(*self.arrays(), {"visible": visible}, **how)
+        check(*self.arrays(), {"visible": visible & causal}, causal=True, **how)
+
+    def test_a_derivative_that_is_given(self):
+        known = {"score": lambda s: s * np.abs(s)}
+
+        @pk.function
+        def signed_square(s, place):
+            return s * pk.abs(s)
+
+        @pk.function
+        def slope(s, place):
+            return pk.abs(s) * 2.0
+
+        def exactly(of):
+            return 2 * np.sqrt(np.abs(of.scores))
+
+        how = {"score": signed_square, "backward": {"score_gradient": slope}}
+        check(*self.arrays(), known, slope=exactly, **how)
+
+    def test_a_derivative_that_is_not_known_is_refused(self):
+        @pk.function
+        def floored(s, place):
+            return pk.row_cumsum(s)
+
+        q, k, v, gradient = self.arrays()
+        out, lse = attention(q, k, v, return_lse=True, score=floored)
+        with pytest.raises(LanguageError, match="derivative of pk.row_cumsum is not known"):
+            attention_backward(q, k, v, out, lse, gradient, score=floored)
+
+
+def test_packed_sequences():
+    rng = np.random.default_rng(0)
+    q, gradient = (normal(rng, 1, 2, 150, 64) for _ in range(2))
+    k, v = (normal(rng, 1, 2, 170, 64) for _ in range(2))
+    queries, keys = (
+        [0, 40, 40, 149, 150],
+        [0, 60, 70, 170, 170],
+    )  # one without queries, one without keys
+    for left, right in ((None, None), (None, 0), (20, 0)):
+        low, high = packed(queries, keys, left, right)
+        j = np.arange(170)
+        visible = (j >= low[:, None]) & (j < high[:, None])
+        first, stop = turned(low[None], high[None], 170)
+        i = np.arange(150)
+        assert ((i[:, None] >= first[0]) & (i[:, None] < stop[0]) == visible).all()
+        bounds = {"key_start": low[None], "key_stop": high[None]}
+        backward = {"query_start": first, "query_stop": stop}
+        check(q, k, v, gradient, {"visible": visible}, backward=backward, **bounds)
+
+
+def test_dropout_is_the_same_in_both_passes():
+    rng = np.random.default_rng(0)
+    arrays = [normal(rng, 2, 2, 150, 64) for _ in range(4)]
+    rate, seed = 0.3, np.array([7], np.int32)
+
+    @pk.kernel
+    def draw(out, seed, rate):
+        b, h, i, j = pk.grid(2, 2, 3, 3)
+        kept = Place(b, h, i, j, 64, 64).kept(rate, seed)
+        pk.store(out[b, h, i, j], pk.where(kept, pk.full(pk.f32, 1.0, 64, 64), 0.0))
+
+    kept = np.empty((2, 2, 150, 150), np.float32)
+    draw(kept, seed, rate)
+    assert abs(kept.mean() - 0.7) < 0.01
+    assert len(np.unique(kept.reshape(4, -1), axis=0)) == 4  # each head of each batch has its own
+    check(*arrays, {"kept": kept / (1 - rate)}, dropout=rate, seed=seed)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_order_of_roles_does_not_change_a_bit(causal, monkeypatch):
+    rng = np.random.default_rng(0)
+    q, k, v, gradient = (normal(rng, 1, 2, 300, 64) for _ in range(4))
+    out, lse = attention(q, k, v, causal=causal, return_lse=True)
+    found = []
+    for seed in (0, 1, 2):
+        monkeypatch.setenv("PYKITTENS_SEED", str(seed))
+        found.append(attention_backward(q, k, v, out, lse, gradient, causal=causal)[0])
+    assert all((x == found[0]).all() for x in found)
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    def zeros(*shape, dtype=BF16):
+        return np.zeros(shape, dtype)
+
+    q, k = zeros(1, 2, 16, 32), zeros(1, 2, 16, 32)
+    bounds = zeros(1, 16, dtype=np.int32)
+    for how, message in (
+        ({"causal": "right"}, "`causal` must be one of"),
+        ({"window": 3}, r"`window` must be \(left, right\)"),
+        ({"window": (1.5, 0)}, r"`window` must be \(left, right\)"),
+        ({"scale": 0.0}, "`scale` must be positive"),
+        ({"dropout": 1.0, "seed": zeros(1, dtype=np.int32)}, "`dropout` must be from 0 to below 1"),
+        ({"dropout": 0.5}, "`dropout` goes with `seed`"),
+        ({"sinks": zeros(3, dtype=np.float32)}, r"`sinks` must have the shape \(2,\)"),
+        ({"key_start": bounds, "causal": True}, "are part of `key_start` and `key_stop`"),
+        ({"key_start": bounds.astype(np.int64)}, "`key_start` must be int32"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            attention(q, k, k.copy(), **how)
