@@ -17,6 +17,7 @@ from pykittens.emulate import machine
 from pykittens.emulate.finding import Finding, Kind, Level, Scope
 from pykittens.emulate.memory import Array
 from pykittens.emulate.races.detector import Races
+from pykittens.emulate.races.moments import Moments
 from pykittens.emulate.watch import Watcher, Watchers
 from pykittens.ir.nodes import (
     Call,
@@ -53,10 +54,12 @@ def run_schedules(
         for number, seed in enumerate(seeds):
             call = arguments.holding(copies.make())
             tensors = {name: array.numpy() for name, array in call.tensors.items()}
-            races = Races(recorded, tensors, tuple(undefined), tuple(kept))
+            moments = Moments() if number == 0 else None
+            races = Races(recorded, tensors, tuple(undefined), tuple(kept), moments)
             if progress is not None:
                 progress.starts(recorded, number, len(seeds))
-            others = [w for w in (progress, watch if number == 0 else None) if w is not None]
+            watchers = (moments, progress, watch if number == 0 else None)
+            others = [w for w in watchers if w is not None]
             mine = _run(recorded, call, races, others, seed)
             # With other faults a difference is a consequence. For a schedule-dependent result it shows the extent.
             if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
@@ -78,7 +81,7 @@ def _run(
     tensors = {name: array.numpy() for name, array in call.tensors.items()}
     faults: list[Finding] = []
     with caught_in(faults, seed=seed):
-        watch = Watchers((races, *others)) if others else races
+        watch = Watchers((*others, races)) if others else races
         machine.run(kernel, tensors, scalars(call), seed, watch)
         races.finish()
     if faults:

@@ -109,11 +109,38 @@ class FindingStep:
 
 
 @dataclass(frozen=True)
+class TileMoment:
+    """A shared tile at a moment: its name, what it holds, whether a copy into it is under way, what reads it."""
+
+    name: str
+    contents: str = ""
+    landing: bool = False
+    readers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One step of a run: who did what, and the tiles of a ring after it.
+
+    seen: the index of the moment whose signal the group of the second access has seen by then, None for none.
+    is_access: whether this is one of the two accesses of the finding.
+    """
+
+    who: str
+    what: str
+    loc: Loc | None
+    tiles: tuple[TileMoment, ...]
+    seen: int | None = None
+    is_access: bool = False
+
+
+@dataclass(frozen=True)
 class Finding:
     """A fault: what is wrong, which edge is missing between the steps, and what to change (`help`).
 
     seed: the first schedule that showed the fault, None if no run was needed. schedules: how many of them showed it.
-    history: what led to the fault, which may differ between schedules.
+    history: what led to the fault, which may differ between schedules. moments: for two accesses to shared memory in
+    the first schedule, what led from one to the other.
     """
 
     kind: Kind
@@ -127,6 +154,7 @@ class Finding:
     schedules: int = 0
     operands: Mapping[str, object] = field(default_factory=dict)
     history: tuple[FindingStep, ...] = ()
+    moments: tuple[Moment, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ one that ran: it does not depend on when a copy happened to land.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from pykittens.emulate.races.clocks import (
 )
 from pykittens.emulate.races.conflicts import conflict, several_values, who
 from pykittens.emulate.races.initialized import Initialized
+from pykittens.emulate.races.moments import Moments
 from pykittens.emulate.races.multicast import Multicasts
 from pykittens.emulate.races.shadow import (
     AccessRecord,
@@ -71,8 +73,9 @@ class Races(Watcher):
         tensors: Mapping[str, Array],
         undefined: Sequence[str] = (),
         kept: Sequence[str] = (),
+        moments: Moments | None = None,
     ) -> None:
-        self.kernel, self.found = kernel, dict[object, Finding]()
+        self.kernel, self.moments, self.found = kernel, moments, dict[object, Finding]()
         self.waits_for_flags = waits_for_flags(kernel)
         self.names = _one_name_each(tensors)
         # A tensor that the kernel does not write may be read in any order.
@@ -245,8 +248,13 @@ class Races(Watcher):
     ) -> None:
         """Two accesses conflict."""
         fenced = not is_tensor or new.group.block.launch.fetches_written
-        if (found := conflict(memory, is_tensor, old, new, ordered, fenced)) is not None:
-            self.report(found)
+        found = conflict(memory, is_tensor, old, new, ordered, fenced)
+        if found is None or found.key in self.found:
+            return
+        if self.moments is not None and not is_tensor:
+            moments = self.moments.conflict(memory, (old.group, old.call), new.group)
+            found = replace(found, moments=moments)
+        self.report(found)
 
     # -- engines -------------------------------------------------------------------------------
 
