@@ -108,7 +108,7 @@ inventory: venv ## write the lists in docs/architecture.md and docs/kernels.md a
 	PYTHONPATH=. $(BIN)/python tools/inventory.py
 	PYTHONPATH=. $(BIN)/python tools/kernels_page.py
 
-pictures: venv ## draw the pictures of docs/layouts.md and README.md anew
+pictures: venv ## draw the pictures of docs/layouts.md and README.md, and the steps of docs/checking.md, anew
 	PYTHONPATH=. $(BIN)/python tools/pictures.py && PYTHONPATH=. $(BIN)/python tools/measured.py
 
 docs: venv ## the documentation as a site in build/site, with every link checked

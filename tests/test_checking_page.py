@@ -161,6 +161,22 @@ def test_a_picture_of_the_page_is_as_the_command_draws_it(
     assert f"](pictures/{name})" in PAGE.read_text(encoding="utf-8")
 
 
+def test_the_command_draws_the_steps_of_the_fault_and_none_of_the_repaired_kernel(
+    tmp_path: Path,
+) -> None:
+    words = (*CHECK, "--schedules", "1", "-o", "gram.steps.svg")
+    assert run_with(tmp_path, PROGRAMS[0], *words).code == 1
+    drawn = (tmp_path / "gram.steps.svg").read_text(encoding="utf-8")
+    beside = (PICTURES / "race_steps.svg").read_text(encoding="utf-8")
+    said = re.findall(r'class="(?:note|cell|side)"[^>]*>([^<]*)<', drawn)
+    assert "starts a copy of X[0, 2] into x[0]" in said
+    assert "producer has not seen the end of step 2" in said
+    assert [text for text in said if text not in beside] == ["producer has seen: step 3"]
+    done = run_with(tmp_path, PROGRAMS[1], *words)
+    assert done.code == 2
+    assert "the report on gram has no steps to show" in done.output
+
+
 def test_the_report_in_the_readme_is_what_the_command_prints(tmp_path: Path) -> None:
     found = [text for _, text in _BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))]
     ((command, report),) = (t.split("\n", 1) for t in found if t.startswith("$ pykittens check"))

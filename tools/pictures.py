@@ -1,11 +1,23 @@
-"""Draw the pictures of docs/layouts.md; `make pictures` calls it."""
+"""Draw the pictures of docs/layouts.md, and the steps of the race of docs/checking.md; `make pictures` calls it."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import runpy
+import tempfile
 from pathlib import Path
+from typing import Any
 
+import pykittens as pk
+from pykittens.emulate import machine
+from pykittens.emulate.finding import Moment
+from pykittens.emulate.races.moments import Moments
 from pykittens.pictures.picture import picture
+from pykittens.pictures.steps import draw_beside
+from pykittens.runtime.arguments import check, scalars
 from pykittens.types.text import parse
+from tests.test_checking_page import PROGRAMS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
@@ -20,6 +32,7 @@ PICTURES = {
     "shared_64.svg": ("st<bf16, 64x32>", 4),
     "shared_32.svg": ("st<bf16, 64x80>", 4),
 }
+RACE = "race_steps.svg"
 
 
 def main() -> None:
@@ -27,6 +40,39 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, (text, warps) in PICTURES.items():
         (FOLDER / name).write_text(picture(parse(text), warps), encoding="utf-8", newline="\n")
+    (FOLDER / RACE).write_text(race(), encoding="utf-8", newline="\n")
+
+
+def race() -> str:
+    """The race of gram.py step by step, as a check finds it, beside the same steps of the repaired program."""
+    with tempfile.TemporaryDirectory() as folder:
+        faulty, repaired = (
+            _gram(Path(folder, str(number), "gram.py"), PROGRAMS[number]) for number in range(2)
+        )
+        (finding,) = pk.check(*faulty, schedules=1, costs=False, compile=False).findings
+        return draw_beside("gram, step by step", finding, _same_steps(*repaired)).svg()
+
+
+def _gram(path: Path, program: str) -> tuple[Any, ...]:
+    """The kernel of a program, and its arguments."""
+    path.parent.mkdir()
+    path.write_text(program, encoding="utf-8")
+    with contextlib.redirect_stdout(io.StringIO()):
+        names = runpy.run_path(str(path))
+    return names["gram"], names["X"], names["G"]
+
+
+def _same_steps(kernel: Any, *arrays: Any) -> tuple[Moment, ...]:
+    """What happens from the first product that reads x[0] to the next copy into it."""
+    call, moments = check(kernel.parameters, arrays, {}), Moments()
+    tensors = {name: array.numpy() for name, array in call.tensors.items()}
+    machine.run(kernel.record(call), tensors, scalars(call), 0, moments)
+    (events,) = moments.events.values()
+    product = next(e for e in events if e.what.startswith("starts a product"))
+    tile = product.memory[0]
+    later = (e for e in events if e.number > product.number and tile in e.memory)
+    copy = next(e for e in later if e.what.startswith("starts a copy"))
+    return moments.between(tile, product, copy)
 
 
 if __name__ == "__main__":

@@ -265,10 +265,11 @@ def _put_out(reports: list[CheckReport], form: str, output: str | None) -> None:
             shown = data.json_text(data.all_data(reports))
         case "html":
             shown = page.page(reports)
-        case "svg" | "trace":
+        case "svg" | "trace" | "steps":
             if len(reports) > 1:
+                what = "picture of steps" if form == "steps" else "timeline"
                 raise ArgumentError(
-                    f"a timeline shows one call, and {len(reports)} were checked",
+                    f"a {what} shows one call, and {len(reports)} were checked",
                     help="name the kernel, FILE:K, or its arguments with --arg",
                 )
             shown = reports[0].as_text(form)

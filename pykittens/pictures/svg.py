@@ -101,10 +101,11 @@ class Drawing:
             self.text(x + width // 2, y + height // 2 + _BASELINE, text, "cell")
         self.parts.append("</g>")
 
-    def text(self, x: int, y: int, text: str, style: str) -> None:
+    def text(self, x: int, y: int, text: str, style: str, colour: str = "") -> None:
         """A text whose style is `title`, `head`, `note`, `cell`, `axis`, `side` or `small`."""
+        fill = f' style="fill: {colour}"' if colour else ""
         self.parts.append(
-            f'<text class="{style}" x="{x}" y="{y}">{escape(text, quote=False)}</text>'
+            f'<text class="{style}" x="{x}" y="{y}"{fill}>{escape(text, quote=False)}</text>'
         )
         self._reach(x + len(text) * _ADVANCE.get(style, 0) // 10, y)
 

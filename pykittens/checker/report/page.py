@@ -15,7 +15,7 @@ from pykittens.checker.report.listing import LineMark, Listing, SourceLine, list
 from pykittens.checker.report.page_style import PAGE_STYLE, STYLE
 from pykittens.checker.report.text import closing, laid_out, remarks
 from pykittens.emulate.finding import Finding, FindingStep
-from pykittens.pictures import markup
+from pykittens.pictures import markup, steps
 from pykittens.pictures.timeline import draw
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ def _finding(
     for step in (*finding.steps, *finding.history):
         yield from _step(step)
     yield from _remarks(remarks(report, finding))
+    if finding.moments:
+        yield f"<figure>\n{steps.draw(finding).svg()}</figure>"
     yield "</article>"
 
 

@@ -19,6 +19,7 @@ from pykittens.checker.report.text import text
 from pykittens.checker.report.trace import chrome
 from pykittens.emulate.finding import Finding, Kind, Level
 from pykittens.errors import ArgumentError, Loc
+from pykittens.pictures import steps
 from pykittens.pictures.timeline import draw
 
 # The formats of a report and their file extensions; the first that matches counts.
@@ -26,6 +27,7 @@ FORMATS = {
     "trace": ".trace.json",
     "json": ".json",
     "html": ".html",
+    "steps": ".steps.svg",
     "svg": ".svg",
     "text": ".txt",
 }
@@ -217,6 +219,16 @@ class CheckReport:
         """The timeline as a picture."""
         return draw(self._timed()).svg()
 
+    def steps(self) -> str:
+        """The picture of what led to the worst conflict: who used the tile, and what the other group had seen."""
+        for finding in self.findings:
+            if finding.moments:
+                return steps.draw(finding).svg()
+        raise ArgumentError(
+            f"the report on {self.kernel} has no steps to show: no finding is about two accesses to shared memory",
+            help="an .svg shows the timeline",
+        )
+
     def trace(self) -> str:
         """The timeline in the Chrome trace event format, which Perfetto opens."""
         return json_text(chrome(self._timed()))
@@ -234,7 +246,9 @@ class CheckReport:
         raise ArgumentError(f"the report on {self.kernel} has no timeline: {why}")
 
     def save(self, path: str | Path) -> None:
-        """Write a file in the format of its extension: .txt, .json, .html, or the timeline as .svg or .trace.json."""
+        """Write a file in the format of its extension: .txt, .json, .html, the timeline as .svg or .trace.json, or the
+        steps of the worst conflict as .steps.svg.
+        """
         path = Path(path)
         form = next((f for f, ending in FORMATS.items() if path.name.endswith(ending)), None)
         if form is None:

@@ -6,7 +6,7 @@ import inspect
 
 import pykittens as pk
 from pykittens.checker.report.report import CheckReport, KernelText, Row, Table
-from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
+from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Moment, Scope, TileMoment
 from pykittens.errors import Loc
 from tests.timelines import two_blocks
 
@@ -54,6 +54,22 @@ def unlanded() -> Finding:
         seed=17,
         schedules=3,
         operands={"tile": "st<f32, 64x64>", "x": "gl<f32, 2>"},
+    )
+
+
+def moments(tile: str) -> tuple[Moment, ...]:
+    """What led from a copy into a tile to a read of it."""
+    landing = (TileMoment(tile, "x[0, 0]", landing=True),)
+    return (
+        Moment(
+            "producer",
+            f"starts a copy of x[0, 0] into {tile}",
+            place(COPY),
+            landing,
+            is_access=True,
+        ),
+        Moment("producer", "arrives on full", place(COPY), landing),
+        Moment("warpgroups", f"reads {tile}", place(READ), landing, is_access=True),
     )
 
 

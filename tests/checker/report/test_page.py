@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -12,11 +13,13 @@ from pykittens.checker.report.page import page, report_in_notebook
 from pykittens.checker.report.report import Row, Table
 from pykittens.emulate.finding import Finding, FindingStep, Kind
 from pykittens.errors import Loc
+from pykittens.pictures.steps import draw
 from tests.checker.report.sample import (
     COPY,
     READ,
     full_report,
     many_threads,
+    moments,
     place,
     report,
     tables,
@@ -150,6 +153,14 @@ def test_a_timeline_stands_in_the_page_where_there_is_one(timeline: Timeline | N
     text = report(many_threads(), timeline=timeline).html()
     assert ("<figure>" in text) == bool(timeline is not None and timeline.spans)
     assert "<?xml" not in full_report().html()
+
+
+def test_the_steps_of_a_conflict_stand_below_its_finding() -> None:
+    with_steps = dataclasses.replace(unlanded(), moments=moments("tile"))
+    text = report(many_threads(), with_steps).html()
+    of_finding = text[text.index('id="r1-1"') : text.index('id="r1-2"')]
+    assert f"<figure>\n{draw(with_steps).svg()}</figure>\n</article>" in of_finding
+    assert text.count("<figure>") == 1
 
 
 def test_in_a_notebook_a_report_says_what_its_page_says() -> None:

@@ -14,10 +14,12 @@ from pykittens.checker.report.advice import ADVICE
 from pykittens.checker.report.report import OPTIONS, KernelText
 from pykittens.emulate.finding import Finding, Kind, Level
 from pykittens.errors import ArgumentError
+from pykittens.pictures.steps import draw
 from tests.checker.report.sample import (
     early,
     full_report,
     many_threads,
+    moments,
     report,
     unlanded,
     unwritten,
@@ -117,6 +119,17 @@ def test_a_report_is_saved_as_the_name_ends(tmp_path: Path) -> None:
         dataclasses.replace(made, timeline=None, seeds=()).save(tmp_path / "a.svg")
     with pytest.raises(ArgumentError, match="has no timeline: the check had costs=False"):
         dataclasses.replace(made, timeline=None).save(tmp_path / "a.svg")
+
+
+def test_the_steps_of_the_worst_conflict_are_saved_as_a_picture(tmp_path: Path) -> None:
+    first = dataclasses.replace(unlanded(), moments=moments("tile"))
+    second = dataclasses.replace(unwritten(), moments=moments("other"))
+    made = report(many_threads(), second, first)
+    made.save(tmp_path / "a.steps.svg")
+    assert (tmp_path / "a.steps.svg").read_text() == made.steps() == draw(first).svg()
+    with pytest.raises(ArgumentError, match="the report on early has no steps to show") as caught:
+        full_report().steps()
+    assert caught.value.help == "an .svg shows the timeline"
 
 
 def test_the_repr_of_a_report_is_its_verdict_and_its_worst_finding() -> None:
