@@ -194,7 +194,8 @@ def _cell(path: str) -> str | None:
 class KernelError(Exception):
     """A fault of the kernel or of a call, with its operands, its line and, if a fix is known, a help line.
 
-    beyond: folders of the package whose lines are reported only if there is none outside.
+    message, help: texts; help may be None. operands: the values that the error shows, by name. loc: the user's line, or
+    None. beyond: folders of the package whose lines are reported only if there is none outside.
     """
 
     beyond: ClassVar[tuple[str, ...]] = ()

@@ -78,7 +78,15 @@ def check(
     report has no tables of resources and costs, and no timeline. Without `compile` the kernel is not compiled, so that
     errors and remarks of the compiler are not found. `constants` has the constants of the kernel whose
     names are those of options: `constants={"seed": 3}`. If the check takes more than two seconds and stderr is a
-    terminal, a line there shows how far it is.
+    terminal, a line there shows how far it is. An ArgumentError for something that is no kernel, and for wrong options.
+
+        >>> @pk.kernel
+        ... def half(x, y):
+        ...     row, col = pk.grid(x.rows // 64, x.cols // 64)
+        ...     pk.store(y[row, col], 0.5 * pk.load(x[row, col], rows=64, cols=64))
+        >>> report = pk.check(half, np.ones((100, 70), np.float32), np.empty((100, 70), np.float32))
+        >>> report.ok, report.findings[0].kind.value
+        (False, 'unwritten-memory')
     """
     options = CheckOptions(
         schedules,

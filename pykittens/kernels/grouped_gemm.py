@@ -161,7 +161,12 @@ def grouped_gemm(
     row_scale: (m,). row_blocks (m, k/128) and column_blocks, gate_blocks (groups, n/128, k/128), rounded up, scale
     blocks of fp8. activation: "relu", "gelu" or "silu". An `a` whose rows are not contiguous is copied first.
 
-    config: how the work is cut; if None, one is picked for the average number of rows per group, and for the GPU.
+    config: how the work is cut; if None, one is picked for the average number of rows per group, and for the GPU. An
+    ArgumentError for other shapes and dtypes.
+
+        >>> a, b = np.ones((20, 40), pk.bf16.numpy), np.ones((2, 30, 40), pk.bf16.numpy)
+        >>> grouped_gemm(a, b, np.array([7, 20], np.int32)).shape
+        (20, 30)
     """
     check_activation("grouped_gemm", activation)
     given = {"gate": gate, "bias": bias, "gate_bias": gate_bias, "row_scale": row_scale}

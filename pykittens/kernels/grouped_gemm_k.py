@@ -178,7 +178,12 @@ def grouped_gemm_k(
     zero for an empty group, and is written to `out` if that is given. An operand in whose memory k runs fastest is
     copied first.
 
-    config: how the work is cut; if None, one is picked for the shape and the GPU.
+    config: how the work is cut; if None, one is picked for the shape and the GPU. An ArgumentError for other shapes and
+    dtypes.
+
+        >>> x, y = np.ones((20, 40), pk.bf16.numpy), np.ones((20, 30), pk.bf16.numpy)
+        >>> grouped_gemm_k(x, y, np.array([7, 20], np.int32), transpose_a=True).shape
+        (2, 40, 30)
     """
     arrays = Arrays("grouped_gemm_k", a=a, b=b, offsets=offsets, out=out)
     arrays.shapes(a="k m" if transpose_a else "m k", b="n k" if transpose_b else "k n")

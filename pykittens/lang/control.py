@@ -71,7 +71,17 @@ def rewrite(source: Definition) -> Callable[..., Any]:
 
 
 def function(helper: F) -> F:
-    """Rewrite a helper whose loops or branches depend on run-time values; kernels call it like any function."""
+    """Rewrite a helper whose loops or branches depend on run-time values; kernels call it like any function.
+
+    Other helpers need no decorator. @pk.kernel does the same for a kernel.
+
+        >>> @pk.function
+        ... def power(x, n):
+        ...     result = x
+        ...     for _ in pk.range(n - 1):
+        ...         result = result * x
+        ...     return result
+    """
     return cast(F, rewrite(Definition(helper)))
 
 

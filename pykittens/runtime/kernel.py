@@ -247,8 +247,18 @@ def kernel(
 ) -> Any:
     """Turn a function into a kernel.
 
-    warps: warps per block of a kernel without roles. cluster: blocks that share multicast copies.
-    inplace: an output may be the same tensor as an input.
+    warps: warps per block of a kernel without roles, 1 to 32. cluster: blocks that share multicast copies, 1, 2, 4 or
+    8. inplace: an output may be the same tensor as an input. An ArgumentError for other numbers.
+
+        >>> @pk.kernel
+        ... def doubled(x, y):
+        ...     row, col = pk.grid(*x.tiles(64, 64))
+        ...     pk.store(y[row, col], 2 * pk.load(x[row, col], rows=64, cols=64))
+        >>> x = np.ones((100, 70), np.float32)
+        >>> y = np.empty_like(x)
+        >>> doubled(x, y)
+        >>> y.sum()
+        np.float32(14000.0)
     """
     if not is_int(warps) or not 1 <= warps <= 32:
         raise Mismatch(f"`warps` must be 1 to 32, not {warps}")

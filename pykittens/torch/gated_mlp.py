@@ -32,8 +32,12 @@ def gated_mlp(
 
     x: (..., k), w1 and w3: (hidden, k), w2: (n, hidden), as torch.nn.Linear keeps them; the result (..., n) has x's
     dtype. Two kernels compute it: x is multiplied by w1 and w3 at once. If a gradient is needed, the two products of x
-    are stored and kept for it; that is faster than computing them again. fallback: let PyTorch compute calls without a
-    kernel. tune: measure configurations once.
+    are stored and kept for it; that is faster than computing them again. activation: as for linear. fallback: let
+    PyTorch compute calls without a kernel, which otherwise raise an ArgumentError. tune: measure configurations once.
+
+        >>> x, w = torch.ones(50, 40).bfloat16(), torch.ones(60, 40).bfloat16()
+        >>> gated_mlp(x, w, w, torch.ones(40, 60).bfloat16()).shape
+        torch.Size([50, 40])
     """
     return GATED_MLP.call((x, w1, w3, w2), (activation, tune), fallback)
 

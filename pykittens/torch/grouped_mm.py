@@ -27,7 +27,12 @@ def grouped_mm(
 
     offs: int32 (groups,), on the device: group g ends before offs[g] and begins at the end of the previous group.
     Elements past the last end belong to no group: such rows of the result are not written, and their gradient is 0.
-    fallback: let PyTorch compute calls without a kernel.
+    The result has the dtype of a and b. fallback: let PyTorch compute calls without a kernel, which otherwise raise an
+    ArgumentError.
+
+        >>> a, b = torch.ones(20, 40).bfloat16(), torch.ones(2, 40, 30).bfloat16()
+        >>> grouped_mm(a, b, torch.tensor([7, 20], dtype=torch.int32)).shape
+        torch.Size([20, 30])
     """
     return GROUPED_MM.call((a, b, offs), (False,), fallback)
 

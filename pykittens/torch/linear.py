@@ -27,9 +27,15 @@ def linear(
 ) -> Tensor:
     """activation(x @ weight.T + bias) + residual of bf16 or f16; sums in f32.
 
-    x: (..., k), weight: (n, k), bias: (n,), residual: (..., n); the result has x's dtype. activation: "", "relu",
-    "gelu" or "silu". One kernel computes it and rounds once; if a gradient is needed, PyTorch applies the activation to
-    a product that is kept. fallback: let PyTorch compute calls without a kernel. tune: measure configurations once.
+    x: (..., k), weight: (n, k), bias: (n,), residual: (..., n); the result (..., n) has x's dtype, which is that of
+    weight, too; bias and residual may be bf16, f16 or f32. activation: "", "relu", "gelu" or "silu". One kernel
+    computes it and rounds once; if a gradient is needed, PyTorch applies the activation to a product that is kept.
+    fallback: let PyTorch compute calls without a kernel, which otherwise raise an ArgumentError. tune: measure
+    configurations once.
+
+        >>> x, weight = torch.ones(50, 40).bfloat16(), torch.ones(30, 40).bfloat16()
+        >>> linear(x, weight, activation="relu").shape
+        torch.Size([50, 30])
     """
     return LINEAR.call((x, weight, bias, residual), (activation, tune), fallback)
 

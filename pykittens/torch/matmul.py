@@ -19,8 +19,14 @@ def matmul(
 ) -> Tensor:
     """a @ b of bf16 or f16, with torch.matmul's rules for vectors and batches; sums in f32, rounded once.
 
-    out: the tensor for the result, of any of the dtypes bf16, f16 and f32. fallback: let torch.matmul compute calls
-    without a kernel. tune: measure configurations of the kernel once for these shapes.
+    a: (k,) or (..., m, k), b: (k,) or (..., k, n), of one dtype and in any strides; the axes in front are broadcast.
+    The result (..., m, n) has their dtype, and lacks the axis that a vector lacks. out: the tensor for the result, of
+    any of the dtypes bf16, f16 and f32. fallback: let torch.matmul compute calls without a kernel, which otherwise
+    raise an ArgumentError. tune: measure configurations of the kernel once for these shapes.
+
+        >>> a, b = torch.ones(3, 20, 30).bfloat16(), torch.ones(30, 40).bfloat16()
+        >>> matmul(a, b).shape
+        torch.Size([3, 20, 40])
     """
     if out is None:
         return MATMUL.call((a, b), (tune,), fallback)

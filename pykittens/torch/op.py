@@ -40,7 +40,21 @@ def op(
     """Decorator: the function becomes the operator `namespace::name` of PyTorch, which compilers do not look into.
 
     The function has annotations, allocates its results and calls kernels. mutates: the names of the tensors that it
-    writes; all others are only read. flops: the number of floating-point operations for the arguments of a call.
+    writes; all others are only read. flops: the number of floating-point operations for the arguments of a call. An
+    ArgumentError if the name has no namespace or another module has defined it, if an annotation is missing, or if
+    torch.library refuses the function.
+
+        >>> @pk.kernel
+        ... def twice(x, y):
+        ...     row, col = pk.grid(*x.tiles(64, 64))
+        ...     pk.store(y[row, col], 2 * pk.load(x[row, col], rows=64, cols=64))
+        >>> @op("mine::double")
+        ... def double(x: torch.Tensor) -> torch.Tensor:
+        ...     y = torch.empty_like(x)
+        ...     twice(x, y)
+        ...     return y
+        >>> double(torch.ones(3, 5)).sum()
+        tensor(30.)
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*::[A-Za-z_]\w*", name):
         shown = name if isinstance(name, str) else getattr(name, "__name__", "scale_rows")

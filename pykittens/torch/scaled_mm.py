@@ -31,8 +31,14 @@ def scaled_mm(
 
     a: (m, k). b: (k, n), preferably the transpose of a weight (n, k). Scales are f32, and their shapes say what they
     scale: one number the tensor; (m, 1) the rows of a, (1, n) the columns of b; (m, k/128) blocks of 1 x 128 of a with
-    (k/128, n/128) blocks of 128 x 128 of b, rounded up. bias: (n,). out_dtype: bf16, f16 or f32. There is no gradient.
-    fallback: let torch._scaled_mm compute calls without a kernel. tune: measure configurations once.
+    (k/128, n/128) blocks of 128 x 128 of b, rounded up. bias: (n,) of bf16, f16 or f32. out_dtype: bf16, f16 or f32.
+    There is no gradient. fallback: let torch._scaled_mm compute calls without a kernel, which otherwise raise an
+    ArgumentError. tune: measure configurations once.
+
+        >>> fp8 = torch.float8_e4m3fn
+        >>> x, weight = torch.ones(20, 64).to(fp8), torch.ones(30, 64).to(fp8)
+        >>> scaled_mm(x, weight.t(), torch.tensor(0.5), torch.tensor(2.0)).shape
+        torch.Size([20, 30])
     """
     return SCALED_MM.call((a, b, scale_a, scale_b, bias), (out_dtype, tune), fallback)
 

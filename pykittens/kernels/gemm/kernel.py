@@ -275,7 +275,11 @@ def gemm(
     it is rounded. In a batch, operands have the axes of the batch in front; those of columns may lack them.
 
     config: how the work is cut; if None, one is picked for the shape and the GPU. tune: measure configurations once,
-    and remember the fastest.
+    and remember the fastest. An ArgumentError for other shapes and dtypes.
+
+        >>> a, b = np.ones((20, 40), pk.bf16.numpy), np.ones((30, 40), pk.bf16.numpy)
+        >>> gemm(a, b, bias=np.ones(30, np.float32), activation="relu").shape
+        (20, 30)
     """
     call = GemmCall.of(gemm_tiles, a, b, out, transpose_b=transpose_b, **further)
     if not call.arrays.have_memory:
