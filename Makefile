@@ -104,9 +104,9 @@ check: lint types test compile size ## all of the above, as before a commit
 golden: venv ## write the golden files anew; read the diff before committing
 	$(BIN)/python -m pytest -n 2 --update-golden -m "not gpu and not soak and not types and not compilers"
 
-inventory: venv ## write the lists in docs/architecture.md and docs/kernels.md anew
+inventory: venv ## write the lists in docs/architecture.md, kernels.md, torch.md and api.md anew
 	PYTHONPATH=. $(BIN)/python tools/inventory.py
-	PYTHONPATH=. $(BIN)/python tools/kernels_page.py
+	PYTHONPATH=. $(BIN)/python tools/reference.py
 
 pictures: venv ## draw the pictures of docs/layouts.md and README.md, and the steps of docs/checking.md, anew
 	PYTHONPATH=. $(BIN)/python tools/pictures.py && PYTHONPATH=. $(BIN)/python tools/measured.py

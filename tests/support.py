@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 from typing import Any
 
 import pykittens
@@ -15,6 +14,7 @@ from pykittens.targets.architectures import TARGETS
 from pykittens.targets.target import Target
 from tests.cases import CASES
 from tests.cases.core import Case
+from tools.reference import markdown
 
 HEAD = """# Operations
 
@@ -53,7 +53,7 @@ def page() -> str:
 def _family(module: str, ops: list[Op[Any]], names: dict[str, str]) -> str:
     """The section of a family: the module's docstring, the table, the reasons, and each operation."""
     about = (importlib.import_module(module).__doc__ or "").strip()
-    lines = [f"## {module.rpartition('.')[2]}", "", _preformatted(about), ""]
+    lines = [f"## {module.rpartition('.')[2]}", "", markdown(about), ""]
     lines += [f"| operation | cases | {' | '.join(TARGETS)} |", "|---" * (len(TARGETS) + 2) + "|"]
     reasons: dict[str, None] = {}
     for op in ops:
@@ -73,7 +73,7 @@ def _family(module: str, ops: list[Op[Any]], names: dict[str, str]) -> str:
         lines += [
             f"**`{word or op.name}{_signature(op)}`**{'' if word else ', by its operator or method'}",
             "",
-            _preformatted(inspect.getdoc(op.function) or ""),
+            markdown(inspect.getdoc(op.function) or ""),
             "",
         ]
     return "\n".join(lines)
@@ -115,12 +115,3 @@ def refusal(op: Op[Any], target: Target) -> str | None:
 def _signature(op: Op[Any]) -> str:
     bare = [p.replace(annotation=p.empty) for p in op.__signature__.parameters.values()]
     return str(inspect.Signature(bare))
-
-
-def _preformatted(text: str) -> str:
-    """A docstring as Markdown: indented text stays a block, and the stars of powers are no emphasis."""
-    lines = [
-        line if line.startswith("    ") else re.sub(r"\*", r"\\*", line)
-        for line in text.splitlines()
-    ]
-    return "\n".join(lines)

@@ -96,7 +96,12 @@ def attention(
     the score of a key without a value, which every query sees. dropout: the part of the weights that is set to 0, by
     random bits of `seed`, int32 (1,); the others are divided by 1 - dropout.
 
-    config: how the work is cut; if None, it is chosen for d, width and the GPU of `q`.
+    config: how the work is cut; if None, it is chosen for d, width and the GPU of `q`. An ArgumentError for other
+    shapes and dtypes.
+
+        >>> q, k = (np.ones((1, 4, n, 32), pk.bf16.numpy) for n in (50, 70))
+        >>> attention(q, k, k, causal="bottom_right").shape
+        (1, 4, 50, 32)
     """
     given = {"q": q, "k": k, "v": v, "out": out, "key_start": key_start, "key_stop": key_stop}
     given |= {"scale": scale, "sinks": sinks, "dropout": dropout, "seed": seed}

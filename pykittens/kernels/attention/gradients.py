@@ -56,6 +56,13 @@ def attention_backward(
 
     deterministic: the sums of the gradient of q are added in one order, so that equal calls have equal results. If
     False, they are added as they come. config: how the work is cut; if None, it is chosen for the widths and the GPU.
+    An ArgumentError for other shapes and dtypes.
+
+        >>> from pykittens.kernels.attention import attention
+        >>> q = np.ones((1, 4, 50, 32), pk.bf16.numpy)
+        >>> out, lse = attention(q, q, q, return_lse=True)
+        >>> [x.shape for x in attention_backward(q, q, q, out, lse, np.ones_like(out))]
+        [(1, 4, 50, 32), (1, 4, 50, 32), (1, 4, 50, 32)]
     """
     given = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "gradient": gradient}
     given |= {"key_start": key_start, "key_stop": key_stop}
