@@ -1,5 +1,6 @@
 """PyTorch operators that call kernels: with gradients, under torch.compile, in CUDA graphs. `op` makes one's own."""
 
+from pykittens.torch.attention import attention, scaled_dot_product_attention
 from pykittens.torch.gated_mlp import gated_mlp
 from pykittens.torch.grouped_mm import grouped_mm
 from pykittens.torch.linear import linear
@@ -7,4 +8,13 @@ from pykittens.torch.matmul import matmul
 from pykittens.torch.op import op
 from pykittens.torch.scaled_mm import scaled_mm
 
-__all__ = ["gated_mlp", "grouped_mm", "linear", "matmul", "op", "scaled_mm"]
+__all__ = [
+    "attention",
+    "gated_mlp",
+    "grouped_mm",
+    "linear",
+    "matmul",
+    "op",
+    "scaled_dot_product_attention",
+    "scaled_mm",
+]

@@ -135,7 +135,7 @@ class Operator:
             return self.fallback(*args)
         if is_dynamo_compiling():
             return self.op(*args)  # raises the error
-        raise self._error(args, *of.refusal)
+        raise self.error(args, *of.refusal)
 
     def launch(self, *args: Any) -> Any:
         """The result of a call whose arguments have passed the check."""
@@ -154,7 +154,7 @@ class Operator:
             message, help = self.no_gradient
         else:
             return self.recorded(*args)
-        raise self._error(args, f"{self.function}: {message}", help)
+        raise self.error(args, f"{self.function}: {message}", help)
 
     # -- checks ------------------------------------------------------------------------------------
 
@@ -183,10 +183,11 @@ class Operator:
         """The operands of a call of the operator; an ArgumentError if it has no kernel for them."""
         of = self._examined(args)
         if (refusal := of.refusal or of.rearranged) is not None:
-            raise self._error(args, *refusal)
+            raise self.error(args, *refusal)
         return of
 
-    def _error(self, args: tuple[Any, ...], message: str, help: str | None) -> ArgumentError:
+    def error(self, args: tuple[Any, ...], message: str, help: str | None) -> ArgumentError:
+        """The error of a call with these arguments."""
         given = zip(self.names, args, strict=False)
         shown = {name: description(x) for name, x in given if x is not None}
         place = Loc.here(beyond=(_TORCH,))  # the dispatcher's frames may lie in between

@@ -15,6 +15,8 @@ from pykittens.kernels.attention.config import GRADIENT_CONFIGS
 from pykittens.kernels.attention.reference import exact, gradients, visible_of
 from pykittens.kernels.attention.visible import Place, packed, turned
 from tests import tolerance
+from tests.kernels.host_functions import tensor_of
+from tests.runtime.c_programs import needs_compiler
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 LENGTHS = (1, 17, 64, 100, 129, 200)
@@ -283,3 +285,37 @@ def test_arguments_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ArgumentError, match=message):
             attention(q, k, k.copy(), **how)
+
+
+def have_the_same_bits(tensor, array):
+    bits = f"int{8 * array.itemsize}"
+    torch = pytest.importorskip("torch")
+    return np.array_equal(tensor.view(getattr(torch, bits)).numpy(), array.view(bits))
+
+
+@needs_compiler
+def test_calls_of_a_form_compute_with_their_own_arrays(emulated):
+    pytest.importorskip("torch")
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        q, gradient = normal(rng, 1, 4, 70, 64), normal(rng, 1, 4, 70, 64)
+        k, v = normal(rng, 1, 2, 90, 64), normal(rng, 1, 2, 90, 64)
+        how = {"scale": (0.1, 0.1, 0.5)[seed], "sinks": rng.standard_normal(4).astype(np.float32)}
+        how |= {"score": scores.linear_bias, "tensors": (rng.random(4).astype(np.float32),)}
+        how |= {"dropout": (0.1, 0.1, 0.3)[seed], "seed": np.array([seed], np.int32)}
+        low, high = packed([0, 30 + seed, 70], [0, 50, 90], None, 0)
+        first, stop = turned(low[None], high[None], 90)
+        how |= {"key_start": low[None], "key_stop": high[None]}
+        on_gpu = {name: tensor_of(x) if isinstance(x, np.ndarray) else x for name, x in how.items()}
+        on_gpu["tensors"] = tuple(map(tensor_of, how["tensors"]))
+        expected = attention(q, k, v, return_lse=True, **how)
+        found = attention(*map(tensor_of, (q, k, v)), return_lse=True, **on_gpu)
+        assert all(have_the_same_bits(f, e) for f, e in zip(found, expected, strict=True))
+        how |= {"query_start": first, "query_stop": stop}
+        on_gpu |= {"query_start": tensor_of(first), "query_stop": tensor_of(stop)}
+        expected = attention_backward(q, k, v, *expected, gradient, **how)
+        found = attention_backward(
+            *map(tensor_of, (q, k, v)), *found, tensor_of(gradient), **on_gpu
+        )
+        assert all(have_the_same_bits(f, e) for f, e in zip(found, expected, strict=True))
+    assert len(emulated) == 2 * 5  # two forms of a launch forward and four backward

@@ -11,6 +11,7 @@ import pykittens as pk
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.attention.config import AttentionForm
 from pykittens.kernels.attention.visible import band
+from pykittens.runtime.calls import element_name
 from pykittens.runtime.fakes import known
 
 CAUSAL = (False, True, "top_left", "bottom_right")
@@ -37,66 +38,19 @@ class Call:
     """The arrays of a call of attention, checked, and the form of its kernels."""
 
     def __init__(self, function: str, given: dict[str, Any], tensors: tuple[Any, ...], **how: Any):
-        self.arrays = Arrays(
-            function, **given, **{f"tensors[{i}]": x for i, x in enumerate(tensors)}
-        )
-        self._check_shapes()
-        self._check_bounds(how["causal"], how["window"])
-        self._check_numbers()
-        self.tensors = tuple(f"tensors[{i}]" for i in range(len(tensors)))
+        self.tensors = tuple(element_name("tensors", i) for i in range(len(tensors)))
+        self.arrays = Arrays(function, **given, **dict(zip(self.tensors, tensors, strict=True)))
+        check_shapes(self.arrays)
+        check_numbers(self.arrays, given["scale"], given["dropout"])
+        for name, x in bounds_of(self.arrays, how["causal"], how["window"]).items():
+            self._add(name, x)
+        if given["dropout"] is not None:
+            self._add("gain", 1 / (1 - given["dropout"]))
+        self.group = known(self.arrays.dims["heads"]) // known(self.arrays.dims["kv_heads"])
         self.score, self.gradient = how["score"], how.get("gradient")
 
-    def _check_shapes(self) -> None:
-        arrays = self.arrays
-        dims = arrays.shapes(
-            **{name: SHAPES[name] for name in SHAPES if name not in ("out", "lse")}
-        )
-        arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
-        arrays.dtypes("sinks", among=("f32",))
-        arrays.dtypes(
-            "key_start", "key_stop", "query_start", "query_stop", "seed", among=("int32",)
-        )
-        for axis, name in (("d", "q and k"), ("width", "v")):
-            n = dims[axis]
-            if known(n) % 16 or not 16 <= known(n) <= 256:
-                raise arrays.fail(
-                    f"{axis}, the last extent of {name}, must be a multiple of 16 from 16 to 256, not {n}",
-                    help="pad with columns of zeros, and pass the scale of the unpadded width",
-                )
-        heads, kv_heads = known(dims["heads"]), known(dims["kv_heads"])
-        if kv_heads == 0 or heads % kv_heads:
-            raise arrays.fail(
-                f"the heads of q must be a multiple of those of k and v, not {heads} and {kv_heads}"
-            )
-        self.group = heads // kv_heads
-
-    def _check_bounds(self, causal: Any, window: Any) -> None:
-        arrays = self.arrays
-        if not any(causal is x or (isinstance(causal, str) and causal == x) for x in CAUSAL):
-            raise arrays.fail(f"`causal` must be one of {CAUSAL}, not {causal!r}")
-        left, right = (None, None) if window is None else _sides(arrays, window)
-        if causal:
-            right = 0 if right is None else min(right, 0)
-        if "key_start" in arrays or "key_stop" in arrays:
-            if left is not None or right is not None:
-                raise arrays.fail("`causal` and `window` are part of `key_start` and `key_stop`")
-            return
-        queries, keys = known(arrays.dims["queries"]), known(arrays.dims["keys"])
-        bounds = band(left, right, keys - queries if causal == "bottom_right" else 0)
-        for name, x in zip(("low", "high"), bounds, strict=True):
-            if x is not None:
-                arrays.given[name] = arrays.views[name] = max(-(2**30), min(x, 2**30))
-
-    def _check_numbers(self) -> None:
-        arrays = self.arrays
-        scale, dropout = arrays.given.get("scale", 1.0), arrays.given.get("dropout", 0.0)
-        if not (isfinite(scale) and scale > 0):
-            raise arrays.fail(f"`scale` must be positive and finite, not {scale}")
-        if not 0 <= dropout < 1:
-            raise arrays.fail(f"`dropout` must be from 0 to below 1, not {dropout}")
-        arrays.needs("dropout", "seed")
-        if "dropout" in arrays:
-            arrays.given["gain"] = arrays.views["gain"] = 1 / (1 - dropout)
+    def _add(self, name: str, x: Any) -> None:
+        self.arrays.given[name] = self.arrays.views[name] = x
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,6 +62,56 @@ class Call:
         """The form of a kernel that takes operands of these names."""
         named = tuple(n for n in names if n not in self.tensors)
         return AttentionForm(named, self.group, self.score, self.gradient)
+
+
+def check_shapes(arrays: Arrays) -> str:
+    """The dtype of q, k and v; raise unless the arrays that are given have shapes and dtypes that kernels take."""
+    dims = arrays.shapes(**{name: SHAPES[name] for name in SHAPES if name not in ("out", "lse")})
+    dtype = arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
+    arrays.dtypes("sinks", among=("f32",))
+    arrays.dtypes("key_start", "key_stop", "query_start", "query_stop", "seed", among=("int32",))
+    for axis, name in (("d", "q and k"), ("width", "v")):
+        n = dims[axis]
+        if known(n) % 16 or not 16 <= known(n) <= 256:
+            raise arrays.fail(
+                f"{axis}, the last extent of {name}, must be a multiple of 16 from 16 to 256, not {n}",
+                help="pad with columns of zeros, and pass the scale of the unpadded width",
+            )
+    heads, kv_heads = known(dims["heads"]), known(dims["kv_heads"])
+    if kv_heads == 0 or heads % kv_heads:
+        raise arrays.fail(
+            f"the heads of q must be a multiple of those of k and v, not {heads} and {kv_heads}"
+        )
+    return dtype
+
+
+def check_numbers(arrays: Arrays, scale: float | None, dropout: float | None) -> None:
+    """Raise unless scale and dropout, if given, are numbers that kernels take."""
+    if scale is not None and not (isfinite(scale) and scale > 0):
+        raise arrays.fail(f"`scale` must be positive and finite, not {scale}")
+    if dropout is None:
+        return
+    if not 0 <= dropout < 1:
+        raise arrays.fail(f"`dropout` must be from 0 to below 1, not {dropout}")
+    if "seed" not in arrays:
+        raise arrays.fail("`dropout` goes with `seed`, which is missing")
+
+
+def bounds_of(arrays: Arrays, causal: Any, window: Any) -> dict[str, int]:
+    """`low` and `high` of the keys that query i sees, from i + low to before i + high, where they are bounded."""
+    if not any(causal is x or (isinstance(causal, str) and causal == x) for x in CAUSAL):
+        raise arrays.fail(f"`causal` must be one of {CAUSAL}, not {causal!r}")
+    left, right = (None, None) if window is None else _sides(arrays, window)
+    if causal:
+        right = 0 if right is None else min(right, 0)
+    if "key_start" in arrays or "key_stop" in arrays:
+        if left is not None or right is not None:
+            raise arrays.fail("`causal` and `window` are part of `key_start` and `key_stop`")
+        return {}
+    queries, keys = known(arrays.dims["queries"]), known(arrays.dims["keys"])
+    low, high = band(left, right, keys - queries if causal == "bottom_right" else 0)
+    bounds = {"low": low, "high": high}
+    return {n: max(-(2**30), min(x, 2**30)) for n, x in bounds.items() if x is not None}
 
 
 def _sides(arrays: Arrays, window: Any) -> tuple[int | None, int | None]:

@@ -57,7 +57,7 @@ def rival(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
     inputs=inputs,
     rival=rival,
     work=work,
-    numbers={"scale": None, "dropout": 0.0, "tensors": ()},
+    numbers={"tensors": ()},
 )
 def attention(
     q: Any,

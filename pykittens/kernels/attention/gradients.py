@@ -21,7 +21,7 @@ from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.fakes import known
 
 
-@functools.partial(host_function, numbers={"scale": None, "dropout": 0.0, "tensors": ()})
+@functools.partial(host_function, numbers={"tensors": ()})
 def attention_backward(
     q: Any,
     k: Any,

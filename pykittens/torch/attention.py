@@ -1,0 +1,312 @@
+"""Attention with gradients, and PyTorch's scaled_dot_product_attention by its kernels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import pykittens as pk
+from pykittens.kernels.arrays import FLOATS
+from pykittens.kernels.attention import attention as attend
+from pykittens.kernels.attention import attention_backward, scores
+from pykittens.kernels.attention.call import SHAPES, bounds_of, check_numbers, check_shapes
+from pykittens.torch.operands import Operands
+from pykittens.torch.operator import Operator
+
+_TENSORS = ("mask", "slopes", "sinks", "key_start", "key_stop", "seed")
+_OPTIONS = (
+    "str causal='', int? left=None, int? right=None, float? scale=None, float soft_cap=0.,"
+    " float dropout=0., bool deterministic=True"
+)
+_MORE = "".join(f", Tensor? {name}=None" for name in _TENSORS) + f", {_OPTIONS}"
+_ALIGNMENTS = {False: "", True: "top_left"}
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool | str = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    slopes: Tensor | None = None,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    key_start: Tensor | None = None,
+    key_stop: Tensor | None = None,
+    dropout: float = 0.0,
+    deterministic: bool = True,
+    return_lse: bool = False,
+) -> Any:
+    """softmax(scale q k^T) v of bf16 or f16 along the keys that each query sees; sums in f32.
+
+    q: (batch, heads, queries, d), k: (batch, kv_heads, keys, d), v: (batch, kv_heads, keys, width), in any strides; d
+    and width are multiples of 16 up to 256. Head h of q goes with head h // (heads / kv_heads) of k and v. The result
+    (batch, heads, queries, width) has q's dtype; a query that sees no key has 0. With return_lse it is (out, lse), with
+    the log-sum-exp of the scores, f32 (batch, heads, queries), which has no gradient.
+
+    causal, window, scale, sinks, key_start, key_stop: as in pykittens.kernels.attention.attention. soft_cap: scores s
+    become soft_cap tanh(s / soft_cap), unless it is 0. mask: broadcast to (batch, heads, queries, keys); bools, True
+    where a query sees a key, or floats that are added to scores and have no gradient. slopes: f32 (heads,), ALiBi.
+    dropout: the part of the weights that is set to 0, drawn by PyTorch's generator.
+
+    deterministic: equal calls have equal gradients. If False, the gradient of q is added up in the order in which its
+    parts come, which is faster.
+    """
+    if mask is not None:
+        mask = _laid_out(mask, (*q.shape[:3], k.shape[2]))
+    seed = _seed(q) if dropout else None
+    tensors = (q, k, v, mask, slopes, sinks, key_start, key_stop, seed)
+    left, right = (None, None) if window is None else window
+    aligned = _ALIGNMENTS[causal] if isinstance(causal, bool) else causal
+    options = (aligned, left, right, scale, float(soft_cap), float(dropout), deterministic)
+    found = ATTENTION.call(tensors, options, False)
+    return found if return_lse else found[0]
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """torch.nn.functional.scaled_dot_product_attention, with its arguments and their meanings.
+
+    query: (..., heads, queries, d), key and value: (..., heads, keys, d or width); dtypes and widths are those of
+    `attention`. Calls without a kernel are PyTorch's.
+    """
+    tensors = _as_ours(query, key, value, attn_mask, is_causal, enable_gqa)
+    if tensors is not None:
+        seed = _seed(query) if dropout_p else None
+        options = (_ALIGNMENTS[is_causal], None, None, scale, 0.0, float(dropout_p), True)
+        found, _ = ATTENTION.call((*tensors, None, None, None, None, seed), options, True)
+        return found.reshape(*query.shape[:-3], *found.shape[-3:])
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def _as_ours(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, grouped: bool
+) -> tuple[Tensor | None, ...] | None:
+    """q, k, v and the mask as `attention` takes them; None if the call is PyTorch's."""
+    given = (query, key, value)
+    if any(x.dim() < 3 or x.is_nested for x in given) or (mask is not None and is_causal):
+        return None
+    lead, heads = query.shape[:-3], query.shape[-3]
+    if any(x.shape[:-3] != lead for x in given) or key.shape[-3] != value.shape[-3]:
+        return None
+    if key.shape[-3] != heads and not grouped:
+        return None
+    if mask is not None:
+        whole = (*lead, heads, query.shape[-2], key.shape[-2])
+        if mask.requires_grad or mask.dim() > len(whole):
+            return None
+        mask = mask.expand(whole).reshape(-1, *whole[-3:])
+        mask = _laid_out(mask, tuple(mask.shape))
+    return *(x.reshape(-1, *x.shape[-3:]) for x in given), mask
+
+
+def _laid_out(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The mask in this shape, of bytes if it is of bools, with a last stride of 1."""
+    mask = mask.expand(shape)
+    mask = mask if mask.stride(-1) == 1 or mask.shape[-1] < 2 else mask.contiguous()
+    return mask.view(torch.uint8) if mask.dtype is torch.bool else mask
+
+
+def _seed(q: Tensor) -> Tensor:
+    return torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=q.device)
+
+
+# -- the operators ---------------------------------------------------------------------------------
+
+
+def _check(
+    of: Operands,
+    causal: str,
+    left: Any,
+    right: Any,
+    scale: Any,
+    cap: float,
+    dropout: float,
+    _: bool,
+) -> None:
+    dtype = check_shapes(of)
+    of.shapes(mask="batch heads queries keys", slopes="heads")
+    of.dtypes("mask", among=("uint8", *FLOATS))
+    of.dtypes("slopes", among=("f32",))
+    bounds_of(of, causal or False, (left, right))
+    check_numbers(of, scale, dropout or None)
+    if not cap >= 0:
+        raise of.fail(f"`soft_cap` must be positive, or 0 for none, not {cap}")
+    if "out" not in of:
+        of.result(SHAPES["out"], dtype)
+        of.make("lse", SHAPES["lse"], "f32")
+
+
+def _how(
+    mask: Any, slopes: Any, sinks: Any, key_start: Any, key_stop: Any, seed: Any, *options: Any
+) -> dict[str, Any]:
+    """The keyword arguments of the library's functions."""
+    causal, left, right, scale, soft_cap, dropout, _ = options
+    of_mask = "bias" if mask is not None and mask.dtype.is_floating_point else "allowed"
+    tensors = {"soft_cap": soft_cap or None, "linear_bias": slopes, of_mask: mask}
+    tensors = {name: x for name, x in tensors.items() if x is not None}
+    how = {
+        "sinks": sinks,
+        "key_start": key_start,
+        "key_stop": key_stop,
+        "seed": seed,
+        "scale": scale,
+    }
+    how |= {"causal": causal or False, "dropout": dropout or None}
+    how |= {"window": None if left is right is None else (left, right)}
+    how |= {"score": _score(tuple(tensors)), "tensors": tuple(tensors.values())}
+    return {name: x for name, x in how.items() if x is not None and x != ()}
+
+
+@functools.cache
+def _score(names: tuple[str, ...]) -> Callable[..., Any] | None:
+    """The functions of pykittens.kernels.attention.scores of these names, one after another."""
+    functions = [getattr(scores, name) for name in names]
+
+    @pk.function
+    def score(s: Any, place: Any, *tensors: Any) -> Any:
+        for function, x in zip(functions, tensors, strict=True):
+            s = function(s, place, x)
+        return s
+
+    return score if functions else None
+
+
+def _signed(*names: str) -> Callable[..., Any]:
+    """Decorator: the parameters are these and those of all operators, with the defaults of the schemas."""
+
+    def more(
+        mask: Any = None, slopes: Any = None, sinks: Any = None,
+        key_start: Any = None, key_stop: Any = None, seed: Any = None,
+        causal: str = "", left: Any = None, right: Any = None, scale: Any = None,
+        soft_cap: float = 0.0, dropout: float = 0.0, deterministic: bool = True,
+    ) -> None: ...  # fmt: skip
+
+    def signed(function: Any) -> Any:
+        first = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        function.__signature__ = Signature([*first, *signature(more).parameters.values()])
+        return function
+
+    return signed
+
+
+@_signed("q", "k", "v")
+def _run(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> Any:
+    return attend(q, k, v, return_lse=True, **_how(*more))
+
+
+def _of_torch(q: Tensor, k: Tensor, v: Tensor, mask: Any, *more: Any) -> Any:
+    causal, _, _, scale, _, dropout, _ = more[-7:]
+    mask = mask.view(torch.bool) if mask is not None and mask.dtype is torch.uint8 else mask
+    how = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
+    return functional.scaled_dot_product_attention(
+        q, k, v, mask, dropout, bool(causal), **how
+    ), None
+
+
+def _forward(ctx: Any, *args: Any) -> Any:
+    for i, name in enumerate(ATTENTION.names):
+        if ctx.needs_input_grad[i] and name in ("mask", "slopes"):
+            message = f"attention: `{name}` has no gradient, and it requires one"
+            raise ATTENTION.error(args, message, f"pass {name}.detach()")
+    out, lse = ATTENTION.launch(*args)
+    ctx.save_for_backward(*args[:9], out, lse)
+    ctx.options = args[9:]
+    ctx.mark_non_differentiable(lse)
+    return out, lse
+
+
+def _backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Any, ...]:
+    q, k, v, *tensors, out, lse = ctx.saved_tensors
+    dq, dk, dv, of_sinks = GRADIENTS.launch(q, k, v, out, lse, gradient, *tensors, *ctx.options)
+    of_tensors = [of_sinks if x is tensors[2] and x is not None else None for x in tensors]
+    return dq, dk, dv, *of_tensors, *(None,) * len(ctx.options)
+
+
+def _check_gradients(of: Operands, *options: Any) -> None:
+    of.shapes(q=SHAPES["q"], v=SHAPES["v"])
+    _check(of, *options)
+    of.shapes(out=SHAPES["out"], gradient=SHAPES["out"], lse=SHAPES["lse"])
+    of.dtypes("lse", among=("f32",))
+    for name, x in (("dq", "q"), ("dk", "k"), ("dv", "v")):
+        of.make(name, SHAPES[x], of.found["q"].dtype)
+    of.make("d_sinks", "heads" if "sinks" in of else "0", "f32")
+
+
+@_signed("q", "k", "v", "out", "lse", "gradient")
+def _run_gradients(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, gradient: Tensor, *more: Any
+) -> Any:
+    how = _how(*more)
+    if "key_start" in how or "key_stop" in how:
+        how |= _turned(q, k, how)
+    found = attention_backward(q, k, v, out, lse, gradient, deterministic=more[-1], **how)
+    return found if "sinks" in how else (*found, lse.new_empty(0))
+
+
+def _turned(q: Tensor, k: Tensor, how: dict[str, Any]) -> dict[str, Tensor]:
+    """The bounds of the queries of each key, and of the keys of each query."""
+    batch, queries, keys = q.shape[0], q.shape[2], k.shape[2]
+    whole = {"dtype": torch.int32, "device": q.device}
+    start = how.get("key_start", torch.zeros((batch, queries), **whole))
+    stop = how.get("key_stop", torch.full((batch, queries), keys, **whole))
+    at = torch.arange(keys, **whole).expand(batch, keys).contiguous()
+    of_keys = [
+        torch.searchsorted(x.contiguous(), at, right=True, out_int32=True) for x in (stop, start)
+    ]
+    return {
+        "key_start": start,
+        "key_stop": stop,
+        "query_start": of_keys[0],
+        "query_stop": of_keys[1],
+    }
+
+
+def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+    flops: int = 2 * (q.numel() // q.shape[3]) * k.shape[2] * (q.shape[3] + v.shape[3])
+    return flops
+
+
+def _gradient_flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+    flops: int = 2 * (q.numel() // q.shape[3]) * k.shape[2] * (3 * q.shape[3] + 2 * v.shape[3])
+    return flops
+
+
+ATTENTION = Operator(
+    f"attention(Tensor q, Tensor k, Tensor v{_MORE}) -> (Tensor, Tensor)",
+    _check,
+    _run,
+    fallback=_of_torch,
+    forward=_forward,
+    backward=_backward,
+    flops=_flops,
+    casts=3,
+)
+
+GRADIENTS = Operator(
+    "attention_backward(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor gradient"
+    f"{_MORE}) -> (Tensor, Tensor, Tensor, Tensor)",
+    _check_gradients,
+    _run_gradients,
+    flops=_gradient_flops,
+    no_gradient=("there is no second derivative", "compute the first without create_graph"),
+)
