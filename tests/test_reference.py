@@ -17,7 +17,9 @@ from pykittens.ir.op import Op
 from tools.reference import DOCS, NAMES, call, host_functions, markdown, written
 
 ROOT = DOCS.parent
-TORCH = "grouped_mm linear gated_mlp matmul op scaled_mm".split()
+TORCH = (
+    "attention gated_mlp grouped_mm linear matmul op scaled_dot_product_attention scaled_mm".split()
+)
 
 
 def text_of(page: str) -> str:

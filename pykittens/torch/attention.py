@@ -59,7 +59,11 @@ def attention(
     dropout: the part of the weights that is set to 0, drawn by PyTorch's generator.
 
     deterministic: equal calls have equal gradients. If False, the gradient of q is added up in the order in which its
-    parts come, which is faster.
+    parts come, which needs no waiting. Raises ArgumentError for a call without a kernel.
+
+    >>> q, k = torch.ones(1, 4, 8, 32, dtype=torch.bfloat16), torch.ones(1, 2, 16, 32, dtype=torch.bfloat16)
+    >>> attention(q, k, k, causal="bottom_right", window=(4, 0)).shape
+    torch.Size([1, 4, 8, 32])
     """
     if mask is not None:
         mask = _laid_out(mask, (*q.shape[:3], k.shape[2]))
@@ -85,7 +89,11 @@ def scaled_dot_product_attention(
     """torch.nn.functional.scaled_dot_product_attention, with its arguments and their meanings.
 
     query: (..., heads, queries, d), key and value: (..., heads, keys, d or width); dtypes and widths are those of
-    `attention`. Calls without a kernel are PyTorch's.
+    `attention`, and gradients are deterministic. Calls without a kernel are PyTorch's, with its errors.
+
+    >>> x = torch.ones(2, 4, 8, 32, dtype=torch.bfloat16)
+    >>> scaled_dot_product_attention(x, x, x, is_causal=True).shape
+    torch.Size([2, 4, 8, 32])
     """
     tensors = _as_ours(query, key, value, attn_mask, is_causal, enable_gqa)
     if tensors is not None:
