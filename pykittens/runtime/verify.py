@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +120,7 @@ def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 STRIP = 64  # rows of the smallest tile: one row of each strip is compared
 MOST_ROWS = 512
+PART = 2**22  # elements that are compared at once: each takes some 80 bytes meanwhile
 
 
 def wide(array: Any) -> Any:
@@ -144,22 +146,51 @@ def deviation(
 
     Numbers beyond the range of the dtype count as equal. NaN equals NaN only.
     """
-    found, exact = (wide(x).clip(dtype.least, dtype.largest) for x in (found, exact))
-    both = nans(found) & nans(exact)
-    found[both] = exact[both] = 0
-    numbers = exact[~nans(exact)]
-    size = float((numbers**2).mean() ** 0.5) if len(numbers) else 0.0
-    tiny = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
-    wrong = ~(abs(found - exact) <= dtype.epsilon * abs(exact) + tiny + slack * size)
-    count = int(wrong.sum())
+    shape = tuple(found.shape)
+    found, exact = found.reshape(-1), exact.reshape(-1)
+    parts = [slice(i, i + PART) for i in range(0, math.prod(shape), PART)]
+    if dtype.is_float:
+        slack *= _root_mean_square((exact[part] for part in parts), dtype)
+    count, first = 0, 0
+    for part in parts:
+        wrong = _wrong(found[part], exact[part], dtype, slack)
+        in_part = int(wrong.sum())
+        if in_part and not count:
+            first = part.start + int(wrong.nonzero()[0][0])
+        count += in_part
     if count <= allowed:
         return None
-    first = int(wrong.reshape(-1).nonzero()[0][0])
-    index = [int(i) for i in np.unravel_index(first, tuple(wrong.shape))]
+    index = [int(i) for i in np.unravel_index(first, shape)]
     if rows is not None:
         index[-2] = rows[index[-2]]
-    pair = float(found.reshape(-1)[first]), float(exact.reshape(-1)[first])
+    values = [x[first].item() for x in (found, exact)]
+    pair = (f"{x:.6g}" if dtype.is_float else f"{x}" for x in values)
     return (
-        f"{count} of {math.prod(wrong.shape)} compared elements are wrong; that at {tuple(index)} "
-        f"is {pair[0]:.6g} instead of {pair[1]:.6g}"
+        f"{count} of {math.prod(shape)} compared elements are wrong; that at {tuple(index)} "
+        f"is {' instead of '.join(pair)}"
     )
+
+
+def _root_mean_square(parts: Iterable[Any], dtype: DType) -> float:
+    """Of all elements that are numbers, within the range of the dtype."""
+    total, count = 0.0, 0
+    for part in parts:
+        numbers = _within(part, dtype)
+        numbers = numbers[~nans(numbers)]
+        total, count = total + float((numbers**2).sum()), count + len(numbers)
+    return math.sqrt(total / max(count, 1))
+
+
+def _wrong(found: Any, exact: Any, dtype: DType, slack: float) -> Any:
+    """A mask of the elements of a vector that are wrong."""
+    if not dtype.is_float:
+        return found != exact
+    found, exact = _within(found, dtype), _within(exact, dtype)
+    tiny = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
+    wrong = ~(abs(found - exact) <= dtype.epsilon * abs(exact) + tiny + slack)
+    return wrong & ~(nans(found) & nans(exact))
+
+
+def _within(array: Any, dtype: DType) -> Any:
+    """An array in float64, with the bounds of the dtype in place of numbers beyond them."""
+    return wide(array).clip(dtype.least, dtype.largest)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens.runtime import verify
 from pykittens.runtime.arrays import describe
 from pykittens.runtime.verify import (
     alike,
@@ -136,6 +137,37 @@ def test_nan_may_only_be_where_it_should():
     assert deviation(np.array([[np.nan, 1.0, 2.0]], np.float32), exact, pk.f32, 0.0, None) is None
     for found in ([[0.0, 1.0, 2.0]], [[np.nan, np.nan, 2.0]]):
         assert deviation(np.array(found, np.float32), exact, pk.f32, 1.0, None) is not None
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
+def test_arrays_of_any_size_are_compared_in_parts(kind, monkeypatch):
+    exact = np.random.default_rng(0).standard_normal((10, 7)).astype(np.float32)
+    exact[3, 3] = np.nan
+    found = exact.copy()
+    found[6, 2:5] += 0.5
+    whole = deviation(kind(found), kind(exact), pk.f32, 1e-3, None)
+    assert whole.startswith("3 of 70 compared elements are wrong; that at (6, 2) is ")
+    monkeypatch.setattr(verify, "PART", 9)
+    largest = []
+    wide = verify.wide
+    monkeypatch.setattr(verify, "wide", lambda x: (largest.append(len(x)), wide(x))[1])
+    assert deviation(kind(found), kind(exact), pk.f32, 1e-3, None) == whole
+    assert max(largest) == 9
+    assert deviation(kind(found), kind(exact), pk.f32, 1.0, None) is None
+    assert deviation(kind(found), kind(exact), pk.f32, 1e-3, None, allowed=3) is None
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
+def test_whole_numbers_are_compared_exactly(kind):
+    exact = np.array([2**53, 2**53 + 2, -1], np.int64)
+    found = exact + np.array([0, 1, 0])
+    text = deviation(kind(found), kind(exact), pk.int64, 1.0, None)
+    assert text == (
+        "1 of 3 compared elements are wrong; that at (1,) is 9007199254740995 instead of 9007199254740994"
+    )
+    assert deviation(kind(exact), kind(exact), pk.int64, 0.0, None) is None
+    truth = np.array([True, False])
+    assert "1 of 2" in deviation(kind(truth), kind(~truth & truth), pk.bool_, 0.0, None)
 
 
 def test_more_than_the_allowed_are_told():
