@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from ctypes import byref, c_float, c_uint64, c_void_p
@@ -49,7 +50,11 @@ class Timer:
             self._take_buffer()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._buffer:
+            # After Ctrl-C, say: freeing memory waits for all launches, in a call that nothing interrupts.
+            with contextlib.suppress(LaunchFault):
+                self.settle()
         for event in self._events:
             self._cuda.cuEventDestroy_v2(event)
         if self._buffer:

@@ -44,6 +44,22 @@ def test_every_event_is_given_back(work: Makes, log: Log) -> None:
     assert lines.count("event") == lines.count("event destroyed") == 6
 
 
+def test_an_interrupt_does_not_wait_for_a_launch_that_never_ends(
+    work: Makes, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To free memory waits for it, in a call that Ctrl-C does not end."""
+    for event, freed in ((driver.NOT_READY, []), (0, ["free b000"])):
+        monkeypatch.setattr(timing, "LONGEST_SECONDS", 0.02)
+        monkeypatch.setenv("FAKE_CUDA_EVENT", str(event))
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt), Timer(driver.device(0), 0) as timer:
+            timer.times(interrupted, 1)
+        assert log.take("free") == freed
+
+
 def test_a_flush_of_the_callers_own_takes_no_memory(work: Makes, log: Log) -> None:
     flushes: list[int] = []
     with Timer(driver.device(0), 0, flush=lambda: flushes.append(1)) as timer:
