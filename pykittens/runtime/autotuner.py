@@ -7,14 +7,15 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from pykittens.errors import BackendError, KernelError
+from pykittens.errors import ArgumentError, BackendError, KernelError, Loc
+from pykittens.logger import log
 from pykittens.runtime import nvrtc, tuning_records
 from pykittens.runtime.progress import Progress, Stage, Step
 from pykittens.runtime.timing import LaunchFault, Timer
@@ -34,17 +35,22 @@ MAX_COMPILERS = 16
 
 @dataclass(eq=False)
 class Runner(Generic[C]):
-    """One candidate. times: milliseconds of each launch in its last stage."""
+    """One candidate. times: milliseconds of each launch in its last stage. error: the fault, if it was raised."""
 
     candidate: C
     times: list[float] = field(default_factory=list)
     stage: int = 0
     checked: bool = False
     fault: str | None = None
+    error: KernelError | None = None
 
     @property
     def median(self) -> float:
         return statistics.median(self.times)
+
+    def refuse(self, error: KernelError) -> None:
+        """Note that the candidate cannot be used."""
+        self.fault, self.error = error.message, error
 
     def outcome(self) -> tuning_records.Outcome:
         median = round(self.median, 6) if self.times else None
@@ -59,19 +65,16 @@ class Autotuner(Generic[C]):
     def __init__(
         self,
         name: str,
-        key: Mapping[str, Any],
         candidates: Sequence[C],
-        kernels: Sequence[object],
-        ordinal: int,
+        place: tuning_records.RecordFile | None,
         show: Progress,
     ) -> None:
-        self.name, self.show = name, show
+        self.name, self.place, self.show = name, place, show
         self.begin = time.monotonic()
-        self.place = tuning_records.place(name, key, candidates, kernels, ordinal)
         self.runners = [Runner(c) for c in candidates]
         for runner in self.runners:
-            if self.place is not None:
-                runner.fault = self.place.wrong(repr(runner.candidate))
+            if place is not None:
+                runner.fault = place.wrong(repr(runner.candidate))
 
     @property
     def left(self) -> list[Runner[C]]:
@@ -87,7 +90,7 @@ class Autotuner(Generic[C]):
             try:
                 compile(runner.candidate)
             except KernelError as error:
-                runner.fault = error.message
+                runner.refuse(error)
 
         with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_COMPILERS)) as pool:
             done = pool.map(compiled, runners)
@@ -163,10 +166,14 @@ class Autotuner(Generic[C]):
         """The fastest finalist, by list order if several are equally fast; it is recorded."""
         right = [r for r in finalists if r.fault is None]
         if not right:
-            raise KernelError(
+            none = KernelError(
                 f"{self.name}: none of {len(self.runners)} configurations can be used",
                 operands={repr(r.candidate): r.fault for r in self.runners},
             )
+            errors = [r.error for r in self.runners if r.error is not None]
+            if len(errors) == len(self.runners):
+                raise errors[0] from none
+            raise none
         least = min(r.median for r in right)
         chosen = next(r for r in self.runners if r in right and r.median <= (1 + NOISE) * least)
         if self.place is not None:
@@ -180,7 +187,7 @@ class Autotuner(Generic[C]):
                 tuple(r.outcome() for r in self.runners),
             )
             self.place.write(record)
-        self.show(Step(self.name, "done", best=chosen.median, note=repr(chosen.candidate)))
+        self._tell(Step(self.name, "done", best=chosen.median, note=repr(chosen.candidate)))
         return chosen.candidate
 
     # -- faults --------------------------------------------------------------------------------
@@ -201,24 +208,32 @@ class Autotuner(Generic[C]):
                 ) from error
             if not isinstance(error, KernelError):
                 raise
-            runner.fault = error.message
+            runner.refuse(error)
 
     def _wrong(self, runner: Runner[C], reason: str) -> None:
         runner.fault = reason
         if self.place is not None:
             self.place.write_wrong(repr(runner.candidate), reason)
-        warnings.warn(
-            f"{self.name}: {runner.candidate!r} computes something wrong and is not used: {reason}",
-            RuntimeWarning,
-            stacklevel=2,
+        text = (
+            f"{self.name}: {runner.candidate!r} computes something wrong and is not used: {reason}"
         )
+        loc = Loc.here(ArgumentError.beyond) or Loc.here()  # the user's call
+        if loc is None:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        else:
+            warnings.warn_explicit(text, RuntimeWarning, loc.file, loc.line)
 
     def _step(self, stage: Stage, done: int, total: int, runner: Runner[C] | None = None) -> None:
         medians = [r.median for r in self.runners if r.fault is None and r.times]
         note = ""
         if runner is not None and runner.fault is not None:
             note = f"without {runner.candidate!r}: {runner.fault}"
-        self.show(Step(self.name, stage, done, total, min(medians, default=None), note))
+        self._tell(Step(self.name, stage, done, total, min(medians, default=None), note))
+
+    def _tell(self, step: Step) -> None:
+        if step.note:
+            log.info("%s", step)
+        self.show(step)
 
 
 def _fault(timer: Timer) -> LaunchFault | None:

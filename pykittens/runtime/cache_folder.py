@@ -13,15 +13,22 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pykittens import settings
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
 ENTRY, TEMPORARY = ".kernel", ".tmp"
 # An entry's time is written once per hour of use at most; a temporary file of this age belongs to no writer.
 _HOUR = 3600.0
+# Seconds for which a lock is waited for.
+PATIENCE, _POLL_SECONDS = 300.0, 0.05
 
 _warned: set[Path] = set()
 # Bytes that this process may still write before the entries are counted: none before the first count.
@@ -85,10 +92,15 @@ def read_whole(path: Path) -> bytes | None:
         return None
 
 
+def _make(place: Path) -> None:
+    """Make a folder in the cache, which is for its user only."""
+    settings.cache_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file and rename it into place: a reader sees the old file or the whole new one."""
-    settings.cache_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make(path.parent)
     # In the same folder: a rename is atomic only within a file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=TEMPORARY)
     try:
@@ -99,6 +111,46 @@ def write_whole(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+@contextlib.contextmanager
+def locked(path: Path, waits: Callable[[], object]) -> Iterator[None]:
+    """Hold a lock among processes: a file, which is removed at the end. `waits` is called if another one holds it.
+
+    The lock is not held if the system or the folder has no locks, or after PATIENCE seconds.
+    """
+    handle, until, is_told = None, time.monotonic() + PATIENCE, False
+    with contextlib.suppress(OSError):
+        _make(path.parent)
+        while fcntl and (handle := _try_lock(path)) is None and time.monotonic() < until:
+            if not is_told:
+                waits()
+            is_told = True
+            time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            fcntl.flock(handle, fcntl.LOCK_UN)  # a forked process may have the file open, too
+            os.close(handle)
+
+
+def _try_lock(path: Path) -> int | None:
+    """The open file if its lock is held, None if another process holds it. Raises OSError if there are no locks."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), path.stat()):
+            return handle
+    except (BlockingIOError, FileNotFoundError):  # or it has just removed the file
+        pass
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
 
 
 def touch(path: Path) -> None:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 Stage = Literal[
-    "compiled", "measured", "measured again", "checked", "compared", "done", "not measured"
+    "waiting",
+    "compiled",
+    "measured",
+    "measured again",
+    "checked",
+    "compared",
+    "done",
+    "not measured",
 ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from pykittens import settings
@@ -33,6 +34,7 @@ def tune(
     *,
     device: Device,
     kernels: Sequence[object],
+    program: Mapping[str, Any] | None = None,
     compile: Callable[[C], object] | None = None,
     progress: Progress | None = None,
     flush: Callable[[], object] | None = None,
@@ -45,31 +47,34 @@ def tune(
     None. device: the device of the arguments; on the CPU nothing is measured and the first candidate is returned.
     kernels: the kernels that candidates launch; a result holds until their files, or files of the program that these
     import, change.
+    program: what distinguishes programs of one name in the same files, as JSON has it. A candidate that computes
+    something wrong in one problem is excluded from all problems of its program.
     compile: compiles a candidate without a launch; called from several threads. flush: empties the caches; None writes
     a buffer larger than the L2 cache. restore: undoes what launches wrote; called before each launch that is measured.
-    A candidate that raises a KernelError is skipped; if none remains, raises KernelError.
+    A candidate that raises a KernelError is skipped. If all do, raises that of the first; if none remains, a
+    KernelError with the fault of each.
     """
     if not candidates:
         raise ArgumentError(f"tuning {name}: there are no candidates")
-    known = remembered(name, key, candidates, device, kernels)
-    if known is not None:
+    place = _place(name, key, candidates, device, kernels, program)
+    if (known := _known(place, candidates)) is not None:
         return known
     with shown(progress) as show:
         if device == "cpu" or settings.debug():
             _tell_once(name, show, device == "cpu")
             return candidates[0]
         gpu, stream = driver.device(device[1]), current_stream(device[1])
-        with one_at_a_time, gpu.current():
-            # Another thread may have measured it in the meantime.
-            known = remembered(name, key, candidates, device, kernels)
-            if known is not None:
+        waits = partial(show, Step(name, "waiting", note="another process measures it"))
+        with one_at_a_time, gpu.current(), tuning_records.alone(place, waits):
+            # Another thread or process may have measured it in the meantime.
+            if (known := _known(place, candidates)) is not None:
                 return known
             if driver.stream_is_capturing(stream, device[1]):
                 raise BackendError(
                     f"{name} would be tuned while a CUDA graph is captured",
-                    help="tune it with these shapes before the capture",
+                    help="call it once with these arguments before the capture, to warm up",
                 )
-            tuner = Autotuner(name, key, candidates, kernels, device[1], show)
+            tuner = Autotuner(name, candidates, place, show)
             if compile is not None:
                 tuner.compile(compile)
             with Timer(gpu, stream, flush, restore) as timer:
@@ -82,22 +87,35 @@ def remembered(
     candidates: Sequence[C],
     device: Device,
     kernels: Sequence[object],
+    program: Mapping[str, Any] | None = None,
 ) -> C | None:
     """The choice of an earlier `tune` of this problem on such a GPU with these versions, or None."""
-    _check_device(name, device)
-    if device == "cpu" or not candidates:
-        return None
-    place = tuning_records.place(name, key, candidates, kernels, device[1])
+    return _known(_place(name, key, candidates, device, kernels, program), candidates)
+
+
+def _known(place: tuning_records.RecordFile | None, candidates: Sequence[C]) -> C | None:
     record = None if place is None else place.read()
     if place is None or record is None or place.wrong(record.best) is not None:
         return None
     return candidates[place.candidates.index(record.best)]
 
 
-def _check_device(name: str, device: Any) -> None:
+def _place(
+    name: str,
+    key: Mapping[str, Any],
+    candidates: Sequence[C],
+    device: Any,
+    kernels: Sequence[object],
+    program: Mapping[str, Any] | None,
+) -> tuning_records.RecordFile | None:
+    """The files of a problem; None if nothing is kept. Raises ArgumentError for what is no device."""
     match device:
-        case "cpu" | ("cuda", int()):
-            return
+        case "cpu":
+            return None
+        case ("cuda", int(ordinal)):
+            if not candidates:
+                return None
+            return tuning_records.place(name, key, candidates, kernels, ordinal, program)
     raise ArgumentError(
         f'tuning {name}: `device` must be "cpu" or ("cuda", ordinal), not {device!r}',
         help='`device` is the device of the arguments: ("cuda", 0) is the first GPU',

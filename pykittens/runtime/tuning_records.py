@@ -2,7 +2,7 @@
 
 The name of a file is the hash of everything that the choice depends on: the problem, the candidates, the GPU, the
 driver, the compiler, and the files of the package that emit and launch programs. So a changed kernel never matches an
-old file, files of two versions coexist, and no file is modified: no lock is needed.
+old file, files of two versions coexist, and no file is modified. A lock only keeps processes from measuring the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RecordFile:
-    """The file of one problem's result, and the files that mark wrong candidates of any problem."""
+    """The file of one problem's result, and the files that mark wrong candidates of its program."""
 
     kernel: str
     key: dict[str, Any]
@@ -109,8 +109,12 @@ def place(
     candidates: Sequence[object],
     kernels: Sequence[object],
     ordinal: int,
+    program: Mapping[str, Any] | None = None,
 ) -> RecordFile | None:
-    """The files of a problem on a GPU; None if the candidates' class or a kernel has no file to compare."""
+    """The files of a problem on a GPU; None if the candidates' class or a kernel has no file to compare.
+
+    program: what distinguishes programs of one name in the same files, as JSON has it.
+    """
     if not name.isidentifier():
         raise ArgumentError(f"tuning: the name of a kernel must be a Python name, not {name!r}")
     problem = _plain(name, key)
@@ -127,8 +131,18 @@ def place(
         "target": settings.target() or gpu.arch,
         "pykittens": cache.package_version(),
         "programs": programs,
+        **(program or {}),
     }
     return RecordFile(name, problem, conditions, tuple(map(repr, candidates)))
+
+
+@contextlib.contextmanager
+def alone(place: RecordFile | None, waits: Callable[[], object]) -> Iterator[None]:
+    """While this lasts, other processes do not measure the problem. `waits` is called if one does."""
+    with contextlib.ExitStack() as stack:
+        if place is not None and not settings.NO_CACHE.read():
+            stack.enter_context(cache_folder.locked(place.file.with_suffix(".lock"), waits))
+        yield
 
 
 def records() -> Iterator[Record]:

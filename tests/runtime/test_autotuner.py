@@ -12,6 +12,7 @@ import pytest
 
 from pykittens.errors import BackendError, KernelError, ResourceError
 from pykittens.runtime import driver, timing
+from tests.runtime import tuning
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.tuning import Rows, Work
 
@@ -129,6 +130,22 @@ def test_where_all_are_wrong_nothing_is_chosen(work: Makes) -> None:
     assert it.remembered() is None
 
 
+def test_where_all_raise_the_error_is_that_of_the_first(work: Makes) -> None:
+    errors = [ResourceError(f"too many registers: {n}") for n in (300, 400)]
+    with pytest.raises(ResourceError, match="too many registers: 300") as error:
+        work({1: errors[0], 2: errors[1]}).tune()
+    assert error.value is errors[0]
+    assert "too many registers: 400" in str(error.value.__cause__)
+
+
+def test_a_wrong_candidate_is_warned_of_at_the_line_of_the_user(work: Makes) -> None:
+    it = work({1: 1.0, 2: 0.5})
+    it.wrong = {Rows(2): "wrong"}
+    with pytest.warns(RuntimeWarning) as caught:
+        it.tune()
+    assert {w.filename for w in caught} == {tuning.__file__}  # whose line calls tune
+
+
 def test_what_was_wrong_is_not_launched_again_for_another_problem(work: Makes) -> None:
     it = work({1: 1.0, 2: 0.5, 3: 2.0})
     it.wrong = {Rows(2): "wrong at the edge"}
@@ -139,6 +156,9 @@ def test_what_was_wrong_is_not_launched_again_for_another_problem(work: Makes) -
         warnings.simplefilter("error")
         assert it.tune({"m": 2}) == 1
     assert 2 not in it.launches
+    it.wrong.clear()
+    assert it.tune({"m": 1}, program={"factor": 2}) == 2  # another program
+    assert it.tune({"m": 1}) == 1
 
 
 def test_a_fault_that_is_not_the_kernels_is_raised(work: Makes) -> None:
@@ -251,6 +271,20 @@ def test_a_compiler_that_breaks_down_is_no_fault_of_a_candidate(work: Makes) -> 
 
     with pytest.raises(AssertionError, match="does not compile"):
         work({1: 1.0, 2: 0.5}).tune(compile=compile)
+
+
+def test_what_is_skipped_and_the_choice_are_logged(
+    work: Makes, caplog: pytest.LogCaptureFixture
+) -> None:
+    it = work({1: ResourceError("too much shared memory"), 2: 1.0, 3: 0.5, 4: 2.0})
+    it.wrong = {Rows(3): "1 element is NaN"}
+    with caplog.at_level("INFO", "pykittens"), pytest.warns(RuntimeWarning):
+        it.tune()
+    assert [r.getMessage() for r in caplog.records] == [
+        "tuning product: measured 1 of 4, without Rows(rows=1): too much shared memory",
+        "tuning product: checked 0 of 3, best 1 ms, without Rows(rows=3): 1 element is NaN",
+        "tuning product: best 1 ms, Rows(rows=2)",
+    ]
 
 
 def test_steps_tell_how_far_it_is(work: Makes) -> None:

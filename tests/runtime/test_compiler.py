@@ -143,9 +143,8 @@ def test_an_interrupt_ends_the_compilations_of_a_tuning(
     stand_in, tmp_path, monkeypatch, interruptible
 ):
     stand_in(SLEEP)
-    monkeypatch.setattr("pykittens.runtime.tuning_records.place", lambda *_: None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    tuner = Autotuner("gemm", {}, range(6), (), 0, lambda step: None)
+    tuner = Autotuner("gemm", range(6), None, lambda step: None)
     begun: list[float] = []
 
     def interrupt() -> None:

@@ -71,7 +71,7 @@ def test_nothing_is_measured_while_a_graph_is_captured(
     monkeypatch.setenv("FAKE_CUDA_CAPTURING", "1")
     with pytest.raises(BackendError, match="while a CUDA graph is captured") as error:
         it.tune()
-    assert error.value.help == "tune it with these shapes before the capture"
+    assert error.value.help == "call it once with these arguments before the capture, to warm up"
     assert it.launches == []
     monkeypatch.setenv("FAKE_CUDA_CAPTURING", "0")
     it.tune()

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pykittens.runtime import cache, driver, nvrtc, tuning_records
+from pykittens.runtime import cache, cache_folder, driver, nvrtc, tuning_records
 from pykittens.runtime.program_files import files_of
 from tests.runtime.c_programs import needs_compiler
 from tests.runtime.tuning import KEY, Rows, Work
@@ -335,6 +336,80 @@ def test_without_a_cache_nothing_is_read_or_written_and_the_process_remembers(
         assert it.tune() == 1
     assert it.remembered() == 1
     assert {path: path.read_bytes() for path in files()} == before
+
+
+# Waits until another process tunes, and tunes the same problem.
+SECOND_AT_ONCE = """
+import sys, time
+from pathlib import Path
+from pykittens.runtime import driver
+from tests.runtime.tuning import Work
+driver._LIBRARY = sys.argv[1]
+work = Work(Path(sys.argv[1]), {1: 1.0, 2: 0.5})
+chosen = work.tune()
+print(chosen, len(work.launches), *[step.note for step in work.steps])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_a_process_waits_for_another_that_measures_the_same_problem(
+    work: Makes, fake: Path
+) -> None:
+    it = work({1: 1.0, 2: 0.5})
+    command = [sys.executable, "-c", SECOND_AT_ONCE, str(fake)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    begun: list[subprocess.Popen[str]] = []
+    check = it.check
+
+    def check_slowly(candidate: Rows) -> str | None:
+        if not begun:
+            pipe = subprocess.PIPE
+            begun.append(
+                subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+            )
+            time.sleep(2)  # it starts, and waits
+        return check(candidate)
+
+    it.check = check_slowly  # type: ignore[method-assign]
+    assert it.tune() == 2
+    output, errors = begun[0].communicate(timeout=60)
+    assert output == "2 0 another process measures it\n", errors
+    assert [path.suffix for path in tuning_records.folder().rglob("*.*")] == [".json"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_a_lock_that_is_held_too_long_is_not_waited_for(
+    work: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    it = work({1: 1.0, 2: 0.5})
+    place = tuning_records.place("product", KEY, it.candidates, (), 0)
+    assert place is not None
+    lock = place.file.with_suffix(".lock")
+    lock.parent.mkdir(parents=True)
+    monkeypatch.setattr(cache_folder, "PATIENCE", 0.1)
+    with open(lock, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert it.tune() == 2
+        assert [step.stage for step in it.steps][:2] == ["waiting", "measured"]
+        assert lock.exists()  # it belongs to another
+    with open(lock, "w"):
+        it.steps.clear()
+        assert it.tune({"m": 2}) == 2  # a lock that is left over is free
+        assert "waiting" not in [step.stage for step in it.steps]
+
+
+def test_where_there_are_no_locks_it_is_measured(
+    work: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError("no locks available")
+
+    if cache_folder.fcntl is not None:
+        monkeypatch.setattr(cache_folder.fcntl, "flock", flock)
+        assert work({1: 1.0, 2: 0.5}).tune() == 2
+    monkeypatch.setattr(cache_folder, "fcntl", None)
+    assert work({1: 1.0, 2: 0.5}).tune({"m": 2}) == 2
 
 
 # Tunes problems that other processes tune, read and damage meanwhile.

@@ -40,7 +40,6 @@ class GemmTrial:
 
     def __init__(self, call: GemmCall) -> None:
         self._like = call
-        self._faults: dict[Config, str | None] = {}
         self._first: tuple[Config, Any] | None = None
 
     def fault(self, config: Config) -> str | None:
@@ -49,9 +48,7 @@ class GemmTrial:
         The user's function has no reference. The product without it is compared with the reference, and the product
         with it with that of the first configuration that was right without it; a KernelError if the two differ.
         """
-        if config not in self._faults:
-            self._faults[config] = self._fault(config)
-        fault = self._faults[config]
+        fault = self._fault(config)
         if fault is None and self.call.options.epilogue is not None:
             self._compare_with_first(config)
         return fault

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -33,29 +34,30 @@ def found_before(call: GemmCall) -> Config | None:
 
 def tuned(call: GemmCall) -> Config:
     """The fastest configuration whose results are right: found before, or measured."""
-    chosen, device = contenders(call.shape, limits_of(call.arrays.like)), device_of(call)
-    spare, arch = call, ""
-    # Otherwise nothing can be measured, and `tune` says why.
-    if not isinstance(device, str) and not driver.stream_is_capturing(
-        current_stream(device[1]), device[1]
-    ):
-        spare, arch = spare_call(call), driver.device(device[1]).arch
-    launches: dict[Config, Callable[[], None]] = {}
+    device, lock = device_of(call), threading.Lock()
 
-    def run(config: Config) -> None:
-        if config not in launches:
-            launches[config] = launch_of(spare, config)
-        launches[config]()
+    @functools.cache
+    def spare() -> GemmCall:  # made if something is measured
+        return spare_call(call)
+
+    @functools.cache
+    def launches(config: Config) -> Callable[[], None]:
+        return launch_of(spare(), config)
+
+    def compile(config: Config) -> None:
+        with lock:  # several threads compile, and copies are made once
+            own = spare()
+        own.plan(config).compile(driver.device(int(device[1])).arch)
 
     return tune(
         NAME,
         key_of(call),
-        chosen,
-        run,
+        contenders(call.shape, limits_of(call.arrays.like)),
+        lambda config: launches(config)(),
         GemmTrial(call).fault,
         device=device,
         kernels=KERNELS,
-        compile=lambda config: spare.plan(config).compile(arch),
+        compile=compile,
     )
 
 
