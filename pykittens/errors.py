@@ -20,7 +20,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, ClassVar
@@ -195,10 +195,12 @@ class KernelError(Exception):
     """A fault of the kernel or of a call, with its operands, its line and, if a fix is known, a help line.
 
     message, help: texts; help may be None. operands: the values that the error shows, by name. loc: the user's line, or
-    None. beyond: folders of the package whose lines are reported only if there is none outside.
+    None. beyond: folders of the package whose lines are reported only if there is none outside. numbers_read: the
+    numbers of a call that a recording read before it failed.
     """
 
     beyond: ClassVar[tuple[str, ...]] = ()
+    numbers_read: Collection[str] = ()
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The log of the package: recordings, compilations and loads of kernels. PYKITTENS_LOG shows it on standard error."""
+"""The log of the package: recordings, compilations, loads and tuning of kernels. PYKITTENS_LOG shows it."""
 
 from __future__ import annotations
 

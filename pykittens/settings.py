@@ -35,7 +35,9 @@ CACHE_LIMIT = Setting(
     "the most MiB of compiled kernels in that folder; those used least recently are removed; `0`: no limit",
 )
 LOG = Setting(
-    "PYKITTENS_LOG", "", "`1`: recordings, compilations and loads are shown on standard error"
+    "PYKITTENS_LOG",
+    "",
+    "`1`: recordings, compilations, loads and the results of tuning are shown on standard error",
 )
 NO_CACHE = Setting("PYKITTENS_NO_CACHE", "", "any text: compile always, read and write no cache")
 NVRTC = Setting("PYKITTENS_NVRTC", "", "the file of the NVRTC library that compiles kernels")

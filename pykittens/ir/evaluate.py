@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import KernelError
-from pykittens.ir.nodes import Call, For, ForTasks, Grid, Role, Sharing
+from pykittens.ir.nodes import Call, For, ForTasks, Grid, Kernel, Role, Sharing
 from pykittens.ir.values import Scalar, Value
 
 
@@ -108,6 +108,12 @@ def depends_on(value: Any, parameters: set[Value]) -> bool:
         return True
     call = definition(value)
     return call is not None and any(depends_on(a, parameters) for a in call.args.values())
+
+
+def numbers_read(kernel: Kernel) -> set[str]:
+    """The numbers among the arguments of a kernel that `pk.static` made part of its program."""
+    values = [value for value, _ in kernel.statics]
+    return {p.name for p in kernel.params if any(depends_on(value, {p}) for value in values)}
 
 
 def is_natural(value: Any) -> bool:

@@ -141,7 +141,7 @@ KEYWORDS = {
     "boundary_check": "every load and store is checked at the edges",
     "out": "pk.store writes a value to a tensor",
     "configs": 'the candidates come first: pk.autotune([{"rows": 64}, {"rows": 128}])',
-    "prune_configs_by": "candidates that the GPU cannot have are skipped; leave others out of the list",
+    "prune_configs_by": "`prune` returns those that are measured, as in prune=lambda candidates, x, y: candidates[:3]",
     "reset_to_zero": "candidates write to copies, which have the contents of the originals before each launch",
     "check": "`reference` has the expected outputs, as in pk.autotune(candidates, reference=lambda x, y: 2 * x)",
     "rep": "how often a candidate is launched follows from its time",

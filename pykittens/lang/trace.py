@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pykittens.errors import LanguageError, Loc
+from pykittens.errors import KernelError, LanguageError, Loc
 from pykittens.ir.build import Builder, current, record
-from pykittens.ir.evaluate import host_value
+from pykittens.ir.evaluate import host_value, numbers_read
 from pykittens.ir.nodes import Block, Kernel, Require
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
@@ -89,11 +89,15 @@ def trace(
     builder = Builder(kernel, values)
     leaves = iter(params)
     given = [rebuild(form, leaves) for form in forms.values()]
-    with record(builder), python_errors(params, absent):
-        result = function(*given, **constants)
-        for check in builder.checks:
-            check()
-        name_added(builder)
+    try:
+        with record(builder), python_errors(params, absent):
+            result = function(*given, **constants)
+            for check in builder.checks:
+                check()
+            name_added(builder)
+    except KernelError as error:
+        error.numbers_read = numbers_read(kernel)
+        raise
     if result is not None:
         raise LanguageError(
             f"{kernel.name}: a kernel must return None, not {describe(result)}",

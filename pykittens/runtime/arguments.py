@@ -143,7 +143,8 @@ class Arguments:
     """The checked arguments of one call.
 
     forms: what each parameter is, in the order of the signature. order: the names of the tensors and numbers in this
-    order; those in a tuple, a named tuple or a dataclass are named as the kernel reads them, `weights.q`.
+    order; those in a tuple, a named tuple or a dataclass are named as the kernel reads them, `weights.q`. by_value:
+    numbers among the arguments decided constants.
     """
 
     forms: dict[str, Form]
@@ -152,6 +153,7 @@ class Arguments:
     scalars: dict[str, int | float | bool]
     constants: dict[str, Any]
     device: Device
+    by_value: bool = False
 
     @property
     def types(self) -> dict[str, TensorArg | ScalarArg]:

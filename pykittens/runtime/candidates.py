@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import FunctionType
@@ -10,30 +11,34 @@ from typing import Any
 from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import numbers
 from pykittens.ir.op import Mismatch
+from pykittens.lang.contents import exact
 from pykittens.runtime.arguments import Arguments, Parameters
 from pykittens.runtime.function_names import function_name
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Candidate:
     """Values of some constants. Records know it by its text, which is the same in all processes."""
 
     values: tuple[tuple[str, Any], ...]
 
-    def applied(self, arguments: Arguments) -> Arguments:
-        """The arguments of a call with these constants."""
-        return replace(arguments, constants={**arguments.constants, **dict(self.values)})
+    def applied(self, arguments: Arguments, by_value: bool = False) -> Arguments:
+        """The arguments of a call with these constants; `by_value`: numbers among the arguments decided them."""
+        constants = {**arguments.constants, **dict(self.values)}
+        return replace(arguments, constants=constants, by_value=by_value)
 
     def __repr__(self) -> str:
         return ", ".join(f"{name}={stable_text(value)}" for name, value in self.values)
 
 
 def stable_text(value: Any) -> str:
-    """The text of a constant: that of a function or a class has no address."""
+    """The text of a constant, without addresses: a function has the name and a hash of its code."""
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     function = getattr(value, "function", value)  # that of a kernel, a helper or an operation
-    return function_name(function) if isinstance(function, FunctionType) else repr(value)
+    if isinstance(function, FunctionType):
+        return function_name(function)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,11 @@ class TunedParameters(Parameters):
         found = tuple(_candidate(one, of) for one in _listed(given))
         for i, one in enumerate(found):
             if repr(one) in map(repr, found[:i]):
-                raise Mismatch(f"candidate {i} is given twice: {one!r}")
+                raise Mismatch(
+                    f"candidate {i} is given twice: {one!r}",
+                    help="values are told apart by their text without addresses: give their class a __repr__, or make "
+                    "it a dataclass",
+                )
             if one.values and {*dict(one.values)} != {*dict(found[0].values)}:
                 raise Mismatch(
                     f"all candidates must give the same constants, not {found[0]!r} and {one!r}"
@@ -63,8 +72,12 @@ class TunedParameters(Parameters):
 
     def fitting(self, given: Mapping[str, Any]) -> tuple[Candidate, ...]:
         """The candidates that agree with the constants of a call."""
-        pinned = {name: numbers(given[name]) for name in self.tuned_names if name in given}
-        return tuple(c for c in self.candidates if pinned.items() <= dict(c.values).items())
+        pinned = {n: exact(numbers(given[n])) for n in self.tuned_names if n in given}
+        return tuple(
+            c
+            for c in self.candidates
+            if all(exact(x) == pinned.get(n, exact(x)) for n, x in c.values)
+        )
 
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -105,7 +118,7 @@ def _candidate(given: Any, of: Parameters) -> Candidate:
         )
     try:
         values = dict(given)
-        hash(made := Candidate(tuple((n, numbers(value)) for n, value in values.items())))
+        hash(made := tuple((n, numbers(value)) for n, value in values.items()))
     except (TypeError, ValueError) as error:
         raise Mismatch(
             f"a candidate must be a dict, a dataclass or pairs of names and hashable values, not {given!r}: {error}",
@@ -117,4 +130,4 @@ def _candidate(given: Any, of: Parameters) -> Candidate:
             what,
             help=f"candidates give keyword-only parameters; it takes {of.name}({of.shown})",
         )
-    return made
+    return Candidate(made)

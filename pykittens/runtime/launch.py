@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from pykittens import settings
 from pykittens.errors import ArgumentError, BackendError, KernelError
-from pykittens.ir.evaluate import depends_on, host_text, host_value
+from pykittens.ir.evaluate import depends_on, host_text, host_value, numbers_read
 from pykittens.ir.nodes import Kernel, Tasks, waits_for_flags, written
 from pykittens.ir.orders import limited, task_extents
 from pykittens.ir.values import Global, Scalar, Value
@@ -91,9 +91,9 @@ class Launch:
     Addresses and numbers that recur keep a launcher with their packed parameters, so a repeated call packs nothing.
     All other values share one launcher.
 
-    by_value: the recording depends on numbers, so the launches hold only for the numbers of `arguments`. outputs: the
-    positions of the tensors that the kernel writes, among tensors and numbers. recording, guard: those of the last
-    `follow`.
+    by_value: the recording, or the choice of its constants, depends on numbers, so the launches hold only for those of
+    `arguments`. outputs: the positions of the tensors that the kernel writes, among tensors and numbers. recording,
+    guard: those of the last `follow`.
     call(args, values, stream): if the recording is valid, launch for these arguments, with their addresses and numbers,
     and tell autograd what was written; returns whether it is.
     """
@@ -109,7 +109,7 @@ class Launch:
         kernel, tensors = loaded.kernel, arguments.tensors
         self.loaded, self.known = loaded, known
         self.arguments = arguments.at(arguments.values)
-        self.by_value = any(_depends_on_numbers(kernel, v) for v, _ in kernel.statics)
+        self.by_value = arguments.by_value or bool(numbers_read(kernel))
         position = {p.name: i for i, p in enumerate(kernel.params)}
         self.maps = [
             (i, encode(slot, tensors[slot.tensor]), position[slot.tensor])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 
+import numpy as np
 import pytest
 
+import pykittens as pk
 from pykittens.cli import main, screen
 from pykittens.runtime import driver, tuning_records
+from pykittens.runtime.arguments import check
 from pykittens.runtime.tuning_records import Outcome, Record
+from tests.runtime.tuned_calls import multiplied
 
 
 @pytest.fixture
@@ -36,6 +41,22 @@ def test_what_was_found_is_listed(records, monkeypatch, capsys):
     cells = [cell.strip() for cell in row.split("│")[1:-1]]
     problem = "m 4096, n 512, k 64"
     assert cells == ["gemm", problem, "a GPU", "0.1234", "Config(rows=[7])", "2026-01-02"]
+
+
+def test_choices_of_kernels_of_the_user_are_listed(records, monkeypatch, capsys):
+    monkeypatch.setattr(screen, "_WIDTH", 200)
+    x, y = np.ones((70, 100), np.float32), np.ones((70, 101), np.float16)[:, :100]
+    arguments = check(multiplied.parameters, (x, y), {"factor": 2.0, "cols": 64})
+    for key in (None, lambda x, y: (x.shape[1], "large")):
+        tuned = pk.autotune([{"cols": 64}, {"cols": 32}], key=key)(multiplied)
+        problem, _ = tuned._key_of(arguments, ())
+        records.append(dataclasses.replace(record("cols=32", 1.0), key=problem))
+    assert main(["tune", "--list"]) == 0
+    rows = [row.split("│") for row in capsys.readouterr().out.splitlines() if "cols=32" in row]
+    assert [row[2].strip() for row in rows] == [
+        "factor 2.0, x f32[70,100], y f16[70,100] unaligned",
+        "factor 2.0, its key [100, 'large']",
+    ]
 
 
 def test_where_nothing_was_found_that_is_said(records, capsys):

@@ -159,8 +159,33 @@ def test_key_and_reference_take_the_constants_that_are_not_tuned(tuned_gpu: Tune
 
 
 def test_a_key_with_a_tensor_in_it_is_refused(tuned_gpu: TunedGpu) -> None:
-    with pytest.raises(ArgumentError, match="key of a problem must be of strings"):
-        tuned(key=lambda x, y: x)(*matrices())
+    for key, what in (
+        (lambda x, y: x, "one is a Tensor"),
+        (lambda x, y: {x.dtype}, "one is a set"),
+        (lambda x, y: [1, float("nan")], "Out of range float values"),
+    ):
+        with pytest.raises(
+            ArgumentError, match=f"^doubled: `key` must return shapes, .* and strings: {what}"
+        ):
+            tuned(key=key)(*matrices())
+
+
+def test_numbers_in_the_program_of_any_candidate_are_in_the_key(tuned_gpu: TunedGpu) -> None:
+    """The first candidate reads none, and is the fastest for the first number and not for the second."""
+
+    @pk.kernel
+    def copied(x, y, count, *, wide):  # type: ignore[no-untyped-def]
+        n = pk.static(count) if wide else 32
+        row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, n))
+        pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=n))
+
+    kernel, (x, y) = tuned(copied, [{"wide": False}, {"wide": True}]), matrices()
+    assert launches(tuned_gpu, lambda: kernel(x, y, 100)) == {(False,): tuned_gpu.launched[False,]}
+    tuned_gpu.milliseconds = {(True,): 1.0}
+    assert is_measured(tuned_gpu, lambda: kernel(x, y, 64))
+    for count, wide in ((64, True), (100, False), (64, True), (100, False)):
+        assert launches(tuned_gpu, lambda count=count: kernel(x, y, count)) == {(wide,): 1}
+        assert kernel.best(x, y, count) == {"wide": wide}
 
 
 # -- constants that the caller gives ---------------------------------------------------------------
@@ -207,8 +232,9 @@ def test_nothing_is_measured_while_a_graph_is_captured(
 ) -> None:
     doubled, (x, y) = tuned(), matrices()
     monkeypatch.setenv("FAKE_CUDA_CAPTURING", "1")
-    with pytest.raises(BackendError, match="while a CUDA graph is captured"):
+    with pytest.raises(BackendError, match="while a CUDA graph is captured") as error:
         doubled(x, y)
+    assert error.value.help == "call it once with these arguments before the capture, to warm up"
     monkeypatch.setenv("FAKE_CUDA_CAPTURING", "0")
     doubled(x, y)
     monkeypatch.setenv("FAKE_CUDA_CAPTURING", "1")

@@ -48,13 +48,57 @@ def test_constants_may_be_objects_and_functions(tuned_gpu: TunedGpu) -> None:
 
     both = [{"tiles": Tiles(64, 64), "function": f} for f in (pk.exp, pk.exp2)]
     x, y = matrices()
+    reference = lambda x, y: torch.exp(x)  # noqa: E731
     with pytest.warns(RuntimeWarning, match="exp2"):
-        tuned(k, both, reference=lambda x, y: torch.exp(x))(x, y)
+        tuned(k, both, reference=reference)(x, y)
     (record,) = tuning_records.records()
     assert "0x" not in record.best
     tuning_records._found.clear()
-    again = lambda: tuned(k, both, reference=lambda x, y: torch.exp(x))(x, y)  # noqa: E731
+    again = lambda: tuned(k, both, reference=reference)(x, y)  # noqa: E731
     assert sum(launches(tuned_gpu, again).values()) == 1
+
+
+def test_equal_numbers_of_two_kinds_are_two_candidates(tuned_gpu: TunedGpu) -> None:
+    seen, run = [], tuned_gpu.run
+
+    def watched(launch: Any, values: Any) -> None:
+        seen.append(type(launch.arguments.constants["factor"]))
+        run(launch, values)
+
+    tuned_gpu.run = watched  # type: ignore[method-assign]
+    multiplied = tuned(tuned_calls.multiplied, [{"factor": 2.0}, {"factor": 2}])
+    multiplied.best(*matrices())
+    assert set(seen) == {float, int}
+    seen.clear()
+    multiplied(*matrices(), factor=2)
+    assert seen == [int]
+
+
+@pytest.mark.parametrize("rows", [64.0, np.array([64, 64]), [64]])
+def test_a_value_that_is_only_equal_to_that_of_a_candidate_is_refused(rows: Any) -> None:
+    x, y = np.ones((70, 100), np.float32), np.zeros((70, 100), np.float32)
+    with pytest.raises(ArgumentError, match=r"^doubled: no candidate has rows="):
+        tuned()(x, y, rows=rows)
+
+
+class Plain:
+    """A value whose text is its address."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+
+def test_values_are_known_by_texts_without_addresses() -> None:
+    @pk.kernel
+    def k(x, y, *, tile):  # type: ignore[no-untyped-def]
+        (row,) = pk.grid(pk.cdiv(y.rows, tile.rows))
+        pk.store(y[row], pk.load(x[row], rows=tile.rows, cols=64))
+
+    (candidate,) = tuned(k, [{"tile": Plain(64)}]).parameters.candidates
+    assert repr(candidate) == "tile=<tests.runtime.test_candidates.Plain object>"
+    with pytest.raises(ArgumentError, match="candidate 1 is given twice: tile=<") as error:
+        tuned(k, [{"tile": Plain(64)}, {"tile": Plain(128)}])
+    assert "__repr__" in (error.value.help or "")
 
 
 class Config:
@@ -99,17 +143,21 @@ def test_what_is_no_kernel_is_refused() -> None:
         assert "stands above @pk.kernel" in (error.value.help or "")
     with pytest.raises(ArgumentError, match="autotune: the candidates are missing"):
         pk.autotune(tuned_calls.doubled)  # type: ignore[arg-type]
-    with pytest.raises(
-        ArgumentError, match=r"`key` must be a function of the arguments, not \['M'\]"
-    ):
-        pk.autotune([{"rows": 64}], key=["M"])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="autotune: takes a kernel, not one that is tuned"):
+        pk.autotune([{"rows": 64}])(tuned())
+
+
+@pytest.mark.parametrize("tolerance", [-0.1, float("nan"), "0.1", True, [1]])
+def test_a_tolerance_that_is_none_is_refused(tolerance: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^autotune: `tolerance` must be a number of 0 or"):
+        pk.autotune([{"rows": 64}], tolerance=tolerance)
 
 
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
         ("configs", "the candidates come first"),
-        ("prune_configs_by", "skipped"),
+        ("prune_configs_by", "`prune`"),
         ("reset_to_zero", "copies"),
         ("restore_value", "copies"),
         ("warmup", "how often"),
