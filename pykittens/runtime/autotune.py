@@ -19,6 +19,7 @@ from pykittens.ir.op import Mismatch, called
 from pykittens.runtime.arguments import Arguments, check, reachable, scalar_dtype
 from pykittens.runtime.candidates import Candidate, TunedParameters, stable_text
 from pykittens.runtime.dynamo import leave_out
+from pykittens.runtime.fakes import has_fakes
 from pykittens.runtime.function_names import function_name
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.runtime.program_files import files_of, modules_of
@@ -60,10 +61,14 @@ class TunedKernel(KernelFunction):
 
     def best(self, *args: Any, **constants: Any) -> dict[str, Any]:
         """The constants of a call with these arguments; on a GPU the candidates are measured if none is known."""
-        arguments = check(self.parameters, args, constants)
-        if arguments.device != "cpu":
-            arguments = self._settled(arguments, constants)
-        return {name: arguments.constants[name] for name in self.parameters.tuned_names}
+        if has_fakes(args, constants):
+            _, found = self.parameters.bind(args, constants)
+        else:
+            arguments = check(self.parameters, args, constants)
+            if arguments.device != "cpu":
+                arguments = self._settled(arguments, constants)
+            found = arguments.constants
+        return {name: found[name] for name in self.parameters.tuned_names}
 
     # -- the choice ----------------------------------------------------------------------------
 

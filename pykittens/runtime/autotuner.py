@@ -91,6 +91,9 @@ class Autotuner(Generic[C]):
                 compile(runner.candidate)
             except KernelError as error:
                 runner.refuse(error)
+            except Exception as error:
+                error.add_note(f"in {runner.candidate!r}; pk.require leaves a candidate out")
+                raise
 
         with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_COMPILERS)) as pool:
             done = pool.map(compiled, runners)

@@ -84,6 +84,18 @@ def test_a_kernel_with_tensors_of_the_device_meta_launches_nothing() -> None:
     scaled(x, torch.empty_like(x), 2.0)
 
 
+def test_a_kernel_that_is_tuned_takes_the_first_candidate_and_asks_no_function(fake: Fakes) -> None:
+    tuned = pk.autotune(
+        [{"rows": 64}, {"rows": 128}],
+        key=lambda *given: pytest.fail("is asked"),
+        prune=lambda *given: pytest.fail("is asked"),
+    )(summed)
+    x, y = fake(50, 40), fake(50, 40)
+    tuned(Pair(x, y), fake(50, 40), x.shape[1])
+    assert tuned.best(Pair(x, y), fake(50, 40), x.shape[1]) == {"rows": 64}
+    assert tuned.best(Pair(x, y), fake(50, 40), 3, rows=128) == {"rows": 128}
+
+
 def test_functions_of_the_library_have_results_of_the_right_shape(fake: Fakes) -> None:
     def shape(*given: Any) -> Any:
         return [tuple(map(known, x.shape)) for x in given]

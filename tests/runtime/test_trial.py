@@ -104,6 +104,24 @@ def test_if_none_can_be_used_the_error_is_that_of_the_first(tuned_gpu: TunedGpu)
     strict(x, torch.zeros(70, 100))
 
 
+def test_a_candidate_that_a_requirement_leaves_out_is_skipped_and_an_error_names_its_candidate(
+    tuned_gpu: TunedGpu,
+) -> None:
+    @pk.kernel
+    def divided(x, y, *, cols, asserted):  # type: ignore[no-untyped-def]
+        if asserted:
+            assert cols != 32, "not 32"
+        pk.require(cols != 32, "not 32")
+        row, col = pk.grid(pk.cdiv(y.rows, 64), pk.cdiv(y.cols, cols))
+        pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=cols))
+
+    kernel, (x, y) = tuned(divided, COLS), matrices()
+    assert kernel.best(x, y, asserted=False) == {"cols": 64}
+    with pytest.raises(AssertionError, match="not 32") as error:
+        kernel(x, y, asserted=True)
+    assert error.value.__notes__ == ["in cols=32; pk.require leaves a candidate out"]
+
+
 def test_a_tolerance_decides_what_is_wrong(tuned_gpu: TunedGpu) -> None:
     both = [{"factor": 2.0}, {"factor": 2.01}]
     tuned_gpu.milliseconds = {(2.01, 64): 1.0}
