@@ -15,6 +15,20 @@ def operands(causal: bool) -> tuple[tuple[Any, ...], AttentionForm]:
     return ((1,), AttentionForm(("high",))) if causal else ((), AttentionForm())
 
 
+def split_operands(rows: int, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], AttentionForm]:
+    """The operands if blocks share keys, where a group of warps has this many rows, and the form."""
+    batch, heads, n, width = shape
+    given = {
+        "lse": np.zeros((batch, heads, n), np.float32),
+        "high": 1,
+        "splits": 3,
+        "arrivals": np.zeros((batch, heads, -(-n // rows)), np.int32),
+        "partial": np.zeros((3, batch, heads, n, width), np.float32),
+        "partial_lse": np.zeros((3, batch, heads, n), np.float32),
+    }
+    return tuple(given.values()), AttentionForm(tuple(given))
+
+
 def gradient_operands(
     config: GradientConfig, shape: tuple[int, ...], causal: bool, ordered: bool
 ) -> tuple[tuple[Any, ...], AttentionForm]:

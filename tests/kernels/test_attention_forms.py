@@ -10,11 +10,12 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import ArgumentError, LanguageError
-from pykittens.kernels.attention import attention, attention_backward, scores
+from pykittens.kernels.attention import attention, attention_backward, gradient_blocks, scores
 from pykittens.kernels.attention.config import GRADIENT_CONFIGS
 from pykittens.kernels.attention.reference import exact, gradients, visible_of
 from pykittens.kernels.attention.visible import Place, packed, turned
 from tests import tolerance
+from tests.attention_operands import gradient_operands
 from tests.kernels.host_functions import tensor_of
 from tests.runtime.c_programs import needs_compiler
 
@@ -72,12 +73,14 @@ def drawn(seed):
     if rng.random() < 0.3:
         how["scale"] = rng.choice([0.05, 0.3])
     shape = (rng.randint(1, 2), kv_heads, group, rng.choice(LENGTHS), rng.choice(LENGTHS), d, width)
-    return shape, how, rng.choice([BF16, F16]), rng.random() < 0.5, rng.random() < 0.5
+    further = rng.choice([BF16, F16]), rng.random() < 0.5, rng.random() < 0.5
+    return shape, how, *further, rng.choice([1, 1, None, 3, 7])
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_configuration_is_right(seed):
-    (batch, kv_heads, group, n, m, d, width), how, dtype, is_by_rows, deterministic = drawn(seed)
+    (batch, kv_heads, group, n, m, d, width), how, *further = drawn(seed)
+    dtype, is_by_rows, deterministic, splits = further
     rng = np.random.default_rng(seed)
     heads = kv_heads * group
     shapes = ((heads, n, d), (kv_heads, m, d), (kv_heads, m, width), (heads, n, width))
@@ -88,7 +91,8 @@ def test_a_random_configuration_is_right(seed):
         "visible": visible_of(how["causal"], n, m, how.get("window")),
         "scale": how.get("scale"),
     }
-    check(*arrays, known, backward={"deterministic": deterministic}, **how)
+    forward, backward = {"splits": splits}, {"deterministic": deterministic}
+    check(*arrays, known, forward=forward, backward=backward, **how)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +104,16 @@ def test_a_configuration_of_the_backward_pass_is_right(config, causal):
     arrays = [normal(rng, 1, 2, 200, config.widest) for _ in range(4)]
     known = {"visible": visible_of(causal, 200, 200)}
     check(*arrays, known, backward={"config": config}, causal=causal)
+
+
+@pytest.mark.parametrize(
+    "config", GRADIENT_CONFIGS, ids=lambda c: f"{c.queries}x{c.keys}x{c.stages}"
+)
+def test_a_configuration_of_the_backward_pass_knows_its_shared_memory(config):
+    for d in (16, 48, config.widest // 2 + 16, config.widest):
+        args, form = gradient_operands(config, (1, 2, 256, d), True, True)
+        emitted = gradient_blocks.emitted(*args, form=form, config=config)
+        assert emitted.shared_bytes == config.shared_bytes(d, d)
 
 
 def test_gradients_of_the_reference_are_differences():
@@ -252,6 +266,59 @@ def test_dropout_is_the_same_in_both_passes():
     assert abs(kept.mean() - 0.7) < 0.01
     assert len(np.unique(kept.reshape(4, -1), axis=0)) == 4  # each head of each batch has its own
     check(*arrays, {"kept": kept / (1 - rate)}, dropout=rate, seed=seed)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 5])
+def test_splits_take_sinks_functions_and_dropout(splits):
+    rng = np.random.default_rng(0)
+    arrays = [normal(rng, 1, 2, n, 64) for n in (20, 600, 600)]
+    sinks, slopes = np.array([0.5, 3], np.float32), np.array([0.1, 0.01], np.float32)
+    i, j = np.ogrid[:20, :600]
+    known = {"sinks": sinks, "score": lambda s: s - np.abs(i - j) * slopes[:, None, None]}
+    how = {"sinks": sinks, "score": scores.linear_bias, "tensors": (slopes,)}
+    found, lse = attention(*arrays, return_lse=True, splits=splits, **how)
+    of = exact(*arrays, **known)
+    assert_close(found, of.out, exact(arrays[0], arrays[1], np.abs(arrays[2]), **known).out, 600)
+    assert np.abs(lse - of.lse).max() < 1e-4
+    how |= {"dropout": 0.4, "seed": np.array([3], np.int32)}
+    together, apart = (attention(*arrays, splits=x, **how) for x in (1, splits))
+    assert_close(apart, together.astype(np.float64), np.abs(together).astype(np.float64) + 0.1, 600)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"causal": "bottom_right"},
+        {"causal": True},
+        {"causal": "bottom_right", "window": (99, 0)},
+    ],
+)
+@pytest.mark.parametrize("keys", [1, 130, 700])
+def test_one_query_of_each_head_of_a_group(keys, how):
+    rng = np.random.default_rng(0)
+    q, (k, v) = normal(rng, 2, 6, 1, 64), (normal(rng, 2, 2, keys, 64) for _ in range(2))
+    visible = visible_of(how.get("causal", False), 1, keys, how.get("window"))
+    of = exact(q, k, v, visible=visible)
+    for given in (q, by_rows(q), np.repeat(q, 2, axis=2)[:, :, :1]):
+        plan = attention.plan(given, k, v, return_lse=True, **how)
+        assert plan.memory()["q"].shape == (2, 2, 3, 64)
+        found, lse = attention(given, k, v, return_lse=True, **how)
+        assert_close(found, of.out, exact(q, k, np.abs(v), visible=visible).out, keys)
+        assert np.abs(lse - of.lse).max() < 1e-4
+        out = np.full_like(found, np.nan)
+        assert attention(given, k, v, out, **how) is out
+        assert (out == found).all()
+
+
+def test_a_schedule_of_splits_does_not_change_a_bit(monkeypatch):
+    rng = np.random.default_rng(0)
+    arrays = [normal(rng, 1, 2, n, 64) for n in (100, 900, 900)]
+    found = []
+    for seed in (0, 1, 2):
+        monkeypatch.setenv("PYKITTENS_SEED", str(seed))
+        found.append(attention(*arrays, splits=3))
+    assert all((x == found[0]).all() for x in found)
 
 
 @pytest.mark.parametrize("causal", [False, True])

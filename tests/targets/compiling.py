@@ -24,7 +24,7 @@ from pykittens.kernels.limits import Limits
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.architectures import TARGETS
 from pykittens.targets.target import Target
-from tests.attention_operands import gradient_operands, operands
+from tests.attention_operands import gradient_operands, operands, split_operands
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.library import small_cases
 
@@ -175,6 +175,13 @@ def attention_cases() -> Iterator[Case]:
                 constants = {"config": config, "form": form}
                 rare = not causal or d < config.widest
                 yield Case(name, attention_blocks, args, constants, targets=tuple(able), rare=rare)
+            if d == config.widest:
+                shape = (1, 2, 256, d)
+                more, form = split_operands(config.rows // config.consumers, shape)
+                args = (*(matrix(*shape) for _ in range(4)), *more)
+                constants = {"config": config, "form": form}
+                name = f"library_attention-{size}-{d}-split"
+                yield Case(name, attention_blocks, args, constants, targets=tuple(able), rare=True)
 
 
 def gradient_cases() -> Iterator[Case]:

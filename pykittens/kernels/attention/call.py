@@ -28,9 +28,10 @@ SHAPES = {
     "query_stop": "batch keys",
     "seed": "1",
 }
+BOUNDS = ("key_start", "key_stop")
 NAMES = (
     *("lse", "key_start", "key_stop", "low", "high", "scale", "sinks", "gain", "dropout", "seed"),
-    *("query_start", "query_stop", "flags"),
+    *("query_start", "query_stop", "flags", "splits", "arrivals", "partial", "partial_lse"),
 )
 
 
@@ -51,6 +52,25 @@ class Call:
 
     def _add(self, name: str, x: Any) -> None:
         self.arrays.given[name] = self.arrays.views[name] = x
+
+    def pack(self) -> None:
+        """Let the query heads of a group be the rows of a tile, if each has one query, which all see the same keys."""
+        arrays, dims = self.arrays, self.arrays.dims
+        needs_position = self.score or any(x in arrays for x in ("sinks", "dropout", *BOUNDS))
+        if self.group == 1 or dims["queries"] != 1 or needs_position:
+            return
+        low, high = (arrays.given.pop(x, None) for x in ("low", "high"))
+        first = min(max(low or 0, 0), dims["keys"])
+        dims["keys"] = max(dims["keys"] if high is None else min(high, dims["keys"]), first) - first
+        for name in ("k", "v"):
+            arrays.view(name, arrays.views[name][:, :, first : first + dims["keys"]])
+        dims |= {"queries": self.group, "heads": dims["kv_heads"]}
+        lead = dims["batch"], dims["heads"], self.group
+        for name, width in (("q", dims["d"]), ("out", dims["width"])):
+            arrays.reshape(name, (*lead, width))
+        if "lse" in arrays.made:
+            arrays.reshape("lse", lead)
+        self.group = 1
 
     @property
     def names(self) -> tuple[str, ...]:

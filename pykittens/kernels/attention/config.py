@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -70,6 +70,14 @@ def config_for(d: int, width: int, limits: Limits) -> AttentionConfig:
     return first_that_fits("attention", able, lambda c: c.shared_bytes(d, width), limits)
 
 
+def splits_for(dims: Mapping[str, Any], config: AttentionConfig, multiprocessors: int) -> int:
+    """How many blocks share the keys of some queries: as there are multiprocessors for, with two steps or more."""
+    tasks = dims["batch"] * dims["heads"] * -(-dims["queries"] // config.rows)
+    steps = -(-dims["keys"] // config.keys)
+    shared: int = max(1, min(multiprocessors // max(tasks, 1), steps // 2))
+    return shared
+
+
 def _stage(elements: int) -> int:
     return -(-2 * elements // 1024) * 1024  # stages start at multiples of 1024
 
@@ -107,13 +115,14 @@ class GradientConfig:
         return gcd(64, *(x // share for x in self.widths(d, width)))
 
     def shared_bytes(self, d: int, width: int) -> int:
-        """Bytes of shared memory of a block."""
-        d, width, share = *self.widths(d, width), self.consumers if self.by_columns else 1
-        queries, keys = self.queries, self.keys
-        steps = self.stages * (2 * queries * (d + width) + 8 * queries)
-        ds = self.ds_stages * 2 * keys * queries * share
-        out = 2 * keys * self.piece(d, width) * share
-        return 2 * keys * (d + width) + steps + ds + 4 * queries * d + out + 2048
+        """Bytes of shared memory of a block: the stages of six rings, and two barriers for each."""
+        (d, width), queries, keys = self.widths(d, width), self.queries, self.keys
+        share = self.consumers if self.by_columns else 1
+        step = sum(-(-(2 * queries * x + 4 * queries) // 1024) * 1024 for x in (d, width))
+        results = 4 * queries * d + 2 * keys * self.piece(d, width) * share
+        stages = self.stages * step + self.ds_stages * 2 * keys * queries * share
+        count = 3 + 2 * self.stages + self.ds_stages
+        return _stage(keys * d) + _stage(keys * width) + stages + results + 16 * count
 
 
 GRADIENT_CONFIGS = (
@@ -167,6 +176,8 @@ class Operands:
         # Bounds are numbers or tensors.
         self.visible = Interval(find("key_start", find("low")), find("key_stop", find("high")))
         self.flags = find("flags")
+        self.splits, self.arrivals = find("splits"), find("arrivals")
+        self.partial, self.partial_lse = find("partial"), find("partial_lse")
         self.tensors = operands[len(names) :]
         self._of_keys = Interval(find("query_start"), find("query_stop"))
 

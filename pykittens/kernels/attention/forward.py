@@ -13,10 +13,11 @@ normalised, as in Shah et al., "FlashAttention-3", 2024.
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.attention.visible import Place
+from pykittens.kernels.attention.visible import Blocks, Place
 
 LN2 = 1 / pk.log2e
 
@@ -25,12 +26,12 @@ LN2 = 1 / pk.log2e
 def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-untyped-def]
     """O and the log-sum-exp of the scores; persistent blocks, rings of keys and values."""
     given = form.bind(operands)
-    visible, tensors = given.visible, given.tensors
+    visible, tensors, splits = given.visible, given.tensors, given.splits
     batch, heads, n, d = Q.shape
     m, d, width, dtype = K.shape[2], pk.static(d), pk.static(V.shape[3]), Q.dtype
     rows, keys, own = config.rows, config.keys, config.rows // config.consumers
     out_cols = config.columns_at_once(width)
-    parts, blocks = width // out_cols, pk.cdiv(n, rows)
+    blocks = pk.cdiv(n, rows)
     scale = d**-0.5 if given.scale is None else given.scale
     to_log2 = pk.log2e if form.score else scale * pk.log2e  # a score is scaled before its function
     q_ring = pk.pipeline(1, pk.st(dtype, rows, d))
@@ -38,38 +39,50 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
     v_ring = pk.pipeline(config.stages, pk.st(dtype, keys, width))
     out = pk.pipeline(1, pk.st(dtype, rows, out_cols))
     order = pk.row_major if visible.high is None else pk.longest_first
-    tasks: Any = pk.persistent((batch, heads, blocks), order=order)
+    extents = (batch, heads, blocks)
+    tasks: Any = pk.persistent(extents if splits is None else (*extents, splits), order=order)
 
-    def seen(b: Any, block: Any) -> Any:  # the blocks of keys that a block of queries sees
+    def seen(b: Any, block: Any, *split: Any) -> tuple[Blocks, Any]:
+        """The blocks of keys that a block of queries sees, or a split of them, and the end of the keys in it."""
         end = pk.minimum((block + 1) * rows, n) - 1
-        found = visible.blocks(b, block * rows, end, keys, m)
-        return visible.at_least_one(found, keys, m)
+        at = visible.at_least_one(visible.blocks(b, block * rows, end, keys, m), keys, m)
+        if not split:
+            return at, m
+        at, is_empty = at.share(*split, splits)
+        return at, pk.where(is_empty, 0, m)
 
-    def weights(s: Any, place: Place, is_masked: bool, highest: Any, l: Any) -> Any:  # noqa: E741
-        """A step of the softmax with the scores of a block of keys."""
+    def weights(s: Any, place: Place, stop: Any, highest: Any, l: Any) -> Any:  # noqa: E741
+        """A step of the softmax with the scores of a block of keys, masked past `stop` unless it is None."""
         if form.score:
             s = form.score(s * scale, place, *tensors)
-        if is_masked:
-            s = visible.mask(s, place.b, place.row, place.column, m)
+        if stop is not None:
+            s = visible.mask(s, place.b, place.row, place.column, stop)
         p, *more = pk.online_softmax(s, to_log2, highest, l, to=dtype)
-        return p if given.rate is None else pk.where(
-            place.kept(given.rate, given.seed), p, 0.0
-        ), *more
+        if given.rate is not None:
+            p = pk.where(place.kept(given.rate, given.seed), p, 0.0)
+        return p, *more
 
-    def step(
-        queries: Any, place: Place, is_masked: bool, p: Any, highest: Any, l: Any, o: Any
-    ) -> Any:  # noqa: E741
+    def step(queries: Any, place: Place, stop: Any, p: Any, highest: Any, l: Any, o: Any) -> Any:  # noqa: E741
         """The scores of a block of keys and the product of the weights of the block before, both in flight."""
         with k_ring.drain() as t:
             s = pk.mma_ABt(queries, t)
         with v_ring.drain() as t:
             o = pk.mma_AB(p, t, o)
-        p, highest, l, alpha = weights(s, place, is_masked, highest, l)  # noqa: E741 # waits for s alone
+        p, highest, l, alpha = weights(s, place, stop, highest, l)  # noqa: E741 # waits for s alone
         return p, highest, l, o * alpha  # and here for o
 
+    def finish(w: Any, b: Any, h: Any, row: Any, o: Any, lse: Any) -> None:
+        """Store the results of a group's queries."""
+        if given.lse is not None:
+            pk.store(given.lse[b, h, row], lse * LN2)
+        o = (o if given.gain is None else o * given.gain).to(dtype)
+        for at in range(0, width, out_cols):
+            with out.fill() as t:
+                pk.store(t.tiles(own, out_cols)[w], o[:, at : at + out_cols])
+
     with pk.producer():
-        for b, h, block in tasks:
-            group, at = h // form.group if form.group > 1 else h, seen(b, block)
+        for b, h, block, *split in tasks:
+            group, (at, _) = h // form.group if form.group > 1 else h, seen(b, block, *split)
             with k_ring.fill() as t:
                 pk.load_async(t, K[b, group, at.stop - 1, 0])
             with q_ring.fill() as t:
@@ -83,42 +96,81 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
                 pk.load_async(t, V[b, group, at.first, 0])
 
     with pk.consumers(config.consumers) as w:
-        for b, h, block in tasks:
-            at, row = seen(b, block), block * config.consumers + w
+        for b, h, block, *split in tasks:
+            (at, stop), row = seen(b, block, *split), block * config.consumers + w
             p, highest, l, o = None, None, None, pk.zeros(pk.f32, own, width)  # noqa: E741
             if given.sinks is not None:  # each is the score of a key whose value is 0
-                zeros = pk.zeros(pk.f32, own, spread=pk.per_row)
-                highest, l = zeros + pk.load(given.sinks[h]) * (pk.log2e / to_log2), zeros + 1.0  # noqa: E741
+                highest, l = sink(given.sinks, h, to_log2, own, split)  # noqa: E741
             with q_ring.drain() as t:
                 queries = t.tiles(own, d)[w]
                 with k_ring.drain() as t:
                     s = pk.mma_ABt(queries, t)
                 place = Place(b, h, row, at.stop - 1, own, keys)
-                p, highest, l, _ = weights(s, place, True, highest, l)  # noqa: E741
+                p, highest, l, _ = weights(s, place, stop, highest, l)  # noqa: E741
                 if visible.high is not None:
                     for j in pk.range(at.stop - 2, at.partial - 1, -1):
                         place = Place(b, h, row, j, own, keys)
-                        p, highest, l, o = step(queries, place, True, p, highest, l, o)  # noqa: E741
+                        p, highest, l, o = step(queries, place, m, p, highest, l, o)  # noqa: E741
                 for j in pk.range(at.partial - 1, at.whole - 1, -1):
                     place = Place(b, h, row, j, own, keys)
-                    p, highest, l, o = step(queries, place, False, p, highest, l, o)  # noqa: E741
+                    p, highest, l, o = step(queries, place, None, p, highest, l, o)  # noqa: E741
                 if visible.low is not None:
                     for j in pk.range(at.whole - 1, at.first - 1, -1):
                         place = Place(b, h, row, j, own, keys)
-                        p, highest, l, o = step(queries, place, True, p, highest, l, o)  # noqa: E741
+                        p, highest, l, o = step(queries, place, m, p, highest, l, o)  # noqa: E741
             with v_ring.drain() as t:
                 o = pk.mma_AB(p, t, o)
-            if given.lse is not None:
-                pk.store(given.lse[b, h, row], (highest * to_log2 + pk.log2(l)) * LN2)
-            o = pk.normalize(o, l)
-            o = (o if given.gain is None else o * given.gain).to(dtype)
-            for part in range(parts):
-                with out.fill() as t:
-                    piece = o[:, part * out_cols : (part + 1) * out_cols]
-                    pk.store(t.tiles(own, out_cols)[w], piece)
+            o, lse = pk.normalize(o, l), highest * to_log2 + pk.log2(l)
+            if splits is not None:
+                merge(given, O, b, h, row, split[0], o, lse)
+            else:
+                finish(w, b, h, row, o, lse)
 
-    with pk.storer():
-        for b, h, block in tasks:
-            for part in range(parts):
-                with out.drain() as t:
-                    pk.store_async(O[b, h, block, part], t)
+    if splits is None:
+        with pk.storer():
+            for b, h, block in tasks:
+                for part in range(width // out_cols):
+                    with out.drain() as t:
+                        pk.store_async(O[b, h, block, part], t)
+
+
+@pk.function
+def sink(sinks: Any, h: Any, to_log2: Any, rows: int, split: Any) -> tuple[Any, Any]:
+    """The maximum and the sum at first: those of a head's sink, in the first of several splits only."""
+    zeros = pk.zeros(pk.f32, rows, spread=pk.per_row)
+    score, weight = pk.load(sinks[h]) * (pk.log2e / to_log2), 1.0
+    if split:
+        score, weight = pk.where(split[0] == 0, score, -pk.inf), (split[0] == 0).to(pk.f32)
+    return zeros + score, zeros + weight
+
+
+@pk.function
+def merge(given: Any, O: Any, b: Any, h: Any, row: Any, split: Any, o: Any, lse: Any) -> None:
+    """Leave the part of a split, and let the last that arrives merge all of them, in the order of the splits."""
+    rows, width = o.rows, o.cols
+    pk.store(given.partial[split, b, h, row, 0], o)
+    pk.store(given.partial_lse[split, b, h, row], lse)
+    before = pk.atomic_add(given.arrivals[b, h, row], 1)
+    if before == given.splits - 1:
+        pk.atomic_exchange(given.arrivals[b, h, row], 0)
+        total = pk.zeros(pk.f32, rows, spread=pk.per_row)
+        highest = total - pk.inf
+        for i in pk.range(given.splits):
+            part = pk.load(given.partial_lse[i, b, h, row], cols=rows, spread=pk.per_row)
+            top = pk.maximum(highest, part)
+            shift = pk.where(top == -pk.inf, 0.0, top)
+            total = total * pk.exp2(highest - shift) + pk.exp2(part - shift)
+            highest = top
+        whole = highest + pk.log2(total)
+        if given.lse is not None:
+            pk.store(given.lse[b, h, row], whole * LN2)
+        whole = pk.where(whole == -pk.inf, 0.0, whole)
+        cols = gcd(width, 64)  # at a time, for registers
+        for column in range(width // cols):
+            sums = pk.zeros(pk.f32, rows, cols)
+            for i in pk.range(given.splits):
+                part = pk.load(given.partial_lse[i, b, h, row], cols=rows, spread=pk.per_row)
+                found = pk.load(given.partial[i, b, h, row, column], rows=rows, cols=cols)
+                sums = sums + found * pk.exp2(part - whole)
+            sums = sums if given.gain is None else sums * given.gain
+            pk.store(O[b, h, row, column], sums.to(O.dtype))

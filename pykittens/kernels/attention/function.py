@@ -9,12 +9,13 @@ import ml_dtypes
 import numpy as np
 
 from pykittens.kernels.attention.call import SHAPES, Call, see_nothing
-from pykittens.kernels.attention.config import AttentionConfig, config_for
+from pykittens.kernels.attention.config import AttentionConfig, config_for, splits_for
 from pykittens.kernels.attention.forward import attention_blocks
 from pykittens.kernels.attention.reference import reference
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.workspace import Scratch
 
 CASES = (
     {"batch": 16, "heads": 16, "length": 3072, "d": 128, "causal": False},
@@ -76,6 +77,7 @@ def attention(
     dropout: float | None = None,
     seed: Any = None,
     return_lse: bool = False,
+    splits: int | None = None,
     config: AttentionConfig | None = None,
 ) -> Plan:
     """softmax(scale q k^T) v along the keys that each query sees, and 0 for a query that sees none.
@@ -96,27 +98,42 @@ def attention(
     the score of a key without a value, which every query sees. dropout: the part of the weights that is set to 0, by
     random bits of `seed`, int32 (1,); the others are divided by 1 - dropout.
 
-    config: how the work is cut; if None, it is chosen for d, width and the GPU of `q`. An ArgumentError for other
-    shapes and dtypes.
+    splits: the number of blocks that share the keys of some queries; if None, it is chosen so that few queries keep the
+    GPU busy. The parts are merged in one order, so equal calls have equal results. config: how the work is cut; if
+    None, it is chosen for d, width and the GPU of `q`. An ArgumentError for other arguments.
 
-        >>> q, k = (np.ones((1, 4, n, 32), pk.bf16.numpy) for n in (50, 70))
-        >>> attention(q, k, k, causal="bottom_right").shape
-        (1, 4, 50, 32)
+    >>> x = np.ones((1, 2, 8, 32), np.float16)
+    >>> attention(x, x, x, causal=True).shape
+    (1, 2, 8, 32)
     """
     given = {"q": q, "k": k, "v": v, "out": out, "key_start": key_start, "key_stop": key_stop}
     given |= {"scale": scale, "sinks": sinks, "dropout": dropout, "seed": seed}
     call = Call("attention", given, tensors, causal=causal, window=window, score=score)
-    arrays = call.arrays
+    arrays, dims = call.arrays, call.arrays.dims
     arrays.result(SHAPES["out"], arrays.found["q"].dtype)
     if return_lse:
         arrays.make("lse", SHAPES["lse"], "f32")
     result = ("out", "lse") if return_lse else ("out",)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
+    call.pack()
     arrays.lines("q", "k", "v", "out")
-    if not arrays.dims["keys"]:
+    if not dims["keys"]:
         return Plan(arrays, [PlanStep(see_nothing, result)], result=result)
-    config = config or config_for(arrays.dims["d"], arrays.dims["width"], limits_of(q))
-    constants = {"config": config, "form": call.form(call.names)}
-    step = PlanStep(attention_blocks, ("q", "k", "v", "out", *call.names), constants)
-    return Plan(arrays, [step], result=result)
+    config = config or config_for(dims["d"], dims["width"], limits_of(q))
+    splits = splits or splits_for(dims, config, limits_of(q).multiprocessors)
+    names, scratch = call.names, {}
+    if splits > 1:
+        arrays.given["splits"] = arrays.views["splits"] = splits
+        lead = dims["batch"], dims["heads"]
+        groups = -(-dims["queries"] // config.rows) * config.consumers
+        scratch = {
+            "arrivals": Scratch((*lead, groups), flags=True),
+            "partial": Scratch((splits, *lead, dims["queries"], dims["width"])),
+            "partial_lse": Scratch((splits, *lead, dims["queries"])),
+        }
+        own = len(names) - len(call.tensors)
+        names = (*names[:own], "splits", *scratch, *call.tensors)
+    constants = {"config": config, "form": call.form(names)}
+    step = PlanStep(attention_blocks, ("q", "k", "v", "out", *names), constants)
+    return Plan(arrays, [step], scratch, result)

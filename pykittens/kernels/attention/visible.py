@@ -65,6 +65,15 @@ class Blocks(NamedTuple):
     partial: Any
     stop: Any
 
+    def share(self, i: Any, count: Any) -> tuple[Blocks, Any]:
+        """Part i of `count`, with a block also if it is empty, and whether it is; `stop - 1` is not seen wholly."""
+        n = self.stop - self.first
+        first, end = self.first + n * i // count, self.first + n * (i + 1) // count
+        stop = pk.maximum(end, first + 1)
+        partial = pk.maximum(pk.minimum(self.partial, stop - 1), first)
+        whole = pk.minimum(pk.maximum(self.whole, first), partial)
+        return Blocks(first, whole, partial, stop), first == end
+
 
 class Interval(NamedTuple):
     """What positions of one side see of the other: from `low` to before `high`.
