@@ -231,16 +231,14 @@ def _of_torch(q: Tensor, k: Tensor, v: Tensor, mask: Any, *more: Any) -> Any:
     ), None
 
 
-def _forward(ctx: Any, *args: Any) -> Any:
+def _setup(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
     for i, name in enumerate(ATTENTION.names):
         if ctx.needs_input_grad[i] and name in ("mask", "slopes"):
             message = f"attention: `{name}` has no gradient, and it requires one"
             raise ATTENTION.error(args, message, f"pass {name}.detach()")
-    out, lse = ATTENTION.launch(*args)
-    ctx.save_for_backward(*args[:9], out, lse)
+    ctx.save_for_backward(*args[:9], *result)
     ctx.options = args[9:]
-    ctx.mark_non_differentiable(lse)
-    return out, lse
+    ctx.mark_non_differentiable(result[1])
 
 
 def _backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Any, ...]:
@@ -304,7 +302,7 @@ ATTENTION = Operator(
     _check,
     _run,
     fallback=_of_torch,
-    forward=_forward,
+    setup=_setup,
     backward=_backward,
     flops=_flops,
     casts=3,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
 from torch.nn import functional
 
 from pykittens.kernels.arrays import NARROW
@@ -51,8 +53,15 @@ def _check(of: Operands, activation: str, tune: bool) -> None:
 
 def _of_torch(x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str, tune: bool) -> Tensor:
     check_activation("gated_mlp", activation)
-    hidden = activated(functional.linear(x, w1), activation) * functional.linear(x, w3)
-    return functional.linear(hidden, w2)
+    return _composed(functional.linear, x, w1, w3, w2, activation)
+
+
+def _composed(
+    linear: Any, x: Tensor, w1: Tensor, w3: Tensor, w2: Tensor, activation: str
+) -> Tensor:
+    """The layer in products of their own."""
+    found: Tensor = linear(activated(linear(x, w1), activation) * linear(x, w3), w2)
+    return found
 
 
 def _of_vector(x: Tensor, *rest: Any) -> Tensor:
@@ -60,6 +69,13 @@ def _of_vector(x: Tensor, *rest: Any) -> Tensor:
 
 
 # -- gradients -------------------------------------------------------------------------------------
+
+
+def _recorded(*args: Any) -> Tensor:
+    if not _are_functorch_transforms_active():
+        return GATED_MLP.apply(*args)
+    # A transform keeps no more than arguments and results.
+    return _composed(partial(linear, tune=args[-1]), *args[:-1])
 
 
 def _forward(
@@ -120,6 +136,7 @@ GATED_MLP = Operator(
     rearranged=_of_vector,
     forward=_forward,
     backward=_backward,
+    recorded=_recorded,
     flops=lambda x, w1, w3, w2, *_: (
         2 * math.prod(x.shape[:-1]) * (w1.numel() + w3.numel() + w2.numel())
     ),

@@ -73,11 +73,11 @@ def _rearranged(a: Tensor, b: Tensor, offs: Tensor, fill: bool) -> Tensor:
 # -- gradients -------------------------------------------------------------------------------------
 
 
-def _forward(ctx: Any, a: Tensor, b: Tensor, offs: Tensor, fill: bool) -> Tensor:
+def _setup(ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
     """Keeps an operand only for the gradient of the other."""
+    a, b, offs, _ = args
     for_a, for_b = ctx.needs_input_grad[:2]
     ctx.save_for_backward(a if for_b else None, b if for_a else None, offs)
-    return GROUPED_MM.launch(a, b, offs, fill)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -100,7 +100,7 @@ GROUPED_MM = Operator(
     _run,
     fallback=lambda a, b, offs, fill: functional.grouped_mm(a, b, offs=offs),
     rearranged=_rearranged,
-    forward=_forward,
+    setup=_setup,
     backward=_backward,
     flops=lambda a, b, *_: 2 * a.numel() * b.shape[-1],  # rows that belong to no group, too
     casts=2,

@@ -79,15 +79,12 @@ def _recorded(
     return found if residual is None else (found + residual).to(x.dtype)
 
 
-def _forward(
-    ctx: Any, x: Tensor, weight: Tensor, bias: Any, residual: Any, activation: str, tune: bool
-) -> Tensor:
+def _setup(ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
     """Keeps an operand only for the gradient of the other."""
-    ctx.tune, ctx.shape = tune, weight.shape
-    ctx.dtypes = [None if t is None else t.dtype for t in (bias, residual)]
+    x, weight, *added, _, ctx.tune = args
+    ctx.shape, ctx.dtypes = weight.shape, [None if t is None else t.dtype for t in added]
     for_x, for_weight = ctx.needs_input_grad[:2]
     ctx.save_for_backward(x if for_weight else None, weight if for_x else None)
-    return LINEAR.launch(x, weight, bias, residual, activation, tune)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -113,7 +110,7 @@ LINEAR = Operator(
     ),
     fallback=_of_torch,
     rearranged=_of_vector,
-    forward=_forward,
+    setup=_setup,
     backward=_backward,
     recorded=_recorded,
     flops=lambda x, weight, *_: 2 * x.numel() * weight.shape[0],

@@ -75,12 +75,12 @@ def _matrices(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 # -- gradients -------------------------------------------------------------------------------------
 
 
-def _forward(ctx: Any, a: Tensor, b: Tensor, tune: bool) -> Tensor:
+def _setup(ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
     """Keeps an operand only for the gradient of the other."""
-    ctx.tune, ctx.shapes = tune, (a.shape, b.shape)
+    a, b, ctx.tune = args
+    ctx.shapes = a.shape, b.shape
     for_a, for_b = ctx.needs_input_grad[:2]
     ctx.save_for_backward(a if for_b else None, b if for_a else None)
-    return MATMUL.launch(a, b, tune)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -121,7 +121,7 @@ MATMUL = Operator(
     lambda a, b, tune=False: gemm(a, b, transpose_b=False, tune=tune),
     fallback=lambda a, b, tune: torch.matmul(a, b),
     rearranged=_with_vectors,
-    forward=_forward,
+    setup=_setup,
     backward=_backward,
     flops=_flops,
     casts=2,

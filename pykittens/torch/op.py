@@ -27,7 +27,7 @@ from pykittens.errors import ArgumentError, Loc
 from pykittens.ir.signature import signature_of
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.torch.registration import count_flops, is_direct, needs_gradient
-from pykittens.torch.transforms import function_of, is_transformed, one_by_one
+from pykittens.torch.transforms import TRANSFORMS, Transformed
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NO_TENSORS = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
@@ -114,12 +114,14 @@ class OwnOperator:
         self._operator = packet.default
         if flops is not None:
             count_flops(packet, self.signature, flops)
-        # The first call goes through the dispatcher, which checks the results; tensors in a list always do.
-        self._was_checked, self._has_lists = False, "[]" in schema
-        written = [name in mutates for name in self.signature.parameters]
-        if not self._has_lists:
-            self.definition.register_vmap(one_by_one(self._operator, written, any_strides=False))
-        self._transformed = function_of(self, written)
+        # The first call goes through the dispatcher, which checks the results.
+        self._was_checked = False
+        parameters = self.signature.parameters.values()
+        self.by_word = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        self.positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        given = self._complete, self._positional_call, self._keep, self._gradients
+        kernel = Transformed(self._operator, *given, fail=self.error)
+        self.definition._lib.impl(own, kernel, TRANSFORMS, with_keyset=True)
         _OWN[name] = self
 
     def __call__(self, *args: Any, **words: Any) -> Any:
@@ -129,10 +131,6 @@ class OwnOperator:
         is_plain = self._was_checked and _get_tracing_state() is None and is_direct(*tensors)
         if is_plain and not needs_gradient(*tensors):
             return self.function(*args, **words)
-        if not self._has_lists and is_transformed():
-            given = self.signature.bind(*args, **words)
-            given.apply_defaults()
-            return self._transformed(*given.arguments.values())
         return self._operator(*args, **words)
 
     def __reduce__(self) -> str:
@@ -190,6 +188,33 @@ class OwnOperator:
             )
         if self.gradient is not None:
             self.definition.register_autograd(self.gradient, setup_context=self.setup)
+
+    # -- inside transforms, where all arguments are given by position ------------------------------
+
+    def _complete(self, args: tuple[Any, ...], words: dict[str, Any]) -> tuple[Any, ...]:
+        given = self.signature.bind(*args, **words)
+        given.apply_defaults()
+        return tuple(given.arguments.values())
+
+    def _split(self, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        count = len(self.positional)
+        return inputs[:count], dict(zip(self.by_word, inputs[count:], strict=True))
+
+    def _positional_call(self, *inputs: Any) -> Any:
+        args, words = self._split(inputs)
+        return self(*args, **words)
+
+    def _keep(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self.setup is not None:
+            args, words = self._split(inputs)
+            more = {"keyword_only_inputs": words} if words else {}
+            self.setup(ctx=ctx, inputs=args, output=output, **more)
+
+    def _gradients(self, ctx: Any, *given: Any) -> tuple[Any, ...]:
+        if self.gradient is None:
+            raise self.error("there is no gradient", "give it one with @….backward")
+        found = self.gradient(ctx, *given)
+        return *(found if isinstance(found, tuple) else (found,)), *[None] * len(self.by_word)
 
     # -- the implementation ------------------------------------------------------------------------
 

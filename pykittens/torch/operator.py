@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch._C import _are_functorch_transforms_active, _increment_version
-from torch.autograd import Function, forward_ad, profiler
+from torch.autograd import profiler
 from torch.compiler import is_dynamo_compiling
 
 from pykittens.errors import ArgumentError, KernelError, Loc
@@ -28,21 +28,13 @@ from pykittens.torch.registration import (
     casting,
     count_flops,
     form_of,
-    has_tangent,
+    has_tangents,
     is_direct,
     is_special,
     needs_gradient,
 )
-from pykittens.torch.transforms import one_by_one
+from pykittens.torch.transforms import NO_FORWARD_MODE, TRANSFORMS, Transformed, function_of
 
-_TRANSFORMED = (
-    "torch.func.grad, vjp, jvp and what is made of them do not go through this operator",
-    "use torch.autograd.grad or .backward(); torch.vmap works",
-)
-_FORWARD = (
-    "there is no derivative in forward mode, and one of the tensors has a tangent",
-    "use torch.autograd.grad or .backward()",
-)
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -57,9 +49,10 @@ class Operator:
     those of the schema. fallback(*args): PyTorch's result. rearranged(*args): the result of a call for which the check
     called operands.rearrange(...).
 
-    forward(ctx, *args), backward(ctx, *gradients): those of a torch.autograd.Function, whose `apply` is the operator's.
-    recorded(*args): the result if autograd records the call; `apply` unless given. no_gradient: the message and help
-    if there is no gradient.
+    setup(ctx, args, result), backward(ctx, *gradients): setup_context and backward of a torch.autograd.Function, whose
+    `apply` is the operator's. forward(ctx, *args): the result, if more than arguments and result is to be kept; not
+    inside transforms. recorded(*args): the result if autograd or a transform records the call; `apply` unless given.
+    no_gradient: the message and help if there is no gradient.
 
     flops(*args): the number of floating-point operations, for FlopCounterMode. casts: the number of leading arguments
     that autocast converts. function: the name of the function, if it differs.
@@ -71,6 +64,7 @@ class Operator:
     _: KW_ONLY
     fallback: Callable[..., Any] | None = None
     rearranged: Callable[..., Any] | None = None
+    setup: Callable[..., None] | None = None
     forward: Callable[..., Any] | None = None
     backward: Callable[..., Any] | None = None
     recorded: Callable[..., Any] | None = None
@@ -93,19 +87,25 @@ class Operator:
             LIBRARY.impl(name, kernel, key)
         torch.library.register_fake(f"pykittens::{name}", self._fake, lib=LIBRARY)
         written = [x.alias_info is not None for x in self.op._schema.arguments]
-        vmap = one_by_one(self.op, written, any_strides=True)
-        torch.library.register_vmap(f"pykittens::{name}", vmap, lib=LIBRARY)
         self.function = self.function or name
         tensors = [x for x in self.op._schema.arguments if "Tensor" in str(x.type)]
         self.names = tuple(x.name for x in tensors)
         self._needed = {x.name for x in tensors if not x.has_default_value()}
         self._written = [i for i, is_written in enumerate(written) if is_written]
         self._defaults = [x.default for x in parameters.parameters.values()]
-        if self.forward is not None and self.backward is not None:
-            methods = {n: staticmethod(getattr(self, n)) for n in ("forward", "backward")}
-            function: Any = type(name, (Function,), methods)
-            self.apply = function.apply
-            self.recorded = self.recorded or self.apply
+        self._transformed = Transformed(
+            *(self.op, lambda args, _: self._full(args), self.op),
+            setup=self._keep,
+            backward=self.backward or self._no_backward,
+            fail=self._fault,
+            recorded=self.recorded,
+            any_strides=True,
+        )
+        LIBRARY.impl(name, self._transformed, TRANSFORMS, with_keyset=True)
+        if self.backward is not None:
+            forward = self.forward or self._forward
+            self._apply = function_of(name, forward=forward, backward=self.backward)
+            self.recorded = self.recorded or self._apply
         # The forms of calls that have passed the check, each with `run` or `rearranged`.
         self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
@@ -146,15 +146,35 @@ class Operator:
 
     def record(self, *args: Any) -> Any:
         """The result, recorded by autograd; an ArgumentError if no gradient of the kind asked for exists."""
-        if _are_functorch_transforms_active():
-            message, help = _TRANSFORMED
-        elif forward_ad._current_level >= 0 and any(map(has_tangent, args)):
-            message, help = _FORWARD
+        if has_tangents(args):
+            message, help = NO_FORWARD_MODE
         elif self.recorded is None:
             message, help = self.no_gradient
         else:
             return self.recorded(*args)
         raise self.error(args, f"{self.function}: {message}", help)
+
+    def apply(self, *args: Any) -> Any:
+        """The result of the operator, recorded by autograd or by a transform."""
+        is_transformed = _are_functorch_transforms_active()
+        return (self._transformed.apply if is_transformed else self._apply)(*args)
+
+    def _forward(self, ctx: Any, *args: Any) -> Any:
+        assert self.setup is not None, f"{self.function} has a backward and no setup"
+        result = self.launch(*args)
+        self.setup(ctx, args, result)
+        return result
+
+    def _keep(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
+        if self.setup is not None:
+            self.setup(ctx, args, result)
+        elif self._written and any(ctx.needs_input_grad):
+            message, help = self.no_gradient
+            raise self.error(args, f"{self.function}: {message}", help)
+
+    def _no_backward(self, ctx: Any, *gradients: Any) -> Any:
+        # A transform records a backward pass, too, whether or not its gradient is asked for.
+        raise self._fault(*self.no_gradient)
 
     # -- checks ------------------------------------------------------------------------------------
 
@@ -192,6 +212,9 @@ class Operator:
         shown = {name: description(x) for name, x in given if x is not None}
         place = Loc.here(beyond=(_TORCH,))  # the dispatcher's frames may lie in between
         return ArgumentError(message, operands=shown, loc=place, help=help)
+
+    def _fault(self, message: str, help: str | None = None) -> ArgumentError:
+        return self.error((), f"{self.function}: {message}", help)
 
     # -- functions that the dispatcher calls -------------------------------------------------------
 

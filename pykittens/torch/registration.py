@@ -22,10 +22,11 @@ from torch._C import (
     _len_torch_dispatch_stack,
     _len_torch_function_stack,
 )
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C._functorch import is_gradtrackingtensor, is_legacy_batchedtensor
 from torch.autograd import forward_ad, profiler
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 LIBRARY = torch.library.Library("pykittens", "DEF")
@@ -36,7 +37,8 @@ AUTOCAST = {"AutocastCUDA": "cuda", "AutocastCPU": "cpu"}
 def form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The options of a call, and the dtype, shape and layout of each tensor; None if the dispatcher must take the call.
 
-    Tensors without memory and negated views have the same form as others. Host functions refuse them.
+    Tensors without memory and negated views have the same form as others. Host functions refuse them. So do those that
+    a transform of torch.func has wrapped, after its end, such as the ones that it kept for a gradient.
     """
     if (
         is_dynamo_compiling()  # first: what follows is for eager mode
@@ -72,12 +74,12 @@ def is_direct(*tensors: Any) -> bool:
 
 
 def is_special(args: Sequence[Any]) -> bool:
-    """Whether an argument is a tensor without memory, a negated view or not strided; a form does not show it."""
+    """Whether an argument is a tensor without memory, a negated view, not strided or a transform's, which has ended."""
     return any([isinstance(x, Tensor) and _is_special(x) for x in args])
 
 
 def _is_special(x: Tensor) -> bool:
-    special: bool = x.is_meta or x.is_neg() or x.layout is not strided
+    special: bool = x.is_meta or x.is_neg() or x.layout is not strided or is_gradtrackingtensor(x)
     return special
 
 
@@ -90,15 +92,15 @@ def needs_gradient(*args: Any) -> bool:
     """Whether autograd records a call with these arguments."""
     if is_grad_enabled() and _any_requires_grad(*args):
         return True
+    return forward_ad._current_level >= 0 and has_tangents(args)  # refused, so that none is lost
+
+
+def has_tangents(args: Sequence[Any]) -> bool:
+    """Whether forward mode follows an argument, or a tensor in a list."""
     if forward_ad._current_level < 0:
         return False
-    # Autograd's function refuses tangents, so that none is lost.
-    return _are_functorch_transforms_active() or any(map(has_tangent, args))
-
-
-def has_tangent(x: Any) -> bool:
-    """Whether forward mode follows an argument; for calls inside a level of forward mode."""
-    return isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None
+    tensors = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 def casting(op: Any, key: str, casts: int) -> Callable[..., Any]:

@@ -173,6 +173,20 @@ def test_gradients_of_groups_are_those_of_torch(form):
     assert_exact_gradients(signs(grouped_mm), signs(one_by_one), a, b, ends(*OFFS))
 
 
+def test_gradients_inside_a_transform_are_those_of_autograd():
+    x, weight = normal(200, 136), normal(264, 136, seed=1)
+
+    def total(weight):
+        return linear(x, weight, None, "relu").sum()
+
+    leaf = weight.clone().requires_grad_()
+    total(leaf).backward()
+    found = torch.func.grad(total)
+    torch._dynamo.reset()
+    for call in (found, torch.compile(found, fullgraph=True)):
+        assert torch.allclose(call(weight), leaf.grad, rtol=2**-7)
+
+
 # -- torch.compile, graphs, streams, devices -------------------------------------------------------
 
 

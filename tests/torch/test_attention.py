@@ -171,6 +171,27 @@ def test_it_compiles_in_one_graph():
     assert_compiles(lambda q, k, v: attention(q, k, v, causal=True, soft_cap=3.0), *heads())
 
 
+def test_gradients_inside_transforms_are_those_of_autograd():
+    q, k, v = heads((2, 1, 4, 6, 16), (1, 2, 9, 16), (1, 2, 9, 32))
+    sinks = normal(4, dtype=torch.float32, seed=4)
+
+    def total(q, k, v, sinks):
+        return attention(q, k, v, causal="bottom_right", sinks=sinks).square().sum()
+
+    leaves = [x.clone().requires_grad_() for x in (q[0], k, v, sinks)]
+    expected = torch.autograd.grad(total(*leaves), leaves)
+    found = torch.func.grad(total, (0, 1, 2, 3))
+    torch._dynamo.reset()
+    for call in (found, torch.compile(found, fullgraph=True, backend="aot_eager")):
+        assert all(map(torch.equal, call(q[0], k, v, sinks), expected))
+    many = torch.vmap(found, in_dims=(0, None, None, None))(q, k, v, sinks)
+    assert all(torch.equal(m[0], e) for m, e in zip(many, expected, strict=True))
+    with pytest.raises(ArgumentError, match="no second derivative"):
+        torch.func.grad(lambda q: found(q, k, v, sinks)[0].float().sum())(q[0])
+    with pytest.raises(ArgumentError, match="`mask` has no gradient"):
+        torch.func.grad(lambda x: attention(q[0], k, v, mask=x).sum())(torch.zeros(6, 9))
+
+
 def test_pytorch_finds_no_fault_in_the_operators():
     q, k, v = (x.requires_grad_() for x in heads())
     assert_operator(ATTENTION.op, q, k, v)

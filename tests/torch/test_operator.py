@@ -31,10 +31,9 @@ def check_norm(of, eps):
     of.result("rows cols", of.dtypes("x", "weight", among=FLOATS))
 
 
-def norm_forward(ctx, x, weight, eps):
+def norm_setup(ctx, args, result):
+    x, weight, ctx.eps = args
     ctx.save_for_backward(x, weight)
-    ctx.eps = eps
-    return NORM.launch(x, weight, eps)
 
 
 def norm_backward(ctx, gradient):
@@ -48,7 +47,7 @@ NORM = Operator(
     "norm_of_tests(Tensor x, Tensor weight, float eps=1e-06) -> Tensor",
     check_norm,
     lambda x, weight, eps=1e-6: rms_norm(x, weight, eps),
-    forward=norm_forward,
+    setup=norm_setup,
     backward=norm_backward,
 )
 
