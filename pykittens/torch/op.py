@@ -14,23 +14,29 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch._C import _get_tracing_state
+from torch._C import DispatchKeySet, _get_tracing_state
+from torch._library.autograd import make_autograd_impl
 from torch.compiler import is_dynamo_compiling
 
-from pykittens.errors import ArgumentError, Loc
-from pykittens.ir.signature import signature_of
+from pykittens.errors import ArgumentError
 from pykittens.runtime.kernel import KernelFunction
-from pykittens.torch.registration import count_flops, is_direct, needs_gradient
-from pykittens.torch.transforms import TRANSFORMS, Transformed
+from pykittens.torch.definition import Definition, check_name
+from pykittens.torch.registration import count_flops, has_tangents, is_direct, needs_gradient
+from pykittens.torch.transforms import NO_FORWARD_MODE, TRANSFORMS, Transformed
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NO_TENSORS = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
+_WRITTEN = (
+    "an operator that writes to its arguments has no gradient, and one of its tensors asks for it",
+    "pass tensors after .detach(), or call it under torch.no_grad()",
+)
+# The keys of which Autograd, for which torch.library has a kernel, is the alias.
+_AUTOGRAD = "AutogradCPU", "AutogradCUDA", "AutogradMeta"
 _OWN: dict[str, OwnOperator] = {}  # by name, so that a newer definition replaces an older one
 
 
@@ -39,10 +45,10 @@ def op(
 ) -> Callable[[Callable[..., Any]], OwnOperator]:
     """Decorator: the function becomes the operator `namespace::name` of PyTorch, which compilers do not look into.
 
-    The function has annotations, allocates its results and calls kernels. mutates: the names of the tensors that it
-    writes; all others are only read. flops: the number of floating-point operations for the arguments of a call. An
-    ArgumentError if the name has no namespace or another module has defined it, if an annotation is missing, or if
-    torch.library refuses the function.
+    The function has annotations, allocates its results and calls kernels. It returns a tensor, a tuple or a list of
+    tensors, or None. mutates: the names of the tensors that it writes; all others are only read. flops: the number of
+    floating-point operations for the arguments of a call. An ArgumentError if the name has no namespace or another
+    function has it, if an annotation is missing, or if torch.library refuses the function.
 
         >>> @pk.kernel
         ... def twice(x, y):
@@ -56,30 +62,23 @@ def op(
         >>> double(torch.ones(3, 5)).sum()
         tensor(30.)
     """
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*::[A-Za-z_]\w*", name):
-        shown = name if isinstance(name, str) else getattr(name, "__name__", "scale_rows")
-        own = re.sub(r"\W", "_", shown.rpartition("::")[2])
-        raise ArgumentError(
-            f"op: takes the name of an operator with its namespace, not {name!r}",
-            help=f'write @op("mine::{own}") above the function, with the name of your project for mine',
-        )
-    names = frozenset((mutates,) if isinstance(mutates, str) else mutates)
+    check_name(name)
 
     def define(function: Callable[..., Any]) -> OwnOperator:
         if inspect.isfunction(function):
-            return OwnOperator(name, function, names, flops)
-        kind = "a kernel" if isinstance(function, KernelFunction) else repr(function)
-        kernel = getattr(function, "__name__", "kernel")
-        own = name.rpartition(":")[2]
+            return OwnOperator(name, function, mutates, flops)
+        kind, help = repr(function), None
+        if isinstance(function, KernelFunction):
+            kind, own, kernel = "a kernel", name.rpartition(":")[2], function.__name__
+            help = f"def {own}(x: torch.Tensor) -> torch.Tensor: y = torch.empty_like(x); {kernel}(x, y); return y"
         raise ArgumentError(
-            f"op: {name} must be a function that calls kernels, not {kind}",
-            help=f"def {own}(x: torch.Tensor) -> torch.Tensor: y = torch.empty_like(x); {kernel}(x, y); return y",
+            f"op: {name} must be a function that calls kernels, not {kind}", help=help
         )
 
     return define
 
 
-class OwnOperator:
+class OwnOperator(Definition):
     """A function as an operator. A call of plain tensors that needs no gradient bypasses PyTorch's dispatcher.
 
     name: as in torch.ops. function: the implementation. definition: the operator of torch.library, for what is not
@@ -90,48 +89,57 @@ class OwnOperator:
         self,
         name: str,
         function: Callable[..., Any],
-        mutates: frozenset[str],
+        mutates: Any,
         flops: Callable[..., int] | None,
     ) -> None:
-        self.name, self.function, self.mutates = name, function, mutates
         functools.update_wrapper(self, function)
-        self.signature = signature_of(function)
-        self._check_annotations()
-        self._check_name()
+        super().__init__(name, function, mutates)
+        if flops is not None:
+            self.check_takes("flops", flops, self.positional, self.by_word)
+        self._check_unique()
         self.setup: Callable[..., Any] | None = None
-        self.gradient: Callable[..., Any] | None = None
-        run: Any = functools.wraps(function)(functools.partial(self._run))  # errors name its module
-        try:
-            schema = torch.library.infer_schema(function, mutates_args=mutates)
+        self.gradient: Callable[..., Any] = self._no_gradient
+        with self.refusals():
             self.definition = torch.library.custom_op(
-                name, run, mutates_args=mutates, schema=schema
+                name, self._run, mutates_args=self.mutates, schema=self.schema
             )
-        except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
-            raise self.error(f"torch.library refuses the function: {error}") from error
-        self.definition.register_fake(function)
-        space, _, own = name.partition("::")
+        self._register(flops)
+        # The first call goes through the dispatcher, which checks the results.
+        self._was_checked = False
+        if (older := _OWN.get(name)) is not None:
+            older._was_checked = False  # and so do all calls of a definition that this one replaces
+        _OWN[name] = self
+
+    def _register(self, flops: Callable[..., int] | None) -> None:
+        space, _, own = self.name.partition("::")
         packet = getattr(getattr(torch.ops, space), own)
         self._operator = packet.default
         if flops is not None:
             count_flops(packet, self.signature, flops)
-        # The first call goes through the dispatcher, which checks the results.
-        self._was_checked = False
-        parameters = self.signature.parameters.values()
-        self.by_word = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-        self.positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        self.definition.register_fake(self._call)
+        if not self.mutates:
+            self.definition.register_autograd(self.gradient)
+        self._autograd_of_torch = make_autograd_impl(self._operator, self.definition)
         given = self._complete, self._positional_call, self._keep, self._gradients
         kernel = Transformed(self._operator, *given, fail=self.error)
-        self.definition._lib.impl(own, kernel, TRANSFORMS, with_keyset=True)
-        _OWN[name] = self
+        library = self.definition._lib
+        library.impl(own, kernel, TRANSFORMS, with_keyset=True)
+        for key in _AUTOGRAD:
+            library.impl(own, self._autograd, key, with_keyset=True)
+        arguments = enumerate(self._operator._schema.arguments)
+        floats = "float", "Optional[float]"
+        self._floats = [(i, x.name) for i, x in arguments if str(x.type) in floats]
 
-    def __call__(self, *args: Any, **words: Any) -> Any:
-        if is_dynamo_compiling():
-            return self._operator(*args, **words)
-        tensors = [x for x in (*args, *words.values()) if type(x) not in _NO_TENSORS]
-        is_plain = self._was_checked and _get_tracing_state() is None and is_direct(*tensors)
-        if is_plain and not needs_gradient(*tensors):
-            return self.function(*args, **words)
-        return self._operator(*args, **words)
+    def _check_unique(self) -> None:
+        space, _, own = self.name.partition("::")
+        older, place = _OWN.get(self.name), ""
+        if older is not None:
+            names = [(f.__module__, f.__qualname__) for f in (older.function, self.function)]
+            if names[0] == names[1]:
+                return  # a module or a cell of a notebook that is run again
+            place = " by {}.{}".format(*names[0])
+        if hasattr(getattr(torch.ops, space), own):
+            raise self.error(f"the name is taken{place}", "choose another")
 
     def __reduce__(self) -> str:
         """Pickled by name, as functions are; a copy is the operator itself."""
@@ -140,41 +148,86 @@ class OwnOperator:
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.signature}>"
 
-    def _check_annotations(self) -> None:
-        names = *self.signature.parameters, "return"
-        missing = [name for name in names if name not in self.function.__annotations__]
-        if missing:
-            what = "its result" if missing[0] == "return" else f"`{missing[0]}`"
-            raise self.error(
-                f"{what} has no annotation, from which PyTorch takes the types of the operator",
-                "as in `def scale_rows(x: torch.Tensor, eps: float = 1e-6) -> torch.Tensor`",
-            )
+    # -- calls -------------------------------------------------------------------------------------
 
-    def _check_name(self) -> None:
-        older = _OWN.get(self.name)
-        if older is not None and older.function.__module__ == self.function.__module__:
-            return  # a module or a cell of a notebook that is run again
-        space, _, own = self.name.partition("::")
-        if hasattr(getattr(torch.ops, space), own):
-            place = f" by {older.function.__module__}" if older is not None else ""
-            raise self.error(f"the name is taken{place}", "choose another")
+    def __call__(self, *args: Any, **words: Any) -> Any:
+        if is_dynamo_compiling() or not self._was_checked:
+            return self._operator(*args, **words)
+        given = *args, *words.values()
+        tensors = [x for x in given if type(x) not in _NO_TENSORS]
+        if (
+            is_direct(*tensors)
+            and not needs_gradient(*tensors)
+            and _get_tracing_state() is None
+            and not (self._floats and int in map(type, given) and self._has_int(args, words))
+        ):
+            return self.function(*args, **words)
+        return self._operator(*args, **words)
+
+    def _has_int(self, args: tuple[Any, ...], words: dict[str, Any]) -> bool:
+        """Whether an int is given for a float, to which the dispatcher converts it."""
+        given = [args[i] if i < len(args) else words.get(name) for i, name in self._floats]
+        return int in map(type, given)
+
+    def _run(self, *args: Any, **words: Any) -> Any:
+        """What the dispatcher calls: the function, and checks of what it may have written and returned."""
+        given = [
+            (name, x, 0 if x.is_inference() else x._version)
+            for name, value in (*zip(self.positional, args, strict=False), *words.items())
+            for x in _tensors(value)
+        ]
+        result = self._call(*args, **words)
+        for name, x, version in given:
+            if name not in self.mutates and not x.is_inference() and x._version != version:
+                names = dict.fromkeys(n for n, _, _ in given if n in {*self.mutates, name})
+                declared = ", ".join(f'"{n}"' for n in names)
+                raise self.error(
+                    f"the function writes to `{name}`, which is not in `mutates`",
+                    f'write @op("{self.name}", mutates={{{declared}}}), or write to a tensor that the function makes',
+                )
+            if any(torch._C._is_alias_of(x, made) for made in _tensors(result)):
+                raise self.error(
+                    f"the function returns memory of `{name}`",
+                    "let it return a new tensor, such as a .clone(), or None if the caller has the tensor",
+                )
+        self._was_checked = True
+        return result
+
+    def _call(self, *args: Any, **words: Any) -> Any:
+        result = self.function(*args, **words)
+        self.check_result(result)
+        return result
 
     # -- gradients ---------------------------------------------------------------------------------
 
     def setup_context(self, function: F) -> F:
-        """Decorator: function(ctx, inputs, output) keeps what the gradient needs, as in torch.library."""
+        """Decorator: function(ctx, inputs, output) keeps what the gradient needs, as in torch.library.
+
+        It takes keyword_only_inputs, too, if the operator has parameters that are given by keyword only.
+        """
+        words = ("keyword_only_inputs",) if self.by_word else ()
+        self.check_takes("setup_context", function, (), ("ctx", "inputs", "output", *words))
         self.setup = function
         self._register_gradient()
         return function
 
     def backward(self, function: F) -> F:
-        """Decorator: function(ctx, *gradients) returns a gradient, or None, for each argument.
+        """Decorator: function(ctx, *gradients) returns a gradient, or None, for each positional argument.
 
         The gradients of the results are contiguous, as kernels need them.
         """
+        given = [f"d{i}" for i in range(len(self.results))]
+        self.check_takes("backward", function, ("ctx", *given))
 
-        def gradient(ctx: Any, *given: Any) -> Any:
-            return function(ctx, *(x if x is None else x.contiguous() for x in given))
+        def gradient(ctx: Any, *given: Any) -> tuple[Any, ...]:
+            result = function(ctx, *map(_contiguous, given))
+            found = result if isinstance(result, tuple) else (result,)
+            if len(found) != len(self.positional):
+                raise self.error(
+                    f"`backward` must return {len(self.positional)} gradients, not {len(found)}",
+                    "return a gradient or None for each of " + ", ".join(self.positional),
+                )
+            return found
 
         self.gradient = gradient
         self._register_gradient()
@@ -186,8 +239,19 @@ class OwnOperator:
                 "an operator that writes to its arguments has no gradient",
                 "let it return new tensors, and write to the others in another operator",
             )
-        if self.gradient is not None:
-            self.definition.register_autograd(self.gradient, setup_context=self.setup)
+        self.definition.register_autograd(self.gradient, setup_context=self.setup)
+
+    def _no_gradient(self, ctx: Any, *given: Any) -> Any:
+        way = f"give it one with @{self.function.__name__}.backward"
+        raise self.error("there is no gradient", way)
+
+    def _autograd(self, keys: DispatchKeySet, *args: Any, **words: Any) -> Any:
+        """What autograd calls; torch.library's would lose tangents, and gradients of what is overwritten."""
+        if has_tangents((args, words)):
+            raise self.error(*NO_FORWARD_MODE)
+        if self.mutates and needs_gradient(*args):
+            raise self.error(*_WRITTEN)
+        return self._autograd_of_torch(keys, *args, **words)
 
     # -- inside transforms, where all arguments are given by position ------------------------------
 
@@ -205,42 +269,25 @@ class OwnOperator:
         return self(*args, **words)
 
     def _keep(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self.mutates and any(ctx.needs_input_grad):
+            raise self.error(*_WRITTEN)
         if self.setup is not None:
             args, words = self._split(inputs)
             more = {"keyword_only_inputs": words} if words else {}
             self.setup(ctx=ctx, inputs=args, output=output, **more)
 
     def _gradients(self, ctx: Any, *given: Any) -> tuple[Any, ...]:
-        if self.gradient is None:
-            raise self.error("there is no gradient", "give it one with @….backward")
-        found = self.gradient(ctx, *given)
-        return *(found if isinstance(found, tuple) else (found,)), *[None] * len(self.by_word)
+        return *self.gradient(ctx, *given), *[None] * len(self.by_word)
 
-    # -- the implementation ------------------------------------------------------------------------
 
-    def _run(self, *args: Any, **words: Any) -> Any:
-        """What the dispatcher calls; raises if a tensor was written that `mutates` does not name."""
-        given = self.signature.bind(*args, **words).arguments
-        read = [
-            (name, x, x._version)
-            for name, value in given.items()
-            if name not in self.mutates
-            for x in (value if isinstance(value, list | tuple) else (value,))
-            if isinstance(x, Tensor) and not x.is_inference()
-        ]
-        result = self.function(*args, **words)
-        for name, x, version in read:
-            if x._version != version:
-                declared = ", ".join(f'"{n}"' for n in given if n in {*self.mutates, name})
-                raise self.error(
-                    f"the function writes to `{name}`, which is not in `mutates`",
-                    f'write @op("{self.name}", mutates={{{declared}}}), or write to a tensor that the function makes',
-                )
-        self._was_checked = True
-        return result
+def _tensors(x: Any) -> list[Tensor]:
+    """The tensors of an argument or a result."""
+    if isinstance(x, Tensor):
+        return [x]
+    return [y for part in x for y in _tensors(part)] if isinstance(x, list | tuple) else []
 
-    def error(self, message: str, help: str | None = None) -> ArgumentError:
-        """The error for a fault of the operator, with the line of its function."""
-        code = self.function.__code__
-        loc = Loc(code.co_filename, code.co_firstlineno, code.co_name)
-        return ArgumentError(f"{self.name}: {message}", loc=loc, help=help)
+
+def _contiguous(gradient: Any) -> Any:
+    if isinstance(gradient, list | tuple):
+        return [_contiguous(x) for x in gradient]
+    return None if gradient is None else gradient.contiguous()

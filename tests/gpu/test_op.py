@@ -81,10 +81,11 @@ def test_transforms_go_through():
     def loss(call):
         return lambda x, scale: call(x, scale).square().sum()
 
-    found = torch.func.grad(loss(scale_rows), (0, 1))(x, scale)
+    found = torch.func.grad(loss(scale_rows), (0, 1))
     expected = torch.func.grad(loss(exact), (0, 1))(x, scale)
-    for f, e in zip(found, expected, strict=True):
-        assert torch.allclose(f, e, rtol=1e-4, atol=1e-4)
+    for call in (found, torch.compile(found, fullgraph=True)):
+        for f, e in zip(call(x, scale), expected, strict=True):
+            assert torch.allclose(f, e, rtol=1e-4, atol=1e-4)
     batch = torch.stack([x, x + 1], 1)
     found = torch.vmap(scale_rows, in_dims=(1, None))(batch, scale)
     assert torch.equal(found[1], exact(x + 1, scale))
@@ -105,8 +106,9 @@ def test_a_program_of_aotinductor_calls_it(tmp_path):
 
 def test_a_tensor_that_a_repeated_launch_writes_is_declared():
     @op("pykittens_tests::undeclared_on_gpu")
-    def undeclared(x: torch.Tensor, scale: torch.Tensor, cache: torch.Tensor) -> None:
+    def undeclared(x: torch.Tensor, scale: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
         scaled_rows(x, scale, cache.view(x.shape), 0.0)
+        return torch.zeros_like(x)
 
     x, scale = x_and_scale()
     cache = torch.zeros(x.numel(), device="cuda")

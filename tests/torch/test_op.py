@@ -1,15 +1,15 @@
-"""One's own kernels as operators: gradients, compilers, export, and what is said of mistakes."""
+"""One's own kernels as operators: calls, gradients, compilers and export."""
 
 from __future__ import annotations
 
 import pickle
 import sys
-from types import FunctionType
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from torch.autograd import forward_ad  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import pykittens as pk  # noqa: E402
@@ -280,102 +280,90 @@ def test_an_operator_that_writes_has_no_gradient():
     assert e.value.help.startswith("let it return new tensors")
 
 
-def test_a_result_is_no_argument():
-    @op("pykittens_tests::same")
-    def same(x: torch.Tensor) -> torch.Tensor:
-        return x
-
-    with pytest.raises(RuntimeError, match="must not also be an input"):
-        same(torch.ones(2))
+def added(x, scale):
+    y = torch.ones_like(x)
+    add_rows(x * 2, scale, y)
+    return y
 
 
-def function(annotation):
-    def scale(x: torch.Tensor, eps: float = 1.0) -> torch.Tensor:
-        return x * eps
-
-    scale.__annotations__ = annotation
-    return scale
-
-
-TYPED = {"x": torch.Tensor, "eps": float, "return": torch.Tensor}
-MISTAKES = {
-    "no namespace": (
-        lambda: op("scale"),
-        "op: takes the name of an operator with its namespace, not 'scale'",
-        'write @op("mine::scale") above the function',
-    ),
-    "no name": (
-        lambda: op(scaled_rows),
-        "op: takes the name of an operator with its namespace, not <kernel scaled_rows",
-        'write @op("mine::scaled_rows") above the function',
-    ),
-    "a kernel": (
-        lambda: op("mine::scale")(scaled_rows),
-        "op: mine::scale must be a function that calls kernels, not a kernel",
-        "y = torch.empty_like(x); scaled_rows(x, y); return y",
-    ),
-    "no function": (
-        lambda: op("mine::scale")(3),
-        "op: mine::scale must be a function that calls kernels, not 3",
-        "def scale(x: torch.Tensor)",
-    ),
-    "no annotation": (
-        lambda: op("mine::scale")(function({"return": torch.Tensor})),
-        "mine::scale: `x` has no annotation, from which PyTorch takes",
-        "as in `def scale_rows(x: torch.Tensor",
-    ),
-    "no annotation of the result": (
-        lambda: op("mine::scale")(function({"x": torch.Tensor, "eps": float})),
-        "mine::scale: its result has no annotation",
-        "-> torch.Tensor`",
-    ),
-    "an annotation that PyTorch does not know": (
-        lambda: op("mine::scale")(function(TYPED | {"eps": dict})),
-        "mine::scale: torch.library refuses the function: infer_schema(func): Parameter eps has",
-        None,
-    ),
-    "no parameter": (
-        lambda: op("mine::scale", mutates="cache")(function(TYPED)),
-        "mine::scale: torch.library refuses the function: infer_schema(func): {'cache'}",
-        None,
-    ),
-    "a name of PyTorch": (
-        lambda: op("aten::mm")(function(TYPED)),
-        "aten::mm: the name is taken",
-        "choose another",
-    ),
-}
+def test_a_gradient_does_not_pass_what_is_overwritten_unnoticed():
+    x, scale = x_and_scale()
+    leaf = x.clone().requires_grad_()
+    for call in (added, torch.func.grad(lambda x, scale: added(x, scale).sum())):
+        with pytest.raises(
+            ArgumentError, match="has no gradient, and one of its tensors asks"
+        ) as e:
+            call(leaf, scale)
+        assert e.value.help == "pass tensors after .detach(), or call it under torch.no_grad()"
+    torch._dynamo.reset()
+    compiled = torch.compile(added, fullgraph=True, backend="aot_eager")
+    with pytest.raises(RuntimeError, match="has no gradient, and one of its tensors asks"):
+        compiled(leaf, scale)
+    with torch.no_grad():
+        for call in (added, compiled):
+            assert torch.equal(call(leaf, scale), added(x, scale))
+    found = torch.func.grad(lambda z: (added(x, scale) * z).sum())(x)
+    assert torch.equal(found, added(x, scale))
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_explained(mistake):
-    call, message, help = MISTAKES[mistake]
-    with pytest.raises(ArgumentError) as e:
-        call()
-    assert e.value.message.startswith(message)
-    assert e.value.help is help or help in e.value.help
-    assert e.value.loc.file == __file__
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_tangent_is_not_lost():
+    x, scale = x_and_scale()
+    expected = scale_rows(x, scale)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, x)
+        for call in (scale_rows, torch.ops.pykittens_tests.scale_rows):
+            with pytest.raises(ArgumentError, match="there is no derivative in forward mode"):
+                call(dual, scale)
+        assert torch.equal(scale_rows(x.clone(), scale), expected)
+    with pytest.raises(ArgumentError, match="there is no derivative in forward mode"):
+        torch.func.linearize(lambda x: scale_rows(x, scale), x)
 
 
-def test_a_newer_definition_replaces_the_older():
-    def define(factor):
-        @op("pykittens_tests::again", flops=lambda x: factor)
-        def again(x: torch.Tensor) -> torch.Tensor:
-            return x * factor
+def test_an_int_for_a_float_is_the_float():
+    x, scale = x_and_scale()
+    for _ in range(2):
+        assert torch.equal(scale_rows(x, scale, 2), exact(x, scale, 2.0))
+        assert torch.equal(scale_rows(x, scale, eps=2), exact(x, scale, 2.0))
 
-        return again
 
-    x = torch.ones(3)
-    for factor in (2, 3):
-        again = define(factor)
-        with FlopCounterMode(display=False) as counter:
-            assert torch.equal(again(x), x * factor)
-        assert counter.get_total_flops() == factor
-        assert torch.equal(torch.ops.pykittens_tests.again(x), x * factor)
-    elsewhere = FunctionType(function(TYPED).__code__, {"__name__": "other", "torch": torch})
-    elsewhere.__annotations__ = {"x": torch.Tensor, "eps": float, "return": torch.Tensor}
-    with pytest.raises(ArgumentError, match=f"the name is taken by {__name__}"):
-        op("pykittens_tests::again")(elsewhere)
+def test_an_operator_without_a_gradient_says_so():
+    @op("pykittens_tests::twice")
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    leaf = torch.ones(3, requires_grad=True)
+    with pytest.raises(ArgumentError, match="pykittens_tests::twice: there is no gradient") as e:
+        twice(leaf).sum().backward()
+    assert e.value.help == "give it one with @twice.backward"
+
+
+def test_tensors_in_lists_have_gradients():
+    @op("pykittens_tests::all_scaled")
+    def all_scaled(xs: list[torch.Tensor], scale: torch.Tensor) -> list[torch.Tensor]:
+        results = [torch.empty_like(x) for x in xs]
+        for x, y in zip(xs, results, strict=True):
+            scaled_rows(x, scale, y, 0.5)
+        return results
+
+    @all_scaled.setup_context
+    def _(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @all_scaled.backward
+    def _(ctx, gradients):
+        assert all(g.is_contiguous() for g in gradients)
+        return all_scaled(gradients, *ctx.saved_tensors), None
+
+    x, scale = x_and_scale()
+    xs = [x.clone().requires_grad_(), (x + 1).requires_grad_()]
+    first, second = all_scaled(xs, scale)
+    (first.sum() + 2 * second.sum()).backward()
+    assert torch.equal(xs[0].grad, exact(torch.ones_like(x), scale))
+    assert torch.equal(xs[1].grad, 2 * xs[0].grad)
+    for transform in (torch.func.grad, torch.vmap):
+        with pytest.raises(ArgumentError, match="torch.func do not go through lists of tensors"):
+            transform(lambda x: all_scaled([x], scale)[0].sum())(x)
 
 
 def test_it_is_pickled_by_name():
