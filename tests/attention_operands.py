@@ -10,9 +10,9 @@ import numpy as np
 from pykittens.kernels.attention.config import AttentionForm, GradientConfig
 
 
-def operands(causal: bool) -> tuple[tuple[Any, ...], AttentionForm]:
-    """The operands that follow the tensors of the forward kernel, and its form."""
-    return ((1,), AttentionForm(("high",))) if causal else ((), AttentionForm())
+def operands(causal: bool, high: int = 1) -> tuple[tuple[Any, ...], AttentionForm]:
+    """The operands that follow the tensors of the forward kernel, and its form; causal: keys up to i + high."""
+    return ((high,), AttentionForm(("high",))) if causal else ((), AttentionForm())
 
 
 def split_operands(rows: int, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], AttentionForm]:

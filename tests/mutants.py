@@ -102,11 +102,12 @@ def _attentions() -> Iterator[Subject]:
         d = min(config.widest, 2 * config.out_cols)
         for causal in (False, True):
             ending = f"{config.stages}{'-causal' * causal}"
+            more, form = operands(causal, 70)  # several blocks of keys need the mask
             yield Subject(
                 f"attention-{config.rows}x{config.keys}-{config.widest}-{ending}",
                 attention_blocks,
-                _heads(config.rows, config.keys, config.stages, d, operands(causal)[0]),
-                {"form": operands(causal)[1], "config": config},
+                _heads(config.rows, config.keys, config.stages, d, more),
+                {"form": form, "config": config},
             )
 
 
