@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pykittens.cli.arguments import load
+from tests.benches import by_letters
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -21,22 +22,10 @@ def benchmark(monkeypatch):
     return load(BENCHMARKS / "attention.py")
 
 
-def bench(benchmark):
-    """Figures without a GPU: each contender is called, and takes so many milliseconds as it has letters."""
-    from protocol import Figure
-
-    def timed(contenders, buffers):
-        for call in contenders.values():
-            call(buffers - 1)
-        return [Figure(name, (float(len(name)),)) for name in contenders]
-
-    return benchmark.Bench("burst", timed, device="cpu", count=lambda tensors: 1)
-
-
 def test_rows_are_checked_and_compared_with_the_fastest_backend(benchmark):
     for causal in (False, True):
         problem = benchmark.Problem(1, 4, 4, 70, 70, 64, 64, causal)
-        made = bench(benchmark)
+        made = by_letters(benchmark)
         rows = [benchmark.forward_row(made, problem)]
         rows += [benchmark.backward_row(made, problem, order) for order in (True, False)]
         assert [r["kernel"] for r in rows] == ["forward", "backward", "backward, free order"]
@@ -48,7 +37,7 @@ def test_rows_are_checked_and_compared_with_the_fastest_backend(benchmark):
 
 
 def test_a_window_is_compared_at_the_rate_of_causal_attention(benchmark):
-    found = benchmark.window_row(bench(benchmark), 256, 64, 64)
+    found = benchmark.window_row(by_letters(benchmark), 256, 64, 64)
     seen = sum(min(i + 1, 64) for i in range(256))
     assert found["ours"] == pytest.approx(4 * 16 * seen * 64 / len("window") * 1e-9)
     assert found["ratio"] == pytest.approx(seen / (256**2 / 2))
@@ -57,7 +46,9 @@ def test_a_window_is_compared_at_the_rate_of_causal_attention(benchmark):
 def test_a_wrong_result_is_no_row(benchmark, monkeypatch):
     monkeypatch.setattr(benchmark, "attention", lambda q, k, v, **_: torch.zeros_like(q))
     with pytest.raises(AssertionError, match="relative error"):
-        benchmark.forward_row(bench(benchmark), benchmark.Problem(1, 2, 2, 40, 40, 32, 32, False))
+        benchmark.forward_row(
+            by_letters(benchmark), benchmark.Problem(1, 2, 2, 40, 40, 32, 32, False)
+        )
 
 
 def test_random_problems_are_those_of_the_seed(benchmark):

@@ -8,6 +8,7 @@ import pytest
 
 from pykittens.cli.arguments import load
 from pykittens.runtime import nvrtc
+from tests.benches import by_letters
 from tests.targets.clean import frame, spills
 from tests.targets.compiling import matrix
 
@@ -24,21 +25,9 @@ def pitch(monkeypatch):
     return load(BENCHMARKS / "pitch.py")
 
 
-def bench(pitch):
-    """Figures without a GPU: each contender is called, and takes so many milliseconds as it has letters."""
-    from protocol import Figure
-
-    def timed(contenders, buffers):
-        for call in contenders.values():
-            call(buffers - 1)
-        return [Figure(name, (float(len(name)),)) for name in contenders]
-
-    return pitch.Bench(measure=timed, device="cpu", count=lambda tensors: 1)
-
-
 def test_rows_at_each_pitch_are_compared_with_aligned_ones(pitch):
     for rows in (pitch.softmax_rows, pitch.rms_norm_rows_of):
-        odd, even = rows(bench(pitch), 333, 2**12)
+        odd, even = rows(by_letters(pitch), 333, 2**12)
         assert odd["shape"] == "6 x 333 odd"
         assert odd["ratio"] == len("aligned") / len("odd")
         assert even["ratio"] == len("aligned") / len("even")
@@ -55,9 +44,9 @@ def test_a_view_has_the_alignment_that_its_pitch_names(pitch):
 
 
 def test_products_and_transpositions_are_checked_beside_pytorch(pitch):
-    assert pitch.gemm_row(bench(pitch), 65, 67, 99)["against"] == "cuBLAS"
+    assert pitch.gemm_row(by_letters(pitch), 65, 67, 99)["against"] == "cuBLAS"
     for name in pitch.PITCHES:
-        assert pitch.transposition_row(bench(pitch), 130, name)["error"] == 0
+        assert pitch.transposition_row(by_letters(pitch), 130, name)["error"] == 0
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
