@@ -113,7 +113,7 @@ class _Run:
         x, y = self.corner(column, row)
         left, right, foot = x + _PAD, x + _WIDTH - _PAD, y + self.height - 12
         drawing.rect(x, y, _WIDTH, self.height, PAPER, RULE)
-        place = f"{PurePath(moment.loc.file).name}:{moment.loc.line}" if moment.loc else ""
+        place = PurePath(str(moment.loc)).name if moment.loc else ""
         drawing.text(right, y + 24, place, "side")
         room = right - left - len(place) * _LETTER // 10
         drawing.text(

@@ -133,7 +133,7 @@ def _finding(
         yield from _step(step)
     yield from _remarks(remarks(report, finding))
     if finding.moments:
-        yield f"<figure>\n{steps.draw(finding).svg()}</figure>"
+        yield f'<figure class="steps">\n{steps.draw(finding).svg()}</figure>'
     yield "</article>"
 
 

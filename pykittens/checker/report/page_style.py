@@ -35,6 +35,7 @@ STYLE = """\
 }
 .mark { display: block; color: var(--level); font-size: .85rem; text-decoration: none; }
 .mark:hover { text-decoration: underline; }
+.steps svg { max-width: 100%; height: auto; }
 """
 
 PAGE_STYLE = f"""\

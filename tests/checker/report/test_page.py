@@ -159,8 +159,8 @@ def test_the_steps_of_a_conflict_stand_below_its_finding() -> None:
     with_steps = dataclasses.replace(unlanded(), moments=moments("tile"))
     text = report(many_threads(), with_steps).html()
     of_finding = text[text.index('id="r1-1"') : text.index('id="r1-2"')]
-    assert f"<figure>\n{draw(with_steps).svg()}</figure>\n</article>" in of_finding
-    assert text.count("<figure>") == 1
+    assert f'<figure class="steps">\n{draw(with_steps).svg()}</figure>\n</article>' in of_finding
+    assert text.count("<figure") == 1
 
 
 def test_in_a_notebook_a_report_says_what_its_page_says() -> None:
