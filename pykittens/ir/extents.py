@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, overload
 
+from pykittens.errors import TypeMismatch
 from pykittens.ir.operators import OPERATORS
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ class Shape(tuple["Scalar", ...]):
     @overload
     def __getitem__(self, index: slice) -> Shape: ...
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple):
+            raise TypeMismatch(
+                f"a shape or the numbers of tiles have one index, not {len(index)}",
+                help="x[i, j] is a tile of a tensor; the operation states its size: pk.load(x[i, j], rows=16, cols=16)",
+            )
         found = super().__getitem__(index)
         return Shape(found) if isinstance(index, slice) else found
 

@@ -89,6 +89,7 @@ HABITS = {
     "a = pk.iota(16)[:, None] * t": "pk.spread",
     "a = pk.where(pk.row_index(16)[:, None] > 3, t, 0)": "combines with a tile as it is",
     "a = pk.load(x[0:16, 0:16], rows=16, cols=16)": "counts tiles",
+    "a = pk.load(x.tiles(16, 16)[0, 0])": "x[i, j] is a tile of a tensor",
     "a = pk.load(x[0][0], rows=16, cols=16)": "x[i, j]",
     "a = pk.load(x[pk.iota(16), 0], cols=16)": "pk.gather",
     "a = pk.row_mean(t)": "pk.row_sum(t) / t.cols",
