@@ -128,6 +128,13 @@ class Prepared:
             (launch.launch, itemgetter(*map(order.index, step.args), len(order)))
             for (launch, _), step in zip(launches, plan.steps, strict=True)
         ]
+        used = {name for step in plan.steps for name in step.args}
+        self._shifts = [
+            (i, shift)
+            for i, n in enumerate(names)
+            if n in plan.arrays.found and n in used
+            if (shift := memory[n].data_ptr() - plan.arrays.given[n].data_ptr())
+        ]  # of views that do not start where their arrays do
         self._scratch = plan.scratch
         self._kept: dict[int, tuple[list[int], Any]] = {}  # addresses and scratch, by stream
         self._made = [(made.shape, torch_dtype(made.dtype)) for made in plan.arrays.made.values()]
@@ -169,6 +176,8 @@ class Prepared:
 
         memory: that of the plan, if its scratch memory is for this launch.
         """
+        for i, shift in self._shifts:
+            values[i] += shift
         if self._scratch:
             # Each stream has its own scratch memory, and each captured graph.
             is_captured = driver.stream_is_capturing(stream, self._ordinal)
