@@ -101,13 +101,19 @@ class Interval(NamedTuple):
         A block is among those that see a position exactly if the position's block is among those that the block sees.
         """
         count = pk.cdiv(length, size)
-        first = 0 if self.low is None else pk.minimum(self.first(b, start) // size, count)
+        first: Any = 0
+        if self.low is not None:
+            at = self.first(b, start)
+            first = pk.where(at < length, at // size, count)  # the last block may end past `length`
         whole, partial, stop = first, count, count
         if self.high is not None:
             stop = pk.maximum(pk.cdiv(self.stop(b, end, length), size), first)
             partial = pk.maximum(pk.minimum(self.stop(b, start, length) // size, stop), first)
         if self.low is not None:
             whole = pk.minimum(pk.cdiv(self.first(b, end), size), partial)
+            whole = pk.maximum(
+                whole, first
+            )  # for tensors whose bounds fall, else roles would not agree
         return Blocks(first, whole, partial, stop)
 
     def at_least_one(self, blocks: Blocks, size: int, length: Any) -> Blocks:
@@ -179,7 +185,10 @@ def packed(queries: Sequence[int], keys: Sequence[int], left: Any, right: Any) -
 
 
 def turned(low: Any, high: Any, keys: int) -> tuple[Any, Any]:
-    """The bounds of the queries of each key, (batch, keys), by those of the keys of each query, (batch, queries)."""
+    """The bounds of the queries of each key, (batch, keys), by those of the keys of each query, (batch, queries).
+
+    The bounds that are given must not fall along the queries.
+    """
     at = np.arange(keys)
     first, stop = (
         np.stack([np.searchsorted(bound, at, "right") for bound in np.asarray(bounds)])
