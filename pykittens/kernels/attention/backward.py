@@ -13,6 +13,7 @@ Source: Dao, "FlashAttention-2", 2023; the order of the products of a step is th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pykittens as pk
@@ -24,13 +25,13 @@ ROWS = 64  # of a block of the kernels around the main one
 
 @pk.kernel
 def prepare_gradients(O, dO, lse, lse2, delta, dQ):  # type: ignore[no-untyped-def]
-    """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key; dQ = 0."""
+    """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key or is past the last; dQ = 0."""
     batch, heads, n, width = O.shape
     width, d = pk.static(width), pk.static(dQ.shape[3])
     b, h, i = pk.grid(batch, heads, pk.cdiv(n, ROWS))
     o, do = (pk.load(x[b, h, i, 0], rows=ROWS, cols=width).to(pk.f32) for x in (O, dO))
     pk.store(delta[b, h, i], pk.row_sum(o * do))
-    of_e = pk.load(lse[b, h, i], cols=ROWS, spread=pk.per_row)
+    of_e = pk.load(lse[b, h, i], cols=ROWS, fill=-pk.inf, spread=pk.per_row)
     pk.store(lse2[b, h, i], pk.where(of_e == -pk.inf, pk.inf, of_e * pk.log2e))
     pk.store(dQ[b, h, i, 0], pk.zeros(pk.f32, ROWS, d))
 
@@ -52,7 +53,8 @@ def sink_gradients(lse, delta, sinks, d_sinks):  # type: ignore[no-untyped-def]
     sink, sums = pk.load(sinks[h]), pk.zeros(pk.f32, 1024)
     for b in pk.range(batch):
         for i in pk.range(pk.cdiv(n, 1024)):
-            weights = pk.exp(sink - pk.load(lse[b, h, i], cols=1024, fill=pk.inf))
+            of_e = pk.load(lse[b, h, i], cols=1024, fill=pk.inf)
+            weights = pk.where(of_e == -pk.inf, 0.0, pk.exp(sink - of_e))  # a sink may be -inf, too
             sums = sums - weights * pk.load(delta[b, h, i], cols=1024)
     pk.store(d_sinks[h], pk.sum(sums))
 
@@ -124,7 +126,12 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
         if is_masked:
             s = seen_by.mask(s, place.b, place.column, place.row, n)
             s = pk.lower_fill(s, m - place.column * own, -pk.inf)
-        return pk.exp2(s - pk.load(lse, spread=pk.per_column)), slope
+        of_query = pk.load(lse, spread=pk.per_column)
+        p = pk.exp2(s - of_query)
+        if form.score:  # scores and slopes that nothing takes may be anything
+            p = pk.where(of_query < pk.inf, p, 0.0)
+            slope = slope if isinstance(slope, float) else pk.where(p > 0.0, slope, 0.0)
+        return p, slope
 
     def of_queries(k: Any, ds: Any, at: Any) -> Any:
         """Some columns of a step's part of dQ, or of its transpose."""
@@ -168,16 +175,11 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
             dk, dv = pk.zeros(pk.f32, own, d // share), pk.zeros(pk.f32, own, width // share)
             with kv.drain() as t:
                 for head in heads_of(h):
-                    for i in pk.range(at.first, at.whole):
-                        place = Place(b, head, i, column, rows, own, transposed=True)
-                        dk, dv = step(t, w, place, True, dk, dv)
-                    for i in pk.range(at.whole, at.partial):
-                        place = Place(b, head, i, column, rows, own, transposed=True)
-                        dk, dv = step(t, w, place, False, dk, dv)
-                    if seen_by.high is not None:
-                        for i in pk.range(at.partial, at.stop):
+                    ends = at if seen_by.high is not None else at[:-1]
+                    for part, (first, stop) in enumerate(pairwise(ends)):
+                        for i in pk.range(first, stop):
                             place = Place(b, head, i, column, rows, own, transposed=True)
-                            dk, dv = step(t, w, place, True, dk, dv)
+                            dk, dv = step(t, w, place, part != 1, dk, dv)  # 1 is seen wholly
             dv = dv if given.gain is None else dv * given.gain
             for x in (dv.to(dtype), (dk * scale).to(dtype)):
                 for at_column in range(0, x.cols, piece):

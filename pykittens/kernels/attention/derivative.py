@@ -24,7 +24,7 @@ def derivative(y: Any, x: RegTile) -> Slope:
 
 
 def _slope(y: Any, x: RegTile, known: dict[Any, Slope]) -> Slope:
-    if not isinstance(y, Value):
+    if not isinstance(y, Value) or getattr(y, "dtype", None) == pk.bool_:
         return None
     if y not in known:
         call = y.source

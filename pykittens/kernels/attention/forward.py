@@ -33,7 +33,7 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
     out_cols = config.columns_at_once(width)
     blocks = pk.cdiv(n, rows)
     scale = d**-0.5 if given.scale is None else given.scale
-    to_log2 = pk.log2e if form.score else scale * pk.log2e  # a score is scaled before its function
+    to_log2 = 1.0 if form.score else scale * pk.log2e  # a score is scaled before its function
     q_ring = pk.pipeline(1, pk.st(dtype, rows, d))
     k_ring = pk.pipeline(config.stages, pk.st(dtype, keys, d))
     v_ring = pk.pipeline(config.stages, pk.st(dtype, keys, width))
@@ -54,7 +54,7 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
     def weights(s: Any, place: Place, stop: Any, highest: Any, l: Any) -> Any:  # noqa: E741
         """A step of the softmax with the scores of a block of keys, masked past `stop` unless it is None."""
         if form.score:
-            s = form.score(s * scale, place, *tensors)
+            s = form.score(s * scale, place, *tensors) * pk.log2e  # -inf if that is out of range
         if stop is not None:
             s = visible.mask(s, place.b, place.row, place.column, stop)
         p, *more = pk.online_softmax(s, to_log2, highest, l, to=dtype)
