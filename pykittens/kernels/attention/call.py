@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 import pykittens as pk
+from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.attention.config import AttentionForm
 from pykittens.kernels.attention.visible import band
 from pykittens.runtime.calls import element_name
 from pykittens.runtime.fakes import known
 
+LEAST, MOST = 2.0**-100, 2.0**100  # of factors of scores, so that products with them stay in f32
 CAUSAL = (False, True, "top_left", "bottom_right")
 SHAPES = {
     "q": "batch heads queries d",
@@ -39,16 +42,27 @@ class Call:
     """The arrays of a call of attention, checked, and the form of its kernels."""
 
     def __init__(self, function: str, given: dict[str, Any], tensors: tuple[Any, ...], **how: Any):
+        if not isinstance(tensors, tuple | list) or any(x is None for x in tensors):
+            wanted = "a tuple of arrays and numbers"
+            raise ArgumentError(f"{function}: `tensors` must be {wanted}, not {tensors!r}")
         self.tensors = tuple(element_name("tensors", i) for i in range(len(tensors)))
-        self.arrays = Arrays(function, **given, **dict(zip(self.tensors, tensors, strict=True)))
+        scale, dropout = number(how["scale"]), number(how["dropout"])
+        elements = dict(zip(self.tensors, map(number, tensors), strict=True))
+        self.arrays = Arrays(function, **given, **elements)
         check_shapes(self.arrays)
-        check_numbers(self.arrays, given["scale"], given["dropout"])
+        check_numbers(self.arrays, scale, dropout)
+        if scale is not None:
+            self._add("scale", float(known(scale)))
         for name, x in bounds_of(self.arrays, how["causal"], how["window"]).items():
             self._add(name, x)
-        if given["dropout"] is not None:
-            self._add("gain", 1 / (1 - given["dropout"]))
+        if dropout is not None:
+            self._add("dropout", float(known(dropout)))
+            self._add("gain", 1 / (1 - known(dropout)))
         self.group = known(self.arrays.dims["heads"]) // known(self.arrays.dims["kv_heads"])
         self.score, self.gradient = how["score"], how.get("gradient")
+        for name, of_scores in (("score", self.score), ("score_gradient", self.gradient)):
+            if of_scores is not None and not callable(of_scores):
+                raise self.arrays.fail(f"`{name}` must be a @pk.function, not {of_scores!r}")
 
     def _add(self, name: str, x: Any) -> None:
         self.arrays.given[name] = self.arrays.views[name] = x
@@ -107,14 +121,19 @@ def check_shapes(arrays: Arrays) -> str:
 
 def check_numbers(arrays: Arrays, scale: float | None, dropout: float | None) -> None:
     """Raise unless scale and dropout, if given, are numbers that kernels take."""
-    if scale is not None and not (isfinite(scale) and scale > 0):
-        raise arrays.fail(f"`scale` must be positive and finite, not {scale}")
+    if scale is not None and not (is_number(scale) and LEAST <= known(scale) <= MOST):
+        raise arrays.fail(f"`scale` must be positive, from 2^-100 to 2^100, not {scale!r}")
     if dropout is None:
         return
-    if not 0 <= dropout < 1:
-        raise arrays.fail(f"`dropout` must be from 0 to below 1, not {dropout}")
+    if not (is_number(dropout) and 0 <= known(dropout) < 1):
+        raise arrays.fail(f"`dropout` must be from 0 to below 1, not {dropout!r}")
     if "seed" not in arrays:
         raise arrays.fail("`dropout` goes with `seed`, which is missing")
+
+
+def is_number(x: Any) -> bool:
+    """Whether this is a number, or a compiler's symbol of one, and no bool."""
+    return isinstance(known(x), Real) and not isinstance(x, bool)
 
 
 def bounds_of(arrays: Arrays, causal: Any, window: Any) -> dict[str, int]:
@@ -156,10 +175,11 @@ def zeros(x):  # type: ignore[no-untyped-def]
 
 
 @pk.kernel
-def see_nothing(O, *lse):  # type: ignore[no-untyped-def]
-    """What queries without a key have: 0, and a log-sum-exp of -inf."""
+def see_nothing(O, *more):  # type: ignore[no-untyped-def]
+    """What queries without a key have: 0, and a log-sum-exp of -inf, or their head's sink."""
     batch, heads, n, width = O.shape
     b, h, block = pk.grid(batch, heads, pk.cdiv(n, 64))
     pk.store(O[b, h, block, 0], pk.zeros(O.dtype, 64, pk.static(width)))
-    for x in lse:
-        pk.store(x[b, h, block], pk.full(pk.f32, -pk.inf, 64))
+    if more:  # the log-sum-exp, and perhaps sinks
+        of_e = pk.load(more[1][h]) if more[1:] else -pk.inf
+        pk.store(more[0][b, h, block], pk.full(pk.f32, of_e, 64))

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from pykittens.ir.numbers import number
 from pykittens.kernels.attention.call import SHAPES, Call, see_nothing
 from pykittens.kernels.attention.config import AttentionConfig, config_for, splits_for
 from pykittens.kernels.attention.forward import attention_blocks
@@ -94,7 +95,8 @@ def attention(
     which falls from one query to the next; pykittens.kernels.attention.visible.packed makes those of packed sequences.
 
     scale: 1 / sqrt(d) if None. score: a @pk.function (s, place, *tensors) of a tile of scaled scores in f32, which
-    returns the scores of the softmax; pykittens.kernels.attention.scores has some. sinks: f32 (heads,), for each head
+    returns the scores of the softmax, of which those below -2.3e38 count as -inf, a key that is not seen;
+    pykittens.kernels.attention.scores has some. sinks: f32 (heads,), for each head
     the score of a key without a value, which every query sees. dropout: the part of the weights that is set to 0, by
     random bits of `seed`, int32 (1,); the others are divided by 1 - dropout.
 
@@ -107,9 +109,12 @@ def attention(
     (1, 2, 8, 32)
     """
     given = {"q": q, "k": k, "v": v, "out": out, "key_start": key_start, "key_stop": key_stop}
-    given |= {"scale": scale, "sinks": sinks, "dropout": dropout, "seed": seed}
-    call = Call("attention", given, tensors, causal=causal, window=window, score=score)
-    arrays, dims = call.arrays, call.arrays.dims
+    given |= {"sinks": sinks, "seed": seed}
+    how = {"causal": causal, "window": window, "scale": scale, "dropout": dropout, "score": score}
+    call = Call("attention", given, tensors, **how)
+    arrays, dims, splits = call.arrays, call.arrays.dims, number(splits)
+    if splits is not None and not (type(splits) is int and splits > 0):
+        raise arrays.fail(f"`splits` must be a positive int or None, not {splits!r}")
     arrays.result(SHAPES["out"], arrays.found["q"].dtype)
     if return_lse:
         arrays.make("lse", SHAPES["lse"], "f32")
@@ -117,11 +122,13 @@ def attention(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     call.pack()
-    arrays.lines("q", "k", "v", "out")
+    arrays.lines(*arrays.found)
     if not dims["keys"]:
-        return Plan(arrays, [PlanStep(see_nothing, result)], result=result)
+        args = (*result, *("sinks",) * (return_lse and "sinks" in arrays))
+        return Plan(arrays, [PlanStep(see_nothing, args)], result=result)
     config = config or config_for(dims["d"], dims["width"], limits_of(q))
-    splits = splits or splits_for(dims, config, limits_of(q).multiprocessors)
+    if splits is None:
+        splits = splits_for(dims, config, limits_of(q).multiprocessors)
     names, scratch = call.names, {}
     if splits > 1:
         arrays.given["splits"] = arrays.views["splits"] = splits

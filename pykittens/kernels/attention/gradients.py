@@ -18,7 +18,6 @@ from pykittens.kernels.library import host_function
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
-from pykittens.runtime.fakes import known
 
 
 @functools.partial(host_function, numbers={"tensors": ()})
@@ -51,8 +50,9 @@ def attention_backward(
     out, lse: what attention(..., return_lse=True) returned for the same arguments. gradient: like out. The gradients
     have the shapes and dtypes of q, k and v; that of `sinks` is f32. Sums are in f32. score_gradient: a @pk.function
     (s, place, *tensors), the derivative of `score` by s; if None, it follows from the operations of `score`.
-    query_start, query_stop: int32 (batch, keys), the queries that see each key, needed with key_start and key_stop;
-    pykittens.kernels.attention.visible.turned makes them.
+    query_start, query_stop: int32 (batch, keys), the queries that see each key. They are needed with key_start and
+    key_stop, both of them; pykittens.kernels.attention.visible.turned makes them. If they contradict key_start and
+    key_stop, the launch may never end, because blocks wait for others that the bounds promise.
 
     deterministic: the sums of the gradient of q are added in one order, so that equal calls have equal results. If
     False, they are added as they come. config: how the work is cut; if None, it is chosen for the widths and the GPU.
@@ -67,13 +67,16 @@ def attention_backward(
     given = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "gradient": gradient}
     given |= {"key_start": key_start, "key_stop": key_stop}
     given |= {"query_start": query_start, "query_stop": query_stop}
-    given |= {"scale": scale, "sinks": sinks, "dropout": dropout, "seed": seed}
-    how = {"causal": causal, "window": window, "score": score, "gradient": score_gradient}
+    given |= {"sinks": sinks, "seed": seed}
+    how: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "dropout": dropout}
+    how |= {"score": score, "gradient": score_gradient}
     call = Call("attention_backward", given, tensors, **how)
     arrays, dims = call.arrays, call.arrays.dims
     arrays.shapes(out=SHAPES["out"], gradient=SHAPES["out"], lse=SHAPES["lse"])
     arrays.dtypes("lse", among=("f32",))
-    arrays.needs("key_start", "query_start", "query_stop", "key_stop")
+    bounds = ("key_start", "key_stop", "query_start", "query_stop")
+    for name in bounds:
+        arrays.needs(name, *bounds)
     if score is None and score_gradient is not None:
         raise arrays.fail("`score_gradient` goes with `score`, which is missing")
     dtype = arrays.found["q"].dtype
@@ -84,8 +87,8 @@ def attention_backward(
         arrays.make("d_sinks", SHAPES["sinks"], "f32")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
-    arrays.lines("q", "k", "v", "out", "lse", "gradient")
-    if not (dims["queries"] and dims["keys"]):
+    arrays.lines(*arrays.found)
+    if not (dims["heads"] and dims["queries"] and dims["keys"]):
         empty = [PlanStep(zeros, (name,)) for name in result if 0 not in arrays.made[name].shape]
         return Plan(arrays, empty, result=result)
     config = config or gradient_config_for(dims["d"], dims["width"], limits_of(q))
@@ -96,7 +99,7 @@ def attention_backward(
         arrays.make(name, "batch heads whole", "f32")
     flags = dims["batch"], dims["heads"], dims["steps"]
     scratch = {"flags": Scratch(flags, flags=True)} if deterministic else {}
-    scale = scale or known(dims["d"]) ** -0.5
+    scale = arrays.given.get("scale", dims["d"] ** -0.5)
     arrays.given["to_q"] = arrays.views["to_q"] = scale
     names = call.names[: len(call.names) - len(call.tensors)]
     names = (*(x for x in names if x not in ("lse", "sinks")), *scratch, *call.tensors)
