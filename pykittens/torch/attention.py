@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
+from math import prod
+from numbers import Real
 from typing import Any
 
 import torch
@@ -15,7 +17,15 @@ import pykittens as pk
 from pykittens.kernels.arrays import FLOATS
 from pykittens.kernels.attention import attention as attend
 from pykittens.kernels.attention import attention_backward, scores
-from pykittens.kernels.attention.call import SHAPES, bounds_of, check_numbers, check_shapes
+from pykittens.kernels.attention.call import (
+    LEAST,
+    MOST,
+    SHAPES,
+    bounds_of,
+    check_numbers,
+    check_shapes,
+    is_number,
+)
 from pykittens.torch.operands import Operands
 from pykittens.torch.operator import Operator
 
@@ -55,7 +65,8 @@ def attention(
 
     causal, window, scale, sinks, key_start, key_stop: as in pykittens.kernels.attention.attention. soft_cap: scores s
     become soft_cap tanh(s / soft_cap), unless it is 0. mask: broadcast to (batch, heads, queries, keys); bools, True
-    where a query sees a key, or floats that are added to scores and have no gradient. slopes: f32 (heads,), ALiBi.
+    where a query sees a key, or floats that are added to scores and have no gradient; -inf and torch.finfo(f).min of
+    bf16 and f32 hide a key. slopes: f32 (heads,), ALiBi.
     dropout: the part of the weights that is set to 0, drawn by PyTorch's generator.
 
     deterministic: equal calls have equal gradients. If False, the gradient of q is added up in the order in which its
@@ -65,13 +76,17 @@ def attention(
     >>> attention(q, k, k, causal="bottom_right", window=(4, 0)).shape
     torch.Size([1, 4, 8, 32])
     """
-    if mask is not None:
+    if _are_of_rank_4(q, k):
         mask = _laid_out(mask, (*q.shape[:3], k.shape[2]))
     seed = _seed(q) if dropout else None
     tensors = (q, k, v, mask, slopes, sinks, key_start, key_stop, seed)
-    left, right = (None, None) if window is None else window
+    if window is not None and not (isinstance(window, tuple | list) and len(window) == 2):
+        message = f"attention: `window` must be (left, right), not {window!r}"
+        raise ATTENTION.error((q, k, v), message, None)
+    left, right = window or (None, None)
     aligned = _ALIGNMENTS[causal] if isinstance(causal, bool) else causal
-    options = (aligned, left, right, scale, float(soft_cap), float(dropout), deterministic)
+    scale, soft_cap, dropout = map(_real, (scale, soft_cap, dropout))
+    options = (aligned, left, right, scale, soft_cap, dropout, deterministic)
     found = ATTENTION.call(tensors, options, False)
     return found if return_lse else found[0]
 
@@ -98,7 +113,8 @@ def scaled_dot_product_attention(
     tensors = _as_ours(query, key, value, attn_mask, is_causal, enable_gqa)
     if tensors is not None:
         seed = _seed(query) if dropout_p else None
-        options = (_ALIGNMENTS[is_causal], None, None, scale, 0.0, float(dropout_p), True)
+        numbers = _real(scale), 0.0, _real(dropout_p)
+        options = (_ALIGNMENTS[is_causal], None, None, *numbers, True)
         found, _ = ATTENTION.call((*tensors, None, None, None, None, seed), options, True)
         return found.reshape(*query.shape[:-3], *found.shape[-3:])
     return functional.scaled_dot_product_attention(
@@ -120,21 +136,39 @@ def _as_ours(
         return None
     if mask is not None:
         whole = (*lead, heads, query.shape[-2], key.shape[-2])
-        if mask.requires_grad or mask.dim() > len(whole):
+        mask = None if mask.requires_grad else _laid_out(mask, whole)
+        if mask is None or mask.shape != whole:
             return None
-        mask = mask.expand(whole).reshape(-1, *whole[-3:])
-        mask = _laid_out(mask, tuple(mask.shape))
-    return *(x.reshape(-1, *x.shape[-3:]) for x in given), mask
+        mask = mask.reshape(prod(lead), *whole[-3:])
+    return *(x.reshape(prod(lead), *x.shape[-3:]) for x in given), mask
 
 
-def _laid_out(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The mask in this shape, of bytes if it is of bools, with a last stride of 1."""
+def _laid_out(mask: Any, shape: tuple[int, ...]) -> Any:
+    """The mask in this shape, of bytes if it is of bools, with a last stride of 1; as it is if it does not fit."""
+    if not isinstance(mask, Tensor) or mask.dim() > len(shape):
+        return mask
+    own = shape[len(shape) - mask.dim() :]
+    if not all(n == 1 or n == whole for n, whole in zip(mask.shape, own, strict=True)):
+        return mask
+    mask = mask.expand(*mask.shape[:-1], shape[-1])  # so that a copy repeats no other axis
+    mask = mask if mask.shape[-1] < 2 or mask.stride(-1) == 1 else mask.contiguous()
     mask = mask.expand(shape)
-    mask = mask if mask.stride(-1) == 1 or mask.shape[-1] < 2 else mask.contiguous()
     return mask.view(torch.uint8) if mask.dtype is torch.bool else mask
 
 
-def _seed(q: Tensor) -> Tensor:
+def _are_of_rank_4(*tensors: Any) -> bool:
+    return all(isinstance(x, Tensor) and not x.is_nested and x.dim() == 4 for x in tensors)
+
+
+def _real(x: Any) -> Any:
+    """A number as a float; anything else as it is."""
+    return float(x) if isinstance(x, Real) and not isinstance(x, bool) else x
+
+
+def _seed(q: Any) -> Tensor | None:
+    """A number of PyTorch's generator; None without a device, where no kernel is called."""
+    if not isinstance(q, Tensor):
+        return None
     return torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=q.device)
 
 
@@ -153,12 +187,13 @@ def _check(
 ) -> None:
     dtype = check_shapes(of)
     of.shapes(mask="batch heads queries keys", slopes="heads")
-    of.dtypes("mask", among=("uint8", *FLOATS))
+    of.dtypes("mask", among=(*FLOATS, "uint8"))
     of.dtypes("slopes", among=("f32",))
-    bounds_of(of, causal or False, (left, right))
-    check_numbers(of, scale, dropout or None)
-    if not cap >= 0:
-        raise of.fail(f"`soft_cap` must be positive, or 0 for none, not {cap}")
+    window = None if left is None and right is None else (left, right)
+    bounds_of(of, False if causal == "" else causal, window)
+    check_numbers(of, scale, None if dropout == 0 else dropout)
+    if not (is_number(cap) and (cap == 0 or LEAST <= cap <= MOST)):
+        raise of.fail(f"`soft_cap` must be positive, from 2^-100 to 2^100, or 0, not {cap!r}")
     if "out" not in of:
         of.result(SHAPES["out"], dtype)
         of.make("lse", SHAPES["lse"], "f32")
@@ -180,7 +215,7 @@ def _how(
         "scale": scale,
     }
     how |= {"causal": causal or False, "dropout": dropout or None}
-    how |= {"window": None if left is right is None else (left, right)}
+    how |= {"window": None if left is None and right is None else (left, right)}
     how |= {"score": _score(tuple(tensors)), "tensors": tuple(tensors.values())}
     return {name: x for name, x in how.items() if x is not None and x != ()}
 
@@ -244,8 +279,8 @@ def _setup(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> No
 def _backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Any, ...]:
     q, k, v, *tensors, out, lse = ctx.saved_tensors
     dq, dk, dv, of_sinks = GRADIENTS.launch(q, k, v, out, lse, gradient, *tensors, *ctx.options)
-    of_tensors = [of_sinks if x is tensors[2] and x is not None else None for x in tensors]
-    return dq, dk, dv, *of_tensors, *(None,) * len(ctx.options)
+    of_tensors = {"sinks": None if tensors[_TENSORS.index("sinks")] is None else of_sinks}
+    return dq, dk, dv, *map(of_tensors.get, _TENSORS), *(None,) * len(ctx.options)
 
 
 def _check_gradients(of: Operands, *options: Any) -> None:
@@ -270,11 +305,12 @@ def _run_gradients(
 
 
 def _turned(q: Tensor, k: Tensor, how: dict[str, Any]) -> dict[str, Tensor]:
-    """The bounds of the queries of each key, and of the keys of each query."""
+    """The bounds of the queries of each key, and of the keys of each query, which would hang if they fell."""
     batch, queries, keys = q.shape[0], q.shape[2], k.shape[2]
     whole = {"dtype": torch.int32, "device": q.device}
     start = how.get("key_start", torch.zeros((batch, queries), **whole))
     stop = how.get("key_stop", torch.full((batch, queries), keys, **whole))
+    start, stop = (x.cummax(dim=1).values if queries else x for x in (start, stop))
     at = torch.arange(keys, **whole).expand(batch, keys).contiguous()
     of_keys = [
         torch.searchsorted(x.contiguous(), at, right=True, out_int32=True) for x in (stop, start)
@@ -306,6 +342,7 @@ ATTENTION = Operator(
     backward=_backward,
     flops=_flops,
     casts=3,
+    way="let PyTorch do it with torch.nn.functional.scaled_dot_product_attention",
 )
 
 GRADIENTS = Operator(

@@ -31,11 +31,12 @@ class Operands(Arrays):
     """The tensors of a call by name. Extents may be symbolic; strides and memory are left to the host function.
 
     refusal: a message and a help if there is no kernel for the call. rearranged: the same if the function takes the
-    call but the operator does not.
+    call but the operator does not. way: how PyTorch computes a call that has no kernel.
     """
 
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, way: str) -> None:
         super().__init__(function)
+        self.way = way
         self.refusal: tuple[str, str | None] | None = None
         self.rearranged: tuple[str, str | None] | None = None
 
@@ -55,18 +56,17 @@ class Operands(Arrays):
         self.given[name] = x
 
     def _check_device(self, name: str, x: torch.Tensor) -> None:
-        way = "let PyTorch do it with fallback=True"
         for first, other in self.given.items():
             if x.device != other.device:
                 raise self.fail(f"`{first}` is on {other.device} and `{name}` on {x.device}")
         if x.device.type not in _DEVICES:
-            help = f"move it to a CUDA device, or {way}"
+            help = f"move it to a CUDA device, or {self.way}"
             raise self.fail(f"`{name}` is on {x.device}, where there are no kernels", help)
         if not is_dynamo_compiling() and x.is_cuda and torch.cuda.is_initialized():
             found = torch.cuda.get_device_capability(x.device)
             if found[0] < OLDEST:
                 gpu = "a GPU of compute capability {}.{}".format(*found)
-                raise self.fail(f"`{name}` is on {gpu}, and kernels need {OLDEST}.0", way)
+                raise self.fail(f"`{name}` is on {gpu}, and kernels need {OLDEST}.0", self.way)
 
     def fail(self, message: str, help: str | None = None) -> ArgumentError:
         """The error for a call that has no kernel."""
@@ -84,7 +84,7 @@ class Operands(Arrays):
             own = next(self.found[name].dtype for name in names if name in self)
             wanted = _DTYPES[own if own in among else among[0]]
             # PyTorch has the same rule for an argument with a single dtype.
-            way = ", or let PyTorch do it with fallback=True" if len(among) > 1 else ""
+            way = f", or {self.way}" if len(among) > 1 else ""
             error.help = f"convert it with .to({wanted}){way}"
             raise
 

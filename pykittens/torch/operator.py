@@ -55,7 +55,8 @@ class Operator:
     no_gradient: the message and help if there is no gradient.
 
     flops(*args): the number of floating-point operations, for FlopCounterMode. casts: the number of leading arguments
-    that autocast converts. function: the name of the function, if it differs.
+    that autocast converts. function: the name of the function, if it differs. way: how PyTorch computes a call that has
+    no kernel.
     """
 
     schema: str
@@ -72,6 +73,7 @@ class Operator:
     flops: Callable[..., int] | None = None
     casts: int = 0
     function: str = ""
+    way: str = "let PyTorch do it with fallback=True"
 
     def __post_init__(self) -> None:
         name = self.schema[: self.schema.index("(")]
@@ -179,7 +181,7 @@ class Operator:
     # -- checks ------------------------------------------------------------------------------------
 
     def _examined(self, args: tuple[Any, ...]) -> Operands:
-        of = Operands(self.function)
+        of = Operands(self.function, self.way)
         try:
             for i, name in enumerate(self.names):
                 if args[i] is not None or name in self._needed:
