@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -224,3 +225,98 @@ def test_arguments_that_do_not_fit_are_refused():
     out = attention(*(x.requires_grad_() for x in (q, k, v)))
     with pytest.raises(ArgumentError, match="no second derivative"):
         torch.autograd.grad(out.sum(), q, create_graph=True)
+
+
+def test_operands_of_any_kind_are_refused_with_a_sentence():
+    q, k, v = heads()
+    for how, message in (
+        ({"window": 3}, r"`window` must be \(left, right\), not 3"),
+        ({"window": (1, 2, 3)}, r"`window` must be \(left, right\), not \(1, 2, 3\)"),
+        ({"mask": torch.ones(71, 90)}, r"`mask` must have the shape \(2, 4, 70, 90\)"),
+        ({"mask": torch.ones(1, 1, 1, 70, 90)}, r"`mask` must have the shape \(2, 4, 70, 90\)"),
+        ({"mask": [1]}, "`mask` must be a tensor, not list"),
+        ({"mask": torch.ones(70, 90).double()}, "`mask` must be bf16, f16, f32 or uint8"),
+        ({"soft_cap": torch.inf}, "`soft_cap` must be positive, from"),
+        ({"soft_cap": None}, "`soft_cap` must be positive, from .* not None"),
+        ({"soft_cap": 1e-46}, "`soft_cap` must be positive, from"),
+        ({"scale": True}, "`scale` must be positive, from"),
+        ({"scale": torch.tensor(0.5)}, "`scale` must be positive, from"),
+        ({"dropout": "a"}, "`dropout` must be from 0 to below 1, not 'a'"),
+        ({"causal": None}, "`causal` must be one of"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            attention(q, k, v, **how)
+    for given in ((q[0], k[0], v[0]), ([1], k, v)):
+        with pytest.raises(ArgumentError, match="`q` must"):
+            attention(*given, mask=torch.ones(70, 90), dropout=0.5)
+    with pytest.raises(ArgumentError) as error:
+        attention(q.double(), k.double(), v.double())
+    assert "torch.nn.functional.scaled_dot_product_attention" in error.value.help
+
+
+def test_numbers_are_of_any_type():
+    q, k, v = heads()
+    ours = attention(q, k, v, scale=1, soft_cap=3, dropout=0)
+    assert torch.equal(ours, attention(q, k, v, scale=1.0, soft_cap=3.0))
+    assert torch.equal(ours, attention(q, k, v, scale=np.float32(1), soft_cap=np.int64(3)))
+
+
+@pytest.mark.parametrize("shape", [(90,), (70, 1), (4, 1, 90), (2, 1, 1, 1), ()], ids=str)
+def test_a_mask_of_any_shape_that_broadcasts(shape):
+    mask = normal(*shape, dtype=torch.float32, seed=5)
+    whole = mask.expand(2, 4, 70, 90).contiguous()
+    for table, same in ((mask, whole), (mask > 0, whole > 0)):
+        q, k, v = heads()
+        assert torch.equal(attention(q, k, v, mask=table), attention(q, k, v, mask=same))
+        assert torch.equal(
+            scaled_dot_product_attention(q, k, v, table, enable_gqa=True),
+            scaled_dot_product_attention(q, k, v, same, enable_gqa=True),
+        )
+
+
+def test_operands_of_any_strides():
+    q, k, v = heads()
+    one, zero = torch.ones(1).expand(4), torch.zeros(1, 1, dtype=torch.int32).expand(2, 70)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    ours = attention(*leaves, slopes=one, sinks=one, key_start=zero)
+    theirs = attention(*leaves, slopes=one.clone(), sinks=one.clone())
+    assert torch.equal(ours, theirs)
+    expected = torch.autograd.grad(theirs, leaves, torch.ones_like(theirs))
+    assert all(map(torch.equal, torch.autograd.grad(ours.sum(), leaves), expected))
+
+
+@pytest.mark.parametrize(
+    "lengths", [(0, 4, 70, 90), (2, 0, 70, 90), (2, 4, 0, 90), (2, 4, 70, 0)], ids=str
+)
+def test_empty_calls_have_gradients_of_zero(lengths):
+    batch, count, n, m = lengths
+    for function, kv_heads in ((attention, 2), (scaled_dot_product_attention, count)):
+        shapes = ((batch, count, n, 32), (batch, kv_heads, m, 32), (batch, kv_heads, m, 32))
+        leaves = [torch.ones(shape, dtype=BF16, requires_grad=True) for shape in shapes]
+        out = function(*leaves)
+        assert out.shape == shapes[0]
+        out.sum().backward()
+        assert not any(x.grad.any() for x in leaves)
+
+
+def test_bounds_that_fall_end():
+    q, k, v = (x.requires_grad_() for x in heads((1, 2, 140, 64), (1, 2, 300, 64), (1, 2, 300, 64)))
+    falling = torch.arange(300, 20, -2, dtype=torch.int32)[None]
+    attention(q, k, v, key_stop=falling).sum().backward()
+    attention(q, k, v, key_start=falling - 20).sum().backward()
+
+
+def test_symbolic_extents_and_numbers_compile_once():
+    def call(q, k, v, mask):
+        how = {"scale": q.shape[-1] ** -0.5, "window": (q.shape[2] // 2, None)}
+        return attention(q, k, v, mask=mask, soft_cap=float(k.shape[2]), **how)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, dynamic=True, fullgraph=True, backend="aot_eager")
+    for n, m in ((70, 90), (33, 50)):
+        args = [x.requires_grad_() for x in heads((2, 4, n, 64), (2, 2, m, 64), (2, 2, m, 64))]
+        mask = normal(n, m) < 0.5
+        found, expected = compiled(*args, mask), call(*args, mask)
+        assert torch.equal(found, expected)
+        of = [torch.autograd.grad(x.sum(), args) for x in (found, expected)]
+        assert all(map(torch.equal, *of))
