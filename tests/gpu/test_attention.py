@@ -132,14 +132,22 @@ def test_packed_sequences():
 
 @pytest.mark.parametrize("n", [1, 4])
 @pytest.mark.parametrize("m", [100, 4096, 30000])
-def test_few_queries_against_many_keys(n, m):
+@pytest.mark.parametrize("window", [None, (99, 0)], ids=str)
+def test_few_queries_against_many_keys(n, m, window):
     q, k, v = normal(1, 32, n, 128), normal(1, 8, m, 128), normal(1, 8, m, 128)
-    visible = torch.from_numpy(visible_of("bottom_right", n, m)).cuda()
+    visible = torch.from_numpy(visible_of("bottom_right", n, m, window)).cuda()
     exact = explicit(*(x.double() for x in (q, k, v)), visible)
-    first = attention(q, k, v, causal="bottom_right")
+    first = attention(q, k, v, causal="bottom_right", window=window)
     assert (first - exact).abs().max() <= 2.0**-7 * exact.abs().max()
     for _ in range(10):
-        assert torch.equal(attention(q, k, v, causal="bottom_right"), first)
+        assert torch.equal(attention(q, k, v, causal="bottom_right", window=window), first)
+
+
+@pytest.mark.parametrize("window", [(None, -2), (None, -6), (-70, None), (-5, 2)], ids=str)
+def test_windows_may_leave_out_the_own_key(window):
+    visible = torch.from_numpy(visible_of(False, 130, 200, window)).cuda()
+    tensors = [normal(1, 2, n, d) for n, d in ((130, 192), (200, 192), (200, 192))]
+    assert_like(lambda *x: attention(*x, window=window), lambda *x: explicit(*x, visible), *tensors)
 
 
 @pytest.mark.parametrize("mask", ["bools", "floats"])
