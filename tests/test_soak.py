@@ -113,6 +113,7 @@ def test_the_text_of_a_case_is_the_case(name):
     [
         ("tiles", "Program(f32, 1, 16, 16, (('add', (0, 1)),))"),
         ("products", "Problem(5, 7, 33)"),
+        ("attention", "AttentionProblem(1, 1, 2, 17, 30, 2, 1, causal='bottom_right')"),
         ("calls", "(Call('scaled', 0, 1, 2, -0.0), Call('gemm', 0, 1, 2, nan))"),
         ("threads", "((Call('upper', 0, 1, 2, 1.0),), (Call('upper', 0, 1, 2, 1.0),))"),
     ],

@@ -12,8 +12,9 @@ from pykittens.errors import ArgumentError
 from pykittens.kernels.attention import attention, attention_backward, scores
 from pykittens.kernels.attention.reference import visible_of
 from pykittens.kernels.attention.visible import Interval, packed, turned
+from tests.attention_random import BF16, check, normal
 from tests.kernels.host_functions import tensor_of
-from tests.kernels.test_attention_forms import BF16, check, have_the_same_bits, normal
+from tests.kernels.test_attention_forms import have_the_same_bits
 from tests.runtime.c_programs import needs_compiler
 
 

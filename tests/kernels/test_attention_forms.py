@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,85 +13,23 @@ from pykittens.kernels.attention import attention, attention_backward, gradient_
 from pykittens.kernels.attention.config import GRADIENT_CONFIGS
 from pykittens.kernels.attention.reference import exact, gradients, visible_of
 from pykittens.kernels.attention.visible import Place, packed, turned
-from tests import tolerance
 from tests.attention_operands import gradient_operands
+from tests.attention_random import (
+    BF16,
+    assert_close,
+    by_rows,
+    check,
+    check_problem,
+    normal,
+    problem,
+)
 from tests.kernels.host_functions import tensor_of
 from tests.runtime.c_programs import needs_compiler
-
-BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
-LENGTHS = (1, 17, 64, 100, 129, 200)
-
-
-def normal(rng, *shape, dtype=BF16):
-    return rng.standard_normal(shape).astype(dtype)
-
-
-def by_rows(x):
-    """The same array with the heads of a position side by side in memory."""
-    return np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)
-
-
-def assert_close(found, expected, magnitude, keys):
-    """Every element is within a few roundings of the terms that are added up, whose magnitudes are given."""
-    unit = tolerance.unit(found.dtype) if found.dtype.itemsize < 4 else tolerance.unit(BF16)
-    bound = (6 * unit + 2 * (keys + 64) * 2.0**-24) * magnitude + unit * np.abs(expected) + 1e-6
-    tolerance.assert_within(found, expected, bound)
-
-
-def check(q, k, v, gradient, known, slope=1.0, forward=None, backward=None, **how):
-    """Both passes of a call with `how` against `known`, what `exact` takes for the same."""
-    found, lse = attention(q, k, v, return_lse=True, **how, **(forward or {}))
-    of = exact(q, k, v, **known)
-    magnitude = exact(q, k, np.abs(v), **known).out
-    assert_close(found, of.out, magnitude, k.shape[2])
-    seen = np.isfinite(of.lse)
-    assert (np.isfinite(lse) == seen).all()
-    assert np.abs(np.where(seen, lse, 0) - np.where(seen, of.lse, 0)).max(initial=0) < 1e-4
-    slope = slope(of) if callable(slope) else slope
-    scale = known.get("scale")
-    results = attention_backward(q, k, v, found, lse, gradient, **how, **(backward or {}))
-    wide = [np.abs(x.astype(np.float64)) for x in (q, k, v, gradient)]
-    exactly = gradients(q, k, v, gradient, of, scale=scale, slope=slope)
-    terms = type(of)(-magnitude, of.lse, of.weights, of.kept, of.scores)  # so that delta is added
-    magnitudes = gradients(*wide, terms, scale=scale, slope=np.abs(slope))
-    for x, right, size in zip(results, exactly, magnitudes, strict=False):
-        assert_close(x, right, size, max(q.shape[2], k.shape[2]))
-    return of, results
-
-
-def drawn(seed):
-    """A random configuration: its shapes and its keyword arguments."""
-    rng = random.Random(seed)
-    kv_heads, group = rng.choice([(1, 1), (2, 1), (1, 3), (2, 2)])
-    d = 16 * rng.choice([1, 2, 3, 4, 4, 5, 6, 8, 8, 12, 16])
-    width = d if rng.random() < 0.7 else 16 * rng.randint(1, 8)
-    how = {"causal": rng.choice([False, False, "top_left", "bottom_right"])}
-    if rng.random() < 0.3:
-        sides = [rng.choice([None, 0, 10, 70]) for _ in range(2)]
-        how["window"] = (sides[0], None if how["causal"] else sides[1])
-    if rng.random() < 0.3:
-        how["scale"] = rng.choice([0.05, 0.3])
-    shape = (rng.randint(1, 2), kv_heads, group, rng.choice(LENGTHS), rng.choice(LENGTHS), d, width)
-    further = rng.choice([BF16, F16]), rng.random() < 0.5, rng.random() < 0.5
-    return shape, how, *further, rng.choice([1, 1, None, 3, 7])
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_configuration_is_right(seed):
-    (batch, kv_heads, group, n, m, d, width), how, *further = drawn(seed)
-    dtype, is_by_rows, deterministic, splits = further
-    rng = np.random.default_rng(seed)
-    heads = kv_heads * group
-    shapes = ((heads, n, d), (kv_heads, m, d), (kv_heads, m, width), (heads, n, width))
-    arrays = [normal(rng, batch, *s, dtype=dtype) for s in shapes]
-    if is_by_rows:
-        arrays = [by_rows(x) for x in arrays]
-    known = {
-        "visible": visible_of(how["causal"], n, m, how.get("window")),
-        "scale": how.get("scale"),
-    }
-    forward, backward = {"splits": splits}, {"deterministic": deterministic}
-    check(*arrays, known, forward=forward, backward=backward, **how)
+    check_problem(problem(random.Random(seed)))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Search for faults with random programs, products, calls, threads and kills of writers to the cache.
+"""Search for faults with random programs, products, attention, calls, threads and kills of writers to the cache.
 
 `python -m tools.soak` compares the emulator with references in float64 and with Python, and compiles each program.
 With --gpu the programs run on a GPU as well. Every case follows from a seed; one that fails is made smaller and

@@ -22,7 +22,7 @@ from hypothesis.strategies import SearchStrategy
 from pykittens.errors import ResourceError
 from tools.watched import Worker
 
-NAMES = ("tiles", "pipelines", "loops", "products", "calls", "threads", "cache")
+NAMES = ("tiles", "pipelines", "loops", "products", "attention", "calls", "threads", "cache")
 REFUSED = "refused"
 MODULES = {"tiles": "programs", "pipelines": "programs", "loops": "programs", "threads": "calls"}
 FILE = '''"""{part}, seed {seed}: {fault}
