@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+from pykittens.cli.arguments import load
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+def program(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A benchmark as a module, with the import path as it was afterwards."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return load(BENCHMARKS / f"{name}.py")
 
 
 def by_letters(program: Any) -> Any:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from pykittens.cli.arguments import load
-from tests.benches import by_letters
+from tests.benches import by_letters, program
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
 @pytest.fixture
 def benchmark(monkeypatch):
     """The program as a module; PyTorch's attention on the CPU has one backend of those that are measured."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     torch.manual_seed(0)
-    return load(BENCHMARKS / "attention.py")
+    return program("attention", monkeypatch)
 
 
 def test_rows_are_checked_and_compared_with_the_fastest_backend(benchmark):

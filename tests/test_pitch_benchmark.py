@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from pykittens.cli.arguments import load
 from pykittens.runtime import nvrtc
-from tests.benches import by_letters
+from tests.benches import by_letters, program
 from tests.targets.clean import frame, spills
 from tests.targets.compiling import matrix
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-
 
 @pytest.fixture
 def pitch(monkeypatch):
     """The program as a module."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     torch.manual_seed(0)
-    return load(BENCHMARKS / "pitch.py")
+    return program("pitch", monkeypatch)
 
 
 def test_rows_at_each_pitch_are_compared_with_aligned_ones(pitch):

@@ -66,8 +66,8 @@ def attention(
     causal, window, scale, sinks, key_start, key_stop: as in pykittens.kernels.attention.attention. soft_cap: scores s
     become soft_cap tanh(s / soft_cap), unless it is 0. mask: broadcast to (batch, heads, queries, keys); bools, True
     where a query sees a key, or floats that are added to scores and have no gradient; -inf and torch.finfo(f).min of
-    bf16 and f32 hide a key. slopes: f32 (heads,), ALiBi.
-    dropout: the part of the weights that is set to 0, drawn by PyTorch's generator.
+    bf16 and f32 hide a key. slopes: f32 (heads,), ALiBi. dropout: the part of the weights that is set to 0, drawn by
+    PyTorch's generator.
 
     deterministic: equal calls have equal gradients. If False, the gradient of q is added up in the order in which its
     parts come, which needs no waiting. Raises ArgumentError for a call without a kernel.
@@ -189,14 +189,17 @@ def _check(
     of.shapes(mask="batch heads queries keys", slopes="heads")
     of.dtypes("mask", among=(*FLOATS, "uint8"))
     of.dtypes("slopes", among=("f32",))
-    window = None if left is None and right is None else (left, right)
-    bounds_of(of, False if causal == "" else causal, window)
+    bounds_of(of, False if causal == "" else causal, _window(left, right))
     check_numbers(of, scale, None if dropout == 0 else dropout)
     if not (is_number(cap) and (cap == 0 or LEAST <= cap <= MOST)):
         raise of.fail(f"`soft_cap` must be positive, from 2^-100 to 2^100, or 0, not {cap!r}")
     if "out" not in of:
         of.result(SHAPES["out"], dtype)
         of.make("lse", SHAPES["lse"], "f32")
+
+
+def _window(left: Any, right: Any) -> tuple[Any, Any] | None:
+    return None if left is None and right is None else (left, right)
 
 
 def _how(
@@ -207,15 +210,9 @@ def _how(
     of_mask = "bias" if mask is not None and mask.dtype.is_floating_point else "allowed"
     tensors = {"soft_cap": soft_cap or None, "linear_bias": slopes, of_mask: mask}
     tensors = {name: x for name, x in tensors.items() if x is not None}
-    how = {
-        "sinks": sinks,
-        "key_start": key_start,
-        "key_stop": key_stop,
-        "seed": seed,
-        "scale": scale,
-    }
-    how |= {"causal": causal or False, "dropout": dropout or None}
-    how |= {"window": None if left is None and right is None else (left, right)}
+    how = {"sinks": sinks, "key_start": key_start, "key_stop": key_stop}
+    how |= {"seed": seed, "scale": scale, "causal": causal or False, "dropout": dropout or None}
+    how |= {"window": _window(left, right)}
     how |= {"score": _score(tuple(tensors)), "tensors": tuple(tensors.values())}
     return {name: x for name, x in how.items() if x is not None and x != ()}
 

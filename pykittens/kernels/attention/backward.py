@@ -69,7 +69,7 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
     to_log2 = pk.log2e if form.score else scale * pk.log2e
     d, width = config.widths(pk.static(Q.shape[3]), pk.static(V.shape[3]))
     rows, keys, dtype = config.queries, config.keys, Q.dtype
-    groups, share = config.consumers, config.consumers if config.by_columns else 1
+    groups, share = config.consumers, config.share
     own, piece = keys * share // groups, config.piece(d, width)
     dq_cols = min(d // groups, 64)  # at a time, for registers
     dq_parts = d // groups // dq_cols

@@ -143,7 +143,7 @@ def bounds_of(arrays: Arrays, causal: Any, window: Any) -> dict[str, int]:
     left, right = (None, None) if window is None else _sides(arrays, window)
     if causal:
         right = 0 if right is None else min(right, 0)
-    if "key_start" in arrays or "key_stop" in arrays:
+    if any(x in arrays for x in BOUNDS):
         if left is not None or right is not None:
             raise arrays.fail("`causal` and `window` are part of `key_start` and `key_stop`")
         return {}

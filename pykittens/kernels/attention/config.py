@@ -102,6 +102,11 @@ class GradientConfig:
     by_columns: bool = False
     turned: bool = False
 
+    @property
+    def share(self) -> int:
+        """Warpgroups that have all keys and a part of the columns each."""
+        return self.consumers if self.by_columns else 1
+
     def widths(self, d: int, width: int) -> tuple[int, int]:
         """Columns of the tiles of keys and values. A tile that warpgroups share has a power of two, 16 for each."""
         least = 64 if self.turned else 16
@@ -111,16 +116,14 @@ class GradientConfig:
 
     def piece(self, d: int, width: int) -> int:
         """Columns of a warpgroup's part of the stage of results."""
-        share = self.consumers if self.by_columns else 1
-        return gcd(64, *(x // share for x in self.widths(d, width)))
+        return gcd(64, *(x // self.share for x in self.widths(d, width)))
 
     def shared_bytes(self, d: int, width: int) -> int:
         """Bytes of shared memory of a block: the stages of six rings, and two barriers for each."""
         (d, width), queries, keys = self.widths(d, width), self.queries, self.keys
-        share = self.consumers if self.by_columns else 1
         step = sum(-(-(2 * queries * x + 4 * queries) // 1024) * 1024 for x in (d, width))
-        results = 4 * queries * d + 2 * keys * self.piece(d, width) * share
-        stages = self.stages * step + self.ds_stages * 2 * keys * queries * share
+        results = 4 * queries * d + 2 * keys * self.piece(d, width) * self.share
+        stages = self.stages * step + self.ds_stages * 2 * keys * queries * self.share
         count = 3 + 2 * self.stages + self.ds_stages
         return _stage(keys * d) + _stage(keys * width) + stages + results + 16 * count
 

@@ -107,17 +107,13 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
                     s = pk.mma_ABt(queries, t)
                 place = Place(b, h, row, at.stop - 1, own, keys)
                 p, highest, l, _ = weights(s, place, stop, highest, l)  # noqa: E741
-                if visible.high is not None:
-                    for j in pk.range(at.stop - 2, at.partial - 1, -1):
+                walks = [(at.stop - 2, at.partial, m)] if visible.high is not None else []
+                walks += [(at.partial - 1, at.whole, None)]  # seen wholly
+                walks += [(at.whole - 1, at.first, m)] if visible.low is not None else []
+                for last, first, end in walks:
+                    for j in pk.range(last, first - 1, -1):
                         place = Place(b, h, row, j, own, keys)
-                        p, highest, l, o = step(queries, place, m, p, highest, l, o)  # noqa: E741
-                for j in pk.range(at.partial - 1, at.whole - 1, -1):
-                    place = Place(b, h, row, j, own, keys)
-                    p, highest, l, o = step(queries, place, None, p, highest, l, o)  # noqa: E741
-                if visible.low is not None:
-                    for j in pk.range(at.whole - 1, at.first - 1, -1):
-                        place = Place(b, h, row, j, own, keys)
-                        p, highest, l, o = step(queries, place, m, p, highest, l, o)  # noqa: E741
+                        p, highest, l, o = step(queries, place, end, p, highest, l, o)  # noqa: E741
             with v_ring.drain() as t:
                 o = pk.mma_AB(p, t, o)
             o, lse = pk.normalize(o, l), highest * to_log2 + pk.log2(l)

@@ -96,9 +96,9 @@ def attention(
 
     scale: 1 / sqrt(d) if None. score: a @pk.function (s, place, *tensors) of a tile of scaled scores in f32, which
     returns the scores of the softmax, of which those below -2.3e38 count as -inf, a key that is not seen;
-    pykittens.kernels.attention.scores has some. sinks: f32 (heads,), for each head
-    the score of a key without a value, which every query sees. dropout: the part of the weights that is set to 0, by
-    random bits of `seed`, int32 (1,); the others are divided by 1 - dropout.
+    pykittens.kernels.attention.scores has some. sinks: f32 (heads,), for each head the score of a key without a value,
+    which every query sees. dropout: the part of the weights that is set to 0, by random bits of `seed`, int32 (1,); the
+    others are divided by 1 - dropout.
 
     splits: the number of blocks that share the keys of some queries; if None, it is chosen so that few queries keep the
     GPU busy. The parts are merged in one order, so equal calls have equal results. config: how the work is cut; if

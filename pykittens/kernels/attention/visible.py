@@ -110,10 +110,8 @@ class Interval(NamedTuple):
             stop = pk.maximum(pk.cdiv(self.stop(b, end, length), size), first)
             partial = pk.maximum(pk.minimum(self.stop(b, start, length) // size, stop), first)
         if self.low is not None:
-            whole = pk.minimum(pk.cdiv(self.first(b, end), size), partial)
-            whole = pk.maximum(
-                whole, first
-            )  # for tensors whose bounds fall, else roles would not agree
+            # Not below `first` for tensors whose bounds fall either, else roles would not agree.
+            whole = pk.maximum(pk.minimum(pk.cdiv(self.first(b, end), size), partial), first)
         return Blocks(first, whole, partial, stop)
 
     def at_least_one(self, blocks: Blocks, size: int, length: Any) -> Blocks:
