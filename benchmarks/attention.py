@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import record  # noqa: E402
 import torch  # noqa: E402
-from protocol import Bench, bench_of, normal  # noqa: E402
+from protocol import REST, Bench, bench_of, normal  # noqa: E402
 from record import Row, about, row, table  # noqa: E402
 from run import check  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
@@ -215,13 +215,14 @@ def main() -> None:
     parts = ("forward", "backward", "free", "few", "random", "window")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--protocol", choices=("burst", "isolated", "graphs"), default="burst")
+    parser.add_argument("--rest", type=float, default=REST, help="seconds between measurements")
     parser.add_argument("--count", type=int, default=40, help="the number of random problems")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("attention: no CUDA device")
     torch.manual_seed(0)
-    bench = bench_of(options.protocol, options.rounds)
+    bench = bench_of(options.protocol, options.rounds, options.rest)
     rows: list[Row] = []
     work: dict[str, list[Callable[[], Row | None]]] = {
         "forward": [partial(forward_row, bench, p) for p in named()],

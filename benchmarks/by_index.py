@@ -50,7 +50,7 @@ def gather_by_warps(x, index, out):  # type: ignore[no-untyped-def]
             pk.store(out[first + i], found[i])
 
 
-@pk.kernel(warps=8)
+@pk.kernel(warps=32)
 def histogram(x, counts, *, copies):  # type: ignore[no-untyped-def]
     """counts[b] += the number of bytes b of x, whose length is a multiple of WIDTH."""
     pk.require(x.cols % WIDTH == 0, "x has whole parts")

@@ -12,7 +12,7 @@ from pykittens.kernels.attention.config import AttentionForm, GradientConfig
 
 def operands(causal: bool, high: int = 1) -> tuple[tuple[Any, ...], AttentionForm]:
     """The operands that follow the tensors of the forward kernel, and its form; causal: keys up to i + high."""
-    return ((high,), AttentionForm(("high",))) if causal else ((), AttentionForm())
+    return ((high, 16), AttentionForm(("high", "section"))) if causal else ((), AttentionForm())
 
 
 def split_operands(rows: int, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], AttentionForm]:
@@ -38,7 +38,7 @@ def gradient_operands(
     rows = np.zeros((batch, heads, steps * config.queries), np.float32)
     q, k, v, gradient, dk, dv = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(6))
     sums, flags = np.zeros(shape, np.float32), np.zeros((batch, heads, steps), np.int32)
-    more = ("high",) * causal + ("flags",) * ordered
-    given = {"high": 1, "flags": flags}
+    more = ("high", "section") * causal + ("flags",) * ordered
+    given = {"high": 1, "section": 16, "flags": flags}
     args = (q, k, v, gradient, rows, rows.copy(), sums, dk, dv, *(given[x] for x in more))
     return args, AttentionForm(more)

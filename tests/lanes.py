@@ -174,15 +174,20 @@ class Block:
         self.library = ctypes.CDLL(str(library))
         self.numbers = {case.name: n for n, case in enumerate(cases)}
 
-    def run(self, case: Case, seed: int) -> tuple[list[Array], list[Array]]:
-        """The inputs and outputs of a case after a run; `seed` picks who goes on first."""
+    def run(
+        self, case: Case, seed: int, blocks: int | None = None
+    ) -> tuple[list[Array], list[Array]]:
+        """The inputs and outputs of a case after a run; `seed` picks who goes on first.
+
+        blocks: those that share the tasks of a persistent kernel; two if None.
+        """
         inputs, outputs = case.arrays()
         given = [*inputs, *outputs, *case.scalars]
         values = dict(zip(case.kernel.parameters.names(len(given)), given, strict=True))
         slots = [_argument(slot, values) for slot in self.sources[case.name].slots]
         pointers = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(s) for s in slots))
         run = getattr(self.library, f"case_{self.numbers[case.name]}_run")
-        stuck = run(pointers, _block_count(case, given), seed)
+        stuck = run(pointers, blocks or _block_count(case, given), seed)
         assert not stuck, f"{case.name}: threads wait for others that do not come"
         return inputs, outputs
 

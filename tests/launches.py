@@ -95,8 +95,8 @@ def larger(blocks: int = BLOCKS) -> dict[str, Launch]:
     made = [
         *(product(name, blocks, 5, "-larger") for name in ("ABt", "sm_80", "sm_89")),
         *(product(name, blocks, 2) for name in PRODUCTS if name not in OFTEN),
-        attend(CONFIGS[1], True, 2 * blocks, 500, 80, "-larger"),
-        attend(CONFIGS[3], False, 3 * blocks, 250, 48, "-larger"),
+        attend(CONFIGS[2], True, 2 * blocks, 500, 80, "-larger"),
+        attend(CONFIGS[4], False, 3 * blocks, 250, 48, "-larger"),
     ]
     return {launch.name: launch for launch in made}
 

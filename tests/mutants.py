@@ -42,6 +42,10 @@ REDUNDANT = {
     "until all stores of the role have been written": (
         "an earlier wait has seen that their tiles are read, and the end of a launch waits for the writes"
     ),
+    "until a stage of `q_ring` is free": (
+        "keys of the task are loaded before its queries, into a stage that is free after the last product of queries"
+        " two tasks before"
+    ),
     "up to a stage of `inputs` released": BY_THE_NEXT,
     "up to a stage of `ring` released": "a block has one task: no group fills the stage again",
 }
@@ -78,7 +82,7 @@ class Mutant:
     @property
     def told(self) -> str:
         """The omitted instruction and its line."""
-        p = self.placed
+        p = self.inserted
         return f"{p.what} of {p.role.kind} at {p.loc}: {p.description}"
 
 

@@ -47,7 +47,7 @@ def test_nothing_is_found_where_nothing_is_left_out(name):
 def test_what_the_compiler_inserts_is_needed_or_said_to_be_redundant(name):
     assert mutants(name), "nothing is inserted"
     unnoticed = [m for m in mutants(name) if not m.kinds]
-    assert [m.description for m in unnoticed if m.inserted.description not in REDUNDANT] == []
+    assert [m.told for m in unnoticed if m.inserted.description not in REDUNDANT] == []
 
 
 @pytest.mark.parametrize("name", BY_KERNEL)

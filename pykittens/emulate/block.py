@@ -17,23 +17,24 @@ from pykittens.ir.nodes import (
     Kernel,
     Order,
     Pipeline,
-    Tasks,
     is_multicast,
     takes,
 )
-from pykittens.ir.orders import decode
+from pykittens.ir.orders import ROW_MAJOR, decode
 from pykittens.ir.structure import fetches_written
-
-_ROW_MAJOR = Order("row_major")
 
 
 @dataclass
 class LaunchRun:
-    """The state that the blocks of a launch share. `clusters`: the number of clusters that share the tasks."""
+    """The state that the blocks of a launch share.
+
+    extents, order: those of the tasks, or of the blocks of a grid. clusters: the number that share the tasks.
+    """
 
     kernel: Kernel
     tensors: Mapping[str, Array]
     extents: tuple[int, ...] = ()
+    order: Order = ROW_MAJOR
     clusters: int = 0
     schedule: SeededSchedule = field(default_factory=SeededSchedule)
     watch: Watcher = NOBODY
@@ -88,9 +89,8 @@ class BlockRun:
     @property
     def coordinates(self) -> tuple[int, ...]:
         """The coordinates of the block in its grid; the blocks of a cluster are neighbouring points."""
-        grid = self.launch.kernel.launch
-        assert isinstance(grid, Grid), "a kernel with tasks has no grid"
-        return decode(Tasks(grid.dims, _ROW_MAJOR), self.launch.extents, self.number)
+        assert isinstance(self.launch.kernel.launch, Grid), "a kernel with tasks has no grid"
+        return decode(self.launch.order, self.launch.extents, self.number)
 
     @property
     def share(self) -> tuple[int, int]:

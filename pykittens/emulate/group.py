@@ -46,7 +46,7 @@ from pykittens.ir.nodes import (
     group_name,
 )
 from pykittens.ir.op import Effects, Engine, Space
-from pykittens.ir.orders import decode
+from pykittens.ir.orders import decode, positions
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 from pykittens.types.tiles import SCALAR
 
@@ -169,9 +169,9 @@ class Group:
             self.put(c.param if head else c.result, _typed(c.param, value))
 
     def tasks(self, tasks: Tasks) -> Iterator[tuple[int, ...]]:
-        block, extents = self.block, self.launch.extents
-        for number in range(block.index, prod(extents), self.launch.clusters):
-            index = list(decode(tasks, extents, number))
+        block, order, extents = self.block, self.launch.order, self.launch.extents
+        for number in positions(order, block.index, self.launch.clusters, prod(extents)):
+            index = list(decode(order, extents, number))
             if tasks.cluster_axis is not None:
                 axis = tasks.cluster_axis
                 index[axis] = index[axis] * len(block.cluster) + block.rank

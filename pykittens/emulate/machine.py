@@ -23,7 +23,7 @@ from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.errors import ArgumentError, BarrierError
 from pykittens.ir.evaluate import host_value
 from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, reads_flags, waits_for_flags
-from pykittens.ir.orders import limited, task_extents
+from pykittens.ir.orders import ROW_MAJOR, evaluated, limited, task_extents
 from pykittens.ir.values import Global, Value
 
 # The usual number of blocks that share the tasks of a persistent kernel; a GPU has one or more per multiprocessor.
@@ -57,8 +57,9 @@ def run(
         extents = task_extents(kernel.launch, dims, kernel.cluster)
         most = host_value(kernel.launch.most, known)
         clusters = schedule.block_count(limited(prod(extents), most, kernel.cluster), BLOCKS)
+        order = evaluated(kernel.launch.order, known)
     else:
-        extents = dims
+        extents, order = dims, ROW_MAJOR
         clusters = prod(dims) // kernel.cluster
     waiting = waits_for_flags(kernel)
     # Blocks that read flags are ordered by them, other blocks run one cluster after another.
@@ -70,14 +71,14 @@ def run(
             loc=kernel.launch.loc if kernel.launch else None,
             help="pk.persistent(...) distributes the tasks among a few blocks",
         )
-    launch = LaunchRun(kernel, tensors, extents, clusters, schedule, watch)
-    order = schedule.block_order(clusters)
+    launch = LaunchRun(kernel, tensors, extents, order, clusters, schedule, watch)
+    indices = schedule.block_order(clusters)
     if resident is None:
         chosen = at_once > 1 and not waiting
         resident = schedule.residents(clusters, BLOCKS) if chosen else clusters
     with np.errstate(all="ignore"):
         for first in range(0, clusters, max(at_once, 1)):
-            some = [_cluster(launch, index) for index in order[first : first + at_once]]
+            some = [_cluster(launch, index) for index in indices[first : first + at_once]]
             _run_together(launch, some, known, resident)
 
 

@@ -85,10 +85,10 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Order:
-    """An order of tasks: its kind and its parameter (rows of a supergroup, heads of a section)."""
+    """An order of tasks: its kind and its parameter (rows of a supergroup, heads of a section), if it has one."""
 
     kind: Literal["row_major", "column_major", "supergroup", "longest_first"]
-    size: int = 0
+    size: Any = None
 
     @property
     def description(self) -> str:

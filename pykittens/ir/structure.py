@@ -98,7 +98,7 @@ def reads(node: Node) -> Iterator[Any]:
         case For():
             yield from (node.start, node.stop)
         case ForTasks():
-            yield from node.tasks.dims
+            yield from (*node.tasks.dims, node.tasks.order.size)
         case WaitProducts():
             yield from node.frees  # what it completes is made by the product, not read here
         case _:

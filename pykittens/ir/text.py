@@ -99,9 +99,10 @@ def _node(node: Node, names: Names) -> Iterator[str]:
         case ForTasks():
             dims = ", ".join(_operand(d, names) for d in node.tasks.dims)
             index = ", ".join(names(i) for i in node.index)
-            most = node.tasks.most
+            order, most = node.tasks.order, node.tasks.most
+            size = "" if order.size is None else f"({_operand(order.size, names)})"
             limit = "" if most is None else f"; at most {_operand(most, names)} blocks"
-            head = f"for {index} in tasks({dims}; {node.tasks.order.kind}{limit})"
+            head = f"for {index} in tasks({dims}; {order.kind}{size}{limit})"
             yield from _loop(node, head, names)
         case While():
             yield from _loop(node, "while", names)

@@ -11,17 +11,20 @@ from pykittens.ir.evaluate import is_on_host
 from pykittens.ir.nodes import Grid, Order, Require, Sharing, Tasks
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
+from pykittens.ir.orders import ROW_MAJOR
 from pykittens.ir.values import Int, Scalar, describe, is_int32, is_number
+from pykittens.lang.bindings import named
 from pykittens.lang.loops import Range
 from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_between, check_int32, check_size
+from pykittens.ops.arithmetic import maximum
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
 CLUSTERS = (1, 2, 4, 8)  # numbers of blocks in a cluster
 MOST_RESIDENT = 16  # 2048 threads of a multiprocessor / 128 of the smallest block
 
-row_major = Order("row_major")
+row_major = ROW_MAJOR
 column_major = Order("column_major")
 
 
@@ -33,11 +36,24 @@ def supergroup(rows: int) -> Order:
 
 
 class _LongestFirst(Order):
-    """`longest_first`, or `longest_first(heads)` with the number of heads in a section."""
+    """The order for tasks that take longer the higher their last index is: the longest first, in sections of heads.
+
+    The other axes together are the heads. A section has 16 of them, or as many as `longest_first(heads)` says; in it,
+    the last index of every head comes first. `heads` is an int of at least 1, or a value that the host computes from
+    extents and arguments; a computed value below 1 counts as 1. If there are no more heads than that, there is one
+    section.
+
+    Every second round of blocks takes its tasks in the opposite direction: within a section, the block that had the
+    longest task of a round has the shortest of the next. The blocks' shares are most alike if there is one section.
+    """
 
     @called("longest_first")
-    def __call__(self, heads: int) -> Order:
-        check_size("heads", heads)
+    def __call__(self, heads: Int) -> Order:
+        _check_count("heads", heads)
+        if not is_number(heads):
+            current("longest_first").check_use(heads, "longest_first")
+            _check_on_host("heads", heads)
+            heads = named("heads_at_once", maximum(heads, 1))
         return _LongestFirst("longest_first", heads)
 
 
@@ -59,6 +75,12 @@ def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
         builder.check_use(d, f"pk.{word}")
         check_int32(f"dims[{axis}]", d)
         _check_on_host(f"dims[{axis}]", d)
+
+
+def _check_count(name: str, x: Any, help: str | None = None) -> None:
+    """Raise unless it is an int32, of at least 1 if it is a number."""
+    if not is_int32(x) or (is_number(x) and x < 1):
+        raise Mismatch(f"`{name}` must be an int32 of at least 1, not {describe(x)}", help=help)
 
 
 def _check_on_host(name: str, x: Any) -> None:
@@ -134,8 +156,10 @@ def persistent(
     """The tasks (i, j, ...) of a grid of these extents, shared by as many blocks as the device holds.
 
     Iteration gives this block's tasks: block i takes tasks i, i + blocks, ... in the order; `.block` and `.blocks` are
-    i and their number. The blocks of a cluster take neighbours along `cluster_axis`; blocks past its end have nothing
-    to write. `cluster` is the number of blocks in a cluster, in place of that of @pk.kernel.
+    i and their number. In `longest_first`, every second round goes backwards: block i takes i, 2 blocks - 1 - i,
+    2 blocks + i, ... In every order, a block's tasks come in ascending order. The blocks of a cluster take neighbours
+    along `cluster_axis`; blocks past its end have nothing to write. `cluster` is the number of blocks in a cluster, in
+    place of that of @pk.kernel.
 
     The device decides the number of blocks: as many as its multiprocessors run at once, given the registers and the
     shared memory of a block, and no more than there are tasks. With `blocks`, there are at most that many: memory for
@@ -152,6 +176,7 @@ def persistent(
     _check_dims("persistent", axes)
     if not isinstance(order, Order):
         raise Mismatch(f"`order` must be an order such as pk.row_major, not {describe(order)}")
+    current("persistent").check_use(order.size, "pk.persistent")
     if order.kind in ("supergroup", "column_major") and len(axes) < 2:
         raise LanguageError(
             f"pk.persistent: the order {order.kind} takes two or more extents, not {len(axes)}"
@@ -172,11 +197,7 @@ def persistent(
 
 def _check_blocks(blocks: Any, cluster: int) -> None:
     """Raise unless `blocks` is a limit that a launch can compute; each call checks a computed one."""
-    if not is_int32(blocks) or (is_number(blocks) and blocks < 1):
-        raise Mismatch(
-            f"`blocks` must be an int32 of at least 1, not {describe(blocks)}",
-            help="leave it out to run as many blocks as the device holds",
-        )
+    _check_count("blocks", blocks, "leave it out to run as many blocks as the device holds")
     if is_number(blocks):
         if blocks % cluster:
             raise Mismatch(

@@ -32,7 +32,7 @@ from pykittens.ir.structure import heads, results
 from pykittens.ir.values import Scalar
 from pykittens.targets.source import Site
 from pykittens.targets.target import Target
-from pykittens.targets.tasks import coordinates, task_index
+from pykittens.targets.tasks import coordinates, task_index, task_loop
 from pykittens.targets.values import Values, is_unused
 
 
@@ -128,9 +128,7 @@ class Emitter(Values):
                 return f"NO_UNROLL for ({bounds}; {i} {step} {abs(node.step)})"
             case ForTasks():
                 total = " * ".join(self.task_extents(node.tasks))
-                each = f" / {self.kernel.cluster}" if self.kernel.cluster > 1 else ""
-                first, step = f"blockIdx.x{each}", f"gridDim.x{each}"
-                return f"NO_UNROLL for (int task = {first}; task < {total}; task += {step})"
+                return f"NO_UNROLL {task_loop(node.tasks.order, total, self.kernel.cluster)}"
             case While():
                 return "while (true)"
 
@@ -150,7 +148,9 @@ class Emitter(Values):
         shared = list(names)
         if axis is not None:
             shared[axis] = self.names.unique(f"{names[axis]}_group")
-        self.write(task_index(node.tasks.order, shared, self.task_extents(node.tasks)))
+        order, extents = node.tasks.order, self.task_extents(node.tasks)
+        size = "" if order.size is None else self.scalar(order.size)
+        self.write(task_index(order, size, shared, extents))
         if axis is not None:
             first = f"{shared[axis]} * {self.kernel.cluster}"
             self.line(f"const int {names[axis]} = {first} + (int)rank;")

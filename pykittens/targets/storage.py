@@ -13,7 +13,7 @@ from typing import Any
 
 from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Loop, Role, While, blocks
 from pykittens.ir.op import Engine
-from pykittens.ir.structure import inputs, leaving
+from pykittens.ir.structure import inputs, leaving, reads
 from pykittens.ir.values import SharedTile, Value
 
 
@@ -126,7 +126,7 @@ class Storage:
         for value in leaving(node):
             self._use(value)
         if not isinstance(node, While):  # every pass asks whether there is another
-            for value in (node.stop,) if isinstance(node, For) else node.tasks.dims:
+            for value in (node.stop,) if isinstance(node, For) else reads(node):
                 self._use(value)
         # What was made before the loop and is read in it is read again by the next pass.
         for value in before:

@@ -104,9 +104,9 @@ def arithmetic(x, y, n, d):
 
 @pk.kernel(cluster=2)
 def few(x, y, n):
-    """y = x, by few blocks."""
+    """y = x, by few blocks, in sections of rows that an argument decides."""
     for row, col in pk.persistent(
-        y.tiles(64, 64), cluster_axis=0, blocks=n + pk.cdiv(x.rows, 1000)
+        y.tiles(64, 64), pk.longest_first(n), cluster_axis=0, blocks=n + pk.cdiv(x.rows, 1000)
     ):
         pk.store(y[row, col], pk.load(x[row, col], rows=64, cols=64))
 

@@ -8,7 +8,7 @@ import pytest
 
 from pykittens.errors import ArgumentError, ResourceError
 from pykittens.kernels.attention import attention, attention_blocks
-from pykittens.kernels.attention.config import CONFIGS, config_for
+from pykittens.kernels.attention.config import CONFIGS, configs_for
 from pykittens.kernels.attention.function import inputs
 from pykittens.kernels.attention.reference import reference
 from pykittens.kernels.limits import Limits
@@ -93,7 +93,7 @@ def test_no_queries_are_no_work():
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80", "sm_89"])
 def test_each_target_has_a_configuration_for_each_width(target, d):
     t = TARGETS[target]
-    config = config_for(d, d, Limits(target, t.shared_bytes, t.warpgroups))
+    config, *_ = configs_for(d, d, Limits(target, t.shared_bytes, t.warpgroups))
     assert config.warpgroups == t.warpgroups
     assert config.shared_bytes(d) <= t.shared_bytes
     assert d <= config.widest
@@ -111,7 +111,7 @@ def test_a_configuration_knows_its_shared_memory(config):
 
 def test_a_gpu_with_too_little_shared_memory_is_told():
     with pytest.raises(ResourceError, match="attention: no configuration fits sm_75"):
-        config_for(128, 128, Limits("sm_75", 32 * 1024, warpgroups=False))
+        configs_for(128, 128, Limits("sm_75", 32 * 1024, warpgroups=False))
 
 
 def test_widths_and_shapes_that_do_not_fit_are_refused():

@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import pykittens as pk
 from pykittens import int32
-from pykittens.ir.nodes import Order, Tasks
-from pykittens.ir.orders import decode, task_extents
+from pykittens.ir.text import text
 from tests.refusals import refused
 from tests.running import first, put, recorded, stored
 
 ORDERS = [pk.row_major, pk.column_major, pk.supergroup(3), pk.longest_first, pk.longest_first(2)]
-DIMS = st.lists(st.integers(1, 7), min_size=2, max_size=4)
-
-
-@given(dims=DIMS, order=st.sampled_from(ORDERS))
-def test_an_order_visits_every_task_once(dims, order):
-    tasks = Tasks(tuple(dims), order)
-    total = int(np.prod(dims))
-    seen = [decode(tasks, dims, turn) for turn in range(total)]
-    assert sorted(seen) == list(itertools.product(*map(range, dims)))
-
-
-def in_order(order: Order, *dims: int) -> list[tuple[int, ...]]:
-    return [decode(Tasks(dims, order), dims, turn) for turn in range(int(np.prod(dims)))]
-
-
-def test_the_last_axis_runs_fastest_by_rows_and_the_last_but_one_by_columns():
-    assert in_order(pk.row_major, 2, 2, 3)[:4] == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 1, 0)]
-    assert in_order(pk.column_major, 2, 2, 3)[:4] == [(0, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1)]
-
-
-def test_a_supergroup_walks_columns_of_so_many_rows():
-    assert in_order(pk.supergroup(2), 3, 2) == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
-
-
-def test_longest_first_takes_the_last_axis_descending_within_sections_of_heads():
-    assert in_order(pk.longest_first(2), 1, 3, 2) == [
-        *[(0, 0, 1), (0, 1, 1), (0, 0, 0), (0, 1, 0)],
-        *[(0, 2, 1), (0, 2, 0)],
-    ]
-
-
-def test_a_cluster_takes_neighbours_and_the_odd_one_is_rounded_up():
-    tasks = Tasks((5, 3), pk.row_major, cluster_axis=0)
-    assert task_extents(tasks, (5, 3), 2) == (3, 3)
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
@@ -73,6 +34,47 @@ def test_the_blocks_of_a_persistent_kernel_share_the_tasks_out(order, dims):
     counts = np.zeros((2 * rows, cols * 8), np.int32)
     kernel(counts, rows, cols)
     assert (counts == 1).all()
+
+
+def test_a_task_may_wait_for_those_before_it_in_the_order():
+    @pk.kernel
+    def chain(flags, n):
+        for (task,) in pk.persistent((n,), pk.longest_first):
+            if task < n - 1:
+                pk.wait(flags[task + 1], 1)
+            pk.signal(flags[task], 1)
+
+    report = pk.check(chain, np.zeros(23, np.int32), 23, schedules=12, compile=False)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("heads", [-1, 1, 2, 3, 100])
+def test_clusters_share_tasks_out_by_sections_that_are_computed(heads):
+    @pk.kernel(cluster=2)
+    def kernel(counts, n):
+        tasks = pk.persistent((5, 4), pk.longest_first(n), cluster_axis=0)
+        with pk.warps(1):
+            for head, i in tasks:
+                pk.store(counts[head, i], pk.load(counts[head, i], cols=8) + 1)
+
+    counts = np.zeros((5, 32), np.int32)
+    kernel(counts, heads)
+    assert (counts == 1).all()
+
+
+def test_an_argument_for_a_section_is_used_and_the_text_shows_it():
+    @pk.kernel
+    def kernel(out, n, share):
+        for head, i in pk.persistent((n, 2), pk.longest_first(pk.cdiv(n, share))):
+            put(out, head * 2 + i, i)
+
+    out = np.zeros((8, 8), np.int32)
+    shown = text(recorded(kernel, out, 4, 2))
+    assert "heads_at_once: int32 = maximum(a=t1, b=1)" in shown
+    assert "in tasks(n, 2; longest_first(heads_at_once)):" in shown
+    report = pk.check(kernel, out, 4, 2, compile=False)
+    assert report.ok, report
+    assert not report.findings
 
 
 def test_the_blocks_of_a_grid_have_its_coordinates():
@@ -109,6 +111,17 @@ def test_launches_overlap_where_the_kernel_says_so(where):
     for lowered in (False, True):
         assert recorded(kernel, out, lowered=lowered).overlaps == (where != "nowhere")
     assert stored(kernel) == list(range(8))
+
+
+ELSEWHERE = []
+
+
+@pk.kernel
+def elsewhere(out, n):
+    """Leaves an order behind."""
+    pk.grid(1)
+    ELSEWHERE[:] = [pk.longest_first(n)]
+    put(out, 0, n)
 
 
 def grids(out, n):
@@ -165,6 +178,22 @@ def blocks_of_half_a_cluster(out, n):
     pk.persistent((n,), cluster=4, blocks=n)
 
 
+def loaded_section(out, n):
+    pk.persistent((n, n), pk.longest_first(pk.load(out[0, 0])))
+
+
+def fraction_of_heads(out, n):
+    pk.persistent((n, n), pk.longest_first(n.to(pk.f32)))
+
+
+def no_heads(out, n):
+    pk.persistent((n, n), pk.longest_first(0))
+
+
+def section_of_another_kernel(out, n):
+    pk.persistent((n, n), ELSEWHERE[0])
+
+
 def wrong_names(out, n):
     for i, j, k in pk.persistent((n, n)):
         put(out, i, j + k)
@@ -215,6 +244,10 @@ def many_resident(out, n):
         (loaded_blocks, "`blocks` must be known on the host"),
         (no_blocks, "no_blocks: `blocks` of pk.persistent must be at least 1"),
         (blocks_of_half_a_cluster, "`blocks` of pk.persistent must be at least 4"),
+        (loaded_section, "longest_first: `heads` must be known on the host"),
+        (fraction_of_heads, "longest_first: `heads` must be an int32 of at least 1, not f32"),
+        (no_heads, "longest_first: `heads` must be an int32 of at least 1, not 0"),
+        (section_of_another_kernel, "pk.persistent: `heads_at_once` is used outside the kernel"),
         (wrong_names, "not enough values to unpack"),
         (overlap_in_a_role, "pk.overlap: must be outside roles, loops and branches"),
         (overlap_in_a_loop, "pk.overlap: must be outside roles, loops and branches"),
@@ -226,6 +259,7 @@ def many_resident(out, n):
     ids=lambda p: getattr(p, "__name__", None),
 )
 def test_a_wrong_grid_is_refused(function, message):
+    first(elsewhere, 1)
     with refused(message):
         first(pk.kernel(function), 2)
 

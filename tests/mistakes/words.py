@@ -109,7 +109,11 @@ row_with(
 )
 row_with("supergroup", "pk.supergroup({rows})", {"rows": ("3", size())}, scalars=True, word=True)
 row_with(
-    "longest_first", "pk.longest_first({heads})", {"heads": ("3", size())}, scalars=True, word=True
+    "longest_first",
+    "pk.longest_first({heads})",
+    {"heads": ("3", any_of(size(), one_of("count")))},
+    scalars=True,
+    word=True,
 )
 row_with("static", "pk.static({value})", {"value": ("3", index())}, scalars=True, word=True)
 row_with(

@@ -192,8 +192,9 @@ def gradient_cases() -> Iterator[Case]:
             needed = config.shared_bytes(d, d)
             able = [t for t, x in TARGETS.items() if is_for(x, config.warpgroups, needed)]
             for causal in (False, True):
-                args, form = gradient_operands(config, (1, 2, 256, d), causal, ordered=causal)
-                ending = f"{d}{'-causal-ordered' if causal else ''}"
+                ordered = causal and not config.copy_registers
+                args, form = gradient_operands(config, (1, 2, 256, d), causal, ordered)
+                ending = f"{d}{'-causal' * causal}{'-ordered' * ordered}"
                 yield Case(
                     f"library_attention_gradients-{size}-{ending}",
                     gradient_blocks,

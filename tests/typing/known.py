@@ -153,7 +153,7 @@ def structure(x: pk.Global, *, depth: int) -> None:
         for i in pk.range(row, col):
             assert_type(i, pk.Scalar)
             assert_type(i * 64 + w, pk.Scalar)
-        tasks = pk.persistent((4, col), blocks=8)
+        tasks = pk.persistent((4, col), pk.longest_first(col), blocks=8)
         assert_type(tasks.blocks, pk.Scalar)
         for i, j in tasks:
             assert_type(j, pk.Scalar)

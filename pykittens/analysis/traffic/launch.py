@@ -11,8 +11,8 @@ import numpy as np
 
 from pykittens.analysis.traffic.vector import IntArray, as_column
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Grid, Kernel, Tasks
-from pykittens.ir.orders import decode, limited, task_extents
+from pykittens.ir.nodes import Kernel, Order, Tasks
+from pykittens.ir.orders import decode, evaluated, limited, task_extents
 from pykittens.ir.values import Global, Value
 
 
@@ -20,7 +20,7 @@ from pykittens.ir.values import Global, Value
 class LaunchWork:
     """The work of a launch: `units` tasks, or blocks of a grid; the units of a cluster are contiguous.
 
-    most: the blocks that run at most.
+    most: the blocks that run at most. order: that of the tasks; None for a grid.
     """
 
     kernel: Kernel
@@ -28,7 +28,7 @@ class LaunchWork:
     extents: tuple[int, ...]
     units: int
     most: int
-    persistent: bool
+    order: Order | None = None
 
     @staticmethod
     def of(
@@ -49,17 +49,23 @@ class LaunchWork:
             tasks, cluster = prod(extents), kernel.cluster
             limit = None if launch.most is None else int(host_value(launch.most, known))
             most = limited(tasks, limit, cluster) * cluster
-            return LaunchWork(kernel, known, extents, tasks * cluster, most, True)
-        return LaunchWork(kernel, known, dims, prod(dims), prod(dims), False)
+            order = evaluated(launch.order, known)
+            return LaunchWork(kernel, known, extents, tasks * cluster, most, order)
+        return LaunchWork(kernel, known, dims, prod(dims), prod(dims))
+
+    @property
+    def persistent(self) -> bool:
+        """Whether blocks share tasks."""
+        return self.order is not None
 
     def coordinates(self, first: int, last: int) -> IntArray:
         """The coordinates of units, one row per axis."""
         launch, cluster = self.kernel.launch, self.kernel.cluster
-        if isinstance(launch, Grid):
+        if self.order is None:
             return np.array(np.unravel_index(np.arange(first, last), self.extents), np.int64)
-        assert launch is not None
+        assert isinstance(launch, Tasks), "an order is that of tasks"
         positions = range(first // cluster, -(-last // cluster))
-        found = [decode(launch, self.extents, position) for position in positions]
+        found = [decode(self.order, self.extents, position) for position in positions]
         index = np.array(found, np.int64).reshape(len(positions), -1).repeat(cluster, axis=0)
         index = index[first % cluster :][: last - first]
         if (axis := launch.cluster_axis) is not None:

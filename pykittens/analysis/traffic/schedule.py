@@ -1,8 +1,8 @@
 """The schedule of a launch: the block that runs each unit, and the time at which each box is asked for.
 
 Concurrent blocks move bytes at the same rate, so times are counted in the bytes that a block has moved. Persistent
-blocks take units i, i + blocks, ...; the units of a grid go in order to the block that is free first. If two boxes are
-asked for at the same time, the box of the earlier unit comes first.
+blocks take units as `ir/orders.py` says; the units of a grid go in order to the block that is free first. If two boxes
+are asked for at the same time, the box of the earlier unit comes first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from pykittens.analysis.traffic.boxes import BYTES, UNIT
 from pykittens.analysis.traffic.trace import AFTER, BEFORE, Trace
 from pykittens.analysis.traffic.vector import IntArray
+from pykittens.ir.nodes import Order
+from pykittens.ir.orders import taker
 
 # The boxes that are traced at once, which bounds the memory used.
 AT_ONCE = 2**20
@@ -24,19 +26,26 @@ TIME = 0  # replaces the row of the lane
 
 @dataclass
 class UnitSchedule:
-    """Assigns the units of a launch to blocks; times are bytes that a block has moved."""
+    """Assigns the units of a launch to blocks; times are bytes that a block has moved.
+
+    order: that of the tasks that persistent blocks share; None for a grid. ends: when each block is free; for a grid, a
+    heap.
+    """
 
     blocks: int
-    persistent: bool
-    ends: list[int]  # when each block is free; for a grid, a heap
+    order: Order | None
+    ends: list[int]
+    cluster: int = 1
     assigned: int = 0
 
     def start(self, sizes: IntArray) -> IntArray:
         """The times at which the next units start, given their bytes."""
         starts = np.zeros(len(sizes), np.int64)
         for i, size in enumerate(sizes.tolist()):
-            if self.persistent:
-                block = self.assigned % self.blocks
+            if self.order is not None:
+                position, rank = divmod(self.assigned, self.cluster)
+                clusters = self.blocks // self.cluster
+                block = taker(self.order, position, clusters) * self.cluster + rank
                 starts[i] = self.ends[block]
                 self.ends[block] += size
             else:
@@ -53,8 +62,9 @@ class UnitSchedule:
 
 def in_time(trace: Trace, blocks: int) -> Iterator[IntArray]:
     """The boxes of a launch in the order of time, in several tables; the row TIME replaces the lane."""
-    units, first, size = trace.launch.units, 0, 1
-    schedule = UnitSchedule(blocks, trace.launch.persistent, [0] * blocks)
+    launch = trace.launch
+    units, first, size = launch.units, 0, 1
+    schedule = UnitSchedule(blocks, launch.order, [0] * blocks, launch.kernel.cluster)
     waiting = np.zeros((5, 0), np.int64)
     after = waiting
     while first < units:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.attention.derivative import derivative
+from pykittens.kernels.attention.turns import Beside
 from pykittens.kernels.attention.visible import Blocks, Place
 
 ROWS = 64  # of a block of the kernels around the main one
@@ -26,9 +27,9 @@ ROWS = 64  # of a block of the kernels around the main one
 @pk.kernel
 def prepare_gradients(O, dO, lse, lse2, delta, dQ):  # type: ignore[no-untyped-def]
     """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key or is past the last; dQ = 0."""
-    batch, heads, n, width = O.shape
-    width, d = pk.static(width), pk.static(dQ.shape[3])
-    b, h, i = pk.grid(batch, heads, pk.cdiv(n, ROWS))
+    batch, heads, whole = lse2.shape
+    width, d = pk.static(O.shape[3]), pk.static(dQ.shape[3])
+    b, h, i = pk.grid(batch, heads, pk.cdiv(whole, ROWS))
     o, do = (pk.load(x[b, h, i, 0], rows=ROWS, cols=width).to(pk.f32) for x in (O, dO))
     pk.store(delta[b, h, i], pk.row_sum(o * do))
     of_e = pk.load(lse[b, h, i], cols=ROWS, fill=-pk.inf, spread=pk.per_row)
@@ -74,43 +75,52 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
     dq_cols = min(d // groups, 64)  # at a time, for registers
     dq_parts = d // groups // dq_cols
     kv: Any = pk.pipeline(1, k=pk.st(dtype, keys, d), v=pk.st(dtype, keys, width))
-    q_ring: Any = pk.pipeline(config.stages, q=pk.st(dtype, rows, d), lse=pk.sv(pk.f32, rows))
-    do_ring: Any = pk.pipeline(
-        config.stages, do=pk.st(dtype, rows, width), delta=pk.sv(pk.f32, rows)
-    )
+    of_queries: Any = {"q": pk.st(dtype, rows, d), "do": pk.st(dtype, rows, width)}
+    of_queries |= {name: pk.sv(pk.f32, rows) for name in ("lse", "delta")}
+    q_ring: Any = pk.pipeline(config.stages, **of_queries)
     ds_ring: Any = pk.pipeline(config.ds_stages, pk.st(dtype, keys, rows * share))
     dq_ring: Any = pk.pipeline(1, pk.st(pk.f32, rows, d))
     out: Any = pk.pipeline(1, pk.st(dtype, keys, piece * share))
-    order = pk.row_major if seen_by.low is None else pk.longest_first
-    tasks: Any = pk.persistent((batch, kv_heads, pk.cdiv(m, keys)), order=order)
+    is_spread = seen_by.low is None and seen_by.high is None  # all blocks of keys see all queries
+    section = 1 if is_spread else given.section
+    tasks: Any = pk.persistent((batch, kv_heads, pk.cdiv(m, keys)), order=pk.longest_first(section))
 
-    def block_of(index: Any) -> Any:  # the blocks that most queries see come first
-        return index if seen_by.low is None else pk.cdiv(m, keys) - 1 - index
-
-    def seen(b: Any, j: Any) -> Blocks:
-        """The blocks of queries that see a block of keys; none wholly if the keys end in it."""
+    def task(b: Any, h: Any, index: Any, slot: Any) -> tuple[Any, Blocks, Beside]:
+        """A block of keys, those that most queries see first, the blocks of queries that see it, none of them wholly if
+        the keys end in it, and the blocks of keys beside it. slot: the number of the task in its round.
+        """
+        j, head, width = pk.cdiv(m, keys) - 1 - index, b * kv_heads + h, 1
         end = pk.minimum((j + 1) * keys, m)
         first, whole, partial, stop = seen_by.blocks(b, j * keys, end - 1, rows, n)
         whole = pk.where(end < (j + 1) * keys, stop, whole)
-        return Blocks(first, whole, pk.maximum(whole, partial), stop)
+        if not is_spread:
+            width = pk.minimum(section, batch * kv_heads - head // section * section)
+        others = Beside.of(j, slot, tasks.blocks, width, pk.cdiv(m, keys))
+        return j, Blocks(first, whole, pk.maximum(whole, partial), stop), others
+
+    def block(step: Any, j: Any, others: Beside) -> Any:
+        """The block of queries of a step; blocks of keys that run at a time begin spread over all queries."""
+        return others.block(step, j, pk.cdiv(n, rows)) if is_spread else step
 
     def heads_of(h: Any) -> Any:
         return pk.range(h * form.group, (h + 1) * form.group) if form.group > 1 else [h]
 
-    with pk.producer():
+    with pk.producer(registers=config.copy_registers):
+        slot = tasks.block  # in its round; rounds alternate in direction
         for b, h, index in tasks:
-            at = seen(b, block_of(index))
+            j, at, others = task(b, h, index, slot)
             with kv.fill() as t:
-                pk.load_async(t.k, K[b, h, block_of(index), 0])
-                pk.load_async(t.v, V[b, h, block_of(index), 0])
+                pk.load_async(t.k, K[b, h, j, 0])
+                pk.load_async(t.v, V[b, h, j, 0])
             for head in heads_of(h):
-                for i in pk.range(at.first, at.stop):
+                for number in pk.range(at.first, at.stop):
+                    i = block(number, j, others)
                     with q_ring.fill() as t:
                         pk.load_async(t.q, Q[b, head, i, 0])
                         pk.load_async(t.lse, lse2[b, head, i])
-                    with do_ring.fill() as t:
                         pk.load_async(t.do, dO[b, head, i, 0])
                         pk.load_async(t.delta, delta[b, head, i])
+            slot = tasks.blocks - 1 - slot
 
     def weights(s: Any, place: Place, is_masked: bool, lse: Any) -> tuple[Any, Any]:
         """The transposed weights of a step, and the derivative of the scores by the scaled products."""
@@ -124,7 +134,8 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
             slope = 0.0 if slope is None else slope
         s = s * to_log2
         if is_masked:
-            s = seen_by.mask(s, place.b, place.column, place.row, n)
+            if not is_spread:  # the weights of queries past the last are 0
+                s = seen_by.mask(s, place.b, place.column, place.row, n)
             s = pk.lower_fill(s, m - place.column * own, -pk.inf)
         of_query = pk.load(lse, spread=pk.per_column)
         p = pk.exp2(s - of_query)
@@ -133,7 +144,7 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
             slope = slope if isinstance(slope, float) else pk.where(p > 0.0, slope, 0.0)
         return p, slope
 
-    def of_queries(k: Any, ds: Any, at: Any) -> Any:
+    def part_of_dq(k: Any, ds: Any, at: Any) -> Any:
         """Some columns of a step's part of dQ, or of its transpose."""
         part = k.tiles(keys, dq_cols)[0, at]
         return pk.mma_AtB(part, ds) if config.turned else pk.mma_AtB(ds, part)
@@ -142,42 +153,43 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
         """The gradients after a block of queries."""
         k, v = (x if config.by_columns else x.tiles(own, x.cols)[w] for x in (t.k, t.v))
         with q_ring.drain() as q:
-            with do_ring.drain() as o:
-                s, dp = pk.mma_ABt(k, q.q), pk.mma_ABt(v, o.do)
-                p, slope = weights(s, place, is_masked, q.lse)
-                kept = p
-                if given.rate is not None:
-                    is_kept = place.kept(given.rate, given.seed)
-                    kept, dp = pk.where(is_kept, p, 0.0), pk.where(is_kept, dp * given.gain, 0.0)
-                ds = p * (dp - pk.load(o.delta, spread=pk.per_column))
-                ds = (ds if isinstance(slope, float) and slope == 1 else ds * slope).to(dtype)
-                with ds_ring.fill() as x:
-                    pk.store(x.tiles(own, rows)[(0, w) if config.by_columns else (w, 0)], ds)
-                do = o.do.tiles(rows, width // groups)[0, w] if config.by_columns else o.do
-                dv = pk.mma_AB(kept.to(dtype), do, dv)
+            s, dp = pk.mma_ABt(k, q.q), pk.mma_ABt(v, q.do)
+            p, slope = weights(s, place, is_masked, q.lse)
+            kept = p
+            if given.rate is not None:
+                is_kept = place.kept(given.rate, given.seed)
+                kept, dp = pk.where(is_kept, p, 0.0), pk.where(is_kept, dp * given.gain, 0.0)
+            ds = p * (dp - pk.load(q.delta, spread=pk.per_column))
+            ds = (ds if isinstance(slope, float) and slope == 1 else ds * slope).to(dtype)
+            with ds_ring.fill() as x:
+                pk.store(x.tiles(own, rows)[(0, w) if config.by_columns else (w, 0)], ds)
+            do = q.do.tiles(rows, width // groups)[0, w] if config.by_columns else q.do
+            dv = pk.mma_AB(kept.to(dtype), do, dv)
             with ds_ring.drain() as x:
                 of_keys = x.tiles(own, rows)[0, w] if config.by_columns else x
-                dq = of_queries(t.k, of_keys, w * dq_parts)
+                dq = part_of_dq(t.k, of_keys, w * dq_parts)
                 dk = pk.mma_AB(
                     ds, q.q.tiles(rows, d // groups)[0, w] if config.by_columns else q.q, dk
                 )
                 with dq_ring.fill() as y:
                     for at in range(dq_parts):
-                        dq = of_queries(t.k, of_keys, w * dq_parts + at) if at else dq
+                        dq = part_of_dq(t.k, of_keys, w * dq_parts + at) if at else dq
                         tile = y.tiles(rows, dq_cols)[0, w * dq_parts + at]
                         pk.store(tile, dq, transposed=config.turned)
         return dk, dv
 
     with pk.consumers(groups) as w:
+        slot = tasks.block
         for b, h, index in tasks:
-            j, at = block_of(index), seen(b, block_of(index))
+            j, at, others = task(b, h, index, slot)
             column = j if config.by_columns else j * groups + w
             dk, dv = pk.zeros(pk.f32, own, d // share), pk.zeros(pk.f32, own, width // share)
             with kv.drain() as t:
                 for head in heads_of(h):
                     ends = at if seen_by.high is not None else at[:-1]
                     for part, (first, stop) in enumerate(pairwise(ends)):
-                        for i in pk.range(first, stop):
+                        for number in pk.range(first, stop):
+                            i = block(number, j, others)
                             place = Place(b, head, i, column, rows, own, transposed=True)
                             dk, dv = step(t, w, place, part != 1, dk, dv)  # 1 is seen wholly
             dv = dv if given.gain is None else dv * given.gain
@@ -186,31 +198,41 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
                     with out.fill() as t:
                         tile = t.tiles(own, piece)[(0, w) if config.by_columns else (w, 0)]
                         pk.store(tile, x[:, at_column : at_column + piece])
+            slot = tasks.blocks - 1 - slot
 
-    def add(to: Any, flag: Any, turn: Any, is_last: Any) -> None:
-        """Add a step's tile to dQ, in the order of the blocks of keys if there are flags."""
-        with dq_ring.drain() as t:
-            if flag is not None:
-                pk.wait(flag, turn)
-            pk.store_async(to, t, op="add")
-        if flag is not None:
+    def add_in_order(b: Any, head: Any, j: Any, at: Blocks, others: Beside) -> None:
+        """Add the tiles of a head to dQ, each in its turn among those of the blocks of keys that see the queries."""
+        after = 0  # the flag of the tile before, when it has been added
+        for number in pk.range(at.first, at.stop):
+            i = block(number, j, others)
+            of = given.visible.blocks(b, i * rows, pk.minimum((i + 1) * rows, n) - 1, keys, m)
+            turn = others.turn(i, j, of, pk.cdiv(n, rows) if is_spread else None)
+            with dq_ring.drain() as t:
+                if number > at.first:  # it has been added while this one was computed
+                    pk.store_wait()
+                    pk.signal(flags[b, head, block(number - 1, j, others)], after)
+                pk.wait(flags[b, head, i], turn)
+                pk.store_async(dQ[b, head, i, 0], t, op="add")
+            after = pk.where(turn + 1 == of.stop - of.first, 0, turn + 1)
+        if at.stop > at.first:
             pk.store_wait()
-            pk.signal(flag, pk.where(is_last, 0, turn + 1))
+            pk.signal(flags[b, head, block(at.stop - 1, j, others)], after)
 
-    with pk.storer():
+    with pk.storer(registers=config.copy_registers):
+        slot = tasks.block
         for b, h, index in tasks:
-            j, at = block_of(index), seen(b, block_of(index))
+            j, at, others = task(b, h, index, slot)
             for head in heads_of(h):
-                for i in pk.range(at.first, at.stop):
-                    if flags is None:
-                        add(dQ[b, head, i, 0], None, None, None)
-                    else:
-                        end = pk.minimum((i + 1) * rows, n) - 1
-                        of = given.visible.blocks(b, i * rows, end, keys, m)
-                        add(dQ[b, head, i, 0], flags[b, head, i], j - of.first, j == of.stop - 1)
+                if flags is not None:
+                    add_in_order(b, head, j, at, others)
+                else:
+                    for number in pk.range(at.first, at.stop):
+                        with dq_ring.drain() as t:
+                            pk.store_async(dQ[b, head, block(number, j, others), 0], t, op="add")
             for to, columns in ((dV, width // share), (dK, d // share)):
                 for x in range(columns // piece):
                     with out.drain() as t:
                         for g in range(share):
                             place = to[b, h, j, g * (columns // piece) + x]
                             pk.store_async(place, t.tiles(keys, piece)[0, g] if share > 1 else t)
+            slot = tasks.blocks - 1 - slot

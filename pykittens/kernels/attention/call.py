@@ -12,7 +12,7 @@ from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.attention.config import AttentionForm
-from pykittens.kernels.attention.visible import band
+from pykittens.kernels.attention.visible import Interval, band
 from pykittens.runtime.calls import element_name
 from pykittens.runtime.fakes import known
 
@@ -34,7 +34,8 @@ SHAPES = {
 BOUNDS = ("key_start", "key_stop")
 NAMES = (
     *("lse", "key_start", "key_stop", "low", "high", "scale", "sinks", "gain", "dropout", "seed"),
-    *("query_start", "query_stop", "flags", "splits", "arrivals", "partial", "partial_lse"),
+    *("query_start", "query_stop", "section", "flags"),
+    *("splits", "arrivals", "partial", "partial_lse"),
 )
 
 
@@ -52,20 +53,26 @@ class Call:
         check_shapes(self.arrays)
         check_numbers(self.arrays, scale, dropout)
         if scale is not None:
-            self._add("scale", float(known(scale)))
+            self.add("scale", float(known(scale)))
         for name, x in bounds_of(self.arrays, how["causal"], how["window"]).items():
-            self._add(name, x)
+            self.add(name, x)
         if dropout is not None:
-            self._add("dropout", float(known(dropout)))
-            self._add("gain", 1 / (1 - known(dropout)))
+            self.add("dropout", float(known(dropout)))
+            self.add("gain", 1 / (1 - known(dropout)))
         self.group = known(self.arrays.dims["heads"]) // known(self.arrays.dims["kv_heads"])
         self.score, self.gradient = how["score"], how.get("gradient")
         for name, of_scores in (("score", self.score), ("score_gradient", self.gradient)):
             if of_scores is not None and not callable(of_scores):
                 raise self.arrays.fail(f"`{name}` must be a @pk.function, not {of_scores!r}")
 
-    def _add(self, name: str, x: Any) -> None:
+    def add(self, name: str, x: Any) -> None:
+        """Pass a number to the kernels."""
         self.arrays.given[name] = self.arrays.views[name] = x
+
+    @property
+    def seen(self) -> Interval:
+        """The keys that a query sees; bounds in tensors count as none."""
+        return Interval(*(self.arrays.given.get(x) for x in ("low", "high")))
 
     def pack(self) -> None:
         """Let the query heads of a group be the rows of a tile, if each has one query, which all see the same keys."""

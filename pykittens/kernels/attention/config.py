@@ -18,7 +18,9 @@ class AttentionConfig:
 
     rows: queries, shared by `consumers` warpgroups. keys: keys and values of a stage, `stages` of which are in flight.
     out_cols: the most columns of the output's stage. widest: the largest width of values that registers allow.
-    warpgroups: for targets whose warpgroups multiply together, else for those whose warps multiply alone.
+    warpgroups: for targets whose warpgroups multiply together, else for those whose warps multiply alone. q_stages:
+    blocks of queries that are loaded at a time. turns: warpgroups issue their products one after another, so that one
+    multiplies while another normalises. rate: products in a time, in units of the first configuration of a width.
     """
 
     rows: int
@@ -28,6 +30,9 @@ class AttentionConfig:
     out_cols: int
     widest: int
     warpgroups: bool
+    q_stages: int = 1
+    turns: bool = False
+    rate: float = 1.0
 
     def columns_at_once(self, width: int) -> int:
         """Columns of the output's stage: the width of values, or a divisor of it."""
@@ -36,21 +41,24 @@ class AttentionConfig:
     def shared_bytes(self, d: int, width: int | None = None) -> int:
         """Bytes of shared memory of a block, for heads of d and values of `width` elements.
 
-        Queries, keys, values, output, and two barriers per stage.
+        Queries, keys, values, output, two barriers per stage, and for turns one per warpgroup.
         """
         width = d if width is None else width
         queries, output = 2 * self.rows * d, 2 * self.rows * self.columns_at_once(width)
         stage = _stage(self.keys * d) + _stage(self.keys * width)
-        return queries + output + self.stages * stage + 16 * (2 * self.stages + 2)
+        count = self.q_stages + 2 * self.stages + 1 + (self.consumers if self.turns else 0)
+        return self.q_stages * queries + output + self.stages * stage + 16 * count
 
 
-# For each width, the first configuration that is wide enough and fits is used. A lane keeps its elements of s, p and o
-# in registers. If warpgroups cannot trade registers, a lane of ten warps has 168, so d > 64 needs fewer keys at a time,
-# and d > 128 a single warpgroup.
+# For each width, the first that is wide enough and fits is used, or another for the same width. A lane keeps its
+# elements of s, p and o in registers. If warpgroups cannot trade registers, a lane of ten warps has 168, so that
+# d > 64 needs fewer keys at a time, and d > 128 a single warpgroup.
+HOPPER: dict[str, Any] = {"warpgroups": True, "q_stages": 2}
 CONFIGS = (
     # sm_90a: 227 KiB.
-    AttentionConfig(192, 128, stages=2, consumers=3, out_cols=64, widest=64, warpgroups=True),
-    AttentionConfig(128, 128, stages=2, consumers=2, out_cols=128, widest=128, warpgroups=True),
+    AttentionConfig(192, 128, 2, 3, out_cols=64, widest=64, **HOPPER, turns=True),
+    AttentionConfig(128, 128, 2, 2, out_cols=64, widest=64, **HOPPER, turns=True, rate=0.82),
+    AttentionConfig(128, 128, 2, 2, out_cols=128, widest=128, **HOPPER),
     AttentionConfig(128, 128, stages=2, consumers=2, out_cols=64, widest=128, warpgroups=True),
     AttentionConfig(128, 64, stages=2, consumers=2, out_cols=64, widest=256, warpgroups=True),
     # sm_80, and newer GPUs without an own target: 163 KiB. The first fits sm_89, too.
@@ -64,10 +72,12 @@ CONFIGS = (
 
 
 @functools.cache
-def config_for(d: int, width: int, limits: Limits) -> AttentionConfig:
-    """The configuration for heads of d elements and values of `width` on a GPU of these limits."""
+def configs_for(d: int, width: int, limits: Limits) -> tuple[AttentionConfig, ...]:
+    """The configurations for heads of d elements and values of `width` on a GPU of these limits."""
     able = [c for c in CONFIGS if c.warpgroups == limits.warpgroups and width <= c.widest]
-    return first_that_fits("attention", able, lambda c: c.shared_bytes(d, width), limits)
+    first = first_that_fits("attention", able, lambda c: c.shared_bytes(d, width), limits)
+    room = limits.shared_bytes
+    return tuple(c for c in able if c.widest == first.widest and c.shared_bytes(d, width) <= room)
 
 
 def splits_for(dims: Mapping[str, Any], config: AttentionConfig, multiprocessors: int) -> int:
@@ -89,7 +99,8 @@ class GradientConfig:
     keys: keys and values, of which each of `consumers` warpgroups has its part, or, if `by_columns`, all keys and a
     part of the columns of their gradients. queries: a step's, `stages` of which are in flight. ds_stages: tiles of
     gradients of scores. turned: the transpose of dQ is computed, for queries that are no multiple of 64. widest: the
-    largest width that registers allow.
+    largest width that registers allow. copy_registers: of a thread that copies, if not the usual number; 24 are too few
+    to add to dQ in order.
     """
 
     queries: int
@@ -101,6 +112,7 @@ class GradientConfig:
     warpgroups: bool
     by_columns: bool = False
     turned: bool = False
+    copy_registers: int | None = None
 
     @property
     def share(self) -> int:
@@ -119,17 +131,20 @@ class GradientConfig:
         return gcd(64, *(x // self.share for x in self.widths(d, width)))
 
     def shared_bytes(self, d: int, width: int) -> int:
-        """Bytes of shared memory of a block: the stages of six rings, and two barriers for each."""
+        """Bytes of shared memory of a block: the stages of five rings, and two barriers for each."""
         (d, width), queries, keys = self.widths(d, width), self.queries, self.keys
-        step = sum(-(-(2 * queries * x + 4 * queries) // 1024) * 1024 for x in (d, width))
+        step = sum(map(_stage, (queries * d, queries * width, 2 * queries, 2 * queries)))
         results = 4 * queries * d + 2 * keys * self.piece(d, width) * self.share
         stages = self.stages * step + self.ds_stages * 2 * keys * queries * self.share
-        count = 3 + 2 * self.stages + self.ds_stages
+        count = 3 + self.stages + self.ds_stages
         return _stage(keys * d) + _stage(keys * width) + stages + results + 16 * count
 
 
 GRADIENT_CONFIGS = (
     # sm_90a.
+    GradientConfig(
+        128, 128, 2, stages=2, ds_stages=2, widest=64, warpgroups=True, copy_registers=24
+    ),
     GradientConfig(64, 128, 2, stages=2, ds_stages=2, widest=128, warpgroups=True),
     GradientConfig(64, 64, 2, stages=1, ds_stages=1, widest=256, warpgroups=True, by_columns=True),
     # sm_80, and newer GPUs without an own target.
@@ -140,12 +155,14 @@ GRADIENT_CONFIGS = (
 
 
 @functools.cache
-def gradient_config_for(d: int, width: int, limits: Limits) -> GradientConfig:
-    """The configuration of the backward pass for heads of d elements and values of `width`."""
+def gradient_config_for(d: int, width: int, ordered: bool, limits: Limits) -> GradientConfig:
+    """The configuration of the backward pass for heads of d elements and values of `width`; ordered: dQ is, too."""
     able = [
         c
         for c in GRADIENT_CONFIGS
-        if c.warpgroups == limits.warpgroups and max(c.widths(d, width)) <= c.widest
+        if c.warpgroups == limits.warpgroups
+        and max(c.widths(d, width)) <= c.widest
+        and not (ordered and c.copy_registers)
     ]
     return first_that_fits("attention_backward", able, lambda c: c.shared_bytes(d, width), limits)
 
@@ -178,7 +195,7 @@ class Operands:
         self.gain, self.rate, self.seed = find("gain"), find("dropout"), find("seed")
         # Bounds are numbers or tensors.
         self.visible = Interval(find("key_start", find("low")), find("key_stop", find("high")))
-        self.flags = find("flags")
+        self.section, self.flags = find("section"), find("flags")
         self.splits, self.arrivals = find("splits"), find("arrivals")
         self.partial, self.partial_lse = find("partial"), find("partial_lse")
         self.tensors = operands[len(names) :]

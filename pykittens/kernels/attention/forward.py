@@ -13,6 +13,7 @@ normalised, as in Shah et al., "FlashAttention-3", 2024.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import gcd
 from typing import Any
 
@@ -34,11 +35,11 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
     blocks = pk.cdiv(n, rows)
     scale = d**-0.5 if given.scale is None else given.scale
     to_log2 = 1.0 if form.score else scale * pk.log2e  # a score is scaled before its function
-    q_ring = pk.pipeline(1, pk.st(dtype, rows, d))
+    q_ring = pk.pipeline(config.q_stages, pk.st(dtype, rows, d))
     k_ring = pk.pipeline(config.stages, pk.st(dtype, keys, d))
     v_ring = pk.pipeline(config.stages, pk.st(dtype, keys, width))
     out = pk.pipeline(1, pk.st(dtype, rows, out_cols))
-    order = pk.row_major if visible.high is None else pk.longest_first
+    order = pk.row_major if given.section is None else pk.longest_first(given.section)
     extents = (batch, heads, blocks)
     tasks: Any = pk.persistent(extents if splits is None else (*extents, splits), order=order)
 
@@ -64,10 +65,11 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
 
     def step(queries: Any, place: Place, stop: Any, p: Any, highest: Any, l: Any, o: Any) -> Any:  # noqa: E741
         """The scores of a block of keys and the product of the weights of the block before, both in flight."""
-        with k_ring.drain() as t:
-            s = pk.mma_ABt(queries, t)
-        with v_ring.drain() as t:
-            o = pk.mma_AB(p, t, o)
+        with pk.in_turn() if config.turns else nullcontext():
+            with k_ring.drain() as t:
+                s = pk.mma_ABt(queries, t)
+            with v_ring.drain() as t:
+                o = pk.mma_AB(p, t, o)
         p, highest, l, alpha = weights(s, place, stop, highest, l)  # noqa: E741 # waits for s alone
         return p, highest, l, o * alpha  # and here for o
 

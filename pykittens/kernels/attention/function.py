@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 
 from pykittens.ir.numbers import number
+from pykittens.kernels.attention.balance import chosen
 from pykittens.kernels.attention.call import SHAPES, Call, see_nothing
-from pykittens.kernels.attention.config import AttentionConfig, config_for, splits_for
+from pykittens.kernels.attention.config import AttentionConfig, configs_for, splits_for
 from pykittens.kernels.attention.forward import attention_blocks
 from pykittens.kernels.attention.reference import reference
 from pykittens.kernels.library import entry
@@ -126,9 +127,16 @@ def attention(
     if not dims["keys"]:
         args = (*result, *("sinks",) * (return_lse and "sinks" in arrays))
         return Plan(arrays, [PlanStep(see_nothing, args)], result=result)
-    config = config or config_for(dims["d"], dims["width"], limits_of(q))
+    limits = limits_of(q)
+    configs = (config,) if config else configs_for(dims["d"], dims["width"], limits)
+    heads = dims["batch"] * dims["heads"]
+    head_bytes = 2 * dims["keys"] * (dims["d"] + dims["width"]) // max(call.group, 1)
+    counts = heads, dims["queries"], dims["keys"]
+    config, section = chosen(configs, *counts, head_bytes, call.seen, limits)
     if splits is None:
-        splits = splits_for(dims, config, limits_of(q).multiprocessors)
+        splits = splits_for(dims, config, limits.multiprocessors)
+    if splits == 1 and (call.seen.high is not None or "key_stop" in arrays):
+        call.add("section", section)
     names, scratch = call.names, {}
     if splits > 1:
         arrays.given["splits"] = arrays.views["splits"] = splits

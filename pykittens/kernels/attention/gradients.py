@@ -12,6 +12,7 @@ from pykittens.kernels.attention.backward import (
     prepare_gradients,
     sink_gradients,
 )
+from pykittens.kernels.attention.balance import FIXED, section_of, steps_of
 from pykittens.kernels.attention.call import SHAPES, Call, zeros
 from pykittens.kernels.attention.config import GradientConfig, gradient_config_for
 from pykittens.kernels.library import host_function
@@ -54,9 +55,9 @@ def attention_backward(
     key_stop, both of them; pykittens.kernels.attention.visible.turned makes them. If they contradict key_start and
     key_stop, the launch may never end, because blocks wait for others that the bounds promise.
 
-    deterministic: the sums of the gradient of q are added in one order, so that equal calls have equal results. If
-    False, they are added as they come. config: how the work is cut; if None, it is chosen for the widths and the GPU.
-    An ArgumentError for other shapes and dtypes.
+    deterministic: the sums of the gradient of q are added in one order, so that equal calls have equal results on GPUs
+    with equally many multiprocessors. If False, they are added as they come. config: how the work is cut; if None, it
+    is chosen for the widths and the GPU. An ArgumentError for other shapes and dtypes.
 
         >>> from pykittens.kernels.attention import attention
         >>> q = np.ones((1, 4, 50, 32), pk.bf16.numpy)
@@ -91,7 +92,8 @@ def attention_backward(
     if not (dims["heads"] and dims["queries"] and dims["keys"]):
         empty = [PlanStep(zeros, (name,)) for name in result if 0 not in arrays.made[name].shape]
         return Plan(arrays, empty, result=result)
-    config = config or gradient_config_for(dims["d"], dims["width"], limits_of(q))
+    limits = limits_of(q)
+    config = config or gradient_config_for(dims["d"], dims["width"], bool(deterministic), limits)
     dims["steps"] = -(-dims["queries"] // config.queries)
     dims["whole"] = dims["steps"] * config.queries  # vectors of whole steps
     arrays.make("sums", SHAPES["q"], "f32")
@@ -99,6 +101,13 @@ def attention_backward(
         arrays.make(name, "batch heads whole", "f32")
     flags = dims["batch"], dims["heads"], dims["steps"]
     scratch = {"flags": Scratch(flags, flags=True)} if deterministic else {}
+    if call.seen != (None, None) or "key_start" in arrays:
+        by_key = steps_of(
+            call.seen.turned(), config.keys, dims["keys"], config.queries, dims["queries"]
+        )
+        head_bytes = dims["queries"] * (6 * dims["d"] + 2 * dims["width"]) * call.group
+        heads = dims["batch"] * dims["kv_heads"]
+        call.add("section", section_of(by_key * call.group + FIXED, heads, head_bytes, limits)[1])
     scale = arrays.given.get("scale", dims["d"] ** -0.5)
     arrays.given["to_q"] = arrays.views["to_q"] = scale
     names = call.names[: len(call.names) - len(call.tensors)]

@@ -13,8 +13,7 @@ import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.analysis.traffic import schedule
 from pykittens.analysis.traffic.cache import traffic
-from pykittens.ir.nodes import Tasks
-from pykittens.ir.orders import decode
+from pykittens.ir.orders import decode, taker
 from pykittens.runtime.arguments import check
 from pykittens.types.devices import H100
 
@@ -148,19 +147,25 @@ class Exact:
             self.evict()
 
 
-def boxes_of_product(tasks, extents, steps, blocks):
+def boxes_of_product(order, extents, steps, blocks):
     """What each block of `product` moves with tiles of 64 x 64, written out."""
     found = [[] for _ in range(blocks)]
     for turn in range(extents[0] * extents[1]):
-        row, col = decode(tasks, extents, turn)
+        row, col = decode(order, extents, turn)
+        block = found[taker(order, turn, blocks)]
         for k in range(steps):
-            found[turn % blocks].append((turn, ("A", row, k), TILE, False))
-            found[turn % blocks].append((turn, ("B", col, k), TILE, False))
-        found[turn % blocks].append((turn, ("C", row, col), TILE, True))
+            block.append((turn, ("A", row, k), TILE, False))
+            block.append((turn, ("B", col, k), TILE, False))
+        block.append((turn, ("C", row, col), TILE, True))
     return found
 
 
-ORDERS = {"rows": pk.row_major, "columns": pk.column_major, "groups": pk.supergroup(3)}
+ORDERS = {
+    "rows": pk.row_major,
+    "columns": pk.column_major,
+    "groups": pk.supergroup(3),
+    "alternating": pk.longest_first(3),
+}
 
 
 @pytest.mark.parametrize("tiles", [3, 20, 64, 200, 1000])
@@ -169,7 +174,7 @@ def test_a_product_moves_what_an_exact_cache_says(order, tiles):
     order, extents, steps = ORDERS[order], (10, 12), 9
     tensors = shaped(640, 576), shaped(768, 576), shaped(640, 768)
     exact = Exact(tiles * TILE)
-    exact.run(boxes_of_product(Tasks(extents, order), extents, steps, SMALL.sms))
+    exact.run(boxes_of_product(order, extents, steps, SMALL.sms))
     device = replace(SMALL, l2_bytes=tiles * TILE)
     found = traffic_of(product, *tensors, device=device, order=order, rows=64, cols=64)
     assert found.total.hbm_read == exact.read

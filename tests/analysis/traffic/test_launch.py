@@ -39,13 +39,15 @@ def test_a_negative_extent_leaves_nothing_to_do():
     assert launch(points, -2).units == 0
 
 
-@pytest.mark.parametrize("order", [pk.row_major, pk.column_major, pk.supergroup(2)])
+@pytest.mark.parametrize(
+    "order", [pk.row_major, pk.column_major, pk.supergroup(2), pk.longest_first(2)]
+)
 @pytest.mark.parametrize(("first", "last"), [(0, 30), (7, 12), (8, 9), (29, 30)])
 def test_the_blocks_of_a_cluster_have_neighbours(order, first, last):
     found = launch(tasks, order=order)
     assert (found.units, found.persistent, found.extents) == (30, True, (5, 3))
     expected = []
     for unit in range(first, last):
-        i, j = decode(found.kernel.launch, (5, 3), unit // 2)
+        i, j = decode(order, (5, 3), unit // 2)
         expected.append([i, 2 * j + unit % 2])
     assert found.coordinates(first, last).T.tolist() == expected

@@ -11,15 +11,22 @@ from tests.analysis.traffic.test_trace import traced
 
 
 def test_blocks_that_stay_take_every_nth_unit():
-    schedule = UnitSchedule(3, True, [100, 100, 100])
+    schedule = UnitSchedule(3, pk.row_major, [100, 100, 100])
     assert schedule.start(np.array([5, 1, 1, 1])).tolist() == [100, 100, 100, 105]
     assert schedule.start(np.array([1, 7])).tolist() == [101, 101]
     assert schedule.ends == [106, 102, 108]
     assert schedule.horizon == 102
 
 
+def test_every_second_round_of_longest_first_goes_backwards_cluster_by_cluster():
+    schedule = UnitSchedule(4, pk.longest_first, [0] * 4, cluster=2)
+    sizes = [1, 2, 30, 40, 500, 600, 7000, 8000]
+    assert schedule.start(np.array(sizes)).tolist() == [0, 0, 0, 0, 30, 40, 1, 2]
+    assert schedule.ends == [7001, 8002, 530, 640]
+
+
 def test_blocks_of_a_grid_go_to_whoever_is_free_first():
-    schedule = UnitSchedule(2, False, [0, 0])
+    schedule = UnitSchedule(2, None, [0, 0])
     assert schedule.start(np.array([5, 1, 1, 1, 1, 9])).tolist() == [0, 0, 1, 2, 3, 4]
     assert sorted(schedule.ends) == [5, 13]
     assert schedule.horizon == 5

@@ -332,7 +332,7 @@ def test_nothing_is_found_in_examples_and_library(name):
         names = case.constants["form"].names
         unknown = 3 if "splits" in names else 2 * bool(names)
     elif case.kernel is gradient_blocks:
-        unknown = 3
+        unknown = 2
     elif case.kernel is grouped_k_tiles:  # what groups of rows have to do is known to the GPU only
         unknown = len(kernel.pipelines)
     balanced = sum(s.startswith("pipeline") for s in proofs.proved)

@@ -43,8 +43,8 @@ attention(const __grid_constant__ TensorMap K_map,
             Turn<2> v_fill;
 #line 25 "07_attention.py"
             // for b, h, block in tasks:
-            NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
-                const int section = task / (16 * blocks) * 16;
+            NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task = (task / gridDim.x + 1) * gridDim.x * 2 - 1 - task) {
+                const int section = task / blocks / 16 * 16;
                 const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
                 const int head = section + turn % width, block = blocks - 1 - turn / width;
                 const int h = head % Q_n1;
@@ -104,8 +104,8 @@ attention(const __grid_constant__ TensorMap K_map,
             Turn<1> out_drain, out_back;
 #line 49 "07_attention.py"
             // for b, h, block in tasks:
-            NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
-                const int section = task / (16 * blocks) * 16;
+            NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task = (task / gridDim.x + 1) * gridDim.x * 2 - 1 - task) {
+                const int section = task / blocks / 16 * 16;
                 const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
                 const int head = section + turn % width, block1 = blocks - 1 - turn / width;
                 const int h1 = head % Q_n1;
@@ -134,8 +134,8 @@ attention(const __grid_constant__ TensorMap K_map,
         Turn<2> v_drain, v_back;
 #line 34 "07_attention.py"
         // for b, h, block in tasks:
-        NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task += gridDim.x) {
-            const int section = task / (16 * blocks) * 16;
+        NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task = (task / gridDim.x + 1) * gridDim.x * 2 - 1 - task) {
+            const int section = task / blocks / 16 * 16;
             const int width = min(16, Q_n0 * Q_n1 - section), turn = task - section * blocks;
             const int head = section + turn % width, block2 = blocks - 1 - turn / width;
             const int h2 = head % Q_n1;

@@ -1,0 +1,115 @@
+"""How tasks of attention are shared, and the turns of those that add to one tile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pykittens as pk
+from pykittens.ir.orders import positions
+from pykittens.kernels.attention.balance import chosen, fullest, section_of, steps_of
+from pykittens.kernels.attention.config import configs_for
+from pykittens.kernels.attention.reference import visible_of
+from pykittens.kernels.attention.turns import Beside
+from pykittens.kernels.attention.visible import Blocks, Interval, band
+from pykittens.kernels.limits import Limits
+from pykittens.targets.architectures import TARGETS
+
+HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
+COUNTS = st.integers(1, 40)
+
+
+@given(
+    costs=st.lists(st.integers(1, 20), min_size=1, max_size=12),
+    heads=COUNTS,
+    section=COUNTS,
+    blocks=COUNTS,
+)
+def test_the_fullest_block_is_that_of_the_order(costs, heads, section, blocks):
+    descending = np.array(sorted(costs, reverse=True), float)
+    order = pk.longest_first(section)
+    tasks = []
+    for first in range(0, heads, section):
+        width = min(section, heads - first)
+        tasks += [cost for cost in descending for _ in range(width)]
+    work = [sum(tasks[p] for p in positions(order, k, blocks, len(tasks))) for k in range(blocks)]
+    assert fullest(descending, heads, min(section, heads), blocks) == max(work)
+
+
+@given(
+    queries=st.integers(1, 300),
+    keys=st.integers(1, 300),
+    left=st.none() | st.integers(0, 200),
+    right=st.none() | st.integers(0, 200),
+)
+def test_steps_are_the_blocks_with_a_key_that_is_seen(queries, keys, left, right):
+    visible = visible_of(False, queries, keys, (left, right))
+    found = steps_of(band(left, right), 64, queries, 48, keys)
+    for i, steps in enumerate(found):
+        columns = np.flatnonzero(visible[64 * i : 64 * (i + 1)].any(axis=0))
+        wanted = 1 if not len(columns) else columns[-1] // 48 - columns[0] // 48 + 1
+        assert steps >= wanted
+        assert len(columns) == 0 or steps == wanted
+
+
+def test_a_section_fits_half_of_the_cache_and_is_the_best_of_its_kind():
+    costs = np.arange(12.0, 0.0, -1.0)
+    cost, section = section_of(costs, 256, 2**20, HOPPER)
+    assert section <= 30
+    assert cost <= fullest(costs, 256, 30, HOPPER.multiprocessors)
+    assert section_of(costs, 256, 2**40, HOPPER)[1] == 1
+
+
+def test_few_tasks_take_the_configuration_with_more_of_them():
+    configs = configs_for(64, 64, HOPPER)
+    few, _ = chosen(configs, 16, 1000, 1000, 4 * 64 * 1000, Interval(), HOPPER)
+    many, _ = chosen(configs, 512, 3072, 3072, 4 * 64 * 3072, Interval(), HOPPER)
+    assert (few.rows, many.rows) == (128, 192)
+
+
+@pk.kernel
+def turns_of(turns, rounds, steps, section, most, *, is_spread):
+    """The turn, the round and the step of block j of keys at each block i of queries that it sees."""
+    heads, keys, queries = turns.shape
+    width = 1 if is_spread else section
+    tasks = pk.persistent((heads, keys), order=pk.longest_first(width), blocks=most)
+    slot, number = tasks.block, 0
+    for h, index in tasks:
+        j = keys - 1 - index
+        first = h // width * width
+        others = Beside.of(j, slot, tasks.blocks, pk.minimum(width, heads - first), keys)
+        pk.store(rounds[h, j], number)
+        start = others.start(j, queries) if is_spread else j
+        for i in pk.range(0 if is_spread else j, queries):
+            seeing = Blocks(0, 0, 0, keys if is_spread else pk.minimum(i + 1, keys))
+            turn = others.turn(i, j, seeing, queries if is_spread else None)
+            pk.store(turns[h, j, i], turn)
+            step = i - start
+            pk.store(steps[h, j, i], pk.where(step < 0, step + queries, step))
+        slot, number = tasks.blocks - 1 - slot, number + 1
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+@settings(max_examples=40)
+@given(
+    heads=st.integers(1, 5),
+    keys=st.integers(1, 9),
+    queries=st.integers(1, 9),
+    section=st.integers(1, 6),
+    most=st.integers(1, 4),
+)
+def test_blocks_add_in_the_order_in_which_they_come(is_spread, heads, keys, queries, section, most):
+    if not is_spread:
+        queries = keys
+    turns = np.full((heads, keys, queries), -1, np.int32)
+    rounds, steps = np.zeros((heads, keys), np.int32), turns.copy()
+    turns_of(turns, rounds, steps, section, most, is_spread=is_spread)
+    for h in range(heads):
+        for i in range(queries):
+            seeing = [j for j in range(keys) if turns[h, j, i] >= 0]
+            assert sorted(turns[h, seeing, i]) == list(range(len(seeing)))
+            order = sorted(seeing, key=lambda j: turns[h, j, i])
+            came = [(rounds[h, j], steps[h, j, i]) for j in order]
+            assert came == sorted(came)
