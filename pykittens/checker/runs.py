@@ -48,19 +48,20 @@ def run_schedules(
     watcher of the first run. progress: shows how far the runs are.
     """
     recorded, copies = kernel.record(arguments), Copies(arguments)
+    defined = tuple(undefined), tuple(kept)
     found: list[Finding] = []
     first: tuple[int, Mapping[str, Array]] | None = None
     with progress or nullcontext():
         for number, seed in enumerate(seeds):
             call = arguments.holding(copies.make())
             tensors = {name: array.numpy() for name, array in call.tensors.items()}
-            moments = Moments() if number == 0 else None
-            races = Races(recorded, tensors, tuple(undefined), tuple(kept), moments)
+            races = Races(recorded, tensors, *defined)
             if progress is not None:
                 progress.starts(recorded, number, len(seeds))
-            watchers = (moments, progress, watch if number == 0 else None)
-            others = [w for w in watchers if w is not None]
+            others = [w for w in (progress, watch if number == 0 else None) if w is not None]
             mine = _run(recorded, call, races, others, seed)
+            if number == 0 and any(f.level is Level.ERROR for f in mine):
+                mine = _with_moments(recorded, arguments.holding(copies.make()), defined, seed)
             # With other faults a difference is a consequence. For a schedule-dependent result it shows the extent.
             if all(f.level is not Level.ERROR or f.kind is Kind.SCHEDULE_DEPENDENT for f in mine):
                 if first is None:
@@ -87,6 +88,15 @@ def _run(
     if faults:
         races.report_deadlock()
     return [dataclasses.replace(f, seed=seed) for f in races.found.values()] + faults
+
+
+def _with_moments(
+    kernel: Kernel, call: Arguments, defined: tuple[tuple[str, ...], tuple[str, ...]], seed: int
+) -> list[Finding]:
+    """The findings of a run, found once more, with what led to each conflict, which other runs need not keep."""
+    moments = Moments()
+    tensors = {name: array.numpy() for name, array in call.tensors.items()}
+    return _run(kernel, call, Races(kernel, tensors, *defined, moments), [moments], seed)
 
 
 def _non_finite(

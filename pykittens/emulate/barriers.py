@@ -119,12 +119,8 @@ class StageRing:
         return (self.empty if side == "fill" else self.full)[number % self.pipeline.stages]
 
     def phase(self, side: Side, number: int) -> int:
-        """The phase of this barrier that must be complete, -1 for none."""
+        """The phase of this barrier that must be complete before the `number`-th fill or drain, -1 for none."""
         return number // self.pipeline.stages - (side == "fill")
-
-    def ready(self, side: Side, number: int) -> bool:
-        """Whether the `number`-th fill or drain may start."""
-        return self.barrier(side, number).phases > self.phase(side, number)
 
     def missing(self, side: Side, number: int) -> str:
         """What the `number`-th fill or drain waits for."""

@@ -48,23 +48,13 @@ class SharedRegion(ByIndex):
     ) -> None:
         self.array, self.memory, self.top, self.left = array, memory, top, left
         self.watch = watch
-
-    @property
-    def rows(self) -> int:
-        return int(self.array.shape[0])
-
-    @property
-    def cols(self) -> int:
-        return int(self.array.shape[1])
+        self.rows, self.cols = array.shape
+        # The rows and columns of the tile that this view covers.
+        self.region = Area(top, top + self.rows, left, left + self.cols)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.array.dtype
-
-    @property
-    def region(self) -> Area:
-        """The rows and columns of the tile that this view covers."""
-        return Area(self.top, self.top + self.rows, self.left, self.left + self.cols)
 
     def cut(self, top: int, rows: int, left: int, cols: int) -> SharedRegion:
         """Some rows and columns, counted from those of this view."""
