@@ -20,16 +20,15 @@ template <int SIZE, int GRANULE, int N> DEVICE void shift_up(u32 (&x)[N], u32 sk
 
 // -- parts of granules --------------------------------------------------------
 
-// The word of a granule that holds a byte. An index known at run time only would put the words into local memory.
-template <int GRANULE> DEVICE u32 word_at(const u32* x, int byte) {
-    u32 word = x[0];
-    if constexpr (GRANULE >= 8) word = either(byte & 4, x[1], word);
-    if constexpr (GRANULE >= 16) word = either(byte & 8, either(byte & 4, x[3], x[2]), word);
-    return word;
+// The word of BYTES that holds a byte. An index known at run time only would put the words into local memory.
+template <int BYTES> DEVICE u32 word_at(const u32* x, int byte) {
+    if constexpr (BYTES <= 4) return x[0];
+    else return either(byte & BYTES / 2, word_at<BYTES / 2>(x + BYTES / 8, byte), word_at<BYTES / 2>(x, byte));
 }
-template <int BYTES, int GRANULE> DEVICE void store_piece(char* to, const u32* x, int at) {
-    const u32 words[2] = {word_at<GRANULE>(x, at) >> at % 4 * 8, word_at<GRANULE>(x, at + 4)};
-    move_out<BYTES>(to + at, words);
+// Of words, the BYTES at `at`, a multiple of these, to memory.
+template <int BYTES, int OF> DEVICE void store_piece(char* to, const u32* x, int at) {
+    const u32 words[2] = {word_at<OF>(x, at) >> at % 4 * 8, BYTES > 4 ? word_at<OF>(x, at + 4) : 0};
+    move_out<BYTES>(to, words);
 }
 // Bytes FROM to END of a granule, as few pieces as alignment permits; nothing outside the granule.
 template <int SIZE, int GRANULE> DEVICE void store_part(char* to, const u32* x, int from, int end) {
@@ -37,13 +36,13 @@ template <int SIZE, int GRANULE> DEVICE void store_part(char* to, const u32* x, 
         move_out<GRANULE>(to, x);
     } else if (from < GRANULE && end > 0 && from < end) {
         from = max(from, 0), end = min(end, GRANULE);
-        if constexpr (SIZE <= 1) if (from & 1) store_piece<1, GRANULE>(to, x, from), from += 1;
-        if constexpr (SIZE <= 2 && GRANULE > 2) if (from & 2 && from + 2 <= end) store_piece<2, GRANULE>(to, x, from), from += 2;
-        if constexpr (SIZE <= 4 && GRANULE > 4) if (from & 4 && from + 4 <= end) store_piece<4, GRANULE>(to, x, from), from += 4;
-        if constexpr (GRANULE > 8) if (from + 8 <= end) store_piece<8, GRANULE>(to, x, from), from += 8;
-        if constexpr (SIZE <= 4 && GRANULE > 4) if (from + 4 <= end) store_piece<4, GRANULE>(to, x, from), from += 4;
-        if constexpr (SIZE <= 2 && GRANULE > 2) if (from + 2 <= end) store_piece<2, GRANULE>(to, x, from), from += 2;
-        if constexpr (SIZE <= 1) if (from < end) store_piece<1, GRANULE>(to, x, from);
+        if constexpr (SIZE <= 1) if (from & 1) store_piece<1, GRANULE>(to + from, x, from), from += 1;
+        if constexpr (SIZE <= 2 && GRANULE > 2) if (from & 2 && from + 2 <= end) store_piece<2, GRANULE>(to + from, x, from), from += 2;
+        if constexpr (SIZE <= 4 && GRANULE > 4) if (from & 4 && from + 4 <= end) store_piece<4, GRANULE>(to + from, x, from), from += 4;
+        if constexpr (GRANULE > 8) if (from + 8 <= end) store_piece<8, GRANULE>(to + from, x, from), from += 8;
+        if constexpr (SIZE <= 4 && GRANULE > 4) if (from + 4 <= end) store_piece<4, GRANULE>(to + from, x, from), from += 4;
+        if constexpr (SIZE <= 2 && GRANULE > 2) if (from + 2 <= end) store_piece<2, GRANULE>(to + from, x, from), from += 2;
+        if constexpr (SIZE <= 1) if (from < end) store_piece<1, GRANULE>(to + from, x, from);
     }
 }
 
@@ -65,7 +64,7 @@ DEVICE int bounded(i64 x) { return (int)(x > 1 << 30 ? 1 << 30 : x < -(1 << 30) 
 // LENGTH elements of a row to the chunks that the threads of a group hold; outside the matrix they read as `fill`. Each
 // lane loads the granules in which its chunks start and takes the rest from the next lane. Loads only granules that lie
 // between the first and the last element of the matrix; next to its ends elements are loaded.
-// WHOLE: the row has all elements, and the matrix all granules around them, so that only the last chunks need tests.
+// WHOLE: the row has all elements, and the matrix all granules around them, so that only the end of the row is tested.
 template <bool WHOLE, int CHUNK, int THREADS, class T, class R, int N, class F>
 DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int col, int rows, int cols, int length, F fill, int thread) {
     constexpr int SIZE = sizeof(T), BYTES = CHUNK * SIZE, GRANULE = BYTES < 16 ? BYTES : 16, EACH = BYTES / sizeof(R);
@@ -77,8 +76,8 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
     const char* const granules = (const char*)elements - skew;
     // The bounds of the matrix and of the row, in bytes from the lane's first granule.
     const int start = bounded((const char*)matrix - granules), stop = bounded((const char*)(matrix + ((rows - 1) * stride + cols)) - granules);
-    const int low = bounded(-(i64)col * SIZE) + skew, high = bounded((i64)(end - col) * SIZE) + skew;
-    const auto loads = [&](int at) { return end > 0 && at < high && at + BYTES > low && at >= start && at + BYTES <= stop; };
+    const int low = bounded(-(i64)col * SIZE) + skew, high = WHOLE ? (length - thread * CHUNK) * SIZE + skew : bounded((i64)(end - col) * SIZE) + skew;
+    const auto loads = [&](int at) { return at < high && (WHOLE || end > 0 && at + BYTES > low && at >= start && at + BYTES <= stop); };
     const auto is_full = [&](int j) { return WHOLE && (j + 1) * THREADS * CHUNK <= length; };
     u32 x[CHUNKS][WORDS], after[EXTRA];
     UNROLL for (int j = 0; j < CHUNKS; ++j) {
@@ -92,20 +91,22 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
         const int at = j * THREADS * BYTES, next = at + BYTES;
         u32 words[WORDS + EXTRA] = {};
         UNROLL for (int k = 0; k < WORDS; ++k) words[k] = x[j][k];
-        if (skew) {
-            UNROLL for (int k = 0; k < EXTRA; ++k) {
-                if constexpr (THREADS == 32) {
-                    words[WORDS + k] = __shfl_sync(~0u, lane ? x[j][k] : j + 1 < CHUNKS ? x[(j + 1) % CHUNKS][k] : after[k], lane + 1);
-                } else {
-                    const u32 of_lane = __shfl_sync(~0u, x[j][k], lane + 1), of_warp = __shfl_sync(~0u, after[k], j);
-                    words[WORDS + k] = lane == 31 ? of_warp : of_lane;
-                }
+        UNROLL for (int k = 0; k < EXTRA; ++k) {
+            if constexpr (THREADS == 32) {
+                words[WORDS + k] = __shfl_sync(~0u, lane ? x[j][k] : j + 1 < CHUNKS ? x[(j + 1) % CHUNKS][k] : after[k], lane + 1);
+            } else {
+                const u32 of_lane = __shfl_sync(~0u, x[j][k], lane + 1), of_warp = __shfl_sync(~0u, after[k], j);
+                words[WORDS + k] = lane == 31 ? of_warp : of_lane;
             }
-            shift_down<SIZE, GRANULE>(words, skew);
         }
+        shift_down<SIZE, GRANULE>(words, skew);
         R* const own = to + j * EACH;
         UNROLL for (int k = 0; k < EACH; ++k) own[k] = pick(words, k, own);
         if (is_full(j)) continue;
+        if constexpr (WHOLE) {
+            UNROLL for (int k = 0; k < CHUNK; ++k) put(own, k, at + skew + k * SIZE < high ? pick(words, k, matrix) : (T)fill);
+            continue;
+        }
         const bool known = (loads(at) || max(at + skew, low) >= min(next, high)) && (loads(next) || max(next, low) >= min(next + skew, high));
         if (!known || at + skew < low || next + skew > high) {
             UNROLL for (int k = 0; k < CHUNK; ++k) {
@@ -140,6 +141,39 @@ template <int SIZE, int BYTES, int GRANULE, int N> DEVICE void store_granules(ch
     }
     UNROLL for (int k = 0; k < BYTES; k += GRANULE) store_part<SIZE, GRANULE>(to + k, x + (k + GRANULE) / 4, first - lane * BYTES - k, last - lane * BYTES - k);
 }
+// LENGTH elements from the chunks of a warp to a row that has them all: the granules that they fill, and of those at
+// its ends each element by a lane.
+template <int CHUNK, class T, class R, int N> DEVICE void store_whole_row(const R (&from)[N], T* row, int length, int lane) {
+    constexpr int SIZE = sizeof(T), BYTES = CHUNK * SIZE, GRANULE = BYTES < 16 ? BYTES : 16;
+    constexpr int WORDS = BYTES / 4, EXTRA = GRANULE / 4, CHUNKS = N * (int)sizeof(R) / BYTES, PER = GRANULE / SIZE;
+    const int skew = (u32)(u64)row % GRANULE, end = skew + length * SIZE;
+    char* const to = (char*)row - skew + lane * BYTES;
+    UNROLL for (int i = 0; i <= CHUNKS; ++i) {
+        const int at = i * 32 * BYTES;
+        if (at + SIZE > length * SIZE) continue;  // no granule that starts there is filled, whatever the skew
+        u32 x[EXTRA + WORDS];
+        UNROLL for (int k = 0; k < WORDS; ++k) x[EXTRA + k] = i < CHUNKS ? word_of(from, i * WORDS + k) : 0;
+        UNROLL for (int k = 0; k < EXTRA; ++k) x[k] = __shfl_sync(~0u, lane == 31 && i > 0 ? word_of(from, i * WORDS - EXTRA + k) : x[WORDS + k], lane + 31);
+        shift_up<SIZE, GRANULE>(x, skew);
+        UNROLL for (int k = 0; k < BYTES; k += GRANULE) {
+            const int byte = at + lane * BYTES + k;
+            if (byte >= skew && byte + GRANULE <= end) move_out<GRANULE>(to + at + k, x + (k + GRANULE) / 4);
+        }
+    }
+    // Lanes below PER have the first elements, and the next ones the last, which lie in at most two chunks.
+    const bool is_first = lane < PER;
+    const int element = is_first ? lane : max(length - 2 * PER, -PER) + lane;
+    const int before = max(length - PER, 0) / CHUNK, last = (length - 1) / CHUNK;
+    u32 x[WORDS];
+    UNROLL for (int k = 0; k < WORDS; ++k) {
+        const u32 own = lane == last % 32 ? word_of(from, last / 32 * WORDS + k) : word_of(from, before / 32 * WORDS + k);
+        const u32 of_end = __shfl_sync(~0u, own, element / CHUNK), of_start = k < EXTRA ? __shfl_sync(~0u, word_of(from, k), 0) : 0;
+        x[k] = is_first ? of_start : of_end;
+    }
+    const int byte = skew + element * SIZE;
+    const bool is_cut = is_first ? skew && byte < GRANULE : byte >= end - end % GRANULE;
+    if (lane < 2 * PER && element < length && is_cut) store_piece<SIZE, BYTES>((char*)(row + element), x, element % CHUNK * SIZE);
+}
 // LENGTH elements from the chunks of a group to a row; nothing outside the matrix. Each lane passes what lies past its
 // last granule to the next lane.
 template <int CHUNK, int THREADS, class T, class R, int N>
@@ -147,6 +181,11 @@ DEVICE void store_skewed(const R (&from)[N], T* matrix, i64 stride, int row, int
     constexpr int SIZE = sizeof(T), BYTES = CHUNK * SIZE, GRANULE = BYTES < 16 ? BYTES : 16;
     constexpr int WORDS = BYTES / 4, EXTRA = GRANULE / 4, CHUNKS = N * (int)sizeof(R) / BYTES;
     const int lane = thread % 32, end = row >= 0 && row < rows ? min(cols, col + length) : 0;
+    if (THREADS == 32 && end > 0 && col >= 0 && end == col + length) {
+        store_whole_row<CHUNK>(from, matrix + (row * stride + col), length, lane);
+        __syncwarp();
+        return;
+    }
     col += (thread - lane) * CHUNK;
     char* to = (char*)(matrix + (row * stride + col));
     const u32 skew = (u32)(u64)to % GRANULE;
