@@ -17,6 +17,15 @@ import pytest
 from pykittens.cli.arguments import load
 from pykittens.runtime import driver, nvrtc
 
+try:
+    from hypothesis import settings
+except ImportError:  # a machine with a GPU may lack it
+    pass
+else:
+    # A case takes several times as long on a slow or busy machine.
+    settings.register_profile("any machine", deadline=None)
+    settings.load_profile("any machine")
+
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = Path(__file__).parent.parent / "examples"
 HOPPER = (9, 0)

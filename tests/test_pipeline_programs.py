@@ -43,14 +43,14 @@ def assert_right(program: Program) -> None:
         assert same, f"schedule {schedule} gives other bits than schedule {SCHEDULES[0]}"
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, derandomize=True)
 @given(programs())
 def test_a_random_pipeline_program_is_right_under_every_schedule(program):
     note(source(program))
     assert_right(program)
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=5, derandomize=True)
 @given(programs())
 def test_the_checker_finds_no_fault_in_a_random_pipeline_program(program):
     note(source(program))

@@ -7,7 +7,7 @@ from tests.tile_programs import programs
 from tests.tolerance import assert_within
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(programs())
 def test_a_random_program_is_right_in_the_emulator(program):
     inputs = program.inputs(0)

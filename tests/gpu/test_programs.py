@@ -11,7 +11,7 @@ from tools.soak.programs import loop_fault  # noqa: E402
 pytestmark = pytest.mark.gpu
 
 
-@hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=60, derandomize=True)
 @hypothesis.given(programs())
 def test_a_program_gives_what_the_emulator_gives(loop):
     assert loop_fault(loop, on_gpu=True) == ""

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(programs())
 def test_a_random_program_is_right_on_the_gpu(program):
     assert tile_fault(program, on_gpu=True) == ""

@@ -37,7 +37,7 @@ BOUND = st.integers(-90, 160)
 INDEX = st.integers(-1, 2)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(r0=BOUND, r1=BOUND, c0=BOUND, c1=BOUND, i=INDEX, j=INDEX)
 def test_a_window_has_edges_where_it_or_the_tensor_ends(r0, r1, c0, c1, i, j):
     x = normal(0, (100, 40))
@@ -175,7 +175,7 @@ def viewed(x, indices, numbers=None):
     return x
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(of=views(), known=st.booleans())
 def test_an_index_with_whole_slices_means_what_it_does_in_numpy(of, known):
     shape, indices = of

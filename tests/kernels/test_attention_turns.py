@@ -80,14 +80,18 @@ def turns_of(turns, rounds, steps, section, most, *, is_spread):
         j = keys - 1 - index
         first = h // width * width
         others = Beside.of(j, slot, tasks.blocks, pk.minimum(width, heads - first), keys)
-        pk.store(rounds[h, j], number)
-        start = others.start(j, queries) if is_spread else j
-        for i in pk.range(0 if is_spread else j, queries):
-            seeing = Blocks(0, 0, 0, keys if is_spread else pk.minimum(i + 1, keys))
-            turn = others.turn(i, j, seeing, queries if is_spread else None)
-            pk.store(turns[h, j, i], turn)
-            step = i - start
-            pk.store(steps[h, j, i], pk.where(step < 0, step + queries, step))
+        if is_spread:
+            others = others.spread(j, queries)
+            i, turn, rest = others.first_step(j, queries)
+        pk.store(rounds[h, j], number * (keys + 1) + others.low)
+        for step in pk.range(0 if is_spread else j, queries):
+            if is_spread:
+                pk.store(turns[h, j, i], turn)
+                pk.store(steps[h, j, i], step)
+                i, turn, rest = others.next_step(i, turn, rest, queries)
+            else:
+                pk.store(turns[h, j, step], others.turn(j, Blocks(0, 0, 0, step + 1)))
+                pk.store(steps[h, j, step], step - j)
         slot, number = tasks.blocks - 1 - slot, number + 1
 
 

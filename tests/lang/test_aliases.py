@@ -178,7 +178,6 @@ accepted: list[bool] = []
 
 @settings(
     max_examples=300,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

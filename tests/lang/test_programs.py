@@ -10,7 +10,6 @@ from tests.loop_programs import programs, with_emulator, with_python
 
 @settings(
     max_examples=150,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[
         HealthCheck.too_slow,

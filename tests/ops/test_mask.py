@@ -21,7 +21,7 @@ def masked(x, y, row, col, cols, offset, *, causal):
     pk.store(y[0], pk.mask(t, row, col, cols, causal, offset))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(row=COORDINATE, col=COORDINATE, cols=COORDINATE, offset=COORDINATE, causal=st.booleans())
 def test_an_element_stays_below_the_width_and_the_diagonal(row, col, cols, offset, causal):
     x, y = normal(0), np.full((64, 48), np.nan, np.float32)

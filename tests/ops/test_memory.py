@@ -31,7 +31,7 @@ def box(x, i, j, fill):
 TILE = st.integers(-2, 3)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(i=TILE, j=TILE, k=TILE, l=TILE, rows=st.integers(1, 150), cols=st.integers(1, 80))
 def test_outside_a_tensor_is_read_as_the_fill_and_not_written(i, j, k, l, rows, cols):
     x = normal(0, (rows, cols))
@@ -141,7 +141,7 @@ def move_transposed(x, y, i, j, k, l, *, fill):
     pk.store(y[k, l], t, transposed=True)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(i=TILE, j=TILE, k=TILE, l=TILE, rows=st.integers(1, 80), cols=st.integers(1, 150))
 def test_a_transposed_tile_has_the_edges_of_the_tile_that_lies_there(i, j, k, l, rows, cols):
     x, y = normal(0, (rows, cols)), poisoned((50, 100), np.float32)

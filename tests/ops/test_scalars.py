@@ -24,7 +24,7 @@ def arithmetic(out, a, b):
     put(out, 6, 17 // b + 17 % b)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(a=SMALL, b=SMALL.filter(bool))
 def test_integers_are_divided_downwards(a, b):
     expected = [

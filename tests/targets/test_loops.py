@@ -34,7 +34,6 @@ def drawn(seed: int) -> list[Loop]:
     @hypothesis.settings(
         max_examples=TOGETHER,
         database=None,
-        deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     @hypothesis.given(programs())

@@ -83,24 +83,30 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
     out: Any = pk.pipeline(1, pk.st(dtype, keys, piece * share))
     is_spread = seen_by.low is None and seen_by.high is None  # all blocks of keys see all queries
     section = 1 if is_spread else given.section
-    tasks: Any = pk.persistent((batch, kv_heads, pk.cdiv(m, keys)), order=pk.longest_first(section))
+    steps, key_blocks = pk.cdiv(n, rows), pk.cdiv(m, keys)
+    tasks: Any = pk.persistent((batch, kv_heads, key_blocks), order=pk.longest_first(section))
 
     def task(b: Any, h: Any, index: Any, slot: Any) -> tuple[Any, Blocks, Beside]:
         """A block of keys, those that most queries see first, the blocks of queries that see it, none of them wholly if
         the keys end in it, and the blocks of keys beside it. slot: the number of the task in its round.
         """
-        j, head, width = pk.cdiv(m, keys) - 1 - index, b * kv_heads + h, 1
+        j, head, width = key_blocks - 1 - index, b * kv_heads + h, 1
         end = pk.minimum((j + 1) * keys, m)
         first, whole, partial, stop = seen_by.blocks(b, j * keys, end - 1, rows, n)
         whole = pk.where(end < (j + 1) * keys, stop, whole)
         if not is_spread:
             width = pk.minimum(section, batch * kv_heads - head // section * section)
-        others = Beside.of(j, slot, tasks.blocks, width, pk.cdiv(m, keys))
+        others = Beside.of(j, slot, tasks.blocks, width, key_blocks)
+        if is_spread:
+            others = others.spread(j, steps)
         return j, Blocks(first, whole, pk.maximum(whole, partial), stop), others
 
     def block(step: Any, j: Any, others: Beside) -> Any:
         """The block of queries of a step; blocks of keys that run at a time begin spread over all queries."""
-        return others.block(step, j, pk.cdiv(n, rows)) if is_spread else step
+        if not is_spread:
+            return step
+        i = others.start(j, steps) + step
+        return i - pk.where(i < steps, 0, steps)
 
     def heads_of(h: Any) -> Any:
         return pk.range(h * form.group, (h + 1) * form.group) if form.group > 1 else [h]
@@ -202,21 +208,26 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
 
     def add_in_order(b: Any, head: Any, j: Any, at: Blocks, others: Beside) -> None:
         """Add the tiles of a head to dQ, each in its turn among those of the blocks of keys that see the queries."""
+        i, turn, rest = others.first_step(j, steps) if is_spread else (at.first, 0, 0)
         after = 0  # the flag of the tile before, when it has been added
         for number in pk.range(at.first, at.stop):
-            i = block(number, j, others)
             of = given.visible.blocks(b, i * rows, pk.minimum((i + 1) * rows, n) - 1, keys, m)
-            turn = others.turn(i, j, of, pk.cdiv(n, rows) if is_spread else None)
+            if not is_spread:
+                turn = others.turn(j, of)
             with dq_ring.drain() as t:
                 if number > at.first:  # it has been added while this one was computed
                     pk.store_wait()
-                    pk.signal(flags[b, head, block(number - 1, j, others)], after)
+                    pk.signal(flags[b, head, pk.where(i > 0, i, steps) - 1], after)
                 pk.wait(flags[b, head, i], turn)
                 pk.store_async(dQ[b, head, i, 0], t, op="add")
             after = pk.where(turn + 1 == of.stop - of.first, 0, turn + 1)
+            if is_spread:
+                i, turn, rest = others.next_step(i, turn, rest, steps)
+            else:
+                i = i + 1
         if at.stop > at.first:
             pk.store_wait()
-            pk.signal(flags[b, head, block(at.stop - 1, j, others)], after)
+            pk.signal(flags[b, head, pk.where(i > 0, i, steps) - 1], after)
 
     with pk.storer(registers=config.copy_registers):
         slot = tasks.block

@@ -13,7 +13,7 @@ from pykittens.kernels.attention.visible import Blocks
 
 
 class Beside(NamedTuple):
-    """The blocks of keys of a head from `low` to before `high`, which run at a time; those before `low` ran before."""
+    """The blocks of keys of a head from `low` to before `high`, which run at a time; those before `low` add before."""
 
     low: Any
     high: Any
@@ -28,23 +28,31 @@ class Beside(NamedTuple):
         before, after = slot // width, (blocks - 1 - slot) // width
         return cls(pk.maximum(j - before, 0), pk.minimum(j + after + 1, count))
 
+    def spread(self, j: Any, count: Any) -> Beside:
+        """Those with block j in runs of at most `count`, the blocks of queries, of which each begins with another."""
+        low = self.low + (j - self.low) // count * count
+        return Beside(low, pk.minimum(low + count, self.high))
+
     def start(self, j: Any, count: Any) -> Any:
         """Where block j begins if all of them go round `count` blocks of queries, evenly spread."""
         return (j - self.low) * count // (self.high - self.low)
 
-    def block(self, step: Any, j: Any, count: Any) -> Any:
-        """The block of queries of a step of block j, after the last of `count` the first again."""
-        i = self.start(j, count) + step
-        return i - pk.where(i < count, 0, count)
+    def turn(self, j: Any, seeing: Blocks) -> Any:
+        """How many blocks of keys add to a block of queries before block j does. seeing: those that the queries see."""
+        return pk.maximum(self.low - seeing.first, 0) + pk.minimum(seeing.stop, self.high) - 1 - j
 
-    def turn(self, i: Any, j: Any, seeing: Blocks, count: Any = None) -> Any:
-        """How many blocks of keys add to block i of queries before block j does.
+    def first_step(self, j: Any, count: Any) -> tuple[Any, Any, Any]:
+        """Where block j begins, its turn there if the queries see all keys, and what is left for `next_step`."""
+        i = self.start(j, count)
+        begun = (i + 1) * (self.high - self.low) - 1  # in units of 1 / count
+        return i, begun // count + 2 * self.low - j, begun % count
 
-        seeing: the blocks of keys that the queries see. count: the blocks of queries, if `start` has spread them.
-        """
-        before = pk.maximum(self.low - seeing.first, 0)
-        if count is None:
-            return before + pk.minimum(seeing.stop, self.high) - 1 - j
-        size = self.high - self.low
-        first = self.low + ((i + 1) * size - 1) // count  # the last that begins at i or before
-        return before + first - j + pk.where(j <= first, 0, size)
+    def next_step(self, i: Any, turn: Any, rest: Any, count: Any) -> tuple[Any, Any, Any]:
+        """The same for the next step: the block of keys that begins there adds before block j, too."""
+        rest = rest + (self.high - self.low)
+        begins = rest >= count
+        return (
+            pk.where(i + 1 < count, i + 1, 0),
+            turn + begins.to(pk.int32),
+            pk.where(begins, rest - count, rest),
+        )

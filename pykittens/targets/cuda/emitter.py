@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pykittens.ir.nodes import Acquire, GiveBack, Kernel, Pipeline, walk
+from pykittens.ir.nodes import Acquire, GiveBack, Kernel, Node, Pipeline, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Value
 from pykittens.targets.cuda.engines import calls
 from pykittens.targets.cuda.stages import stage_copies
+from pykittens.targets.cuda.turns import Position, Use, position_of
 from pykittens.targets.cuda.warp_assignment import Team
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import MapSlot
@@ -38,6 +39,10 @@ class CudaEmitter(Emitter):
         )
         self.rings = {p: self.names.unique(p.name, RING_SUFFIXES) for p in kernel.pipelines}
         self.full: dict[Acquire, str] = {}
+        self.turns: dict[
+            Position, str
+        ] = {}  # the variable with each position of the role in a ring
+        self.ends: set[Node] = set()  # the nodes after which these variables step
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
         self.team: Team
         self.team_lanes = 32
@@ -65,6 +70,11 @@ class CudaEmitter(Emitter):
     def stage_name(self, acquire: Acquire) -> str:
         """The name of an acquired stage: the name of its first tile."""
         return self.names(next(iter(acquire.tiles.values())))
+
+    def step(self, use: Use) -> None:
+        """Go on to the next stage, if no other position in a ring has the same variable and is used after this."""
+        if use in self.ends:
+            self.line(f"{self.turns[position_of(use)]}.next();")
 
     def full_barrier(self, acquire: Acquire) -> str:
         """The variable with the address of the full barrier of a stage."""

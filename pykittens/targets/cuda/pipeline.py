@@ -18,7 +18,7 @@ PIPELINE = Lowerings()
 @PIPELINE.lower(Acquire)
 def acquire(e: CudaEmitter, node: Acquire) -> None:
     ring, side = e.rings[node.pipeline], node.side
-    position = f"{ring}_{side}"
+    position = e.turns[node.pipeline, side]
     if side == "fill" and node.pipeline.reuse is not None and e.role.warps > 1:
         # Other warps of the group may still read stages of the pipeline whose memory this one reuses.
         e.line(sync(e))
@@ -45,7 +45,7 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
             e.line(f"barrier_arrive_expect({full}, {total});")
     elif e.counts_held(node.pipeline):
         e.line(f"++{ring}_held;")
-    e.line(f"{position}.next();")
+    e.step(node)
 
 
 @PIPELINE.lower(Leave)
@@ -62,7 +62,8 @@ def leave(e: CudaEmitter, node: Leave) -> None:
 @PIPELINE.lower(GiveBack)
 def give_back(e: CudaEmitter, node: GiveBack) -> None:
     ring = e.rings[node.pipeline]
-    empty = f"{ring}_empty + 8 * {ring}_back.stage"
+    position = e.turns[node.pipeline, "back"]
+    empty = f"{ring}_empty + 8 * {position}.stage"
     multicast = is_multicast(e.kernel, node.pipeline)
     arrive = f"barrier_arrive({empty});"
     if multicast:
@@ -78,10 +79,10 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
     for _ in range(node.count):
         if node.exact:
             e.line(f"{arrive}{held}  // {ring}: give the stage back")
-            e.line(f"{ring}_back.next();")
+            e.step(node)
         else:
             e.line(
-                f"if ({ring}_held > {node.keep}) {{ {arrive}{held} {ring}_back.next(); }}  // {ring}: give a stage back"
+                f"if ({ring}_held > {node.keep}) {{ {arrive}{held} {position}.next(); }}  // {ring}: give a stage back"
             )
 
 

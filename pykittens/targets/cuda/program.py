@@ -6,13 +6,14 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError
-from pykittens.ir.nodes import Acquire, Kernel, Pipeline, Role, walk, written
+from pykittens.ir.nodes import Kernel, Pipeline, Role, walk, written
 from pykittens.ir.structure import uses
 from pykittens.targets.cuda import semaphores
 from pykittens.targets.cuda.allocation import Allocation, check_shared, layout_shared
 from pykittens.targets.cuda.debug import begin_debug, debug_groups, enter_debug
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
+from pykittens.targets.cuda.turns import shared_turns
 from pykittens.targets.cuda.warp_assignment import LAST_NAMED_BARRIER, Team, teams, thread_count
 from pykittens.targets.index import Index
 from pykittens.targets.lines import comment
@@ -282,15 +283,16 @@ def _role(e: CudaEmitter, team: Team) -> None:
 
 def _ring_positions(e: CudaEmitter) -> None:
     """Define the positions of a role in the rings that it fills or drains."""
-    acquires = [n for n in walk(e.role.body) if isinstance(n, Acquire)]
+    e.turns, e.ends = {}, set()
+    for turn in shared_turns(e.role.body):
+        name, *others = (f"{e.rings[p]}_{kind}" for p, kind in turn.positions)
+        e.turns |= dict.fromkeys(turn.positions, name)
+        e.ends |= turn.ends
+        equal = f"  // also {', '.join(others)}" if others else ""
+        e.line(f"Turn<{turn.positions[0][0].stages}> {name};{equal}")
     for p in e.kernel.pipelines:
-        sides, ring = {a.side for a in acquires if a.pipeline is p}, e.rings[p]
-        if "fill" in sides:
-            e.line(f"Turn<{p.stages}> {ring}_fill;")
-        if "drain" in sides:
-            e.line(f"Turn<{p.stages}> {ring}_drain, {ring}_back;")
-            if e.counts_held(p):
-                e.line(f"int {ring}_held = 0;")
+        if e.counts_held(p):
+            e.line(f"int {e.rings[p]}_held = 0;")
 
 
 def _drop_unused(e: CudaEmitter, start: int) -> None:

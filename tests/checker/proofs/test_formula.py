@@ -38,7 +38,7 @@ NUMBERS = [
 ]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(formulas(), formulas())
 def test_sums_and_products_are_those_of_numbers(f, g):
     for numbers in NUMBERS:
@@ -48,7 +48,7 @@ def test_sums_and_products_are_those_of_numbers(f, g):
         assert value(f * g, numbers) == x * y
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(formulas(), formulas())
 def test_comparisons_and_bounds_hold_for_all_numbers(f, g):
     pairs = [(value(f, n), value(g, n)) for n in NUMBERS]
@@ -62,13 +62,13 @@ def test_comparisons_and_bounds_hold_for_all_numbers(f, g):
             assert all(x >= y for x, y in pairs) or all(x <= y for x, y in pairs)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(formulas(), formulas(), formulas())
 def test_equal_formulas_are_one_text(f, g, h):
     assert str(f * (g + h) - h) == str(h * f - h + g * f)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(formulas((A, B)), st.sampled_from((A, B)), st.integers(1, 3))
 def test_what_is_multiplied_is_divided(f, q, n):
     by = Formula.of(q) * Formula.of(n)

@@ -56,7 +56,7 @@ def store(y, index, how, i, j):
         pk.scatter(part[i] if part.rank == 2 else part, pk.iota(5) * 4 + 3, 1)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(first=stores(), second=stores(), alone=st.booleans())
 def test_two_stores_conflict_if_they_have_an_element_in_common(first, second, alone):
     @pk.kernel(warps=1)

@@ -173,7 +173,7 @@ WIDE, NARROW = ((0, 4), (0, 4)), ((1, 1), (1, 1))
         ("access", 2, Access.READ, *NARROW, 0),
     ]
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_forgetting_accesses_loses_no_race_and_invents_none(events):
     program = Program()
     program.run(events)
@@ -306,7 +306,7 @@ def meetings(
 
 
 @given(tiles() | vectors(), tiles() | vectors())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_parts_of_tiles_over_one_another_conflict_where_they_share_a_byte(one, other):
     expected = bool(bytes_of(*one) & bytes_of(*other))
     assert meetings(one, other, LaneMapping("tile"), same=False) == expected
