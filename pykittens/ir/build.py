@@ -21,6 +21,7 @@ class Builder:
         self.host = host  # the arguments of the call being recorded, for static()
         self.stack: list[Block] = [kernel.body]
         self.role: Role | None = None
+        self.merging: Any = None  # the Merging that records a function into the roles of the kernel
         # Lists that stand for one of others when the kernel runs, with their items at first, and checks of them that
         # are made when the function has ended.
         self.stands_for: list[tuple[Any, Any, list[Any]]] = []

@@ -11,6 +11,7 @@ from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import SharedTile, SharedVector, describe, handle
 from pykittens.lang.bindings import Named
+from pykittens.lang.merging import declared
 from pykittens.ops.arguments import check_dtype, check_size
 from pykittens.ops.map import NUMBER
 from pykittens.types.dtypes import DType
@@ -173,6 +174,12 @@ def pipeline(
 
     `reuse` is a pipeline whose memory this one takes over; its last use precedes the first fill of this one.
     """
+    return declared("pk.pipeline", lambda: _pipeline(stages, tile, reuse, tiles))
+
+
+def _pipeline(
+    stages: int, tile: ST | None, reuse: Ring | None, tiles: dict[str, ST]
+) -> PipelineHandle[Any]:
     builder = current("pipeline")
     if builder.role is not None:
         raise LanguageError("pk.pipeline: must be before the roles, which share it")

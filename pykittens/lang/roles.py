@@ -18,7 +18,7 @@ from pykittens.types.tiles import SCALAR
 I = TypeVar("I", Scalar, None)
 
 
-class _RoleContext(Named, Generic[I]):
+class RoleContext(Named, Generic[I]):
     """`with pk.consumers(2) as index`: a role, and the index of the group if the role can have several."""
 
     def __init__(self, kind: RoleKind, groups: int, warps: int, registers: int | None) -> None:
@@ -31,8 +31,28 @@ class _RoleContext(Named, Generic[I]):
             )
         self.kind, self.groups, self.warps, self.registers = kind, groups, warps, registers
 
+    @property
+    def shape(self) -> tuple[RoleKind, int, int, int | None]:
+        """Equal for contexts that make the same role."""
+        return self.kind, self.groups, self.warps, self.registers
+
+    @property
+    def description(self) -> str:
+        each = "one group" if self.groups == 1 else f"{self.groups} groups"
+        registers = "" if self.registers is None else f", of {self.registers} registers"
+        return f"{each} of {self.warps} warps{registers}"
+
+    def made(self) -> Role:
+        """A role without statements."""
+        body = Block(owner=f"the role `{self.kind}`")
+        index = None if self.kind in ("producer", "storer") else Scalar(SCALAR(int32), self.name)
+        return Role(self.kind, self.groups, self.warps, index, body, self.registers, Loc.here())
+
     def __enter__(self) -> I:
         builder = current(self.kind)
+        if builder.merging is not None:
+            merged: I = builder.merging.enter(self, builder)
+            return merged
         if builder.role is not None:
             raise LanguageError(
                 f"pk.{self.kind}: a role cannot be inside another role",
@@ -42,20 +62,21 @@ class _RoleContext(Named, Generic[I]):
             raise LanguageError(
                 f"pk.{self.kind}: a role cannot be inside a run-time loop or branch"
             )
-        body = Block(owner=f"the role `{self.kind}`")
-        index = None if self.kind in ("producer", "storer") else Scalar(SCALAR(int32), self.name)
-        role = Role(self.kind, self.groups, self.warps, index, body, self.registers, Loc.here())
+        role = self.made()
         builder.append(role)
-        if index is not None:
-            builder.define(index, role, body)
+        if role.index is not None:
+            builder.define(role.index, role, role.body)
         builder.role = role
-        builder.stack.append(body)
-        given: Any = index
+        builder.stack.append(role.body)
+        given: Any = role.index
         found: I = given
         return found
 
     def __exit__(self, *_: object) -> None:
         builder = current(self.kind)
+        if builder.merging is not None:
+            builder.merging.leave(builder)
+            return
         builder.stack.pop()
         builder.role = None
 
@@ -69,30 +90,30 @@ def at_top(word: str) -> Builder:
 
 
 @called("pk.producer")
-def producer(*, registers: int | None = None) -> _RoleContext[None]:
+def producer(*, registers: int | None = None) -> RoleContext[None]:
     """One warp that fills pipelines with copies. It shares a warpgroup and its registers with the storer."""
-    return _RoleContext("producer", 1, 1, registers)
+    return RoleContext("producer", 1, 1, registers)
 
 
 @called("pk.storer")
-def storer(*, registers: int | None = None) -> _RoleContext[None]:
+def storer(*, registers: int | None = None) -> RoleContext[None]:
     """One warp that drains pipelines with copies to global memory."""
-    return _RoleContext("storer", 1, 1, registers)
+    return RoleContext("storer", 1, 1, registers)
 
 
 @called("pk.consumers")
-def consumers(groups: int, *, registers: int | None = None) -> _RoleContext[Scalar]:
+def consumers(groups: int, *, registers: int | None = None) -> RoleContext[Scalar]:
     """`groups` warpgroups that compute; yields the index of the group. Each can issue matrix products."""
-    return _RoleContext("consumers", groups, 4, registers)
+    return RoleContext("consumers", groups, 4, registers)
 
 
 @called("pk.warpgroups")
-def warpgroups(groups: int, *, registers: int | None = None) -> _RoleContext[Scalar]:
+def warpgroups(groups: int, *, registers: int | None = None) -> RoleContext[Scalar]:
     """`groups` groups of four warps; yields the index of the group."""
-    return _RoleContext("warpgroups", groups, 4, registers)
+    return RoleContext("warpgroups", groups, 4, registers)
 
 
 @called("pk.warps")
-def warps(groups: int) -> _RoleContext[Scalar]:
+def warps(groups: int) -> RoleContext[Scalar]:
     """`groups` groups of one warp; yields the index of the warp."""
-    return _RoleContext("warps", groups, 1, None)
+    return RoleContext("warps", groups, 1, None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar, overload
 
 from pykittens.errors import Loc
-from pykittens.ir.build import Builder
 from pykittens.ir.nodes import Shared
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic
 from pykittens.ir.values import Int, Semaphore, SharedTile, SharedVector, describe, handle
 from pykittens.lang.bindings import Named
+from pykittens.lang.merging import declared
 from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_size
 from pykittens.types.tiles import MOST_ARRIVALS, SEMAPHORE, ST, SV
@@ -62,13 +62,12 @@ def shared(type: ST | SV, *, count: int | None = None) -> Any:
 
     The kernel orders the accesses: with semaphores between roles, with pk.sync inside a group.
     """
-    builder = at_top("pk.shared")
     if not isinstance(type, ST | SV):
         raise Mismatch(
             "`type` must be the type of a shared tile or vector such as pk.st(pk.bf16, 64, 64), "
             f"not {describe(type)}"
         )
-    return _allocated(builder, type, count)
+    return _allocated("pk.shared", type, count)
 
 
 @overload
@@ -82,17 +81,20 @@ def semaphore(arrivals: int, *, count: int | None = None) -> Any:
     A group arrives once, whatever its number of warps. With `count`, an array of semaphores, indexed by `[i]`. The
     first phase has parity 0, and the phase before it counts as complete. Source: PTX ISA, "mbarrier".
     """
-    builder = at_top("pk.semaphore")
     check_size("arrivals", arrivals)
     if arrivals > MOST_ARRIVALS:
         raise Mismatch(f"`arrivals` must be at most {MOST_ARRIVALS}, not {arrivals}")
-    return _allocated(builder, SEMAPHORE(arrivals), count)
+    return _allocated("pk.semaphore", SEMAPHORE(arrivals), count)
 
 
-def _allocated(builder: Builder, type: ST | SV | SEMAPHORE, count: int | None) -> Any:
-    first = handle(type, loc=Loc.here())
-    assert isinstance(first, SharedTile | Semaphore)
-    if count is not None:
-        check_size("count", count)
-    builder.kernel.shared.append(Shared(first, count, first.loc))
-    return first if count is None else SharedArray(first, count)
+def _allocated(word: str, type: ST | SV | SEMAPHORE, count: int | None) -> Any:
+    def made() -> Any:
+        builder = at_top(word)
+        if count is not None:
+            check_size("count", count)
+        first = handle(type, loc=Loc.here())
+        assert isinstance(first, SharedTile | Semaphore)
+        builder.kernel.shared.append(Shared(first, count, first.loc))
+        return first if count is None else SharedArray(first, count)
+
+    return declared(word, made)

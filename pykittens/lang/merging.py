@@ -1,0 +1,141 @@
+"""Functions with roles of their own, recorded into the roles of one kernel, as the branches of an interpreter are.
+
+Such a function is recorded once to find its roles and what it declares, and once in each role of the kernel: statements
+outside of its roles in every one, those of a role in that role alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pykittens.errors import LanguageError
+from pykittens.ir.build import Builder, current, recording
+from pykittens.ir.nodes import Block, Role
+from pykittens.ir.values import Scalar
+
+if TYPE_CHECKING:
+    from pykittens.lang.roles import RoleContext
+
+T = TypeVar("T")
+RolePlace = tuple[
+    str, int
+]  # the kind of a role, and its number among those of this kind in a function
+
+
+@dataclass
+class MergedRole:
+    """A role of the kernel: how it is made, the function that has it first, and its group while it is recorded."""
+
+    context: RoleContext[Any]
+    first: str
+    index: Scalar | None = None
+
+
+@dataclass
+class Merging:
+    """The roles that functions have in common, and what each function has declared."""
+
+    roles: dict[RolePlace, MergedRole] = field(default_factory=dict)
+    declared: dict[tuple[str, int], Any] = field(default_factory=dict)
+    function: str = ""
+    place: RolePlace | None = (
+        None  # where the function is recorded; None the first time, which is not kept
+    )
+    found: dict[tuple[str, RolePlace], Role] = field(default_factory=dict)  # the first time
+    counts: Counter[str] = field(default_factory=Counter)
+    declarations: int = 0
+    depth: int = 0
+    outer: list[Role | None] = field(
+        default_factory=list
+    )  # what the open role of the function replaces
+
+    @contextmanager
+    def _open(self, function: str, place: RolePlace | None) -> Iterator[None]:
+        builder = current(function)
+        assert builder.merging is None, "functions with roles are not inside one another"
+        builder.merging, self.function, self.place = self, function, place
+        self.counts, self.declarations, self.depth = Counter(), 0, len(builder.stack)
+        try:
+            yield
+        finally:
+            builder.merging = None
+
+    @contextmanager
+    def survey(self, function: str) -> Iterator[None]:
+        """Record a function, outside of the roles of the kernel, only to find its roles and what it declares."""
+        outside = Block(owner=f"the instruction `{function}`")
+        with current(function).inside(outside), self._open(function, None):
+            yield
+
+    @contextmanager
+    def record(self, function: str, place: RolePlace, index: Scalar | None) -> Iterator[None]:
+        """Record a function in a role of the kernel, whose group is `index`."""
+        self.roles[place].index = index
+        with self._open(function, place):
+            yield
+
+    # -- called by the words of the language -----------------------------------------------------
+
+    def enter(self, context: RoleContext[Any], builder: Builder) -> Any:
+        """A role of the function begins; returns the index of its group."""
+        if self.outer:
+            raise LanguageError(f"pk.{context.kind}: a role cannot be inside another role")
+        if len(builder.stack) != self.depth:
+            raise LanguageError(
+                f"pk.{context.kind}: a role cannot be inside a run-time loop or branch"
+            )
+        place = context.kind, self.counts[context.kind]
+        self.counts[context.kind] += 1
+        known = self.roles.setdefault(place, MergedRole(context, self.function))
+        if known.context.shape != context.shape:
+            raise LanguageError(
+                f"pk.{context.kind}: {self.function} has {context.description}, and {known.first} has "
+                f"{known.context.description}",
+                help="instructions share the warps of a block: the groups of a role have equal numbers and registers",
+            )
+        self.outer.append(builder.role)
+        if place == self.place:
+            return known.index
+        role = context.made()
+        if self.place is None:
+            self.found[self.function, place] = role
+        builder.role = role
+        builder.stack.append(role.body)
+        if role.index is not None:
+            builder.define(role.index, role, role.body)
+        return role.index
+
+    def leave(self, builder: Builder) -> None:
+        """The role of the function ends; what another role of the kernel does is dropped."""
+        inner, builder.role = builder.role, self.outer.pop()
+        if inner is not builder.role:
+            builder.stack.pop()
+
+    def declare(self, word: str, make: Callable[[], T], builder: Builder) -> T:
+        """What a function declares outside of its roles, such as a pipeline, made the first time it is recorded."""
+        if self.outer or len(builder.stack) != self.depth:
+            raise LanguageError(f"{word}: must be outside roles, loops and branches")
+        key = self.function, self.declarations
+        self.declarations += 1
+        if key not in self.declared:
+            stack, builder.stack = builder.stack, builder.stack[:1]
+            builder.merging = None
+            try:
+                self.declared[key] = make()
+            finally:
+                builder.stack, builder.merging = stack, self
+        found: T = self.declared[key]
+        return found
+
+
+def declared(word: str, make: Callable[[], T]) -> T:
+    """What `make` declares in a kernel; in a function of several that are merged, once for all its recordings."""
+    builder = recording()
+    if builder is None or builder.merging is None:
+        return make()
+    found: T = builder.merging.declare(word, make, builder)
+    return found

@@ -1,0 +1,141 @@
+"""Which elements of which tensors instructions read and write: boxes, found for all instructions of a kind at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pykittens.errors import LanguageError
+from pykittens.ir.evaluate import definition, fold, host_value
+from pykittens.ir.nodes import Block, Call, For, If, While, moved, tensors
+from pykittens.ir.values import Global, TileRef, Value
+from pykittens.types.tiles import RT, ST
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Columns = Mapping[Value, Numbers]  # the values of scalars, one for each row
+
+
+class Touched(NamedTuple):
+    """Boxes of a tensor: the instruction of each, its first element along each axis, and that after its last."""
+
+    tensor: str
+    writes: bool
+    owner: Numbers
+    low: Numbers
+    high: Numbers
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """The body of a role of a kind of instruction, and the numbers that the host knows."""
+
+    kind: str
+    body: Block
+    host: Mapping[Value, Any]
+
+    def touched(self, given: Columns) -> list[Touched]:
+        """What instructions touch whose fields, and groups, have these values; `owner` counts these rows.
+
+        A LanguageError if a place follows neither from fields nor from loops over them.
+        """
+        count = len(next(iter(given.values())))
+        return [*self._block(self.body, given, np.arange(count))]
+
+    def _block(self, block: Block, columns: Columns, owner: Numbers) -> Iterator[Touched]:
+        for node in block.nodes:
+            match node:
+                case Call():
+                    yield from self._call(node, columns, owner)
+                case For():
+                    start, stop = (self._of(x, columns, owner) for x in (node.start, node.stop))
+                    if start is None or stop is None:
+                        yield from self._unknown(node.body, columns, owner)
+                        continue
+                    counts = np.maximum(-(-(stop - start) // node.step), 0)
+                    rows = np.repeat(np.arange(len(owner)), counts)
+                    number = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+                    inner = {value: x[rows] for value, x in columns.items()}
+                    inner[node.index] = start[rows] + number * node.step
+                    yield from self._block(node.body, inner, owner[rows])
+                case If():
+                    taken = self._of(node.condition, columns, owner)
+                    for side, is_then in ((node.then, True), (node.otherwise, False)):
+                        rows = np.ones(len(owner), np.bool_) if taken is None else taken == is_then
+                        inner = {value: x[rows] for value, x in columns.items()}
+                        yield from self._block(side, inner, owner[rows])
+                case While():
+                    yield from self._unknown(node.body, columns, owner)
+
+    def _unknown(self, body: Block, columns: Columns, owner: Numbers) -> Iterator[Touched]:
+        """A loop whose passes are not known: what it touches must not depend on them."""
+        yield from self._block(body, columns, owner)
+
+    def _call(self, call: Call, columns: Columns, owner: Numbers) -> Iterator[Touched]:
+        effects = call.op.effects
+        for operands, writes in ((effects.reads, False), (effects.writes, True)):
+            for name in operands:
+                for tensor in tensors(call, (name,)):
+                    low, high = self._box(call, call.args[name], columns, owner)
+                    yield Touched(tensor, writes, owner, low, high)
+
+    def _box(
+        self, call: Call, target: TileRef | Global, columns: Columns, owner: Numbers
+    ) -> tuple[Numbers, Numbers]:
+        ref = target.first
+        if ref.windows or effects_by_index(call):
+            raise LanguageError(
+                f"{self.kind}: which elements of `{ref.tensor.name}` are touched here is not known",
+                loc=call.loc,
+                help="let instructions touch tiles at indices that follow from their fields",
+            )
+        rows, cols = _extents(call)
+        sides = dict(zip(ref.plane, (rows, cols)[-len(ref.plane) :], strict=True))
+        low, high = (np.empty((len(owner), len(ref.index)), np.int64) for _ in range(2))
+        for axis, index in enumerate(ref.index):
+            at = self._of(index, columns, owner)
+            if at is None:
+                raise LanguageError(
+                    f"{self.kind}: axis {axis} of `{ref.tensor.name}` has an index that follows from no field",
+                    operands={"the index": getattr(index, "name", None) or index},
+                    loc=call.loc,
+                    help="give the instruction a field from which it can be computed",
+                )
+            side = sides.get(axis, 1)
+            extent = host_value(ref.tensor.extents[axis], self.host)
+            low[:, axis] = np.clip(at * side, 0, extent)
+            high[:, axis] = np.clip(at * side + side, 0, extent)
+        return low, high
+
+    def _of(self, value: Any, columns: Columns, owner: Numbers) -> Numbers | None:
+        """The values of a scalar, None if they are not known."""
+        found = self._value(value, columns)
+        return None if found is None else np.broadcast_to(np.asarray(found), owner.shape)
+
+    def _value(self, value: Any, columns: Columns) -> Any:
+        if not isinstance(value, Value):
+            return value
+        if value in columns:
+            return columns[value]
+        if (known := host_value(value, self.host)) is not None:
+            return known
+        call = definition(value)
+        return None if call is None else fold(call, lambda a: self._value(a, columns))
+
+
+def effects_by_index(call: Call) -> bool:
+    """Whether an operation names rows or elements by a vector."""
+    return call.op.effects.index is not None
+
+
+def _extents(call: Call) -> tuple[int, int]:
+    """Rows and columns of the tile that an operation moves, turned as it lies in the tensor."""
+    type_ = getattr(moved(call), "type", None)
+    match type_:
+        case RT() | ST():
+            rows, cols = type_.rows, type_.cols
+        case _:
+            rows, cols = 1, getattr(type_, "length", 1)
+    return (cols, rows) if call.args.get("transposed") else (rows, cols)

@@ -1,0 +1,43 @@
+"""What the roles of an instruction know of one another when it ends: stages that one fills and another drains."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Set
+from graphlib import TopologicalSorter
+
+from pykittens.ir.nodes import Acquire, Block, Call, Leave, Pipeline, tensors, walk
+from pykittens.lang.merging import RolePlace
+
+Flows = Mapping[RolePlace, Collection[RolePlace]]
+
+
+def flows(bodies: Mapping[RolePlace, Block], written: Set[str]) -> Flows:
+    """For each role of an instruction the roles all of whose waits are over when it ends; in an order of such ends.
+
+    A role that drains a ring ends after the last fill of the role that fills it. That fill comes after all waits of the
+    other role if it stands behind its drains and its first read of a tensor that instructions write; otherwise nothing
+    is known. written: these tensors.
+    """
+    fillers: dict[Pipeline, RolePlace] = {}
+    drains: dict[RolePlace, set[Pipeline]] = {place: set() for place in bodies}
+    for place, body in bodies.items():
+        behind, has_read, fills = -1, False, dict[Pipeline, int]()
+        for at, node in enumerate(walk(body)):
+            match node:
+                case Acquire(side="drain"):
+                    drains[place].add(node.pipeline)
+                    behind = at
+                case Leave() if node.acquire.side == "fill":
+                    fills[node.acquire.pipeline] = at
+                case Call() if not has_read and not written.isdisjoint({*_read(node)}):
+                    behind, has_read = at, True
+        fillers |= {ring: place for ring, at in fills.items() if at > behind}
+    before = {
+        place: {fillers[ring] for ring in rings if ring in fillers} - {place}
+        for place, rings in drains.items()
+    }
+    return {place: before[place] for place in TopologicalSorter(before).static_order()}
+
+
+def _read(call: Call) -> Iterator[str]:
+    return tensors(call, call.op.effects.reads)

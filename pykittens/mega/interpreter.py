@@ -1,0 +1,140 @@
+"""The kernel that runs a program: in each role a loop over the queue of the block, with a branch for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pykittens as pk
+from pykittens.errors import LanguageError
+from pykittens.ir.build import current
+from pykittens.ir.nodes import Acquire, Block, Call, If, Node, calls, tensors, walk, within
+from pykittens.ir.op import Engine
+from pykittens.lang.loops import for_loop
+from pykittens.lang.merging import Merging, RolePlace
+
+if TYPE_CHECKING:
+    from pykittens.mega.program import Instruction
+
+# The words of an instruction: its kind from 1 on (0: none), its fields, and for each role the first of its waits, their
+# number, and the counter that it signals (-1: none).
+OF_A_ROLE = 3
+
+
+def word_of_role(kinds: Sequence[Instruction], role: int) -> int:
+    """The first word of a role, by its number; that past the last role is the number of words."""
+    return 1 + max(len(kind.fields) for kind in kinds) + OF_A_ROLE * role
+
+
+@dataclass
+class Interpreter:
+    """The kernel while it is recorded.
+
+    code: int32 (blocks, instructions, words). waits: int32 (waits, 2), each a counter and its value after all that
+    signal it. operands: the tensors by name.
+    """
+
+    kinds: Sequence[Instruction]
+    code: Any
+    waits: Any
+    counters: Any
+    operands: Mapping[str, Any]
+    merging: Merging = field(default_factory=Merging)
+    fields: dict[str, list[Any]] = field(
+        default_factory=dict
+    )  # by kind, in the bodies of the merging
+
+    def record(self) -> None:
+        """Record all roles."""
+        (self.block,) = pk.grid(self.code.shape[0])
+        for kind in self.kinds:
+            with self.merging.survey(kind.name):
+                self.fields[kind.name] = kind.record(self.operands, lambda k: self._word(0, k))
+        self._check_rings()
+        # Tensors that instructions write; who reads them waits.
+        self.written = set[str]()
+        for role in self.merging.found.values():
+            self.written |= _tensors(role.body.nodes, writing=True)
+        self.host = current("mega").host
+        for number, (place, of) in enumerate(self.merging.roles.items()):
+            with of.context as index:
+                self._role(place, index, word_of_role(self.kinds, number))
+
+    def _word(self, turn: Any, k: int) -> Any:
+        return pk.load(self.code[self.block, turn, k])
+
+    def _role(self, place: RolePlace, index: Any, first: int) -> None:
+        """The loop of a role; first: the first of its words."""
+        for turn in for_loop(pk.range(self.code.shape[1])):
+            opcode = self._word(turn, 0)
+            for number, kind in enumerate(self.kinds, 1):
+                if (kind.name, place) in self.merging.found:
+                    with _if(opcode == number):
+                        self._run(kind, place, index, turn, first)
+
+    def _run(self, kind: Instruction, place: RolePlace, index: Any, turn: Any, first: int) -> None:
+        """What a role does of an instruction. It waits before it reads what others write, and signals at its end."""
+        nodes = current(kind.name).stack[-1].nodes
+
+        def word(k: int) -> Any:
+            return self._word(turn, k)
+
+        begin = len(nodes)
+        start = word(first)
+        for k in for_loop(pk.range(start, start + word(first + 1))):
+            pk.wait(self.counters[pk.load(self.waits[k, 0])], pk.load(self.waits[k, 1]))
+        waiting = nodes[begin:]
+        del nodes[begin:]
+        with self.merging.record(kind.name, place, index):
+            kind.record(self.operands, word)
+        reads = (i for i in range(begin, len(nodes)) if self._takes_part(nodes[i : i + 1], False))
+        if (at := next(reads, None)) is not None:
+            nodes[at:at] = waiting
+        mine = nodes[begin:]
+        if self._takes_part(mine, writing=True):
+            of_engine = (c.op.effects.engine is Engine.COPY_OUT for c in calls(Block(mine)))
+            if any(of_engine):
+                pk.store_wait()
+            counter = word(first + 2)
+            with _if(counter >= 0):
+                pk.signal(self.counters[counter], 1, op="add")
+
+    def _takes_part(self, nodes: Sequence[Node], writing: bool) -> bool:
+        """Whether nodes write, or read, a tensor that instructions write."""
+        return not self.written.isdisjoint(_tensors(nodes, writing))
+
+    def _check_rings(self) -> None:
+        """Raise unless each side of a ring belongs to one role, as its barriers count the groups of one."""
+        takers: dict[tuple[Any, str], tuple[str, RolePlace]] = {}
+        for (kind, place), role in self.merging.found.items():
+            for node in walk(role.body):
+                if isinstance(node, Acquire):
+                    side = node.pipeline, node.side
+                    other, its_place = takers.setdefault(side, (kind, place))
+                    if its_place != place:
+                        raise LanguageError(
+                            f"{kind}: the role `{place[0]}` {node.side}s `{node.pipeline.name}`, which the role "
+                            f"`{its_place[0]}` {node.side}s in {other}",
+                            operands={"the ring": node.pipeline.loc, "taken at": node.loc},
+                            help="let one role of the block take its stages in all instructions",
+                        )
+
+
+@contextmanager
+def _if(condition: Any) -> Iterator[None]:
+    """A branch of the running kernel that binds no names."""
+    node = If(condition, Block(), Block())
+    builder = current("if")
+    builder.append(node)
+    with builder.inside(node.then):
+        yield
+
+
+def _tensors(nodes: Sequence[Node], writing: bool) -> set[str]:
+    """The tensors that nodes and those inside them write, or read."""
+    found = set[str]()
+    for call in (n for node in nodes for n in within(node) if isinstance(n, Call)):
+        found.update(tensors(call, call.op.effects.writes if writing else call.op.effects.reads))
+    return found

@@ -1,0 +1,171 @@
+"""Programs: kinds of instructions, the instructions in their order, and the blocks that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any
+
+import numpy as np
+
+import pykittens as pk
+from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import is_int
+from pykittens.ir.signature import signature_of
+from pykittens.mega.interpreter import Interpreter
+from pykittens.mega.proof import prove
+from pykittens.mega.schedule import Schedule, derive
+from pykittens.runtime.kernel import KernelFunction
+from pykittens.types.dtypes import int32
+
+
+@dataclass(eq=False)
+class Instruction:
+    """A kind of instruction: a function with roles, of tensors by position and of int32 fields by keyword.
+
+    Its tensors are those of the program with the same names. A field is a value of the running kernel.
+    """
+
+    function: Callable[..., Any]
+    tensors: tuple[str, ...]
+    fields: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def record(self, operands: Mapping[str, Any], word: Callable[[int], Any]) -> list[Any]:
+        """Record it in the open kernel; returns its fields. word: a word of the instruction."""
+        fields = [word(1 + k) for k in range(len(self.fields))]
+        given = dict(zip(self.fields, fields, strict=True))
+        self.function(*(operands[t] for t in self.tensors), **given)
+        return fields
+
+
+@dataclass(frozen=True)
+class Step:
+    """An instruction of a program: its kind, its fields, and the block that runs it."""
+
+    kind: Instruction
+    fields: tuple[int, ...]
+    block: int
+
+    def __str__(self) -> str:
+        fields = ", ".join(f"{n}={x}" for n, x in zip(self.kind.fields, self.fields, strict=True))
+        return f"{self.kind.name}({fields})"
+
+
+@dataclass
+class Program:
+    """Instructions that blocks run in one launch.
+
+    blocks: as many as run at once, at most one a multiprocessor. Each instruction is of a kind, a function marked with
+    @program.instruction, and belongs to a block; a block runs its instructions in the order in which they were added.
+    An instruction waits until those added before it have written what it reads. Every element is written once at most.
+
+        >>> program = Program(blocks=2)
+        >>> @program.instruction
+        ... def double(x, y, *, part):
+        ...     ring = pk.pipeline(2, pk.sv(pk.f32, 128))
+        ...     with pk.producer():
+        ...         with ring.fill() as s:
+        ...             pk.load_async(s, x[part])
+        ...     with pk.warps(1):
+        ...         with ring.drain() as s:
+        ...             pk.store(y[part], 2 * pk.load(s))
+        >>> for part in range(4):
+        ...     program.add(double, part=part)
+        >>> x, y = np.ones(512, np.float32), np.zeros(512, np.float32)
+        >>> program.run(x=x, y=y)
+        >>> y.sum()
+        np.float32(1024.0)
+    """
+
+    blocks: int
+    kinds: list[Instruction] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    _tensors: Any = None  # a class that holds its tensors
+
+    def instruction(self, function: Callable[..., Any]) -> Instruction:
+        """Make a function a kind of instruction of this program.
+
+        An ArgumentError for parameters that are neither tensors by position nor fields by keyword, without defaults.
+        """
+        tensors, fields = list[str](), list[str]()
+        for p in signature_of(function).parameters.values():
+            if p.default is not p.empty or p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+                raise ArgumentError(
+                    f"{function.__name__}: `{p.name}` must be a tensor or a field, without a default",
+                    help="tensors come first, fields follow a `*`, as in `def kind(x, y, *, row)`",
+                )
+            (fields if p.kind is p.KEYWORD_ONLY else tensors).append(p.name)
+        if any(kind.name == function.__name__ for kind in self.kinds):
+            raise ArgumentError(f"the program has an instruction `{function.__name__}` already")
+        kind = Instruction(pk.function(function), tuple(tensors), tuple(fields))
+        self.kinds.append(kind)
+        return kind
+
+    def add(self, kind: Instruction, *, block: int | None = None, **fields: int) -> None:
+        """Add an instruction; block: the one that runs it, by default the blocks in turn."""
+        if kind not in self.kinds:
+            raise ArgumentError(f"{kind.name} is an instruction of another program")
+        if set(fields) != set(kind.fields):
+            wanted = ", ".join(kind.fields) or "no fields"
+            raise ArgumentError(f"{kind.name}: takes {wanted}, not {', '.join(fields) or 'none'}")
+        for name, value in fields.items():
+            if not is_int(value) or not int32.represents(value):
+                raise ArgumentError(f"{kind.name}: `{name}` must be an int32, not {value!r}")
+        block = len(self.steps) % self.blocks if block is None else block
+        if not is_int(block) or not 0 <= block < self.blocks:
+            raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
+        self.steps.append(Step(kind, tuple(int(fields[name]) for name in kind.fields), block))
+
+    def kernel(self) -> KernelFunction:
+        """The kernel of the program: of its code, its waits, its counters, and an object that holds its tensors."""
+        kinds = tuple(self.kinds)
+        self.recorded: list[Interpreter] = []
+
+        @pk.kernel
+        def interpreter(code, waits, counters, tensors):  # type: ignore[no-untyped-def]
+            _record(self.recorded, kinds, code, waits, counters, tensors)
+
+        return interpreter
+
+    def operands(self, tensors: Mapping[str, Any]) -> Any:
+        """The tensors of all kinds in one object; an ArgumentError if some are missing, or unknown."""
+        names = tuple(dict.fromkeys(t for kind in self.kinds for t in kind.tensors))
+        if set(names) != set(tensors):
+            wrong = set(names) ^ set(tensors)
+            raise ArgumentError(
+                f"the program takes {', '.join(names)}; check {', '.join(sorted(wrong))}"
+            )
+        if self._tensors is None or tuple(x.name for x in fields(self._tensors)) != names:
+            self._tensors = make_dataclass("tensors", names, frozen=True)
+        return self._tensors(**tensors)
+
+    def scheduled(self, **tensors: Any) -> Schedule:
+        """The schedule for tensors of these shapes, proved: which instruction waits for which.
+
+        A LanguageError if an instruction reads what is written later, or an element is written twice.
+        """
+        schedule = derive(self, tensors)
+        prove(schedule)
+        return schedule
+
+    def arguments(self, schedule: Schedule, **tensors: Any) -> tuple[Any, ...]:
+        """What the kernel of the program takes to run a schedule once."""
+        counters = np.zeros(max(schedule.counters, 1), np.int32)
+        return (*schedule.encoded(), counters, self.operands(tensors))
+
+    def run(self, **tensors: Any) -> None:
+        """Run the program on tensors by name, in the emulator."""
+        schedule = self.scheduled(**tensors)
+        self.kernel()(*self.arguments(schedule, **tensors))
+
+
+def _record(
+    recorded: list[Interpreter], kinds: Any, code: Any, waits: Any, counters: Any, tensors: Any
+) -> None:
+    made = Interpreter(kinds, code, waits, counters, vars(tensors))
+    made.record()
+    recorded[:] = [made]

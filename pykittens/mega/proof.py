@@ -1,0 +1,127 @@
+"""Whether a schedule is right: every run of its queues ends, and whatever is read was written before.
+
+The proof takes the boxes, the queues, the waits and the signals as they are, wherever they come from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any
+
+import numpy as np
+
+from pykittens.errors import KernelError
+from pykittens.mega.boxes import Numbers
+from pykittens.mega.schedule import Box, Clocks, Event, Schedule, Writers, box_text
+
+
+class ScheduleError(KernelError):
+    """A schedule whose run may not end, or in which a read may come before the write of what it reads."""
+
+
+def prove(schedule: Schedule) -> None:
+    """Raise a ScheduleError unless the schedule is right for every order in which its blocks may run."""
+    _check_totals(schedule)
+    order = _order(schedule)
+    _check_reads(schedule, order)
+
+
+def _check_totals(schedule: Schedule) -> None:
+    """A wait for fewer signals than there are could end after any of them."""
+    totals = _totals(schedule)
+    for event, waits in schedule.waits.items():
+        for counter, value in waits:
+            if value != totals[counter]:
+                raise ScheduleError(
+                    f"{_who(schedule, event)} waits until counter {counter} is {value}, which {totals[counter]} groups "
+                    "signal",
+                    help="which of them have signalled is known only when all have",
+                )
+
+
+def _totals(schedule: Schedule) -> dict[int, int]:
+    totals: dict[int, int] = defaultdict(int)
+    for (_, role), counter in schedule.signals.items():
+        totals[counter] += schedule.groups[role]
+    return totals
+
+
+def _order(schedule: Schedule) -> list[int]:
+    """An order in which all instructions can run, one of a block after the other.
+
+    If there is one, blocks that have several under way end, too: a role is held up by stages that earlier instructions
+    of its block use, which end first.
+    """
+    missing, order = _totals(schedule), list[int]()
+    queues = [deque(queue) for queue in schedule.queues]
+    stopped: dict[int, set[int]] = defaultdict(set)  # the blocks that wait for a counter
+    ready = deque(range(len(queues)))
+    while ready:
+        block = ready.popleft()
+        while queues[block]:
+            step = queues[block][0]
+            lack = [
+                c
+                for role in _roles(schedule, step)
+                for c, _ in schedule.waits.get((step, role), ())
+                if missing[c]
+            ]
+            if lack:
+                stopped[lack[0]].add(block)
+                break
+            order.append(queues[block].popleft())
+            for role in _roles(schedule, step):
+                counter = schedule.signals.get((step, role))
+                if counter is not None:
+                    missing[counter] -= schedule.groups[role]
+                    if not missing[counter]:
+                        ready.extend(stopped.pop(counter, ()))
+    for counter, blocks in stopped.items():
+        block = min(blocks)
+        waiting = schedule.program.steps[queues[block][0]]
+        late = next(e for e, c in schedule.signals.items() if c == counter and e[0] not in order)
+        raise ScheduleError(
+            f"deadlock: {waiting} waits in block {block} for {schedule.text(late)}, which block "
+            f"{schedule.program.steps[late[0]].block} never reaches",
+            help="let blocks run instructions in an order in which those that are waited for come first",
+        )
+    return order
+
+
+def _roles(schedule: Schedule, step: int) -> list[int]:
+    """The roles of an instruction, in an order in which they can end."""
+    return list(schedule.flows[schedule.program.steps[step].kind.name])
+
+
+def _check_reads(schedule: Schedule, order: list[int]) -> None:
+    """Raise unless the role that reads has waited for all that write what it reads."""
+    clocks, made = Clocks(schedule), dict[int, Any]()
+    writers, of_box = Writers.of(schedule), dict[Box, Numbers]()
+    for step in order:
+        for role in _roles(schedule, step):
+            event = step, role
+            for counter, _ in schedule.waits.get(event, ()):
+                clocks.wait(event, made[counter])
+            for box in schedule.reads.get(event, ()):
+                if box[0] not in writers:
+                    continue
+                if box not in of_box:
+                    of_box[box] = writers[box[0]].writing(box)
+                seen = clocks.has_seen(event, of_box[box])
+                if not seen.all():
+                    step, role = of_box[box][np.argmin(seen)].tolist()
+                    raise ScheduleError(
+                        f"{_who(schedule, event)} reads {box_text(box)}, and {_who(schedule, (step, role))} writes it: "
+                        "nothing orders them",
+                        help="the role that reads must wait for a counter that the writer signals, or that one signals "
+                        "which has waited for the writer",
+                    )
+            ended = clocks.end(event)
+            if event in schedule.signals:
+                counter = schedule.signals[event]
+                made[counter] = np.maximum(made[counter], ended) if counter in made else ended
+
+
+def _who(schedule: Schedule, event: Event) -> str:
+    """An instruction and the role that is meant."""
+    return f"role {event[1]} of {schedule.text(event)} in block {schedule.program.steps[event[0]].block}"

@@ -1,0 +1,354 @@
+"""Which instruction waits for which, by counters; and the words that tell the running kernel.
+
+A role of an instruction that reads what others write waits for counters, unless an earlier wait of this role shows that
+these have written. The instructions that write what the same readers need share a counter; each group that writes adds
+one, and readers wait for the total.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pykittens.errors import LanguageError
+from pykittens.mega.boxes import Bodies, Numbers, Touched
+from pykittens.mega.flows import Flows, flows
+from pykittens.mega.interpreter import Interpreter, word_of_role
+from pykittens.runtime.arguments import check
+
+if TYPE_CHECKING:
+    from pykittens.mega.program import Program
+
+Event = tuple[int, int]  # an instruction, by its number in the program, and a role, by its number
+Box = tuple[
+    str, tuple[int, ...], tuple[int, ...]
+]  # a tensor, the first element on each axis, that after the last
+
+
+@dataclass
+class Schedule:
+    """The instructions of a program on their blocks, with the boxes that they touch, and what they wait for and signal.
+
+    groups: of each role. reads, writes: the boxes of tensors that instructions write. flows: by kind, the roles that a
+    role knows. waits: counters and the values to wait for. signals: the counter to which each group of a role adds one.
+    """
+
+    program: Program
+    groups: list[int]
+    flows: dict[str, dict[int, list[int]]]
+    reads: dict[Event, list[Box]] = field(default_factory=dict)
+    writes: dict[Event, list[Box]] = field(default_factory=dict)
+    waits: dict[Event, list[tuple[int, int]]] = field(default_factory=dict)
+    signals: dict[Event, int] = field(default_factory=dict)
+
+    @cached_property
+    def queues(self) -> list[list[int]]:
+        """The numbers of the instructions of each block, in their order."""
+        queues: list[list[int]] = [[] for _ in range(self.program.blocks)]
+        for number, step in enumerate(self.program.steps):
+            queues[step.block].append(number)
+        return queues
+
+    @property
+    def counters(self) -> int:
+        return len(set(self.signals.values()))
+
+    def text(self, event: Event) -> str:
+        """The instruction of an event."""
+        return f"{self.program.steps[event[0]]}"
+
+    def encoded(self) -> tuple[np.ndarray, np.ndarray]:
+        """The words of all instructions, and their waits: int32 (blocks, longest queue, words) and (waits, 2)."""
+        kinds = self.program.kinds
+        words = word_of_role(kinds, len(self.groups))
+        code = np.zeros((len(self.queues), max(map(len, self.queues)), words), np.int32)
+        waits = list[tuple[int, int]]()
+        for block, queue in enumerate(self.queues):
+            for turn, number in enumerate(queue):
+                step, row = self.program.steps[number], code[block, turn]
+                row[0] = 1 + kinds.index(step.kind)
+                row[1 : 1 + len(step.fields)] = step.fields
+                for role in range(len(self.groups)):
+                    at, mine = word_of_role(kinds, role), self.waits.get((number, role), [])
+                    row[at : at + 3] = len(waits), len(mine), self.signals.get((number, role), -1)
+                    waits += mine
+        return code, np.array(waits or [(0, 0)], np.int32)
+
+
+def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
+    """The schedule of a program for tensors of these shapes.
+
+    A LanguageError if an instruction writes what another has written, or reads what is not written before.
+    """
+    made = _recorded(program, tensors)
+    places = list(made.merging.roles)
+    found = made.merging.found
+    known = {
+        kind.name: flows(
+            {p: role.body for (k, p), role in found.items() if k == kind.name}, made.written
+        )
+        for kind in program.kinds
+    }
+    schedule = Schedule(
+        program,
+        [role.context.groups for role in made.merging.roles.values()],
+        {kind: _numbered(of, places) for kind, of in known.items()},
+    )
+    _find_boxes(schedule, made)
+    _check_written_once(schedule)
+    _count(schedule, _needed(schedule))
+    return schedule
+
+
+def _numbered(of: Flows, places: list[Any]) -> dict[int, list[int]]:
+    return {places.index(p): [places.index(q) for q in known] for p, known in of.items()}
+
+
+def _recorded(program: Program, tensors: Mapping[str, Any]) -> Interpreter:
+    """The kernel of the program, recorded for these tensors."""
+    kernel = program.kernel()
+    code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
+    arguments = code, waits, np.zeros(1, np.int32), program.operands(tensors)
+    kernel.record(check(kernel.parameters, arguments, {}))
+    return program.recorded[0]
+
+
+# -- boxes -----------------------------------------------------------------------------------------
+
+
+def _find_boxes(schedule: Schedule, made: Interpreter) -> None:
+    """Set the boxes of tensors that instructions write."""
+    places, steps = list(made.merging.roles), schedule.program.steps
+    of_kind: dict[str, list[int]] = defaultdict(list)
+    for number, step in enumerate(steps):
+        of_kind[step.kind.name].append(number)
+    for (kind, place), role in made.merging.found.items():
+        if kind not in of_kind:
+            continue
+        numbers = np.array(of_kind[kind])
+        groups = role.groups if role.index is not None else 1
+        values = [(steps[n].block, *steps[n].fields) for n in numbers]
+        columns = np.repeat(np.array(values, np.int64), groups, axis=0)
+        given = dict(zip((made.block, *made.fields[kind]), columns.T, strict=False))
+        if role.index is not None:
+            given[role.index] = np.tile(np.arange(groups), len(numbers))
+        for touched in Bodies(kind, role.body, made.host).touched(given):
+            if touched.tensor in made.written:
+                _add(schedule, numbers[touched.owner // groups], places.index(place), touched)
+
+
+def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> None:
+    """Add the boxes of an operation: one for each instruction if its tiles fill it, else each tile once."""
+    rank = touched.low.shape[1]
+    rows = np.unique(np.column_stack([owner, touched.low, touched.high]), axis=0)
+    rows = rows[(rows[:, 1 : 1 + rank] < rows[:, 1 + rank :]).all(axis=1)]
+    starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+    boxes = schedule.writes if touched.writes else schedule.reads
+    for some in np.split(rows, starts[1:]) if len(rows) else []:
+        low, high = some[:, 1 : 1 + rank], some[:, 1 + rank :]
+        first, last = low.min(axis=0), high.max(axis=0)
+        if (high - low).prod(axis=1).sum() == (last - first).prod():
+            low, high = first[np.newaxis], last[np.newaxis]
+        mine = boxes.setdefault((int(some[0, 0]), role), [])
+        mine += [
+            (touched.tensor, tuple(a), tuple(b))
+            for a, b in zip(low.tolist(), high.tolist(), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Writers:
+    """The boxes of a tensor that instructions write, in the order of the program; events: (boxes, 2)."""
+
+    events: Numbers
+    low: Numbers
+    high: Numbers
+
+    @staticmethod
+    def of(schedule: Schedule) -> dict[str, Writers]:
+        """Those of each tensor."""
+        found: dict[str, list[tuple[Event, Box]]] = defaultdict(list)
+        for event in sorted(schedule.writes):
+            for box in schedule.writes[event]:
+                found[box[0]].append((event, box))
+        return {
+            name: Writers(
+                np.array([event for event, _ in some]),
+                np.array([low for _, (_, low, _) in some]),
+                np.array([high for _, (_, _, high) in some]),
+            )
+            for name, some in found.items()
+        }
+
+    def writing(self, box: Box) -> Numbers:
+        """The events that write elements of a box, in their order."""
+        found = (self.low < box[2]).all(axis=1) & (self.high > box[1]).all(axis=1)
+        return np.unique(self.events[found], axis=0)
+
+
+def box_text(box: Box) -> str:
+    """A box as it is written in Python."""
+    sides = (f"{a}" if b == a + 1 else f"{a}:{b}" for a, b in zip(*box[1:], strict=True))
+    return f"{box[0].partition('.')[2]}[{', '.join(sides)}]"
+
+
+def _check_written_once(schedule: Schedule) -> None:
+    """Raise if two instructions write an element."""
+    for tensor, writers in Writers.of(schedule).items():
+        found = _overlap(writers, np.arange(len(writers.low)), 0)
+        if found is not None:
+            one, other = (schedule.text(tuple(writers.events[i])) for i in found)
+            low = np.maximum(*(writers.low[i] for i in found)).tolist()
+            high = np.minimum(*(writers.high[i] for i in found)).tolist()
+            raise LanguageError(
+                f"{one} and {other} both write {box_text((tensor, tuple(low), tuple(high)))}",
+                help="let every element be written once: give the tensor an axis for the layer or the step",
+            )
+
+
+def _overlap(writers: Writers, some: Numbers, axis: int) -> tuple[int, int] | None:
+    """Two of some boxes of different instructions that have elements in common, if they have on the axes before."""
+    if axis == writers.low.shape[1]:
+        step = writers.events[some, 0]
+        return (
+            None
+            if (step == step[0]).all()
+            else (int(some[0]), int(some[np.argmax(step != step[0])]))
+        )
+    low, high = writers.low[some, axis], writers.high[some, axis]
+    starts, of = np.unique(low, return_inverse=True)
+    ends = np.zeros_like(starts)
+    np.maximum.at(ends, of, high)
+    if (ends[:-1] <= starts[1:]).all():  # by their start, boxes are apart on this axis
+        order = np.argsort(of, kind="stable")
+        parts = np.split(some[order], np.flatnonzero(np.diff(of[order])) + 1)
+        return next((pair for part in parts if (pair := _overlap(writers, part, axis + 1))), None)
+    for i, box in enumerate(some.tolist()):
+        rest = some[i + 1 :]
+        both = (writers.low[rest] < writers.high[box]) & (writers.high[rest] > writers.low[box])
+        other = both.all(axis=1) & (writers.events[rest, 0] != writers.events[box, 0])
+        if other.any():
+            return box, int(rest[np.argmax(other)])
+    return None
+
+
+# -- waits -----------------------------------------------------------------------------------------
+
+
+class Clocks:
+    """What roles of blocks know: for each of them, by block * roles + role, how many of its instructions are over.
+
+    seen: by waits of the role itself, after which it may read. known: also by stages of rings that others have filled;
+    its signals pass this on.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.roles = schedule, len(schedule.groups)
+        count = self.roles * schedule.program.blocks
+        self.seen, self.known = (np.zeros((count, count), np.int32) for _ in range(2))
+        self.block = np.array([step.block for step in schedule.program.steps])
+        self.turn = np.zeros(len(self.block), np.int64)
+        for queue in schedule.queues:
+            self.turn[queue] = np.arange(1, len(queue) + 1)
+
+    def has_seen(self, event: Event, others: Numbers) -> Any:
+        """Whether the role of an event may rely on each of others, (events, 2), being over."""
+        streams = self.block[others[:, 0]] * self.roles + others[:, 1]
+        return self.seen[self._stream(event), streams] >= self.turn[others[:, 0]]
+
+    def _stream(self, event: Event) -> int:
+        """The role of a block to which an event belongs."""
+        return int(self.block[event[0]]) * self.roles + event[1]
+
+    def wait(self, event: Event, clock: Any) -> None:
+        """The role has waited for all that a clock knows."""
+        mine = self.seen[self._stream(event)]
+        np.maximum(mine, clock, out=mine)
+
+    def end(self, event: Event) -> Any:
+        """The role has ended an instruction; returns what its signal passes on. Roles end in the order of the flows."""
+        step, role = event
+        mine, base = self._stream(event), self._stream((step, 0))
+        known = self.known[mine]
+        np.maximum(known, self.seen[mine], out=known)
+        for other in self.schedule.flows[self.schedule.program.steps[step].kind.name].get(role, ()):
+            before = self.known[base + other].copy()
+            before[base + other] = min(
+                before[base + other], self.turn[step] - 1
+            )  # not what it does after its fill
+            np.maximum(known, before, out=known)
+        known[mine] = self.turn[step]
+        return known.copy()
+
+
+def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
+    """For each event the boxes for whose writers it must wait."""
+    writers, clocks = Writers.of(schedule), Clocks(schedule)
+    of_box: dict[Box, tuple[Numbers, Any]] = {}
+    after, found = dict[Event, Any](), dict[Event, list[Box]]()
+    for step, this in enumerate(schedule.program.steps):
+        for role in schedule.flows[this.kind.name]:
+            event = step, role
+            for box in sorted(schedule.reads.get(event, ()), key=_size, reverse=True):
+                if box[0] not in writers:
+                    continue
+                if box not in of_box:
+                    mine = writers[box[0]].writing(box)
+                    _check_before(schedule, event, box, mine)
+                    clock = [after[step, role] for step, role in mine.tolist()]
+                    of_box[box] = mine, np.max(clock, axis=0) if clock else None
+                mine, clock = of_box[box]
+                _check_before(schedule, event, box, mine)
+                if not clocks.has_seen(event, mine).all():
+                    found.setdefault(event, []).append(box)
+                    clocks.wait(event, clock)
+            ended = clocks.end(event)
+            if event in schedule.writes:
+                after[event] = ended
+    return found
+
+
+def _check_before(schedule: Schedule, event: Event, box: Box, writers: Numbers) -> None:
+    """Raise if a writer of a box that is read comes later, or is the instruction itself; they are in order."""
+    if len(writers) and writers[-1, 0] >= event[0]:
+        last = schedule.text((int(writers[-1, 0]), 0))
+        when = "itself" if writers[-1, 0] == event[0] else "after it"
+        raise LanguageError(
+            f"{schedule.text(event)} reads {box_text(box)}, which {last} writes {when}",
+            help="add an instruction to the program before those that read what it writes",
+        )
+
+
+def _size(box: Box) -> int:
+    return int(np.prod(np.subtract(box[2], box[1])))
+
+
+def _count(schedule: Schedule, needed: Mapping[Event, list[Box]]) -> None:
+    """Set counters, waits and signals: a counter for all that write what the same boxes need."""
+    writers = Writers.of(schedule)
+    boxes = dict.fromkeys(box for some in needed.values() for box in some)
+    needed_by: dict[Event, set[Box]] = defaultdict(set)
+    for box in boxes:
+        for step, role in writers[box[0]].writing(box).tolist():
+            needed_by[step, role].add(box)
+    counter_of: dict[frozenset[Box], int] = {}
+    totals, of_box = defaultdict[int, int](int), defaultdict[Box, list[int]](list)
+    for event, of in sorted(needed_by.items()):
+        key = frozenset(of)
+        if key not in counter_of:
+            counter_of[key] = len(counter_of)
+            for box in of:
+                of_box[box].append(counter_of[key])
+        schedule.signals[event] = counter_of[key]
+        totals[counter_of[key]] += schedule.groups[event[1]]
+    seen: dict[tuple[int, int], set[int]] = defaultdict(set)  # by block and role
+    for event, some in sorted(needed.items()):
+        known = seen[schedule.program.steps[event[0]].block, event[1]]
+        new = {c for box in some for c in of_box[box]} - known
+        known |= new
+        schedule.waits[event] = [(c, totals[c]) for c in sorted(new)]

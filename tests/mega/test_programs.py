@@ -1,0 +1,226 @@
+"""Programs compute what their instructions do one after another; schedules that are broken are refused."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pykittens as pk
+from pykittens.errors import ArgumentError, LanguageError
+from pykittens.mega import Program
+from pykittens.mega.proof import ScheduleError, prove
+from pykittens.mega.schedule import derive
+from tests.mega.programs import LENGTH, Cell, added, cells, random_steps, sequential
+from tests.mega.reachable import is_right
+
+INPUTS = 4
+
+
+def given_cells(steps):
+    x = np.full((INPUTS + len(steps), LENGTH), np.nan, np.float32)
+    x[:INPUTS] = np.random.default_rng(0).integers(-4, 5, (INPUTS, LENGTH))
+    return x
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 16), blocks=st.integers(1, 3))
+def test_random_programs_compute_what_their_instructions_do_in_order(seed, count, blocks):
+    steps = random_steps(np.random.default_rng(seed), INPUTS, count, blocks)
+    program = added(cells(blocks), steps)
+    x = given_cells(steps)
+    wanted = sequential(steps, x)
+    schedule = program.scheduled(x=x)
+    assert is_right(schedule)
+    for order in range(3):
+        y = x.copy()
+        arguments = program.arguments(schedule, x=y)
+        kernel = program.kernel()
+        kernel.emulate(pk.runtime.arguments.check(kernel.parameters, arguments, {}), order)
+        np.testing.assert_array_equal(y, wanted)
+
+
+def test_programs_have_no_race_in_many_schedules():
+    steps = random_steps(np.random.default_rng(7), INPUTS, 20, 3)
+    program, x = added(cells(3), steps), given_cells(steps)
+    schedule = program.scheduled(x=x)
+    report = pk.check(program.kernel(), *program.arguments(schedule, x=x), schedules=8)
+    assert report.ok, str(report)
+
+
+def broken(schedule, rng):
+    """A copy with one fault, and what it is."""
+    made = copy.copy(schedule)
+    made.__dict__.pop("queues", None)
+    made.waits = {event: [*waits] for event, waits in schedule.waits.items() if waits}
+    made.signals = dict(schedule.signals)
+    made.program = copy.copy(schedule.program)
+    made.program.steps = [*schedule.program.steps]
+    fault = str(rng.choice(["lower", "drop", "swap", "mute", "other", "move"]))
+    event = list(made.waits)[rng.integers(len(made.waits))]
+    waits = made.waits[event]
+    at = int(rng.integers(len(waits)))
+    if fault == "lower":
+        waits[at] = waits[at][0], waits[at][1] - int(rng.choice([-1, 1]))
+    elif fault == "drop":
+        del waits[at]
+    elif fault == "other":
+        waits[at] = int(rng.choice([c for c, _ in waits] + [0])), waits[at][1]
+    elif fault == "mute":
+        del made.signals[list(made.signals)[rng.integers(len(made.signals))]]
+    elif fault == "move":  # the wait of a role becomes that of another
+        made.waits.setdefault((event[0], (event[1] + 1) % len(made.groups)), []).append(
+            waits.pop(at)
+        )
+    else:
+        queue = max(made.queues, key=len)
+        i = int(rng.integers(len(queue) - 1))
+        queue[i], queue[i + 1] = queue[i + 1], queue[i]
+    return made, fault
+
+
+def judged(schedule):
+    try:
+        prove(schedule)
+    except ScheduleError:
+        return False
+    return True
+
+
+def test_2000_broken_schedules_are_refused_unless_they_are_harmless():
+    rng = np.random.default_rng(0)
+    wrong = dict.fromkeys(("lower", "drop", "swap", "mute", "other", "move"), 0)
+    for number in range(2000):
+        if number % 40 == 0:
+            steps = random_steps(rng, INPUTS, 14, 3)
+            schedule = derive(added(cells(3), steps), {"x": given_cells(steps)})
+            assert judged(schedule)
+        if not any(schedule.waits.values()):
+            continue
+        found, fault = broken(schedule, rng)
+        assert judged(found) == is_right(found), fault
+        wrong[fault] += not judged(found)
+    assert min(wrong.values()) >= 20, wrong
+
+
+def test_a_dropped_wait_is_a_race_in_the_emulator():
+    steps = [Cell("double", 4, 0, block=0), Cell("add", 5, 4, 4, block=1)]
+    program, x = added(cells(2), steps), given_cells([0, 0])
+    schedule = program.scheduled(x=x)
+    schedule.waits.clear()
+    with pytest.raises(ScheduleError, match="nothing orders them"):
+        prove(schedule)
+    report = pk.check(program.kernel(), *program.arguments(schedule, x=x), schedules=3)
+    assert not report.ok
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([Cell("double", 4, 0), Cell("double", 4, 1)], "both write x\\[4, 0:64\\]"),
+        (
+            [Cell("double", 4, 5), Cell("double", 5, 0)],
+            r"reads x\[5, 0:64\], which double.* writes after it",
+        ),
+        ([Cell("double", 4, 4)], "writes itself"),
+    ],
+)
+def test_programs_without_an_order_are_refused(steps, message):
+    with pytest.raises(LanguageError, match=message):
+        added(cells(2), steps).scheduled(x=given_cells(steps))
+
+
+def test_a_deadlock_names_both_instructions():
+    steps = [
+        Cell("double", 4, 0, block=0),
+        Cell("double", 5, 4, block=1),
+        Cell("double", 6, 5, block=0),
+    ]
+    schedule = added(cells(2), steps).scheduled(x=given_cells(steps))
+    schedule.queues[0].reverse()
+    with pytest.raises(
+        ScheduleError, match=r"double\(a=5, out=6\) waits in block 0 for double\(a=4, out=5\)"
+    ):
+        prove(schedule)
+
+
+def test_instructions_and_fields_are_checked():
+    program = cells(2)
+    add = program.kinds[0]
+    with pytest.raises(ArgumentError, match="takes a, b, out, not a"):
+        program.add(add, a=1)
+    with pytest.raises(ArgumentError, match="must be an int32"):
+        program.add(add, a=1, b=2.5, out=3)
+    with pytest.raises(ArgumentError, match="from 0 to 1"):
+        program.add(add, a=1, b=2, out=3, block=2)
+    with pytest.raises(ArgumentError, match="another program"):
+        Program(1).add(add, a=1, b=2, out=3)
+    with pytest.raises(ArgumentError, match="an instruction `add` already"):
+        program.instruction(add.function)
+    with pytest.raises(ArgumentError, match="without a default"):
+
+        @program.instruction
+        def tuned(x, *, rows=64):
+            """A field with a default."""
+
+    program.add(add, a=0, b=1, out=4)
+    with pytest.raises(ArgumentError, match="takes x"):
+        program.run(y=np.zeros((5, LENGTH), np.float32))
+
+
+def test_a_place_that_no_field_gives_is_refused():
+    program = Program(1)
+
+    @program.instruction
+    def follow(x, links, *, at):
+        with pk.warps(1):
+            pk.store(x[pk.load(links[at]), 0], pk.zeros(pk.f32, LENGTH))
+
+    program.add(follow, at=0)
+    with pytest.raises(LanguageError, match="follows from no field"):
+        program.run(x=np.zeros((4, LENGTH), np.float32), links=np.zeros(4, np.int32))
+
+
+def test_a_ring_that_two_roles_fill_is_refused():
+    program = Program(1)
+    rings = []
+
+    @program.instruction
+    def one(x, *, at):
+        rings[:] = [pk.pipeline(2, pk.sv(pk.f32, LENGTH))]
+        with pk.producer(), rings[0].fill() as s:
+            pk.load_async(s, x[at, 0])
+        with pk.warps(1), rings[0].drain() as s:
+            pk.store(x[at + 1, 0], pk.load(s))
+
+    @program.instruction
+    def two(x, *, at):
+        with pk.storer(), rings[0].fill() as s:
+            pk.load_async(s, x[at, 0])
+
+    program.add(one, at=0)
+    with pytest.raises(
+        LanguageError, match="two: the role `storer` fills .*, which the role `producer` fills"
+    ):
+        program.run(x=np.zeros((4, LENGTH), np.float32))
+
+
+def test_roles_that_differ_are_refused():
+    program = Program(1)
+
+    @program.instruction
+    def one(x, *, at):
+        with pk.warps(1):
+            pk.store(x[at, 0], pk.zeros(pk.f32, LENGTH))
+
+    @program.instruction
+    def two(x, *, at):
+        with pk.warps(2) as w:
+            pk.store(x[at, w], pk.zeros(pk.f32, LENGTH // 2))
+
+    program.add(one, at=0)
+    with pytest.raises(LanguageError, match="two has 2 groups of 1 warps, and one has one group"):
+        program.run(x=np.zeros((4, LENGTH), np.float32))
