@@ -39,6 +39,7 @@ from pykittens.ir.nodes import (
     Require,
     Role,
     Sharing,
+    Side,
     Tasks,
     WaitProducts,
     WaitStores,
@@ -183,14 +184,22 @@ class Group:
     def wait_for_stage(self, node: Acquire) -> Iterator[Wait]:
         pipeline, side = node.pipeline, node.side
         ring, number = self.block.rings[pipeline], self.taken[pipeline, side]
+        if side == "fill" and pipeline.flight is not None and number >= pipeline.flight:
+            yield self._wait_for(node, "drain", number - pipeline.flight)
         barrier, phase = ring.barrier(side, number), ring.phase(side, number)
-        yield Wait(
+        yield self._wait_for(node, side, number)
+        self.watch.takes(self, node, barrier, phase)
+
+    def _wait_for(self, node: Acquire, side: Side, number: int) -> Wait:
+        """The wait until the `number`-th fill or drain may start."""
+        pipeline, ring = node.pipeline, self.block.rings[node.pipeline]
+        barrier, phase = ring.barrier(side, number), ring.phase(side, number)
+        return Wait(
             lambda: barrier.phases > phase,
-            lambda: f"{pipeline.name}.{side}() at {node.loc}: {ring.missing(side, number)}",
+            lambda: f"{pipeline.name}.{node.side}() at {node.loc}: {ring.missing(side, number)}",
             node.loc,
             on=(barrier,),
         )
-        self.watch.takes(self, node, barrier, phase)
 
     def acquire(self, node: Acquire) -> None:
         ring, number = self.block.rings[node.pipeline], self.taken[node.pipeline, node.side]

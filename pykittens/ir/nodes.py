@@ -220,13 +220,17 @@ Side = Literal["fill", "drain"]
 
 @dataclass(eq=False)
 class Pipeline:
-    """A ring of shared stages with the same tiles each; `reuse`: the pipeline whose memory it takes over."""
+    """A ring of shared stages with the same tiles each.
+
+    reuse: the pipeline whose memory it takes over. flight: the most stages whose copies have not landed.
+    """
 
     name: str
     stages: int
     tiles: dict[str, ST]
     loc: Loc | None = None
     reuse: Pipeline | None = None
+    flight: int | None = None
 
     @property
     def stage_bytes(self) -> int:

@@ -60,7 +60,8 @@ def text(kernel: Kernel) -> str:
     lines = [f"kernel {kernel.name}({', '.join(f'{names(p)}: {p.type}' for p in kernel.params)})"]
     for p in kernel.pipelines:
         tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
-        lines.append(f"  pipeline {p.name}: {p.stages} x ({tiles})")
+        flight = f", at most {p.flight} on their way" if p.flight is not None else ""
+        lines.append(f"  pipeline {p.name}: {p.stages} x ({tiles}){flight}")
     for s in kernel.shared:
         lines.append(
             f"  shared {names(s.value)}: {f'{s.count} x ' if s.count else ''}{s.value.type}"

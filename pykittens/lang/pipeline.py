@@ -12,7 +12,7 @@ from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import SharedTile, SharedVector, describe, handle
 from pykittens.lang.bindings import Named
 from pykittens.lang.merging import declared
-from pykittens.ops.arguments import check_dtype, check_size
+from pykittens.ops.arguments import check_between, check_dtype, check_size
 from pykittens.ops.map import NUMBER
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import ST, SV, shared_tile, shared_vector
@@ -148,37 +148,46 @@ Ring = PipelineHandle[Any]
 
 @overload
 def pipeline(  # type: ignore[overload-overlap]
-    stages: int, tile: SV, *, reuse: Ring | None = None
+    stages: int, tile: SV, *, reuse: Ring | None = None, flight: int | None = None
 ) -> PipelineHandle[SharedVector]: ...
 @overload
 def pipeline(  # type: ignore[overload-overlap]
-    stages: int, tile: ST, *, reuse: Ring | None = None
+    stages: int, tile: ST, *, reuse: Ring | None = None, flight: int | None = None
 ) -> PipelineHandle[SharedTile]: ...
 @overload
 def pipeline(  # type: ignore[overload-overlap]
-    stages: int, *, reuse: Ring | None = None, **tiles: TileType
+    stages: int, *, reuse: Ring | None = None, flight: int | None = None, **tiles: TileType
 ) -> PipelineHandle[NamedTiles[SharedTile]]: ...
 @overload
 def pipeline(  # type: ignore[overload-overlap]
-    stages: int, *, reuse: Ring | None = None, **tiles: SV
+    stages: int, *, reuse: Ring | None = None, flight: int | None = None, **tiles: SV
 ) -> PipelineHandle[NamedTiles[SharedVector]]: ...
 @overload
 def pipeline(
-    stages: int, *, reuse: Ring | None = None, **tiles: ST
+    stages: int, *, reuse: Ring | None = None, flight: int | None = None, **tiles: ST
 ) -> PipelineHandle[NamedTiles[SharedEither]]: ...
 @called("pk.pipeline")
 def pipeline(
-    stages: int, tile: ST | None = None, *, reuse: Ring | None = None, **tiles: ST
+    stages: int,
+    tile: ST | None = None,
+    *,
+    reuse: Ring | None = None,
+    flight: int | None = None,
+    **tiles: ST,
 ) -> PipelineHandle[Any]:
     """A ring of `stages` stages of shared memory, each of one tile or of several named tiles.
 
     `reuse` is a pipeline whose memory this one takes over; its last use precedes the first fill of this one.
+
+    With `flight`, at most so many stages are on their way at a time, from 1 to `stages`: a fill waits for the copies of
+    the fill `flight` before it. A ring that runs far ahead then does not fill the queues of the memory, in which other
+    loads would wait.
     """
-    return declared("pk.pipeline", lambda: _pipeline(stages, tile, reuse, tiles))
+    return declared("pk.pipeline", lambda: _pipeline(stages, tile, reuse, flight, tiles))
 
 
 def _pipeline(
-    stages: int, tile: ST | None, reuse: Ring | None, tiles: dict[str, ST]
+    stages: int, tile: ST | None, reuse: Ring | None, flight: int | None, tiles: dict[str, ST]
 ) -> PipelineHandle[Any]:
     builder = current("pipeline")
     if builder.role is not None:
@@ -198,7 +207,10 @@ def _pipeline(
                 f"`{name or 'tile'}` must be a shared tile such as pk.st(pk.bf16, 128, 64), "
                 f"not {describe(type_)}"
             )
-    ring = Pipeline("", stages, fields, Loc.here(), reuse._pipeline if reuse is not None else None)
+    if flight is not None:
+        check_between("flight", flight, 1, stages)
+    below = reuse._pipeline if reuse is not None else None
+    ring = Pipeline("", stages, fields, Loc.here(), below, flight)
     builder.kernel.pipelines.append(ring)
     handle: PipelineHandle[Any] = PipelineHandle(ring)
     return handle

@@ -42,53 +42,53 @@ class Interpreter:
     counters: Any
     operands: Mapping[str, Any]
     merging: Merging = field(default_factory=Merging)
-    fields: dict[str, list[Any]] = field(
-        default_factory=dict
-    )  # by kind, in the bodies of the merging
+    # The fields of each kind, in the bodies of the merging.
+    fields: dict[str, Sequence[Any]] = field(default_factory=dict)
 
     def record(self) -> None:
         """Record all roles."""
+        self.kernel = current("pykittens.mega").kernel
         (self.block,) = pk.grid(self.code.shape[0])
         for kind in self.kinds:
             with self.merging.survey(kind.name):
-                self.fields[kind.name] = kind.record(self.operands, lambda k: self._word(0, k))
+                self.fields[kind.name] = kind.record(self.operands, self._words(0, 0))
         self._check_rings()
         # Tensors that instructions write; who reads them waits.
         self.written = set[str]()
         for role in self.merging.found.values():
             self.written |= _tensors(role.body.nodes, writing=True)
-        self.host = current("mega").host
         for number, (place, of) in enumerate(self.merging.roles.items()):
             with of.context as index:
                 self._role(place, index, word_of_role(self.kinds, number))
 
-    def _word(self, turn: Any, k: int) -> Any:
-        return pk.load(self.code[self.block, turn, k])
+    def _words(self, turn: Any, first: int) -> list[Any]:
+        """The words of an instruction that a role uses: its kind, its fields, and those of the role from `first` on.
+
+        They are loaded at once, before the branch to its kind; those that nothing uses are dropped.
+        """
+        numbers = (*range(word_of_role(self.kinds, 0)), *range(first, first + OF_A_ROLE))
+        return [pk.load(self.code[self.block, turn, k]) for k in numbers]
 
     def _role(self, place: RolePlace, index: Any, first: int) -> None:
         """The loop of a role; first: the first of its words."""
         for turn in for_loop(pk.range(self.code.shape[1])):
-            opcode = self._word(turn, 0)
+            words = self._words(turn, first)
             for number, kind in enumerate(self.kinds, 1):
                 if (kind.name, place) in self.merging.found:
-                    with _if(opcode == number):
-                        self._run(kind, place, index, turn, first)
+                    with _if(words[0] == number):
+                        self._run(kind, place, index, words)
 
-    def _run(self, kind: Instruction, place: RolePlace, index: Any, turn: Any, first: int) -> None:
+    def _run(self, kind: Instruction, place: RolePlace, index: Any, words: list[Any]) -> None:
         """What a role does of an instruction. It waits before it reads what others write, and signals at its end."""
         nodes = current(kind.name).stack[-1].nodes
-
-        def word(k: int) -> Any:
-            return self._word(turn, k)
-
         begin = len(nodes)
-        start = word(first)
-        for k in for_loop(pk.range(start, start + word(first + 1))):
+        first, count, counter = words[-OF_A_ROLE:]
+        for k in for_loop(pk.range(first, first + count)):
             pk.wait(self.counters[pk.load(self.waits[k, 0])], pk.load(self.waits[k, 1]))
         waiting = nodes[begin:]
         del nodes[begin:]
         with self.merging.record(kind.name, place, index):
-            kind.record(self.operands, word)
+            kind.record(self.operands, words)
         reads = (i for i in range(begin, len(nodes)) if self._takes_part(nodes[i : i + 1], False))
         if (at := next(reads, None)) is not None:
             nodes[at:at] = waiting
@@ -97,7 +97,6 @@ class Interpreter:
             of_engine = (c.op.effects.engine is Engine.COPY_OUT for c in calls(Block(mine)))
             if any(of_engine):
                 pk.store_wait()
-            counter = word(first + 2)
             with _if(counter >= 0):
                 pk.signal(self.counters[counter], 1, op="add")
 

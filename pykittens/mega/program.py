@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
@@ -34,9 +34,9 @@ class Instruction:
     def name(self) -> str:
         return self.function.__name__
 
-    def record(self, operands: Mapping[str, Any], word: Callable[[int], Any]) -> list[Any]:
-        """Record it in the open kernel; returns its fields. word: a word of the instruction."""
-        fields = [word(1 + k) for k in range(len(self.fields))]
+    def record(self, operands: Mapping[str, Any], words: Sequence[Any]) -> Sequence[Any]:
+        """Record it in the open kernel; returns its fields, which follow the first of the words of an instruction."""
+        fields = words[1 : 1 + len(self.fields)]
         given = dict(zip(self.fields, fields, strict=True))
         self.function(*(operands[t] for t in self.tensors), **given)
         return fields
@@ -84,6 +84,8 @@ class Program:
     blocks: int
     kinds: list[Instruction] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    recorded: list[Interpreter] = field(default_factory=list)  # the recordings of its kernel
+    _kernel: Any = None  # its kernel, and the kinds when that was made
     _tensors: Any = None  # a class that holds its tensors
 
     def instruction(self, function: Callable[..., Any]) -> Instruction:
@@ -123,13 +125,16 @@ class Program:
     def kernel(self) -> KernelFunction:
         """The kernel of the program: of its code, its waits, its counters, and an object that holds its tensors."""
         kinds = tuple(self.kinds)
-        self.recorded: list[Interpreter] = []
+        if self._kernel is None or self._kernel[0] != kinds:
+            recorded = self.recorded = list[Interpreter]()
 
-        @pk.kernel
-        def interpreter(code, waits, counters, tensors):  # type: ignore[no-untyped-def]
-            _record(self.recorded, kinds, code, waits, counters, tensors)
+            @pk.kernel
+            def interpreter(code, waits, counters, tensors):  # type: ignore[no-untyped-def]
+                _record(recorded, kinds, code, waits, counters, tensors)
 
-        return interpreter
+            self._kernel = kinds, interpreter
+        kernel: KernelFunction = self._kernel[1]
+        return kernel
 
     def operands(self, tensors: Mapping[str, Any]) -> Any:
         """The tensors of all kinds in one object; an ArgumentError if some are missing, or unknown."""
@@ -153,12 +158,21 @@ class Program:
         return schedule
 
     def arguments(self, schedule: Schedule, **tensors: Any) -> tuple[Any, ...]:
-        """What the kernel of the program takes to run a schedule once."""
-        counters = np.zeros(max(schedule.counters, 1), np.int32)
-        return (*schedule.encoded(), counters, self.operands(tensors))
+        """What the kernel of the program takes to run a schedule, beside the tensors; counters are 0 before a run."""
+        return self.words(*schedule.encoded(), schedule.counters, tensors)
+
+    def words(
+        self, code: Any, waits: Any, counters: int, tensors: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """The arguments of the kernel for these words and so many counters."""
+        operands, like = self.operands(tensors), next(iter(tensors.values()))
+        given = code, waits, np.zeros(max(counters, 1), np.int32)
+        if not isinstance(like, np.ndarray):
+            given = tuple(like.new_tensor(x) for x in given)
+        return (*given, operands)
 
     def run(self, **tensors: Any) -> None:
-        """Run the program on tensors by name, in the emulator."""
+        """Run the program once on tensors by name, NumPy arrays or tensors of PyTorch of one device."""
         schedule = self.scheduled(**tensors)
         self.kernel()(*self.arguments(schedule, **tensors))
 
@@ -168,4 +182,4 @@ def _record(
 ) -> None:
     made = Interpreter(kinds, code, waits, counters, vars(tensors))
     made.record()
-    recorded[:] = [made]
+    recorded.append(made)

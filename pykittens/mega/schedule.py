@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pykittens.errors import LanguageError
+from pykittens.ir.values import Value
 from pykittens.mega.boxes import Bodies, Numbers, Touched
 from pykittens.mega.flows import Flows, flows
 from pykittens.mega.interpreter import Interpreter, word_of_role
-from pykittens.runtime.arguments import check
+from pykittens.runtime.arguments import check, known_values
 
 if TYPE_CHECKING:
     from pykittens.mega.program import Program
@@ -85,7 +86,7 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
 
     A LanguageError if an instruction writes what another has written, or reads what is not written before.
     """
-    made = _recorded(program, tensors)
+    made, host = _recorded(program, tensors)
     places = list(made.merging.roles)
     found = made.merging.found
     known = {
@@ -99,7 +100,7 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
         [role.context.groups for role in made.merging.roles.values()],
         {kind: _numbered(of, places) for kind, of in known.items()},
     )
-    _find_boxes(schedule, made)
+    _find_boxes(schedule, made, host)
     _check_written_once(schedule)
     _count(schedule, _needed(schedule))
     return schedule
@@ -109,19 +110,24 @@ def _numbered(of: Flows, places: list[Any]) -> dict[int, list[int]]:
     return {places.index(p): [places.index(q) for q in known] for p, known in of.items()}
 
 
-def _recorded(program: Program, tensors: Mapping[str, Any]) -> Interpreter:
-    """The kernel of the program, recorded for these tensors."""
-    kernel = program.kernel()
-    code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
-    arguments = code, waits, np.zeros(1, np.int32), program.operands(tensors)
-    kernel.record(check(kernel.parameters, arguments, {}))
-    return program.recorded[0]
+def _recorded(program: Program, tensors: Mapping[str, Any]) -> tuple[Interpreter, dict[Value, Any]]:
+    """The recording of the program for these tensors, and the numbers that the host knows."""
+    kernel, words = (
+        program.kernel(),
+        program.words(
+            np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32), 1, tensors
+        ),
+    )
+    arguments = check(kernel.parameters, words, {})
+    recorded = kernel.record(arguments)
+    made = next(made for made in program.recorded if made.kernel is recorded)
+    return made, known_values(recorded, arguments)
 
 
 # -- boxes -----------------------------------------------------------------------------------------
 
 
-def _find_boxes(schedule: Schedule, made: Interpreter) -> None:
+def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]) -> None:
     """Set the boxes of tensors that instructions write."""
     places, steps = list(made.merging.roles), schedule.program.steps
     of_kind: dict[str, list[int]] = defaultdict(list)
@@ -137,7 +143,7 @@ def _find_boxes(schedule: Schedule, made: Interpreter) -> None:
         given = dict(zip((made.block, *made.fields[kind]), columns.T, strict=False))
         if role.index is not None:
             given[role.index] = np.tile(np.arange(groups), len(numbers))
-        for touched in Bodies(kind, role.body, made.host).touched(given):
+        for touched in Bodies(kind, role.body, host).touched(given):
             if touched.tensor in made.written:
                 _add(schedule, numbers[touched.owner // groups], places.index(place), touched)
 

@@ -224,3 +224,25 @@ def test_roles_that_differ_are_refused():
     program.add(one, at=0)
     with pytest.raises(LanguageError, match="two has 2 groups of 1 warps, and one has one group"):
         program.run(x=np.zeros((4, LENGTH), np.float32))
+
+
+def test_a_schedule_is_that_of_the_tensors_it_is_made_for():
+    program = Program(1)
+
+    @program.instruction
+    def copy_all(x, y, *, at):
+        with pk.warps(1):
+            for i in pk.range(x.rows):
+                pk.store(y[i, 0], pk.load(x[i, 0], cols=LENGTH))
+
+    @program.instruction
+    def last(y, z, *, row):
+        with pk.warps(1):
+            pk.store(z[0, 0], pk.load(y[row, 0], cols=LENGTH))
+
+    program.add(copy_all, at=0)
+    program.add(last, row=5)
+    for rows, waits in ((8, 1), (4, 0), (8, 1)):
+        x = np.ones((rows, LENGTH), np.float32)
+        schedule = program.scheduled(x=x, y=x.copy(), z=x.copy())
+        assert sum(map(len, schedule.waits.values())) == waits

@@ -18,6 +18,8 @@ DEVICE void barrier_wait(u32 bar, u32 phase) {
 template <int STAGES> struct Turn {
     u32 stage = 0, phase = 0;
     DEVICE void next() { if (++stage == STAGES) { stage = 0; phase ^= 1; } }
+    // The place COUNT stages before, at most a round.
+    template <u32 COUNT> DEVICE Turn before() const { return stage >= COUNT ? Turn{stage - COUNT, phase} : Turn{stage + STAGES - COUNT, phase ^ 1}; }
 };
 
 // -- cp.async -----------------------------------------------------------------
