@@ -214,20 +214,36 @@ def _skewed_stores(at: Held, size: int, start: Any, granule: int, skew: int) -> 
     bytes_, lane = at.size * size, np.arange(LANES)
     count = np.broadcast_to(at.count, start.shape) * size
     if warps == 1:
-        first, last = start[:, :1, :1] - skew, skew + count.sum()
-        # One more, of which the first lane stores the end of the last.
-        own = (np.arange(chunks + 1)[:, None] * LANES + lane) * bytes_
-    else:
-        first, last = start[:, :, :1] - skew, skew + count.sum(axis=2, keepdims=True)
-        own = lane * bytes_
+        yield from _whole_row(start[:1, :1, :1], count.sum(), chunks, bytes_, size, granule, skew)
+        return
+    first, last = start[:, :, :1] - skew, skew + count.sum(axis=2, keepdims=True)
+    own = lane * bytes_
     for k in range(0, bytes_, granule):
-        there = True if warps == 1 or k else lane > 0
+        there = True if k else lane > 0
         yield from _parts(first + own + k, skew - own - k, last - own - k, size, granule, there)
-    if warps > 1:
-        # Lane i stores both ends of run i.
-        first, last = np.moveaxis(first, 1, 2), np.moveaxis(last, 1, 2)
-        for k in (0, LANES * bytes_):
-            yield from _parts(first + k, skew - k, last - k, size, granule, last > skew)
+    # Lane i stores both ends of run i.
+    first, last = np.moveaxis(first, 1, 2), np.moveaxis(last, 1, 2)
+    for k in (0, LANES * bytes_):
+        yield from _parts(first + k, skew - k, last - k, size, granule, last > skew)
+
+
+def _whole_row(
+    row: Any, length: int, chunks: int, bytes_: int, size: int, granule: int, skew: int
+) -> Iterator[Requests]:
+    """The stores of a warp to a row of `length` bytes: the granules that it fills, then the ends, an element a lane."""
+    # One chunk more, of which the first lane stores the end of the last.
+    own = (np.arange(chunks + 1)[:, None] * LANES + np.arange(LANES)) * bytes_
+    for k in range(0, bytes_, granule):
+        filled = (own + k >= skew) & (own + k + granule <= skew + length)
+        yield Requests.of(row - skew + own + k, granule, filled[None])
+    each = np.arange(granule // size) * size
+    tail = length - granule + each
+    byte = np.concatenate([each, tail, np.full(LANES - 2 * len(each), -1)])
+    cut = np.concatenate(
+        [(skew > 0) & (skew + each < granule), skew + tail >= (skew + length) // granule * granule]
+    )
+    there = (byte >= 0) & (byte < length) & np.resize(cut, LANES)
+    yield Requests.of(row + byte, size, there[None, None])
 
 
 def _parts(

@@ -220,17 +220,14 @@ Side = Literal["fill", "drain"]
 
 @dataclass(eq=False)
 class Pipeline:
-    """A ring of shared stages with the same tiles each.
-
-    reuse: the pipeline whose memory it takes over. flight: the most stages whose copies have not landed.
-    """
+    """A ring of shared stages with the same tiles each; `reuse`: the pipeline whose memory it takes over."""
 
     name: str
     stages: int
     tiles: dict[str, ST]
     loc: Loc | None = None
     reuse: Pipeline | None = None
-    flight: int | None = None
+    flight: int | None = None  # the most stages whose copies have not landed
 
     @property
     def stage_bytes(self) -> int:

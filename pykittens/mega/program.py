@@ -15,6 +15,7 @@ from pykittens.ir.signature import signature_of
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import prove
 from pykittens.mega.schedule import Schedule, derive
+from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.dtypes import int32
 
@@ -168,7 +169,7 @@ class Program:
         operands, like = self.operands(tensors), next(iter(tensors.values()))
         given = code, waits, np.zeros(max(counters, 1), np.int32)
         if not isinstance(like, np.ndarray):
-            given = tuple(like.new_tensor(x) for x in given)
+            given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
         return (*given, operands)
 
     def run(self, **tensors: Any) -> None:

@@ -219,7 +219,8 @@ def run(p: Product) -> tuple[np.ndarray, np.ndarray]:
     result = next(
         re.search(r"mma_sync_\w+\((\w+),", line)[1] for line in lines if "mma_sync" in line
     )
-    starts = re.search(r"const u32 (\w+) = ring [^,]*_drain.stage, (\w+) = .* \+ (\d+);", text)
+    # The stage that is drained; the one that is filled comes before.
+    *_, starts = re.finditer(r"const u32 (\w+) = ring [^,]*, (\w+) = .* \+ (\d+);", text)
     offset = int(starts[3])
     memory = np.full(2 * offset + b.nbytes + 4096, 0x55, np.uint8)
     in_shared(memory, 0, a, p.types[0])

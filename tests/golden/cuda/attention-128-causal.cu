@@ -38,9 +38,9 @@ attention(const __grid_constant__ TensorMap K_map,
     if (warpgroup == 0) {
         registers_down<40>();
         if (warp_of_block == 0 && lane == 0) {  // producer
-            Turn<1> q_fill;
             Turn<2> k_fill;
             Turn<2> v_fill;
+            Turn<1> q_fill;
 #line 25 "07_attention.py"
             // for b, h, block in tasks:
             NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task = (task / gridDim.x + 1) * gridDim.x * 2 - 1 - task) {
@@ -101,7 +101,7 @@ attention(const __grid_constant__ TensorMap K_map,
             }
         }
         if (warp_of_block == 1 && lane == 0) {  // storer
-            Turn<1> out_drain, out_back;
+            Turn<1> out_drain;  // also out_back
 #line 49 "07_attention.py"
             // for b, h, block in tasks:
             NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task = (task / gridDim.x + 1) * gridDim.x * 2 - 1 - task) {
@@ -114,13 +114,12 @@ attention(const __grid_constant__ TensorMap K_map,
                 // with out.drain() as t: pk.store_async(O[b, h, block, 0], t)
                 barrier_wait(out_full + 8 * out_drain.stage, out_drain.phase);
                 const u32 t5 = out + 32768 * out_drain.stage;
-                out_drain.next();
                 store_box(O_map, t5, 0, block1 * 128, h1, b1);
                 store_box(O_map, t5 + 16384, 64, block1 * 128, h1, b1);
                 stores_commit();
                 stores_wait_read();
-                barrier_arrive(out_empty + 8 * out_back.stage);  // out: give the stage back
-                out_back.next();
+                barrier_arrive(out_empty + 8 * out_drain.stage);  // out: give the stage back
+                out_drain.next();
             }
             stores_wait();
         }
@@ -128,10 +127,11 @@ attention(const __grid_constant__ TensorMap K_map,
         registers_up<232>();
         const int warp = (warp_of_block - 4) % 4;
         const int w = (warp_of_block - 4) / 4;
-        Turn<1> q_drain, q_back;
-        Turn<1> out_fill;
-        Turn<2> k_drain, k_back;
-        Turn<2> v_drain, v_back;
+        Turn<1> q_drain;  // also q_back, out_fill
+        Turn<2> k_drain;
+        Turn<2> k_back;
+        Turn<2> v_drain;
+        Turn<2> v_back;
 #line 34 "07_attention.py"
         // for b, h, block in tasks:
         NO_UNROLL for (int task = blockIdx.x; task < Q_n0 * Q_n1 * blocks; task = (task / gridDim.x + 1) * gridDim.x * 2 - 1 - task) {
@@ -144,7 +144,6 @@ attention(const __grid_constant__ TensorMap K_map,
             // with q.drain() as qs:
             barrier_wait(q_full + 8 * q_drain.stage, q_drain.phase);
             const u32 qs = q + 32768 * q_drain.stage;
-            q_drain.next();
 #line 36 "07_attention.py"
             // qw, o = qs.tiles(64, d)[w], pk.zeros(f32, 64, d)
             float o[64];
@@ -318,8 +317,7 @@ attention(const __grid_constant__ TensorMap K_map,
             UNROLL for (int i = 0; i < 2; ++i) l1[i] = join_lanes<1, 2>(l[i], [](float a, float b) { return a + b; });
 #line 35 "07_attention.py"
             // with q.drain() as qs:
-            if (lane == 0) barrier_arrive(q_empty + 8 * q_back.stage);  // q: give the stage back
-            q_back.next();
+            if (lane == 0) barrier_arrive(q_empty + 8 * q_drain.stage);  // q: give the stage back
 #line 45 "07_attention.py"
             // with v.drain() as vt: o = pk.mma_AB(p, vt, o)
             barrier_wait(v_full + 8 * v_drain.stage, v_drain.phase);
@@ -342,10 +340,10 @@ attention(const __grid_constant__ TensorMap K_map,
             }
 #line 46 "07_attention.py"
             // with out.fill() as t: pk.store(t.tiles(64, d)[w], pk.normalize(o, l).to(bf16))
-            barrier_wait(out_empty + 8 * out_fill.stage, out_fill.phase ^ 1);
-            const u32 t19 = out + 32768 * out_fill.stage;
-            const u32 t19_full = out_full + 8 * out_fill.stage;
-            out_fill.next();
+            barrier_wait(out_empty + 8 * q_drain.stage, q_drain.phase ^ 1);
+            const u32 t19 = out + 32768 * q_drain.stage;
+            const u32 t19_full = out_full + 8 * q_drain.stage;
+            q_drain.next();
             bool empty[2];
             UNROLL for (int i = 0; i < 2; ++i) empty[i] = l1[i] == 0.0f;
             float t20[2];

@@ -55,7 +55,8 @@ never_full(const __grid_constant__ TensorMap A_map,
         const int thread = warp * 32 + lane;
         const int w = (warp_of_block - 4) / 4;
         debug.enter(w + 1, thread == 0);
-        Turn<2> inputs_drain, inputs_back;
+        Turn<2> inputs_back;
+        Turn<2> inputs_drain;
         int inputs_held = 0;
         // acc = pk.zeros(f32, 64, 64)
         float acc[32];

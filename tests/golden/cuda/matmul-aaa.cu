@@ -63,7 +63,7 @@ matmul(const __grid_constant__ TensorMap A_map,
             }
         }
         if (warp_of_block == 1 && lane == 0) {  // storer
-            Turn<1> outputs_drain, outputs_back;
+            Turn<1> outputs_drain;  // also outputs_back
 #line 36 "06_matmul.py"
             // for row, col in tasks:
             NO_UNROLL for (int task = blockIdx.x; task < t1 * t2; task += gridDim.x) {
@@ -74,7 +74,6 @@ matmul(const __grid_constant__ TensorMap A_map,
                 // with outputs.drain() as s:
                 barrier_wait(outputs_full + 8 * outputs_drain.stage, outputs_drain.phase);
                 const u32 c = outputs + 65536 * outputs_drain.stage;
-                outputs_drain.next();
 #line 38 "06_matmul.py"
                 // pk.store_async(C[row, col], s.c)
                 store_box(C_map, c, col1 * 256, row1 * 128);
@@ -85,8 +84,8 @@ matmul(const __grid_constant__ TensorMap A_map,
 #line 37 "06_matmul.py"
                 // with outputs.drain() as s:
                 stores_wait_read();
-                barrier_arrive(outputs_empty + 8 * outputs_back.stage);  // outputs: give the stage back
-                outputs_back.next();
+                barrier_arrive(outputs_empty + 8 * outputs_drain.stage);  // outputs: give the stage back
+                outputs_drain.next();
             }
             stores_wait();
         }
@@ -94,9 +93,10 @@ matmul(const __grid_constant__ TensorMap A_map,
         registers_up<232>();
         const int warp = (warp_of_block - 4) % 4;
         const int w = (warp_of_block - 4) / 4;
-        Turn<3> inputs_drain, inputs_back;
-        int inputs_held = 0;
         Turn<1> outputs_fill;
+        Turn<3> inputs_back;
+        Turn<3> inputs_drain;
+        int inputs_held = 0;
 #line 27 "06_matmul.py"
         // for row, col in tasks:
         NO_UNROLL for (int task = blockIdx.x; task < t1 * t2; task += gridDim.x) {

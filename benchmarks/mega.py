@@ -1,0 +1,201 @@
+"""A program of two phases a layer on this machine's GPU, beside the same layers as PyTorch's kernels in a CUDA graph.
+
+h[l + 1] = h[l] + silu(g) * u, where g and u are the halves of W[l] (rms_norm(h[l]) * gain[l]). The first phase is a
+product of a matrix with a vector, 16 rows an instruction's step; the second gates its sums. Rings of different length,
+and of different numbers of pages on their way, are measured one beside the other. Figures are bytes of the matrices.
+docs/tuning/mega.md has the predictions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import record  # noqa: E402
+import torch  # noqa: E402
+from protocol import Bench, bench_of, normal  # noqa: E402
+from record import Row, about  # noqa: E402
+
+import pykittens as pk  # noqa: E402
+from pykittens import bf16, f32  # noqa: E402
+from pykittens.mega import Program  # noqa: E402
+
+WIDTH = CHUNK = 512  # columns of a page, and elements that an instruction gates
+EPS = 1e-5
+BLOCKS, LAYERS, N = 132, 64, 2048
+# Pages of 16 KiB in the ring, pages on their way at a time, warps that multiply.
+VARIANTS = [
+    (11, None, 16),
+    (11, 4, 16),
+    (11, 3, 16),
+    (11, 2, 16),
+    (11, 3, 8),
+    (6, 3, 16),
+    (6, None, 16),
+]
+
+
+def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None, warps: int) -> Program:  # fmt: skip
+    """The program; each block has neighbouring rows of every layer."""
+    program = Program(blocks)
+    parts, sub = n // WIDTH, WIDTH // warps
+
+    @program.instruction
+    def matvec(h, gain, W, pre, *, layer, first, last):  # type: ignore[no-untyped-def]
+        """pre[layer] = W[layer] (rms_norm(h[layer]) * gain[layer]), its rows 16 first to 16 last."""
+        page = pk.pipeline(pages, pk.st(bf16, 16, WIDTH), flight=flight)
+        vectors = pk.pipeline(1, x=pk.sv(bf16, n), gain=pk.sv(bf16, n))
+        sums = pk.pipeline(3, pk.sv(f32, 16 * warps))
+        with pk.producer():
+            for row in pk.range(first, last):
+                for k in pk.range(parts):
+                    with page.fill() as p:
+                        pk.load_async(p, W[layer, row, k])
+        with pk.warps(1), vectors.fill() as v:
+            pk.load_async(v.gain, gain[layer])
+            pk.load_async(v.x, h[layer])
+        with pk.warps(warps) as w:
+            with vectors.drain() as v:
+                x = pk.load(v.x).to(f32)
+                scale = pk.rsqrt(pk.sum(x * x) / n + EPS)
+                own = [
+                    pk.load(v.x.parts(sub)[k * warps + w], spread=pk.per_column).to(f32)
+                    * pk.load(v.gain.parts(sub)[k * warps + w], spread=pk.per_column).to(f32)
+                    * scale
+                    for k in range(parts)
+                ]
+            for _ in pk.range(first, last):
+                acc = pk.zeros(f32, 16, sub)
+                for k in range(parts):
+                    with page.drain() as p:
+                        acc = pk.fma(pk.load(p.tiles(16, sub)[0, w]).to(f32), own[k], acc)
+                with sums.fill() as s:
+                    pk.store(s.parts(16)[w], pk.row_sum(acc))
+        with pk.storer():
+            for row in pk.range(first, last):
+                with sums.drain() as s:
+                    total = pk.load(s.parts(16)[0])
+                    for part in range(1, warps):
+                        total = total + pk.load(s.parts(16)[part])
+                    pk.store(pre[layer, row], total)
+
+    @program.instruction
+    def gate(h, pre, *, layer, chunk):  # type: ignore[no-untyped-def]
+        """h[layer + 1] = h[layer] + silu(pre[layer, :n]) * pre[layer, n:], a chunk of it."""
+        inputs = pk.pipeline(1, g=pk.sv(f32, CHUNK), u=pk.sv(f32, CHUNK), x=pk.sv(bf16, CHUNK))
+        outputs = pk.pipeline(1, pk.sv(bf16, CHUNK))
+        with pk.warps(1), inputs.fill() as s:
+            pk.load_async(s.g, pre[layer, chunk])
+            pk.load_async(s.u, pre[layer, n // CHUNK + chunk])
+            pk.load_async(s.x, h[layer, chunk])
+        with pk.warps(warps) as w:
+            with inputs.drain() as s:
+                g, u = pk.load(s.g.parts(sub)[w]), pk.load(s.u.parts(sub)[w])
+                y = pk.load(s.x.parts(sub)[w]).to(f32) + pk.silu(g) * u
+            with outputs.fill() as s:
+                pk.store(s.parts(sub)[w], y.to(bf16))
+        with pk.storer(), outputs.drain() as s:
+            pk.store_async(h[layer + 1, chunk], s)
+
+    rows = 2 * n // 16
+    for layer in range(layers):
+        for block in range(blocks):
+            first, last = rows * block // blocks, rows * (block + 1) // blocks
+            if first < last:
+                program.add(matvec, block=block, layer=layer, first=first, last=last)
+        for chunk in range(n // CHUNK):
+            program.add(gate, block=chunk * blocks // (n // CHUNK), layer=layer, chunk=chunk)
+    return program
+
+
+def problem(layers: int, n: int, device: str) -> dict[str, torch.Tensor]:
+    """Random tensors; h[0] is given."""
+    h = torch.full((layers + 1, n), torch.nan, dtype=torch.bfloat16, device=device)
+    h[0] = normal(n, device=device)
+    return {
+        "h": h,
+        "gain": 1 + 0.1 * normal(layers, n, device=device),
+        "W": (normal(layers, 2 * n, n, device=device) / n**0.5).to(torch.bfloat16),
+        "pre": torch.full((layers, 2 * n), torch.nan, device=device),
+    }
+
+
+def layers_by_pytorch(x: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The last h, by a few kernels a layer."""
+    h = x["h"][0]
+    n = len(h)
+    for gain, W in zip(x["gain"], x["W"], strict=True):
+        p = W @ torch.nn.functional.rms_norm(h, (n,), gain, EPS)
+        h = h + torch.nn.functional.silu(p[:n]) * p[n:]
+    return h
+
+
+def exact(x: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The last h in float64, from vectors that are rounded to bf16 after each layer, as both contenders do."""
+    h = x["h"][0]
+    n = len(h)
+    for gain, W in zip(x["gain"], x["W"], strict=True):
+        wide = h.double()
+        p = W.double() @ (wide / (wide.square().mean() + EPS).sqrt() * gain.double())
+        h = (wide + torch.nn.functional.silu(p[:n]) * p[n:]).to(torch.bfloat16)
+    return h.double()
+
+
+def launch_of(program: Program, x: dict[str, torch.Tensor]) -> Callable[[int], None]:
+    """A launch of the program, which sets its counters to 0 before."""
+    kernel, arguments = program.kernel(), program.arguments(program.scheduled(**x), **x)
+
+    def launch(_: int) -> None:
+        arguments[2].zero_()
+        kernel(*arguments)
+
+    return launch
+
+
+def rows_of(
+    bench: Bench, variants: list[tuple[int, int | None, int]], blocks: int, layers: int, n: int
+) -> list[Row]:
+    """A row for each variant."""
+    x = problem(layers, n, bench.device)
+    wanted = exact(x)
+    contenders: dict[str, Any] = {}
+    errors = {}
+    for pages, flight, warps in variants:
+        name = f"{pages} pages, {flight or 'all'} on their way, {warps} warps"
+        program = two_phases(blocks, layers, n, pages, flight, warps)
+        contenders[name] = launch_of(program, x)
+        x["h"][1:] = torch.nan
+        contenders[name](0)
+        errors[name] = float((x["h"][-1].double() - wanted).norm() / wanted.norm())
+    contenders["PyTorch"] = lambda _: layers_by_pytorch(x)
+    *ours, library = bench.measure(contenders, 1)
+    work = float(x["W"].numel() * x["W"].element_size())
+    shape = f"{layers} layers of {2 * n} x {n}"
+    return [
+        record.row(f.name, shape, bench.protocol, f, library, work, errors[f.name], "GB/s")
+        for f in ours
+    ]
+
+
+def main() -> None:
+    """Check, measure and write; exits 1 if a result is wrong."""
+    options = record.parser(__doc__).parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("mega: no CUDA device")
+    torch.manual_seed(0)
+    bench, where = bench_of("graphs", options.rounds), about()
+    rows = rows_of(bench, VARIANTS, BLOCKS, LAYERS, N)
+    text = f"{record.heading(where)}\n\n{record.table(rows)}\n"
+    print(text)
+    record.save({"about": where, "rows": rows}, options.out, f"mega{options.label}", text)
+    if wrong := [r["kernel"] for r in rows if not r["error"] < 0.02]:
+        sys.exit(f"mega: wrong results: {', '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    main()
