@@ -107,11 +107,10 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
                     continue
                 if box not in of_box:
                     of_box[box] = writers[box[0]].writing(box)
-                seen = clocks.has_seen(event, of_box[box])
-                if not seen.all():
-                    step, role = of_box[box][np.argmin(seen)].tolist()
+                writer = clocks.unseen(event, of_box[box])
+                if writer is not None:
                     raise ScheduleError(
-                        f"{_who(schedule, event)} reads {box_text(box)}, and {_who(schedule, (step, role))} writes it: "
+                        f"{_who(schedule, event)} reads {box_text(box)}, and {_who(schedule, writer)} writes it: "
                         "nothing orders them",
                         help="the role that reads must wait for a counter that the writer signals, or that one signals "
                         "which has waited for the writer",
@@ -119,7 +118,7 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
             ended = clocks.end(event)
             if event in schedule.signals:
                 counter = schedule.signals[event]
-                made[counter] = np.maximum(made[counter], ended) if counter in made else ended
+                made[counter] = np.maximum(made.get(counter, ended), ended)
 
 
 def _who(schedule: Schedule, event: Event) -> str:

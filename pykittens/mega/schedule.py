@@ -153,18 +153,21 @@ def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> Non
     rank = touched.low.shape[1]
     rows = np.unique(np.column_stack([owner, touched.low, touched.high]), axis=0)
     rows = rows[(rows[:, 1 : 1 + rank] < rows[:, 1 + rank :]).all(axis=1)]
+    if not len(rows):
+        return
+    low, high = rows[:, 1 : 1 + rank], rows[:, 1 + rank :]
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+    first, last = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
+    sizes = np.add.reduceat((high - low).prod(axis=1), starts)
+    is_filled = sizes == (last - first).prod(axis=1)
     boxes = schedule.writes if touched.writes else schedule.reads
-    for some in np.split(rows, starts[1:]) if len(rows) else []:
-        low, high = some[:, 1 : 1 + rank], some[:, 1 + rank :]
-        first, last = low.min(axis=0), high.max(axis=0)
-        if (high - low).prod(axis=1).sum() == (last - first).prod():
-            low, high = first[np.newaxis], last[np.newaxis]
-        mine = boxes.setdefault((int(some[0, 0]), role), [])
-        mine += [
-            (touched.tensor, tuple(a), tuple(b))
-            for a, b in zip(low.tolist(), high.tolist(), strict=True)
-        ]
+    ends = [*starts[1:].tolist(), len(rows)]
+    for i, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
+        some = zip(first[i : i + 1].tolist(), last[i : i + 1].tolist(), strict=True)
+        if not is_filled[i]:
+            some = zip(low[start:end].tolist(), high[start:end].tolist(), strict=True)
+        mine = boxes.setdefault((int(rows[start, 0]), role), [])
+        mine += [(touched.tensor, tuple(a), tuple(b)) for a, b in some]
 
 
 @dataclass(frozen=True)
@@ -262,14 +265,18 @@ class Clocks:
         for queue in schedule.queues:
             self.turn[queue] = np.arange(1, len(queue) + 1)
 
-    def has_seen(self, event: Event, others: Numbers) -> Any:
-        """Whether the role of an event may rely on each of others, (events, 2), being over."""
-        streams = self.block[others[:, 0]] * self.roles + others[:, 1]
-        return self.seen[self._stream(event), streams] >= self.turn[others[:, 0]]
+    def unseen(self, event: Event, others: Numbers) -> Event | None:
+        """The first of others, (events, 2), on whose being over the role of an event may not rely."""
+        steps, roles = others.T
+        late = (
+            self.seen[self._stream(event)][self.block[steps] * self.roles + roles]
+            < self.turn[steps]
+        )
+        return tuple(others[late.argmax()].tolist()) if late.any() else None
 
     def _stream(self, event: Event) -> int:
         """The role of a block to which an event belongs."""
-        return int(self.block[event[0]]) * self.roles + event[1]
+        return self.schedule.program.steps[event[0]].block * self.roles + event[1]
 
     def wait(self, event: Event, clock: Any) -> None:
         """The role has waited for all that a clock knows."""
@@ -277,19 +284,22 @@ class Clocks:
         np.maximum(mine, clock, out=mine)
 
     def end(self, event: Event) -> Any:
-        """The role has ended an instruction; returns what its signal passes on. Roles end in the order of the flows."""
+        """The role has ended an instruction; returns what its signal passes on, to be copied if it is kept.
+
+        The roles of an instruction end in the order of its flows.
+        """
         step, role = event
-        mine, base = self._stream(event), self._stream((step, 0))
+        mine, turn = self._stream(event), self.turn[step]
         known = self.known[mine]
         np.maximum(known, self.seen[mine], out=known)
-        for other in self.schedule.flows[self.schedule.program.steps[step].kind.name].get(role, ()):
-            before = self.known[base + other].copy()
-            before[base + other] = min(
-                before[base + other], self.turn[step] - 1
-            )  # not what it does after its fill
-            np.maximum(known, before, out=known)
-        known[mine] = self.turn[step]
-        return known.copy()
+        kind = self.schedule.program.steps[step].kind.name
+        for other in self.schedule.flows[kind].get(role, ()):
+            stream = self._stream((step, other))
+            over = max(known[stream], turn - 1)  # not what the other does after its fill
+            np.maximum(known, self.known[stream], out=known)
+            known[stream] = over
+        known[mine] = turn
+        return known
 
 
 def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
@@ -310,12 +320,12 @@ def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
                     of_box[box] = mine, np.max(clock, axis=0) if clock else None
                 mine, clock = of_box[box]
                 _check_before(schedule, event, box, mine)
-                if not clocks.has_seen(event, mine).all():
+                if clocks.unseen(event, mine) is not None:
                     found.setdefault(event, []).append(box)
                     clocks.wait(event, clock)
             ended = clocks.end(event)
             if event in schedule.writes:
-                after[event] = ended
+                after[event] = ended.copy()
     return found
 
 
