@@ -62,6 +62,11 @@ longest_first = _LongestFirst("longest_first", 16)
 
 def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
     builder = current(word)
+    if builder.merging is not None:
+        raise LanguageError(
+            f"pk.{word}: an instruction has no grid",
+            help="a field, a parameter behind the `*`, says which part of the work an instruction is",
+        )
     if builder.role is not None:
         raise LanguageError(f"pk.{word}: must be before the roles, not inside one")
     if builder.kernel.launch is not None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykittens.errors import LanguageError
 from pykittens.ir.build import Builder, current, recording
-from pykittens.ir.nodes import Block, Role
+from pykittens.ir.nodes import Block, Call, Role, walk
 from pykittens.ir.values import Scalar
 
 if TYPE_CHECKING:
@@ -70,6 +70,18 @@ class Merging:
         outside = Block(owner=f"the instruction `{function}`")
         with current(function).inside(outside), self._open(function, None):
             yield
+        if not any(name == function for name, _ in self.found):
+            raise LanguageError(
+                f"{function}: an instruction has roles, and this function has none",
+                help="`with pk.warps(4) as w:` is a role of four warps",
+            )
+        for node in walk(outside):
+            # Reads are repeated in each role; what does more would be done by each.
+            if isinstance(node, Call) and not replace(node.op.effects, reads=()).removable:
+                raise LanguageError(
+                    f"{node.op.name}: must be in a role of the instruction, which has roles",
+                    loc=node.loc,
+                )
 
     @contextmanager
     def record(self, function: str, place: RolePlace, index: Scalar | None) -> Iterator[None]:

@@ -64,7 +64,7 @@ class Interpreter:
     def _words(self, turn: Any, first: int) -> list[Any]:
         """The words of an instruction that a role uses: its kind, its fields, and those of the role from `first` on.
 
-        They are loaded at once, before the branch to its kind; those that nothing uses are dropped.
+        They are loaded at once, before the branch to its kind; the compiler drops those that nothing uses.
         """
         numbers = (*range(word_of_role(self.kinds, 0)), *range(first, first + OF_A_ROLE))
         return [pk.load(self.code[self.block, turn, k]) for k in numbers]

@@ -89,6 +89,10 @@ class Program:
     _kernel: Any = None  # its kernel, and the kinds when that was made
     _tensors: Any = None  # a class that holds its tensors
 
+    def __post_init__(self) -> None:
+        if not is_int(self.blocks) or self.blocks < 1:
+            raise ArgumentError(f"`blocks` must be an int of at least 1, not {self.blocks!r}")
+
     def instruction(self, function: Callable[..., Any]) -> Instruction:
         """Make a function a kind of instruction of this program.
 
@@ -154,6 +158,10 @@ class Program:
 
         A LanguageError if an instruction reads what is written later, or an element is written twice.
         """
+        if not self.steps:
+            raise ArgumentError(
+                "the program has no instructions", help="program.add(kind, ...) adds one"
+            )
         schedule = derive(self, tensors)
         prove(schedule)
         return schedule

@@ -246,3 +246,39 @@ def test_a_schedule_is_that_of_the_tensors_it_is_made_for():
         x = np.ones((rows, LENGTH), np.float32)
         schedule = program.scheduled(x=x, y=x.copy(), z=x.copy())
         assert sum(map(len, schedule.waits.values())) == waits
+
+
+def refused(statements):
+    """What is said of an instruction with these statements, a function of x and its field."""
+    program = Program(1)
+
+    @program.instruction
+    def wrong(x, *, at):
+        statements(x, at)
+
+    program.add(wrong, at=0)
+    with pytest.raises(LanguageError) as error:
+        program.run(x=np.zeros((4, LENGTH), np.float32))
+    return str(error.value)
+
+
+def test_instructions_without_roles_and_with_grids_are_refused():
+    def in_a_role(x, at):
+        with pk.warps(1):
+            pk.store(x[at, 0], pk.zeros(pk.f32, LENGTH))
+
+    def outside(x, at):
+        in_a_role(x, at)
+        pk.store(x[at + 1, 0], pk.zeros(pk.f32, LENGTH))
+
+    assert "this function has none" in refused(lambda x, at: pk.load(x[at, 0], cols=LENGTH))
+    assert "store: must be in a role" in refused(outside)
+    assert "an instruction has no grid" in refused(lambda x, at: pk.grid(4))
+
+
+def test_programs_without_blocks_or_instructions_are_refused():
+    for blocks in (0, -1, 1.5, None):
+        with pytest.raises(ArgumentError, match="`blocks` must be an int of at least 1"):
+            Program(blocks)
+    with pytest.raises(ArgumentError, match="no instructions"):
+        cells(2).run(x=np.zeros((4, LENGTH), np.float32))
