@@ -47,7 +47,7 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
 
     @program.instruction
     def matvec(h, gain, W, pre, *, layer, first, last):  # type: ignore[no-untyped-def]
-        """pre[layer] = W[layer] (rms_norm(h[layer]) * gain[layer]), its rows 16 first to 16 last."""
+        """pre[layer] = W[layer] (rms_norm(h[layer]) * gain[layer]), rows 16 * first to 16 * last."""
         page = pk.pipeline(pages, pk.st(bf16, 16, WIDTH), flight=flight)
         vectors = pk.pipeline(1, x=pk.sv(bf16, n), gain=pk.sv(bf16, n))
         sums = pk.pipeline(3, pk.sv(f32, 16 * warps))

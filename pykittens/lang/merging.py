@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from pykittens.lang.roles import RoleContext
 
 T = TypeVar("T")
-RolePlace = tuple[
-    str, int
-]  # the kind of a role, and its number among those of this kind in a function
+RolePlace = tuple[str, int]  # its kind, and its number among those of this kind in a function
 
 
 @dataclass
@@ -37,21 +35,23 @@ class MergedRole:
 
 @dataclass
 class Merging:
-    """The roles that functions have in common, and what each function has declared."""
+    """The roles that functions have in common; for each function its roles, what is outside of them, and declarations.
+
+    function, place: the function that is recorded, and the role of the kernel; None the first time, which finds its
+    roles. counts, declarations, depth: its roles by kind and its declarations so far, and the open blocks around it.
+    outer: the role of the kernel that an open role of the function replaces, if one is open.
+    """
 
     roles: dict[RolePlace, MergedRole] = field(default_factory=dict)
+    found: dict[tuple[str, RolePlace], Role] = field(default_factory=dict)
+    outside: dict[str, Block] = field(default_factory=dict)
     declared: dict[tuple[str, int], Any] = field(default_factory=dict)
     function: str = ""
-    place: RolePlace | None = (
-        None  # where the function is recorded; None the first time, which is not kept
-    )
-    found: dict[tuple[str, RolePlace], Role] = field(default_factory=dict)  # the first time
+    place: RolePlace | None = None
     counts: Counter[str] = field(default_factory=Counter)
     declarations: int = 0
     depth: int = 0
-    outer: list[Role | None] = field(
-        default_factory=list
-    )  # what the open role of the function replaces
+    outer: list[Role | None] = field(default_factory=list)
 
     @contextmanager
     def _open(self, function: str, place: RolePlace | None) -> Iterator[None]:
@@ -67,7 +67,7 @@ class Merging:
     @contextmanager
     def survey(self, function: str) -> Iterator[None]:
         """Record a function, outside of the roles of the kernel, only to find its roles and what it declares."""
-        outside = Block(owner=f"the instruction `{function}`")
+        outside = self.outside[function] = Block(owner=f"the instruction `{function}`")
         with current(function).inside(outside), self._open(function, None):
             yield
         if not any(name == function for name, _ in self.found):

@@ -183,6 +183,12 @@ def pipeline(
     the fill `flight` before it. A ring that runs far ahead then does not fill the queues of the memory, in which other
     loads would wait.
     """
+    builder = current("pipeline")
+    if builder.merging is not None and reuse is not None:
+        raise LanguageError(
+            "pk.pipeline: `reuse` takes over the memory of a ring for good, and the next instruction needs that ring "
+            "again"
+        )
     return declared("pk.pipeline", lambda: _pipeline(stages, tile, reuse, flight, tiles))
 
 

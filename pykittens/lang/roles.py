@@ -84,6 +84,10 @@ class RoleContext(Named, Generic[I]):
 def at_top(word: str) -> Builder:
     """The builder of the kernel that is recorded; raises unless it is outside roles, loops and branches."""
     builder = current(word.removeprefix("pk."))
+    if builder.merging is not None:
+        raise LanguageError(
+            f"{word}: an instruction cannot use it, as it concerns the kernel as a whole"
+        )
     if builder.role is not None or len(builder.stack) > 1:
         raise LanguageError(f"{word}: must be outside roles, loops and branches")
     return builder

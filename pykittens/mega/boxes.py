@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pykittens.errors import LanguageError
 from pykittens.ir.evaluate import definition, fold, host_value
-from pykittens.ir.nodes import Block, Call, For, If, While, moved, tensors
+from pykittens.ir.nodes import Block, Call, For, If, While, blocks, moved, tensors
 from pykittens.ir.values import Global, TileRef, Value
 from pykittens.types.tiles import RT, ST
 
@@ -29,15 +29,16 @@ class Touched(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bodies:
-    """The body of a role of a kind of instruction, and the numbers that the host knows."""
+class RoleBody:
+    """The body of a role of a kind of instruction, the numbers that the host knows, and the tensors of interest."""
 
     kind: str
     body: Block
     host: Mapping[Value, Any]
+    written: Collection[str]
 
     def touched(self, given: Columns) -> list[Touched]:
-        """What instructions touch whose fields, and groups, have these values; `owner` counts these rows.
+        """What instructions touch of these tensors, whose fields and groups have these values; `owner` counts the rows.
 
         A LanguageError if a place follows neither from fields nor from loops over them.
         """
@@ -51,8 +52,8 @@ class Bodies:
                     yield from self._call(node, columns, owner)
                 case For():
                     start, stop = (self._of(x, columns, owner) for x in (node.start, node.stop))
-                    if start is None or stop is None:
-                        yield from self._unknown(node.body, columns, owner)
+                    if start is None or stop is None:  # nothing may depend on its passes
+                        yield from self._block(node.body, columns, owner)
                         continue
                     counts = np.maximum(-(-(stop - start) // node.step), 0)
                     rows = np.repeat(np.arange(len(owner)), counts)
@@ -67,17 +68,16 @@ class Bodies:
                         inner = {value: x[rows] for value, x in columns.items()}
                         yield from self._block(side, inner, owner[rows])
                 case While():
-                    yield from self._unknown(node.body, columns, owner)
-
-    def _unknown(self, body: Block, columns: Columns, owner: Numbers) -> Iterator[Touched]:
-        """A loop whose passes are not known: what it touches must not depend on them."""
-        yield from self._block(body, columns, owner)
+                    yield from self._block(node.test, columns, owner)
+                    yield from self._block(node.body, columns, owner)
+                case _:
+                    assert not blocks(node), "a node with blocks that is not known here"
 
     def _call(self, call: Call, columns: Columns, owner: Numbers) -> Iterator[Touched]:
         effects = call.op.effects
         for operands, writes in ((effects.reads, False), (effects.writes, True)):
             for name in operands:
-                for tensor in tensors(call, (name,)):
+                for tensor in (t for t in tensors(call, (name,)) if t in self.written):
                     low, high = self._box(call, call.args[name], columns, owner)
                     yield Touched(tensor, writes, owner, low, high)
 
@@ -85,9 +85,10 @@ class Bodies:
         self, call: Call, target: TileRef | Global, columns: Columns, owner: Numbers
     ) -> tuple[Numbers, Numbers]:
         ref = target.first
-        if ref.windows or effects_by_index(call):
+        name = ref.tensor.name.partition(".")[2]
+        if ref.windows or call.op.effects.index is not None:
             raise LanguageError(
-                f"{self.kind}: which elements of `{ref.tensor.name}` are touched here is not known",
+                f"{self.kind}: which elements of `{name}` are touched here is not known",
                 loc=call.loc,
                 help="let instructions touch tiles at indices that follow from their fields",
             )
@@ -98,10 +99,11 @@ class Bodies:
             at = self._of(index, columns, owner)
             if at is None:
                 raise LanguageError(
-                    f"{self.kind}: axis {axis} of `{ref.tensor.name}` has an index that follows from no field",
+                    f"{self.kind}: axis {axis} of `{name}` has an index that follows from no field",
                     operands={"the index": getattr(index, "name", None) or index},
                     loc=call.loc,
-                    help="give the instruction a field from which it can be computed",
+                    help="compute it from fields and indices of loops, by pk.where in place of a branch; a value from "
+                    "memory or carried round a loop is not known",
                 )
             side = sides.get(axis, 1)
             extent = host_value(ref.tensor.extents[axis], self.host)
@@ -122,12 +124,12 @@ class Bodies:
         if (known := host_value(value, self.host)) is not None:
             return known
         call = definition(value)
-        return None if call is None else fold(call, lambda a: self._value(a, columns))
-
-
-def effects_by_index(call: Call) -> bool:
-    """Whether an operation names rows or elements by a vector."""
-    return call.op.effects.index is not None
+        if call is None:
+            return None
+        found = fold(call, lambda a: self._value(a, columns))
+        if found is not None and np.any((found < -(2**31)) | (found >= 2**31)):
+            raise LanguageError(f"{self.kind}: a value overflows an int32", loc=call.loc)
+        return found
 
 
 def _extents(call: Call) -> tuple[int, int]:

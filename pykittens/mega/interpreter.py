@@ -57,6 +57,13 @@ class Interpreter:
         self.written = set[str]()
         for role in self.merging.found.values():
             self.written |= _tensors(role.body.nodes, writing=True)
+        for kind in self.kinds:
+            if found := _tensors(self.merging.outside[kind.name].nodes, False) & self.written:
+                raise LanguageError(
+                    f"{kind.name}: reads `{min(found).partition('.')[2]}`, which instructions write, outside of its "
+                    "roles",
+                    help="read it in the roles that need it, which wait for those that write it",
+                )
         for number, (place, of) in enumerate(self.merging.roles.items()):
             with of.context as index:
                 self._role(place, index, word_of_role(self.kinds, number))

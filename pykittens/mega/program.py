@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.ir.numbers import is_int
+from pykittens.ir.numbers import is_int, number
 from pykittens.ir.signature import signature_of
+from pykittens.ir.values import describe
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import prove
 from pykittens.mega.schedule import Schedule, derive
@@ -85,9 +87,10 @@ class Program:
     blocks: int
     kinds: list[Instruction] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    recorded: list[Interpreter] = field(default_factory=list)  # the recordings of its kernel
-    _kernel: Any = None  # its kernel, and the kinds when that was made
-    _tensors: Any = None  # a class that holds its tensors
+    # The recordings of its kernel; the kernel, with the kinds when it was made; and a class that holds its tensors.
+    recorded: list[Interpreter] = field(default_factory=list, init=False, repr=False)
+    _kernel: Any = field(default=None, init=False, repr=False)
+    _tensors: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not is_int(self.blocks) or self.blocks < 1:
@@ -98,31 +101,44 @@ class Program:
 
         An ArgumentError for parameters that are neither tensors by position nor fields by keyword, without defaults.
         """
+        if not isfunction(function):
+            raise ArgumentError(f"an instruction is a function, not {describe(function)}")
         tensors, fields = list[str](), list[str]()
         for p in signature_of(function).parameters.values():
             if p.default is not p.empty or p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+                wrong = "has a default" if p.default is not p.empty else "is not taken by its name"
                 raise ArgumentError(
-                    f"{function.__name__}: `{p.name}` must be a tensor or a field, without a default",
+                    f"{function.__name__}: `{p.name}` {wrong}",
                     help="tensors come first, fields follow a `*`, as in `def kind(x, y, *, row)`",
                 )
             (fields if p.kind is p.KEYWORD_ONLY else tensors).append(p.name)
+        if "block" in fields:
+            raise ArgumentError(
+                f"{function.__name__}: `block` is the block that runs it, not a field"
+            )
         if any(kind.name == function.__name__ for kind in self.kinds):
             raise ArgumentError(f"the program has an instruction `{function.__name__}` already")
         kind = Instruction(pk.function(function), tuple(tensors), tuple(fields))
         self.kinds.append(kind)
         return kind
 
-    def add(self, kind: Instruction, *, block: int | None = None, **fields: int) -> None:
+    def add(self, kind: Instruction, /, *, block: int | None = None, **fields: int) -> None:
         """Add an instruction; block: the one that runs it, by default the blocks in turn."""
+        if not isinstance(kind, Instruction):
+            raise ArgumentError(
+                f"`kind` must be an instruction of the program, not {describe(kind)}",
+                help="@program.instruction makes one of a function",
+            )
         if kind not in self.kinds:
             raise ArgumentError(f"{kind.name} is an instruction of another program")
         if set(fields) != set(kind.fields):
             wanted = ", ".join(kind.fields) or "no fields"
             raise ArgumentError(f"{kind.name}: takes {wanted}, not {', '.join(fields) or 'none'}")
         for name, value in fields.items():
-            if not is_int(value) or not int32.represents(value):
+            if not is_int(number(value)) or not int32.represents(number(value)):
                 raise ArgumentError(f"{kind.name}: `{name}` must be an int32, not {value!r}")
         block = len(self.steps) % self.blocks if block is None else block
+        block = number(block)
         if not is_int(block) or not 0 <= block < self.blocks:
             raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
         self.steps.append(Step(kind, tuple(int(fields[name]) for name in kind.fields), block))
@@ -145,15 +161,18 @@ class Program:
         """The tensors of all kinds in one object; an ArgumentError if some are missing, or unknown."""
         names = tuple(dict.fromkeys(t for kind in self.kinds for t in kind.tensors))
         if set(names) != set(tensors):
-            wrong = set(names) ^ set(tensors)
-            raise ArgumentError(
-                f"the program takes {', '.join(names)}; check {', '.join(sorted(wrong))}"
-            )
+            missing, unknown = sorted({*names} - {*tensors}), sorted({*tensors} - {*names})
+            wrong = [
+                f"{', '.join(some)} {is_}"
+                for some, is_ in ((missing, "missing"), (unknown, "unknown"))
+                if some
+            ]
+            raise ArgumentError(f"the program takes {', '.join(names)}: {'; '.join(wrong)}")
         if self._tensors is None or tuple(x.name for x in fields(self._tensors)) != names:
             self._tensors = make_dataclass("tensors", names, frozen=True)
         return self._tensors(**tensors)
 
-    def scheduled(self, **tensors: Any) -> Schedule:
+    def scheduled(self, /, **tensors: Any) -> Schedule:
         """The schedule for tensors of these shapes, proved: which instruction waits for which.
 
         A LanguageError if an instruction reads what is written later, or an element is written twice.
@@ -166,21 +185,30 @@ class Program:
         prove(schedule)
         return schedule
 
-    def arguments(self, schedule: Schedule, **tensors: Any) -> tuple[Any, ...]:
-        """What the kernel of the program takes to run a schedule, beside the tensors; counters are 0 before a run."""
+    def arguments(self, schedule: Schedule, /, **tensors: Any) -> tuple[Any, ...]:
+        """What the kernel of the program takes to run a schedule on tensors of the shapes that it was made for.
+
+        The third of them, the counters, are 0 before a launch and must be set to 0 again before the next.
+        """
+        for name, shape in schedule.shapes.items():
+            if name in tensors and tuple(tensors[name].shape) != shape:
+                raise ArgumentError(
+                    f"the schedule is for `{name}` of {shape}, not {tuple(tensors[name].shape)}"
+                )
         return self.words(*schedule.encoded(), schedule.counters, tensors)
 
     def words(
         self, code: Any, waits: Any, counters: int, tensors: Mapping[str, Any]
     ) -> tuple[Any, ...]:
         """The arguments of the kernel for these words and so many counters."""
-        operands, like = self.operands(tensors), next(iter(tensors.values()))
+        operands = self.operands(tensors)
         given = code, waits, np.zeros(max(counters, 1), np.int32)
-        if not isinstance(like, np.ndarray):
+        like = next((x for x in tensors.values() if hasattr(x, "new_tensor")), None)
+        if like is not None:
             given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
         return (*given, operands)
 
-    def run(self, **tensors: Any) -> None:
+    def run(self, /, **tensors: Any) -> None:
         """Run the program once on tensors by name, NumPy arrays or tensors of PyTorch of one device."""
         schedule = self.scheduled(**tensors)
         self.kernel()(*self.arguments(schedule, **tensors))

@@ -20,17 +20,29 @@ class ScheduleError(KernelError):
 
 
 def prove(schedule: Schedule) -> None:
-    """Raise a ScheduleError unless the schedule is right for every order in which its blocks may run."""
+    """Raise a ScheduleError unless the schedule is right for every order in which its blocks may run.
+
+    Each instruction is taken to end by itself once its waits are over: its roles fill and drain rings equally often.
+    """
     _check_totals(schedule)
     order = _order(schedule)
     _check_reads(schedule, order)
 
 
 def _check_totals(schedule: Schedule) -> None:
-    """A wait for fewer signals than there are could end after any of them."""
+    """Raise for a wait for other than all signals, and for waits and signals that no role carries out."""
     totals = _totals(schedule)
+    for event in schedule.signals:
+        if event not in schedule.writes:
+            raise ScheduleError(f"{_who(schedule, event)} signals a counter, and writes nothing")
     for event, waits in schedule.waits.items():
+        if waits and event not in schedule.reads:
+            raise ScheduleError(f"{_who(schedule, event)} waits, and reads nothing that is written")
         for counter, value in waits:
+            if not totals.get(counter):
+                raise ScheduleError(
+                    f"{_who(schedule, event)} waits for counter {counter}, which nothing signals"
+                )
             if value != totals[counter]:
                 raise ScheduleError(
                     f"{_who(schedule, event)} waits until counter {counter} is {value}, which {totals[counter]} groups "
@@ -123,4 +135,4 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
 
 def _who(schedule: Schedule, event: Event) -> str:
     """An instruction and the role that is meant."""
-    return f"role {event[1]} of {schedule.text(event)} in block {schedule.program.steps[event[0]].block}"
+    return f"{schedule.roles[event[1]]} of {schedule.text(event)} in block {schedule.program.steps[event[0]].block}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from pykittens.errors import LanguageError
 from pykittens.ir.values import Value
-from pykittens.mega.boxes import Bodies, Numbers, Touched
+from pykittens.mega.boxes import Numbers, RoleBody, Touched
 from pykittens.mega.flows import Flows, flows
 from pykittens.mega.interpreter import Interpreter, word_of_role
 from pykittens.runtime.arguments import check, known_values
@@ -26,22 +26,24 @@ if TYPE_CHECKING:
     from pykittens.mega.program import Program
 
 Event = tuple[int, int]  # an instruction, by its number in the program, and a role, by its number
-Box = tuple[
-    str, tuple[int, ...], tuple[int, ...]
-]  # a tensor, the first element on each axis, that after the last
+# A tensor, the first element along each axis, and that after the last.
+Box = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass
 class Schedule:
     """The instructions of a program on their blocks, with the boxes that they touch, and what they wait for and signal.
 
-    groups: of each role. reads, writes: the boxes of tensors that instructions write. flows: by kind, the roles that a
-    role knows. waits: counters and the values to wait for. signals: the counter to which each group of a role adds one.
+    roles, groups: the name and the number of groups of each role. flows: by kind, the roles that a role knows. shapes:
+    of the tensors. reads, writes: the boxes of tensors that instructions write. waits: counters and the values to wait
+    for. signals: the counter to which each group of a role adds one.
     """
 
     program: Program
+    roles: list[str]
     groups: list[int]
     flows: dict[str, dict[int, list[int]]]
+    shapes: dict[str, tuple[int, ...]]
     reads: dict[Event, list[Box]] = field(default_factory=dict)
     writes: dict[Event, list[Box]] = field(default_factory=dict)
     waits: dict[Event, list[tuple[int, int]]] = field(default_factory=dict)
@@ -88,17 +90,14 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
     """
     made, host = _recorded(program, tensors)
     places = list(made.merging.roles)
-    found = made.merging.found
-    known = {
-        kind.name: flows(
-            {p: role.body for (k, p), role in found.items() if k == kind.name}, made.written
-        )
-        for kind in program.kinds
-    }
+    bodies = {key: role.body for key, role in made.merging.found.items()}
+    known = {kind.name: flows(kind.name, bodies, made.written) for kind in program.kinds}
     schedule = Schedule(
         program,
+        [f"{kind} {number}" if number else kind for kind, number in places],
         [role.context.groups for role in made.merging.roles.values()],
         {kind: _numbered(of, places) for kind, of in known.items()},
+        {name: tuple(x.shape) for name, x in tensors.items() if hasattr(x, "shape")},
     )
     _find_boxes(schedule, made, host)
     _check_written_once(schedule)
@@ -139,9 +138,8 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
         given = dict(zip((made.block, *made.fields[kind]), columns.T, strict=False))
         if role.index is not None:
             given[role.index] = np.tile(np.arange(groups), len(numbers))
-        for touched in Bodies(kind, role.body, host).touched(given):
-            if touched.tensor in made.written:
-                _add(schedule, numbers[touched.owner // groups], places.index(place), touched)
+        for touched in RoleBody(kind, role.body, host, made.written).touched(given):
+            _add(schedule, numbers[touched.owner // groups], places.index(place), touched)
 
 
 def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> None:
@@ -329,9 +327,13 @@ def _check_before(schedule: Schedule, event: Event, box: Box, writers: Numbers) 
     """Raise if a writer of a box that is read comes later, or is the instruction itself; they are in order."""
     if len(writers) and writers[-1, 0] >= event[0]:
         last = schedule.text((int(writers[-1, 0]), 0))
-        when = "itself" if writers[-1, 0] == event[0] else "after it"
+        if writers[-1, 0] == event[0]:
+            raise LanguageError(
+                f"{schedule.text(event)} reads {box_text(box)}, which it writes itself",
+                help="let it write elsewhere: to another tensor, or along an axis for the step",
+            )
         raise LanguageError(
-            f"{schedule.text(event)} reads {box_text(box)}, which {last} writes {when}",
+            f"{schedule.text(event)} reads {box_text(box)}, which {last} writes after it",
             help="add an instruction to the program before those that read what it writes",
         )
 

@@ -11,7 +11,9 @@ def is_right(schedule: Schedule) -> bool:
     """Whether waits are for all signals, a run ends, and each read comes after all writes of what it reads."""
     graph = _graph(schedule)
     return (
-        _waits_for_all(schedule)
+        all(event in schedule.reads for event, some in schedule.waits.items() if some)
+        and all(event in schedule.writes for event in schedule.signals)
+        and _waits_for_all(schedule)
         and _ends(schedule)
         and all(
             ("over", *writer) in _before(graph, ("seen", *event))

@@ -160,14 +160,14 @@ def test_instructions_and_fields_are_checked():
         Program(1).add(add, a=1, b=2, out=3)
     with pytest.raises(ArgumentError, match="an instruction `add` already"):
         program.instruction(add.function)
-    with pytest.raises(ArgumentError, match="without a default"):
+    with pytest.raises(ArgumentError, match="`rows` has a default"):
 
         @program.instruction
         def tuned(x, *, rows=64):
             """A field with a default."""
 
     program.add(add, a=0, b=1, out=4)
-    with pytest.raises(ArgumentError, match="takes x"):
+    with pytest.raises(ArgumentError, match="takes x: x missing; y unknown"):
         program.run(y=np.zeros((5, LENGTH), np.float32))
 
 
@@ -282,3 +282,134 @@ def test_programs_without_blocks_or_instructions_are_refused():
             Program(blocks)
     with pytest.raises(ArgumentError, match="no instructions"):
         cells(2).run(x=np.zeros((4, LENGTH), np.float32))
+
+
+def test_a_ring_that_is_not_drained_tells_nothing():
+    """The warps of `pass_on` know what the producer has waited for only if they have drained what it filled."""
+    program = Program(3)
+
+    @program.instruction
+    def write(x, *, at):
+        with pk.warps(1):
+            pk.store(x[at, 0], pk.zeros(pk.f32, LENGTH))
+
+    @program.instruction
+    def bring(x):
+        ring = pk.pipeline(1, pk.sv(pk.f32, LENGTH))
+        with pk.producer(), ring.fill() as s:
+            pk.load_async(s, x[1, 0])
+        with pk.storer(), ring.drain() as s:
+            pk.load(s)
+
+    @program.instruction
+    def pass_on(x, y, *, count):
+        ring = pk.pipeline(2, pk.sv(pk.f32, LENGTH))
+        with pk.producer():
+            for _ in pk.range(count):
+                with ring.fill() as s:
+                    pk.load_async(s, x[1, 0])
+        with pk.warps(1):
+            for _ in pk.range(count):
+                with ring.drain() as s:
+                    pk.load(s)
+            pk.store(y[0, 0], pk.zeros(pk.f32, LENGTH))
+
+    @program.instruction
+    def both(x, y, z):
+        with pk.warps(1):
+            known = pk.load(y[0, 0], cols=LENGTH)
+            pk.store(z[0, 0], known + pk.load(x[1, 0], cols=LENGTH))
+
+    program.add(write, at=1, block=1)
+    program.add(bring, block=0)
+    program.add(pass_on, count=0, block=0)
+    program.add(both, block=2)
+    tensors = {n: np.ones((2, LENGTH), np.float32) for n in "xyz"}
+    schedule = program.scheduled(**tensors)
+    assert len(schedule.waits[3, 0]) == 2
+    assert pk.check(program.kernel(), *program.arguments(schedule, **tensors), schedules=8).ok
+
+
+def test_the_test_of_a_loop_waits_for_what_it_reads():
+    program = Program(2)
+
+    @program.instruction
+    def write(x, *, at):
+        with pk.warps(1):
+            pk.store(x[at, 0], pk.full(pk.f32, 3.0, LENGTH))
+
+    @program.instruction
+    def count(x, y, *, at):
+        with pk.warps(1):
+            k = 0.0
+            while pk.load(x[at, 5]) > k:
+                k = k + 1.0
+            pk.store(y[at, 0], pk.full(pk.f32, 0.0, LENGTH) + k)
+
+    program.add(write, at=1)
+    program.add(count, at=1)
+    x, y = (np.zeros((2, LENGTH), np.float32) for _ in range(2))
+    schedule = program.scheduled(x=x, y=y)
+    assert schedule.waits
+    assert pk.check(program.kernel(), *program.arguments(schedule, x=x, y=y), schedules=8).ok
+    program.run(x=x, y=y)
+    assert (y[1] == 3).all()
+
+
+def test_tables_are_read_at_places_from_memory():
+    program = Program(1)
+
+    @program.instruction
+    def embed(tokens, table, x, *, at):
+        with pk.warps(1):
+            pk.store(x[at, 0], pk.load(table[pk.load(tokens[at]), 0], cols=LENGTH))
+
+    for at in np.arange(3):
+        program.add(embed, at=at)
+    table = np.random.default_rng(0).standard_normal((7, LENGTH), np.float32)
+    tokens, x = np.array([6, 0, 3], np.int32), np.zeros((3, LENGTH), np.float32)
+    program.run(tokens=tokens, table=table, x=x)
+    np.testing.assert_array_equal(x, table[tokens])
+
+
+def test_reads_outside_roles_and_reused_rings_are_refused():
+    def outside(x, at):
+        first = pk.load(x[at, 5])
+        with pk.warps(1):
+            pk.store(x[at + 1, 0], pk.full(pk.f32, 0.0, LENGTH) + first)
+
+    def reused(x, at):
+        one = pk.pipeline(1, pk.sv(pk.f32, LENGTH))
+        pk.pipeline(1, pk.sv(pk.f32, LENGTH), reuse=one)
+
+    assert "reads `x`, which instructions write, outside of its roles" in refused(outside)
+    assert "the next instruction needs that ring again" in refused(reused)
+
+
+def test_waits_and_signals_that_no_role_carries_out_are_refused():
+    steps = [Cell("add", 4, 0, 1, block=0), Cell("add", 5, 4, 4, block=1)]
+    program, x = added(cells(2), steps), given_cells([0, 0])
+
+    def schedule():
+        return program.scheduled(x=x)
+
+    silent, deaf, unknown = schedule(), schedule(), schedule()
+    silent.signals[0, 0] = 0
+    with pytest.raises(
+        ScheduleError, match="producer of add.* signals a counter, and writes nothing"
+    ):
+        prove(silent)
+    deaf.waits[1, 1] = [(0, 1)]
+    with pytest.raises(ScheduleError, match="waits, and reads nothing"):
+        prove(deaf)
+    unknown.waits[1, 0] = [(9, 0)]
+    with pytest.raises(ScheduleError, match="counter 9, which nothing signals"):
+        prove(unknown)
+
+
+def test_a_schedule_is_refused_for_other_shapes():
+    steps = [Cell("double", 4, 0)]
+    program = added(cells(1), steps)
+    schedule = program.scheduled(x=given_cells(steps))
+    with pytest.raises(ArgumentError, match=r"for `x` of \(5, 64\), not \(9, 64\)"):
+        program.arguments(schedule, x=np.zeros((9, LENGTH), np.float32))

@@ -39,10 +39,9 @@ class CudaEmitter(Emitter):
         )
         self.rings = {p: self.names.unique(p.name, RING_SUFFIXES) for p in kernel.pipelines}
         self.full: dict[Acquire, str] = {}
-        self.turns: dict[
-            Position, str
-        ] = {}  # the variable with each position of the role in a ring
-        self.ends: set[Node] = set()  # the nodes after which these variables step
+        # The variable with each position of the role in a ring, and the nodes after which these variables step.
+        self.turns: dict[Position, str] = {}
+        self.ends: set[Node] = set()
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
         self.team: Team
         self.team_lanes = 32
