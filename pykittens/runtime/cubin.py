@@ -30,8 +30,12 @@ _RESERVED_SECTION, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 _OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
 _BUDGET = re.compile(r"\b(0x[0-9a-f]+|\d+)\s*$")
 _REGISTER = re.compile(r"(?<![\w.])R(\d+)(\.64)?")
-# The second and further tries of a wait, which the compiler places after the code of all roles.
-_RETRIES = re.compile(r"^(\.L_x_\d+):\n.*PHASECHK.*\n.*BRA `\(\1\).*\n", re.MULTILINE)
+# The second and further tries of a wait, which the compiler places after the code of all roles; it may make the parity
+# anew before them.
+_RETRIES = re.compile(
+    r"(?:^\.L_x_\d+:\n.* SHF\.L\.U32 .*, 0x1f, .*\n)?^(\.L_x_\d+):\n.*PHASECHK.*\n.*BRA `\(\1\).*\n",
+    re.MULTILINE,
+)
 _OWN_FUNCTION = re.compile(r"^\$__internal_\d+_.*:$", re.MULTILINE)
 _PRODUCT = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)")
 

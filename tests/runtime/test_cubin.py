@@ -202,6 +202,12 @@ def test_further_tries_of_a_wait_count_nowhere() -> None:
         /*0100*/                   BRA `(.L_x_63) ;
 .L_x_7:
         /*0110*/                   IADD3 R9, R2, UR9, RZ ;
+.L_x_8:
+        /*0120*/                   SHF.L.U32 R22, R152, 0x1f, RZ ;
+.L_x_9:
+        /*0130*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R4+URZ+0x34010], R22 ;
+        /*0140*/              @!P0 BRA `(.L_x_9) ;
+        /*0150*/                   BRA `(.L_x_64) ;
 """
     assert cubin.registers_by_region(sass) == [(0, 10)]
 

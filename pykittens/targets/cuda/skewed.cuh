@@ -91,7 +91,7 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
         const int at = j * THREADS * BYTES, next = at + BYTES;
         u32 words[WORDS + EXTRA] = {};
         UNROLL for (int k = 0; k < WORDS; ++k) words[k] = x[j][k];
-        UNROLL for (int k = 0; k < EXTRA; ++k) {
+        if (WHOLE || skew) UNROLL for (int k = 0; k < EXTRA; ++k) {
             if constexpr (THREADS == 32) {
                 words[WORDS + k] = __shfl_sync(~0u, lane ? x[j][k] : j + 1 < CHUNKS ? x[(j + 1) % CHUNKS][k] : after[k], lane + 1);
             } else {
