@@ -186,9 +186,9 @@ class Group:
         ring, number = self.block.rings[pipeline], self.taken[pipeline, side]
         if side == "fill" and pipeline.flight is not None and number >= pipeline.flight:
             yield self._wait_for(node, "drain", number - pipeline.flight)
-        barrier, phase = ring.barrier(side, number), ring.phase(side, number)
-        yield self._wait_for(node, side, number)
-        self.watch.takes(self, node, barrier, phase)
+        wait = self._wait_for(node, side, number)
+        yield wait
+        self.watch.takes(self, node, wait.on[0], ring.phase(side, number))
 
     def _wait_for(self, node: Acquire, side: Side, number: int) -> Wait:
         """The wait until the `number`-th fill or drain may start."""

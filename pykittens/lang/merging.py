@@ -112,13 +112,9 @@ class Merging:
         self.outer.append(builder.role)
         if place == self.place:
             return known.index
-        role = context.made()
+        role = context.opened(builder)
         if self.place is None:
             self.found[self.function, place] = role
-        builder.role = role
-        builder.stack.append(role.body)
-        if role.index is not None:
-            builder.define(role.index, role, role.body)
         return role.index
 
     def leave(self, builder: Builder) -> None:

@@ -42,11 +42,16 @@ class RoleContext(Named, Generic[I]):
         registers = "" if self.registers is None else f", of {self.registers} registers"
         return f"{each} of {self.warps} warps{registers}"
 
-    def made(self) -> Role:
-        """A role without statements."""
+    def opened(self, builder: Builder) -> Role:
+        """A role without statements, to which statements go from here on."""
         body = Block(owner=f"the role `{self.kind}`")
         index = None if self.kind in ("producer", "storer") else Scalar(SCALAR(int32), self.name)
-        return Role(self.kind, self.groups, self.warps, index, body, self.registers, Loc.here())
+        role = Role(self.kind, self.groups, self.warps, index, body, self.registers, Loc.here())
+        if index is not None:
+            builder.define(index, role, body)
+        builder.role = role
+        builder.stack.append(body)
+        return role
 
     def __enter__(self) -> I:
         builder = current(self.kind)
@@ -62,12 +67,8 @@ class RoleContext(Named, Generic[I]):
             raise LanguageError(
                 f"pk.{self.kind}: a role cannot be inside a run-time loop or branch"
             )
-        role = self.made()
-        builder.append(role)
-        if role.index is not None:
-            builder.define(role.index, role, role.body)
-        builder.role = role
-        builder.stack.append(role.body)
+        role = self.opened(builder)
+        builder.kernel.body.nodes.append(role)
         given: Any = role.index
         found: I = given
         return found

@@ -11,7 +11,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.ir.numbers import is_int, number
+from pykittens.ir.numbers import is_int, number, numbers
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
 from pykittens.mega.interpreter import Interpreter
@@ -131,17 +131,17 @@ class Program:
             )
         if kind not in self.kinds:
             raise ArgumentError(f"{kind.name} is an instruction of another program")
+        fields, block = numbers(fields), number(block)
         if set(fields) != set(kind.fields):
             wanted = ", ".join(kind.fields) or "no fields"
             raise ArgumentError(f"{kind.name}: takes {wanted}, not {', '.join(fields) or 'none'}")
         for name, value in fields.items():
-            if not is_int(number(value)) or not int32.represents(number(value)):
+            if not is_int(value) or not int32.represents(value):
                 raise ArgumentError(f"{kind.name}: `{name}` must be an int32, not {value!r}")
         block = len(self.steps) % self.blocks if block is None else block
-        block = number(block)
         if not is_int(block) or not 0 <= block < self.blocks:
             raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
-        self.steps.append(Step(kind, tuple(int(fields[name]) for name in kind.fields), block))
+        self.steps.append(Step(kind, tuple(fields[name] for name in kind.fields), block))
 
     def kernel(self) -> KernelFunction:
         """The kernel of the program: of its code, its waits, its counters, and an object that holds its tensors."""

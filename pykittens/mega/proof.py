@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import KernelError
-from pykittens.mega.boxes import Numbers
-from pykittens.mega.schedule import Box, Clocks, Event, Schedule, Writers, box_text
+from pykittens.mega.schedule import Clocks, Event, Schedule, box_text
 
 
 class ScheduleError(KernelError):
@@ -108,18 +107,13 @@ def _roles(schedule: Schedule, step: int) -> list[int]:
 def _check_reads(schedule: Schedule, order: list[int]) -> None:
     """Raise unless the role that reads has waited for all that write what it reads."""
     clocks, made = Clocks(schedule), dict[int, Any]()
-    writers, of_box = Writers.of(schedule), dict[Box, Numbers]()
     for step in order:
         for role in _roles(schedule, step):
             event = step, role
             for counter, _ in schedule.waits.get(event, ()):
                 clocks.wait(event, made[counter])
             for box in schedule.reads.get(event, ()):
-                if box[0] not in writers:
-                    continue
-                if box not in of_box:
-                    of_box[box] = writers[box[0]].writing(box)
-                writer = clocks.unseen(event, of_box[box])
+                writer = clocks.unseen(event, schedule.writing(box))
                 if writer is not None:
                     raise ScheduleError(
                         f"{_who(schedule, event)} reads {box_text(box)}, and {_who(schedule, writer)} writes it: "

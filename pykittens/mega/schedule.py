@@ -19,7 +19,7 @@ from pykittens.errors import LanguageError
 from pykittens.ir.values import Value
 from pykittens.mega.boxes import Numbers, RoleBody, Touched
 from pykittens.mega.flows import Flows, flows
-from pykittens.mega.interpreter import Interpreter, word_of_role
+from pykittens.mega.interpreter import OF_A_ROLE, Interpreter, word_of_role
 from pykittens.runtime.arguments import check, known_values
 
 if TYPE_CHECKING:
@@ -48,6 +48,20 @@ class Schedule:
     writes: dict[Event, list[Box]] = field(default_factory=dict)
     waits: dict[Event, list[tuple[int, int]]] = field(default_factory=dict)
     signals: dict[Event, int] = field(default_factory=dict)
+    _writing: dict[Box, Numbers] = field(default_factory=dict, init=False, repr=False)
+
+    def writing(self, box: Box) -> Numbers:
+        """The events that write elements of a box, in their order: (events, 2)."""
+        if box not in self._writing:
+            of_tensor = self.writers.get(box[0])
+            none = np.empty((0, 2), np.int64)
+            self._writing[box] = none if of_tensor is None else of_tensor.writing(box)
+        return self._writing[box]
+
+    @cached_property
+    def writers(self) -> dict[str, Writers]:
+        """The boxes of each tensor that instructions write, once all are found."""
+        return Writers.of(self)
 
     @cached_property
     def queues(self) -> list[list[int]]:
@@ -78,7 +92,11 @@ class Schedule:
                 row[1 : 1 + len(step.fields)] = step.fields
                 for role in range(len(self.groups)):
                     at, mine = word_of_role(kinds, role), self.waits.get((number, role), [])
-                    row[at : at + 3] = len(waits), len(mine), self.signals.get((number, role), -1)
+                    row[at : at + OF_A_ROLE] = (
+                        len(waits),
+                        len(mine),
+                        self.signals.get((number, role), -1),
+                    )
                     waits += mine
         return code, np.array(waits or [(0, 0)], np.int32)
 
@@ -202,7 +220,7 @@ def box_text(box: Box) -> str:
 
 def _check_written_once(schedule: Schedule) -> None:
     """Raise if two instructions write an element."""
-    for tensor, writers in Writers.of(schedule).items():
+    for tensor, writers in schedule.writers.items():
         found = _overlap(writers, np.arange(len(writers.low)), 0)
         if found is not None:
             one, other = (schedule.text(tuple(writers.events[i])) for i in found)
@@ -218,11 +236,8 @@ def _overlap(writers: Writers, some: Numbers, axis: int) -> tuple[int, int] | No
     """Two of some boxes of different instructions that have elements in common, if they have on the axes before."""
     if axis == writers.low.shape[1]:
         step = writers.events[some, 0]
-        return (
-            None
-            if (step == step[0]).all()
-            else (int(some[0]), int(some[np.argmax(step != step[0])]))
-        )
+        others = some[step != step[0]]
+        return (int(some[0]), int(others[0])) if len(others) else None
     low, high = writers.low[some, axis], writers.high[some, axis]
     starts, of = np.unique(low, return_inverse=True)
     ends = np.zeros_like(starts)
@@ -298,25 +313,19 @@ class Clocks:
 
 def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
     """For each event the boxes for whose writers it must wait."""
-    writers, clocks = Writers.of(schedule), Clocks(schedule)
-    of_box: dict[Box, tuple[Numbers, Any]] = {}
+    clocks, of_box = Clocks(schedule), dict[Box, Any]()
     after, found = dict[Event, Any](), dict[Event, list[Box]]()
     for step, this in enumerate(schedule.program.steps):
         for role in schedule.flows[this.kind.name]:
             event = step, role
             for box in sorted(schedule.reads.get(event, ()), key=_size, reverse=True):
-                if box[0] not in writers:
-                    continue
-                if box not in of_box:
-                    mine = writers[box[0]].writing(box)
-                    _check_before(schedule, event, box, mine)
-                    clock = [after[step, role] for step, role in mine.tolist()]
-                    of_box[box] = mine, np.max(clock, axis=0) if clock else None
-                mine, clock = of_box[box]
+                mine = schedule.writing(box)
                 _check_before(schedule, event, box, mine)
                 if clocks.unseen(event, mine) is not None:
                     found.setdefault(event, []).append(box)
-                    clocks.wait(event, clock)
+                    if box not in of_box:
+                        of_box[box] = np.max([after[s, r] for s, r in mine.tolist()], axis=0)
+                    clocks.wait(event, of_box[box])
             ended = clocks.end(event)
             if event in schedule.writes:
                 after[event] = ended.copy()
@@ -344,11 +353,10 @@ def _size(box: Box) -> int:
 
 def _count(schedule: Schedule, needed: Mapping[Event, list[Box]]) -> None:
     """Set counters, waits and signals: a counter for all that write what the same boxes need."""
-    writers = Writers.of(schedule)
     boxes = dict.fromkeys(box for some in needed.values() for box in some)
     needed_by: dict[Event, set[Box]] = defaultdict(set)
     for box in boxes:
-        for step, role in writers[box[0]].writing(box).tolist():
+        for step, role in schedule.writing(box).tolist():
             needed_by[step, role].add(box)
     counter_of: dict[frozenset[Box], int] = {}
     totals, of_box = defaultdict[int, int](int), defaultdict[Box, list[int]](list)
