@@ -170,6 +170,8 @@ class Program:
             raise ArgumentError(f"the program takes {', '.join(names)}: {'; '.join(wrong)}")
         if self._tensors is None or tuple(x.name for x in fields(self._tensors)) != names:
             self._tensors = make_dataclass("tensors", names, frozen=True)
+            # Since Python 3.12 it would count as a class of this package, whose parts are no arguments.
+            self._tensors.__module__ = "tensors"
         return self._tensors(**tensors)
 
     def scheduled(self, /, **tensors: Any) -> Schedule:
