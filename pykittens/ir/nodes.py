@@ -231,14 +231,13 @@ class Pipeline:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of one stage; each tile starts at a multiple of 1024, as the 128-byte swizzle requires."""
-        return sum(-(-t.bytes // 1024) * 1024 for t in self.tiles.values())
+        return self.tile_offset(None)
 
-    def tile_offset(self, name: str) -> int:
-        """Byte offset of a tile from the start of its stage."""
-        names = list(self.tiles)
-        before = names[: names.index(name)]
-        return sum(-(-self.tiles[n].bytes // 1024) * 1024 for n in before)
+    def tile_offset(self, name: str | None) -> int:
+        """Byte offset of a tile from the start of its stage; of None, the bytes of the stage."""
+        before = list(self.tiles.values())[: None if name is None else list(self.tiles).index(name)]
+        alignment = max(t.alignment for t in self.tiles.values())
+        return sum(-(-t.bytes // alignment) * alignment for t in before)
 
 
 @dataclass(eq=False)

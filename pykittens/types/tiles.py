@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from pykittens.display import Shown
 from pykittens.types.dtypes import DType
@@ -58,6 +59,7 @@ class ST(Shown):
     rows: int
     cols: int
     layout: SharedLayout
+    alignment: ClassVar[int] = 1024  # in a ring, in bytes, as the 128-byte swizzle requires
 
     def __str__(self) -> str:
         return f"st<{self.dtype}, {self.rows}x{self.cols}>"
@@ -75,6 +77,8 @@ class ST(Shown):
 @dataclass(frozen=True)
 class SV(ST):
     """A shared vector: a tile of one row with contiguous elements."""
+
+    alignment: ClassVar[int] = 128
 
     def __str__(self) -> str:
         return f"sv<{self.dtype}, {self.cols}>"

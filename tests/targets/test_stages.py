@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pykittens as pk
@@ -67,3 +68,60 @@ def test_a_kernel_without_a_used_pipeline_initialises_nothing():
     program = emitted(kernel, "sm_90a")
     assert program.shared_bytes == 0
     assert "barrier_init" not in program.program
+
+
+def filled(copy_at: int | None) -> str:
+    """The CUDA text of fills that wait for a flag, with a copy before (0) or after it (1), or without one."""
+
+    @pk.kernel
+    def kernel(x: Any, y: Any, flags: Any) -> None:
+        (i,) = pk.grid(4)
+        ring = pk.pipeline(2, pk.sv(pk.bf16, 64))
+        with pk.producer():
+            for k in pk.range(8):
+                with ring.fill() as t:
+                    if copy_at == 0:
+                        pk.load_async(t, x[k])
+                    pk.wait(flags[k], i)
+                    if copy_at == 1:
+                        pk.load_async(t, x[k])
+        with pk.storer():
+            for k in pk.range(8):
+                with ring.drain() as t:
+                    pk.store_async(y[k], t)
+
+    return kernel.emitted(
+        matrix(64, 64), matrix(64, 64), np.zeros(8, np.int32), arch="sm_90a"
+    ).program
+
+
+@pytest.mark.parametrize("copy_at", [None, 0, 1])
+def test_a_stage_is_full_only_after_the_waits_of_its_fill(copy_at):
+    text = filled(copy_at)
+    waits = text.index("flag_wait(")
+    if copy_at == 1:  # the copy is issued after the wait, and completes the barrier
+        assert text.index("barrier_arrive_expect(") < waits < text.index("copy_box(")
+    else:
+        assert "barrier_arrive_expect(" not in text
+        assert waits < text.index("barrier_arrive(")
+
+
+def test_a_ring_of_vectors_wastes_little_shared_memory():
+    @pk.kernel
+    def kernel(x: Any, y: Any) -> None:
+        pk.grid(1)
+        vectors = pk.pipeline(3, a=pk.sv(pk.bf16, 16), b=pk.sv(pk.bf16, 80))
+        tiles = pk.pipeline(1, pk.st(pk.bf16, 64, 64))
+        with pk.producer():
+            with vectors.fill() as v:
+                pk.load_async(v.a, x[0])
+                pk.load_async(v.b, x[1])
+            with tiles.fill() as t:
+                pk.load_async(t, x[0, 0])
+        with pk.storer():
+            with vectors.drain() as v:
+                pk.store_async(y[0], v.a)
+            with tiles.drain() as t:
+                pk.store_async(y[0, 0], t)
+
+    assert emitted(kernel, "sm_90a").shared_bytes == TILE_BYTES + 3 * (128 + 256) + 4 * BARRIERS

@@ -46,36 +46,40 @@ class Allocation:
     standing: int = 0
     end: int = 0
 
-    def append(self, size: int) -> int:
+    def append(self, size: int, alignment: int = BARRIER_BYTES) -> int:
         """Allocate bytes at the end; returns their offset."""
-        self.end += size
-        return self.end - size
+        start = -(-self.end // alignment) * alignment
+        self.end = start + size
+        return start
 
 
 def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> Allocation:
-    """Allocate stages at multiples of 1024 bytes and barriers after them; a ResourceError if a block has too little.
+    """Allocate stages and barriers after them; a ResourceError if a block has too little.
 
     A pipeline that no role uses gets no barriers, and stages only if another pipeline takes over its memory.
     """
     at = Allocation()
     used = [p for p in kernel.pipelines if is_used(kernel, p)]
     owners = {p.reuse for p in kernel.pipelines}
-    for p in kernel.pipelines:
+
+    def alignment_of(p: Pipeline) -> int:
+        """Of its tiles and of those that take over its memory."""
+        taking = [alignment_of(q) for q in kernel.pipelines if q.reuse is p]
+        return max([t.alignment for t in p.tiles.values()] + taking)
+
+    for p in sorted(kernel.pipelines, key=alignment_of, reverse=True):
         if p not in used and p not in owners:
             continue
         size = p.stages * p.stage_bytes
         if p.reuse is None:
-            at.stages[p] = at.append(size)
+            at.stages[p] = at.append(size, alignment_of(p))
         else:
             at.stages[p] = at.stages[p.reuse]
             at.end = max(at.end, at.stages[p] + size)
-        assert at.stages[p] % TILE_ALIGNMENT == 0, f"the stages of {p.name} are not aligned"
     # Tiles come before semaphores, so that they stay aligned.
     for shared in sorted(kernel.shared, key=lambda s: not isinstance(s.value, SharedTile)):
-        at.shared[shared.value] = at.append(shared_bytes(shared))
         alignment = TILE_ALIGNMENT if isinstance(shared.value, SharedTile) else BARRIER_BYTES
-        assert at.shared[shared.value] % alignment == 0, f"{shared.value} is not aligned"
-    assert at.end % BARRIER_BYTES == 0, "the barriers are not aligned"
+        at.shared[shared.value] = at.append(shared_bytes(shared), alignment)
     for p in used:
         at.full[p] = at.append(BARRIER_BYTES * p.stages)
         at.empty[p] = at.append(BARRIER_BYTES * p.stages)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from pykittens.ir.nodes import (
     Acquire,
     Call,
     Kernel,
+    Leave,
     Pipeline,
     Role,
     Side,
@@ -54,8 +57,15 @@ def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side, target: Target) -> 
 
 
 def stage_copies(kernel: Kernel, acquire: Acquire, target: Target) -> tuple[list[Call], bool]:
-    """The bulk copies into a stage, and whether each runs exactly once and nothing else writes the stage."""
+    """The bulk copies into a stage, and whether their bytes alone can complete its barrier.
+
+    So it is if each runs exactly once, nothing else writes the stage, and nothing of effect follows the last one.
+    """
     writes = [(r, call) for r in kernel.roles for call, stage in _writes(r) if stage is acquire]
     bulk = [call for role, call in writes if not by_lanes(role, call, target)]
     siblings = next(b.nodes for n in walk(kernel.body) for b in blocks(n) if acquire in b.nodes)
-    return bulk, len(bulk) == len(writes) and all(call in siblings for call in bulk)
+    if not bulk or len(bulk) < len(writes) or not all(call in siblings for call in bulk):
+        return bulk, False
+    rest = siblings[max(map(siblings.index, bulk)) + 1 :]
+    inside = takewhile(lambda n: not isinstance(n, Leave) or n.acquire is not acquire, rest)
+    return bulk, all(isinstance(n, Call) and n.op.effects.pure for n in inside)
