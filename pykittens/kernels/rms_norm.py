@@ -37,7 +37,7 @@ def rms_norm_rows(x, weight, y, eps):  # type: ignore[no-untyped-def]
     with pk.warps(rows) if n <= 4096 else pk.warpgroups(rows) as w:
         gain = pk.load(weight, cols=n)  # before x, so that both are on their way at once
         t = pk.load(x[block * rows + w], cols=n).to(f32)
-        scale = pk.rsqrt(pk.sum(t * t) / n + eps)
+        scale = pk.rsqrt(pk.sum(t * t) * (1 / n) + eps)
         pk.store(y[block * rows + w], (t * scale * gain.to(f32)).to(y.dtype))
 
 

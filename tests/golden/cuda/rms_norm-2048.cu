@@ -34,13 +34,13 @@ rms_norm_rows(int x_n0,
     float t[64];
     UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[i / 2], i);
 #line 40 "rms_norm.py"
-    // scale = pk.rsqrt(pk.sum(t * t) / n + eps)
+    // scale = pk.rsqrt(pk.sum(t * t) * (1 / n) + eps)
     float t2[64];
     UNROLL for (int i = 0; i < 64; ++i) t2[i] = t[i] * t[i];
     float t3 = 0.0f;
     UNROLL for (int i = 0; i < 64; ++i) t3 = t3 + t2[i];
     t3 = join_lanes<1, 16>(t3, [](float a, float b) { return a + b; });
-    const float scale = rsqrt_fast(((t3 / 2048.0f) + eps));
+    const float scale = rsqrt_fast(((t3 * 0.00048828125f) + eps));
 #line 41 "rms_norm.py"
     // pk.store(y[block * rows + w], (t * scale * gain.to(f32)).to(y.dtype))
     float t4[64];
