@@ -54,12 +54,19 @@ def test_steps_are_the_blocks_with_a_key_that_is_seen(queries, keys, left, right
         assert len(columns) == 0 or steps == wanted
 
 
-def test_a_section_fits_half_of_the_cache_and_is_the_best_of_its_kind():
-    costs = np.arange(12.0, 0.0, -1.0)
+def test_a_section_has_more_heads_only_if_they_fill_the_blocks_better():
+    costs, blocks = np.arange(12.0, 0.0, -1.0), HOPPER.multiprocessors
     cost, section = section_of(costs, 256, 2**20, HOPPER)
-    assert section <= 30
-    assert cost <= fullest(costs, 256, 30, HOPPER.multiprocessors)
-    assert section_of(costs, 256, 2**40, HOPPER)[1] == 1
+    assert cost <= 1.1 * min(fullest(costs, 256, s, blocks) for s in range(1, 257))
+    assert section_of(costs, 256, 2**40, HOPPER)[1] <= section
+    few = np.arange(128.0, 0.0, -1.0)  # a head nearly fills a round
+    assert section_of(few, 16, 2**24, HOPPER)[1] == 16
+
+
+@pytest.mark.parametrize("tasks", [6, 24, 48, 96, 128])
+def test_a_section_in_order_has_few_tasks_or_many_rounds_of_them(tasks):
+    _, section = section_of(np.arange(float(tasks), 0, -1), 64, 2**20, HOPPER, ordered=True)
+    assert not 0.4 < section * tasks / HOPPER.multiprocessors < 5
 
 
 def test_few_tasks_take_the_configuration_with_more_of_them():

@@ -5,7 +5,7 @@
 
 A block takes some keys, with the gradients of keys and values in registers, and goes through the queries that see them.
 It has the transposes of the tiles of scores, so that P^T and dS^T are operands in registers. dQ is added up in f32 in
-memory; with `flags`, the blocks of keys add to a tile one after another.
+memory; with `flags`, the blocks of keys add to a tile one after another, and each flag counts those that have.
 
 Source: Dao, "FlashAttention-2", 2023; the order of the products of a step is that of Shah et al., "FlashAttention-3",
 2024.
@@ -13,20 +13,23 @@ Source: Dao, "FlashAttention-2", 2023; the order of the products of a step is th
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
 import pykittens as pk
+from pykittens.kernels.attention.config import TURNS
 from pykittens.kernels.attention.derivative import derivative
 from pykittens.kernels.attention.turns import Beside
 from pykittens.kernels.attention.visible import Blocks, Place
 
 ROWS = 64  # of a block of the kernels around the main one
+LEAST_STEP = 32  # queries of a step; so many have a flag
 
 
 @pk.kernel
-def prepare_gradients(O, dO, lse, lse2, delta, dQ):  # type: ignore[no-untyped-def]
-    """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key or is past the last; dQ = 0."""
+def prepare_gradients(O, dO, lse, lse2, delta, dQ, *flags):  # type: ignore[no-untyped-def]
+    """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key or is past the last; dQ, flags: 0."""
     batch, heads, whole = lse2.shape
     width, d = pk.static(O.shape[3]), pk.static(dQ.shape[3])
     b, h, i = pk.grid(batch, heads, pk.cdiv(whole, ROWS))
@@ -35,6 +38,8 @@ def prepare_gradients(O, dO, lse, lse2, delta, dQ):  # type: ignore[no-untyped-d
     of_e = pk.load(lse[b, h, i], cols=ROWS, fill=-pk.inf, spread=pk.per_row)
     pk.store(lse2[b, h, i], pk.where(of_e == -pk.inf, pk.inf, of_e * pk.log2e))
     pk.store(dQ[b, h, i, 0], pk.zeros(pk.f32, ROWS, d))
+    for of_turns in flags:
+        pk.store(of_turns[b, h, i], pk.zeros(pk.int32, ROWS // LEAST_STEP))
 
 
 @pk.kernel
@@ -80,6 +85,7 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
     q_ring: Any = pk.pipeline(config.stages, **of_queries)
     ds_ring: Any = pk.pipeline(config.ds_stages, pk.st(dtype, keys, rows * share))
     dq_ring: Any = pk.pipeline(1, pk.st(pk.f32, rows, d))
+    turns: Any = pk.pipeline(TURNS, pk.sv(pk.int32, 16)) if flags is not None else None
     out: Any = pk.pipeline(1, pk.st(dtype, keys, piece * share))
     is_spread = seen_by.low is None and seen_by.high is None  # all blocks of keys see all queries
     section = 1 if is_spread else given.section
@@ -206,40 +212,43 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
                         pk.store(tile, x[:, at_column : at_column + piece])
             slot = tasks.blocks - 1 - slot
 
-    def add_in_order(b: Any, head: Any, j: Any, at: Blocks, others: Beside) -> None:
-        """Add the tiles of a head to dQ, each in its turn among those of the blocks of keys that see the queries."""
+    def wait_for_turns(b: Any, head: Any, j: Any, at: Blocks, others: Beside) -> None:
+        """Let the tiles of a head be added to dQ in turn among those of the blocks of keys that see the queries."""
         i, turn, rest = others.first_step(j, steps) if is_spread else (at.first, 0, 0)
-        after = 0  # the flag of the tile before, when it has been added
-        for number in pk.range(at.first, at.stop):
-            of = given.visible.blocks(b, i * rows, pk.minimum((i + 1) * rows, n) - 1, keys, m)
+        for _ in pk.range(at.first, at.stop):
             if not is_spread:
+                of = given.visible.blocks(b, i * rows, pk.minimum((i + 1) * rows, n) - 1, keys, m)
                 turn = others.turn(j, of)
-            with dq_ring.drain() as t:
-                if number > at.first:  # it has been added while this one was computed
-                    pk.store_wait()
-                    pk.signal(flags[b, head, pk.where(i > 0, i, steps) - 1], after)
+            with turns.fill():
                 pk.wait(flags[b, head, i], turn)
-                pk.store_async(dQ[b, head, i, 0], t, op="add")
-            after = pk.where(turn + 1 == of.stop - of.first, 0, turn + 1)
             if is_spread:
                 i, turn, rest = others.next_step(i, turn, rest, steps)
             else:
                 i = i + 1
-        if at.stop > at.first:
-            pk.store_wait()
-            pk.signal(flags[b, head, pk.where(i > 0, i, steps) - 1], after)
+
+    if flags is not None:
+        with pk.producer(
+            registers=config.copy_registers
+        ):  # so that a flag's way to here costs the storer nothing
+            slot = tasks.block
+            for b, h, index in tasks:
+                j, at, others = task(b, h, index, slot)
+                for head in heads_of(h):
+                    wait_for_turns(b, head, j, at, others)
+                slot = tasks.blocks - 1 - slot
 
     with pk.storer(registers=config.copy_registers):
         slot = tasks.block
         for b, h, index in tasks:
             j, at, others = task(b, h, index, slot)
             for head in heads_of(h):
-                if flags is not None:
-                    add_in_order(b, head, j, at, others)
-                else:
-                    for number in pk.range(at.first, at.stop):
-                        with dq_ring.drain() as t:
-                            pk.store_async(dQ[b, head, block(number, j, others), 0], t, op="add")
+                for number in pk.range(at.first, at.stop):
+                    i = block(number, j, others)
+                    with dq_ring.drain() as t, nullcontext() if flags is None else turns.drain():
+                        pk.store_async(dQ[b, head, i, 0], t, op="add")
+                    if flags is not None:
+                        pk.store_wait()
+                        pk.signal(flags[b, head, i], 1, op="add")
             for to, columns in ((dV, width // share), (dK, d // share)):
                 for x in range(columns // piece):
                     with out.drain() as t:

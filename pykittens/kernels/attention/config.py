@@ -99,8 +99,7 @@ class GradientConfig:
     keys: keys and values, of which each of `consumers` warpgroups has its part, or, if `by_columns`, all keys and a
     part of the columns of their gradients. queries: a step's, `stages` of which are in flight. ds_stages: tiles of
     gradients of scores. turned: the transpose of dQ is computed, for queries that are no multiple of 64. widest: the
-    largest width that registers allow. copy_registers: of a thread that copies, if not the usual number; 24 are too few
-    to add to dQ in order.
+    largest width that registers allow. copy_registers: of a thread that copies, if not the usual number.
     """
 
     queries: int
@@ -131,15 +130,16 @@ class GradientConfig:
         return gcd(64, *(x // self.share for x in self.widths(d, width)))
 
     def shared_bytes(self, d: int, width: int) -> int:
-        """Bytes of shared memory of a block: the stages of five rings, and two barriers for each."""
+        """Bytes of shared memory of a block: the stages of six rings, and two barriers for each."""
         (d, width), queries, keys = self.widths(d, width), self.queries, self.keys
         step = sum(map(_stage, (queries * d, queries * width, 2 * queries, 2 * queries)))
         results = 4 * queries * d + 2 * keys * self.piece(d, width) * self.share
-        stages = self.stages * step + self.ds_stages * 2 * keys * queries * self.share
-        count = 3 + self.stages + self.ds_stages
+        stages = 128 * TURNS + self.stages * step + self.ds_stages * 2 * keys * queries * self.share
+        count = 3 + TURNS + self.stages + self.ds_stages
         return _stage(keys * d) + _stage(keys * width) + stages + results + 16 * count
 
 
+TURNS = 2  # so many steps ahead the backward pass waits for its turn to add to dQ
 GRADIENT_CONFIGS = (
     # sm_90a.
     GradientConfig(
@@ -155,14 +155,12 @@ GRADIENT_CONFIGS = (
 
 
 @functools.cache
-def gradient_config_for(d: int, width: int, ordered: bool, limits: Limits) -> GradientConfig:
-    """The configuration of the backward pass for heads of d elements and values of `width`; ordered: dQ is, too."""
+def gradient_config_for(d: int, width: int, limits: Limits) -> GradientConfig:
+    """The configuration of the backward pass for heads of d elements and values of `width`."""
     able = [
         c
         for c in GRADIENT_CONFIGS
-        if c.warpgroups == limits.warpgroups
-        and max(c.widths(d, width)) <= c.widest
-        and not (ordered and c.copy_registers)
+        if c.warpgroups == limits.warpgroups and max(c.widths(d, width)) <= c.widest
     ]
     return first_that_fits("attention_backward", able, lambda c: c.shared_bytes(d, width), limits)
 

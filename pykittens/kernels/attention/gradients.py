@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pykittens.kernels.attention.backward import (
+    LEAST_STEP,
     finish_gradients,
     gradient_blocks,
     prepare_gradients,
@@ -18,7 +19,6 @@ from pykittens.kernels.attention.config import GradientConfig, gradient_config_f
 from pykittens.kernels.library import host_function
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan, PlanStep
-from pykittens.kernels.workspace import Scratch
 
 
 @functools.partial(host_function, numbers={"tensors": ()})
@@ -93,31 +93,33 @@ def attention_backward(
         empty = [PlanStep(zeros, (name,)) for name in result if 0 not in arrays.made[name].shape]
         return Plan(arrays, empty, result=result)
     limits = limits_of(q)
-    config = config or gradient_config_for(dims["d"], dims["width"], bool(deterministic), limits)
+    config = config or gradient_config_for(dims["d"], dims["width"], limits)
     dims["steps"] = -(-dims["queries"] // config.queries)
     dims["whole"] = dims["steps"] * config.queries  # vectors of whole steps
     arrays.make("sums", SHAPES["q"], "f32")
     for name in ("lse2", "delta"):
         arrays.make(name, "batch heads whole", "f32")
-    flags = dims["batch"], dims["heads"], dims["steps"]
-    scratch = {"flags": Scratch(flags, flags=True)} if deterministic else {}
+    dims["flags"] = -(-dims["whole"] // LEAST_STEP)
+    flags = ("flags",) * bool(deterministic)
+    for name in flags:
+        arrays.make(name, "batch heads flags", "int32")
     if call.seen != (None, None) or "key_start" in arrays:
         by_key = steps_of(
             call.seen.turned(), config.keys, dims["keys"], config.queries, dims["queries"]
         )
         head_bytes = dims["queries"] * (6 * dims["d"] + 2 * dims["width"]) * call.group
         heads = dims["batch"] * dims["kv_heads"]
-        call.add("section", section_of(by_key * call.group + FIXED, heads, head_bytes, limits)[1])
+        costs = by_key * call.group + FIXED
+        call.add("section", section_of(costs, heads, head_bytes, limits, bool(deterministic))[1])
     scale = arrays.given.get("scale", dims["d"] ** -0.5)
     arrays.given["to_q"] = arrays.views["to_q"] = scale
-    names = call.names[: len(call.names) - len(call.tensors)]
-    names = (*(x for x in names if x not in ("lse", "sinks")), *scratch, *call.tensors)
+    names = tuple(x for x in call.names if x not in ("lse", "sinks"))
     main = ("q", "k", "v", "gradient", "lse2", "delta", "sums", "dk", "dv", *names)
     steps = [
-        PlanStep(prepare_gradients, ("out", "gradient", "lse", "lse2", "delta", "sums")),
+        PlanStep(prepare_gradients, ("out", "gradient", "lse", "lse2", "delta", "sums", *flags)),
         PlanStep(gradient_blocks, main, {"config": config, "form": call.form(names)}),
         PlanStep(finish_gradients, ("sums", "dq", "to_q")),
     ]
     if "sinks" in arrays:
         steps.append(PlanStep(sink_gradients, ("lse", "delta", "sinks", "d_sinks")))
-    return Plan(arrays, steps, scratch, result)
+    return Plan(arrays, steps, result=result)
