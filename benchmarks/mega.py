@@ -30,13 +30,13 @@ EPS = 1e-5
 BLOCKS, LAYERS, N = 132, 64, 2048
 # Pages of 16 KiB in the ring, pages on their way at a time, warps that multiply.
 VARIANTS = [
-    (11, None, 16),
-    (11, 4, 16),
-    (11, 3, 16),
-    (11, 2, 16),
+    (11, None, 8),
+    (11, 4, 8),
     (11, 3, 8),
-    (6, 3, 16),
-    (6, None, 16),
+    (11, 2, 8),
+    (11, 3, 16),
+    (6, 3, 8),
+    (6, None, 8),
 ]
 
 
@@ -135,15 +135,15 @@ def layers_by_pytorch(x: dict[str, torch.Tensor]) -> torch.Tensor:
     return h
 
 
-def exact(x: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The last h in float64, from vectors that are rounded to bf16 after each layer, as both contenders do."""
-    h = x["h"][0]
-    n = len(h)
-    for gain, W in zip(x["gain"], x["W"], strict=True):
-        wide = h.double()
+def error(x: dict[str, torch.Tensor]) -> float:
+    """The largest relative error of a layer, in float64 from the vector that the layer before it gave."""
+    errors = []
+    for h, found, gain, W in zip(x["h"], x["h"][1:], x["gain"], x["W"], strict=False):
+        n, wide = len(h), h.double()
         p = W.double() @ (wide / (wide.square().mean() + EPS).sqrt() * gain.double())
-        h = (wide + torch.nn.functional.silu(p[:n]) * p[n:]).to(torch.bfloat16)
-    return h.double()
+        wanted = wide + torch.nn.functional.silu(p[:n]) * p[n:]
+        errors.append((found.double() - wanted).norm() / wanted.norm())
+    return float(torch.stack(errors).max())
 
 
 def launch_of(program: Program, x: dict[str, torch.Tensor]) -> Callable[[int], None]:
@@ -162,7 +162,6 @@ def rows_of(
 ) -> list[Row]:
     """A row for each variant."""
     x = problem(layers, n, bench.device)
-    wanted = exact(x)
     contenders: dict[str, Any] = {}
     errors = {}
     for pages, flight, warps in variants:
@@ -171,7 +170,7 @@ def rows_of(
         contenders[name] = launch_of(program, x)
         x["h"][1:] = torch.nan
         contenders[name](0)
-        errors[name] = float((x["h"][-1].double() - wanted).norm() / wanted.norm())
+        errors[name] = error(x)
     contenders["PyTorch"] = lambda _: layers_by_pytorch(x)
     *ours, library = bench.measure(contenders, 1)
     work = float(x["W"].numel() * x["W"].element_size())
@@ -193,7 +192,7 @@ def main() -> None:
     text = f"{record.heading(where)}\n\n{record.table(rows)}\n"
     print(text)
     record.save({"about": where, "rows": rows}, options.out, f"mega{options.label}", text)
-    if wrong := [r["kernel"] for r in rows if not r["error"] < 0.02]:
+    if wrong := [r["kernel"] for r in rows if not r["error"] < 4e-3]:
         sys.exit(f"mega: wrong results: {', '.join(wrong)}")
 
 

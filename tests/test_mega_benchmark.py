@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pykittens.runtime import nvrtc
@@ -33,3 +35,21 @@ def test_the_program_keeps_its_tiles_in_registers(mega, warps):
     compiled = made.kernel().compile(*made.arguments(made.scheduled(**x), **x))
     assert not spills(compiled)
     assert frame(compiled) == 0
+
+
+@pytest.mark.slow
+def test_ten_thousand_instructions_are_derived_and_proved_in_two_seconds(mega):
+    layers, n = 74, 2048
+    made = mega.two_phases(mega.BLOCKS, layers, n, 11, 3, 8)
+    assert len(made.steps) >= 10_000
+    shapes = {"h": (layers + 1, n), "gain": (layers, n), "pre": (layers, 2 * n)}
+    x = {name: torch.empty(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
+    x["pre"], x["W"] = x["pre"].float(), torch.empty(layers, 2 * n, n, dtype=torch.bfloat16)
+    took = []
+    for _ in range(10):  # the best of several: another program may take a core for a while
+        begin = time.perf_counter()
+        made.scheduled(**x)
+        took.append(time.perf_counter() - begin)
+        if min(took) < 2:
+            break
+    assert min(took) < 2

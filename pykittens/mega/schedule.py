@@ -1,7 +1,7 @@
 """Which instruction waits for which, by counters; and the words that tell the running kernel.
 
 A role of an instruction that reads what others write waits for counters, unless an earlier wait of this role shows that
-these have written. The instructions that write what the same readers need share a counter; each group that writes adds
+these have written. The instructions that write what the same roles need share a counter; each group that writes adds
 one, and readers wait for the total.
 """
 
@@ -352,25 +352,31 @@ def _size(box: Box) -> int:
 
 
 def _count(schedule: Schedule, needed: Mapping[Event, list[Box]]) -> None:
-    """Set counters, waits and signals: a counter for all that write what the same boxes need."""
-    boxes = dict.fromkeys(box for some in needed.values() for box in some)
-    needed_by: dict[Event, set[Box]] = defaultdict(set)
-    for box in boxes:
+    """Set counters, waits and signals: a counter for all that write what the same readers need."""
+    readers: dict[Box, list[Event]] = defaultdict(list)
+    for event, some in sorted(needed.items()):
+        for box in some:
+            readers[box].append(event)
+    # Boxes with the same readers have one number.
+    numbers: dict[tuple[Event, ...], int] = {}
+    number_of = {box: numbers.setdefault(tuple(of), len(numbers)) for box, of in readers.items()}
+    needed_by: dict[Event, set[int]] = defaultdict(set)
+    for box, number in number_of.items():
         for step, role in schedule.writing(box).tolist():
-            needed_by[step, role].add(box)
-    counter_of: dict[frozenset[Box], int] = {}
-    totals, of_box = defaultdict[int, int](int), defaultdict[Box, list[int]](list)
+            needed_by[step, role].add(number)
+    counter_of: dict[frozenset[int], int] = {}
+    totals, counters = defaultdict[int, int](int), defaultdict[int, list[int]](list)
     for event, of in sorted(needed_by.items()):
         key = frozenset(of)
         if key not in counter_of:
             counter_of[key] = len(counter_of)
-            for box in of:
-                of_box[box].append(counter_of[key])
+            for number in of:
+                counters[number].append(counter_of[key])
         schedule.signals[event] = counter_of[key]
         totals[counter_of[key]] += schedule.groups[event[1]]
     seen: dict[tuple[int, int], set[int]] = defaultdict(set)  # by block and role
     for event, some in sorted(needed.items()):
         known = seen[schedule.program.steps[event[0]].block, event[1]]
-        new = {c for box in some for c in of_box[box]} - known
+        new = {c for box in some for c in counters[number_of[box]]} - known
         known |= new
         schedule.waits[event] = [(c, totals[c]) for c in sorted(new)]
