@@ -46,7 +46,9 @@ def section_of(
     """The cost of the fullest block, and the heads of a section. ordered: the tasks of a head wait for one another.
 
     Measured on an H200 (docs/tuning/attention-library.md): each doubling of a section's tensors beyond the L2 cache
-    costs about 4%, and tasks in order wait 15% longer if those of a section take from half a round to five.
+    costs about 4%, and more if few tasks of a head run at a time, which share what they read from memory. Tasks in
+    order wait 15% longer if those of a section take from half a round to five, and the more of a head run at a time,
+    the longer they wait to add to the same tile.
     """
     blocks, caches = limits.multiprocessors, head_bytes / limits.l2_bytes
     least = max(1, min(heads, int(1 / caches) // 16))
@@ -57,8 +59,11 @@ def section_of(
     sections = {heads, *(x << i for x in (1, 3) for i in range(10))}
     found = []
     for section in sections | {blocks // i for i in range(1, 7)}:
-        waits = ordered and 0.4 < section * len(costs) / blocks < 5
-        lost = 0.04 * math.log2(1 + section * caches) + 0.15 * waits
+        missing = max(1 - 1 / (section * caches), 0)
+        lost = 0.04 * math.log2(1 + section * caches) + 0.25 * missing * section / blocks
+        if ordered:
+            beside = min(len(costs), blocks / section)  # tasks of a head that run at a time
+            lost += 0.08 * beside / costs.mean() + 0.15 * (0.4 < section * len(costs) / blocks < 5)
         if section <= heads:
             found.append((fullest(costs, heads, section, blocks) * (1 + lost), section))
     return min(found)
