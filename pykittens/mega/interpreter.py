@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +33,15 @@ class Interpreter:
     """The kernel while it is recorded.
 
     code: int32 (blocks, instructions, words). waits: int32 (waits, 2), each a counter and its value after all that
-    signal it. operands: the tensors by name.
+    signal it. counters: int32 (2, counters); launches use both rows in turn, and set that of the next one to 0.
+    parities: int32 (blocks, groups), the row of this launch for each group of all roles. operands: tensors by name.
     """
 
     kinds: Sequence[Instruction]
     code: Any
     waits: Any
     counters: Any
+    parities: Any
     operands: Mapping[str, Any]
     merging: Merging = field(default_factory=Merging)
     # The fields of each kind, in the bodies of the merging.
@@ -64,9 +66,15 @@ class Interpreter:
                     "roles",
                     help="read it in the roles that need it, which wait for those that write it",
                 )
+        group = 0
         for number, (place, of) in enumerate(self.merging.roles.items()):
             with of.context as index:
+                self._set_parity(group, 0 if of.context.groups == 1 else index)
                 self._role(place, index, word_of_role(self.kinds, number))
+                if of.context.warps > 1:
+                    pk.sync()  # all warps have loaded it
+                pk.store(self.mine, 1 - self.parity)
+            group += of.context.groups
 
     def _words(self, turn: Any, first: int) -> list[Any]:
         """The words of an instruction that a role uses: its kind, its fields, and those of the role from `first` on.
@@ -75,6 +83,16 @@ class Interpreter:
         """
         numbers = (*range(word_of_role(self.kinds, 0)), *range(first, first + OF_A_ROLE))
         return [pk.load(self.code[self.block, turn, k]) for k in numbers]
+
+    def _set_parity(self, first: int, index: Any) -> None:
+        """Find the counters of this launch; the first group of all sets its block's part of the others to 0."""
+        self.mine = self.parities[self.block, first + index]
+        self.parity = pk.load(self.mine)
+        if first == 0:
+            blocks, count = self.code.shape[0], self.counters.shape[1]
+            with nullcontext() if isinstance(index, int) else _if(index == 0):
+                for k in for_loop(pk.range(pk.cdiv(count - self.block, blocks))):
+                    pk.store(self.counters[1 - self.parity, self.block + k * blocks], 0)
 
     def _role(self, place: RolePlace, index: Any, first: int) -> None:
         """The loop of a role; first: the first of its words."""
@@ -91,7 +109,8 @@ class Interpreter:
         begin = len(nodes)
         first, count, counter = words[-OF_A_ROLE:]
         for k in for_loop(pk.range(first, first + count)):
-            pk.wait(self.counters[pk.load(self.waits[k, 0])], pk.load(self.waits[k, 1]))
+            flag = self.counters[self.parity, pk.load(self.waits[k, 0])]
+            pk.wait(flag, pk.load(self.waits[k, 1]))
         waiting = nodes[begin:]
         del nodes[begin:]
         with self.merging.record(kind.name, place, index):
@@ -105,7 +124,7 @@ class Interpreter:
             if any(of_engine):
                 pk.store_wait()
             with _if(counter >= 0):
-                pk.signal(self.counters[counter], 1, op="add")
+                pk.signal(self.counters[self.parity, counter], 1, op="add")
 
     def _takes_part(self, nodes: Sequence[Node], writing: bool) -> bool:
         """Whether nodes write, or read, a tensor that instructions write."""

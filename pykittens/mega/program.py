@@ -144,14 +144,16 @@ class Program:
         self.steps.append(Step(kind, tuple(fields[name] for name in kind.fields), block))
 
     def kernel(self) -> KernelFunction:
-        """The kernel of the program: of its code, its waits, its counters, and an object that holds its tensors."""
+        """The kernel of the program: of its code, waits, counters, parities, and an object that holds its tensors."""
         kinds = tuple(self.kinds)
         if self._kernel is None or self._kernel[0] != kinds:
             recorded = self.recorded = list[Interpreter]()
 
             @pk.kernel
-            def interpreter(code, waits, counters, tensors):  # type: ignore[no-untyped-def]
-                _record(recorded, kinds, code, waits, counters, tensors)
+            def interpreter(code, waits, counters, parities, tensors):  # type: ignore[no-untyped-def]
+                made = Interpreter(kinds, code, waits, counters, parities, vars(tensors))
+                made.record()
+                recorded.append(made)
 
             self._kernel = kinds, interpreter
         kernel: KernelFunction = self._kernel[1]
@@ -190,21 +192,22 @@ class Program:
     def arguments(self, schedule: Schedule, /, **tensors: Any) -> tuple[Any, ...]:
         """What the kernel of the program takes to run a schedule on tensors of the shapes that it was made for.
 
-        The third of them, the counters, are 0 before a launch and must be set to 0 again before the next.
+        They serve any number of launches, one after another. A launch that is stopped leaves them as they are.
         """
         for name, shape in schedule.shapes.items():
             if name in tensors and tuple(tensors[name].shape) != shape:
                 raise ArgumentError(
                     f"the schedule is for `{name}` of {shape}, not {tuple(tensors[name].shape)}"
                 )
-        return self.words(*schedule.encoded(), schedule.counters, tensors)
+        return self.words(*schedule.encoded(), schedule.counters, sum(schedule.groups), tensors)
 
     def words(
-        self, code: Any, waits: Any, counters: int, tensors: Mapping[str, Any]
+        self, code: Any, waits: Any, counters: int, groups: int, tensors: Mapping[str, Any]
     ) -> tuple[Any, ...]:
-        """The arguments of the kernel for these words and so many counters."""
+        """The arguments of the kernel for these words, so many counters, and groups of all roles of a block."""
         operands = self.operands(tensors)
-        given = code, waits, np.zeros(max(counters, 1), np.int32)
+        shapes = (2, max(counters, 1)), (self.blocks, groups)
+        given = code, waits, *(np.zeros(shape, np.int32) for shape in shapes)
         like = next((x for x in tensors.values() if hasattr(x, "new_tensor")), None)
         if like is not None:
             given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
@@ -214,11 +217,3 @@ class Program:
         """Run the program once on tensors by name, NumPy arrays or tensors of PyTorch of one device."""
         schedule = self.scheduled(**tensors)
         self.kernel()(*self.arguments(schedule, **tensors))
-
-
-def _record(
-    recorded: list[Interpreter], kinds: Any, code: Any, waits: Any, counters: Any, tensors: Any
-) -> None:
-    made = Interpreter(kinds, code, waits, counters, vars(tensors))
-    made.record()
-    recorded.append(made)

@@ -131,7 +131,7 @@ def _recorded(program: Program, tensors: Mapping[str, Any]) -> tuple[Interpreter
     """The recording of the program for these tensors, and the numbers that the host knows."""
     kernel = program.kernel()
     code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
-    arguments = check(kernel.parameters, program.words(code, waits, 1, tensors), {})
+    arguments = check(kernel.parameters, program.words(code, waits, 1, 1, tensors), {})
     recorded = kernel.record(arguments)
     made = next(made for made in program.recorded if made.kernel is recorded)
     return made, known_values(recorded, arguments)

@@ -51,6 +51,40 @@ def test_programs_have_no_race_in_many_schedules():
     assert report.ok, str(report)
 
 
+def test_arguments_serve_one_launch_after_another():
+    steps = random_steps(np.random.default_rng(3), INPUTS, 40, 3)
+    program, x = added(cells(3), steps), given_cells(steps)
+    wanted = sequential(steps, x)
+    arguments = program.arguments(program.scheduled(x=x), x=x)
+    counters = arguments[2]
+    for launch in range(5):
+        x[INPUTS:] = np.nan
+        program.kernel()(*arguments)
+        np.testing.assert_array_equal(x, wanted)
+        assert counters[launch % 2].any()
+        assert not counters[1 - launch % 2].any()
+
+
+def test_groups_of_several_warps_find_the_counters_of_a_launch():
+    program = Program(blocks=2)
+
+    @program.instruction
+    def double(x, *, a):
+        """x[a + 1] = 2 x[a]."""
+        with pk.consumers(2) as w:
+            pk.store(x[a + 1, w], 2 * pk.load(x[a, w], cols=64))
+
+    for a in range(4):
+        program.add(double, a=a)
+    x = np.ones((5, 128), np.float32)
+    arguments = program.arguments(program.scheduled(x=x), x=x)
+    for _ in range(3):
+        x[1:] = np.nan
+        program.kernel()(*arguments)
+        assert (x == 2 ** np.arange(5)[:, None]).all()
+    assert pk.check(program.kernel(), *arguments, schedules=4).ok
+
+
 def broken(schedule, rng):
     """A copy with one fault, and what it is."""
     made = copy.copy(schedule)
