@@ -41,7 +41,7 @@ def test_the_program_keeps_its_tiles_in_registers(mega, warps):
 def test_ten_thousand_instructions_are_derived_and_proved_in_two_seconds(mega):
     layers, n = 74, 2048
     made = mega.two_phases(mega.BLOCKS, layers, n, 11, 3, 8)
-    assert len(made.steps) >= 10_000
+    assert len(made.instructions) >= 10_000
     shapes = {"h": (layers + 1, n), "gain": (layers, n), "pre": (layers, 2 * n)}
     x = {name: torch.empty(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
     x["pre"], x["W"] = x["pre"].float(), torch.empty(layers, 2 * n, n, dtype=torch.bfloat16)

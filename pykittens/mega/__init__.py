@@ -5,6 +5,6 @@ through the queue, and does its part of one instruction while other roles are at
 which follows from the tiles that they read and write.
 """
 
-from pykittens.mega.program import Instruction, Program
+from pykittens.mega.program import Kind, Program
 
-__all__ = ["Instruction", "Program"]
+__all__ = ["Kind", "Program"]

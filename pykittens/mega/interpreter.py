@@ -16,14 +16,14 @@ from pykittens.lang.loops import for_loop
 from pykittens.lang.merging import Merging, RolePlace
 
 if TYPE_CHECKING:
-    from pykittens.mega.program import Instruction
+    from pykittens.mega.program import Kind
 
 # The words of an instruction: its kind from 1 on (0: none), its fields, and for each role the first of its waits, their
 # number, and the counter that it signals (-1: none).
 OF_A_ROLE = 3
 
 
-def word_of_role(kinds: Sequence[Instruction], role: int) -> int:
+def word_of_role(kinds: Sequence[Kind], role: int) -> int:
     """The first word of a role, by its number; that past the last role is the number of words."""
     return 1 + max(len(kind.fields) for kind in kinds) + OF_A_ROLE * role
 
@@ -37,7 +37,7 @@ class Interpreter:
     parities: int32 (blocks, groups), the row of this launch for each group of all roles. operands: tensors by name.
     """
 
-    kinds: Sequence[Instruction]
+    kinds: Sequence[Kind]
     code: Any
     waits: Any
     counters: Any
@@ -103,7 +103,7 @@ class Interpreter:
                     with _if(words[0] == number):
                         self._run(kind, place, index, words)
 
-    def _run(self, kind: Instruction, place: RolePlace, index: Any, words: list[Any]) -> None:
+    def _run(self, kind: Kind, place: RolePlace, index: Any, words: list[Any]) -> None:
         """What a role does of an instruction. It waits before it reads what others write, and signals at its end."""
         nodes = current(kind.name).stack[-1].nodes
         begin = len(nodes)

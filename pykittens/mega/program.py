@@ -23,7 +23,7 @@ from pykittens.types.dtypes import int32
 
 
 @dataclass(eq=False)
-class Instruction:
+class Kind:
     """A kind of instruction: a function with roles, of tensors by position and of int32 fields by keyword.
 
     Its tensors are those of the program with the same names. A field is a value of the running kernel.
@@ -46,10 +46,10 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Step:
+class Instruction:
     """An instruction of a program: its kind, its fields, and the block that runs it."""
 
-    kind: Instruction
+    kind: Kind
     fields: tuple[int, ...]
     block: int
 
@@ -85,8 +85,8 @@ class Program:
     """
 
     blocks: int
-    kinds: list[Instruction] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
     # The recordings of its kernel; the kernel, with the kinds when it was made; and a class that holds its tensors.
     recorded: list[Interpreter] = field(default_factory=list, init=False, repr=False)
     _kernel: Any = field(default=None, init=False, repr=False)
@@ -96,7 +96,7 @@ class Program:
         if not is_int(self.blocks) or self.blocks < 1:
             raise ArgumentError(f"`blocks` must be an int of at least 1, not {self.blocks!r}")
 
-    def instruction(self, function: Callable[..., Any]) -> Instruction:
+    def instruction(self, function: Callable[..., Any]) -> Kind:
         """Make a function a kind of instruction of this program.
 
         An ArgumentError for parameters that are neither tensors by position nor fields by keyword, without defaults.
@@ -118,13 +118,13 @@ class Program:
             )
         if any(kind.name == function.__name__ for kind in self.kinds):
             raise ArgumentError(f"the program has an instruction `{function.__name__}` already")
-        kind = Instruction(pk.function(function), tuple(tensors), tuple(fields))
+        kind = Kind(pk.function(function), tuple(tensors), tuple(fields))
         self.kinds.append(kind)
         return kind
 
-    def add(self, kind: Instruction, /, *, block: int | None = None, **fields: int) -> None:
+    def add(self, kind: Kind, /, *, block: int | None = None, **fields: int) -> None:
         """Add an instruction; block: the one that runs it, by default the blocks in turn."""
-        if not isinstance(kind, Instruction):
+        if not isinstance(kind, Kind):
             raise ArgumentError(
                 f"`kind` must be an instruction of the program, not {describe(kind)}",
                 help="@program.instruction makes one of a function",
@@ -138,10 +138,12 @@ class Program:
         for name, value in fields.items():
             if not is_int(value) or not int32.represents(value):
                 raise ArgumentError(f"{kind.name}: `{name}` must be an int32, not {value!r}")
-        block = len(self.steps) % self.blocks if block is None else block
+        block = len(self.instructions) % self.blocks if block is None else block
         if not is_int(block) or not 0 <= block < self.blocks:
             raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
-        self.steps.append(Step(kind, tuple(fields[name] for name in kind.fields), block))
+        self.instructions.append(
+            Instruction(kind, tuple(fields[name] for name in kind.fields), block)
+        )
 
     def kernel(self) -> KernelFunction:
         """The kernel of the program: of its code, waits, counters, parities, and an object that holds its tensors."""
@@ -181,7 +183,7 @@ class Program:
 
         A LanguageError if an instruction reads what is written later, or an element is written twice.
         """
-        if not self.steps:
+        if not self.instructions:
             raise ArgumentError(
                 "the program has no instructions", help="program.add(kind, ...) adds one"
             )

@@ -89,11 +89,11 @@ def _order(schedule: Schedule) -> list[int]:
                         ready.extend(stopped.pop(counter, ()))
     for counter, blocks in stopped.items():
         block = min(blocks)
-        waiting = schedule.program.steps[queues[block][0]]
+        waiting = schedule.program.instructions[queues[block][0]]
         late = next(e for e, c in schedule.signals.items() if c == counter and e[0] not in order)
         raise ScheduleError(
             f"deadlock: {waiting} waits in block {block} for {schedule.text(late)}, which block "
-            f"{schedule.program.steps[late[0]].block} never reaches",
+            f"{schedule.program.instructions[late[0]].block} never reaches",
             help="let blocks run instructions in an order in which those that are waited for come first",
         )
     return order
@@ -101,7 +101,7 @@ def _order(schedule: Schedule) -> list[int]:
 
 def _roles(schedule: Schedule, step: int) -> list[int]:
     """The roles of an instruction, in an order in which they can end."""
-    return list(schedule.flows[schedule.program.steps[step].kind.name])
+    return list(schedule.flows[schedule.program.instructions[step].kind.name])
 
 
 def _check_reads(schedule: Schedule, order: list[int]) -> None:
@@ -129,4 +129,5 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
 
 def _who(schedule: Schedule, event: Event) -> str:
     """An instruction and the role that is meant."""
-    return f"{schedule.roles[event[1]]} of {schedule.text(event)} in block {schedule.program.steps[event[0]].block}"
+    block = schedule.program.instructions[event[0]].block
+    return f"{schedule.roles[event[1]]} of {schedule.text(event)} in block {block}"

@@ -67,7 +67,7 @@ class Schedule:
     def queues(self) -> list[list[int]]:
         """The numbers of the instructions of each block, in their order."""
         queues: list[list[int]] = [[] for _ in range(self.program.blocks)]
-        for number, step in enumerate(self.program.steps):
+        for number, step in enumerate(self.program.instructions):
             queues[step.block].append(number)
         return queues
 
@@ -77,7 +77,7 @@ class Schedule:
 
     def text(self, event: Event) -> str:
         """The instruction of an event."""
-        return f"{self.program.steps[event[0]]}"
+        return f"{self.program.instructions[event[0]]}"
 
     def encoded(self) -> tuple[np.ndarray, np.ndarray]:
         """The words of all instructions, and their waits: int32 (blocks, longest queue, words) and (waits, 2)."""
@@ -87,7 +87,7 @@ class Schedule:
         waits = list[tuple[int, int]]()
         for block, queue in enumerate(self.queues):
             for turn, number in enumerate(queue):
-                step, row = self.program.steps[number], code[block, turn]
+                step, row = self.program.instructions[number], code[block, turn]
                 row[0] = 1 + kinds.index(step.kind)
                 row[1 : 1 + len(step.fields)] = step.fields
                 for role in range(len(self.groups)):
@@ -142,7 +142,7 @@ def _recorded(program: Program, tensors: Mapping[str, Any]) -> tuple[Interpreter
 
 def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]) -> None:
     """Set the boxes of tensors that instructions write."""
-    places, steps = list(made.merging.roles), schedule.program.steps
+    places, steps = list(made.merging.roles), schedule.program.instructions
     of_kind: dict[str, list[int]] = defaultdict(list)
     for number, step in enumerate(steps):
         of_kind[step.kind.name].append(number)
@@ -269,7 +269,7 @@ class Clocks:
         self.schedule, self.roles = schedule, len(schedule.groups)
         count = self.roles * schedule.program.blocks
         self.seen, self.known = (np.zeros((count, count), np.int32) for _ in range(2))
-        self.block = np.array([step.block for step in schedule.program.steps])
+        self.block = np.array([step.block for step in schedule.program.instructions])
         self.turn = np.zeros(len(self.block), np.int64)
         for queue in schedule.queues:
             self.turn[queue] = np.arange(1, len(queue) + 1)
@@ -285,7 +285,7 @@ class Clocks:
 
     def _stream(self, event: Event) -> int:
         """The role of a block to which an event belongs."""
-        return self.schedule.program.steps[event[0]].block * self.roles + event[1]
+        return self.schedule.program.instructions[event[0]].block * self.roles + event[1]
 
     def wait(self, event: Event, clock: Any) -> None:
         """The role has waited for all that a clock knows."""
@@ -301,7 +301,7 @@ class Clocks:
         mine, turn = self._stream(event), self.turn[step]
         known = self.known[mine]
         np.maximum(known, self.seen[mine], out=known)
-        kind = self.schedule.program.steps[step].kind.name
+        kind = self.schedule.program.instructions[step].kind.name
         for other in self.schedule.flows[kind].get(role, ()):
             stream = self._stream((step, other))
             over = max(known[stream], turn - 1)  # not what the other does after its fill
@@ -315,7 +315,7 @@ def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
     """For each event the boxes for whose writers it must wait."""
     clocks, of_box = Clocks(schedule), dict[Box, Any]()
     after, found = dict[Event, Any](), dict[Event, list[Box]]()
-    for step, this in enumerate(schedule.program.steps):
+    for step, this in enumerate(schedule.program.instructions):
         for role in schedule.flows[this.kind.name]:
             event = step, role
             for box in sorted(schedule.reads.get(event, ()), key=_size, reverse=True):
@@ -376,7 +376,7 @@ def _count(schedule: Schedule, needed: Mapping[Event, list[Box]]) -> None:
         totals[counter_of[key]] += schedule.groups[event[1]]
     seen: dict[tuple[int, int], set[int]] = defaultdict(set)  # by block and role
     for event, some in sorted(needed.items()):
-        known = seen[schedule.program.steps[event[0]].block, event[1]]
+        known = seen[schedule.program.instructions[event[0]].block, event[1]]
         new = {c for box in some for c in counters[number_of[box]]} - known
         known |= new
         schedule.waits[event] = [(c, totals[c]) for c in sorted(new)]

@@ -67,7 +67,9 @@ def _graph(schedule: Schedule) -> dict[tuple, set[tuple]]:
     for queue in schedule.queues:
         last: dict[int, int] = {}
         for step in queue:
-            for role, others in schedule.flows[schedule.program.steps[step].kind.name].items():
+            for role, others in schedule.flows[
+                schedule.program.instructions[step].kind.name
+            ].items():
                 seen, known, over = ((what, step, role) for what in ("seen", "known", "over"))
                 before[known] |= {seen, *(("known", step, other) for other in others)}
                 before[over].add(known)

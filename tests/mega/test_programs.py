@@ -92,7 +92,7 @@ def broken(schedule, rng):
     made.waits = {event: [*waits] for event, waits in schedule.waits.items() if waits}
     made.signals = dict(schedule.signals)
     made.program = copy.copy(schedule.program)
-    made.program.steps = [*schedule.program.steps]
+    made.program.instructions = [*schedule.program.instructions]
     fault = str(rng.choice(["lower", "drop", "swap", "mute", "other", "move"]))
     event = list(made.waits)[rng.integers(len(made.waits))]
     waits = made.waits[event]
