@@ -102,12 +102,8 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
         with pk.storer(), outputs.drain() as s:
             pk.store_async(h[layer + 1, chunk], s)
 
-    rows = 2 * n // 16
     for layer in range(layers):
-        for block in range(blocks):
-            first, last = rows * block // blocks, rows * (block + 1) // blocks
-            if first < last:
-                program.add(matvec, block=block, layer=layer, first=first, last=last)
+        program.add_runs(matvec, 2 * n // 16, layer=layer)
         for chunk in range(n // CHUNK):
             program.add(gate, block=chunk * blocks // (n // CHUNK), layer=layer, chunk=chunk)
     return program

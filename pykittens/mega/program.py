@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from inspect import isfunction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,7 +89,9 @@ class Program:
     blocks: int
     kinds: list[Kind] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
-    # The recordings of its kernel; the kernel, with the kinds when it was made; and a class that holds its tensors.
+    # The cost of each block; the recordings of its kernel; the kernel and the kinds when it was made; and a class that
+    # holds its tensors.
+    _costs: list[float] = field(default_factory=list, init=False, repr=False)
     recorded: list[Interpreter] = field(default_factory=list, init=False, repr=False)
     _kernel: Any = field(default=None, init=False, repr=False)
     _tensors: Any = field(default=None, init=False, repr=False)
@@ -95,6 +99,7 @@ class Program:
     def __post_init__(self) -> None:
         if not is_int(self.blocks) or self.blocks < 1:
             raise ArgumentError(f"`blocks` must be an int of at least 1, not {self.blocks!r}")
+        self._costs = [0.0] * self.blocks
 
     def instruction(self, function: Callable[..., Any]) -> Kind:
         """Make a function a kind of instruction of this program.
@@ -112,18 +117,23 @@ class Program:
                     help="tensors come first, fields follow a `*`, as in `def kind(x, y, *, row)`",
                 )
             (fields if p.kind is p.KEYWORD_ONLY else tensors).append(p.name)
-        if "block" in fields:
-            raise ArgumentError(
-                f"{function.__name__}: `block` is the block that runs it, not a field"
-            )
+        for name, meaning in (("block", "block that runs it"), ("cost", "time that it takes")):
+            if name in fields:
+                raise ArgumentError(f"{function.__name__}: `{name}` is the {meaning}, not a field")
         if any(kind.name == function.__name__ for kind in self.kinds):
             raise ArgumentError(f"the program has an instruction `{function.__name__}` already")
         kind = Kind(pk.function(function), tuple(tensors), tuple(fields))
         self.kinds.append(kind)
         return kind
 
-    def add(self, kind: Kind, /, *, block: int | None = None, **fields: int) -> None:
-        """Add an instruction; block: the one that runs it, by default the blocks in turn."""
+    def add(
+        self, kind: Kind, /, *, block: int | None = None, cost: float = 1.0, **fields: int
+    ) -> None:
+        """Add an instruction.
+
+        block: the one that runs it, by default the first of those with the least cost so far, so that blocks take equal
+        instructions in turn. cost: its time, in any unit.
+        """
         if not isinstance(kind, Kind):
             raise ArgumentError(
                 f"`kind` must be an instruction of the program, not {describe(kind)}",
@@ -138,12 +148,32 @@ class Program:
         for name, value in fields.items():
             if not is_int(value) or not int32.represents(value):
                 raise ArgumentError(f"{kind.name}: `{name}` must be an int32, not {value!r}")
-        block = len(self.instructions) % self.blocks if block is None else block
+        if not isinstance(cost := number(cost), int | float) or not 0 <= cost < math.inf:
+            raise ArgumentError(f"{kind.name}: `cost` must be a number of at least 0, not {cost!r}")
+        block = self._costs.index(min(self._costs)) if block is None else block
         if not is_int(block) or not 0 <= block < self.blocks:
             raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
-        self.instructions.append(
-            Instruction(kind, tuple(fields[name] for name in kind.fields), block)
-        )
+        self._costs[block] += cost
+        values = tuple(fields[name] for name in kind.fields)
+        self.instructions.append(Instruction(kind, values, block))
+
+    def add_runs(self, kind: Kind, count: int, /, *, cost: float = 1.0, **fields: int) -> None:
+        """Add an instruction for each block, with a run of `count` units of work: its fields `first` and `last`.
+
+        Runs are neighbours and differ by one unit at most; last is past the end. cost: the time of a unit.
+        """
+        if not is_int(count := number(count)) or count < 0:
+            raise ArgumentError(f"`count` must be an int of at least 0, not {count!r}")
+        for name in ("first", "last"):
+            if name in fields:
+                raise ArgumentError(
+                    f"program.add_runs: `{name}` is that of each run, and not given"
+                )
+        ends = [count * block // self.blocks for block in range(self.blocks + 1)]
+        for block, (first, last) in enumerate(pairwise(ends)):
+            if first < last:
+                run = {**fields, "first": first, "last": last}
+                self.add(kind, block=block, cost=cost * (last - first), **run)
 
     def kernel(self) -> KernelFunction:
         """The kernel of the program: of its code, waits, counters, parities, and an object that holds its tensors."""
