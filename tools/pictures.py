@@ -1,9 +1,13 @@
-"""Draw the pictures of docs/layouts.md, and the steps of the race of docs/checking.md; `make pictures` calls it."""
+"""Draw the pictures of docs/layouts.md, the race of docs/checking.md and the program of docs/mega.md.
+
+`make pictures` calls it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import re
 import runpy
 import tempfile
 from pathlib import Path
@@ -33,6 +37,7 @@ PICTURES = {
     "shared_32.svg": ("st<bf16, 64x80>", 4),
 }
 RACE = "race_steps.svg"
+TWO_LAYERS = "two_layers.svg"
 
 
 def main() -> None:
@@ -41,6 +46,16 @@ def main() -> None:
     for name, (text, warps) in PICTURES.items():
         (FOLDER / name).write_text(picture(parse(text), warps), encoding="utf-8", newline="\n")
     (FOLDER / RACE).write_text(race(), encoding="utf-8", newline="\n")
+    (FOLDER / TWO_LAYERS).write_text(two_layers()["svg"], encoding="utf-8", newline="\n")
+
+
+def two_layers() -> dict[str, Any]:
+    """The names of the code of docs/mega.md after it has run; `svg` is the picture."""
+    page = (FOLDER.parent / "mega.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "mega.py")
+        file.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), "utf-8")
+        return runpy.run_path(str(file))
 
 
 def race() -> str:

@@ -1,17 +1,15 @@
-"""The code of docs/mega.md runs."""
+"""The code of docs/mega.md runs, and draws the picture of the page."""
 
 from __future__ import annotations
 
-import re
-import runpy
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "mega.md"
+from pykittens.cli.arguments import load
+
+DRAWN = load(Path(__file__).parents[2] / "tools" / "pictures.py")
 
 
-def test_the_code_of_the_page_runs(tmp_path):
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S))
-    file = tmp_path / "page.py"
-    file.write_text(code, "utf-8")
-    found = runpy.run_path(str(file))
+def test_the_code_of_the_page_runs():
+    found = DRAWN.two_layers()
     assert found["report"].ok
+    assert found["svg"] == (DRAWN.FOLDER / DRAWN.TWO_LAYERS).read_text(encoding="utf-8")
