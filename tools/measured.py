@@ -14,7 +14,14 @@ FILE = ROOT / "docs" / "pictures" / "measured.svg"
 RESULTS = ROOT / "benchmarks" / "results"
 # Runs of the same kernels; a bar is the geometric mean of their ratios.
 RUNS = ("nvidia-h200-2026-11-21-burst-a", "nvidia-h200-2026-11-21-burst-b")
-LIBRARY = ("nvidia-h200-2026-11-21-burst-c", "nvidia-h200-2026-11-21-burst-d")
+ATTENTION = {
+    "attention": ("nvidia-h200-2026-11-24-attention-forward", "forward"),
+    "its gradients, any order": (
+        "nvidia-h200-2026-11-24-attention-backward",
+        "backward, free order",
+    ),
+}
+LENGTHS = ("16, 16, 768", "16, 16, 1536", "16, 16, 3072", "16, 16, 6144", "4, 16, 12288")
 PRODUCTS = "nvidia-h200-2026-11-22-gemm-burst"
 
 LABEL, UNIT, HEIGHT, GAP = 290, 190, 22, 8  # pixels; UNIT: those of a ratio of 1
@@ -68,10 +75,18 @@ def measured() -> list[tuple[str, str, float]]:
             geometric_mean(r["ratio"] for r in products),
         )
     )
-    for d in (64, 128, 256):
-        for kind in ("full", "causal"):
-            shape = f"(16, 16, 3072, {d})"
-            bars.append(_mean(LIBRARY, f"library attention {kind}", shape, f"attention {kind}"))
+    for label, (run, kernel) in ATTENTION.items():
+        for d in (64, 128):
+            for causal in ("", " causal"):
+                shapes = [f"{length}, {d}{causal}" for length in LENGTHS]
+                rows = [
+                    r
+                    for r in rows_of(run)[0]
+                    if (r["kernel"], r["shape"] in shapes) == (kernel, True)
+                ]
+                assert len(rows) == len(shapes), f"{run} has a row for each of {shapes}"
+                ratio = geometric_mean(r["ratio"] for r in rows)
+                bars.append((f"{label}, d = {d}{causal}", rows[0]["against"], ratio))
     return bars
 
 
