@@ -227,9 +227,8 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
                 i = i + 1
 
     if flags is not None:
-        with pk.producer(
-            registers=config.copy_registers
-        ):  # so that a flag's way to here costs the storer nothing
+        # A role of its own, so that the way of a flag to this block costs the storer nothing.
+        with pk.producer(registers=config.copy_registers):
             slot = tasks.block
             for b, h, index in tasks:
                 j, at, others = task(b, h, index, slot)
