@@ -156,19 +156,23 @@ def main() -> None:
     parser = record.parser(__doc__)
     parser.add_argument("--widths", type=int, default=6, help="the number of random widths")
     parser.add_argument("--seed", type=int, default=0)
+    parts = ("rows", "gemm", "transposition")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("pitch: no CUDA device; docs/tuning/pitch.md has the predictions")
     torch.manual_seed(0)
     bench, rows = bench_of("burst", options.rounds), []
-    for width in widths(options.widths, options.seed):
+    for width in widths(options.widths, options.seed) if "rows" in options.parts else ():
         rows += softmax_rows(bench, width) + rms_norm_rows_of(bench, width)
         print(table(rows[-4:]), flush=True)
     draw = random.Random(options.seed)
     sizes = [(4095,) * 3, (4096, 4096, 4095)]
     sizes += [tuple(draw.randrange(1025, 8192, 2) for _ in range(3)) for _ in range(3)]
-    rows += [gemm_row(bench, *size) for size in sizes]
-    rows += [transposition_row(bench, 8192, pitch) for pitch in PITCHES]
+    if "gemm" in options.parts:
+        rows += [gemm_row(bench, *size) for size in sizes]
+    if "transposition" in options.parts:
+        rows += [transposition_row(bench, 8192, pitch) for pitch in PITCHES]
     text = table(rows)
     print(text)
     print(record.save({"about": about(), "rows": rows}, options.out, f"pitch{options.label}", text))

@@ -185,9 +185,11 @@ def skewed_moves(at: Held, dtype: DType, address: Address, stores: bool) -> Iter
         return
     row = int(start[0, 0, 0])
     end = row + int(np.broadcast_to(at.count, start.shape).sum()) * dtype.bytes
-    for k in range(0, bytes_, granule):
+    # A lane of few chunks loads the granule after each of them, too.
+    few = start.shape[1] * granule <= 2 * PIECE
+    for k in range(0, bytes_ + granule * few, granule):
         yield Requests.of(start - skew + k, granule, _meets(start - skew, bytes_, row, end))
-    if skew:
+    if skew and not few:
         past = _past(start, bytes_) - skew
         yield Requests.of(past, granule, _meets(past, bytes_, row, end) & (past >= 0))
 

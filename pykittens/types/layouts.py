@@ -75,12 +75,15 @@ def col_vector_element(lane: Index, register: Index) -> Index:
 def plain_chunk(length: int, warps: int) -> int:
     """Neighbouring elements of a plain vector in one lane: 2, 4 or 8, so that 16-bit elements are stored in pairs.
 
-    The number does not depend on the dtype, so a conversion moves nothing between lanes.
+    The number does not depend on the dtype, so a conversion moves nothing between lanes. 8 elements are one access where
+    4 are two, unless they make the vector longer by a sixth or more: each padding element costs as much as another.
     """
+    threads = warps * LANES
     chunk = 2
-    while chunk < 8 and chunk * warps * LANES < length:
+    while chunk < 8 and chunk * threads < length:
         chunk *= 2
-    return chunk
+    padded, less = (-(-length // (size * threads)) * size * threads for size in (8, 4))
+    return 4 if chunk == 8 and 6 * (padded - less) >= less else chunk
 
 
 def plain_registers(length: int, warps: int) -> int:

@@ -65,6 +65,8 @@ DEVICE int bounded(i64 x) { return (int)(x > 1 << 30 ? 1 << 30 : x < -(1 << 30) 
 // lane loads the granules in which its chunks start and takes the rest from the next lane. Loads only granules that lie
 // between the first and the last element of the matrix; next to its ends elements are loaded.
 // WHOLE: the row has all elements, and the matrix all granules around them, so that only the end of the row is tested.
+// There a lane of few chunks loads the rest as well, from the first-level cache: registers suffice, and a load takes the
+// place of eight instructions.
 template <bool WHOLE, int CHUNK, int THREADS, class T, class R, int N, class F>
 DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int col, int rows, int cols, int length, F fill, int thread) {
     constexpr int SIZE = sizeof(T), BYTES = CHUNK * SIZE, GRANULE = BYTES < 16 ? BYTES : 16, EACH = BYTES / sizeof(R);
@@ -79,20 +81,26 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
     const int low = bounded(-(i64)col * SIZE) + skew, high = WHOLE ? (length - thread * CHUNK) * SIZE + skew : bounded((i64)(end - col) * SIZE) + skew;
     const auto loads = [&](int at) { return at < high && (WHOLE || end > 0 && at + BYTES > low && at >= start && at + BYTES <= stop); };
     const auto is_full = [&](int j) { return WHOLE && (j + 1) * THREADS * CHUNK <= length; };
-    u32 x[CHUNKS][WORDS], after[EXTRA];
+    constexpr bool FEW = WHOLE && CHUNKS * EXTRA <= 8;
+    u32 x[CHUNKS][WORDS], rest[FEW ? CHUNKS : 1][EXTRA], after[EXTRA];
     UNROLL for (int j = 0; j < CHUNKS; ++j) {
         const int at = j * THREADS * BYTES;
-        if (is_full(j) || loads(at)) UNROLL for (int k = 0; k < BYTES; k += GRANULE) move_in<GRANULE>(x[j] + k / 4, granules + at + k);
+        if (is_full(j) || loads(at)) {
+            UNROLL for (int k = 0; k < BYTES; k += GRANULE) move_in<GRANULE>(x[j] + k / 4, granules + at + k);
+            if constexpr (FEW) move_in<GRANULE>(rest[j], granules + at + BYTES);
+        }
     }
     // The granule after the chunks of a warp, which are neighbours, or lane i has that after chunks i.
     const int past = THREADS == 32 ? CHUNKS * 32 * BYTES : (32 - lane + lane * THREADS) * BYTES;
-    if (skew && lane < (THREADS == 32 ? 1 : CHUNKS) && loads(past)) move_in<GRANULE>(after, granules + past);
+    if (!FEW && skew && lane < (THREADS == 32 ? 1 : CHUNKS) && loads(past)) move_in<GRANULE>(after, granules + past);
     UNROLL for (int j = 0; j < CHUNKS; ++j) {
         const int at = j * THREADS * BYTES, next = at + BYTES;
         u32 words[WORDS + EXTRA] = {};
         UNROLL for (int k = 0; k < WORDS; ++k) words[k] = x[j][k];
         if (WHOLE || skew) UNROLL for (int k = 0; k < EXTRA; ++k) {
-            if constexpr (THREADS == 32) {
+            if constexpr (FEW) {
+                words[WORDS + k] = rest[j][k];
+            } else if constexpr (THREADS == 32) {
                 words[WORDS + k] = __shfl_sync(~0u, lane ? x[j][k] : j + 1 < CHUNKS ? x[(j + 1) % CHUNKS][k] : after[k], lane + 1);
             } else {
                 const u32 of_lane = __shfl_sync(~0u, x[j][k], lane + 1), of_warp = __shfl_sync(~0u, after[k], j);
@@ -104,7 +112,9 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
         UNROLL for (int k = 0; k < EACH; ++k) own[k] = pick(words, k, own);
         if (is_full(j)) continue;
         if constexpr (WHOLE) {
-            UNROLL for (int k = 0; k < CHUNK; ++k) put(own, k, at + skew + k * SIZE < high ? pick(words, k, matrix) : (T)fill);
+            // Compared with numbers known here, of which neighbouring elements mostly share one.
+            const auto threads = [&](int k) { return (length - k + CHUNK - 1) / CHUNK - j * THREADS; };
+            UNROLL for (int k = 0; k < CHUNK; ++k) put(own, k, thread < threads(k) ? pick(words, k, matrix) : (T)fill);
             continue;
         }
         const bool known = (loads(at) || max(at + skew, low) >= min(next, high)) && (loads(next) || max(next, low) >= min(next + skew, high));
@@ -164,11 +174,16 @@ template <int CHUNK, class T, class R, int N> DEVICE void store_whole_row(const 
     const bool is_first = lane < PER;
     const int element = is_first ? lane : max(length - 2 * PER, -PER) + lane;
     const int before = max(length - PER, 0) / CHUNK, last = (length - 1) / CHUNK;
+    const bool apart = before % 32 && last % 32;  // the first lane has none of the last elements
     u32 x[WORDS];
     UNROLL for (int k = 0; k < WORDS; ++k) {
-        const u32 own = lane == last % 32 ? word_of(from, last / 32 * WORDS + k) : word_of(from, before / 32 * WORDS + k);
-        const u32 of_end = __shfl_sync(~0u, own, element / CHUNK), of_start = k < EXTRA ? __shfl_sync(~0u, word_of(from, k), 0) : 0;
-        x[k] = is_first ? of_start : of_end;
+        const u32 end_word = lane == last % 32 ? word_of(from, last / 32 * WORDS + k) : word_of(from, before / 32 * WORDS + k);
+        const u32 word = k < EXTRA && apart && lane == 0 ? word_of(from, k) : end_word;
+        x[k] = __shfl_sync(~0u, word, is_first && apart ? 0 : element / CHUNK);
+        if (k < EXTRA && !apart) {
+            const u32 of_start = __shfl_sync(~0u, word_of(from, k), 0);
+            x[k] = is_first ? of_start : x[k];
+        }
     }
     const int byte = skew + element * SIZE;
     const bool is_cut = is_first ? skew && byte < GRANULE : byte >= end - end % GRANULE;
