@@ -75,8 +75,8 @@ def col_vector_element(lane: Index, register: Index) -> Index:
 def plain_chunk(length: int, warps: int) -> int:
     """Neighbouring elements of a plain vector in one lane: 2, 4 or 8, so that 16-bit elements are stored in pairs.
 
-    The number does not depend on the dtype, so a conversion moves nothing between lanes. 8 elements are one access where 4
-    are two, unless they make the vector longer by a sixth or more: each padding element costs as much as another.
+    The number does not depend on the dtype, so a conversion moves nothing between lanes. 8 elements are one access
+    where 4 are two, unless they make the vector longer by a sixth or more: padding costs as much as other elements.
     """
     threads = warps * LANES
     chunk = 2
