@@ -163,13 +163,14 @@ def main() -> None:
         sys.exit("pitch: no CUDA device; docs/tuning/pitch.md has the predictions")
     torch.manual_seed(0)
     bench, rows = bench_of("burst", options.rounds), []
-    for width in widths(options.widths, options.seed) if "rows" in options.parts else ():
-        rows += softmax_rows(bench, width) + rms_norm_rows_of(bench, width)
-        print(table(rows[-4:]), flush=True)
-    draw = random.Random(options.seed)
-    sizes = [(4095,) * 3, (4096, 4096, 4095)]
-    sizes += [tuple(draw.randrange(1025, 8192, 2) for _ in range(3)) for _ in range(3)]
+    if "rows" in options.parts:
+        for width in widths(options.widths, options.seed):
+            rows += softmax_rows(bench, width) + rms_norm_rows_of(bench, width)
+            print(table(rows[-4:]), flush=True)
     if "gemm" in options.parts:
+        draw = random.Random(options.seed)
+        sizes = [(4095,) * 3, (4096, 4096, 4095)]
+        sizes += [tuple(draw.randrange(1025, 8192, 2) for _ in range(3)) for _ in range(3)]
         rows += [gemm_row(bench, *size) for size in sizes]
     if "transposition" in options.parts:
         rows += [transposition_row(bench, 8192, pitch) for pitch in PITCHES]

@@ -82,8 +82,11 @@ def plain_chunk(length: int, warps: int) -> int:
     chunk = 2
     while chunk < 8 and chunk * threads < length:
         chunk *= 2
-    padded, less = (-(-length // (size * threads)) * size * threads for size in (8, 4))
-    return 4 if chunk == 8 and 6 * (padded - less) >= less else chunk
+    if chunk == 8:
+        registers, fewer = (-(-length // (size * threads)) * size for size in (8, 4))
+        if 6 * (registers - fewer) >= fewer:
+            return 4
+    return chunk
 
 
 def plain_registers(length: int, warps: int) -> int:

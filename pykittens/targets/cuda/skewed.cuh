@@ -174,15 +174,16 @@ template <int CHUNK, class T, class R, int N> DEVICE void store_whole_row(const 
     const bool is_first = lane < PER;
     const int element = is_first ? lane : max(length - 2 * PER, -PER) + lane;
     const int before = max(length - PER, 0) / CHUNK, last = (length - 1) / CHUNK;
-    const bool apart = before % 32 && last % 32;  // the first lane has none of the last elements
+    const bool apart = before % 32 && last % 32;  // the first lane has none of them, so one shuffle brings both ends
     u32 x[WORDS];
     UNROLL for (int k = 0; k < WORDS; ++k) {
-        const u32 end_word = lane == last % 32 ? word_of(from, last / 32 * WORDS + k) : word_of(from, before / 32 * WORDS + k);
-        const u32 word = k < EXTRA && apart && lane == 0 ? word_of(from, k) : end_word;
-        x[k] = __shfl_sync(~0u, word, is_first && apart ? 0 : element / CHUNK);
-        if (k < EXTRA && !apart) {
-            const u32 of_start = __shfl_sync(~0u, word_of(from, k), 0);
-            x[k] = is_first ? of_start : x[k];
+        const u32 of_end = lane == last % 32 ? word_of(from, last / 32 * WORDS + k) : word_of(from, before / 32 * WORDS + k);
+        const u32 of_start = k < EXTRA ? word_of(from, k) : 0;
+        if (apart) {
+            x[k] = __shfl_sync(~0u, lane ? of_end : of_start, is_first ? 0 : element / CHUNK);
+        } else {
+            const u32 end_word = __shfl_sync(~0u, of_end, element / CHUNK), start_word = __shfl_sync(~0u, of_start, 0);
+            x[k] = is_first ? start_word : end_word;
         }
     }
     const int byte = skew + element * SIZE;
