@@ -44,12 +44,16 @@ HEADERS = "".join(
 MEMORY = {1: "unsigned char", 2: "unsigned short", 4: "float", 8: "i64"}
 COPIED = {1: "unsigned char", 2: "unsigned short", 4: "u32", 8: "u64"}
 REGISTER = {1: "u32", 2: "u32", 4: "float", 8: "i64"}
-VECTOR = """
-static void loaded_{name}(const {type}* matrix, i64 stride, int row, int col, int rows, int cols, {register}* out) {{
+LOADED = """
+static void loaded{one_row}_{name}(
+        const {type}* matrix, i64 stride, int row, int col, int rows, int cols, {register}* out) {{
     {register} x[{count}];
-    load_skewed<{chunk}, {threads}>(x, matrix, stride, row, col, rows, cols, {length}, ({type})77, threadIdx.x);
+    load_skewed<{chunk}, {threads}, {one_row}>(
+        x, matrix, stride, row, col, rows, cols, {length}, ({type})77, threadIdx.x);
     for (int i = 0; i < {count}; ++i) out[threadIdx.x * {count} + i] = x[i];
 }}
+"""
+STORED = """
 static void stored_{name}({type}* matrix, i64 stride, int row, int col, int rows, int cols, const {register}* in) {{
     {register} x[{count}];
     for (int i = 0; i < {count}; ++i) x[i] = in[threadIdx.x * {count} + i];
@@ -122,12 +126,13 @@ def library(tmp_path_factory):
     for name, (size, chunk, chunks, threads, length) in VECTORS.items():
         register = REGISTER[size]
         count = chunk * chunks * size // (4 if register != "i64" else 8)
-        text = VECTOR.format(
+        parts = dict(
             name=name, type=MEMORY[size], register=register, count=count, chunk=chunk,
             threads=threads, length=length,
         )  # fmt: skip
-        functions[f"loaded_{name}"] = text, threads
-        functions[f"stored_{name}"] = "", threads
+        for one_row in (0, 1):
+            functions[f"loaded{one_row}_{name}"] = LOADED.format(one_row=one_row, **parts), threads
+        functions[f"stored_{name}"] = STORED.format(**parts), threads
     for name, (rows, cols, size, threads, owner, most) in TILES.items():
         swizzle = swizzle_for(owner, size)
         text = TILE.format(
@@ -194,8 +199,9 @@ def places(size, length):
 
 
 @needs_compiler
+@pytest.mark.parametrize("one_row", [0, 1])
 @pytest.mark.parametrize("name", VECTORS)
-def test_a_vector_is_loaded_at_every_skew_and_nothing_outside_the_matrix(library, name):
+def test_a_vector_is_loaded_at_every_skew_and_nothing_outside_the_matrix(library, name, one_row):
     size, chunk, chunks, threads, length = VECTORS[name]
     dtype = np.dtype(np.float32 if size == 4 else f"u{size}")
     position = (
@@ -207,7 +213,7 @@ def test_a_vector_is_loaded_at_every_skew_and_nothing_outside_the_matrix(library
         out = np.zeros((threads, chunk * chunks), dtype)
         edges = [ctypes.c_int(x) for x in (row, col, rows, cols)]
         stride = ctypes.c_int64(cols + padding)
-        at.run(f"loaded_{name}", pointer(at.matrix), stride, *edges, pointer(out))
+        at.run(f"loaded{one_row}_{name}", pointer(at.matrix), stride, *edges, pointer(out))
         inside = (position < length) & (col + position >= 0) & (col + position < cols)
         inside &= 0 <= row < rows
         wanted = np.full(out.shape, 77, dtype)

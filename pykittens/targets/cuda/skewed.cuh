@@ -129,7 +129,8 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
         }
     }
 }
-template <int CHUNK, int THREADS, class T, class R, int N, class F>
+// ONE_ROW: the matrix has no other row.
+template <int CHUNK, int THREADS, bool ONE_ROW = false, class T, class R, int N, class F>
 DEVICE void load_skewed(R (&to)[N], const T* matrix, i64 stride, int row, int col, int rows, int cols, int length, F fill, int thread) {
     constexpr int BYTES = CHUNK * (int)sizeof(T);
     const bool there = row >= 0 && row < rows, inside = col >= 0 && col + length <= cols;
@@ -137,9 +138,8 @@ DEVICE void load_skewed(R (&to)[N], const T* matrix, i64 stride, int row, int co
     const char* const end = (const char*)(matrix + ((rows - 1) * stride + cols));
     if (there && inside && (const char*)elements - 15 >= (const char*)matrix && (const char*)(elements + length) + 2 * BYTES <= end) {
         load_chunks<true, CHUNK, THREADS>(to, matrix, stride, row, col, rows, cols, length, fill, thread);
-    } else if (inside && !__builtin_constant_p(rows)) {
-        // The first or the last row of a matrix, or none: few rows, for which the others should not hold registers. The
-        // only row of a vector takes the other path.
+    } else if (!ONE_ROW && inside) {
+        // The first or the last of the rows, or none: they are few, and the others should hold no registers for them.
         UNROLL for (int i = 0; i < N * (int)sizeof(R) / (int)sizeof(T); ++i) {
             const int at = vector_at<CHUNK, THREADS>(i, thread);
             put(to, i, there && at < length ? elements[at] : (T)fill);

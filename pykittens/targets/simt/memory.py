@@ -203,10 +203,10 @@ def is_skewed(e: Emitter, value: Value, at: TileAddress) -> bool:
     return not aligned and has_granules(value.type, value.dtype, e.role.warps)
 
 
-def skewed(e: Emitter, function: str, value: Value, at: TileAddress) -> str:
-    """A call that moves a plain vector at any address, without its last operands."""
+def skewed(e: Emitter, function: str, value: Value, at: TileAddress, more: str = "") -> str:
+    """A call that moves a plain vector at any address, without its last operands; `more` of its template's."""
     length = extents(value)[1]
-    template = f"{plain_chunk(length, e.role.warps)}, {e.role.warps * LANES}"
+    template = f"{plain_chunk(length, e.role.warps)}, {e.role.warps * LANES}{more}"
     return f"{function}<{template}>({e.array(value)}, {at.matrix}, {at.operands}, {length}"
 
 
@@ -281,7 +281,8 @@ def load_tensor(e: Emitter, value: Value, at: TileAddress, fill: str) -> None:
     """A tile or vector of a tensor to registers."""
     if is_skewed(e, value, at):
         e.declare(value)
-        e.line(f"{skewed(e, 'load_skewed', value, at)}, {fill}, thread);")
+        one_row = ", true" if at.rows == "1" else ""
+        e.line(f"{skewed(e, 'load_skewed', value, at, one_row)}, {fill}, thread);")
     else:
         load_chunks(e, value, at, fill)
 
