@@ -187,7 +187,7 @@ def skewed_moves(at: Held, dtype: DType, address: Address, stores: bool) -> Iter
     end = row + int(np.broadcast_to(at.count, start.shape).sum()) * dtype.bytes
     # A lane of few chunks loads the granule after each of them, too.
     few = start.shape[1] * granule <= 2 * PIECE
-    for k in range(0, bytes_ + granule * few, granule):
+    for k in range(0, bytes_ + granule * (few and skew > 0), granule):
         yield Requests.of(start - skew + k, granule, _meets(start - skew, bytes_, row, end))
     if skew and not few:
         past = _past(start, bytes_) - skew

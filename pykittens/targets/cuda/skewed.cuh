@@ -82,12 +82,12 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
     const auto loads = [&](int at) { return at < high && (WHOLE || end > 0 && at + BYTES > low && at >= start && at + BYTES <= stop); };
     const auto is_full = [&](int j) { return WHOLE && (j + 1) * THREADS * CHUNK <= length; };
     constexpr bool FEW = WHOLE && CHUNKS * EXTRA <= 8;
-    u32 x[CHUNKS][WORDS], rest[FEW ? CHUNKS : 1][EXTRA], after[EXTRA];
+    u32 x[CHUNKS][WORDS], rest[CHUNKS][EXTRA], after[EXTRA];
     UNROLL for (int j = 0; j < CHUNKS; ++j) {
         const int at = j * THREADS * BYTES;
         if (is_full(j) || loads(at)) {
             UNROLL for (int k = 0; k < BYTES; k += GRANULE) move_in<GRANULE>(x[j] + k / 4, granules + at + k);
-            if constexpr (FEW) move_in<GRANULE>(rest[j], granules + at + BYTES);
+            if (FEW && skew) move_in<GRANULE>(rest[j], granules + at + BYTES);
         }
     }
     // The granule after the chunks of a warp, which are neighbours, or lane i has that after chunks i.
@@ -165,6 +165,15 @@ template <int CHUNK, class T, class R, int N> DEVICE void store_whole_row(const 
     constexpr int WORDS = BYTES / 4, EXTRA = GRANULE / 4, CHUNKS = N * (int)sizeof(R) / BYTES, PER = GRANULE / SIZE;
     const int skew = (u32)(u64)row % GRANULE, end = skew + length * SIZE;
     char* const to = (char*)row - skew + lane * BYTES;
+    if (length % PER == 0 && !skew) {  // no granule is cut
+        UNROLL for (int i = 0; i < CHUNKS; ++i) UNROLL for (int k = 0; k < BYTES; k += GRANULE) {
+            u32 x[EXTRA];
+            UNROLL for (int w = 0; w < EXTRA; ++w) x[w] = word_of(from, i * WORDS + k / 4 + w);
+            const int at = i * 32 * BYTES + k;
+            if (lane * BYTES + at < end) move_out<GRANULE>(to + at, x);
+        }
+        return;
+    }
     UNROLL for (int i = 0; i <= CHUNKS; ++i) {
         const int at = i * 32 * BYTES;
         if (at + SIZE > length * SIZE) continue;  // no granule that starts there is filled, whatever the skew
