@@ -41,6 +41,8 @@ from pykittens.lang.roles import warpgroups as warpgroups
 from pykittens.lang.roles import warps as warps
 from pykittens.lang.shared import semaphore as semaphore
 from pykittens.lang.shared import shared as shared
+from pykittens.lang.std.lane_order import from_lane_order as from_lane_order
+from pykittens.lang.std.lane_order import in_lane_order as in_lane_order
 from pykittens.lang.std.masks import left_fill as left_fill
 from pykittens.lang.std.masks import lower_fill as lower_fill
 from pykittens.lang.std.masks import right_fill as right_fill
@@ -192,6 +194,7 @@ from pykittens.types.dtypes import int32 as int32
 from pykittens.types.dtypes import int64 as int64
 from pykittens.types.dtypes import uint8 as uint8
 from pykittens.types.tiles import Spread as Spread
+from pykittens.types.tiles import lane_order as lane_order
 from pykittens.types.tiles import per_column as per_column
 from pykittens.types.tiles import per_row as per_row
 from pykittens.types.tiles import plain as plain

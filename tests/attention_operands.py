@@ -33,11 +33,12 @@ def gradient_operands(
     config: GradientConfig, shape: tuple[int, ...], causal: bool, ordered: bool
 ) -> tuple[tuple[Any, ...], AttentionForm]:
     """All operands of the backward kernel, of zeros, and its form; `ordered` with flags."""
-    batch, heads, n, _ = shape
+    batch, heads, n, d = shape
     steps = -(-n // config.queries)
     rows = np.zeros((batch, heads, steps * config.queries), np.float32)
     q, k, v, gradient, dk, dv = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(6))
-    sums, flags = np.zeros(shape, np.float32), np.zeros((batch, heads, steps), np.int32)
+    sums = np.zeros((batch * heads, rows.shape[2] * config.widths(d, d)[0]), np.float32)
+    flags = np.zeros((batch, heads, steps), np.int32)
     more = ("high", "section") * causal + ("flags",) * ordered
     given = {"high": 1, "section": 16, "flags": flags}
     args = (q, k, v, gradient, rows, rows.copy(), sums, dk, dv, *(given[x] for x in more))

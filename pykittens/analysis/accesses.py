@@ -35,11 +35,10 @@ from pykittens.types.fragments import (
 from pykittens.types.layouts import (
     BLOCK_ROWS,
     LANES,
+    chunk_element,
     col_vector_element,
     col_vector_registers,
     halves_element,
-    plain_chunk,
-    plain_element,
     plain_registers,
     row_vector_element,
     row_vector_registers,
@@ -129,9 +128,9 @@ def held(type_: RT | RV, warps: int, transposed: bool = False, tensor: bool = Fa
             col = col_vector_element(lane, register) + 0 * warp
             return Held(0, col, 2, 2, (warp == 0) & (lane < 4))
         case RV(length=length):
-            size = plain_chunk(length, warps)
+            size = type_.chunk(warps)
             register = np.arange(0, plain_registers(length, warps), size)[:, None]
-            col = plain_element(warp * LANES + lane, register, length, warps)
+            col = chunk_element(warp * LANES + lane, register, size, warps)
             return Held(0, col, size, np.clip(length - col, 0, size), True)
 
 

@@ -71,13 +71,21 @@ def plain_type(dtype: DType, name: str, length: Any) -> RV:
 def check_spread(name: str, x: Any) -> None:
     """Raise unless an argument is a layout of vectors."""
     if not isinstance(x, Spread):
-        raise Mismatch(f"`{name}` must be pk.plain, pk.per_row or pk.per_column, not {describe(x)}")
+        raise Mismatch(
+            f"`{name}` must be pk.plain, pk.per_row, pk.per_column or pk.lane_order, not {describe(x)}"
+        )
 
 
 def vector_type(dtype: DType, name: str, length: int, spread: Spread) -> RV:
     """The type of a register vector, if the lanes of the group can hold it with this spread."""
     warps = current("vector").warps
     if spread is Spread.PLAIN:
+        check_vector_length(name, length)
+        return RV(dtype, length, spread)
+    if spread is Spread.LANE_ORDER:
+        check_size(
+            name, length, 256 * warps, f"in lane order for a group of {counted_warps(warps)}"
+        )
         check_vector_length(name, length)
         return RV(dtype, length, spread)
     per_row = spread is Spread.PER_ROW
@@ -99,8 +107,8 @@ def check_no_spread(spread: Spread, help: str) -> None:
 
 def spread_array(vector: Any, spread: Spread) -> Any:
     """A vector in the shape that NumPy broadcasts according to the spread."""
-    shapes = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1), Spread.PLAIN: (-1,)}
-    return vector.reshape(shapes[spread])
+    shapes = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1)}
+    return vector.reshape(shapes.get(spread, (-1,)))
 
 
 # -- constants -------------------------------------------------------------------------------------

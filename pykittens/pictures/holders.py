@@ -12,9 +12,9 @@ from pykittens.errors import ArgumentError
 from pykittens.types.layouts import (
     BLOCK_ROWS,
     LANES,
+    chunk_element,
     col_vector_element,
     col_vector_registers,
-    plain_element,
     plain_registers,
     row_vector_element,
     row_vector_registers,
@@ -66,10 +66,11 @@ def vector_holders(vector: RV, warps: int) -> dict[int, list[Holder]]:
             _check_multiple(vector, "length", length, BLOCK_COLS, warps)
             warp, lane, register = _grid(warps, col_vector_registers(length))
             position = col_vector_element(lane, register)
-        case Spread.PLAIN:
+        case Spread.PLAIN | Spread.LANE_ORDER:
             _check_warps(warps)
             warp, lane, register = _grid(warps, plain_registers(length, warps))
-            position = plain_element(warp * LANES + lane, register, length, warps)
+            chunk = vector.chunk(warps)
+            position = chunk_element(warp * LANES + lane, register, chunk, warps)
     found = defaultdict(list)
     for p, *holder in zip(*(_flat(x) for x in (position, warp, lane, register)), strict=True):
         found[p].append(Holder(*holder))

@@ -27,7 +27,7 @@ from pykittens.pictures.svg import (
     Drawing,
     lane_colour,
 )
-from pykittens.types.layouts import BLOCK_ROWS, LANES, plain_chunk
+from pykittens.types.layouts import BLOCK_ROWS, LANES
 from pykittens.types.tiles import RV, Spread
 
 _PART = 16  # positions drawn value by value
@@ -52,7 +52,7 @@ def draw(vector: RV, warps: int) -> Drawing:
             _per_row(drawing, vector, holders)
         case Spread.PER_COLUMN:
             _per_column(drawing, vector, holders, warps)
-        case Spread.PLAIN:
+        case Spread.PLAIN | Spread.LANE_ORDER:
             _plain(drawing, vector, holders, warps)
     return drawing
 
@@ -158,7 +158,7 @@ def _per_column(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> N
 
 def _plain(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> None:
     """The threads of the group side by side with their neighbouring values; one line per chunk of a thread."""
-    chunk, threads = plain_chunk(vector.length, warps), warps * LANES
+    chunk, threads = vector.chunk(warps), warps * LANES
     columns = [*range(_VALUES // chunk - 1), None, threads - 1]
     chunks = shown(len(holders) // (chunk * threads), _LINES)
     left, top = MARGIN + 2 * SIDE, drawing.top + 36
@@ -182,7 +182,9 @@ def _plain(drawing: Drawing, vector: RV, holders: Holders, warps: int) -> None:
                 _chunk(drawing, vector, holders, (number * threads + thread) * chunk, chunk, x, y)
             x += width + 6
     lines = [
-        "A row of memory, the result of load without rows.",
+        "A row of memory, the result of load without rows."
+        if vector.spread is Spread.PLAIN
+        else "The elements of a tile in the order of its lanes.",
         f"A thread holds {chunk} neighbours per chunk and moves them in one piece.",
         "Below them are their positions.",
     ]

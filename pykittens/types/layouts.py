@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Index = Any  # an int or a NumPy array of ints
 
 LANES = 32
@@ -96,10 +98,27 @@ def plain_registers(length: int, warps: int) -> int:
     return -(-length // row) * chunk
 
 
-def plain_element(thread: Index, register: Index, length: int, warps: int) -> Index:
-    """The index of the element that a thread of the group holds in a register; `length` and above are padding."""
-    chunk = plain_chunk(length, warps)
+def chunk_element(thread: Index, register: Index, chunk: int, warps: int) -> Index:
+    """The element that a thread of the group holds in a register of a vector dealt out in chunks of neighbours.
+
+    In a plain vector, its length and above are padding.
+    """
     return (register // chunk * warps * LANES + thread) * chunk + register % chunk
+
+
+# Neighbouring elements in one lane of a vector in lane order: 16 bytes of f32, which lanes move side by side.
+LANE_CHUNK = 4
+
+
+def lane_order_of_tile(rows: int, cols: int, warps: int) -> tuple[Index, Index]:
+    """Row and column of each element of a tile in the order in which the lanes of a group hold it."""
+    position = np.arange(rows * cols)
+    chunk, thread = (
+        position // LANE_CHUNK // (warps * LANES),
+        position // LANE_CHUNK % (warps * LANES),
+    )
+    register = chunk * LANE_CHUNK + position % LANE_CHUNK
+    return tile_element(thread % LANES, register, thread // LANES, cols, warps)
 
 
 def part_is_aligned(length: int, warps: int) -> bool:

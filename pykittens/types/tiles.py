@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from pykittens.display import Shown
 from pykittens.types.dtypes import DType
-from pykittens.types.layouts import SharedLayout, swizzle_for
+from pykittens.types.layouts import LANE_CHUNK, SharedLayout, plain_chunk, swizzle_for
 
 MOST_ARRIVALS = 2**20 - 1  # PTX ISA, "mbarrier: contents of the object"
 
@@ -23,6 +23,7 @@ class Spread(Enum):
     PER_ROW = "per row"
     PER_COLUMN = "per column"
     PLAIN = "plain"
+    LANE_ORDER = "lane order"
 
     def __str__(self) -> str:
         return self.value
@@ -30,8 +31,14 @@ class Spread(Enum):
     def __repr__(self) -> str:
         return f"pk.{self.name.lower()}"
 
+    @property
+    def repeats(self) -> bool:
+        """Whether several lanes hold each element."""
+        return self in (Spread.PER_ROW, Spread.PER_COLUMN)
+
 
 per_row, per_column, plain = Spread.PER_ROW, Spread.PER_COLUMN, Spread.PLAIN
+lane_order = Spread.LANE_ORDER
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,12 @@ class RV(Shown):
 
     def __str__(self) -> str:
         return f"rv<{self.dtype}, {self.length}, {self.spread}>"
+
+    def chunk(self, warps: int) -> int:
+        """Neighbouring elements in one lane, of a vector of whose elements no lanes hold copies."""
+        assert not self.spread.repeats, self
+        is_plain = self.spread is Spread.PLAIN
+        return plain_chunk(self.length, warps) if is_plain else LANE_CHUNK
 
     @property
     def shape(self) -> tuple[int, ...]:

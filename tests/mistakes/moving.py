@@ -63,6 +63,14 @@ row_with(
     },
 )
 row("transpose", "pk.transpose({tile})", tile=("tile", register_tile()))
+row("in_lane_order", "pk.in_lane_order({tile})", tile=("tile", register_tile()))
+row(
+    "from_lane_order",
+    "pk.from_lane_order({vector}, {rows}, {cols})",
+    vector=("pk.in_lane_order(tile)", one_of()),
+    rows=("64", one_of("64")),
+    cols=("64", one_of("64")),
+)
 row_of_rows(
     "spread",
     "pk.spread({vector}, {to})",

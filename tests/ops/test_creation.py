@@ -46,7 +46,7 @@ def test_a_tile_has_no_spread():
         (40, pk.per_column, "`rows` must be a multiple of 16 for a tile, not 40"),
         (784, pk.per_column, "`rows` must be at most 768 for a vector that is per column"),
         (0, pk.per_row, "`rows` must be a positive compile-time int, not 0"),
-        (64, "per_row", "`spread` must be pk.plain, pk.per_row or pk.per_column"),
+        (64, "per_row", "`spread` must be pk.plain, pk.per_row, pk.per_column or"),
     ],
 )
 def test_a_vector_that_a_group_cannot_hold_with_its_spread_is_refused(length, spread, message):

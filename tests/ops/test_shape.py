@@ -44,7 +44,10 @@ from tests.refusals import refused
             "`tile` must have at most as many rows as columns, 48, not 64",
         ),
         (lambda t: pk.spread(t, pk.plain), "`vector` must be a register vector"),
-        (lambda t: pk.spread(pk.row_max(t), "row"), "`to` must be pk.plain, pk.per_row or"),
+        (
+            lambda t: pk.spread(pk.row_max(t), "row"),
+            "`to` must be pk.plain, pk.per_row, pk.per_column or",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(function, message):

@@ -9,8 +9,9 @@ from pykittens.pictures.picture import picture
 from pykittens.types.dtypes import f32
 from pykittens.types.layouts import (
     LANES,
+    chunk_element,
     col_vector_element,
-    plain_element,
+    plain_chunk,
     row_vector_element,
     tile_element,
 )
@@ -42,7 +43,7 @@ def test_every_lane_that_holds_a_place_of_a_vector_is_named() -> None:
         assert {col_vector_element(h.lane, h.register) for h in held} == {col}
     plain = vector_holders(RV(f32, 1000, Spread.PLAIN), warps)
     for place, (h,) in plain.items():
-        assert plain_element(h.thread, h.register, 1000, warps) == place
+        assert chunk_element(h.thread, h.register, plain_chunk(1000, warps), warps) == place
     assert len(plain) == 1024
 
 

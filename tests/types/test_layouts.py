@@ -78,15 +78,15 @@ def test_the_lanes_of_a_row_hold_the_same_values_of_a_per_row_vector(warps, bloc
 def test_a_plain_vector_holds_every_element_once_and_padding_behind_it(warps, length):
     registers = layouts.plain_registers(length, warps)
     thread, register = np.mgrid[: warps * layouts.LANES, :registers]
-    places = np.sort(layouts.plain_element(thread, register, length, warps).ravel())
+    chunk = layouts.plain_chunk(length, warps)
+    places = np.sort(layouts.chunk_element(thread, register, chunk, warps).ravel())
     assert np.array_equal(places, np.arange(len(places)))
     assert len(places) >= length
     assert registers % 2 == 0
     # What one lane holds of a chunk are neighbours, so it is moved in one piece.
-    chunk = layouts.plain_chunk(length, warps)
-    first = layouts.plain_element(thread, register // chunk * chunk, length, warps)
+    first = layouts.chunk_element(thread, register // chunk * chunk, chunk, warps)
     assert np.array_equal(
-        layouts.plain_element(thread, register, length, warps), first + register % chunk
+        layouts.chunk_element(thread, register, chunk, warps), first + register % chunk
     )
 
 
@@ -134,7 +134,9 @@ def test_the_swizzle_is_the_widest_that_divides_a_row(dtype, cols, expected):
 @given(warps=WARPS, length=st.integers(1, 300))
 def test_parts_are_aligned_where_each_starts_at_a_multiple_of_its_chunks(warps, length):
     chunk = layouts.plain_chunk(length, warps)
-    starts = np.arange(9) * length + layouts.plain_element(5, 0, length, warps)
+    starts = np.arange(9) * length + layouts.chunk_element(
+        5, 0, layouts.plain_chunk(length, warps), warps
+    )
     assert layouts.part_is_aligned(length, warps) == (starts % chunk == 0).all()
 
 

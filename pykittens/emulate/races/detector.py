@@ -182,7 +182,7 @@ class Races(Watcher):
             return None
         type_ = call.args[call.op.effects.index or ""].type
         # One lane stores what several hold.
-        is_copied = isinstance(type_, RV) and type_.spread is not Spread.PLAIN
+        is_copied = isinstance(type_, RV) and type_.spread.repeats
         by_one = is_copied and bool(call.op.effects.writes)
         held = (type_.shape, getattr(type_, "spread", None), by_one)
         axis = where.plane[-1:] if isinstance(where, GlobalTile) else ()

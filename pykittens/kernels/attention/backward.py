@@ -28,27 +28,31 @@ LEAST_STEP = 32  # queries of a step; so many have a flag
 
 
 @pk.kernel
-def prepare_gradients(O, dO, lse, lse2, delta, dQ, *flags):  # type: ignore[no-untyped-def]
-    """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key or is past the last; dQ, flags: 0."""
+def prepare_gradients(O, dO, lse, lse2, delta, sums, *flags, d):  # type: ignore[no-untyped-def]
+    """delta; lse2, the log-sum-exp of base 2, inf for a query that sees no key or is past the last; sums, flags: 0."""
     batch, heads, whole = lse2.shape
-    width, d = pk.static(O.shape[3]), pk.static(dQ.shape[3])
+    width = pk.static(O.shape[3])
     b, h, i = pk.grid(batch, heads, pk.cdiv(whole, ROWS))
     o, do = (pk.load(x[b, h, i, 0], rows=ROWS, cols=width).to(pk.f32) for x in (O, dO))
     pk.store(delta[b, h, i], pk.row_sum(o * do))
     of_e = pk.load(lse[b, h, i], cols=ROWS, fill=-pk.inf, spread=pk.per_row)
     pk.store(lse2[b, h, i], pk.where(of_e == -pk.inf, pk.inf, of_e * pk.log2e))
-    pk.store(dQ[b, h, i, 0], pk.zeros(pk.f32, ROWS, d))
+    pk.store(sums[b * heads + h, i], pk.zeros(pk.f32, ROWS * d, spread=pk.lane_order))
     for of_turns in flags:
         pk.store(of_turns[b, h, i], pk.zeros(pk.int32, ROWS // LEAST_STEP))
 
 
 @pk.kernel
-def finish_gradients(sums, dQ, scale):  # type: ignore[no-untyped-def]
-    """dQ = sums scale, in the dtype of dQ."""
+def finish_gradients(sums, dQ, scale, *, config):  # type: ignore[no-untyped-def]
+    """dQ = sums scale, in the dtype of dQ; a tile of a step, whose elements are in lane order, a block."""
     batch, heads, n, d = dQ.shape
-    b, h, i = pk.grid(batch, heads, pk.cdiv(n, ROWS))
-    x = pk.load(sums[b, h, i, 0], rows=ROWS, cols=pk.static(d))
-    pk.store(dQ[b, h, i, 0], (x * scale).to(dQ.dtype))
+    rows, cols = config.queries, config.dq_cols(pk.static(d))
+    parts = config.widths(pk.static(d), 16)[0] // cols
+    b, h, i, part = pk.grid(batch, heads, pk.cdiv(n, rows), parts)
+    x = pk.load(sums[b * heads + h, i * parts + part], cols=rows * cols, spread=pk.lane_order)
+    x = (x * scale).to(dQ.dtype)
+    sides = (cols, rows) if config.turned else (rows, cols)
+    pk.store(dQ[b, h, i, part], pk.from_lane_order(x, *sides), transposed=config.turned)
 
 
 @pk.kernel
@@ -66,8 +70,8 @@ def sink_gradients(lse, delta, sinks, d_sinks):  # type: ignore[no-untyped-def]
 
 
 @pk.kernel
-def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, form):  # type: ignore[no-untyped-def]
-    """dK and dV, and dQ without its scale added to what is there; persistent blocks, rings of queries."""
+def gradient_blocks(Q, K, V, dO, lse2, delta, sums, dK, dV, *operands, config, form):  # type: ignore[no-untyped-def]
+    """dK and dV, and dQ without its scale added to sums, in lane order; persistent blocks, rings of queries."""
     given = form.bind(operands)
     seen_by, tensors, flags = given.queries, given.tensors, given.flags
     batch, n, kv_heads, m = Q.shape[0], Q.shape[2], K.shape[1], K.shape[2]
@@ -77,14 +81,14 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
     rows, keys, dtype = config.queries, config.keys, Q.dtype
     groups, share = config.consumers, config.share
     own, piece = keys * share // groups, config.piece(d, width)
-    dq_cols = min(d // groups, 64)  # at a time, for registers
+    dq_cols = config.dq_cols(d)
     dq_parts = d // groups // dq_cols
     kv: Any = pk.pipeline(1, k=pk.st(dtype, keys, d), v=pk.st(dtype, keys, width))
     of_queries: Any = {"q": pk.st(dtype, rows, d), "do": pk.st(dtype, rows, width)}
     of_queries |= {name: pk.sv(pk.f32, rows) for name in ("lse", "delta")}
     q_ring: Any = pk.pipeline(config.stages, **of_queries)
     ds_ring: Any = pk.pipeline(config.ds_stages, pk.st(dtype, keys, rows * share))
-    dq_ring: Any = pk.pipeline(1, pk.st(pk.f32, rows, d))
+    dq_ring: Any = pk.pipeline(1, pk.sv(pk.f32, rows * d))
     turns: Any = pk.pipeline(TURNS, pk.sv(pk.int32, 16)) if flags is not None else None
     out: Any = pk.pipeline(1, pk.st(dtype, keys, piece * share))
     is_spread = seen_by.low is None and seen_by.high is None  # all blocks of keys see all queries
@@ -111,7 +115,7 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
         """The block of queries of a step; blocks of keys that run at a time begin spread over all queries."""
         if not is_spread:
             return step
-        i = others.start(j, steps) + step
+        i = (j * steps // key_blocks if flags is None else others.start(j, steps)) + step
         return i - pk.where(i < steps, 0, steps)
 
     def heads_of(h: Any) -> Any:
@@ -186,8 +190,8 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
                 with dq_ring.fill() as y:
                     for at in range(dq_parts):
                         dq = part_of_dq(t.k, of_keys, w * dq_parts + at) if at else dq
-                        tile = y.tiles(rows, dq_cols)[0, w * dq_parts + at]
-                        pk.store(tile, dq, transposed=config.turned)
+                        part = y.parts(rows * dq_cols)[w * dq_parts + at]
+                        pk.store(part, pk.in_lane_order(dq))
         return dk, dv
 
     with pk.consumers(groups) as w:
@@ -244,7 +248,7 @@ def gradient_blocks(Q, K, V, dO, lse2, delta, dQ, dK, dV, *operands, config, for
                 for number in pk.range(at.first, at.stop):
                     i = block(number, j, others)
                     with dq_ring.drain() as t, nullcontext() if flags is None else turns.drain():
-                        pk.store_async(dQ[b, head, i, 0], t, op="add")
+                        pk.store_async(sums[b * Q.shape[1] + head, i], t, op="add")
                     if flags is not None:
                         pk.store_wait()
                         pk.signal(flags[b, head, i], 1, op="add")

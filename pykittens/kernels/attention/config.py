@@ -125,6 +125,10 @@ class GradientConfig:
         of_values = max(16 * self.consumers, 1 << (width - 1).bit_length())
         return shared, of_values if self.by_columns else width
 
+    def dq_cols(self, d: int) -> int:
+        """Columns of dQ that a warpgroup computes at a time, for registers."""
+        return min(self.widths(d, 16)[0] // self.consumers, 64)
+
     def piece(self, d: int, width: int) -> int:
         """Columns of a warpgroup's part of the stage of results."""
         return gcd(64, *(x // self.share for x in self.widths(d, width)))

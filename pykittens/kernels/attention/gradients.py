@@ -96,7 +96,10 @@ def attention_backward(
     config = config or gradient_config_for(dims["d"], dims["width"], limits)
     dims["steps"] = -(-dims["queries"] // config.queries)
     dims["whole"] = dims["steps"] * config.queries  # vectors of whole steps
-    arrays.make("sums", SHAPES["q"], "f32")
+    d = config.widths(dims["d"], dims["width"])[0]
+    dims["sums"] = dims["whole"] * d
+    dims["all_heads"] = dims["batch"] * dims["heads"]
+    arrays.make("sums", "all_heads sums", "f32")
     for name in ("lse2", "delta"):
         arrays.make(name, "batch heads whole", "f32")
     dims["flags"] = -(-dims["whole"] // LEAST_STEP)
@@ -116,9 +119,11 @@ def attention_backward(
     names = tuple(x for x in call.names if x not in ("lse", "sinks"))
     main = ("q", "k", "v", "gradient", "lse2", "delta", "sums", "dk", "dv", *names)
     steps = [
-        PlanStep(prepare_gradients, ("out", "gradient", "lse", "lse2", "delta", "sums", *flags)),
+        PlanStep(
+            prepare_gradients, ("out", "gradient", "lse", "lse2", "delta", "sums", *flags), {"d": d}
+        ),
         PlanStep(gradient_blocks, main, {"config": config, "form": call.form(names)}),
-        PlanStep(finish_gradients, ("sums", "dq", "to_q")),
+        PlanStep(finish_gradients, ("sums", "dq", "to_q"), {"config": config}),
     ]
     if "sinks" in arrays:
         steps.append(PlanStep(sink_gradients, ("lse", "delta", "sinks", "d_sinks")))

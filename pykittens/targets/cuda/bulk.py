@@ -26,7 +26,8 @@ from pykittens.targets.cuda.engines import (
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
-from pykittens.targets.index import Index
+from pykittens.targets.index import Index, least
+from pykittens.targets.simt.memory import address_of, combined_type
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Lowerings
 
@@ -89,9 +90,12 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
 
 @BULK.lower("store_async", declines=beyond_copy_engine, engine=Engine.COPY_OUT)
 def lower_store_async(e: CudaEmitter, call: Call) -> None:
-    tile, dst = call.args["src"], call.args["dst"]
-    function = f"{call.args['op'] or 'store'}_box"
+    tile, dst, op = call.args["src"], call.args["dst"], call.args["op"] or "store"
+    function = f"{op}_box"
     with _if_whole(e, call, copies.lower_store_async), e.one_thread():
+        if isinstance(tile, SharedVector) and tile.length > MAX_BOX_EXTENT:
+            _store_run(e, tile, dst, f"{op}_run")
+            return
         boxes = _boxes(e, tile, dst, tile.rows)
         # docs/facts.md: a store before the first element stops the kernel. Such a tile lies outside the tensor.
         index = [dst.first.index[axis] for axis in dst.first.plane]
@@ -100,6 +104,21 @@ def lower_store_async(e: CudaEmitter, call: Call) -> None:
             for source, coordinates, name in boxes:
                 e.line(f"{function}({name}, {source}, {', '.join(map(str, coordinates))});")
             e.line("stores_commit();")
+
+
+def _store_run(e: CudaEmitter, vector: SharedVector, dst: TileRef | Global, function: str) -> None:
+    """A vector of several boxes at once: the part of it that is inside the tensor, whose rows are whole."""
+    at, ref = address_of(e, dst, 1, vector.length), dst.first
+    tests = []
+    for axis, position, end in zip(ref.plane, (at.row, at.col), (at.rows, at.cols), strict=False):
+        tests += [] if is_natural(ref.index[axis]) else [f"{position} >= 0"]
+        tests.append(f"{position} < {end}")
+    to = Index(at.matrix) + Index("(i64)" + at.row.operand) * at.stride + at.col
+    bytes_ = least(vector.length, Index(at.cols) - at.col) * vector.dtype.bytes
+    source = shared_location(e, vector).address
+    with e.braces(f"if ({' && '.join(tests)}) {{"):
+        e.line(f"{function}(({combined_type(vector.dtype)}*)({to}), {source}, {bytes_});")
+    e.line("stores_commit();")
 
 
 def _boxes(

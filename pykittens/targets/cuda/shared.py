@@ -113,7 +113,7 @@ def _load_vector(e: CudaEmitter, vector: SharedVector, result: Value, call: Call
         e.at(call.loc)
         address = shared_location(e, vector).address
         define_element(e, result, f"fetched<{memory_type(vector.dtype)}>({address})")
-    elif vector.whole is vector or call.args["spread"] is Spread.PLAIN:
+    elif vector.whole is vector or not call.args["spread"].repeats:
         load_chunks(e, result, _vector_address(e, vector), fill_bits(vector.dtype, 0))
     else:
         _load_spread(e, vector, result, call.args["spread"])

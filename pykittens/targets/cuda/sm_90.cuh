@@ -36,6 +36,16 @@ BOXES_OUT(store_box, "cp.async.bulk.tensor", ".bulk_group")
 BOXES_OUT(add_box, "cp.reduce.async.bulk.tensor", ".add.tile.bulk_group")
 BOXES_OUT(max_box, "cp.reduce.async.bulk.tensor", ".max.tile.bulk_group")
 BOXES_OUT(min_box, "cp.reduce.async.bulk.tensor", ".min.tile.bulk_group")
+// A run of bytes to a tensor, a multiple of 16 at multiples of 16, and such a run combined with what is there.
+#define RUN_OUT(NAME, T, START, END) \
+    DEVICE void NAME(T* to, u32 from, int bytes) { asm volatile(START ".global.shared::cta.bulk_group" END " [%0], [%1], %2;" :: "l"(__cvta_generic_to_global(to)), "r"(from), "r"(bytes) : "memory"); }
+RUN_OUT(store_run, void, "cp.async.bulk", "")
+RUN_OUT(add_run, float, "cp.reduce.async.bulk", ".add.f32")
+RUN_OUT(add_run, F16, "cp.reduce.async.bulk", ".add.noftz.f16")
+RUN_OUT(add_run, BF16, "cp.reduce.async.bulk", ".add.noftz.bf16")
+RUN_OUT(add_run, int, "cp.reduce.async.bulk", ".add.s32")
+RUN_OUT(max_run, int, "cp.reduce.async.bulk", ".max.s32")
+RUN_OUT(min_run, int, "cp.reduce.async.bulk", ".min.s32")
 DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int PENDING = 0> DEVICE void stores_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory"); }
 template <int PENDING = 0> DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group %0;" :: "n"(PENDING) : "memory"); }

@@ -15,7 +15,6 @@ from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.memory import owner
 from pykittens.targets.simt.scratch import Exchange, Put, Strides, declared, through_scratch
 from pykittens.targets.source import memory_type
-from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
 
 
@@ -56,8 +55,8 @@ def vector_position(e: Emitter, vector: Value, i: str) -> str:
             return f"row_at<{warps}>({i}, warp, lane)"
         case Spread.PER_COLUMN:
             return f"col_at({i}, lane)"
-        case Spread.PLAIN:
-            return f"vector_at<{plain_chunk(vector.type.length, warps)}, {warps * 32}>({i}, thread)"
+        case Spread.PLAIN | Spread.LANE_ORDER:
+            return f"vector_at<{vector.type.chunk(warps)}, {warps * 32}>({i}, thread)"
 
 
 def sync(e: Emitter) -> str:
@@ -117,7 +116,7 @@ def _writer(e: Emitter, put: Put) -> str | None:
         row, _ = tile_position(e, value, "i")
         return None if put.row is None else f"{row} == {e.scalar(put.row)}"
     assert isinstance(value.type, RV)
-    if value.type.spread is not Spread.PLAIN:
+    if value.type.spread.repeats:
         return owner(value.type.spread, warps)
     length = value.type.length
     # A plain vector may end with padding.

@@ -124,7 +124,7 @@ def chunks(
             col = at.col + "column_position(i, lane)"
             return Chunks(2, count, at.row, col, at.cols, owner(Spread.PER_COLUMN, warps))
         case RV(length=length):
-            size = plain_chunk(length, warps)
+            size = value.type.chunk(warps)
             col = at.col + f"vector_at<{size}, {warps * 32}>(i, thread)"
             return Chunks(size, count, at.row, col, str(least(at.cols, at.col + length)))
         case _:
@@ -144,14 +144,15 @@ def owner(spread: Spread, warps: int) -> str:
 def each_chunk(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks) -> None:
     """A loop over the chunks of a value, or over its elements if they are no neighbours in memory.
 
-    `move` is a call with holes for its template, row and columns. Tiles whose rows are chunks have a second loop, for
+    `move` is a call with holes for its template, row and columns. Values that consist of chunks have a second loop, for
     those that no side of the matrix cuts, which need no test for each chunk.
     """
-    if not isinstance(value.type, RT) or at.is_strided:
+    consists = isinstance(value.type, RT) or value.type.spread is Spread.LANE_ORDER  # type: ignore[union-attr]
+    if not consists or at.is_strided:
         _each_chunk(e, value, at, move, held)
         return
     starts = [] if at.col.number == 0 else [f"{at.col} >= 0"]
-    whole = [*starts, f"{at.col + value.type.cols} <= {held.end}"]
+    whole = [*starts, f"{at.col + extents(value)[1]} <= {held.end}"]
     with e.braces(f"if ({' && '.join(whole)}) {{", None):
         _each_chunk(e, value, at, move, held, is_whole=True)
     with e.braces("} else {"):

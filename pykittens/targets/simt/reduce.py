@@ -16,7 +16,6 @@ from pykittens.targets.simt.map import write_elements
 from pykittens.targets.simt.scratch import SCRATCH, Partials, scratch, through_scratch
 from pykittens.targets.source import number, rounded_scalar, scalar_type
 from pykittens.targets.target import Lowerings
-from pykittens.types.layouts import plain_chunk
 from pykittens.types.tiles import RT, RV, Spread
 
 REDUCE = Lowerings()
@@ -208,7 +207,7 @@ def _reduce(e: Emitter, call: Call, x: Value, how: Joining, total: str) -> None:
                 lanes, warps = "1, 2", 1  # all warps hold the same elements
             else:
                 # Registers without padding come first.
-                chunk, threads = plain_chunk(length, warps), warps * 32
+                chunk, threads = x.type.chunk(warps), warps * 32
                 whole = length // (chunk * threads) * chunk
                 inside = f"if ({index} < {length}) "
         case _:

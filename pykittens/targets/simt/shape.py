@@ -94,6 +94,16 @@ def lower_concat(e: Emitter, call: Call) -> None:
     )
 
 
+@SHAPE.lower("in_lane_order")
+def lower_in_lane_order(e: Emitter, call: Call) -> None:
+    """Tiles and vectors in lane order have the same registers."""
+    x = call.args["tile"] if "tile" in call.args else call.args["vector"]
+    write_bits(e, call.results[0], lambda i: bits(e, x, i))
+
+
+SHAPE.lower("from_lane_order")(lower_in_lane_order)
+
+
 @SHAPE.lower("swap_pairs")
 def lower_swap_pairs(e: Emitter, call: Call) -> None:
     x: Value = call.args["x"]
