@@ -136,7 +136,10 @@ DEVICE void load_skewed(R (&to)[N], const T* matrix, i64 stride, int row, int co
     const bool there = row >= 0 && row < rows, inside = col >= 0 && col + length <= cols;
     const T* const elements = matrix + (row * stride + col);
     const char* const end = (const char*)(matrix + ((rows - 1) * stride + cols));
-    if (there && inside && (const char*)elements - 15 >= (const char*)matrix && (const char*)(elements + length) + 2 * BYTES <= end) {
+    // Rows before and after it hold the granules around it, if they are long enough; else the bounds of the matrix decide.
+    const bool between = row > 0 && row < rows - 1 && stride * (int)sizeof(T) >= (BYTES > 8 ? 2 * BYTES : 16);
+    const bool around = between || there && (const char*)elements - 15 >= (const char*)matrix && (const char*)(elements + length) + 2 * BYTES <= end;
+    if (inside && around) {
         load_chunks<true, CHUNK, THREADS>(to, matrix, stride, row, col, rows, cols, length, fill, thread);
     } else if (!ONE_ROW && inside) {
         // The first or the last of the rows, or none: they are few, and the others should hold no registers for them.
