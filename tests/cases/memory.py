@@ -235,6 +235,37 @@ def _producer_gathers() -> Case:
     )
 
 
+@pk.kernel
+def copies_long_vectors(x, y):
+    """Vectors of more elements than a box has, inside rows and cut by their ends."""
+    (i,) = pk.grid(x.shape[0])
+    ring = pk.pipeline(2, pk.sv(x.dtype, 1024))
+    with pk.producer():
+        for j in pk.range(3):
+            with ring.fill() as s:
+                pk.load_async(s, x[i, j])
+    with pk.storer():
+        for j in pk.range(3):
+            with ring.drain() as s:
+                pk.store_async(y[i, 2 - j], s)
+
+
+def _copies_long_vectors(dtype: DType) -> Case:
+    def reference(x: Array) -> tuple[Array]:
+        parts = np.zeros((4, 3, 1024), x.dtype)
+        parts.reshape(4, -1)[:, :2112] = x
+        return (parts[:, ::-1].reshape(4, -1)[:, :3008],)
+
+    return Case(
+        f"memory-long_vectors-{dtype}",
+        ("load_async", "store_async"),
+        copies_long_vectors,
+        lambda rng: [rng.integers(0, 99, (4, 2112)).astype(dtype.numpy)],
+        (((4, 3008), dtype),),
+        reference,
+    )
+
+
 CASES = [_spread(d, s, 48) for d in DTYPES.values() for s in SPREADS]
 CASES += [_spread(d, s, 37) for d in (bf16, f32, uint8) for s in SPREADS]
 CASES += [_outer_sum(w) for w in (1, 4, 8)]
@@ -243,3 +274,4 @@ CASES += [_element_of_rank(rank) for rank in range(1, 6)]
 CASES += [_looked_up(d) for d in (int32, int64)]
 CASES += [_chased(d) for d in (int32, int64)]
 CASES += [_before_the_roles(int64), _producer_gathers()]
+CASES += [_copies_long_vectors(d) for d in (bf16, f32, uint8)]

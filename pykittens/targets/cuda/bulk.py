@@ -81,11 +81,13 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
     with _if_whole(e, call, copies.lower_load_async), e.one_thread():
         if acquire and e.arms_each_copy(acquire):
             e.line(f"barrier_expect({full}, {tile.type.bytes});")
-        for to, coordinates, name in _boxes(e, tile, src, rows):
-            if blocks > 1:
-                to += Index("rank") * (rows * tile.type.layout.swizzle)
-                coordinates[1] += Index("(int)rank") * rows
-            e.line(f"{function}{to}, {name}, {full}, {', '.join(map(str, coordinates))});")
+        boxes = _boxes(e, tile, src, rows)
+        with _if_cut(e, tile, src, full) if len(boxes) > blocks == 1 else nullcontext():
+            for to, coordinates, name in boxes:
+                if blocks > 1:
+                    to += Index("rank") * (rows * tile.type.layout.swizzle)
+                    coordinates[1] += Index("(int)rank") * rows
+                e.line(f"{function}{to}, {name}, {full}, {', '.join(map(str, coordinates))});")
 
 
 @BULK.lower("store_async", declines=beyond_copy_engine, engine=Engine.COPY_OUT)
@@ -106,19 +108,42 @@ def lower_store_async(e: CudaEmitter, call: Call) -> None:
             e.line("stores_commit();")
 
 
+def _run(
+    e: CudaEmitter, vector: SharedVector, ref: TileRef | Global, part: bool
+) -> tuple[str, str, Index]:
+    """A vector of a tensor as one run: whether all or, with `part`, some of it is inside, its start, and its bytes."""
+    at, ref = address_of(e, ref, 1, vector.length), ref.first
+    sides = [(at.row, at.rows, 1)] if len(ref.plane) > 1 else []
+    sides.append((at.col, at.cols, 1 if part else vector.length))
+    tests = []
+    for axis, (first, end, size) in zip(ref.plane, sides, strict=True):
+        tests += [] if is_natural(ref.index[axis]) else [f"{first} >= 0"]
+        tests.append(f"{first} < {end}" if size == 1 else f"{first + size} <= {end}")
+    start = Index(at.matrix) + Index("(i64)" + at.row.operand) * at.stride + at.col
+    length = least(vector.length, Index(at.cols) - at.col) if part else Index(vector.length)
+    return " && ".join(tests), str(start), length * vector.dtype.bytes
+
+
 def _store_run(e: CudaEmitter, vector: SharedVector, dst: TileRef | Global, function: str) -> None:
     """A vector of several boxes at once: the part of it that is inside the tensor, whose rows are whole."""
-    at, ref = address_of(e, dst, 1, vector.length), dst.first
-    tests = []
-    for axis, position, end in zip(ref.plane, (at.row, at.col), (at.rows, at.cols), strict=False):
-        tests += [] if is_natural(ref.index[axis]) else [f"{position} >= 0"]
-        tests.append(f"{position} < {end}")
-    to = Index(at.matrix) + Index("(i64)" + at.row.operand) * at.stride + at.col
-    bytes_ = least(vector.length, Index(at.cols) - at.col) * vector.dtype.bytes
-    source = shared_location(e, vector).address
-    with e.braces(f"if ({' && '.join(tests)}) {{"):
-        e.line(f"{function}(({combined_type(vector.dtype)}*)({to}), {source}, {bytes_});")
+    is_there, start, bytes_ = _run(e, vector, dst, part=True)
+    place = f"({combined_type(vector.dtype)}*)({start})"
+    with e.braces(f"if ({is_there}) {{"):
+        e.line(f"{function}({place}, {shared_location(e, vector).address}, {bytes_});")
     e.line("stores_commit();")
+
+
+@contextmanager
+def _if_cut(e: CudaEmitter, tile: SharedTile, src: TileRef | Global, full: str) -> Iterator[None]:
+    """A block that copies boxes; those of a vector only if an edge cuts it, which else is copied as one run."""
+    if not isinstance(tile, SharedVector):
+        yield
+        return
+    is_whole, start, bytes_ = _run(e, tile, src, part=False)
+    with e.braces(f"if ({is_whole}) {{", None):
+        e.line(f"copy_run({shared_location(e, tile).address}, {start}, {bytes_}, {full});")
+    with e.braces("} else {"):
+        yield
 
 
 def _boxes(

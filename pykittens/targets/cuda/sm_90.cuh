@@ -36,6 +36,8 @@ BOXES_OUT(store_box, "cp.async.bulk.tensor", ".bulk_group")
 BOXES_OUT(add_box, "cp.reduce.async.bulk.tensor", ".add.tile.bulk_group")
 BOXES_OUT(max_box, "cp.reduce.async.bulk.tensor", ".max.tile.bulk_group")
 BOXES_OUT(min_box, "cp.reduce.async.bulk.tensor", ".min.tile.bulk_group")
+// A run of bytes of a tensor, a multiple of 16 at multiples of 16.
+DEVICE void copy_run(u32 to, const void* from, int bytes, u32 bar) { asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" :: "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(bar) : "memory"); }
 // A run of bytes to a tensor, a multiple of 16 at multiples of 16, and such a run combined with what is there.
 #define RUN_OUT(NAME, T, START, END) \
     DEVICE void NAME(T* to, u32 from, int bytes) { asm volatile(START ".global.shared::cta.bulk_group" END " [%0], [%1], %2;" :: "l"(__cvta_generic_to_global(to)), "r"(from), "r"(bytes) : "memory"); }
