@@ -32,6 +32,7 @@ PICTURES = {
     "vector_per_row.svg": ("rv<f32, 64, per row>", 4),
     "vector_per_column.svg": ("rv<f32, 64, per column>", 4),
     "vector_plain.svg": ("rv<bf16, 2000, plain>", 4),
+    "vector_lane_order.svg": ("rv<f32, 4096, lane order>", 4),
     "shared_128.svg": ("st<bf16, 64x64>", 4),
     "shared_64.svg": ("st<bf16, 64x32>", 4),
     "shared_32.svg": ("st<bf16, 64x80>", 4),

@@ -28,10 +28,10 @@ NAMES = {
     "Shared memory": "shared pipeline semaphore st sv publish",
     "Functions of tiles and vectors": "online_softmax normalize gelu rotary rotate_half rotate_pairs uniform "
     "outer_add outer_sub outer_mul tril triu left_fill right_fill upper_fill lower_fill "
-    "diagonal diagonal_matrix with_row with_column",
+    "diagonal diagonal_matrix with_row with_column in_lane_order from_lane_order",
     "Values of a kernel": "Global TileRef SharedTile SharedVector Semaphore RegTile RegVector Scalar",
     "Types and constants": "DType bf16 f16 f32 e4m3 e5m2 int8 uint8 int32 int64 bool_ "
-    "Spread per_row per_column plain inf log2e",
+    "Spread per_row per_column plain lane_order inf log2e",
     "Operations of one's own": "op Effects ScalarMeaning Mismatch inline_cuda",
 }
 # Of a class that the language makes, what users call and read. Users make objects of the other classes.

@@ -11,6 +11,7 @@ from pykittens.types.layouts import (
     LANES,
     chunk_element,
     col_vector_element,
+    lane_order_of_tile,
     plain_chunk,
     row_vector_element,
     tile_element,
@@ -45,6 +46,16 @@ def test_every_lane_that_holds_a_place_of_a_vector_is_named() -> None:
     for place, (h,) in plain.items():
         assert chunk_element(h.thread, h.register, plain_chunk(1000, warps), warps) == place
     assert len(plain) == 1024
+
+
+def test_a_vector_in_lane_order_has_the_registers_of_its_tile() -> None:
+    warps, rows, cols = 4, 128, 48
+    tile = tile_holders(RT(f32, rows, cols), warps)
+    vector = vector_holders(RV(f32, rows * cols, Spread.LANE_ORDER), warps)
+    row, col = lane_order_of_tile(rows, cols, warps)
+    assert len(vector) == rows * cols
+    for place, (h,) in vector.items():
+        assert tile[int(row[place]), int(col[place])] == h
 
 
 def test_the_cells_of_a_drawn_tile_stand_where_the_layout_puts_them() -> None:

@@ -34,6 +34,7 @@ SHAPES = [
     ("rv<bf16, 1024, per column>", 16),
     ("rv<f32, 1, plain>", 1),
     ("rv<bf16, 2000, plain>", 4),
+    ("rv<f32, 4096, lane order>", 4),
     ("rv<f32, 100000, plain>", 32),
     ("st<bf16, 64x16>", 4),
     ("st<bf16, 64x32>", 4),
