@@ -13,7 +13,7 @@ def test_pictures_are_loaded_when_one_is_first_asked_for() -> None:
     program = """if True:
         import sys, pykittens as pk
         def loaded():
-            return {n for n in sys.modules if n.startswith(("pykittens.pictures", "pykittens.analysis", "html"))}
+            return {n for n in sys.modules if n.startswith(("pykittens.pictures", "pykittens.checker", "html"))}
         assert not loaded()
         assert "<svg" in pk.st(pk.bf16, 64, 64)._repr_html_()
         assert "pykittens.pictures.notebook" in loaded() and "IPython" not in sys.modules

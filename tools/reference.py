@@ -36,7 +36,7 @@ NAMES = {
 }
 # Of a class that the language makes, what users call and read. Users make objects of the other classes.
 MEMBERS = {
-    "KernelFunction": "debug source compile resources",
+    "KernelFunction": "debug profile source compile resources",
     "Global": "rows cols shape tiles at window",
     "SharedTile": "tiles",
     "SharedVector": "parts",

@@ -31,10 +31,11 @@ from pykittens.types.tiles import ST
 
 @dataclass(eq=False)
 class Block:
-    """A list of nodes that run one after another; `owner` is the name of the block in error texts."""
+    """Nodes that run one after another. owner: its name in error texts. kind: that of the instruction that it is."""
 
     nodes: list[Node] = field(default_factory=list)
     owner: str = "the loop or branch"
+    kind: str = ""
 
 
 @dataclass(eq=False)

@@ -100,7 +100,7 @@ class Interpreter:
             words = self._words(turn, first)
             for number, kind in enumerate(self.kinds, 1):
                 if (kind.name, place) in self.merging.found:
-                    with _if(words[0] == number):
+                    with _if(words[0] == number, kind.name):
                         self._run(kind, place, index, words)
 
     def _run(self, kind: Kind, place: RolePlace, index: Any, words: list[Any]) -> None:
@@ -148,9 +148,9 @@ class Interpreter:
 
 
 @contextmanager
-def _if(condition: Any) -> Iterator[None]:
-    """A branch of the running kernel that binds no names."""
-    node = If(condition, Block(), Block())
+def _if(condition: Any, kind: str = "") -> Iterator[None]:
+    """A branch of the running kernel that binds no names; kind: that of the instruction that it runs, if any."""
+    node = If(condition, Block(kind=kind), Block())
     builder = current("if")
     builder.append(node)
     with builder.inside(node.then):

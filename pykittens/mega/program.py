@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import pykittens as pk
+from pykittens.analysis.timeline.profile import Profile
 from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import is_int, number, numbers
 from pykittens.ir.signature import signature_of
@@ -21,6 +22,7 @@ from pykittens.mega.proof import prove
 from pykittens.mega.schedule import Schedule, derive
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.kernel import KernelFunction
+from pykittens.runtime.profile import CLOCK_READS, profiled
 from pykittens.types.dtypes import int32
 
 
@@ -244,6 +246,16 @@ class Program:
         if like is not None:
             given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
         return (*given, operands)
+
+    def profile(self, /, *, clock_reads: int = CLOCK_READS, **tensors: Any) -> Profile:
+        """Run the program once on tensors of a GPU, with clock reads; returns the timings of its instructions."""
+        schedule = self.scheduled(**tensors)
+        names: dict[tuple[int, str], list[str]] = {}
+        for instruction in self.instructions:
+            key = instruction.block, instruction.kind.name
+            names.setdefault(key, []).append(str(instruction))
+        given = self.arguments(schedule, **tensors)
+        return profiled(self.kernel(), given, {}, clock_reads, names)
 
     def run(self, /, **tensors: Any) -> None:
         """Run the program once on tensors by name, NumPy arrays or tensors of PyTorch of one device."""

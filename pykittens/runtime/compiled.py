@@ -158,9 +158,11 @@ def _binary(text: str, arch: str, name: str) -> nvrtc.Binary:
     return nvrtc.Binary(parts["cubin"], ptx, remarks)
 
 
-def compile_kernel(kernel: Kernel, arch: str, debug: bool = False) -> Compiled:
+def compile_kernel(
+    kernel: Kernel, arch: str, debug: bool = False, clocks: bool = False
+) -> Compiled:
     """The machine code of a lowered kernel, from the cache if the same text was compiled before."""
-    source = emit(kernel, arch, debug)
+    source = emit(kernel, arch, debug, clocks)
     if (missing := nvrtc.available()) is not None:
         raise BackendError(f"{kernel.name} cannot be compiled: {missing}")
     binary = binary_of(source, arch)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, overload
 
 from pykittens import settings
+from pykittens.analysis.timeline.profile import Profile
 from pykittens.display import Shown
 from pykittens.emulate import machine
 from pykittens.errors import ArgumentError, BackendError
@@ -38,6 +39,7 @@ from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.runtime.dynamo import leave_out
 from pykittens.runtime.fakes import check_fakes, has_fakes
 from pykittens.runtime.launch import Launch, current_stream, launch_of
+from pykittens.runtime.profile import CLOCK_READS, profiled
 from pykittens.runtime.recording import MOST_LAUNCHES, Recording
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
@@ -202,6 +204,13 @@ class KernelFunction(Shown):
             launch = self.launch_of(arguments, debug=True)
             launch.launch((*arguments.values, current_stream(arguments.device[1])))
             arguments.mark_written(launch.outputs)
+
+    def profile(self, *args: Any, clock_reads: int = CLOCK_READS, **constants: Any) -> Profile:
+        """Run like a call on a GPU, with clock reads in the roles; returns the timings of the launch.
+
+        A group records its first `clock_reads` reads, in the first 256 blocks. An ArgumentError for arrays on the CPU.
+        """
+        return profiled(self, args, constants, clock_reads)
 
     def launch_of(
         self, arguments: Arguments, recording: Recording | None = None, debug: bool = False

@@ -53,6 +53,8 @@ class Loaded:
         self.slots += [_slot_kind(slot) for slot in self.source.slots]
         if self.source.sites is not None:
             self.slots += ["pointer", "int64"]
+        if self.source.reads is not None:
+            self.slots += ["pointer", "int32", "int32"]
         self.blocks_at_once = blocks_at_once(
             self.function, self.source.threads, self.source.shared_bytes, kernel.cluster
         )
@@ -103,7 +105,7 @@ class Launch:
     call: Callable[[tuple[Any, ...], list[Any], int], bool]
 
     MOST_KEPT = 512
-    debugging: tuple[int, ...] = ()  # further parameters of a program for debugging
+    further: tuple[int, ...] = ()  # parameters of a program for debugging, or with clock reads
 
     def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
         kernel, tensors = loaded.kernel, arguments.tensors
@@ -138,9 +140,9 @@ class Launch:
         self.call = recording.guard.before(
             lines,
             "args, values, stream",
-            kept={} if self.debugging else self._kept,
+            kept={} if self.further else self._kept,
             unknown=_UNKNOWN,
-            launch=self.launch if self.debugging else self._launch_once,
+            launch=self.launch if self.further else self._launch_once,
             keep=self._keep,
             increment=torch and torch._C._increment_version,
         )
@@ -243,7 +245,7 @@ class Launch:
             else:
                 extents = array.shape if slot.kind == "extent" else array.strides
                 slots.append(str(extents[slot.axis]))
-        slots += map(str, self.debugging)
+        slots += map(str, self.further)
         lines.append(f"launcher.fill(({''.join(f'{s}, ' for s in slots)}), grid, stream)")
         lines += [f"launcher.set_tensor_map_address({i}, v{at})" for i, _, at in self.maps]
         exec("\n    ".join(["def fill(launcher, values):", *lines]), constants)
@@ -271,19 +273,14 @@ class DebugLaunch(Launch):
     def __init__(self, loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> None:
         self.ordinal = loaded.function.device.ordinal
         self.report = report_of(self.ordinal)
-        self.debugging = self.report.address, int(settings.debug_seconds() * 1e9)
+        self.further = self.report.address, int(settings.debug_seconds() * 1e9)
         super().__init__(loaded, arguments, known)
 
     def launch(self, values: tuple[Any, ...]) -> None:
         """Launch, wait until the kernel has ended, and raise the error that it reports."""
         name, stream = self.loaded.kernel.name, values[-1]
-        with self.loaded.function.device.current():
-            captures = driver.stream_is_capturing(stream, self.ordinal)
-        if captures:
-            raise BackendError(
-                f"{name}: a launch for debugging waits for its end, and a CUDA graph is captured",
-                help=f"capture it without {settings.DEBUG.variable}",
-            )
+        help = f"capture it without {settings.DEBUG.variable}"
+        check_not_captured(self.loaded, stream, "a launch for debugging", help)
         with self.report.lock:
             self.report.clear()
             super().launch(values)
@@ -299,6 +296,18 @@ class DebugLaunch(Launch):
                 help="earlier launches on the stream may be the cause; they run without checks "
                 f"unless {settings.DEBUG.variable} is set",
             )
+
+
+def check_not_captured(loaded: Loaded, stream: int, what: str, help: str) -> None:
+    """Raise if a CUDA graph is captured on a stream, because a launch of this sort waits for its end."""
+    device = loaded.function.device
+    with device.current():
+        captures = driver.stream_is_capturing(stream, device.ordinal)
+    if captures:
+        raise BackendError(
+            f"{loaded.kernel.name}: {what} waits for its end, and a CUDA graph is captured",
+            help=help,
+        )
 
 
 def launch_of(loaded: Loaded, arguments: Arguments, known: Mapping[Value, Any]) -> Launch:

@@ -29,8 +29,8 @@ class Recording:
         self.kernel, self._read = kernel, read
         self.changes = not read.is_empty
         self._follow()
-        self._compiled: dict[tuple[str, str, bool], Compiled] = {}
-        self._loaded: dict[tuple[int, str, bool], Loaded] = {}
+        self._compiled: dict[tuple[str, str, bool, bool], Compiled] = {}
+        self._loaded: dict[tuple[int, str, bool, bool], Loaded] = {}
         self.launches: dict[Hashable, Launch] = {}  # by the form of a call
 
     def renewed(self, roots: Roots) -> bool:
@@ -49,22 +49,22 @@ class Recording:
         known = known_values(self.kernel, arguments)
         return all(host_value(value, known) == constant for value, constant in self.kernel.statics)
 
-    def compile(self, arch: str, debug: bool = False) -> Compiled:
+    def compile(self, arch: str, debug: bool = False, clocks: bool = False) -> Compiled:
         """The program for an architecture."""
-        key = arch, settings.target(), debug
+        key = arch, settings.target(), debug, clocks
         if key not in self._compiled:
-            self._compiled[key] = compile_kernel(self.kernel, arch, debug)
+            self._compiled[key] = compile_kernel(self.kernel, arch, debug, clocks)
         return self._compiled[key]
 
-    def load(self, ordinal: int, stream: int, debug: bool) -> Loaded:
+    def load(self, ordinal: int, stream: int, debug: bool, clocks: bool = False) -> Loaded:
         """The program on a GPU; `stream` is the one on which it is about to be launched."""
-        key = ordinal, settings.target(), debug
+        key = ordinal, settings.target(), debug, clocks
         if key not in self._loaded:
             if driver.stream_is_capturing(stream, ordinal):
                 raise BackendError(
                     f"{self.kernel.name} would be compiled while a CUDA graph is captured",
                     help="call it once with these arguments before the capture, to warm up",
                 )
-            compiled = self.compile(driver.device(ordinal).arch, debug)
+            compiled = self.compile(driver.device(ordinal).arch, debug, clocks)
             self._loaded[key] = Loaded(self.kernel, compiled, ordinal)
         return self._loaded[key]

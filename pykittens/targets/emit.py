@@ -9,6 +9,6 @@ from pykittens.targets.cuda.program import emit as emit_cuda
 from pykittens.targets.source import Source
 
 
-def emit(kernel: Kernel, arch: str, debug: bool = False) -> Source:
-    """The program, or the debug program, of a lowered kernel for an architecture such as `sm_90a`."""
-    return emit_cuda(kernel, target_for(arch, settings.target()), debug)
+def emit(kernel: Kernel, arch: str, debug: bool = False, clocks: bool = False) -> Source:
+    """The program of a lowered kernel for an architecture such as `sm_90a`, for debugging or with clock reads."""
+    return emit_cuda(kernel, target_for(arch, settings.target()), debug, clocks)

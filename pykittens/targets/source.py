@@ -64,6 +64,30 @@ class Site:
     help: str | None = None
 
 
+# What the time of a group is for; the end comes after the last.
+Part = Literal["wait", "fetch", "compute", "store", "signal", "end"]
+# What a clock read sees happen: a stage is taken to be filled, is filled, is drained, is given back; an instruction
+# begins or ends.
+Seen = Literal["", "taken", "filled", "drained", "returned", "begins", "ends"]
+
+
+@dataclass(frozen=True)
+class ClockRead:
+    """A place of a program with clock reads, and what a group does from there to its next read.
+
+    text: what the group does; `{stage}` is the stage that it waits for; empty for work, which has the name of the stage
+    that the group holds. subject: the ring of `seen`, and of a wait for a stage, or the kind of the instruction.
+    stages: those of the ring.
+    """
+
+    part: Part
+    text: str = ""
+    loc: Loc | None = None
+    seen: Seen = ""
+    subject: str = ""
+    stages: int = 0
+
+
 @dataclass(frozen=True)
 class GroupWarps:
     """The warps of a group of a role: the first one in the block, and their number."""
@@ -78,9 +102,10 @@ class Source:
     """The emitted program and the facts that a launch needs.
 
     title: a comment; functions: the device functions of the target; program: the kernel and the device functions
-    generated for it. shared_bytes: dynamic shared memory. sites, groups: of a debug program, else `sites` is None; its
-    last two parameters are the report and the nanoseconds that a wait may take. overlaps: it may start before the
-    previous launch has ended, because it waits for that end itself.
+    generated for it. shared_bytes: dynamic shared memory. sites: of a debug program, else None; its last two parameters
+    are the report and the nanoseconds that a wait may take. reads: of a program with clock reads, else None; its last
+    three parameters are the records, how many a group may write, and how many blocks write some. groups: of both.
+    overlaps: it may start before the previous launch has ended, because it waits for that end itself.
     """
 
     name: str
@@ -93,6 +118,7 @@ class Source:
     slots: list[Slot]
     budgets: Sequence[tuple[str, int | None]] = ()
     sites: tuple[Site, ...] | None = None
+    reads: tuple[ClockRead, ...] | None = None
     groups: tuple[GroupWarps, ...] = ()
     overlaps: bool = False
 

@@ -97,9 +97,9 @@ def test_a_launch_for_debugging_waits_for_its_end(gpu: FakeGpu) -> None:
     assert gpu.waited == [77]
     assert len(gpu.launches) == 1
     assert made.loaded.slots[-2:] == ["pointer", "int64"]
-    assert made.debugging == (0xD0_0000, 5_000_000_000)
+    assert made.further == (0xD0_0000, 5_000_000_000)
     it = made._shared
-    assert struct.unpack_from("@Qq", it._memory, it._offsets[-2]) == made.debugging
+    assert struct.unpack_from("@Qq", it._memory, it._offsets[-2]) == made.further
 
 
 def test_what_the_gpu_wrote_is_raised(gpu: FakeGpu) -> None:

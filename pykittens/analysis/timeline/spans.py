@@ -51,7 +51,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """A time on a track, from `start` to before `end`."""
+    """A time on a track, from `start` to before `end`. kind: that of the instruction of which it is part, if any."""
 
     track: Track
     name: str
@@ -60,6 +60,7 @@ class Span:
     activity: Activity = Activity.WORK
     loc: Loc | None = None
     args: Args = field(default_factory=dict)
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pykittens.ir.nodes import Call, Kernel, group_name
+from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, RegVector, Value, handle
 from pykittens.ops.debug import pieces, spread_values
 from pykittens.ops.map import together
 from pykittens.targets.address import TileAddress
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.warp_assignment import teams
+from pykittens.targets.cuda.warp_assignment import first_group
 from pykittens.targets.debug_sites import literal, stop_unless
 from pykittens.targets.index import Index
 from pykittens.targets.lines import unrolled
 from pykittens.targets.simt.memory import chunks, extents
-from pykittens.targets.source import GroupWarps
-from pykittens.targets.target import Lowerings, Target
+from pykittens.targets.target import Lowerings
 from pykittens.types.dtypes import DType, f32, int32
 from pykittens.types.tiles import RT
 
@@ -59,17 +58,6 @@ def lower_assert(e: CudaEmitter, call: Call) -> None:
 # -- debug programs --------------------------------------------------------------------------------
 
 
-def debug_groups(kernel: Kernel, target: Target) -> list[GroupWarps]:
-    """The groups of a block and their warps, in the order of their states in shared memory."""
-    return [
-        GroupWarps(
-            group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.warps // t.role.groups
-        )
-        for t in teams(kernel, target)
-        for i in range(t.role.groups)
-    ]
-
-
 def begin_debug(e: CudaEmitter, standing: int) -> None:
     """Define `debug`; `standing` is the offset of the groups' states in shared memory."""
     count = sum(r.groups for r in e.kernel.roles)
@@ -79,8 +67,7 @@ def begin_debug(e: CudaEmitter, standing: int) -> None:
 
 def enter_debug(e: CudaEmitter, group: Index) -> None:
     """Set the group of a thread, and the thread that writes the state of each group."""
-    warps = [g.first_warp for g in debug_groups(e.kernel, e.target)]
-    e.line(f"debug.enter({group + warps.index(e.team.first_warp)}, {e.first_thread});")
+    e.line(f"debug.enter({group + first_group(e.team, e.kernel, e.target)}, {e.first_thread});")
 
 
 @contextmanager

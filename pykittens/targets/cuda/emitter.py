@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pykittens.ir.nodes import Acquire, GiveBack, Kernel, Node, Pipeline, walk
+from pykittens.ir.nodes import Acquire, Block, GiveBack, Kernel, Node, Pipeline, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Value
+from pykittens.targets.clock_reads import instruction, timed
 from pykittens.targets.cuda.engines import calls
 from pykittens.targets.cuda.stages import stage_copies
 from pykittens.targets.cuda.turns import Position, Use, position_of
 from pykittens.targets.cuda.warp_assignment import Team
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.source import MapSlot
+from pykittens.targets.source import ClockRead, MapSlot
 from pykittens.targets.target import Target
 
 # Suffixes of a ring's name: its barriers, and the positions and counter of a role in it.
@@ -27,16 +28,28 @@ ATOMICS = tuple(f"atomic_{n}" for n in "load add max min and or xor exchange cas
 
 # Names of debug.cuh and of debug programs.
 DEBUG = ("debug", "Debug", "report", "Report", "patience", "Standing", "stopped")
+# Names of clock.cuh and of programs with clock reads.
+CLOCKS = ("clocks", "Clocks", "clock_records", "most_records", "most_blocks")
 
 
 class CudaEmitter(Emitter):
     """Writes the role of one team at a time."""
 
-    def __init__(self, kernel: Kernel, target: Target, functions: str, debug: bool = False) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: Target,
+        functions: str,
+        debug: bool = False,
+        clocks: bool = False,
+    ) -> None:
         super().__init__(kernel, target, functions, debug)
         self.names.taken.update(
             PARTS, ATOMICS, (n + IN_SHARED for n in ATOMICS), DEBUG if debug else ()
         )
+        self.clocks = clocks  # whether the roles read the clock
+        self.reads: list[ClockRead] = []  # the places where they do
+        self.names.taken.update(CLOCKS if clocks else ())
         self.rings = {p: self.names.unique(p.name, RING_SUFFIXES) for p in kernel.pipelines}
         self.full: dict[Acquire, str] = {}
         # The variable with each position of the role in a ring, and the nodes after which these variables step.
@@ -51,6 +64,20 @@ class CudaEmitter(Emitter):
         self.begin_role(team.role)
         self.team, self.team_lanes = team, team.lanes
         self.line_now = 0
+
+    def node(self, node: Node) -> None:
+        if not self.clocks:
+            super().node(node)
+            return
+        with timed(self, node):
+            super().node(node)
+
+    def block(self, block: Block) -> None:
+        if not block.kind or not self.clocks:
+            super().block(block)
+            return
+        with instruction(self, block.kind):
+            super().block(block)
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Acquire, GiveBack, Leave, is_multicast
 from pykittens.ir.values import SharedTile
+from pykittens.targets.clock_reads import seen
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import by_lanes, calls
 from pykittens.targets.cuda.stages import fillings, stage_copies
@@ -87,6 +88,7 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
             e.line("__syncwarp();")
         arrive = f"if (lane == 0) {{ {arrive} }}" if multicast else f"if (lane == 0) {arrive}"
     held = f" --{ring}_held;" if e.counts_held(node.pipeline) else ""
+    arrive = seen(e, "returned", node.pipeline) + arrive
     for _ in range(node.count):
         if node.exact:
             e.line(f"{arrive}{held}  // {ring}: give the stage back")

@@ -8,13 +8,21 @@ from importlib.resources import files
 from pykittens.errors import BackendError
 from pykittens.ir.nodes import Kernel, Pipeline, Role, walk, written
 from pykittens.ir.structure import uses
+from pykittens.targets.clock_reads import begin_clocks, end_clocks
 from pykittens.targets.cuda import semaphores
 from pykittens.targets.cuda.allocation import Allocation, check_shared, layout_shared
-from pykittens.targets.cuda.debug import begin_debug, debug_groups, enter_debug
+from pykittens.targets.cuda.debug import begin_debug, enter_debug
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.turns import shared_turns
-from pykittens.targets.cuda.warp_assignment import LAST_NAMED_BARRIER, Team, teams, thread_count
+from pykittens.targets.cuda.warp_assignment import (
+    LAST_NAMED_BARRIER,
+    Team,
+    first_group,
+    groups_of_block,
+    teams,
+    thread_count,
+)
 from pykittens.targets.index import Index
 from pykittens.targets.lines import comment
 from pykittens.targets.names import kernel_name
@@ -33,11 +41,16 @@ def text_of(name: str) -> str:
     return files("pykittens.targets.cuda").joinpath(name).read_text()
 
 
-def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
-    """The CUDA C++ of a lowered kernel for a target; a debug program reports where and why it stops."""
+def emit(kernel: Kernel, target: Target, debug: bool = False, clocks: bool = False) -> Source:
+    """The CUDA C++ of a lowered kernel for a target.
+
+    A debug program reports where and why it stops; one with clock reads records what its groups do, and when.
+    """
+    assert not (debug and clocks), "the checks of a debug program would be timed"
     _check_cluster(kernel, target)
-    functions = header(target) + ("\n" + text_of("debug.cuh") if debug else "")
-    e = CudaEmitter(kernel, target, functions, debug)
+    more = ["debug.cuh"] * debug + ["clock.cuh"] * clocks
+    functions = "\n".join([header(target), *map(text_of, more)])
+    e = CudaEmitter(kernel, target, functions, debug, clocks)
     name = e.names.unique(kernel_name(kernel.name))
     at = layout_shared(kernel, target, debug)
     groups = sum(r.groups for r in kernel.roles)
@@ -51,6 +64,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
     parameters = [f"const __grid_constant__ TensorMap {name}" for name in e.maps.values()]
     parameters += [_parameter(slot, name, outputs, overlaps) for slot, name in e.slots.items()]
     parameters += ["Report* report", "i64 patience"] if debug else []
+    parameters += ["u64* clock_records", "int most_records", "int most_blocks"] if clocks else []
     bounded = kernel.has_roles or kernel.resident > 1
     bounds = f"{threads}, {kernel.resident}" if bounded else f"{threads}"
     cluster = f" __cluster_dims__({kernel.cluster})" if kernel.cluster > 1 else ""
@@ -74,7 +88,8 @@ def emit(kernel: Kernel, target: Target, debug: bool = False) -> Source:
         slots=list(e.slots),
         budgets=[(team.role.kind, team.budget) for team in teams(kernel, target)],
         sites=tuple(e.sites) if debug else None,
-        groups=tuple(debug_groups(kernel, target)) if debug else (),
+        reads=tuple(e.reads) if clocks else None,
+        groups=tuple(groups_of_block(kernel, target)) if debug or clocks else (),
         overlaps=overlaps,
     )
 
@@ -271,6 +286,8 @@ def _role(e: CudaEmitter, team: Team) -> None:
         e.line(f"const int thread = {thread};")
     if e.debug:
         enter_debug(e, group)
+    if e.clocks:
+        begin_clocks(e, group + first_group(team, e.kernel, e.target))
     _ring_positions(e)
     semaphores.write_phases(e, role)
     e.block(role.body)
@@ -278,6 +295,8 @@ def _role(e: CudaEmitter, team: Team) -> None:
         e.line("next_launch_start();")
     if e.debug:
         e.line("debug.end();")
+    if e.clocks:
+        end_clocks(e)
     _drop_unused(e, start)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykittens.errors import ResourceError
-from pykittens.ir.nodes import Kernel, Role
+from pykittens.ir.nodes import Kernel, Role, group_name
 from pykittens.targets.cuda.engines import by_lanes, calls, can_share, lanes
+from pykittens.targets.source import GroupWarps
 from pykittens.targets.target import Target
 
 WARPGROUP = 128  # threads
@@ -61,6 +62,22 @@ def teams(kernel: Kernel, target: Target) -> list[Team]:
         warp += role.groups * role.warps
         number += role.groups
     return assigned
+
+
+def groups_of_block(kernel: Kernel, target: Target) -> list[GroupWarps]:
+    """The groups of a block and their warps, those of a team one after another."""
+    return [
+        GroupWarps(
+            group_name(kernel, t.role, i), t.first_warp + i * t.role.warps, t.warps // t.role.groups
+        )
+        for t in teams(kernel, target)
+        for i in range(t.role.groups)
+    ]
+
+
+def first_group(team: Team, kernel: Kernel, target: Target) -> int:
+    """The number of the first group of a team among the groups of the block."""
+    return [g.first_warp for g in groups_of_block(kernel, target)].index(team.first_warp)
 
 
 def copy_warps(kernel: Kernel, target: Target) -> dict[Role, int]:
