@@ -7,6 +7,7 @@ import textwrap
 from contextlib import suppress
 from html import escape
 
+from pykittens.analysis.timeline.profile import Profile
 from pykittens.analysis.timeline.spans import Timeline
 from pykittens.errors import ArgumentError
 from pykittens.pictures import timeline
@@ -26,11 +27,24 @@ def html(value: object) -> str | None:
             return _of_type(value)
         case Timeline() if value.spans:
             return _scaled(timeline.draw(value).svg())
+        case Profile():
+            return fragment(profile_body(value))
         case KernelFunction():
             return _kernel(value)
         case Resources():
             return _resources(value)
     return None
+
+
+def profile_body(profile: Profile) -> str:
+    """The tables of a profile and its timeline, in a picture that can be scrolled."""
+    parts = []
+    for columns, rows in (profile.rows(), profile.rings()):
+        names = [name for name in columns if name in ("instruction", "group", "ring")]
+        parts += [table(columns, rows, [c not in names for c in columns])] if rows else []
+    if profile.timeline.spans:
+        parts.append(f'<figure class="wide">{timeline.draw(profile.timeline).svg()}</figure>')
+    return "\n".join(parts)
 
 
 def _of_type(type: RT | RV | ST) -> str | None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pykittens.analysis.timeline.spans import Activity, Span, Timeline, Track
 from pykittens.errors import ArgumentError
 from pykittens.pictures.svg import BLANK, MARGIN, RULE, Drawing, hue, mixed_with_white
 
+_PALE = 0.65  # the share of white in the colour of a wait
 COLOURS = {
     Activity.WORK: hue(5),
-    Activity.WAIT: mixed_with_white(hue(5), 0.65),
+    Activity.WAIT: mixed_with_white(hue(5), _PALE),
     Activity.COPY: hue(1),
     Activity.PRODUCT: hue(4),
     Activity.FILLING: hue(2),
-    Activity.FULL: mixed_with_white(hue(3), 0.65),
+    Activity.FULL: mixed_with_white(hue(3), _PALE),
     Activity.DRAINING: hue(3),
 }
+
+# Of kinds of instructions; those that no activity has come first.
+_KINDS = (0, 6, 7, 1, 4, 5, 2, 3)
 
 _WIDTH = 1080  # of the time that is shown
 _LINE, _BAR = 30, 22  # of a track, and of a bar in it
@@ -36,13 +41,14 @@ def draw(
     """The picture of a window of time of some blocks; the default is all of it, of the first few blocks."""
     first = timeline.start if start is None else start
     last = timeline.end if end is None else end
-    shown = timeline.between(first, last) if first < last else None
-    if shown is None or not shown.spans:
+    if not any(s.start < last and first < s.end for s in timeline.spans) or last <= first:
         raise ArgumentError(
             f"{timeline.title} has nothing to show from {first:,} to {last:,} {timeline.unit}",
             help=f"it goes from {timeline.start:,} to {timeline.end:,} {timeline.unit}",
         )
     chosen = _chosen(timeline, blocks)
+    own = tuple(s for s in timeline.spans if s.track.process in chosen)
+    shown = replace(timeline, spans=own).between(first, last)
     about = f"{_blocks(chosen, timeline)}, {first:,} to {last:,} {timeline.unit}. {timeline.note}"
     return _Picture(shown, chosen, first, last, Drawing(timeline.title, about)).drawn()
 
@@ -74,6 +80,12 @@ class _Picture:
         self.timeline, self.drawing = timeline, drawing
         self.first, self.last = first, last
         self.tracks = [t for t in timeline.tracks if t.process in blocks]
+        self.spans: dict[Track, list[Span]] = {track: [] for track in self.tracks}
+        for span in timeline.spans:
+            if span.track in self.spans:
+                self.spans[span.track].append(span)
+        kinds = dict.fromkeys(s.kind for track in self.tracks for s in self.spans[track] if s.kind)
+        self.kinds = {k: hue(_KINDS[n % len(_KINDS)]) for n, k in enumerate(kinds)}
         self.left = MARGIN + max(len(t.name) for t in self.tracks) * _SIDE_LETTER + 20
         self.tops: dict[Track, int] = {}
         y = drawing.top
@@ -118,9 +130,7 @@ class _Picture:
         self.drawing.text(self.left - 10, y + _BAR // 2 + 4, track.name, "side")
         self.drawing.line(self.left, y + _BAR + 3, self.left + _WIDTH, y + _BAR + 3, BLANK)
         taken = self.left
-        for span in self.timeline.spans:
-            if span.track != track:
-                continue
+        for span in self.spans[track]:
             left = max(taken, self.x(span.start))
             right = min(max(self.x(span.end), self.x(span.start) + 1), self.left + _WIDTH)
             if right <= left:
@@ -130,10 +140,16 @@ class _Picture:
             text = span.name if fits else ""
             # A gap of one pixel separates bars that follow one another.
             width = right - left - (right - left > 2)
-            colour = COLOURS[span.activity]
-            self.drawing.bar(left, y, width, _BAR, colour, text, self.tooltip(span))
+            self.drawing.bar(left, y, width, _BAR, self.colour(span), text, self.tooltip(span))
             taken = right
         return hidden
+
+    def colour(self, span: Span) -> str:
+        """The colour of what happens, or of the kind of instruction that a group runs."""
+        if not span.kind:
+            return COLOURS[span.activity]
+        pale = _PALE if span.activity is Activity.WAIT else 0
+        return mixed_with_white(self.kinds[span.kind], pale)
 
     def tooltip(self, span: Span) -> str:
         """The text that is shown for a span under the mouse."""
@@ -164,15 +180,22 @@ class _Picture:
     def legend(self, hidden: int) -> None:
         """The meaning of the colours, and the number of hidden spans."""
         x, y = MARGIN, self.bottom + 22
-        found = {s.activity for s in self.timeline.spans if s.track in self.tops}
-        for activity in (a for a in Activity if a in found):
-            room = 22 + len(activity.value) * 74 // 10 + 20
+        found = {s.activity for spans in self.spans.values() for s in spans if not s.kind}
+        meanings = {a.value: COLOURS[a] for a in Activity if a in found} | self.kinds
+        for meaning, colour in meanings.items():
+            room = 22 + len(meaning) * 74 // 10 + 20
             if x + room > self.left + _WIDTH:
                 x, y = MARGIN, y + 22
-            self.drawing.rect(x, y - 11, 14, 14, COLOURS[activity])
-            self.drawing.text(x + 22, y, activity.value, "note")
+            self.drawing.rect(x, y - 11, 14, 14, colour)
+            self.drawing.text(x + 22, y, meaning, "note")
             x += room
-        lines = ["An arrow leads from what ended a wait to the end of the wait."]
+        lines = []
+        if self.timeline.arrows:
+            lines.append("An arrow leads from what ended a wait to the end of the wait.")
+        if self.kinds:
+            lines.append(
+                "A group has the colour of the instruction that it runs, pale while it waits."
+            )
         if hidden:
             spans = f"{hidden} spans are" if hidden > 1 else "1 span is"
             lines.append(f"{spans} thinner than a pixel and not drawn.")

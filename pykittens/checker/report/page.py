@@ -27,11 +27,16 @@ def page(reports: Sequence[CheckReport]) -> str:
     title = ", ".join(dict.fromkeys(r.kernel for r in reports)) or "no kernel"
     named = [(report, f"r{number}") for number, report in enumerate(reports, 1)]
     body = "\n".join([*_index(named), *(line for r, name in named for line in _report(r, name))])
+    return document(f"pykittens check: {title}", body)
+
+
+def document(title: str, body: str) -> str:
+    """A whole page."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>pykittens check: {escape(title)}</title>\n<style>\n{PAGE_STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{PAGE_STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 

@@ -52,6 +52,8 @@ def _metadata(what: str, identity: dict[str, int], **args: str | int) -> Event:
 def _complete(span: Span, identity: dict[str, int]) -> Event:
     """A span with its start and its duration."""
     args: dict[str, str | int] = {**span.args}
+    if span.kind:
+        args["kind"] = span.kind
     if span.loc is not None:
         args |= {"where": str(span.loc), "line": span.loc.text.strip()}
     category = f"{span.activity.name.lower()}{',waiting' if span.activity in _WAITS else ''}"
