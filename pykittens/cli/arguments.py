@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import ArgumentError, KernelError, Loc
+from pykittens.ir.nodes import Call, tensors, walk
+from pykittens.runtime.arguments import check
 from pykittens.runtime.kernel import DEFAULT_ARCH, KernelFunction
 from pykittens.targets.architectures import TARGETS
 from pykittens.types.dtypes import DTYPES, DType
@@ -99,6 +101,20 @@ def request(parsed: argparse.Namespace, fill: Fill = zeros) -> Request:
             help=as_options(missing),
         )
     return Request(kernel, tuple(values[n] for n in names), constants)
+
+
+def clear_flags(request: Request) -> None:
+    """Set flags, the tensors by which blocks wait for one another, to 0, as callers of such kernels do."""
+    kernel = request.kernel
+    try:
+        call = check(kernel.parameters, request.args, request.constants)
+        recorded = kernel.record(call)
+    except Exception:
+        return  # the check reports it
+    for node in walk(recorded.body):
+        if isinstance(node, Call):
+            for name in tensors(node, node.op.effects.flags):
+                call.tensors[name].numpy()[...] = 0
 
 
 def as_options(names: Sequence[str]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import runpy
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ from pykittens.checker.options import SCHEDULES, CheckOptions
 from pykittens.checker.progress import CheckProgress
 from pykittens.checker.report import data, page, terminal
 from pykittens.checker.report.report import FORMATS, CheckReport
-from pykittens.cli import arguments, screen
+from pykittens.cli import arguments, screen, scripts
 from pykittens.emulate.finding import Kind, Level
 from pykittens.errors import ArgumentError, KernelError, Loc
-from pykittens.ir.nodes import Call, tensors, walk
-from pykittens.runtime.arguments import check as check_arguments
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
 
@@ -103,7 +100,7 @@ def _given_call(parsed: argparse.Namespace) -> CheckReport:
     """The report on the kernel with the arguments of --arg."""
     caller = Loc.here()
     request = arguments.request(parsed, arguments.random_numbers)
-    _clear_flags(request)
+    arguments.clear_flags(request)
     return examine(request.kernel, request.args, request.constants, _options(parsed, caller))
 
 
@@ -133,30 +130,10 @@ def _own_calls(
         elif reports[-1].ok and not reports[-1].ignored:
             raise error
 
-    with checked_calls(look, failed), _as_a_script(path):
-        try:
-            names = runpy.run_path(str(path), run_name="__main__")
-            kernels.update(arguments.kernels_of(names, str(path)))
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                return ArgumentError(f"{file} ends with the exit code {end.code}", loc=None)
-        except KernelError as fault:
-            return fault
-        except Exception as error:
-            return arguments.stopped_by(f"{file} does not run to its end", error, path)
-    return None
-
-
-@contextlib.contextmanager
-def _as_a_script(path: Path) -> Iterator[None]:
-    """Hide the arguments of this command and make the folder of the file importable, as if Python ran it."""
-    words, folders = sys.argv, list(sys.path)
-    sys.argv = [str(path)]
-    sys.path.insert(0, str(path.parent))
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = words, folders
+    with checked_calls(look, failed):
+        names, stopped = scripts.run(file, path)
+    kernels.update(arguments.kernels_of(names, str(path)))
+    return stopped
 
 
 def _check_named(option: str, names: Sequence[str], reports: Sequence[CheckReport]) -> None:
@@ -194,20 +171,6 @@ def _way_to_call(name: str | None, kernels: Mapping[str, KernelFunction]) -> str
         return f"it has {', '.join(kernels)}; {_NAMED}"
     options = arguments.as_options(kernels[chosen].parameters.positional)
     return f"call it there, or give its arguments: --kernel {chosen} {options}"
-
-
-def _clear_flags(request: arguments.Request) -> None:
-    """Set flags, the tensors by which blocks wait for one another, to 0, as callers of such kernels do."""
-    kernel = request.kernel
-    try:
-        call = check_arguments(kernel.parameters, request.args, request.constants)
-        recorded = kernel.record(call)
-    except Exception:
-        return  # the check reports it
-    for node in walk(recorded.body):
-        if isinstance(node, Call):
-            for name in tensors(node, node.op.effects.flags):
-                call.tensors[name].numpy()[...] = 0
 
 
 def _options(parsed: argparse.Namespace, caller: Loc | None) -> CheckOptions:
