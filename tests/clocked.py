@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +12,12 @@ import numpy as np
 import pykittens as pk
 from pykittens import f32
 from pykittens.analysis.timeline.clocks import HEAD
+from pykittens.analysis.timeline.profile import PARTS, Profile
+from pykittens.analysis.timeline.spans import Activity, Span, Track, TrackKind
+from pykittens.emulate.watch import Watcher
+from pykittens.ir.nodes import GiveBack, Leave
 from pykittens.runtime.arguments import check
+from pykittens.targets.clock_reads import WORK
 from pykittens.targets.emit import emit
 from pykittens.targets.source import Source
 
@@ -117,3 +124,82 @@ def ring_reads(source: Source) -> tuple[list[Read], list[Read]]:
         (returned, 2800), (full, 2820), (drained, 4000), (returned, 4400), (end, 4500),
     ]  # fmt: skip
     return producer, warp
+
+
+class EmulatedReads(Watcher):
+    """Reads the clock where a program on a GPU does, for stages; a tick of the clock is an event of the emulator."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.now = source, 0
+        self.reads: dict[tuple[int, str], list[Read]] = defaultdict(list)
+        self.numbers = {
+            (r.part, r.seen, r.text, r.subject): n for n, r in enumerate(source.reads or ())
+        }
+
+    def read(
+        self, group: Any, seen: str = "", subject: str = "", text: str = "", part: str = ""
+    ) -> None:
+        self.now += 1
+        work = WORK.get(group.role.kind, "compute")
+        number = self.numbers[part or work, seen, text, subject]
+        self.reads[group.block.number, group.name].append((number, self.now))
+
+    def together(self, blocks: Any, groups: Any) -> None:
+        for group in groups:
+            self.read(group)
+
+    def ended(self, group: Any) -> None:
+        self.read(group, part="end")
+
+    def takes(self, group: Any, node: Any, barrier: Any, phase: int) -> None:
+        side, ring = node.side, node.pipeline.name
+        state = "free" if side == "fill" else "full"
+        self.read(group, text=f"until {{stage}} is {state}", part="wait", subject=ring)
+        self.read(group, "taken" if side == "fill" else "drained", ring)
+
+    def arrives(self, group: Any, node: Any, what: Any) -> None:
+        if isinstance(node, Leave):
+            self.read(group, "filled", node.acquire.pipeline.name)
+        if isinstance(node, GiveBack):
+            self.read(group, "returned", node.pipeline.name)
+
+    def words(self) -> np.ndarray[Any, Any]:
+        """The records of all blocks."""
+        blocks = sorted({block for block, _ in self.reads})
+        groups = [[self.reads[b, g.name] for g in self.source.groups] for b in blocks]
+        return records(groups, max(map(len, self.reads.values())), rate=1)
+
+
+# -- what holds of every profile -------------------------------------------------------------------
+
+
+def of_tracks(profile: Profile) -> dict[Track, list[Span]]:
+    """The spans of each track that has some."""
+    found: dict[Track, list[Span]] = defaultdict(list)
+    for span in profile.timeline.spans:
+        found[span.track].append(span)
+    return found
+
+
+def check_order(profile: Profile) -> None:
+    """Fail unless the spans of each track do not overlap, and each turn of a stage is filled before it is drained."""
+    for track, spans in of_tracks(profile).items():
+        for one, other in itertools.pairwise(spans):
+            assert one.start < one.end <= other.start < other.end, (one, other)
+        if track.kind is TrackKind.STAGE:
+            turns = [(int(s.name.split()[1]), list(Activity).index(s.activity)) for s in spans]
+            assert turns == sorted(set(turns))
+    groups = {t for t in profile.timeline.tracks if t.kind is TrackKind.GROUP}
+    assert groups <= set(of_tracks(profile))
+    assert "no room" not in profile.timeline.note
+
+
+def check_groups(profile: Profile, names: set[str]) -> None:
+    """Fail unless every block has groups of these names, whose time is what the table adds up."""
+    timeline = profile.timeline
+    for process in timeline.processes:
+        own = [t for t in timeline.tracks if t.process == process and t.kind is TrackKind.GROUP]
+        assert {t.name for t in own} == names
+    spans = [s for s in timeline.spans if s.track.kind is TrackKind.GROUP]
+    assert sum(sum(s.ns.values()) for s in profile.spent) == sum(s.end - s.start for s in spans)
+    assert {p for s in profile.spent for p in s.ns} <= set(PARTS)

@@ -83,7 +83,10 @@ def _work(e: CudaEmitter, what: Seen = "", pipeline: Pipeline | None = None) -> 
 
 
 def _of_ring(e: CudaEmitter, read: ClockRead, pipeline: Pipeline) -> ClockRead:
-    return replace(read, subject=e.rings[pipeline], stages=pipeline.stages)
+    """A read about a ring, by the name of its pipeline, or that of the program if several have the name."""
+    alike = sum(p.name == pipeline.name for p in e.kernel.pipelines)
+    name = pipeline.name if alike == 1 else e.rings[pipeline]
+    return replace(read, subject=name, stages=pipeline.stages)
 
 
 def _crossing(e: CudaEmitter, node: Node) -> ClockRead | None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections import defaultdict
 
 import numpy as np
 import pytest
 
-from pykittens.analysis.timeline.profile import PARTS, Profile
-from pykittens.analysis.timeline.spans import Activity, Span, Track, TrackKind
+from pykittens.analysis.timeline.spans import Activity, TrackKind
 from pykittens.checker.report.profile import FORMS, as_text
 from pykittens.cli import main
-from tests.clocked import WIDTH, ring, words
+from tests.clocked import WIDTH, check_groups, check_order, of_tracks, ring, words
 from tests.conftest import EXAMPLES as FOLDER
 from tests.mega.programs import LENGTH, added, cells, random_steps, sequential
 
@@ -24,48 +21,6 @@ from examples.catalog import EXAMPLES, load  # noqa: E402  (needs PyTorch)
 pytestmark = pytest.mark.gpu
 
 MATMUL = load(next(e for e in EXAMPLES if e.name == "matmul"))
-
-
-def of_tracks(profile: Profile) -> dict[Track, list[Span]]:
-    found: dict[Track, list[Span]] = defaultdict(list)
-    for span in profile.timeline.spans:
-        found[span.track].append(span)
-    return found
-
-
-def check_order(profile: Profile) -> None:
-    """Fail unless every track has spans that do not overlap, and turns of a stage follow one another."""
-    tracks = of_tracks(profile)
-    assert set(tracks) == set(profile.timeline.tracks)
-    for track, spans in tracks.items():
-        for one, other in itertools.pairwise(spans):
-            assert one.start < one.end <= other.start < other.end, (one, other)
-        if track.kind is TrackKind.STAGE:
-            last: dict[str, Span] = {}
-            for span in spans:
-                if span.name in last:
-                    order = list(Activity)
-                    assert order.index(last[span.name].activity) < order.index(span.activity)
-                last[span.name] = span
-            turns = [int(s.name.split()[1]) for s in spans]
-            assert turns == sorted(turns)
-    assert profile.timeline.start >= 0
-    assert profile.timeline.end < 1e9
-    assert "no room" not in profile.timeline.note
-
-
-def check_groups(profile: Profile, groups: set[str]) -> None:
-    """Fail unless every block has these groups, whose time is what the table adds up."""
-    timeline = profile.timeline
-    for process in timeline.processes:
-        own = {
-            t.name for t in timeline.tracks if t.process == process and t.kind is TrackKind.GROUP
-        }
-        assert own == groups
-    spent = sum(sum(s.ns.values()) for s in profile.spent)
-    spans = [s for s in timeline.spans if s.track.kind is TrackKind.GROUP]
-    assert spent == sum(s.end - s.start for s in spans)
-    assert {p for s in profile.spent for p in s.ns} <= set(PARTS)
 
 
 def test_a_ring():
@@ -136,19 +91,10 @@ def test_a_program_of_instructions(seed):
         wanted = sequential(steps, x)
     profile = program.profile(x=y)
     np.testing.assert_array_equal(y.cpu().numpy(), wanted)
-    check_order_of_groups(profile)
+    check_order(profile)
     named = {str(s.args["instruction"]) for s in profile.timeline.spans if s.kind}
     assert named == {str(i) for i in program.instructions}
     assert {s.kind for s in profile.spent} == {"", *(i.kind.name for i in program.instructions)}
-
-
-def check_order_of_groups(profile: Profile) -> None:
-    """Fail unless the spans of every track are in order; blocks without an instruction fill no stage."""
-    for spans in of_tracks(profile).values():
-        for one, other in itertools.pairwise(spans):
-            assert one.end <= other.start
-    groups = {t for t in profile.timeline.tracks if t.kind is TrackKind.GROUP}
-    assert groups <= set(of_tracks(profile))
 
 
 def test_few_reads_are_the_first_ones():

@@ -6,13 +6,27 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pykittens.analysis.timeline.clocks import profile_of
 from pykittens.analysis.timeline.recorder import Recorder
 from pykittens.analysis.timeline.spans import Activity, Span, Timeline, TrackKind
 from pykittens.checker.runs import run_schedules
+from pykittens.emulate.watch import Watchers
 from pykittens.runtime.arguments import check
-from tests.clocked import emitted, place, records, ring, ring_arrays, ring_reads
+from pykittens.targets.emit import emit
+from tests.clocked import (
+    EmulatedReads,
+    check_groups,
+    check_order,
+    emitted,
+    place,
+    records,
+    ring,
+    ring_arrays,
+    ring_reads,
+)
+from tests.launches import launches
 from tests.mega.programs import Cell, added, cells
 
 SOURCE = emitted(ring, *ring_arrays())
@@ -176,3 +190,30 @@ def test_arrows_lead_from_what_ended_a_long_wait_for_a_stage():
         ("warps", "drains parts[0]", "until parts[0] is free"),
         ("producer", "fills parts[0]", "until parts[0] is full"),
     ]
+
+
+LAUNCHES = launches(1)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_reads_of_an_emulated_run_become_its_turns(name):
+    """Every group reads its clock as in a program on a GPU, in the order of the emulator."""
+    launch = LAUNCHES[name]
+    arguments, recorder = launch.arguments(), Recorder(name)
+    kernel = launch.kernel.record(arguments)
+    if kernel.cluster > 1 or not kernel.pipelines:
+        pytest.skip("it has no rings, or those of several blocks")
+    source = emit(kernel, "sm_90a", clocks=True)
+    reads = EmulatedReads(source)
+    found = run_schedules(launch.kernel, arguments, (3,), watch=Watchers([reads, recorder]))
+    assert not launch.faults(found)
+    profile, emulated = profile_of(name, "a GPU", source, reads.words()), recorder.timeline()
+    check_order(profile)
+    check_groups(profile, {g.name for g in source.groups})
+    assert turns(profile.timeline, emulated) == turns(emulated, profile.timeline)
+
+
+def turns(timeline: Timeline, other: Timeline) -> set[tuple[Any, ...]]:
+    """The turns of stages, in the blocks of both timelines."""
+    of_stages = (s for s in timeline.spans if s.track.kind is TrackKind.STAGE)
+    return {(s.track, s.name) for s in of_stages if s.track.process in other.processes}
