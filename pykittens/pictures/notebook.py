@@ -39,9 +39,9 @@ def html(value: object) -> str | None:
 def profile_body(profile: Profile) -> str:
     """The tables of a profile and its timeline, in a picture that can be scrolled."""
     parts = []
-    for columns, rows in (profile.rows(), profile.rings()):
-        names = [name for name in columns if name in ("instruction", "group", "ring")]
-        parts += [table(columns, rows, [c not in names for c in columns])] if rows else []
+    for columns, rows in profile.tables():
+        right = [name not in ("instruction", "group", "waits", "ring") for name in columns]
+        parts.append(table(columns, rows, right))
     if profile.timeline.spans:
         parts.append(f'<figure class="wide">{timeline.draw(profile.timeline).svg()}</figure>')
     return "\n".join(parts)

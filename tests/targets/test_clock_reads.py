@@ -170,6 +170,7 @@ HARNESS = """
 #include <cstdio>
 typedef uint64_t u64; typedef uint32_t u32;
 #define DEVICE inline
+#define NO_UNROLL
 static struct { u32 x; } blockIdx;
 static u64 ns = 1000, clk = (1ull << 48) - 20;
 DEVICE u64 nanoseconds() { return ns += 8; }

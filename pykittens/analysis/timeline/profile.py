@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from pykittens.display import Shown
 from pykittens.targets.source import Part
 
 PARTS: tuple[Part, ...] = ("wait", "fetch", "compute", "store", "signal")
+BETWEEN = "between instructions"
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]  # columns and rows
 _RINGS = (Activity.FILLING, Activity.FULL, Activity.DRAINING)
 
 
@@ -37,19 +40,19 @@ class Profile(Shown):
         shows = "print(profile.table()) shows where the time goes"
         return f"<profile of {self.timeline.title}: {len(self.timeline.spans)} spans; {shows}>"
 
-    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The columns and rows of a table: mean nanoseconds of a group, or of an instruction in it, for each part."""
+    def _groups(self) -> Table:
+        """Mean nanoseconds of a group, or of an instruction in it, for each part."""
         kinds = any(row.kind for row in self.spent)
         rows = []
         for s in sorted(self.spent, key=lambda s: s.kind == ""):
-            name = (s.kind or "between instructions",) if kinds else ()
+            name = (s.kind or BETWEEN,) if kinds else ()
             mean = [s.ns[part] / max(s.count, 1) for part in PARTS]
             numbers = (f"{x:,.0f}" for x in (sum(mean), *mean))
             rows.append((*name, s.group, f"{s.count:,}", *numbers))
         return (*("instruction",) * kinds, "group", "times", "ns", *PARTS), rows
 
-    def rings(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The columns and rows of a table: mean nanoseconds of a turn of each ring that it is filled, full, drained."""
+    def _rings(self) -> Table:
+        """Mean nanoseconds in which a turn of each ring is filled, full and drained."""
         sums: dict[str, Counter[Activity]] = {}
         turns: dict[str, set[object]] = {}
         for span in self.timeline.spans:
@@ -63,10 +66,25 @@ class Profile(Shown):
         ]
         return ("ring", "turns", *(a.name.lower() for a in _RINGS)), rows
 
+    def _waits(self) -> Table:
+        """What groups wait for, how often, and mean nanoseconds of a wait."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        kinds = any(row.kind for row in self.spent)
+        for span in self.timeline.spans:
+            if span.activity is Activity.WAIT:
+                what = re.sub(r"\[\d+\]", "", span.name)
+                key = (*(span.kind or BETWEEN,) * kinds, span.track.name, what)
+                found.setdefault(key, []).append(span.end - span.start)
+        rows = [(*k, f"{len(ns):,}", f"{sum(ns) / len(ns):,.0f}") for k, ns in found.items()]
+        return (*("instruction",) * kinds, "group", "waits", "times", "ns"), rows
+
+    def tables(self) -> list[Table]:
+        """The tables that have rows."""
+        return [t for t in (self._groups(), self._waits(), self._rings()) if t[1]]
+
     def table(self) -> str:
-        """Where the time goes: mean nanoseconds of each group by what they were for, and of each ring."""
-        tables = [t for t in (self.rows(), self.rings()) if t[1]]
-        return "\n\n".join(_aligned(*t) for t in tables)
+        """Where the time goes: mean nanoseconds of each group by what they were for, of each wait, and of each ring."""
+        return "\n\n".join(_aligned(*t) for t in self.tables())
 
 
 def _aligned(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

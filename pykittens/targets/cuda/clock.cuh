@@ -4,11 +4,11 @@
 // Registers: %globaltimer" and "%clock64".
 DEVICE u64 nanoseconds() { u64 t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t) :: "memory"); return t; }
 DEVICE u64 cycles() { u64 t; asm volatile("mov.u64 %0, %%clock64;" : "=l"(t) :: "memory"); return t; }
-// Both at the start of a step.
+// Both at the start of a step, or if none comes soon, at any time.
 DEVICE void align(u64* to) {
     const u64 before = nanoseconds();
-    u64 now;
-    do now = nanoseconds(); while (now == before);
+    u64 now = before;
+    NO_UNROLL for (int i = 0; i < 1 << 16 && now == before; ++i) now = nanoseconds();
     to[0] = now;
     to[1] = cycles();
 }

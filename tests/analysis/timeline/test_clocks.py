@@ -140,6 +140,10 @@ def test_the_table_of_a_kernel():
         "producer      2  1,225  1,150     75        0      0       0",
         "warps         2  2,247  1,600      0      647      0       0",
         "",
+        "group     waits                times   ns",
+        "producer  until parts is free      6  383",
+        "warps     until parts is full      6  533",
+        "",
         "ring   turns  filling  full  draining",
         "parts      6      607   383       190",
     ]

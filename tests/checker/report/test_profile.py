@@ -42,6 +42,9 @@ def test_the_text_is_the_title_and_the_tables() -> None:
         "matvec                warps      2  450   200      0      250      0       0",
         "between instructions  warps      1  100     0      0      100      0       0",
         "",
+        "instruction  group  waits                times   ns",
+        "matvec       warps  until pages is full      1  400",
+        "",
         "ring   turns  filling  full  draining",
         "pages      1      350     0       500",
     ]
@@ -64,11 +67,11 @@ def test_a_page_stands_alone() -> None:
     assert "a <program>" in parsed.text
     assert "<program>" not in page
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in parsed.found}
-    assert page.count("<table") == 2
+    assert page.count("<table") == 3
     assert "<svg" in page
     shown = PROFILE._repr_html_()
     assert shown is not None
-    assert shown.count("<table") == 2
+    assert shown.count("<table") == 3
 
 
 def test_a_trace_has_the_kind_and_the_part_of_each_span() -> None:
