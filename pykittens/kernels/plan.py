@@ -6,7 +6,7 @@
         ...
         return Plan(arrays, [PlanStep(rms_norm_rows, ("x", "weight", "out", "eps"))])
 
-A plan is run, prepared for calls of the same form, compiled, tuned or checked, all from the same steps.
+A plan is run, prepared for calls of the same form, compiled, tuned, timed or checked, all from the same steps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from pykittens.analysis.timeline.profile import Profile
 from pykittens.ir.nodes import written
 from pykittens.kernels import workspace
 from pykittens.kernels.arrays import Arrays, contiguous
@@ -100,6 +101,12 @@ class Plan:
         memory = self.memory(alone=True)
         for step in self.steps:
             step.kernel.compile(*[memory[n] for n in step.args], arch=arch, **step.constants)
+
+    def profile(self) -> list[Profile]:
+        """Launch all steps with clock reads, on arrays of a GPU; the timings of each."""
+        memory = self.memory(alone=True)
+        args = ([memory[name] for name in step.args] for step in self.steps)
+        return [s.kernel.profile(*a, **s.constants) for s, a in zip(self.steps, args, strict=True)]
 
     def launches(self, memory: Named) -> list[tuple[Launch, list[Any]]]:
         """The launches of all steps on a GPU, each with the addresses and numbers of this memory."""

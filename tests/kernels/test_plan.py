@@ -260,3 +260,18 @@ def test_a_plan_without_steps_launches_nothing(launched: Callable[..., Any]) -> 
         assert results == [out]
         assert nothing(torch.zeros(5)).shape == (5,)
     assert nothing.kept == 0
+
+
+# -- timings ---------------------------------------------------------------------------------------
+
+
+def test_every_launch_of_a_plan_is_timed(launched: Callable[..., Any], programs: list[str]) -> None:
+    def plan(x: Any, out: Any) -> Plan:
+        arrays = Arrays("pair", x=x, out=out)
+        return Plan(arrays, [PlanStep(doubled, ("x", "out")), PlanStep(doubled, ("out", "x"))])
+
+    profiles: list[Any] = []
+    launches = launched(lambda: profiles.extend(plan(matrix(), matrix()).profile()))
+    assert len(launches) == len(programs) == 2
+    assert all("clocks.read(" in text for text in programs)
+    assert [p.timeline.title for p in profiles] == ["doubled", "doubled"]

@@ -93,7 +93,7 @@ class _Group:
     def spans(self, reads: Sequence[ClockRead], times: Sequence[int]) -> Iterator[Span]:
         """Its spans; what it does after the last read is known if that is the end of its role."""
         block = int(self.track.process.rpartition(" ")[2])
-        ends = [*times[1:], times[-1]]
+        ends = [*times[1:], *times[-1:]]
         for read, start, end in zip(reads, times, ends, strict=True):
             name = self._name(read, start)
             if read.seen in ("begins", "ends"):
