@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pykittens.runtime.kernel import KernelFunction
 
 CLOCK_READS = 4096  # that a group records by default
-_MOST_READS = 1 << 20
+_MOST_READS = 1 << 18  # places of records are numbers of 32 bits
 MOST_BLOCKS = 256  # that record their reads
 
 
