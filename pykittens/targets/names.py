@@ -15,7 +15,7 @@ RESERVED = (
     "union unsigned using virtual void volatile while and or not xor asm main NAN INFINITY NULL u32 u64 i64 "
     "TensorMap DEVICE UNROLL NO_UNROLL threadIdx blockIdx blockDim gridDim warpSize shared smem lane warp thread "
     "warpgroup warp_of_block rank task turn band height place section width head peer i at_row at_col "
-    "inside there inverse SCRATCH SCRATCH_BYTES ranked "
+    "inside there inverse hidden SCRATCH SCRATCH_BYTES ranked "
     "partial held first at moved chosen Found matrix_a matrix_b min max abs exp log Turn Chunk Add Max Min F16 BF16 "
     "alignas alignof and_eq bitand bitor char8_t char16_t char32_t co_await co_return co_yield compl concept "
     "const_cast consteval constinit decltype dynamic_cast noexcept not_eq nullptr or_eq reinterpret_cast requires "

@@ -84,9 +84,10 @@ row(
 row("row", "pk.row({tile}, {i})", tile=("tile", register_tile()), i=("3", index(64)))
 row(
     "mask",
-    "pk.mask({tile}, {row}, {col}, {cols}, {causal}, {offset})",
+    "pk.mask({tile}, {row}, {col}, {cols}, {causal}, {offset}, {first})",
     tile=("tile", register_tile("float")), causal=("True", boolean),
-    **dict.fromkeys(("row", "col", "cols", "offset"), ("3", index())),
+    **dict.fromkeys(("row", "col", "offset"), ("3", index())),
+    **dict.fromkeys(("cols", "first"), ("3", any_of(index(), one_of("int_rows"), nothing))),
 )  # fmt: skip
 
 # -- memory ----------------------------------------------------------------------------------------

@@ -96,6 +96,23 @@ template <int CHUNK, int THREADS> DEVICE int vector_at(int i, int thread) { retu
 // Position of register i of a per-row and of a per-column vector.
 template <int WARPS> DEVICE int row_position(int i, int warp, int lane) { return (i / 2 * WARPS + warp) * 16 + lane / 4 + i % 2 * 8; }
 DEVICE int column_position(int i, int lane) { return i / 2 * 8 + lane % 4 * 2 + i % 2; }
+// How many of the 32 elements of a row that a lane has in 128 columns lie before a column; below 0 and above 32 outside.
+DEVICE int elements_before(int column, int lane) {
+    const int at = column - lane % 4 * 2;  // of every 8 columns a lane has two neighbours
+    return (at >> 3) * 2 + min(at & 7, 2);
+}
+// A bit for each of these elements: 1 from a column on, and 1 before it. ptxas moves such bits to predicates, seven at a
+// time, if none is inverted.
+DEVICE u32 bits_from(int column, int lane) {
+    u32 bits;
+    asm("shl.b32 %0, %1, %2;" : "=r"(bits) : "r"(~0u), "r"(max(elements_before(column, lane), 0)));  // 0 from 32 on
+    return bits;
+}
+DEVICE u32 bits_before(int column, int lane) {
+    u32 bits;
+    asm("shr.u32 %0, %1, %2;" : "=r"(bits) : "r"(~0u), "r"(max(32 - max(elements_before(column, lane), 0), 0)));
+    return bits;
+}
 // Byte offset of an element of a shared tile made of swizzled panels.
 template <int SWIZZLE> DEVICE u32 shared_at(int row, int byte, u32 panel_bytes) {
     const u32 at = byte / SWIZZLE * panel_bytes + row * SWIZZLE + byte % SWIZZLE;

@@ -179,7 +179,17 @@ attention(const __grid_constant__ TensorMap K_map,
 #line 38 "07_attention.py"
             // s = pk.mask(s, row=block * 128 + w * 64, col=last(block) * 128, cols=n, causal=causal)
             float s1[64];
-            UNROLL for (int i = 0; i < 64; ++i) s1[i] = (block2 * 128) + tile_col<128>(i, lane) < Q_n2 && (block2 * 128) + tile_col<128>(i, lane) <= (block2 * 128 + w * 64) + tile_row<128, 4>(i, warp, lane) ? s[i] : as_float(0xff800000u);
+            {
+                u32 hidden[2];
+                UNROLL for (int at_row = 0; at_row < 2; ++at_row) {
+                    hidden[at_row] = bits_from(min(Q_n2 - block2 * 128, block2 * 128 + w * 64 + row_position<4>(at_row, warp, lane) + 1 - block2 * 128), lane);
+                }
+                UNROLL for (int at_row = 0; at_row < 2; ++at_row)
+                UNROLL for (int at_col = 0; at_col < 32; ++at_col) {
+                    const int i = at_row / 2 * 64 + at_row % 2 * 2 + at_col / 2 * 4 + at_col % 2;
+                    s1[i] = hidden[at_row] & 1u << at_col ? as_float(0xff800000u) : s[i];
+                }
+            }
 #line 39 "07_attention.py"
             // p, m, l, _ = pk.online_softmax(s, scale, to=bf16)
             float highest[2];
