@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pykittens as pk
 from pykittens.ir.orders import positions
-from pykittens.kernels.attention.balance import chosen, fullest, section_of, steps_of
+from pykittens.kernels.attention.balance import chosen, fullest, masked_of, section_of, steps_of
 from pykittens.kernels.attention.config import configs_for
 from pykittens.kernels.attention.reference import visible_of
 from pykittens.kernels.attention.turns import Beside
@@ -52,6 +52,24 @@ def test_steps_are_the_blocks_with_a_key_that_is_seen(queries, keys, left, right
         wanted = 1 if not len(columns) else columns[-1] // 48 - columns[0] // 48 + 1
         assert steps >= wanted
         assert len(columns) == 0 or steps == wanted
+
+
+@given(
+    queries=st.integers(1, 300),
+    keys=st.integers(48, 300),
+    left=st.none() | st.integers(0, 200),
+    right=st.none() | st.integers(0, 200),
+)
+def test_masked_steps_are_the_blocks_that_a_bound_cuts(queries, keys, left, right):
+    keys -= keys % 48  # the end of the keys is no bound
+    visible = visible_of(False, queries, keys, (left, right))
+    found = masked_of(band(left, right), 64, queries, 48, keys)
+    for i, masked in enumerate(found):
+        part = visible[64 * i : 64 * (i + 1)]
+        blocks = part.reshape(len(part), -1, 48)
+        cut = blocks.any(axis=(0, 2)) & ~blocks.all(axis=(0, 2))
+        assert masked >= cut.sum()
+        assert masked == cut.sum() or None not in (left, right) or not part.any()
 
 
 def test_a_section_has_more_heads_only_if_they_fill_the_blocks_better():

@@ -17,6 +17,7 @@ from pykittens.kernels.attention.visible import Interval
 from pykittens.kernels.limits import Limits
 
 FIXED = 0.7  # what a task takes beyond its steps, in steps
+MASKED = 0.2  # what a step takes longer if bounds of the keys cut its tile: of 433 instructions, 110 to 130 more
 COUNTED = 2**15  # tasks; more than that fill any GPU evenly
 
 
@@ -27,6 +28,21 @@ def steps_of(seen: Interval, size: int, count: int, other_size: int, others: int
     low = np.zeros_like(start) if seen.low is None else np.maximum(start + seen.low, 0)
     high = np.full_like(end, others) if seen.high is None else np.minimum(end + seen.high, others)
     found: np.ndarray = np.maximum(-(-high // other_size) - low // other_size, 1)
+    return found
+
+
+def masked_of(seen: Interval, size: int, count: int, other_size: int, others: int) -> np.ndarray:
+    """How many of these blocks are cut by bounds, so that some positions of this side do not see all of them."""
+    start = np.arange(0, count, size)
+    end = np.minimum(start + size, count) - 1
+    cut = np.zeros_like(start)
+    if seen.high is not None:
+        stop, partial = (np.clip(x + seen.high, 0, others) for x in (end, start))
+        cut = cut - (-stop // other_size) - partial // other_size
+    if seen.low is not None:
+        first, whole = (np.clip(x + seen.low, 0, others) for x in (start, end))
+        cut = cut - (-whole // other_size) - first // other_size
+    found: np.ndarray = np.minimum(cut, steps_of(seen, size, count, other_size, others))
     return found
 
 
@@ -83,7 +99,8 @@ def chosen(
     best: dict[float, tuple[AttentionConfig, int]] = {}
     for config in configs:
         steps = steps_of(seen, config.rows, queries, config.keys, keys)
-        costs = (steps[::-1] + FIXED) * config.rows * config.keys / config.rate
+        masked = masked_of(seen, config.rows, queries, config.keys, keys)
+        costs = (steps + MASKED * masked + FIXED)[::-1] * config.rows * config.keys / config.rate
         cost, section = section_of(costs, heads, head_bytes, limits)
         best.setdefault(cost, (config, section))
     return best[min(best)]

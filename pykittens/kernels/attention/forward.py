@@ -18,7 +18,7 @@ from math import gcd
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.attention.visible import Blocks, Place
+from pykittens.kernels.attention.visible import Blocks, Interval, Place
 
 LN2 = 1 / pk.log2e
 
@@ -52,25 +52,27 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
         at, is_empty = at.share(*split, splits)
         return at, pk.where(is_empty, 0, m)
 
-    def weights(s: Any, place: Place, stop: Any, highest: Any, l: Any) -> Any:  # noqa: E741
-        """A step of the softmax with the scores of a block of keys, masked past `stop` unless it is None."""
+    def weights(s: Any, place: Place, kept: Interval, highest: Any, l: Any) -> Any:  # noqa: E741
+        """A step of the softmax with the scores of a block of keys, of which the rows of a tile see those `kept`."""
         if form.score:
             s = form.score(s * scale, place, *tensors) * pk.log2e  # -inf if that is out of range
-        if stop is not None:
-            s = visible.mask(s, place.b, place.row, place.column, stop)
+        if kept.low is not None or kept.high is not None:
+            s = pk.mask(s, 0, place.column * keys, kept.high, first=kept.low)
         p, *more = pk.online_softmax(s, to_log2, highest, l, to=dtype)
         if given.rate is not None:
             p = pk.where(place.kept(given.rate, given.seed), p, 0.0)
         return p, *more
 
-    def step(queries: Any, place: Place, stop: Any, p: Any, highest: Any, l: Any, o: Any) -> Any:  # noqa: E741
+    def step(
+        queries: Any, place: Place, kept: Interval, p: Any, highest: Any, l: Any, o: Any
+    ) -> Any:  # noqa: E741
         """The scores of a block of keys and the product of the weights of the block before, both in flight."""
         with pk.in_turn() if config.turns else nullcontext():
             with k_ring.drain() as t:
                 s = pk.mma_ABt(queries, t)
             with v_ring.drain() as t:
                 o = pk.mma_AB(p, t, o)
-        p, highest, l, alpha = weights(s, place, stop, highest, l)  # noqa: E741 # waits for s alone
+        p, highest, l, alpha = weights(s, place, kept, highest, l)  # noqa: E741 # waits for s alone
         return p, highest, l, o * alpha  # and here for o
 
     def finish(w: Any, b: Any, h: Any, row: Any, o: Any, lse: Any) -> None:
@@ -100,6 +102,7 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
     with pk.consumers(config.consumers) as w:
         for b, h, block, *split in tasks:
             (at, stop), row = seen(b, block, *split), block * config.consumers + w
+            kept = visible.of_rows(b, row, own, stop)
             p, highest, l, o = None, None, None, pk.zeros(pk.f32, own, width)  # noqa: E741
             if given.sinks is not None:  # each is the score of a key whose value is 0
                 highest, l = sink(given.sinks, h, to_log2, own, split)  # noqa: E741
@@ -108,10 +111,11 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
                 with k_ring.drain() as t:
                     s = pk.mma_ABt(queries, t)
                 place = Place(b, h, row, at.stop - 1, own, keys)
-                p, highest, l, _ = weights(s, place, stop, highest, l)  # noqa: E741
-                walks = [(at.stop - 2, at.partial, m)] if visible.high is not None else []
-                walks += [(at.partial - 1, at.whole, None)]  # seen wholly
-                walks += [(at.whole - 1, at.first, m)] if visible.low is not None else []
+                p, highest, l, _ = weights(s, place, kept, highest, l)  # noqa: E741
+                walks = [(at.stop - 2, at.partial, kept)] if visible.high is not None else []
+                walks += [(at.partial - 1, at.whole, Interval())]  # seen wholly
+                below = [(at.whole - 1, at.first, Interval(kept.low))]
+                walks += below if visible.low is not None else []
                 for last, first, end in walks:
                     for j in pk.range(last, first - 1, -1):
                         place = Place(b, h, row, j, own, keys)

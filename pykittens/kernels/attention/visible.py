@@ -135,20 +135,20 @@ class Interval(NamedTuple):
 
     def mask(self, s: Any, b: Any, row: Any, column: Any, length: Any) -> Any:
         """The tile with -inf where a row does not see a column; `row` and `column` count tiles of its size."""
-        start, col = row * s.rows, column * s.cols
-        at = pk.col_index(s.cols) + col
-        fixed = self.high is not None and not isinstance(self.high, pk.Global)
-        offset = self.high - 1 if fixed else 0
-        s = pk.mask(s, row=start, col=col, cols=length, causal=fixed, offset=offset)
-        if isinstance(self.high, pk.Global):
-            s = pk.where(at < self._vector(self.high, b, row, s), s, -pk.inf)
-        if isinstance(self.low, pk.Global):
-            return pk.where(at >= self._vector(self.low, b, row, s), s, -pk.inf)
-        return s if self.low is None else pk.triu(s, start + self.low - col, -pk.inf)
+        kept = self.of_rows(b, row, s.rows, length)
+        return pk.mask(s, 0, column * s.cols, kept.high, first=kept.low)
 
     @staticmethod
-    def _vector(bounds: Any, b: Any, row: Any, s: Any) -> Any:
-        return pk.load(bounds[b, row], cols=s.rows, spread=pk.per_row)
+    def _rows(bound: Any, b: Any, row: Any, rows: int) -> Any:
+        """The bounds of the rows of a tile, of which `row` count from the top."""
+        if isinstance(bound, pk.Global):
+            return pk.load(bound[b, row], cols=rows, spread=pk.per_row)
+        return None if bound is None else pk.row_index(rows) + (row * rows + bound)
+
+    def of_rows(self, b: Any, row: Any, rows: int, length: Any) -> Interval:
+        """The same for the rows of a tile: a bound is None, or an int32 per-row vector."""
+        first, stop = (self._rows(bound, b, row, rows) for bound in self)
+        return Interval(first, length if stop is None else pk.minimum(stop, length))
 
 
 def _bound(bound: Any, b: Any, i: Any) -> Any:
