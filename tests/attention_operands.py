@@ -7,7 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.kernels.attention.config import AttentionForm, GradientConfig
+from pykittens.kernels.attention.config import AttentionConfig, AttentionForm, GradientConfig
+from pykittens.kernels.attention.packed import part_of
 
 
 def operands(causal: bool, high: int = 1) -> tuple[tuple[Any, ...], AttentionForm]:
@@ -27,6 +28,26 @@ def split_operands(rows: int, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], 
         "partial_lse": np.zeros((3, batch, heads, n), np.float32),
     }
     return tuple(given.values()), AttentionForm(tuple(given))
+
+
+def packed_operands(
+    config: AttentionConfig, group: int, shape: tuple[int, ...], split: bool
+) -> tuple[tuple[Any, ...], AttentionForm]:
+    """All operands of the forward kernel for 5 queries of grouped heads, of zeros, and its form.
+
+    shape: that of keys. `packed` of the form is 0 if the queries of a group do not fit a tile.
+    """
+    batch, kv_heads, _, d = shape
+    q, out = (np.zeros((batch, kv_heads * group, 5, d), ml_dtypes.bfloat16) for _ in range(2))
+    k, v = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(2))
+    own = config.rows // config.consumers
+    more, form = split_operands(own, (batch, kv_heads, 5 * group, d))
+    given = dict(zip(form.names, more, strict=True))
+    given["arrivals"] = np.zeros((batch, kv_heads, config.consumers), np.int32)
+    if not split:
+        given = {name: given[name] for name in ("lse", "high")}
+    size = part_of(config.rows, own, group)
+    return (q, k, v, out, *given.values()), AttentionForm(tuple(given), group, packed=size)
 
 
 def gradient_operands(

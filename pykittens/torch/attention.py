@@ -228,7 +228,7 @@ def _score(names: tuple[str, ...]) -> Callable[..., Any] | None:
             s = function(s, place, x)
         return s
 
-    return score if functions else None
+    return scores.by_row(score) if functions else None
 
 
 def _signed(*names: str) -> Callable[..., Any]:

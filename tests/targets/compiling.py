@@ -24,7 +24,12 @@ from pykittens.kernels.limits import Limits
 from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.architectures import TARGETS
 from pykittens.targets.target import Target
-from tests.attention_operands import gradient_operands, operands, split_operands
+from tests.attention_operands import (
+    gradient_operands,
+    operands,
+    packed_operands,
+    split_operands,
+)
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of
 from tests.library import small_cases
 
@@ -182,6 +187,14 @@ def attention_cases() -> Iterator[Case]:
                 constants = {"config": config, "form": form}
                 name = f"library_attention-{size}-{d}-split"
                 yield Case(name, attention_blocks, args, constants, targets=tuple(able), rare=True)
+                for split in (False, True):
+                    args, form = packed_operands(config, 4, (1, 2, 256, d), split)
+                    if form.packed:
+                        constants = {"config": config, "form": form}
+                        ending = f"packed{'-split' * split}"
+                        name = f"library_attention-{size}-{d}-{ending}"
+                        own = {"targets": tuple(able), "rare": True}
+                        yield Case(name, attention_blocks, args, constants, **own)
 
 
 def gradient_cases() -> Iterator[Case]:

@@ -28,7 +28,11 @@ TOO_LARGE = {
 # Ten warps leave a thread 168 registers, whoever of them computes: some constants go to local memory, outside the
 # loops, in attention; add of unaligned f16 is held to 64 registers by the compiler's own choice.
 SPILLED_BYTES = {"sm_80": 32, "sm_89": 32}
-SPILLED = ("attention", "add-f16-unaligned")
+PACKED = ("128x48x3-128", "128x48x2-128", "64x48x2-256")  # merging parts of packed heads
+SPILLED = (
+    *("attention", "add-f16-unaligned"),
+    *(f"library_attention-{size}-packed-split" for size in PACKED),
+)
 OLDER = [
     name
     for name, case in CASES.items()

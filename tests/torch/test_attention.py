@@ -154,6 +154,26 @@ def test_dropout_is_drawn_by_the_generator_of_pytorch():
     assert abs(attention(q, k, ones, dropout=0.5).float().mean() - 1) < 0.05
 
 
+@pytest.mark.parametrize("by_position", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_few_queries_of_grouped_heads(n, by_position):
+    shapes = (2, 8, n, 64), (2, 2, 300, 64), (2, 2, 300, 64)
+    q, k, v = heads(*shapes)
+    if by_position:
+        q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
+    slopes, mask = torch.rand(8), normal(n, 300, dtype=torch.float32, seed=3) < 1
+    i, j = torch.arange(n)[:, None], torch.arange(300)
+    bias = -(i - j).abs() * slopes[:, None, None].double()
+    for how, added in (
+        ({"causal": "bottom_right"}, torch.where(j <= i + 300 - n, 0.0, -torch.inf)),
+        ({"mask": mask, "slopes": slopes}, torch.where(mask, bias, -torch.inf)),
+    ):
+        wide = [x.double() for x in (q, k, v)]
+        of = {"attn_mask": added.double(), "enable_gqa": True}
+        exact = torch.nn.functional.scaled_dot_product_attention(*wide, **of)
+        assert (attention(q, k, v, **how) - exact).abs().max() < 0.02
+
+
 def test_the_log_sum_exp_is_returned():
     q, k, v = heads()
     _, lse = attention(q, k, v, return_lse=True)

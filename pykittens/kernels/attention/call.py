@@ -11,7 +11,8 @@ import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import NARROW, Arrays
-from pykittens.kernels.attention.config import AttentionForm
+from pykittens.kernels.attention.config import AttentionConfig, AttentionForm
+from pykittens.kernels.attention.packed import part_of
 from pykittens.kernels.attention.visible import Interval, band
 from pykittens.runtime.calls import element_name
 from pykittens.runtime.fakes import known
@@ -75,7 +76,10 @@ class Call:
         return Interval(*(self.arrays.given.get(x) for x in ("low", "high")))
 
     def pack(self) -> None:
-        """Let the query heads of a group be the rows of a tile, if each has one query, which all see the same keys."""
+        """Let the heads of a group be queries of one head, if each has one query, whose number nothing needs.
+
+        So they are as many as they like. Only the keys that the queries see are left.
+        """
         arrays, dims = self.arrays, self.arrays.dims
         needs_position = self.score or any(x in arrays for x in ("sinks", "dropout", *BOUNDS))
         if self.group == 1 or dims["queries"] != 1 or needs_position:
@@ -93,16 +97,36 @@ class Call:
             arrays.reshape("lse", lead)
         self.group = 1
 
+    def packing(
+        self, configs: tuple[AttentionConfig, ...]
+    ) -> tuple[tuple[AttentionConfig, ...], int]:
+        """The configurations, and the rows of a tile that each head of a group has; 0 if a tile has one head.
+
+        Heads of a group share a tile if all of their queries fit and the function of scores permits it.
+        """
+        permits = self.score is None or getattr(self.score, "by_row", False)
+        queries = known(self.arrays.dims["queries"])
+        if self.group < 2 or not queries or not permits:
+            return configs, 0
+        parts = {c: part_of(c.rows, c.rows // c.consumers, self.group) for c in configs}
+        config = min(configs, key=lambda c: (parts[c] < queries, c.rows))
+        if parts[config] < queries:
+            return configs, 0
+        lead = self.arrays.dims["batch"], self.arrays.dims["kv_heads"]
+        if "lse" in self.arrays.made:
+            self.arrays.reshape("lse", (*lead, self.group * queries))
+        return (config,), parts[config]
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the operands that follow the tensors of a kernel."""
         named = tuple(n for n in NAMES if n in self.arrays or n in self.arrays.made)
         return (*named, *self.tensors)
 
-    def form(self, names: tuple[str, ...]) -> AttentionForm:
+    def form(self, names: tuple[str, ...], packed: int = 0) -> AttentionForm:
         """The form of a kernel that takes operands of these names."""
         named = tuple(n for n in names if n not in self.tensors)
-        return AttentionForm(named, self.group, self.score, self.gradient)
+        return AttentionForm(named, self.group, self.score, self.gradient, packed)
 
 
 def check_shapes(arrays: Arrays) -> str:

@@ -80,9 +80,11 @@ def configs_for(d: int, width: int, limits: Limits) -> tuple[AttentionConfig, ..
     return tuple(c for c in able if c.widest == first.widest and c.shared_bytes(d, width) <= room)
 
 
-def splits_for(dims: Mapping[str, Any], config: AttentionConfig, multiprocessors: int) -> int:
+def splits_for(
+    heads: int, dims: Mapping[str, Any], config: AttentionConfig, multiprocessors: int
+) -> int:
     """How many blocks share the keys of some queries: as there are multiprocessors for, with two steps or more."""
-    tasks = dims["batch"] * dims["heads"] * -(-dims["queries"] // config.rows)
+    tasks = heads * -(-dims["queries"] // config.rows)
     steps = -(-dims["keys"] // config.keys)
     shared: int = max(1, min(multiprocessors // max(tasks, 1), steps // 2))
     return shared
@@ -175,13 +177,14 @@ class AttentionForm:
 
     names: the operands that follow the tensors, in their order; further ones are for `score`. group: query heads that
     share a head of keys and values. score: a function (s, place, *tensors) of scaled scores; gradient: another, its
-    derivative by s.
+    derivative by s. packed: the rows of a tile that each head of a group has, or 0 if a tile has queries of one head.
     """
 
     names: tuple[str, ...] = ()
     group: int = 1
     score: Callable[..., Any] | None = None
     gradient: Callable[..., Any] | None = None
+    packed: int = 0
 
     def bind(self, operands: tuple[Any, ...]) -> Operands:
         """The operands by name."""

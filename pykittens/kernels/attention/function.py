@@ -101,6 +101,10 @@ def attention(
     which every query sees. dropout: the part of the weights that is set to 0, by random bits of `seed`, int32 (1,); the
     others are divided by 1 - dropout.
 
+    The heads of a group share tiles if their queries are few: if their number times the group, rounded up to a power of
+    two, is at most the rows of a tile, 128 on Hopper. Any strides will do. A function of scores must permit that, as
+    those of the library do (scores.by_row).
+
     splits: the number of blocks that share the keys of some queries; if None, it is chosen so that few queries keep the
     GPU busy. The parts are merged in one order, so equal calls have equal results. config: how the work is cut; if
     None, it is chosen for d, width and the GPU of `q`. An ArgumentError for other arguments.
@@ -129,26 +133,29 @@ def attention(
         return Plan(arrays, [PlanStep(see_nothing, args)], result=result)
     limits = limits_of(q)
     configs = (config,) if config else configs_for(dims["d"], dims["width"], limits)
-    heads = dims["batch"] * dims["heads"]
-    head_bytes = 2 * dims["keys"] * (dims["d"] + dims["width"]) // max(call.group, 1)
+    configs, packed = call.packing(configs)
+    lead = dims["batch"], dims["kv_heads" if packed else "heads"]
+    heads = lead[0] * lead[1]
+    head_bytes = 2 * dims["keys"] * (dims["d"] + dims["width"])
+    head_bytes //= 1 if packed else max(call.group, 1)
     counts = heads, dims["queries"], dims["keys"]
     config, section = chosen(configs, *counts, head_bytes, call.seen, limits)
     if splits is None:
-        splits = splits_for(dims, config, limits.multiprocessors)
+        splits = splits_for(heads, dims, config, limits.multiprocessors)
     if splits == 1 and (call.seen.high is not None or "key_stop" in arrays):
         call.add("section", section)
     names, scratch = call.names, {}
     if splits > 1:
         arrays.given["splits"] = arrays.views["splits"] = splits
-        lead = dims["batch"], dims["heads"]
         groups = -(-dims["queries"] // config.rows) * config.consumers
+        queries = dims["queries"] * (call.group if packed else 1)
         scratch = {
             "arrivals": Scratch((*lead, groups), flags=True),
-            "partial": Scratch((splits, *lead, dims["queries"], dims["width"])),
-            "partial_lse": Scratch((splits, *lead, dims["queries"])),
+            "partial": Scratch((splits, *lead, queries, dims["width"])),
+            "partial_lse": Scratch((splits, *lead, queries)),
         }
         own = len(names) - len(call.tensors)
         names = (*names[:own], "splits", *scratch, *call.tensors)
-    constants = {"config": config, "form": call.form(names)}
+    constants = {"config": config, "form": call.form(names, packed)}
     step = PlanStep(attention_blocks, ("q", "k", "v", "out", *names), constants)
     return Plan(arrays, [step], scratch, result)

@@ -49,12 +49,53 @@ class Place:
         part = tensor[self.b, self.h, self.row, self.column]
         return pk.load(part, rows=shape[0], cols=shape[1], transposed=self.transposed)
 
+    def of_heads(self, tensor: Any) -> Any:
+        """The element of a tensor (heads,) for the tile's head."""
+        return pk.load(tensor[self.h])
+
+    def of_queries(self, tensor: Any) -> Any:
+        """The elements of a tensor (batch, queries), as a vector that combines with the tile."""
+        spread = pk.per_column if self.transposed else pk.per_row
+        return pk.load(tensor[self.b, self.row], cols=self.rows, spread=spread)
+
+    def of_keys(self, tensor: Any) -> Any:
+        """The elements of a tensor (batch, keys), as a vector that combines with the tile."""
+        spread = pk.per_row if self.transposed else pk.per_column
+        return pk.load(tensor[self.b, self.column], cols=self.columns, spread=spread)
+
     def kept(self, rate: Any, seed: Any) -> Any:
         """True where a weight is not dropped, which happens at random with the probability `rate`."""
         start = self.row * self.rows, self.column * self.columns
         size = {"rows": self.rows, "cols": self.columns}
         bits = pk.random_bits(pk.load(seed[0]), *start, stream=self.h, seed_high=self.b, **size)
         return pk.uniform(pk.transpose(bits) if self.transposed else bits) >= rate
+
+    def thinned(self, p: Any, rate: Any, seed: Any) -> Any:
+        """The weights, of which some are set to 0 at random, with the probability `rate`."""
+        return pk.where(self.kept(rate, seed), p, 0.0)
+
+    # -- results of the forward pass, whose rows are those of the tile -------------------------------
+
+    def load_vector(self, tensor: Any) -> Any:
+        """The elements of a tensor (batch, heads, queries)."""
+        part = tensor[self.b, self.h, self.row]
+        return pk.load(part, cols=self.rows, spread=pk.per_row)
+
+    def store_vector(self, tensor: Any, x: Any) -> None:
+        """Write elements of a tensor (batch, heads, queries)."""
+        pk.store(tensor[self.b, self.h, self.row], x)
+
+    def load_rows(self, tensor: Any, column: Any, cols: int) -> Any:
+        """The rows of a tensor (batch, heads, queries, width), a tile of columns."""
+        return pk.load(tensor[self.b, self.h, self.row, column], rows=self.rows, cols=cols)
+
+    def store_rows(self, tensor: Any, x: Any) -> None:
+        """Write rows of a tensor (batch, heads, queries, width)."""
+        self.store_result(tensor, 0, x)
+
+    def store_result(self, tensor: Any, column: Any, x: Any) -> None:
+        """Write rows of a tensor (batch, heads, queries, width), a tile of columns."""
+        pk.store(tensor[self.b, self.h, self.row, column], x)
 
 
 class Blocks(NamedTuple):
@@ -135,20 +176,32 @@ class Interval(NamedTuple):
 
     def mask(self, s: Any, b: Any, row: Any, column: Any, length: Any) -> Any:
         """The tile with -inf where a row does not see a column; `row` and `column` count tiles of its size."""
-        kept = self.of_rows(b, row, s.rows, length)
-        return pk.mask(s, 0, column * s.cols, kept.high, first=kept.low)
+        place = Place(b, None, row, column, s.rows, s.cols)
+        return self.loaded(place, length).hide(s, place, length)
 
-    @staticmethod
-    def _rows(bound: Any, b: Any, row: Any, rows: int) -> Any:
-        """The bounds of the rows of a tile, of which `row` count from the top."""
-        if isinstance(bound, pk.Global):
-            return pk.load(bound[b, row], cols=rows, spread=pk.per_row)
-        return None if bound is None else pk.row_index(rows) + (row * rows + bound)
+    def loaded(self, place: Any, length: Any) -> Interval:
+        """The same for the rows of a tile at a place, with vectors of their bounds for bounds in tensors."""
+        low, high = (
+            place.of_queries(bound) if isinstance(bound, pk.Global) else bound for bound in self
+        )
+        return Interval(low, pk.minimum(high, length) if isinstance(high, pk.RegVector) else high)
 
-    def of_rows(self, b: Any, row: Any, rows: int, length: Any) -> Interval:
-        """The same for the rows of a tile: a bound is None, or an int32 per-row vector."""
-        first, stop = (self._rows(bound, b, row, rows) for bound in self)
-        return Interval(first, length if stop is None else pk.minimum(stop, length))
+    def hide(self, s: Any, place: Any, length: Any) -> Any:
+        """The tile with -inf where a row does not see a column, by the bounds of its rows, or past `length`."""
+        first, stop, causal = self.low, length, {}
+        if first is not None and not isinstance(first, pk.RegVector):
+            first = place.i + first
+        if isinstance(self.high, pk.RegVector):
+            stop = self.high
+        elif self.high is not None and isinstance(place, Place):
+            causal = {
+                "causal": True,
+                "offset": self.high - 1,
+            }  # needs fewer registers than a vector
+        elif self.high is not None:
+            stop = pk.minimum(place.i + self.high, length)
+        row = place.row * place.rows if causal else 0
+        return pk.mask(s, row, place.column * s.cols, stop, first=first, **causal)
 
 
 def _bound(bound: Any, b: Any, i: Any) -> Any:
