@@ -1,7 +1,7 @@
 """Attention beside PyTorch's backends: forward, backward, few queries, random shapes and masks by bounds.
 
-Checks every result, prints a table and writes it to benchmarks/results/. A rival is the faster of cuDNN and PyTorch's
-FlashAttention, of those that take the call.
+Checks every result, prints a table, and writes it and a picture to benchmarks/results/. A rival is the faster of cuDNN
+and PyTorch's FlashAttention, of those that take the call.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import record  # noqa: E402
 import torch  # noqa: E402
+from attention_bounds import bounds_row, documents_of, window_of  # noqa: E402
+from attention_plot import plot  # noqa: E402
 from protocol import REST, Bench, bench_of, normal  # noqa: E402
 from record import Row, about, row, table  # noqa: E402
 from run import check  # noqa: E402
@@ -156,22 +158,6 @@ def backward_row(bench: Bench, problem: Problem, deterministic: bool) -> Row | N
     return measured(bench, name, problem, ways, len(sets), 2.5 * problem.flops, max(errors))
 
 
-def window_row(bench: Bench, length: int, window: int, d: int) -> Row:
-    """A sliding window beside our own causal attention, at the rate of the blocks that are left."""
-    problem = Problem(1, 16, 16, length, length, d, d, True)
-    sets = [problem.tensors(bench.device)[:3] for _ in range(3)]
-    ways = {
-        "window": lambda i: attention(*sets[i], causal=True, window=(window - 1, 0)),
-        "causal": lambda i: attention(*sets[i], causal=True),
-    }
-    ours, causal = bench.measure(ways, len(sets))
-    seen = length * window - window * (window - 1) / 2
-    scaled = replace(causal, rounds=tuple(x * seen / (length**2 / 2) for x in causal.rounds))
-    return row(
-        f"window of {window}", str(problem), bench.protocol, ours, scaled, 64.0 * seen * d, 0.0
-    )
-
-
 def named() -> list[Problem]:
     """The shapes that attention is usually measured on, and batches of one."""
     made = []
@@ -212,7 +198,7 @@ WIDTHS = ((64, 64), (64, 64), (96, 96), (128, 128), (128, 128), (256, 256), (192
 def main() -> None:
     """Check, measure, print and write."""
     parser = record.parser(__doc__)
-    parts = ("forward", "backward", "free", "few", "random", "window")
+    parts = ("forward", "backward", "free", "few", "random", "window", "documents")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--protocol", choices=("burst", "isolated", "graphs"), default="burst")
     parser.add_argument("--rest", type=float, default=REST, help="seconds between measurements")
@@ -230,7 +216,12 @@ def main() -> None:
         "free": [partial(backward_row, bench, p, False) for p in named()],
         "few": [partial(forward_row, bench, p) for p in few()],
         "random": [partial(forward_row, bench, p) for p in drawn(options.count, options.seed)],
-        "window": [partial(window_row, bench, 16384, 1024, d) for d in (64, 128)],
+        "window": [partial(bounds_row, bench, window_of(16384, 1024), d) for d in (64, 128)],
+        "documents": [
+            partial(bounds_row, bench, documents_of(16384, causal), d)
+            for d in (64, 128)
+            for causal in (False, True)
+        ],
     }
     for part in options.parts:
         for make in work[part]:
@@ -239,11 +230,10 @@ def main() -> None:
                 rows.append(found)
                 print(table(rows[-1:]).splitlines()[-1], flush=True)
     text = table(rows, "Batch, heads, length, width")
-    print(
-        record.save(
-            {"about": about(), "rows": rows}, options.out, f"attention{options.label}", text
-        )
-    )
+    results = {"about": about(), "rows": rows}
+    path = record.save(results, options.out, f"attention{options.label}", text)
+    print(path)
+    print(plot(path))
 
 
 if __name__ == "__main__":
