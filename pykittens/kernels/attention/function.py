@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from pykittens.ir.numbers import number
-from pykittens.kernels.attention.balance import chosen
+from pykittens.kernels.attention.balance import UNKNOWN, chosen
 from pykittens.kernels.attention.call import SHAPES, Call, see_nothing
 from pykittens.kernels.attention.config import AttentionConfig, configs_for, splits_for
 from pykittens.kernels.attention.forward import attention_blocks
@@ -143,7 +143,7 @@ def attention(
     if splits is None:
         splits = splits_for(heads, dims, config, limits.multiprocessors)
     if splits == 1 and (call.seen.high is not None or "key_stop" in arrays):
-        call.add("section", section)
+        call.add("section", min(heads, UNKNOWN) if "key_stop" in arrays else section)
     names, scratch = call.names, {}
     if splits > 1:
         arrays.given["splits"] = arrays.views["splits"] = splits
