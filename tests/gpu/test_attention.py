@@ -144,6 +144,32 @@ def test_few_queries_against_many_keys(n, m, window):
         assert torch.equal(attention(q, k, v, causal="bottom_right", window=window), first)
 
 
+@pytest.mark.parametrize("group", [2, 4, 8, 16])
+@pytest.mark.parametrize(("n", "m"), [(1, 700), (3, 700), (8, 4000)])
+@pytest.mark.parametrize("by_position", [False, True])
+def test_few_queries_of_a_group_have_their_own_operands(group, n, m, by_position):
+    torch.manual_seed(0)
+    heads = 2 * group
+    tensors = [normal(2, h, x, 128) for h, x in ((heads, n), (2, m), (2, m))]
+    if by_position:
+        tensors = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors]
+    slopes, sinks = torch.rand(heads, device="cuda"), torch.randn(heads, device="cuda")
+    mask = torch.rand(2, heads, n, m, device="cuda") < 0.7
+    seen = torch.from_numpy(visible_of("bottom_right", n, m, (500, 0))).cuda()
+    how = {"causal": "bottom_right", "window": (500, 0), "slopes": slopes}
+    assert_like(
+        lambda q, k, v, sinks: attention(q, k, v, **how, mask=mask, sinks=sinks.float()),
+        lambda q, k, v, sinks: explicit(q, k, v, seen & mask, None, sinks, slopes.double()),
+        *(*tensors, sinks),
+    )
+    low, high = packed([0, n - n // 2, n], [0, m // 3, m], None, 0)
+    bounds = {"key_start": low, "key_stop": high}
+    bounds = {x: torch.from_numpy(y).expand(2, n).contiguous().cuda() for x, y in bounds.items()}
+    j = np.arange(m)
+    visible = torch.from_numpy((j >= low[:, None]) & (j < high[:, None])).cuda()
+    assert_like(lambda *x: attention(*x, **bounds), lambda *x: explicit(*x, visible), *tensors)
+
+
 @pytest.mark.parametrize("window", [(None, -2), (None, -6), (-70, None), (-5, 2)], ids=str)
 def test_windows_may_leave_out_the_own_key(window):
     visible = torch.from_numpy(visible_of(False, 130, 200, window)).cuda()
