@@ -90,9 +90,10 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
         inputs = pk.pipeline(1, g=pk.sv(f32, CHUNK), u=pk.sv(f32, CHUNK), x=pk.sv(bf16, CHUNK))
         outputs = pk.pipeline(1, pk.sv(bf16, CHUNK))
         with pk.warps(1), inputs.fill() as s:
-            pk.load_async(s.g, pre[layer, chunk])
-            pk.load_async(s.u, pre[layer, n // CHUNK + chunk])
+            # By lanes, as lanes have stored them: so no tensor needs fences between lanes and the copy engine.
             pk.load_async(s.x, h[layer, chunk])
+            pk.store(s.g, pk.load(pre[layer, chunk], cols=CHUNK))
+            pk.store(s.u, pk.load(pre[layer, n // CHUNK + chunk], cols=CHUNK))
         with pk.warps(warps) as w:
             with inputs.drain() as s:
                 g, u = pk.load(s.g.parts(sub)[w]), pk.load(s.u.parts(sub)[w])
