@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykittens.errors import LanguageError
+from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import Builder, current, recording
 from pykittens.ir.nodes import Block, Call, Role, walk
 from pykittens.ir.values import Scalar
@@ -100,7 +100,7 @@ class Merging:
             raise LanguageError(
                 f"pk.{context.kind}: a role cannot be inside a run-time loop or branch"
             )
-        place = context.kind, self.counts[context.kind]
+        place, context.loc = (context.kind, self.counts[context.kind]), Loc.here()
         self.counts[context.kind] += 1
         known = self.roles.setdefault(place, MergedRole(context, self.function))
         if known.context.shape != context.shape:

@@ -30,7 +30,7 @@ class RoleContext(Named, Generic[I]):
                 f"`registers` must be a multiple of 8 from 24 to 240, not {describe(registers)}"
             )
         self.kind, self.groups, self.warps, self.registers = kind, groups, warps, registers
-        self.loc = Loc.here()
+        self.loc: Loc | None = None  # that of the role of an instruction
 
     @property
     def shape(self) -> tuple[RoleKind, int, int, int | None]:
@@ -47,7 +47,8 @@ class RoleContext(Named, Generic[I]):
         """A role without statements, to which statements go from here on."""
         body = Block(owner=f"the role `{self.kind}`")
         index = None if self.kind in ("producer", "storer") else Scalar(SCALAR(int32), self.name)
-        role = Role(self.kind, self.groups, self.warps, index, body, self.registers, self.loc)
+        loc = self.loc or Loc.here()
+        role = Role(self.kind, self.groups, self.warps, index, body, self.registers, loc)
         if index is not None:
             builder.define(index, role, body)
         builder.role = role
