@@ -51,6 +51,8 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
         page = pk.pipeline(pages, pk.st(bf16, 16, WIDTH), flight=flight)
         vectors = pk.pipeline(1, x=pk.sv(bf16, n), gain=pk.sv(bf16, n))
         sums = pk.pipeline(3, pk.sv(f32, 16 * warps))
+        # The engine stores them: a signal after stores of lanes waits for these for 1.5 microseconds.
+        totals = pk.pipeline(4, pk.sv(f32, 16))
         with pk.producer():
             for row in pk.range(first, last):
                 for k in pk.range(parts):
@@ -82,7 +84,10 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
                     total = pk.load(s.parts(16)[0])
                     for part in range(1, warps):
                         total = total + pk.load(s.parts(16)[part])
-                    pk.store(pre[layer, row], total)
+                with totals.fill() as t:
+                    pk.store(t, total)
+                with totals.drain() as t:
+                    pk.store_async(pre[layer, row], t)
 
     @program.instruction
     def gate(h, pre, *, layer, chunk):  # type: ignore[no-untyped-def]
@@ -90,10 +95,9 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
         inputs = pk.pipeline(1, g=pk.sv(f32, CHUNK), u=pk.sv(f32, CHUNK), x=pk.sv(bf16, CHUNK))
         outputs = pk.pipeline(1, pk.sv(bf16, CHUNK))
         with pk.warps(1), inputs.fill() as s:
-            # By lanes, as lanes have stored them: so no tensor needs fences between lanes and the copy engine.
+            pk.load_async(s.g, pre[layer, chunk])
+            pk.load_async(s.u, pre[layer, n // CHUNK + chunk])
             pk.load_async(s.x, h[layer, chunk])
-            pk.store(s.g, pk.load(pre[layer, chunk], cols=CHUNK))
-            pk.store(s.u, pk.load(pre[layer, n // CHUNK + chunk], cols=CHUNK))
         with pk.warps(warps) as w:
             with inputs.drain() as s:
                 g, u = pk.load(s.g.parts(sub)[w]), pk.load(s.u.parts(sub)[w])
