@@ -103,52 +103,6 @@ def test_fence_async_covers_tensors_if_the_copy_engine_fetches_what_the_kernel_w
     assert "fence_engines();" not in text
 
 
-@pk.kernel
-def handed_over(x, between, y, flags, *, stored: str, taken: str):
-    """The first block stores a tile of a tensor, and the second takes it when it sees the signal."""
-    made, came = (pk.pipeline(1, pk.st(f32, 64, 64)) for _ in range(2))
-    (block,) = pk.grid(2)
-    with pk.warpgroups(1):
-        if block == 0:
-            t = pk.load(x[0], rows=64, cols=64)
-            if stored == "lanes":
-                pk.store(between[0], t)
-                pk.signal(flags[0], 1)
-            else:
-                with made.fill() as s:
-                    pk.store(s, t)
-        elif taken == "lanes":
-            pk.wait(flags[0], 1)
-            pk.store(y[0], pk.load(between[0], rows=64, cols=64))
-        else:
-            with came.drain() as s:
-                pk.store(y[0], pk.load(s))
-    if stored == "engine":
-        with pk.storer():
-            if block == 0:
-                with made.drain() as s:
-                    pk.store_async(between[0], s)
-                pk.store_wait()
-                pk.signal(flags[0], 1)
-    if taken == "engine":
-        with pk.producer():
-            if block == 1:
-                pk.wait(flags[0], 1)
-                with came.fill() as s:
-                    pk.load_async(s, between[0])
-
-
-@pytest.mark.parametrize("stored", ["lanes", "engine"])
-@pytest.mark.parametrize("taken", ["lanes", "engine"])
-def test_signals_and_waits_fence_tensors_that_both_lanes_and_the_engine_access(stored, taken):
-    x, between, y = tile(64, 64), nothing(64, 64), nothing(64, 64)
-    args, constants = (x, between, y, np.zeros(1, np.int32)), {"stored": stored, "taken": taken}
-    assert program(handed_over, *args, **constants).count("fence_engines();") == (
-        0 if stored == taken else 2
-    )
-    assert told(handed_over, *args, **constants) == []
-
-
 def test_fence_async_covers_tensors_of_a_kernel_that_may_get_one_twice():
     @pk.kernel(inplace=True)
     def kernel(x, y):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import SharedVector
 from pykittens.targets.cuda.emitter import ATOMICS, IN_SHARED, CudaEmitter
-from pykittens.targets.cuda.flags import address_of_flag, fence_engines
+from pykittens.targets.cuda.flags import address_of_flag
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.simt.scratch import SCRATCH
@@ -27,7 +27,7 @@ for _name in ATOMICS:
 @ATOMIC.lower(*CHANGES)
 def lower_change(e: CudaEmitter, call: Call) -> None:
     """One access that releases what the group wrote and acquires what others wrote."""
-    fence_engines(e)
+    e.line("fence_engines();")
     meet(e)
     _lower(e, call, "atom.acq_rel", CHANGES[call.op.name])
 
@@ -60,7 +60,7 @@ def _lower(e: CudaEmitter, call: Call, instruction: str, type_: str) -> None:
         meet(e)
     elif e.team_lanes > 1:
         e.line(f"{name} = __shfl_sync(~0u, {name}, 0);")
-    fence_engines(e)
+    e.line("fence_engines();")
 
 
 def _function(name: str, instruction: str, operands: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +9,7 @@ from pykittens.ir.nodes import Acquire, Block, GiveBack, Kernel, Node, Pipeline,
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
-from pykittens.targets.cuda.engines import calls, meet_in_memory
+from pykittens.targets.cuda.engines import calls
 from pykittens.targets.cuda.stages import stage_copies
 from pykittens.targets.cuda.turns import Position, Use, position_of
 from pykittens.targets.cuda.warp_assignment import Team
@@ -123,11 +122,6 @@ class CudaEmitter(Emitter):
     def started(self, engine: Engine) -> bool:
         """Whether an engine does work of the role."""
         return any(self.target.carries(self.role, c) for c in calls(self.role, engine))
-
-    @functools.cached_property
-    def fences_tensors(self) -> bool:
-        """Whether fences must order lanes and the copy engine in a tensor."""
-        return meet_in_memory(self.kernel, self.target)
 
     def tensor_map(self, slot: MapSlot, tensor: Global) -> str:
         """The parameter that holds the map of a tensor's boxes."""

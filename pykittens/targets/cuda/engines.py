@@ -18,7 +18,7 @@ An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Eng
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Call, Kernel, Role, operands, tensors, walk, written
+from pykittens.ir.nodes import Call, Kernel, Role, operands, walk, written
 from pykittens.ir.op import Effects, Engine
 from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, SharedVector, TileRef
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
@@ -99,30 +99,6 @@ def is_split(call: Call) -> bool:
     """Whether the lanes do a copy that the engine could do, if the edge of a window cuts the tile."""
     copies = call.op.effects.engine in (Engine.COPY_IN, Engine.COPY_OUT)
     return copies and bool(edged_axes(copy_operands(call)[1]))
-
-
-def meet_in_memory(kernel: Kernel, target: Target) -> bool:
-    """Whether lanes and the copy engine access one tensor that the kernel writes: only then must fences order them.
-
-    Lanes and the engine have different proxies, and accesses of one proxy need no fence between proxies (PTX ISA,
-    "Async proxy"); signals and waits order them, after a wait for the engine.
-    """
-    of_engine, of_lanes, is_known = set[str](), set[str](), True
-    for role in kernel.roles:
-        for call in calls(role):
-            effects, is_known = call.op.effects, is_known and call.op.shown != "inline_cuda"
-            names = (n for n in (*effects.reads, *effects.writes) if n not in effects.flags)
-            found = set(tensors(call, names))
-            if target.carries(role, call):
-                of_engine |= found
-            if by_lanes(role, call, target):
-                of_lanes |= found
-    if not is_known:
-        return bool(of_engine)
-    changed = set(written(kernel))
-    # With `inplace`, one tensor may be several arguments.
-    either = of_engine and of_lanes and changed
-    return bool(either if kernel.inplace else of_engine & of_lanes & changed)
 
 
 def moves_pieces(call: Call, target: Target) -> bool:

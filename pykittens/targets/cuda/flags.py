@@ -17,15 +17,9 @@ from pykittens.targets.target import Lowerings
 FLAGS = Lowerings()
 
 
-def fence_engines(e: CudaEmitter) -> None:
-    """Order the accesses of lanes and of the copy engine to tensors, where both access one."""
-    if e.fences_tensors:
-        e.line("fence_engines();")
-
-
 @FLAGS.lower("signal")
 def lower_signal(e: CudaEmitter, call: Call) -> None:
-    fence_engines(e)
+    e.line("fence_engines();")
     meet(e)
     with e.one_thread():
         word = f"flag_{call.args['op']}"
@@ -43,7 +37,7 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
         last = f"<{rank + 1}>" if debug else ""
         e.line(f"flag_wait{last}({address}, {e.scalar(value)}{debug});")
     meet(e)
-    fence_engines(e)
+    e.line("fence_engines();")
 
 
 def address_of_flag(e: CudaEmitter, flag: TileRef | Global) -> str:
