@@ -29,6 +29,8 @@ from pykittens.types.dtypes import DTYPES, DType
 _ARRAY = re.compile(r"(\w+)\s*\[([\d\s,_]*)\]\s*(?:=(.+))?")
 _DRAWN = 1 << 20  # numbers that are drawn at a time
 _WORDS = {"true": True, "false": False, "none": None}
+# The help for a file whose own calls do not serve a command.
+NAMED = "name a kernel and its arguments, as in --kernel K --arg A=bf16[512,512] --arg n=3"
 # The contents of an array for which --arg gives none, from its name, shape and dtype.
 Fill = Callable[[str, tuple[int, ...], DType], np.ndarray[Any, Any]]
 

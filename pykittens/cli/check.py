@@ -22,8 +22,6 @@ from pykittens.errors import ArgumentError, KernelError, Loc
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.types.devices import DEVICES
 
-_NAMED = "name a kernel and its arguments, as in --kernel K --arg A=bf16[512,512] --arg n=3"
-
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
@@ -158,7 +156,7 @@ def _no_call(
         f"{file} calls no kernel{f' `{name}`' if name else ''} when it is run",
         operands={"it stopped": stopped.message} if stopped is not None else None,
         loc=stopped.loc if stopped is not None else None,
-        help=_way_to_call(name, kernels) if stopped is None else _NAMED,
+        help=_way_to_call(name, kernels) if stopped is None else arguments.NAMED,
     )
 
 
@@ -168,7 +166,7 @@ def _way_to_call(name: str | None, kernels: Mapping[str, KernelFunction]) -> str
         return "a kernel is a function marked @pk.kernel"
     chosen = name or (next(iter(kernels)) if len(kernels) == 1 else "")
     if chosen not in kernels:
-        return f"it has {', '.join(kernels)}; {_NAMED}"
+        return f"it has {', '.join(kernels)}; {arguments.NAMED}"
     options = arguments.as_options(kernels[chosen].parameters.positional)
     return f"call it there, or give its arguments: --kernel {chosen} {options}"
 

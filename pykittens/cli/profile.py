@@ -129,5 +129,5 @@ def _no_call(file: str, name: str | None, calls: int, wanted: int) -> KernelErro
     return ArgumentError(
         f"{file} calls {which} {calls} times when it is run, and --call is {wanted}",
         loc=None,
-        help="name a kernel and its arguments, as in --kernel K --arg A=bf16[512,512] --arg n=3",
+        help=arguments.NAMED,
     )

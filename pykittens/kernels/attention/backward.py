@@ -43,11 +43,11 @@ def prepare_gradients(O, dO, lse, lse2, delta, sums, *flags, d):  # type: ignore
 
 
 @pk.kernel
-def finish_gradients(sums, dQ, scale, *, config):  # type: ignore[no-untyped-def]
+def finish_gradients(sums, dQ, scale, *, config, d):  # type: ignore[no-untyped-def]
     """dQ = sums scale, in the dtype of dQ; a tile of a step, whose elements are in lane order, a block."""
-    batch, heads, n, d = dQ.shape
-    rows, cols = config.queries, config.dq_cols(pk.static(d))
-    parts = config.widths(pk.static(d), 16)[0] // cols
+    batch, heads, n, _ = dQ.shape
+    rows, cols = config.queries, config.dq_cols(d)
+    parts = d // cols
     b, h, i, part = pk.grid(batch, heads, pk.cdiv(n, rows), parts)
     x = pk.load(sums[b * heads + h, i * parts + part], cols=rows * cols, spread=pk.lane_order)
     x = (x * scale).to(dQ.dtype)

@@ -128,8 +128,8 @@ class GradientConfig:
         return shared, of_values if self.by_columns else width
 
     def dq_cols(self, d: int) -> int:
-        """Columns of dQ that a warpgroup computes at a time, for registers."""
-        return min(self.widths(d, 16)[0] // self.consumers, 64)
+        """Columns of dQ that a warpgroup computes at a time, for registers; d: those of the tile of keys."""
+        return min(d // self.consumers, 64)
 
     def piece(self, d: int, width: int) -> int:
         """Columns of a warpgroup's part of the stage of results."""

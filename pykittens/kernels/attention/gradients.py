@@ -123,7 +123,7 @@ def attention_backward(
             prepare_gradients, ("out", "gradient", "lse", "lse2", "delta", "sums", *flags), {"d": d}
         ),
         PlanStep(gradient_blocks, main, {"config": config, "form": call.form(names)}),
-        PlanStep(finish_gradients, ("sums", "dq", "to_q"), {"config": config}),
+        PlanStep(finish_gradients, ("sums", "dq", "to_q"), {"config": config, "d": d}),
     ]
     if "sinks" in arrays:
         steps.append(PlanStep(sink_gradients, ("lse", "delta", "sinks", "d_sinks")))

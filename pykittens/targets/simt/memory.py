@@ -147,8 +147,8 @@ def each_chunk(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunk
     `move` is a call with holes for its template, row and columns. Values that consist of chunks have a second loop, for
     those that no side of the matrix cuts, which need no test for each chunk.
     """
-    consists = isinstance(value.type, RT) or value.type.spread is Spread.LANE_ORDER  # type: ignore[union-attr]
-    if not consists or at.is_strided:
+    in_chunks = isinstance(value.type, RT) or value.type.spread is Spread.LANE_ORDER  # type: ignore[union-attr]
+    if not in_chunks or at.is_strided:
         _each_chunk(e, value, at, move, held)
         return
     starts = [] if at.col.number == 0 else [f"{at.col} >= 0"]
