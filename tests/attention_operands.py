@@ -16,6 +16,17 @@ def operands(causal: bool, high: int = 1) -> tuple[tuple[Any, ...], AttentionFor
     return ((high, 16), AttentionForm(("high", "section"))) if causal else ((), AttentionForm())
 
 
+def bounded_operands(
+    config: AttentionConfig, shape: tuple[int, ...]
+) -> tuple[tuple[Any, ...], AttentionForm]:
+    """The operands with bounds of the keys in tensors, and the form."""
+    bounds = np.zeros((shape[0], shape[2]), np.int32)
+    given = {"key_start": bounds, "key_stop": bounds, "section": 16}
+    if config.warpgroups:
+        given["tickets"] = np.zeros(1, np.int32)
+    return tuple(given.values()), AttentionForm(tuple(given))
+
+
 def split_operands(rows: int, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], AttentionForm]:
     """The operands if blocks share keys, where a group of warps has this many rows, and the form."""
     batch, heads, n, width = shape

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 from pykittens.emulate.barriers import Copy, StageRing, shared_memory
 from pykittens.emulate.memory import Array
@@ -17,10 +18,11 @@ from pykittens.ir.nodes import (
     Kernel,
     Order,
     Pipeline,
+    Tasks,
     is_multicast,
     takes,
 )
-from pykittens.ir.orders import ROW_MAJOR, decode
+from pykittens.ir.orders import ROW_MAJOR, decode, positions
 from pykittens.ir.structure import fetches_written
 
 
@@ -48,6 +50,23 @@ class LaunchRun:
             for p in self.kernel.pipelines
             for side in ("fill", "drain")
         }
+
+    def positions_of(self, block: int) -> Iterable[int]:
+        """The positions in the order of the tasks that a block, or a cluster, takes, ascending."""
+        if self._tickets is None:
+            return positions(self.order, block, self.clusters, prod(self.extents))
+        return self._tickets[block]
+
+    @cached_property
+    def _tickets(self) -> list[list[int]] | None:
+        """What each block takes if they take tasks as they get free, which may be any of them."""
+        launch = self.kernel.launch
+        if not isinstance(launch, Tasks) or launch.tickets is None:
+            return None
+        taken: list[list[int]] = [[] for _ in range(self.clusters)]
+        for number in range(prod(self.extents)):
+            self.schedule.pick(taken).append(number)
+        return taken
 
     @cached_property
     def fetches_written(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import Any
 
 from pykittens.emulate.barriers import Barrier, Copy
@@ -47,7 +46,7 @@ from pykittens.ir.nodes import (
     group_name,
 )
 from pykittens.ir.op import Effects, Engine, Space
-from pykittens.ir.orders import decode, positions
+from pykittens.ir.orders import decode
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 from pykittens.types.tiles import SCALAR
 
@@ -173,7 +172,7 @@ class Group:
 
     def tasks(self, tasks: Tasks) -> Iterator[tuple[int, ...]]:
         block, order, extents = self.block, self.launch.order, self.launch.extents
-        for number in positions(order, block.index, self.launch.clusters, prod(extents)):
+        for number in self.launch.positions_of(block.index):
             index = list(decode(order, extents, number))
             if tasks.cluster_axis is not None:
                 axis = tasks.cluster_axis

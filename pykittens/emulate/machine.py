@@ -71,6 +71,8 @@ def run(
             loc=kernel.launch.loc if kernel.launch else None,
             help="pk.persistent(...) distributes the tasks among a few blocks",
         )
+    if isinstance(kernel.launch, Tasks) and kernel.launch.tickets is not None:
+        check_tickets(kernel, kernel.launch.tickets, tensors)
     launch = LaunchRun(kernel, tensors, extents, order, clusters, schedule, watch)
     indices = schedule.block_order(clusters)
     if resident is None:
@@ -80,6 +82,16 @@ def run(
         for first in range(0, clusters, max(at_once, 1)):
             some = [_cluster(launch, index) for index in indices[first : first + at_once]]
             _run_together(launch, some, known, resident)
+
+
+def check_tickets(kernel: Kernel, tickets: Global, tensors: Mapping[str, Array]) -> None:
+    """Raise unless the tensor that counts the tasks that are taken starts with a 0."""
+    first = tensors[tickets.name].data[:1]
+    if first.tolist() != [0]:
+        raise ArgumentError(
+            f"{kernel.name}: `{tickets.name}`, the tickets of its tasks, must start with a 0, not {first}",
+            loc=kernel.launch.loc if kernel.launch else None,
+        )
 
 
 def _run_together(

@@ -69,7 +69,7 @@ class SeededSchedule:
         return self.seed > 1 and bool(self.random.getrandbits(1))
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of several copies or blocks."""
+        """One of several copies or blocks, or of the blocks that may take a task."""
         return items[0] if len(items) == 1 else items[self.random.randrange(len(items))]
 
     def pick_group(self, groups: Sequence[T]) -> T:

@@ -98,12 +98,16 @@ class Order:
 
 @dataclass(eq=False)
 class Tasks:
-    """The tasks of a persistent kernel, distributed over its blocks (or clusters, at most `most` blocks), in order."""
+    """The tasks of a persistent kernel, distributed over its blocks (or clusters, at most `most` blocks), in order.
+
+    tickets: the tensor whose first element counts the tasks that are taken, if blocks take them as they get free.
+    """
 
     dims: tuple[Any, ...]
     order: Order
     cluster_axis: int | None = None
     most: Any = None
+    tickets: Global | None = None
     loc: Loc | None = None
 
 
@@ -495,5 +499,7 @@ def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
 
 def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
-    names = (t for c in calls(kernel.body) for t in tensors(c, c.op.effects.writes))
+    names = [t for c in calls(kernel.body) for t in tensors(c, c.op.effects.writes)]
+    if isinstance(kernel.launch, Tasks) and kernel.launch.tickets is not None:
+        names.append(kernel.launch.tickets.name)
     return list(dict.fromkeys(names))

@@ -103,6 +103,8 @@ def _node(node: Node, names: Names) -> Iterator[str]:
             order, most = node.tasks.order, node.tasks.most
             size = "" if order.size is None else f"({_operand(order.size, names)})"
             limit = "" if most is None else f"; at most {_operand(most, names)} blocks"
+            if node.tasks.tickets is not None:
+                limit += f"; by tickets of {node.tasks.tickets.name}"
             head = f"for {index} in tasks({dims}; {order.kind}{size}{limit})"
             yield from _loop(node, head, names)
         case While():

@@ -12,7 +12,7 @@ from pykittens.ir.nodes import Grid, Order, Require, Sharing, Tasks
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.orders import ROW_MAJOR
-from pykittens.ir.values import Int, Scalar, describe, is_int32, is_number
+from pykittens.ir.values import Global, Int, Scalar, describe, is_int32, is_number
 from pykittens.lang.bindings import named
 from pykittens.lang.loops import Range
 from pykittens.lang.roles import at_top
@@ -157,6 +157,7 @@ def persistent(
     cluster: int | None = None,
     cluster_axis: int = 0,
     blocks: Int | None = None,
+    tickets: Any = None,
 ) -> SharedTasks:
     """The tasks (i, j, ...) of a grid of these extents, shared by as many blocks as the device holds.
 
@@ -171,6 +172,11 @@ def persistent(
     one partial result per block has a known size, and other multiprocessors are left to other work. `blocks` is an int
     of at least 1, or a value that the host computes from extents and arguments. With clusters, an int is a multiple of
     the cluster, and a computed value is rounded down to one.
+
+    With `tickets`, an int32 tensor whose first element is 0 before a launch, a block takes the next task of the order
+    when it gets to one, so that blocks end together although tasks differ in length, and nothing is known of which
+    block has which tasks. The first element counts them, and is 0 again after the launch. All roles of a block have the
+    same tasks; each goes through them once. Not for clusters.
     """
     if not isinstance(dims, tuple | list):
         raise Mismatch(
@@ -194,10 +200,23 @@ def persistent(
     check_between("cluster_axis", cluster_axis, 0, len(axes) - 1)
     if blocks is not None:
         _check_blocks(blocks, kernel.cluster)
+    if tickets is not None:
+        _check_tickets(tickets, kernel.cluster)
     along = cluster_axis if kernel.cluster > 1 else None
-    tasks = SharedTasks(axes, order, along, blocks, Loc.here())
+    tasks = SharedTasks(axes, order, along, blocks, tickets, Loc.here())
     kernel.launch = tasks
     return tasks
+
+
+def _check_tickets(tickets: Any, cluster: int) -> None:
+    """Raise unless it is an argument that can count the tasks that blocks have taken."""
+    params = current("persistent").kernel.params
+    if not (isinstance(tickets, Global) and any(tickets is p for p in params)):
+        raise Mismatch(f"`tickets` must be a tensor of the kernel, not {describe(tickets)}")
+    if tickets.dtype is not int32 or len(tickets.shape) != 1:
+        raise Mismatch(f"`tickets` must be an int32 tensor of rank 1, not {describe(tickets)}")
+    if cluster > 1:
+        raise Mismatch(f"`tickets` must be None if blocks are in clusters, not {describe(tickets)}")
 
 
 def _check_blocks(blocks: Any, cluster: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir import habits
 from pykittens.ir.build import current, recording
-from pykittens.ir.nodes import Block, For, ForTasks, Tasks, While
+from pykittens.ir.nodes import Block, For, ForTasks, Tasks, While, walk
 from pykittens.ir.operators import Arithmetic
 from pykittens.ir.values import Scalar, Value, describe
 from pykittens.lang.bindings import named
@@ -63,6 +63,18 @@ def _unrolled(iterable: Any) -> Iterator[Any]:
         yield item
 
 
+def _check_once(tasks: Tasks) -> None:
+    """Raise unless the role goes through tasks by tickets once."""
+    builder = current("loop")
+    role = builder.role.body if builder.role is not None else builder.kernel.body
+    others = [n for n in walk(role) if isinstance(n, ForTasks) and n.tasks is tasks]
+    if others or builder.stack[-1] is not role:
+        raise LanguageError(
+            "tasks by tickets: a role goes through them once, outside loops and branches",
+            operands={"before": others[0].loc} if others else {},
+        )
+
+
 class _ForLoop(Carrying):
     node: For | ForTasks
 
@@ -81,6 +93,8 @@ class _ForLoop(Carrying):
             targets = [index]
             self.node = For(index, iterable.start, iterable.stop, iterable.step, body, loc=loc)
         else:
+            if iterable.tickets is not None:
+                _check_once(iterable)
             targets = [Scalar(SCALAR(int32)) for _ in iterable.dims]
             self.index = tuple(targets)
             self.node = ForTasks(iterable, targets, body, loc=loc)

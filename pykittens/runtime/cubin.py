@@ -33,7 +33,8 @@ _REGISTER = re.compile(r"(?<![\w.])R(\d+)(\.64)?")
 # The second and further tries of a wait, which the compiler places after the code of all roles; it may make the parity
 # anew before them.
 _RETRIES = re.compile(
-    r"(?:^\.L_x_\d+:\n.* SHF\.L\.U32 .*, 0x1f, .*\n)?^(\.L_x_\d+):\n.*PHASECHK.*\n.*BRA `\(\1\).*\n",
+    r"(?:^(?P<parity>\.L_x_\d+):\n.* SHF\.L\.U32 .*, 0x1f, .*\n)?^(?P<again>\.L_x_\d+):\n.*PHASECHK.*\n"
+    r".*BRA `\((?:(?P=parity)|(?P=again))\).*\n",
     re.MULTILINE,
 )
 _OWN_FUNCTION = re.compile(r"^\$__internal_\d+_.*:$", re.MULTILINE)

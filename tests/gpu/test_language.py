@@ -3,6 +3,7 @@
 import pytest
 
 import pykittens as pk
+from tests.lang import test_tickets as tickets
 from tests.lang.test_sharing import limited, total
 
 torch = pytest.importorskip("torch")
@@ -162,3 +163,17 @@ def test_a_limit_of_blocks_is_computed_for_each_launch():
         assert blocks.tolist() == [expected] * expected + [0] * (64 - expected)
     with pytest.raises(pk.KernelError, match="must be at least 1"):
         limited(torch.zeros((64, 64), device="cuda"), blocks, 0)
+
+
+@pytest.mark.parametrize("kernel", [tickets.rows, tickets.alone], ids=["roles", "alone"])
+def test_tasks_by_tickets_are_taken_once_and_leave_the_counter_at_0(kernel):
+    counter = torch.zeros(1, dtype=torch.int32, device="cuda")
+    for m in (100, 1000, 50000, 300000):
+        x = torch.randn(m, 128, device="cuda")
+        for _ in range(20):
+            y, owner = torch.zeros_like(x), torch.full((-(-m // 128),), -1, device="cuda").int()
+            kernel(x, y, owner, counter)
+            assert torch.equal(y, 2 * x)
+            assert counter.item() == 0
+            assert owner.min() >= 0
+    assert owner.max() > 100  # all multiprocessors have some

@@ -73,7 +73,7 @@ row_with(
 row_with(
     "persistent",
     "pk.persistent(({m}, {n}), order={order}, cluster={cluster}, "
-    "cluster_axis={cluster_axis}, blocks={blocks})",
+    "cluster_axis={cluster_axis}, blocks={blocks}, tickets={tickets})",
     {
         "m": ("3", _EXTENT),
         "n": ("3", _EXTENT),
@@ -81,6 +81,7 @@ row_with(
         "cluster": ("2", one_of("None")),
         "cluster_axis": ("0", compile_time_int(0, 1)),
         "blocks": ("16", any_of(nothing, one_of("16", "64", "count"))),
+        "tickets": ("None", nothing),
     },
     shown="pk.persistent",
     blames={"m": "dims", "n": "dims"},

@@ -208,6 +208,12 @@ def test_further_tries_of_a_wait_count_nowhere() -> None:
         /*0130*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R4+URZ+0x34010], R22 ;
         /*0140*/              @!P0 BRA `(.L_x_9) ;
         /*0150*/                   BRA `(.L_x_64) ;
+.L_x_10:
+        /*0160*/                   SHF.L.U32 R23, R152, 0x1f, RZ ;
+.L_x_11:
+        /*0170*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR8+0x34018], R23 ;
+        /*0180*/              @!P0 BRA `(.L_x_10) ;
+        /*0190*/                   BRA `(.L_x_65) ;
 """
     assert cubin.registers_by_region(sass) == [(0, 10)]
 

@@ -25,6 +25,7 @@ from pykittens.kernels.rms_norm import rms_norm_rows
 from pykittens.targets.architectures import TARGETS
 from pykittens.targets.target import Target
 from tests.attention_operands import (
+    bounded_operands,
     gradient_operands,
     operands,
     packed_operands,
@@ -182,19 +183,20 @@ def attention_cases() -> Iterator[Case]:
                 yield Case(name, attention_blocks, args, constants, targets=tuple(able), rare=rare)
             if d == config.widest:
                 shape = (1, 2, 256, d)
+                tensors = tuple(matrix(*shape) for _ in range(4))
                 more, form = split_operands(config.rows // config.consumers, shape)
-                args = (*(matrix(*shape) for _ in range(4)), *more)
-                constants = {"config": config, "form": form}
-                name = f"library_attention-{size}-{d}-split"
-                yield Case(name, attention_blocks, args, constants, targets=tuple(able), rare=True)
+                variants = {"split": ((*tensors, *more), form)}
+                more, form = bounded_operands(config, shape)
+                variants["bounds"] = (*tensors, *more), form
                 for split in (False, True):
-                    args, form = packed_operands(config, 4, (1, 2, 256, d), split)
+                    args, form = packed_operands(config, 4, shape, split)
                     if form.packed:
-                        constants = {"config": config, "form": form}
-                        ending = f"packed{'-split' * split}"
-                        name = f"library_attention-{size}-{d}-{ending}"
-                        own = {"targets": tuple(able), "rare": True}
-                        yield Case(name, attention_blocks, args, constants, **own)
+                        variants[f"packed{'-split' * split}"] = args, form
+                for ending, (args, form) in variants.items():
+                    constants = {"config": config, "form": form}
+                    name = f"library_attention-{size}-{d}-{ending}"
+                    own = {"targets": tuple(able), "rare": True}
+                    yield Case(name, attention_blocks, args, constants, **own)
 
 
 def gradient_cases() -> Iterator[Case]:

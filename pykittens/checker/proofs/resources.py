@@ -13,6 +13,7 @@ from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.targets.architectures import target_for
+from pykittens.targets.cuda import tickets
 from pykittens.targets.cuda.allocation import layout_shared, shared_bytes
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
@@ -76,6 +77,8 @@ def shared_memory(kernel: Kernel, target: Target, source: Source | None = None) 
     for s in kernel.shared:
         what = (f"{s.count} x " if s.count else "") + str(s.value.type)
         uses.append(MemoryUse(s.value.name, what, at.shared[s.value], shared_bytes(s), s.loc))
+    if at.tickets is not None and kernel.launch is not None:
+        uses.append(MemoryUse("", "the task to come", at.tickets, tickets.BYTES, kernel.launch.loc))
     if source is not None and source.shared_bytes > at.end:
         groups = sum(r.groups for r in kernel.roles)
         what = f"exchange between the warps of {groups} group{'s' * (groups > 1)}"

@@ -35,7 +35,7 @@ SHAPES = {
 BOUNDS = ("key_start", "key_stop")
 NAMES = (
     *("lse", "key_start", "key_stop", "low", "high", "scale", "sinks", "gain", "dropout", "seed"),
-    *("query_start", "query_stop", "section", "flags"),
+    *("query_start", "query_stop", "section", "tickets", "flags"),
     *("splits", "arrivals", "partial", "partial_lse"),
 )
 

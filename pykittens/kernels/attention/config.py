@@ -200,7 +200,7 @@ class Operands:
         self.gain, self.rate, self.seed = find("gain"), find("dropout"), find("seed")
         # Bounds are numbers or tensors.
         self.visible = Interval(find("key_start", find("low")), find("key_stop", find("high")))
-        self.section, self.flags = find("section"), find("flags")
+        self.section, self.tickets, self.flags = (find(x) for x in ("section", "tickets", "flags"))
         self.splits, self.arrivals = find("splits"), find("arrivals")
         self.partial, self.partial_lse = find("partial"), find("partial_lse")
         self.tensors = operands[len(names) :]

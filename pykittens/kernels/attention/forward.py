@@ -42,8 +42,9 @@ def attention_blocks(Q, K, V, O, *operands, config, form):  # type: ignore[no-un
     v_ring = pk.pipeline(config.stages, pk.st(dtype, keys, width))
     out = pk.pipeline(1, pk.st(dtype, rows, out_cols))
     order = pk.row_major if given.section is None else pk.longest_first(given.section)
-    extents = (batch, heads, blocks)
-    tasks: Any = pk.persistent(extents if splits is None else (*extents, splits), order=order)
+    extents: tuple[Any, ...] = (batch, heads, blocks)
+    extents = extents if splits is None else (*extents, splits)
+    tasks: Any = pk.persistent(extents, order=order, tickets=given.tickets)
 
     def place_of(b: Any, h: Any, row: Any, j: Any) -> Any:
         if size:

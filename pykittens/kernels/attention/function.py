@@ -10,7 +10,7 @@ import numpy as np
 
 from pykittens.ir.numbers import number
 from pykittens.kernels.attention.balance import UNKNOWN, chosen
-from pykittens.kernels.attention.call import SHAPES, Call, see_nothing
+from pykittens.kernels.attention.call import BOUNDS, SHAPES, Call, see_nothing
 from pykittens.kernels.attention.config import AttentionConfig, configs_for, splits_for
 from pykittens.kernels.attention.forward import attention_blocks
 from pykittens.kernels.attention.reference import reference
@@ -142,9 +142,14 @@ def attention(
     config, section = chosen(configs, *counts, head_bytes, call.seen, limits)
     if splits is None:
         splits = splits_for(heads, dims, config, limits.multiprocessors)
-    if splits == 1 and (call.seen.high is not None or "key_stop" in arrays):
-        call.add("section", min(heads, UNKNOWN) if "key_stop" in arrays else section)
+    bounds = any(name in arrays for name in BOUNDS)
+    if splits == 1 and (call.seen.high is not None or bounds):
+        call.add("section", min(heads, UNKNOWN) if bounds else section)
     names, scratch = call.names, {}
+    own = len(names) - len(call.tensors)
+    if splits == 1 and bounds and limits.warpgroups:  # elsewhere they cost registers
+        scratch = {"tickets": Scratch((1,), flags=True)}
+        names = (*names[:own], "tickets", *call.tensors)
     if splits > 1:
         arrays.given["splits"] = arrays.views["splits"] = splits
         groups = -(-dims["queries"] // config.rows) * config.consumers
@@ -154,7 +159,6 @@ def attention(
             "partial": Scratch((splits, *lead, queries, dims["width"])),
             "partial_lse": Scratch((splits, *lead, queries)),
         }
-        own = len(names) - len(call.tensors)
         names = (*names[:own], "splits", *scratch, *call.tensors)
     constants = {"config": config, "form": call.form(names, packed)}
     step = PlanStep(attention_blocks, ("q", "k", "v", "out", *names), constants)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pykittens.errors import ResourceError
 from pykittens.ir.nodes import Kernel, Pipeline, Shared, is_used
 from pykittens.ir.values import SharedTile, Value
+from pykittens.targets.cuda import tickets
 from pykittens.targets.target import Target
 from pykittens.types.devices import shared_room
 from pykittens.types.tiles import SEMAPHORE, ST, TURNS
@@ -37,12 +38,16 @@ def shared_bytes(shared: Shared) -> int:
 
 @dataclass
 class Allocation:
-    """Offsets in shared memory, in bytes. standing: of the states of the groups in a debug program."""
+    """Offsets in shared memory, in bytes.
+
+    tickets: of the slots of the tasks to come. standing: of the states of the groups in a debug program.
+    """
 
     stages: dict[Pipeline, int] = field(default_factory=dict)
     full: dict[Pipeline, int] = field(default_factory=dict)
     empty: dict[Pipeline, int] = field(default_factory=dict)
     shared: dict[Value, int] = field(default_factory=dict)
+    tickets: int | None = None
     standing: int = 0
     end: int = 0
 
@@ -83,6 +88,8 @@ def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> Alloca
     for p in used:
         at.full[p] = at.append(BARRIER_BYTES * p.stages)
         at.empty[p] = at.append(BARRIER_BYTES * p.stages)
+    if not debug and tickets.readers(kernel, target):
+        at.tickets = at.append(tickets.BYTES)
     if debug:
         at.standing = at.append(STANDING_BYTES * sum(r.groups for r in kernel.roles))
     check_shared(kernel, target, at.end)

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pykittens.ir.nodes import Acquire, Block, GiveBack, Kernel, Node, Pipeline, walk
+from pykittens.ir.nodes import (
+    Acquire,
+    Block,
+    ForTasks,
+    GiveBack,
+    Kernel,
+    Loop,
+    Node,
+    Pipeline,
+    walk,
+)
 from pykittens.ir.op import Engine
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
 from pykittens.targets.cuda.engines import calls
 from pykittens.targets.cuda.stages import stage_copies
+from pykittens.targets.cuda.tickets import looping, next_task, tickets_of
 from pykittens.targets.cuda.turns import Position, Use, position_of
 from pykittens.targets.cuda.warp_assignment import Team
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.source import ClockRead, MapSlot
 from pykittens.targets.target import Target
 
+TICKETS = ("tickets", "Tickets")  # of programs whose blocks take tasks by tickets
 # Suffixes of a ring's name: its barriers, and the positions and counter of a role in it.
 RING_SUFFIXES = ("", "_full", "_empty", "_fill", "_drain", "_back", "_held")
 # Variables of the lowering of products by single warps.
@@ -47,6 +59,7 @@ class CudaEmitter(Emitter):
         self.names.taken.update(
             PARTS, ATOMICS, (n + IN_SHARED for n in ATOMICS), DEBUG if debug else ()
         )
+        self.names.taken.update(() if tickets_of(kernel) is None else TICKETS)
         self.clocks = clocks  # whether the roles read the clock
         self.reads: list[ClockRead] = []  # the places where they do
         self.names.taken.update(CLOCKS if clocks else ())
@@ -55,6 +68,7 @@ class CudaEmitter(Emitter):
         # The variable with each position of the role in a ring, and the nodes after which these variables step.
         self.turns: dict[Position, str] = {}
         self.ends: set[Node] = set()
+        self.tickets: int | None = None  # the offset in shared memory of the tasks to come
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
         self.team: Team
         self.team_lanes = 32
@@ -78,6 +92,18 @@ class CudaEmitter(Emitter):
             return
         with instruction(self, block.kind):
             super().block(block)
+
+    def loop_head(self, node: Loop) -> str:
+        counter = tickets_of(self.kernel)
+        if not isinstance(node, ForTasks) or counter is None or self.tickets is None:
+            return super().loop_head(node)
+        leads = self.team.first_warp == looping(self.kernel, self.target)[0].first_warp
+        count = " * ".join(self.task_extents(node.tasks))
+        following = next_task(
+            self.team, leads, f"smem + {self.tickets}", self.pointer(counter), count
+        )
+        self.line("Tickets tickets;")
+        return f"NO_UNROLL for (int task; (task = {following}) < {count};)"
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from pykittens.targets.cuda.allocation import Allocation, check_shared, layout_s
 from pykittens.targets.cuda.debug import begin_debug, enter_debug
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.stages import arrivals
+from pykittens.targets.cuda.tickets import readers
 from pykittens.targets.cuda.turns import shared_turns
 from pykittens.targets.cuda.warp_assignment import (
     LAST_NAMED_BARRIER,
@@ -56,6 +57,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False, clocks: bool = Fal
     groups = sum(r.groups for r in kernel.roles)
     room = shared_room(target.shared_bytes, kernel.resident) - at.end
     e.scratch_room = room // max(groups, 1) // 128 * 128
+    e.tickets = at.tickets
     body = _body(e, at)
     shared_bytes = at.end + e.scratch_bytes * groups
     check_shared(kernel, target, shared_bytes)
@@ -142,7 +144,8 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
         e.line("const u32 rank = cluster_rank();")
     if e.scratch_bytes:
         e.line(f"constexpr int SCRATCH = {at.end}, SCRATCH_BYTES = {e.scratch_bytes};")
-    if at.full or kernel.shared:
+    has_shared = bool(at.full or kernel.shared or e.tickets is not None)
+    if has_shared:
         e.line("const u32 smem = (u32)__cvta_generic_to_shared(shared);")
     for p in at.full:
         ring = e.rings[p]
@@ -153,7 +156,7 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
             f"{ring}_empty = smem + {at.empty[p]};"
         )
     semaphores.write_addresses(e, at.shared)
-    if at.full or kernel.shared:
+    if has_shared:
         _initialize(e, list(at.full))
     if starts_early(kernel, e.target):
         # Nothing above accesses global memory.
@@ -200,6 +203,8 @@ def _initialize(e: CudaEmitter, pipelines: list[Pipeline]) -> None:
             init = f"barrier_init({ring}_full + 8 * i, {full}); barrier_init({ring}_empty + 8 * i, {empty});"
             e.line(f"for (int i = 0; i < {p.stages}; ++i) {{ {init} }}")
         semaphores.write_initials(e)
+        if e.tickets is not None:
+            e.line(f"tickets_init(smem + {e.tickets}, {readers(e.kernel, e.target)});")
         if e.target.engines:
             e.line("barrier_init_done();")
             e.line("fence_async();")

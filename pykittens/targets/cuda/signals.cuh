@@ -49,3 +49,49 @@ DEVICE void fence_engines() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
+
+// -- tickets of tasks ---------------------------------------------------------
+
+// The tasks that a block takes when it gets to them. One thread draws them from a counter, each before the block needs
+// it, and hands them to the other warps through a slot of shared memory, with a full and an empty barrier.
+DEVICE void tickets_init(u32 at, u32 readers) {
+    barrier_init(at, 1);
+    barrier_init(at + 8, readers);
+    asm volatile("st.shared.b32 [%0], 1;" :: "r"(at + 20) : "memory");
+}
+// Read anew each time, because a role that copies has few registers.
+DEVICE int grid_size() { int n; asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(n)); return n; }
+struct Tickets {
+    u32 phase = 0;
+    int ahead = (int)blockIdx.x - (int)gridDim.x;
+    // The first task of a block is its own number. Every block draws until there is no task, so there are as many draws
+    // as tasks, and the counter goes back to 0 at the last.
+    DEVICE int draw(u32 at, int* counter, int count) {
+        const int task = grid_size() + ahead;
+        if (task < count) asm volatile("{ .reg .u32 last; sub.u32 last, %2, 1; atom.relaxed.gpu.global.inc.u32 %0, [%1], last; }" : "=r"(ahead) : "l"(__cvta_generic_to_global(counter)), "r"(count) : "memory");
+        u32 free;
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(free) : "r"(at + 20) : "memory");
+        barrier_wait(at + 8, free);
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(at + 16), "r"(task), "r"(free ^ 1) : "memory");
+        barrier_arrive(at);
+        return task;
+    }
+    DEVICE int read(u32 at) {
+        int task;
+        barrier_wait(at, phase);
+        phase ^= 1;
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(task) : "r"(at + 16) : "memory");
+        return task;
+    }
+    DEVICE int read_alone(u32 at) {
+        const int task = read(at);
+        barrier_arrive(at + 8);
+        return task;
+    }
+    DEVICE int read_together(u32 at, int lane) {
+        const int task = read(at);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(at + 8);
+        return task;
+    }
+};
