@@ -98,16 +98,13 @@ class Order:
 
 @dataclass(eq=False)
 class Tasks:
-    """The tasks of a persistent kernel, distributed over its blocks (or clusters, at most `most` blocks), in order.
-
-    tickets: the tensor whose first element counts the tasks that are taken, if blocks take them as they get free.
-    """
+    """Tasks of a persistent kernel, shared by its blocks (or clusters, at most `most` blocks) in turn or by tickets."""
 
     dims: tuple[Any, ...]
     order: Order
     cluster_axis: int | None = None
     most: Any = None
-    tickets: Global | None = None
+    tickets: Global | None = None  # its first element counts the tasks that are taken
     loc: Loc | None = None
 
 
@@ -491,15 +488,12 @@ def reads_flags(kernel: Kernel) -> bool:
 
 def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
     """Names of the tensors among these operands of a call."""
-    for operand in operands:
-        target = call.args[operand]
-        if isinstance(target, TileRef | Global):
-            yield target.first.tensor.name
+    targets = (call.args[operand] for operand in operands)
+    return (t.first.tensor.name for t in targets if isinstance(t, TileRef | Global))
 
 
 def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
     names = [t for c in calls(kernel.body) for t in tensors(c, c.op.effects.writes)]
-    if isinstance(kernel.launch, Tasks) and kernel.launch.tickets is not None:
-        names.append(kernel.launch.tickets.name)
-    return list(dict.fromkeys(names))
+    tickets = getattr(kernel.launch, "tickets", None)
+    return list(dict.fromkeys(names if tickets is None else [*names, tickets.name]))
