@@ -15,7 +15,7 @@ from pykittens.analysis.timeline.clocks import HEAD
 from pykittens.analysis.timeline.profile import PARTS, Profile
 from pykittens.analysis.timeline.spans import Activity, Span, Track, TrackKind
 from pykittens.emulate.watch import Watcher
-from pykittens.ir.nodes import GiveBack, Leave
+from pykittens.ir.stages import GiveBack, Leave
 from pykittens.runtime.arguments import check
 from pykittens.targets.clock_reads import WORK
 from pykittens.targets.emit import emit

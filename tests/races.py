@@ -14,7 +14,8 @@ from pykittens.checker.runs import run_schedules
 from pykittens.emulate.finding import Finding, Kind, Level
 from pykittens.emulate.group import Group
 from pykittens.emulate.races.detector import Races
-from pykittens.ir.nodes import Acquire, Call, GiveBack, Leave, Node, WaitProducts, WaitStores
+from pykittens.ir.nodes import Call, Node, WaitProducts, WaitStores
+from pykittens.ir.stages import Acquire, GiveBack, Leave
 from pykittens.runtime.arguments import check as check_arguments
 
 # The methods that do what the compiler inserted.

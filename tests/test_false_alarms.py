@@ -15,7 +15,7 @@ from pykittens.checker.runs import run_schedules
 from pykittens.emulate import machine
 from pykittens.emulate.group import Group
 from pykittens.emulate.watch import Watcher
-from pykittens.ir.nodes import Acquire, Pipeline
+from pykittens.ir.stages import Acquire, Pipeline
 from tests.launches import BLOCKS, larger, launches, of_cases
 
 SCHEDULES = 4

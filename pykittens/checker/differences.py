@@ -14,7 +14,6 @@ from pykittens.ir.nodes import (
     For,
     If,
     Kernel,
-    Pipeline,
     Sharing,
     While,
     blocks,
@@ -24,6 +23,7 @@ from pykittens.ir.nodes import (
     walk,
     written,
 )
+from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import bindings, heads, memory_of, reads
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 

@@ -11,8 +11,9 @@ from pykittens.emulate.memory import Array, GlobalTile, poison
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.waiting import faults_at
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.errors import BarrierError, Loc
-from pykittens.ir.nodes import Call, Pipeline, Side
+from pykittens.errors import AccessError, BarrierError, Loc
+from pykittens.ir.nodes import Call
+from pykittens.ir.stages import Pipeline, Side
 
 
 @dataclass(eq=False)
@@ -92,6 +93,9 @@ class StageRing:
     ) -> None:
         self.pipeline, self.memory, self.watch, self.block = pipeline, memory, watch, block
         self.taken_over = False
+        self.views: dict[
+            int, list[str]
+        ] = {}  # the names of the tiles that each stage was filled as
         stages, name = range(pipeline.stages), pipeline.name
         self.stages = [self._tiles(stage) for stage in stages]
         self.full, self.empty = (
@@ -108,7 +112,8 @@ class StageRing:
             start = stage * self.pipeline.stage_bytes + self.pipeline.tile_offset(field)
             array = self.memory[start : start + type_.bytes].view(type_.dtype.numpy)
             array.fill(poison(type_.dtype))
-            name = f"{f'{field} of ' if field else ''}stage {stage} of `{self.pipeline.name}`"
+            of = field.partition("@")[0]
+            name = f"{f'{of} of ' if of else ''}stage {stage} of `{self.pipeline.name}`"
             memory = SharedMemory(name, type_, self.block, self.memory.ctypes.data, start)
             shaped = array.reshape(type_.rows, type_.cols)
             regions[field] = SharedRegion(shaped, memory, watch=self.watch)
@@ -130,6 +135,24 @@ class StageRing:
     def tiles(self, number: int) -> dict[str, SharedRegion]:
         """The tiles of the stage of the `number`-th fill or drain."""
         return self.stages[number % self.pipeline.stages]
+
+    def fill_as(self, number: int, names: Sequence[str]) -> None:
+        """The `number`-th fill is one of these tiles."""
+        self.views[number % self.pipeline.stages] = list(names)
+
+    def check_view(self, number: int, names: Sequence[str]) -> None:
+        """Raise if the `number`-th drain is of other tiles than the stage was filled as."""
+        stage = number % self.pipeline.stages
+        if (filled := self.views[stage]) != list(names):
+            types = (
+                ", ".join(str(self.pipeline.tiles[n]) for n in some) for some in (filled, names)
+            )
+            raise AccessError(
+                "stage {} of `{}` was filled as {} and is drained as {}".format(
+                    stage, self.pipeline.name, *types
+                ),
+                help="the views of a ring share its memory, in which their tiles are laid out differently",
+            )
 
     def take_over(self, rings: Iterable[StageRing]) -> None:
         """This ring is filled: the shared memory holds its data, not those of other rings."""

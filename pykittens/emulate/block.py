@@ -13,16 +13,9 @@ from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import (
-    Grid,
-    Kernel,
-    Order,
-    Pipeline,
-    Tasks,
-    is_multicast,
-    takes,
-)
+from pykittens.ir.nodes import Grid, Kernel, Order, Tasks, is_multicast, takes
 from pykittens.ir.orders import ROW_MAJOR, decode, positions
+from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import fetches_written
 
 

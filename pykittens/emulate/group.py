@@ -23,22 +23,17 @@ from pykittens.emulate.waiting import (
 )
 from pykittens.errors import AccessError
 from pykittens.ir.nodes import (
-    Acquire,
     Block,
     Call,
     Carried,
     For,
     ForTasks,
-    GiveBack,
     Grid,
     If,
-    Leave,
     Node,
-    Pipeline,
     Require,
     Role,
     Sharing,
-    Side,
     Tasks,
     WaitProducts,
     WaitStores,
@@ -47,6 +42,7 @@ from pykittens.ir.nodes import (
 )
 from pykittens.ir.op import Effects, Engine, Space
 from pykittens.ir.orders import decode
+from pykittens.ir.stages import Acquire, GiveBack, Leave, Pipeline, Side
 from pykittens.ir.values import Global, SharedTile, TileRef, Value
 from pykittens.types.tiles import SCALAR
 
@@ -205,9 +201,12 @@ class Group:
         self.taken[node.pipeline, node.side] = number + 1
         if node.side == "fill":
             self.filling[node] = number
+            ring.fill_as(number, list(node.tiles))
             ring.take_over(self.block.rings.values())
             if node.pipeline.reuse is not None:
                 self.watch.meets(self)  # other warps may still read the old data
+        else:
+            ring.check_view(number, list(node.tiles))
         regions = ring.tiles(number)
         for name, tile in node.tiles.items():
             self.env[tile] = regions[name]

@@ -7,18 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pykittens.errors import Loc
-from pykittens.ir.nodes import (
-    Acquire,
-    Call,
-    GiveBack,
-    Kernel,
-    Leave,
-    Node,
-    Role,
-    WaitProducts,
-    WaitStores,
-    walk,
-)
+from pykittens.ir.nodes import Call, Kernel, Node, Role, WaitProducts, WaitStores, walk
+from pykittens.ir.stages import Acquire, GiveBack, Leave
 from pykittens.ir.values import SharedTile, Value
 
 What = Literal["wait", "arrival", "fence", "release"]

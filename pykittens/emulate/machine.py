@@ -22,8 +22,9 @@ from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.errors import ArgumentError, BarrierError
 from pykittens.ir.evaluate import host_value
-from pykittens.ir.nodes import Block, Kernel, Pipeline, Role, Tasks, reads_flags, waits_for_flags
+from pykittens.ir.nodes import Block, Kernel, Role, Tasks, reads_flags, waits_for_flags
 from pykittens.ir.orders import ROW_MAJOR, evaluated, limited, task_extents
+from pykittens.ir.stages import Pipeline
 from pykittens.ir.values import Global, Value
 
 # The usual number of blocks that share the tasks of a persistent kernel; a GPU has one or more per multiprocessor.

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pykittens.emulate.regions import SharedRegion
     from pykittens.emulate.shared import Signalled
     from pykittens.emulate.waiting import Wait
-    from pykittens.ir.nodes import Acquire, Call, Node
+    from pykittens.ir.nodes import Call, Node
+    from pykittens.ir.stages import Acquire
     from pykittens.ir.values import Value
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pykittens.errors import Loc
 from pykittens.ir.op import Op
+from pykittens.ir.stages import Acquire, GiveBack, Leave, Pipeline, Side
 from pykittens.ir.values import (
     Global,
     RegTile,
@@ -26,7 +27,6 @@ from pykittens.ir.values import (
     Turns,
     Value,
 )
-from pykittens.types.tiles import ST
 
 
 @dataclass(eq=False)
@@ -215,73 +215,6 @@ class Role:
     def is_warpgroup(self) -> bool:
         """Whether its groups are whole warpgroups; the warps of other groups multiply one by one, as lanes do."""
         return self.warps % 4 == 0
-
-
-Side = Literal["fill", "drain"]
-
-
-@dataclass(eq=False)
-class Pipeline:
-    """A ring of shared stages with the same tiles each; `reuse`: the pipeline whose memory it takes over."""
-
-    name: str
-    stages: int
-    tiles: dict[str, ST]
-    loc: Loc | None = None
-    reuse: Pipeline | None = None
-    flight: int | None = None  # the most stages whose copies have not landed
-
-    @property
-    def stage_bytes(self) -> int:
-        return self.tile_offset(None)
-
-    def tile_offset(self, name: str | None) -> int:
-        """Byte offset of a tile from the start of its stage; of None, the bytes of the stage."""
-        before = list(self.tiles.values())[: None if name is None else list(self.tiles).index(name)]
-        alignment = max(t.alignment for t in self.tiles.values())
-        return sum(-(-t.bytes // alignment) * alignment for t in before)
-
-
-@dataclass(eq=False)
-class Acquire:
-    """Wait until a stage is free (fill) or full (drain) and take it."""
-
-    pipeline: Pipeline
-    side: Side
-    tiles: dict[str, SharedTile]
-    loc: Loc | None = None
-
-
-@dataclass(eq=False)
-class Stage:
-    """A stage that the user holds; `left` is the line at which its `with` ended."""
-
-    acquire: Acquire
-    left: Loc | None = None
-
-
-@dataclass(eq=False)
-class Leave:
-    """The end of a `with`: the user no longer uses the stage."""
-
-    acquire: Acquire
-    loc: Loc | None = None
-
-
-@dataclass(eq=False)
-class GiveBack:
-    """Return drained stages of a pipeline, oldest first, until `keep` are held.
-
-    These are `count` stages; if not `exact`, they may be fewer in the first iterations of a loop. fences: lanes of the
-    role write to drained stages, which the engine may fill again afterwards.
-    """
-
-    pipeline: Pipeline
-    keep: int
-    count: int
-    exact: bool
-    loc: Loc | None = None
-    fences: bool = False
 
 
 @dataclass(eq=False)

@@ -7,16 +7,13 @@ from itertools import count
 from typing import Any
 
 from pykittens.ir.nodes import (
-    Acquire,
     Block,
     Call,
     For,
     ForTasks,
-    GiveBack,
     Grid,
     If,
     Kernel,
-    Leave,
     Loop,
     Node,
     Require,
@@ -26,6 +23,7 @@ from pykittens.ir.nodes import (
     WaitStores,
     While,
 )
+from pykittens.ir.stages import Acquire, GiveBack, Leave
 from pykittens.ir.values import Global, TileRef, Value
 
 
@@ -59,9 +57,8 @@ def text(kernel: Kernel) -> str:
     names = Names()
     lines = [f"kernel {kernel.name}({', '.join(f'{names(p)}: {p.type}' for p in kernel.params)})"]
     for p in kernel.pipelines:
-        tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
         flight = f", at most {p.flight} on their way" if p.flight is not None else ""
-        lines.append(f"  pipeline {p.name}: {p.stages} x ({tiles}){flight}")
+        lines.append(f"  pipeline {p.name}: {p.stages} x ({p.contents}){flight}")
     for s in kernel.shared:
         lines.append(
             f"  shared {names(s.value)}: {f'{s.count} x ' if s.count else ''}{s.value.type}"

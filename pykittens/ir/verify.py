@@ -7,18 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pykittens.errors import LanguageError
-from pykittens.ir.nodes import (
-    Acquire,
-    Block,
-    Call,
-    Kernel,
-    Node,
-    Pipeline,
-    While,
-    blocks,
-    calls,
-    walk,
-)
+from pykittens.ir.nodes import Block, Call, Kernel, Node, While, blocks, calls, walk
+from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.structure import heads, inputs, results, yielded
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
 

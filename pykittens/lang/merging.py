@@ -39,7 +39,8 @@ class Merging:
 
     function, place: the function that is recorded, and the role of the kernel; None the first time, which finds its
     roles. counts, declarations, depth: its roles by kind and its declarations so far, and the open blocks around it.
-    outer: the role of the kernel that an open role of the function replaces, if one is open.
+    outer: the role of the kernel that an open role of the function replaces, if one is open. rings: those of all
+    functions, each with its first view.
     """
 
     roles: dict[RolePlace, MergedRole] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Merging:
     declarations: int = 0
     depth: int = 0
     outer: list[Role | None] = field(default_factory=list)
+    rings: dict[object, Any] = field(default_factory=dict)
 
     @contextmanager
     def _open(self, function: str, place: RolePlace | None) -> Iterator[None]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
 from pykittens.ir.build import current
-from pykittens.ir.nodes import Acquire, Leave, Pipeline, Side, Stage
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
+from pykittens.ir.stages import Acquire, Leave, Pipeline, Side, Stage
 from pykittens.ir.values import SharedTile, SharedVector, describe, handle
 from pykittens.lang.bindings import Named
 from pykittens.lang.merging import declared
@@ -74,10 +74,10 @@ class NamedTiles(Arithmetic, Generic[T]):
 
 
 class _StageContext(Named, Generic[S]):
-    """`with pipeline.fill() as stage`: the stage while it is held."""
+    """`with pipeline.fill() as stage`: the stage while it is held. keys: of the tiles of a view by their names."""
 
-    def __init__(self, pipeline: Pipeline, side: Side) -> None:
-        self.pipeline, self.side = pipeline, side
+    def __init__(self, pipeline: Pipeline, side: Side, keys: dict[str, str]) -> None:
+        self.pipeline, self.side, self.keys = pipeline, side, keys
         self.loc = Loc.here()
 
     @property
@@ -91,13 +91,14 @@ class _StageContext(Named, Generic[S]):
         tiles: dict[str, SharedTile] = {}
         self.acquire = Acquire(self.pipeline, self.side, tiles, self.loc)
         self.stage = Stage(self.acquire)
-        for field, type_ in self.pipeline.tiles.items():
-            tile = handle(type_, field or self.name, self.loc)
+        for field, key in self.keys.items():
+            tile = handle(self.pipeline.tiles[key], field or self.name, self.loc)
             assert isinstance(tile, SharedTile)
             tile.stage = self.stage
-            tiles[field] = tile
+            tiles[key] = tile
         builder.append(self.acquire, list(tiles.values()))
-        taken: Any = tiles[""] if "" in tiles else NamedTiles(tiles)
+        named = dict(zip(self.keys, tiles.values(), strict=True))
+        taken: Any = named[""] if "" in named else NamedTiles(named)
         stage: S = taken
         return stage
 
@@ -112,8 +113,8 @@ class _StageContext(Named, Generic[S]):
 class PipelineHandle(Named, Arithmetic, Generic[S]):
     """A pipeline as the user sees it: `fill()` takes a free stage, `drain()` a full one."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, keys: dict[str, str]) -> None:
+        self._pipeline, self._keys = pipeline, keys
 
     @property
     def name(self) -> str:
@@ -121,7 +122,8 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
 
     @name.setter
     def name(self, name: str) -> None:
-        self._pipeline.name = name
+        if not any("@" in key for key in self._keys.values()):  # else it is that of a view
+            self._pipeline.name = name
 
     @property
     def description(self) -> str:
@@ -135,12 +137,29 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
     def fill(self) -> _StageContext[S]:
         """`with ring.fill() as stage`: wait until a stage is free. The stage is full after the `with`, when all copies
         to it have landed."""
-        return _StageContext(self._pipeline, "fill")
+        return _StageContext(self._pipeline, "fill", self._keys)
 
     def drain(self) -> _StageContext[S]:
         """`with ring.drain() as stage`: wait until a stage is full. The stage is free after the `with`, when the
         products that read it are complete."""
-        return _StageContext(self._pipeline, "drain")
+        return _StageContext(self._pipeline, "drain", self._keys)
+
+    @called("view")
+    def view(self, tile: ST | None = None, **tiles: ST) -> PipelineHandle[Any]:
+        """The same ring with other tiles in the memory of its stages; a stage has room for the largest of its views.
+
+        What is filled in one view is drained in the same: tiles of other types are laid out differently.
+        """
+        return declared("view", lambda: self._view(_fields(tile, tiles)))
+
+    def _view(self, fields: dict[str, ST]) -> PipelineHandle[Any]:
+        if current("view").role is not None:
+            raise LanguageError("view: must be before the roles, which share the ring")
+        known = self._pipeline.tiles
+        number = 1 + max(int(key.partition("@")[2] or 0) for key in known)
+        keys = {name: f"{name}@{number}" for name in fields}
+        known |= {keys[name]: type_ for name, type_ in fields.items()}
+        return PipelineHandle(self._pipeline, keys)
 
 
 Ring = PipelineHandle[Any]
@@ -201,6 +220,18 @@ def _pipeline(
     check_size("stages", stages)
     if reuse is not None and not isinstance(reuse, PipelineHandle):
         raise Mismatch(f"`reuse` must be a pipeline, not {describe(reuse)}")
+    fields = _fields(tile, tiles)
+    if flight is not None:
+        check_between("flight", flight, 1, stages)
+    below = reuse._pipeline if reuse is not None else None
+    ring = Pipeline("", stages, fields, Loc.here(), below, flight)
+    builder.kernel.pipelines.append(ring)
+    handle: PipelineHandle[Any] = PipelineHandle(ring, dict(zip(fields, fields, strict=True)))
+    return handle
+
+
+def _fields(tile: ST | None, tiles: dict[str, ST]) -> dict[str, ST]:
+    """The types of the tiles of a stage by name; "" if it is one tile."""
     if (tile is None) == (not tiles):
         raise Mismatch(
             f"`tile` must be one tile, or left out for named tiles, not {describe(tile)}",
@@ -213,10 +244,4 @@ def _pipeline(
                 f"`{name or 'tile'}` must be a shared tile such as pk.st(pk.bf16, 128, 64), "
                 f"not {describe(type_)}"
             )
-    if flight is not None:
-        check_between("flight", flight, 1, stages)
-    below = reuse._pipeline if reuse is not None else None
-    ring = Pipeline("", stages, fields, Loc.here(), below, flight)
-    builder.kernel.pipelines.append(ring)
-    handle: PipelineHandle[Any] = PipelineHandle(ring)
-    return handle
+    return fields

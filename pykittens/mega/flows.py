@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from graphlib import TopologicalSorter
 
-from pykittens.ir.nodes import Acquire, Block, Call, Leave, Pipeline, tensors, walk
+from pykittens.ir.nodes import Block, Call, tensors, walk
+from pykittens.ir.stages import Acquire, Leave, Pipeline
 from pykittens.lang.merging import RolePlace
 
 Flows = dict[RolePlace, Set[RolePlace]]

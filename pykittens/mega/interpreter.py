@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pykittens as pk
 from pykittens.errors import LanguageError
 from pykittens.ir.build import current
-from pykittens.ir.nodes import Acquire, Block, Call, If, Node, calls, tensors, walk, within
+from pykittens.ir.nodes import Block, Call, If, Node, calls, tensors, walk, within
 from pykittens.ir.op import Engine
+from pykittens.ir.stages import Acquire
 from pykittens.lang.loops import for_loop
 from pykittens.lang.merging import Merging, RolePlace
 

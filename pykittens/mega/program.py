@@ -13,10 +13,12 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.analysis.timeline.profile import Profile
-from pykittens.errors import ArgumentError
+from pykittens.errors import ArgumentError, LanguageError
+from pykittens.ir.build import current
 from pykittens.ir.numbers import is_int, number, numbers
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
+from pykittens.lang.merging import declared
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import prove
 from pykittens.mega.schedule import Schedule, derive
@@ -47,6 +49,34 @@ class Kind:
         given = dict(zip(self.fields, fields, strict=True))
         self.function(*(operands[t] for t in self.tensors), **given)
         return fields
+
+
+@dataclass(eq=False)
+class Ring:
+    """A ring of stages of shared memory for all kinds of a program, which go on in it one after another.
+
+    stages, flight: as of pk.pipeline. A stage has room for the largest of its views.
+    """
+
+    stages: int
+    flight: int | None = None
+
+    def view(self, tile: Any = None, **tiles: Any) -> Any:
+        """The ring with these tiles in a stage, as pk.pipeline takes them; in an instruction, before its roles.
+
+        One role of the block fills it, and one drains it, in all instructions.
+        """
+        merging = current("view").merging
+        if merging is None:
+            raise LanguageError("view: the ring of a program is for its instructions")
+
+        def make() -> Any:
+            if self not in merging.rings:
+                first = pk.pipeline(self.stages, tile, flight=self.flight, **tiles)
+                return merging.rings.setdefault(self, first)
+            return merging.rings[self].view(tile, **tiles)
+
+        return declared("view", make)
 
 
 @dataclass(frozen=True)
@@ -127,6 +157,34 @@ class Program:
         kind = Kind(pk.function(function), tuple(tensors), tuple(fields))
         self.kinds.append(kind)
         return kind
+
+    def ring(self, stages: int, *, flight: int | None = None) -> Ring:
+        """A ring of shared stages for all kinds of instructions, each of which has a view of it.
+
+        >>> program = Program(blocks=1)
+        >>> pages = program.ring(4)
+        >>> @program.instruction
+        ... def add_one(x, y, *, part):
+        ...     page = pages.view(pk.sv(pk.f32, 128))
+        ...     with pk.producer(), page.fill() as s:
+        ...         pk.load_async(s, x[part])
+        ...     with pk.warps(1), page.drain() as s:
+        ...         pk.store(y[part], 1 + pk.load(s))
+        >>> @program.instruction
+        ... def add_rows(m, z, *, row):
+        ...     page = pages.view(pk.st(pk.f32, 16, 64))
+        ...     with pk.producer(), page.fill() as s:
+        ...         pk.load_async(s, m[row, 0])
+        ...     with pk.warps(1), page.drain() as s:
+        ...         pk.store(z[row], pk.row_sum(pk.load(s)))
+        >>> program.add(add_one, part=0)
+        >>> program.add(add_rows, row=0)
+        >>> x, y, z = np.ones(128, np.float32), np.zeros(128, np.float32), np.zeros(16, np.float32)
+        >>> program.run(x=x, y=y, m=np.ones((16, 64), np.float32), z=z)
+        >>> y.sum(), z.sum()
+        (np.float32(256.0), np.float32(1024.0))
+        """
+        return Ring(stages, flight)
 
     def add(
         self, kind: Kind, /, *, block: int | None = None, cost: float = 1.0, **fields: int

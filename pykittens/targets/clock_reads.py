@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pykittens.ir.nodes import Acquire, Call, Leave, Node, Pipeline, WaitProducts, WaitStores
+from pykittens.ir.nodes import Call, Node, WaitProducts, WaitStores
 from pykittens.ir.op import Engine
+from pykittens.ir.stages import Acquire, Leave, Pipeline
 from pykittens.ir.values import Global, TileRef
 from pykittens.targets.index import Index
 from pykittens.targets.source import ClockRead, Part, Seen

@@ -8,7 +8,8 @@ import pytest
 from pykittens.emulate.barriers import Barrier, Copy, StageRing, shared_memory
 from pykittens.emulate.memory import POISON_INT, GlobalTile
 from pykittens.errors import KernelError
-from pykittens.ir.nodes import Call, Pipeline, Side
+from pykittens.ir.nodes import Call
+from pykittens.ir.stages import Pipeline, Side
 from pykittens.lang.pipeline import st
 from pykittens.ops.core import OPS
 from pykittens.types.dtypes import f32, int32

@@ -9,7 +9,8 @@ import pytest
 import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.emulate.inserted import inserted
-from pykittens.ir.nodes import Acquire, GiveBack, Leave, WaitProducts, WaitStores, walk
+from pykittens.ir.nodes import WaitProducts, WaitStores, walk
+from pykittens.ir.stages import Acquire, GiveBack, Leave
 from tests.running import recorded
 from tests.targets.compiling import CASES as KERNELS
 from tests.tiers import sampled

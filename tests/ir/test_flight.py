@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Acquire, Pipeline
 from pykittens.ir.passes.flight import MOST_PENDING, HeldStage, PendingProduct, State, join
+from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.values import Value
 from pykittens.types.dtypes import f32
 from pykittens.types.tiles import RT

@@ -8,10 +8,11 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.ir.nodes import Acquire, GiveBack, walk
+from pykittens.ir.nodes import walk
 from pykittens.ir.passes.order import find_stalls
 from pykittens.ir.passes.ownership import own_memory
 from pykittens.ir.passes.waits import Placement
+from pykittens.ir.stages import Acquire, GiveBack
 from tests.ir.kernels import prefetched
 from tests.running import recorded
 

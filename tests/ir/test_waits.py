@@ -8,7 +8,8 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.ir.nodes import Acquire, Call, GiveBack, WaitProducts, WaitStores, walk
+from pykittens.ir.nodes import Call, WaitProducts, WaitStores, walk
+from pykittens.ir.stages import Acquire, GiveBack
 from pykittens.ir.text import text
 from tests import tolerance
 from tests.ir.kernels import nested, one_stage, prefetched, same_stage, two_products

@@ -7,7 +7,8 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import AccessError, KernelError, TypeMismatch
-from pykittens.ir.nodes import Call, GiveBack, walk
+from pykittens.ir.nodes import Call, walk
+from pykittens.ir.stages import GiveBack
 from tests.ops.kernels import normal, poisoned
 from tests.running import recorded
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykittens.ir.nodes import Acquire, Block, For, GiveBack, If, Node, Pipeline
+from pykittens.ir.nodes import Block, For, If, Node
+from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Scalar
 from pykittens.targets.cuda.turns import Position, position_of, shared_turns
 from pykittens.types.dtypes import int32

@@ -23,8 +23,9 @@ from pykittens.emulate.memory import Area, Box, GlobalTile
 from pykittens.emulate.regions import SharedRegion
 from pykittens.emulate.shared import Signalled, Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Side, calls, operands
+from pykittens.ir.nodes import Call, Kernel, Node, calls, operands
 from pykittens.ir.op import Engine
+from pykittens.ir.stages import Acquire, Pipeline, Side
 from pykittens.types.tiles import RT, RV
 
 CLUSTERS = 4  # recorded by default

@@ -15,7 +15,8 @@ from pykittens.checker.proofs.formula import Comparison, Formula, compare
 from pykittens.checker.proofs.semaphores import Use, prove_semaphores, uses
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Scope
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Acquire, Call, Kernel, Node, Pipeline, Role, group_name
+from pykittens.ir.nodes import Call, Kernel, Node, Role, group_name
+from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.values import Turns
 
 _DONE = {"fill": "filled", "drain": "drained"}

@@ -66,10 +66,9 @@ def shared_memory(kernel: Kernel, target: Target, source: Source | None = None) 
     at = layout_shared(kernel, replace(target, shared_bytes=_ANY_SIZE))
     uses = []
     for p in at.full:
-        tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
         reused = f", in place of `{p.reuse.name}`" if p.reuse is not None else ""
         what, barriers = (
-            f"{p.stages} x ({tiles}){reused}",
+            f"{p.stages} x ({p.contents}){reused}",
             f"full and empty barriers of {p.stages} stages",
         )
         uses.append(MemoryUse(p.name, what, at.stages[p], p.stages * p.stage_bytes, p.loc))

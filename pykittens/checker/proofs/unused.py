@@ -8,7 +8,8 @@ from typing import Any
 from pykittens.checker.proofs.compilation import name_line
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Acquire, Kernel, Tasks, walk
+from pykittens.ir.nodes import Kernel, Tasks, walk
+from pykittens.ir.stages import Acquire
 from pykittens.ir.structure import sources, uses
 from pykittens.ir.values import Global, SharedTile, Value
 
@@ -62,9 +63,10 @@ def _pipelines(kernel: Kernel, used: set[Value]) -> Iterator[Finding]:
                 _made(p.name, p.loc),
             )
             continue
-        for name in p.tiles:
-            if name and used.isdisjoint(n.tiles[name] for n in taken if name in n.tiles):
-                size = p.stages * p.tiles[name].bytes
+        for key in p.tiles:
+            name = key.partition("@")[0]
+            if name and used.isdisjoint(n.tiles[key] for n in taken if key in n.tiles):
+                size = p.stages * p.tiles[key].bytes
                 yield _note(
                     f"no operation uses the tile `{name}` of the pipeline `{p.name}`, which takes {size} bytes of "
                     "shared memory",

@@ -46,16 +46,9 @@ from pykittens.emulate.races.shadow import (
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import SharedItems, Signalled, Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import (
-    Acquire,
-    Call,
-    Kernel,
-    Node,
-    moved,
-    waits_for_flags,
-    written,
-)
+from pykittens.ir.nodes import Call, Kernel, Node, moved, waits_for_flags, written
 from pykittens.ir.op import Engine, Space
+from pykittens.ir.stages import Acquire
 from pykittens.ir.values import Value
 from pykittens.types.tiles import RT, RV, Spread
 

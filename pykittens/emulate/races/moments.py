@@ -21,8 +21,9 @@ from pykittens.emulate.races.conflicts import who
 from pykittens.emulate.regions import SharedMemory, SharedRegion
 from pykittens.emulate.shared import SharedItems, Signalled
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Acquire, Call, Node
+from pykittens.ir.nodes import Call, Node
 from pykittens.ir.op import Engine
+from pykittens.ir.stages import Acquire
 
 _KEPT = 256  # events of a block: two accesses that conflict are rarely further apart
 _MOST_TILES = 3  # of a ring that are shown; of a longer one only the tile itself

@@ -11,7 +11,8 @@ from pykittens.emulate.group import Group, uneven
 from pykittens.emulate.races.clocks import TIME, BarrierClock, Clock, GroupClock
 from pykittens.emulate.races.conflicts import who
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Acquire, Call, Node, Pipeline, Side, walk
+from pykittens.ir.nodes import Call, Node, walk
+from pykittens.ir.stages import Acquire, Pipeline, Side
 from pykittens.ir.values import Value
 
 Findings = Iterator[Finding]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pykittens.ir.nodes import Acquire, Pipeline
+from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.values import Value
 
 # A wait can name no more products than this (CUTLASS, `warpgroup_wait`).

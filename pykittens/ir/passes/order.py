@@ -15,17 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 from pykittens.ir.nodes import (
-    Acquire,
     Block,
     Call,
     For,
     ForTasks,
-    GiveBack,
     If,
     Kernel,
-    Leave,
     Loop,
-    Pipeline,
     Role,
     While,
     takes,
@@ -33,6 +29,7 @@ from pykittens.ir.nodes import (
     written,
 )
 from pykittens.ir.operators import OPERATORS
+from pykittens.ir.stages import Acquire, GiveBack, Leave, Pipeline
 from pykittens.ir.values import Global, TileRef, Value
 
 TASKS = 3  # tasks of a block in a trial

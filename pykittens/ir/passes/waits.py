@@ -29,18 +29,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from pykittens.ir.nodes import (
-    Acquire,
     Block,
     Call,
     Carried,
     For,
     ForTasks,
-    GiveBack,
     If,
     Kernel,
-    Leave,
     Node,
-    Pipeline,
     Role,
     WaitProducts,
     WaitStores,
@@ -55,6 +51,7 @@ from pykittens.ir.op import Engine
 from pykittens.ir.passes.flight import HeldStage, PendingProduct, State, join
 from pykittens.ir.passes.order import find_stalls
 from pykittens.ir.passes.ownership import own_memory
+from pykittens.ir.stages import Acquire, GiveBack, Leave, Pipeline
 from pykittens.ir.structure import definitions, memory_of, uses
 from pykittens.ir.values import RegTile, SharedTile, Turns, Value
 

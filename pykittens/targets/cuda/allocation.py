@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pykittens.errors import ResourceError
-from pykittens.ir.nodes import Kernel, Pipeline, Shared, is_used
+from pykittens.ir.nodes import Kernel, Shared, is_used
+from pykittens.ir.stages import Pipeline
 from pykittens.ir.values import SharedTile, Value
 from pykittens.targets.cuda import tickets
 from pykittens.targets.target import Target

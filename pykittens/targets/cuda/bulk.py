@@ -7,8 +7,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pykittens.ir.evaluate import is_natural
-from pykittens.ir.nodes import Call, Leave, WaitStores
+from pykittens.ir.nodes import Call, WaitStores
 from pykittens.ir.op import Engine
+from pykittens.ir.stages import Leave
 from pykittens.ir.structure import fetches_written
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
 from pykittens.targets.cuda import copies

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pykittens.ir.nodes import (
-    Acquire,
-    Block,
-    ForTasks,
-    GiveBack,
-    Kernel,
-    Loop,
-    Node,
-    Pipeline,
-    walk,
-)
+from pykittens.ir.nodes import Block, ForTasks, Kernel, Loop, Node, walk
 from pykittens.ir.op import Engine
+from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
 from pykittens.targets.cuda.engines import calls

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Acquire, GiveBack, Leave, is_multicast
+from pykittens.ir.nodes import is_multicast
+from pykittens.ir.stages import Acquire, GiveBack, Leave
 from pykittens.ir.values import SharedTile
 from pykittens.targets.clock_reads import seen
 from pykittens.targets.cuda.emitter import CudaEmitter

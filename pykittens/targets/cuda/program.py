@@ -6,7 +6,8 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError
-from pykittens.ir.nodes import Kernel, Pipeline, Role, walk, written
+from pykittens.ir.nodes import Kernel, Role, walk, written
+from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import uses
 from pykittens.targets.clock_reads import begin_clocks, end_clocks
 from pykittens.targets.cuda import semaphores
@@ -149,8 +150,7 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
         e.line("const u32 smem = (u32)__cvta_generic_to_shared(shared);")
     for p in at.full:
         ring = e.rings[p]
-        tiles = ", ".join(f"{n}: {t}" if n else str(t) for n, t in p.tiles.items())
-        e.line(f"// pipeline {ring}: {p.stages} x ({tiles})")
+        e.line(f"// pipeline {ring}: {p.stages} x ({p.contents})")
         e.line(
             f"const u32 {ring} = {Index('smem') + at.stages[p]}, {ring}_full = smem + {at.full[p]}, "
             f"{ring}_empty = smem + {at.empty[p]};"

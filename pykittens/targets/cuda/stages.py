@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from pykittens.ir.nodes import (
-    Acquire,
-    Call,
-    Kernel,
-    Leave,
-    Pipeline,
-    Role,
-    Side,
-    blocks,
-    is_multicast,
-    takes,
-    walk,
-)
+from pykittens.ir.nodes import Call, Kernel, Role, blocks, is_multicast, takes, walk
 from pykittens.ir.op import Engine
+from pykittens.ir.stages import Acquire, Leave, Pipeline, Side
 from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.engines import by_lanes, calls, moves_pieces
 from pykittens.targets.cuda.warp_assignment import copy_warps

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pykittens.ir.nodes import Acquire, Block, GiveBack, Node, Pipeline, all_blocks, within
+from pykittens.ir.nodes import Block, Node, all_blocks, within
+from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 
 Use = Acquire | GiveBack
 Position = tuple[Pipeline, str]  # "fill", "drain" or "back"
