@@ -28,15 +28,17 @@ from pykittens.mega import Program  # noqa: E402
 WIDTH = CHUNK = 512  # columns of a page, and elements that an instruction gates
 EPS = 1e-5
 BLOCKS, LAYERS, N = 132, 64, 2048
-# Pages of 16 KiB in the ring, pages on their way at a time, warps that multiply.
+# Pages of 16 KiB in the ring, pages on their way at a time, warps that multiply, and whether vectors have tags.
 VARIANTS = [
-    (11, None, 8),
-    (11, 4, 8),
-    (11, 3, 8),
-    (11, 2, 8),
-    (11, 3, 16),
-    (6, 3, 8),
-    (6, None, 8),
+    (11, None, 8, False),
+    (11, 3, 8, False),
+    (11, 2, 8, False),
+    (6, 3, 8, False),
+    (11, None, 8, True),
+    (11, 4, 8, True),
+    (11, 3, 8, True),
+    (11, 2, 8, True),
+    (6, 3, 8, True),
 ]
 
 
@@ -114,6 +116,85 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
     return program
 
 
+def tagged_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None, warps: int) -> Program:  # fmt: skip
+    """The same layers with vectors in f32, whose elements have tags: no counter is signalled, none waited for."""
+    program = Program(blocks)
+    parts, sub = n // WIDTH, WIDTH // warps
+
+    @program.instruction
+    def start(given, x, *, chunk, tag):  # type: ignore[no-untyped-def]
+        """x[0] = given, a chunk of it."""
+        with pk.warps(2) as half:
+            own = chunk * 2 + half
+            pk.store_tagged(x[0, own], pk.load(given[own], cols=CHUNK // 2).to(f32), tag)
+
+    @program.instruction
+    def matvec(x, gain, W, pre, *, layer, first, last, tag):  # type: ignore[no-untyped-def]
+        """pre[layer] = W[layer] (rms_norm(x[layer]) * gain[layer]), rows 16 * first to 16 * last."""
+        page = pk.pipeline(pages, pk.st(bf16, 16, WIDTH), flight=flight)
+        gains, vectors = pk.pipeline(2, pk.sv(bf16, n)), pk.pipeline(1, pk.sv(f32, n))
+        sums = pk.pipeline(3, pk.sv(f32, 16 * warps))
+        with pk.producer():
+            with gains.fill() as v:
+                pk.load_async(v, gain[layer])
+            for row in pk.range(first, last):
+                for k in pk.range(parts):
+                    with page.fill() as p:
+                        pk.load_async(p, W[layer, row, k])
+        with pk.warps(2) as half, vectors.fill() as v:
+            pk.store(v.parts(n // 2)[half], pk.load_tagged(x[layer, half], tag, cols=n // 2))
+        with pk.warps(warps) as w:
+            with gains.drain() as v:
+                own = [
+                    pk.load(v.parts(sub)[k * warps + w], spread=pk.per_column).to(f32)
+                    for k in range(parts)
+                ]
+            with vectors.drain() as v:
+                y = pk.load(v)
+                scale = pk.rsqrt(pk.sum(y * y) / n + EPS)
+                own = [
+                    pk.load(v.parts(sub)[k * warps + w], spread=pk.per_column) * own[k] * scale
+                    for k in range(parts)
+                ]
+            for _ in pk.range(first, last):
+                acc = pk.zeros(f32, 16, sub)
+                for k in range(parts):
+                    with page.drain() as p:
+                        acc = pk.fma(pk.load(p.tiles(16, sub)[0, w]).to(f32), own[k], acc)
+                with sums.fill() as s:
+                    pk.store(s.parts(16)[w], pk.row_sum(acc))
+        with pk.storer():
+            for row in pk.range(first, last):
+                with sums.drain() as s:
+                    total = pk.load(s.parts(16)[0])
+                    for part in range(1, warps):
+                        total = total + pk.load(s.parts(16)[part])
+                pk.store_tagged(pre[layer, row], total, tag)
+
+    @program.instruction
+    def gate(x, pre, *, layer, chunk, tag):  # type: ignore[no-untyped-def]
+        """x[layer + 1] = x[layer] + silu(pre[layer, :n]) * pre[layer, n:], a chunk of it."""
+        inputs = pk.pipeline(1, pre=pk.sv(f32, 2 * CHUNK), x=pk.sv(f32, CHUNK))
+        with pk.warps(2) as half, inputs.fill() as s:
+            own = chunk * 2 + half
+            pk.store(s.x.parts(CHUNK // 2)[half], pk.load_tagged(x[layer, own], tag, cols=CHUNK // 2))  # fmt: skip
+            mine = pk.load_tagged(pre[layer, half * (n // CHUNK) + chunk], tag, cols=CHUNK)
+            pk.store(s.pre.parts(CHUNK)[half], mine)
+        with pk.warps(warps) as w:
+            with inputs.drain() as s:
+                g, u = (pk.load(s.pre.parts(sub)[k * warps + w]) for k in range(2))
+                y = pk.load(s.x.parts(sub)[w]) + pk.silu(g) * u
+            pk.store_tagged(x[layer + 1, chunk * warps + w], y, tag)
+
+    for chunk in range(n // CHUNK):
+        program.add(start, chunk=chunk)
+    for layer in range(layers):
+        program.add_runs(matvec, 2 * n // 16, layer=layer)
+        for chunk in range(n // CHUNK):
+            program.add(gate, block=chunk * blocks // (n // CHUNK), layer=layer, chunk=chunk)
+    return program
+
+
 def problem(layers: int, n: int, device: str) -> dict[str, torch.Tensor]:
     """Random tensors; h[0] is given."""
     h = torch.full((layers + 1, n), torch.nan, dtype=torch.bfloat16, device=device)
@@ -126,6 +207,13 @@ def problem(layers: int, n: int, device: str) -> dict[str, torch.Tensor]:
     }
 
 
+def tagged(x: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of a program with tags for the same problem."""
+    vectors, pre = (torch.full_like(x[of], torch.nan, dtype=torch.float32) for of in ("h", "pre"))
+    given = {"given": x["h"][0].clone(), "gain": x["gain"], "W": x["W"]}
+    return {"x": vectors, "pre": pre, **given}
+
+
 def layers_by_pytorch(x: dict[str, torch.Tensor]) -> torch.Tensor:
     """The last h, by a few kernels a layer."""
     h = x["h"][0]
@@ -136,10 +224,10 @@ def layers_by_pytorch(x: dict[str, torch.Tensor]) -> torch.Tensor:
     return h
 
 
-def error(x: dict[str, torch.Tensor]) -> float:
+def error(x: dict[str, torch.Tensor], vectors: torch.Tensor) -> float:
     """The largest relative error of a layer, in float64 from the vector that the layer before it gave."""
     errors = []
-    for h, found, gain, W in zip(x["h"], x["h"][1:], x["gain"], x["W"], strict=False):
+    for h, found, gain, W in zip(vectors, vectors[1:], x["gain"], x["W"], strict=False):
         n, wide = len(h), h.double()
         p = W.double() @ (wide / (wide.square().mean() + EPS).sqrt() * gain.double())
         wanted = wide + torch.nn.functional.silu(p[:n]) * p[n:]
@@ -154,19 +242,25 @@ def launch_of(program: Program, x: dict[str, torch.Tensor]) -> Callable[[int], N
 
 
 def rows_of(
-    bench: Bench, variants: list[tuple[int, int | None, int]], blocks: int, layers: int, n: int
+    bench: Bench,
+    variants: list[tuple[int, int | None, int, bool]],
+    blocks: int,
+    layers: int,
+    n: int,
 ) -> list[Row]:
     """A row for each variant."""
     x = problem(layers, n, bench.device)
     contenders: dict[str, Any] = {}
     errors = {}
-    for pages, flight, warps in variants:
-        name = f"{pages} pages, {flight or 'all'} on their way, {warps} warps"
-        program = two_phases(blocks, layers, n, pages, flight, warps)
-        contenders[name] = launch_of(program, x)
-        x["h"][1:] = torch.nan
+    for pages, flight, warps, has_tags in variants:
+        name = f"{pages} pages, {flight or 'all'} on their way, {warps} warps{', tags' * has_tags}"
+        # Tags tell the launches of one program from one another, so each has vectors of its own.
+        given = tagged(x) if has_tags else x
+        make, vectors = (tagged_phases, given["x"]) if has_tags else (two_phases, x["h"])
+        contenders[name] = launch_of(make(blocks, layers, n, pages, flight, warps), given)
+        vectors[1:] = torch.nan
         contenders[name](0)
-        errors[name] = error(x)
+        errors[name] = error(x, vectors)
     contenders["PyTorch"] = lambda _: layers_by_pytorch(x)
     *ours, library = bench.measure(contenders, 1)
     work = float(x["W"].numel() * x["W"].element_size())

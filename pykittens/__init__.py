@@ -179,6 +179,8 @@ from pykittens.ops.sync import fence_async as fence_async
 from pykittens.ops.sync import mma_wait as mma_wait
 from pykittens.ops.sync import store_wait as store_wait
 from pykittens.ops.sync import sync as sync
+from pykittens.ops.tagged import load_tagged as load_tagged
+from pykittens.ops.tagged import store_tagged as store_tagged
 from pykittens.runtime.autotune import autotune as autotune
 from pykittens.runtime.kernel import KernelFunction as KernelFunction
 from pykittens.runtime.kernel import kernel as kernel

@@ -98,7 +98,7 @@ class Group:
                     effects = node.op.effects
                     if effects.waits:
                         yield wait_of_call(node, self.arguments(node))
-                        for name in effects.waits:
+                        for name in () if effects.tagged else effects.waits:
                             watch.passes(self, node, self.value(node.args[name]))
                     if effects.acquires:
                         yield pause(node.loc, self.launch.schedule.landing == "late")

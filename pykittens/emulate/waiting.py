@@ -64,7 +64,8 @@ def wait_of_call(call: Call, args: dict[str, Any]) -> Wait:
         with faults_at(call):
             return missing(**args)
 
-    on = tuple(args[name] for name in call.op.effects.waits)
+    effects = call.op.effects
+    on = () if effects.tagged else tuple(args[name] for name in effects.waits)
     return Wait(
         lambda: awaited() is None, lambda: f"at {call.loc} for {awaited()}", call.loc, on=on
     )

@@ -46,7 +46,8 @@ class Effects:
     finishes: the engine that it waits for, until at most `pending` of its operations are unfinished. meets: the warps
     of the group wait for one another. fences: the memory of which the engines see what the group wrote before. shows:
     it shows the user something. stays: it may do more than compute its result, so it runs once where the user wrote it.
-    index: the vector operand that names the rows of the memory operand, one by one.
+    index: the vector operand that names the rows of the memory operand, one by one. tagged: each element that it reads
+    or writes says whether it is written, so reads and writes of others need no order.
     """
 
     reads: tuple[str, ...] = ()
@@ -64,6 +65,7 @@ class Effects:
     shows: bool = False
     stays: bool = False
     index: str | None = None
+    tagged: bool = False
 
     @property
     def removable(self) -> bool:

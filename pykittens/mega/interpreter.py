@@ -47,6 +47,7 @@ class Interpreter:
     merging: Merging = field(default_factory=Merging)
     # The fields of each kind, in the bodies of the merging.
     fields: dict[str, Sequence[Any]] = field(default_factory=dict)
+    tag_of: dict[str, Any] = field(default_factory=dict)  # the tag in these bodies
 
     def record(self) -> None:
         """Record all roles."""
@@ -54,14 +55,20 @@ class Interpreter:
         (self.block,) = pk.grid(self.code.shape[0])
         for kind in self.kinds:
             with self.merging.survey(kind.name):
-                self.fields[kind.name] = kind.record(self.operands, self._words(0, 0))
+                words = self._words(0, 0)
+                self.fields[kind.name] = kind.record(self.operands, words, words[0])
+                self.tag_of[kind.name] = words[0]
         self._check_rings()
-        # Tensors that instructions write; who reads them waits.
-        self.written = set[str]()
+        # Tensors that instructions write: who reads them waits, unless their elements have tags.
+        self.written, self.tagged = set[str](), set[str]()
         for role in self.merging.found.values():
             self.written |= _tensors(role.body.nodes, writing=True)
+            for call in (c for c in calls(role.body) if c.op.effects.tagged):
+                self.tagged.update(tensors(call, call.op.effects.reads + call.op.effects.writes))
+        self._check_tags()
         for kind in self.kinds:
-            if found := _tensors(self.merging.outside[kind.name].nodes, False) & self.written:
+            outside = _tensors(self.merging.outside[kind.name].nodes, False)
+            if found := outside & (self.written | self.tagged):
                 raise LanguageError(
                     f"{kind.name}: reads `{min(found).partition('.')[2]}`, which instructions write, outside of its "
                     "roles",
@@ -115,7 +122,7 @@ class Interpreter:
         waiting = nodes[begin:]
         del nodes[begin:]
         with self.merging.record(kind.name, place, index):
-            kind.record(self.operands, words)
+            kind.record(self.operands, words, self.parity + 1)
         reads = (i for i in range(begin, len(nodes)) if self._takes_part(nodes[i : i + 1], False))
         if (at := next(reads, None)) is not None:
             nodes[at:at] = waiting
@@ -130,6 +137,27 @@ class Interpreter:
     def _takes_part(self, nodes: Sequence[Node], writing: bool) -> bool:
         """Whether nodes write, or read, a tensor that instructions write."""
         return not self.written.isdisjoint(_tensors(nodes, writing))
+
+    def _check_tags(self) -> None:
+        """Leave only tensors without tags in `written`; raise for one that has tags and is accessed without its own."""
+        self.written -= self.tagged
+        for (kind, _), role in self.merging.found.items():
+            for call in calls(role.body):
+                effects = call.op.effects
+                touched = self.tagged.intersection(tensors(call, effects.reads + effects.writes))
+                if touched and not effects.tagged:
+                    name = min(touched).partition(".")[2]
+                    raise LanguageError(
+                        f"{kind}: the elements of `{name}` have tags, and are accessed here without",
+                        loc=call.loc,
+                        help="pk.load_tagged and pk.store_tagged access them in all instructions",
+                    )
+                if touched and call.args["tag"] is not self.tag_of[kind]:
+                    raise LanguageError(
+                        f"{kind}: the tag must be that of the launch",
+                        loc=call.loc,
+                        help="take it by the keyword `tag`, behind the `*`",
+                    )
 
     def _check_rings(self) -> None:
         """Raise unless each side of a ring belongs to one role, as its barriers count the groups of one."""

@@ -22,31 +22,38 @@ from pykittens.lang.merging import declared
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import prove
 from pykittens.mega.schedule import Schedule, derive
+from pykittens.ops.tagged import TAG as TAG_BITS
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.runtime.profile import CLOCK_READS, profiled
 from pykittens.types.dtypes import int32
+
+TAG = "tag"  # the keyword of the tag of a launch
 
 
 @dataclass(eq=False)
 class Kind:
     """A kind of instruction: a function with roles, of tensors by position and of int32 fields by keyword.
 
-    Its tensors are those of the program with the same names. A field is a value of the running kernel.
+    Its tensors are those of the program with the same names. A field is a value of the running kernel. is_tagged: it
+    takes the tag of the launch.
     """
 
     function: Callable[..., Any]
     tensors: tuple[str, ...]
     fields: tuple[str, ...]
+    is_tagged: bool = False
 
     @property
     def name(self) -> str:
         return self.function.__name__
 
-    def record(self, operands: Mapping[str, Any], words: Sequence[Any]) -> Sequence[Any]:
+    def record(self, operands: Mapping[str, Any], words: Sequence[Any], tag: Any) -> Sequence[Any]:
         """Record it in the open kernel; returns its fields, which follow the first of the words of an instruction."""
         fields = words[1 : 1 + len(self.fields)]
-        given = dict(zip(self.fields, fields, strict=True))
+        given = dict(zip(self.fields, fields, strict=True)) | (
+            {"tag": tag} if self.is_tagged else {}
+        )
         self.function(*(operands[t] for t in self.tensors), **given)
         return fields
 
@@ -136,6 +143,7 @@ class Program:
     def instruction(self, function: Callable[..., Any]) -> Kind:
         """Make a function a kind of instruction of this program.
 
+        A keyword `tag` is no field: it is the tag of the launch, for pk.store_tagged and pk.load_tagged.
         An ArgumentError for parameters that are neither tensors by position nor fields by keyword, without defaults.
         """
         if not isfunction(function):
@@ -154,7 +162,9 @@ class Program:
                 raise ArgumentError(f"{function.__name__}: `{name}` is the {meaning}, not a field")
         if any(kind.name == function.__name__ for kind in self.kinds):
             raise ArgumentError(f"the program has an instruction `{function.__name__}` already")
-        kind = Kind(pk.function(function), tuple(tensors), tuple(fields))
+        is_tagged = TAG in fields
+        names = tuple(name for name in fields if name != TAG)
+        kind = Kind(pk.function(function), tuple(tensors), names, is_tagged)
         self.kinds.append(kind)
         return kind
 
@@ -284,13 +294,16 @@ class Program:
     def arguments(self, schedule: Schedule, /, **tensors: Any) -> tuple[Any, ...]:
         """What the kernel of the program takes to run a schedule on tensors of the shapes that it was made for.
 
-        They serve any number of launches, one after another. A launch that is stopped leaves them as they are.
+        They serve any number of launches, one after another. A launch that is stopped leaves them as they are. The tags
+        of tensors that instructions tag are set to 0; after that only launches with these arguments may write them.
         """
         for name, shape in schedule.shapes.items():
             if name in tensors and tuple(tensors[name].shape) != shape:
                 raise ArgumentError(
                     f"the schedule is for `{name}` of {shape}, not {tuple(tensors[name].shape)}"
                 )
+        for name in schedule.tagged:
+            _clear_tags(tensors[name.partition(".")[2]])
         return self.words(*schedule.encoded(), schedule.counters, sum(schedule.groups), tensors)
 
     def words(
@@ -319,3 +332,11 @@ class Program:
         """Run the program once on tensors by name, NumPy arrays or tensors of PyTorch of one device."""
         schedule = self.scheduled(**tensors)
         self.kernel()(*self.arguments(schedule, **tensors))
+
+
+def _clear_tags(tensor: Any) -> None:
+    """Set the tags of a tensor, an f32 array of NumPy or PyTorch, to 0."""
+    if isinstance(tensor, np.ndarray):
+        tensor.view(np.int32)[...] &= ~TAG_BITS
+    else:
+        tensor.view(torch_dtype("int32")).bitwise_and_(~TAG_BITS)

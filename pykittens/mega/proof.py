@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import KernelError
-from pykittens.mega.schedule import Clocks, Event, Schedule, box_text
+from pykittens.mega.schedule import Clocks, Event, Schedule, box_text, check_tagged
 
 
 class ScheduleError(KernelError):
@@ -65,38 +65,57 @@ def _order(schedule: Schedule) -> list[int]:
     """
     missing, order = _totals(schedule), list[int]()
     queues = [deque(queue) for queue in schedule.queues]
-    stopped: dict[int, set[int]] = defaultdict(set)  # the blocks that wait for a counter
+    # The blocks that wait for a counter, or for an instruction that writes elements with tags.
+    stopped: dict[int | str, set[int]] = defaultdict(set)
+    done = set[int]()
     ready = deque(range(len(queues)))
     while ready:
         block = ready.popleft()
         while queues[block]:
             step = queues[block][0]
-            lack = [
+            lack: list[int | str] = [
                 c
                 for role in _roles(schedule, step)
                 for c, _ in schedule.waits.get((step, role), ())
                 if missing[c]
             ]
+            lack += [f"{n}" for n in _tagged_before(schedule, step) if n not in done]
             if lack:
                 stopped[lack[0]].add(block)
                 break
             order.append(queues[block].popleft())
+            done.add(step)
+            ready.extend(stopped.pop(f"{step}", ()))
             for role in _roles(schedule, step):
                 counter = schedule.signals.get((step, role))
                 if counter is not None:
                     missing[counter] -= schedule.groups[role]
                     if not missing[counter]:
                         ready.extend(stopped.pop(counter, ()))
-    for counter, blocks in stopped.items():
+    for awaited, blocks in stopped.items():
         block = min(blocks)
         waiting = schedule.program.instructions[queues[block][0]]
-        late = next(e for e, c in schedule.signals.items() if c == counter and e[0] not in order)
+        if isinstance(awaited, str):
+            late = int(awaited), 0
+        else:
+            late = next(e for e, c in schedule.signals.items() if c == awaited and e[0] not in done)
         raise ScheduleError(
             f"deadlock: {waiting} waits in block {block} for {schedule.text(late)}, which block "
             f"{schedule.program.instructions[late[0]].block} never reaches",
             help="let blocks run instructions in an order in which those that are waited for come first",
         )
     return order
+
+
+def _tagged_before(schedule: Schedule, step: int) -> list[int]:
+    """The instructions that write the elements for whose tags an instruction waits."""
+    boxes = [
+        box
+        for role in _roles(schedule, step)
+        for box in schedule.reads.get((step, role), ())
+        if box[0] in schedule.tagged
+    ]
+    return [n for box in boxes for n in schedule.writing(box)[:, 0].tolist()]
 
 
 def _roles(schedule: Schedule, step: int) -> list[int]:
@@ -113,6 +132,9 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
             for counter, _ in schedule.waits.get(event, ()):
                 clocks.wait(event, made[counter])
             for box in schedule.reads.get(event, ()):
+                if box[0] in schedule.tagged:
+                    check_tagged(schedule, event, box)
+                    continue
                 writer = clocks.unseen(event, schedule.writing(box))
                 if writer is not None:
                     raise ScheduleError(

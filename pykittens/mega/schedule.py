@@ -35,8 +35,8 @@ class Schedule:
     """The instructions of a program on their blocks, with the boxes that they touch, and what they wait for and signal.
 
     roles, groups: the name and the number of groups of each role. flows: by kind, the roles that a role knows. shapes:
-    of the tensors. reads, writes: the boxes of tensors that instructions write. waits: counters and the values to wait
-    for. signals: the counter to which each group of a role adds one.
+    of the tensors. tagged: those whose elements have tags. reads, writes: the boxes of tensors that instructions write.
+    waits: counters and the values to wait for. signals: the counter to which each group of a role adds one.
     """
 
     program: Program
@@ -44,11 +44,13 @@ class Schedule:
     groups: list[int]
     flows: dict[str, dict[int, list[int]]]
     shapes: dict[str, tuple[int, ...]]
+    tagged: frozenset[str] = frozenset()
     reads: dict[Event, list[Box]] = field(default_factory=dict)
     writes: dict[Event, list[Box]] = field(default_factory=dict)
     waits: dict[Event, list[tuple[int, int]]] = field(default_factory=dict)
     signals: dict[Event, int] = field(default_factory=dict)
     _writing: dict[Box, Numbers] = field(default_factory=dict, init=False, repr=False)
+    _is_written: dict[Box, bool] = field(default_factory=dict, init=False, repr=False)
 
     def writing(self, box: Box) -> Numbers:
         """The events that write elements of a box, in their order: (events, 2)."""
@@ -57,6 +59,13 @@ class Schedule:
             none = np.empty((0, 2), np.int64)
             self._writing[box] = none if of_tensor is None else of_tensor.writing(box)
         return self._writing[box]
+
+    def is_written(self, box: Box) -> bool:
+        """Whether instructions write all elements of a box."""
+        if box not in self._is_written:
+            of_tensor = self.writers.get(box[0])
+            self._is_written[box] = of_tensor is not None and of_tensor.cover(box)
+        return self._is_written[box]
 
     @cached_property
     def writers(self) -> dict[str, Writers]:
@@ -116,6 +125,7 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
         [role.context.groups for role in made.merging.roles.values()],
         {kind: _numbered(of, places) for kind, of in known.items()},
         {name: tuple(x.shape) for name, x in tensors.items() if hasattr(x, "shape")},
+        frozenset(made.tagged),
     )
     _find_boxes(schedule, made, host)
     _check_written_once(schedule)
@@ -156,7 +166,8 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
         given = dict(zip((made.block, *made.fields[kind]), columns.T, strict=False))
         if role.index is not None:
             given[role.index] = np.tile(np.arange(groups), len(numbers))
-        for touched in RoleBody(kind, role.body, host, made.written).touched(given):
+        of_interest = made.written | made.tagged
+        for touched in RoleBody(kind, role.body, host, of_interest).touched(given):
             _add(schedule, numbers[touched.owner // groups], places.index(place), touched)
 
 
@@ -208,8 +219,20 @@ class Writers:
 
     def writing(self, box: Box) -> Numbers:
         """The events that write elements of a box, in their order."""
-        found = (self.low < box[2]).all(axis=1) & (self.high > box[1]).all(axis=1)
-        return np.unique(self.events[found], axis=0)
+        return np.unique(self.events[self._meeting(box)], axis=0)
+
+    def cover(self, box: Box) -> bool:
+        """Whether all elements of a box are written."""
+        written = np.zeros(np.subtract(box[2], box[1]), np.bool_)
+        found = self._meeting(box)
+        for low, high in zip(self.low[found], self.high[found], strict=True):
+            sides = zip(np.maximum(low - box[1], 0), high - box[1], strict=True)
+            written[tuple(slice(a, b) for a, b in sides)] = True
+        return bool(written.all())
+
+    def _meeting(self, box: Box) -> Any:
+        """The numbers of the boxes that have elements of a box."""
+        return (self.low < box[2]).all(axis=1) & (self.high > box[1]).all(axis=1)
 
 
 def box_text(box: Box) -> str:
@@ -321,7 +344,9 @@ def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
             for box in sorted(schedule.reads.get(event, ()), key=_size, reverse=True):
                 mine = schedule.writing(box)
                 _check_before(schedule, event, box, mine)
-                if clocks.unseen(event, mine) is not None:
+                if box[0] in schedule.tagged:
+                    check_tagged(schedule, event, box)
+                elif clocks.unseen(event, mine) is not None:
                     found.setdefault(event, []).append(box)
                     if box not in of_box:
                         of_box[box] = np.max([after[s, r] for s, r in mine.tolist()], axis=0)
@@ -344,6 +369,15 @@ def _check_before(schedule: Schedule, event: Event, box: Box, writers: Numbers) 
         raise LanguageError(
             f"{schedule.text(event)} reads {box_text(box)}, which {last} writes after it",
             help="add an instruction to the program before those that read what it writes",
+        )
+
+
+def check_tagged(schedule: Schedule, event: Event, box: Box) -> None:
+    """Raise if a role waits for the tags of elements that no instruction writes."""
+    if not schedule.is_written(box):
+        raise LanguageError(
+            f"{schedule.text(event)} waits for the tags of {box_text(box)}, some of which no instruction writes",
+            help="let an instruction write them with the tag of the launch, also if they are given",
         )
 
 

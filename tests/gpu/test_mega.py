@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.mega import test_tags as tags
 from tests.mega.programs import LENGTH, added, cells, random_steps, sequential
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -30,3 +31,24 @@ def test_random_programs_are_equal_to_the_last_bit(seed):
         y[INPUTS:] = torch.nan
         kernel(*arguments)
         np.testing.assert_array_equal(y.cpu().numpy(), wanted)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_programs_with_tags_give_what_their_instructions_do_in_order(seed):
+    """In one launch after another, of which each has the other tag."""
+    program = tags.cells(blocks=20)
+    tensors, wanted = tags.filled(program, seed, 150)
+    tensors = {name: torch.from_numpy(x).cuda() for name, x in tensors.items()}
+    arguments = program.arguments(program.scheduled(**tensors), **tensors)
+    kernel = program.kernel()
+    for _ in range(50):
+        kernel(*arguments)
+        np.testing.assert_array_equal(tags.without_tags(tensors["x"].cpu().numpy()), wanted)
+
+
+@pytest.mark.parametrize("n", [1, 7, 200, 2048])
+def test_a_reader_waits_for_the_elements_that_it_reads(n):
+    x, y = torch.arange(n, device="cuda").float(), torch.zeros((14, n), device="cuda")
+    for _ in range(20):
+        tags.relay(x, torch.zeros((14, n), device="cuda"), y, n=n)
+        assert torch.equal(y, x + torch.arange(14, device="cuda")[:, None])

@@ -28,7 +28,7 @@ def _read_and_written(schedule: Schedule) -> list[tuple[Event, Event]]:
         (event, tuple(writer))
         for event, boxes in schedule.reads.items()
         for box in boxes
-        if box[0] in writers
+        if box[0] in writers and box[0] not in schedule.tagged
         for writer in writers[box[0]].writing(box).tolist()
     ]
 
@@ -58,7 +58,16 @@ def _ends(schedule: Schedule) -> bool:
 
 def _may_run(schedule: Schedule, step: int, done: set[int]) -> bool:
     waited = {c for (s, _), some in schedule.waits.items() if s == step for c, _ in some}
-    return all(s in done for (s, _), c in schedule.signals.items() if c in waited)
+    writers = Writers.of(schedule)
+    of_tags = {
+        writer
+        for (s, _), boxes in schedule.reads.items()
+        for box in boxes
+        if s == step and box[0] in schedule.tagged
+        for writer in writers[box[0]].writing(box)[:, 0].tolist()
+    }
+    signalled = {s for (s, _), c in schedule.signals.items() if c in waited}
+    return of_tags | signalled <= done
 
 
 def _graph(schedule: Schedule) -> dict[tuple, set[tuple]]:

@@ -225,6 +225,22 @@ row(
     op=('"add"', one_of('"add"')),
 )
 row("wait", "pk.wait({flag}, {value})", flag=_FLAG, value=("1", index()))
+_TAGGED = ("A[0, 0]", tensor(1, pk.f32))
+row(
+    "store_tagged",
+    "pk.store_tagged({dst}, {value}, {tag})",
+    dst=_TAGGED,
+    value=("vector", register_vector(dtype=pk.f32)),
+    tag=("1", index()),
+)
+row(
+    "load_tagged",
+    "pk.load_tagged({src}, {tag}, cols={cols}, spread={spread})",
+    src=_TAGGED,
+    tag=("1", index()),
+    cols=("64", any_of(size(), one_of("0"))),
+    spread=("pk.plain", spread_word),
+)
 for _name in ("add", "max", "min", "and", "or", "xor", "exchange"):
     _call = f"pk.atomic_{_name}({{element}}, {{value}})"
     row(f"atomic_{_name}", _call, element=_FLAG, value=("1", index()))

@@ -89,7 +89,8 @@ def _conflict(
     )
     if ordered:
         return _unfenced(memory, is_tensor, old, new, fenced, names, steps)
-    if old.is_atomic and new.is_atomic and (old.of_a_flag or new.of_a_flag):
+    tagged_twice = old.access is new.access is Access.WRITE
+    if old.is_atomic and new.is_atomic and (old.of_a_flag or new.of_a_flag) and not tagged_twice:
         return None
     if old.access is new.access is Access.COMBINE:
         return _sums(memory, old, steps)

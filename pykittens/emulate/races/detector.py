@@ -193,7 +193,9 @@ class Races(Watcher):
         """An access of the lanes of a group, over when the group signals."""
         clock = self.groups[group]
         end = (clock.first + TIME, clock.now, clock.first + fence)
-        return AccessRecord(group, call, access, None, region, self.epoch, *end, lanes)
+        record = AccessRecord(group, call, access, None, region, self.epoch, *end, lanes)
+        record.of_a_flag = call.op.effects.tagged
+        return record
 
     def lanes(
         self, group: Group, call: Call, row: int, col: int, plane: tuple[int, ...] = ()

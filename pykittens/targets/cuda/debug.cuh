@@ -83,6 +83,11 @@ DEVICE void barrier_wait(u32 bar, u32 phase, const Debug& debug, const Standing&
         if (nanoseconds() - start > debug.patience) debug.give_up(at);
     debug.go_on();
 }
+// A wait that began at a time goes on.
+DEVICE void wait_on(i64 start, const Debug& debug, const Standing& at) {
+    debug.stand(at);
+    if (nanoseconds() - start > debug.patience) debug.give_up(at);
+}
 // The last of the numbers told is what the flag holds.
 template <int LAST> DEVICE void flag_wait(const int* flag, int value, const Debug& debug, Standing at) {
     const i64 start = nanoseconds();

@@ -5,13 +5,15 @@ Source: PTX ISA, "Memory Consistency Model" and "fence.proxy".
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.debug_sites import check_element, element_text, wait_arguments
+from pykittens.targets.debug_sites import check_element, element_text, literal, wait_arguments
 from pykittens.targets.index import Index
-from pykittens.targets.simt.memory import address_of
+from pykittens.targets.simt.memory import address_of, chunks, each_chunk, extents
 from pykittens.targets.target import Lowerings
 
 FLAGS = Lowerings()
@@ -38,6 +40,48 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
         e.line(f"flag_wait{last}({address}, {e.scalar(value)}{debug});")
     meet(e)
     e.line("fence_engines();")
+
+
+@FLAGS.lower("store_tagged")
+def lower_store_tagged(e: CudaEmitter, call: Call) -> None:
+    dst, value, tag = call.args["dst"], call.args["value"], e.scalar(call.args["tag"])
+    at = address_of(e, dst, *extents(value))
+    with e.braces("{"):
+        tagged = e.names.unique("tagged")
+        count = e.registers(value)
+        e.line(f"float {tagged}[{count}];")
+        e.each(count, f"{tagged}[i] = with_tag({e.array(value)}[i], {tag});")
+        held = chunks(e, value, at)
+        store = f"store_chunk<{{template}}>({tagged}, i, {{row}}, {{col}}, {{cols}});"
+        with e.braces(f"if ({held.owner}) {{") if held.owner else nullcontext():
+            each_chunk(e, value, at, store, held)
+
+
+@FLAGS.lower("load_tagged")
+def lower_load_tagged(e: CudaEmitter, call: Call) -> None:
+    """All elements are on their way at once; those that are not there are loaded again."""
+    src, (result,), tag = call.args["src"], call.results, e.scalar(call.args["tag"])
+    at = address_of(e, src, *extents(result))
+    e.declare(result)
+    held, array, count = chunks(e, result, at), e.array(result), e.registers(result)
+    name = src.first.tensor.name
+    debug = wait_arguments(
+        e, f"at {{loc}} for {literal(name)} to have the tag {{0}}", f"{tag} & 15"
+    )
+    with e.braces("{"):
+        if debug:
+            e.line("const i64 start = nanoseconds();")
+        e.each(count, f"{array}[i] = with_tag(0.0f, ~({tag}));")
+        with e.braces("for (bool waits = true; waits;) {"):
+            move = f"load_tagged<{{template}}>({array}, i, {{row}}, {{col}}, {{cols}}, {tag});"
+            each_chunk(e, result, at, move, held)
+            e.line("waits = false;")
+            e.each(count, f"waits = waits || !has_tag({array}[i], {tag});")
+            if debug:
+                e.line(f"if (waits) wait_on(start{debug});")
+        if debug:
+            e.line("debug.go_on();")
+        e.each(count, f"{array}[i] = with_tag({array}[i], 0);")
 
 
 def address_of_flag(e: CudaEmitter, flag: TileRef | Global) -> str:

@@ -50,6 +50,28 @@ DEVICE void fence_engines() {
 #endif
 }
 
+// -- tagged elements ----------------------------------------------------------
+
+DEVICE bool has_tag(float x, int tag) { return ((__float_as_uint(x) ^ tag) & 15) == 0; }
+DEVICE float with_tag(float x, int tag) { return __uint_as_float((__float_as_uint(x) & ~15u) | (tag & 15)); }
+// COUNT neighbours of a row that others may be writing; those that are there are not loaded again, and those outside
+// 0 <= col < cols are 0 with the tag.
+template <int COUNT, bool VECTOR> DEVICE void load_tagged(float* to, int i, const float* row, int col, int cols, int tag) {
+    to += i;
+    bool there = true;
+    UNROLL for (int k = 0; k < COUNT; ++k) there = there && has_tag(to[k], tag);
+    if (there) return;
+    if (VECTOR && COUNT % 4 == 0 && col >= 0 && col + COUNT <= cols) {
+        UNROLL for (int k = 0; k < COUNT / 4 * 4; k += 4)
+            asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[k]), "=f"(to[k + 1]), "=f"(to[k + 2]), "=f"(to[k + 3]) : "l"(__cvta_generic_to_global(row + col + k)) : "memory");
+    } else {
+        UNROLL for (int k = 0; k < COUNT; ++k) {
+            to[k] = with_tag(0.0f, tag);
+            if (col + k >= 0 && col + k < cols) asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(to[k]) : "l"(__cvta_generic_to_global(row + col + k)) : "memory");
+        }
+    }
+}
+
 // -- tickets of tasks ---------------------------------------------------------
 
 // The tasks that a block takes when it gets to them. One thread draws them from a counter, each before the block needs
