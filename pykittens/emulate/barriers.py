@@ -141,9 +141,9 @@ class StageRing:
         self.views[number % self.pipeline.stages] = list(names)
 
     def check_view(self, number: int, names: Sequence[str]) -> None:
-        """Raise if the `number`-th drain is of other tiles than the stage was filled as."""
+        """Raise if the `number`-th drain is of other tiles than the stage was filled as, if it was."""
         stage = number % self.pipeline.stages
-        if (filled := self.views[stage]) != list(names):
+        if (filled := self.views.get(stage, list(names))) != list(names):
             types = (
                 ", ".join(str(self.pipeline.tiles[n]) for n in some) for some in (filled, names)
             )

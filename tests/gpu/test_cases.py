@@ -41,9 +41,11 @@ def compile_all(names: Sequence[str], arch: str) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiled() -> None:
-    """All cases, compiled before the first is run."""
-    compile_all(list(CASES), driver.device(0).arch)
+def _compiled(request: pytest.FixtureRequest) -> None:
+    """The cases that are selected, compiled before the first is run."""
+    items = (x for x in request.session.items if x.path == request.path)
+    names = [x.callspec.params["name"] for x in items if isinstance(x, pytest.Function)]
+    compile_all(names, driver.device(0).arch)
 
 
 # What PyTorch takes from NumPy only as bits.
