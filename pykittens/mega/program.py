@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from inspect import isfunction
@@ -13,7 +14,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.analysis.timeline.profile import Profile
-from pykittens.errors import ArgumentError, LanguageError
+from pykittens.errors import ArgumentError, KernelError, LanguageError
 from pykittens.ir.build import current
 from pykittens.ir.numbers import is_int, number, numbers
 from pykittens.ir.signature import signature_of
@@ -29,6 +30,9 @@ from pykittens.runtime.profile import CLOCK_READS, profiled
 from pykittens.types.dtypes import int32
 
 TAG = "tag"  # the keyword of the tag of a launch
+_PLACE = re.compile(
+    r"in \w+, number (\d+) of the queue"
+)  # of an instruction, in a report of a debug program
 
 
 @dataclass(eq=False)
@@ -317,6 +321,30 @@ class Program:
         if like is not None:
             given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
         return (*given, operands)
+
+    def debug(self, /, **tensors: Any) -> None:
+        """Run the program once; on a GPU check waits, accesses and assertions, as KernelFunction.debug does.
+
+        An error names the instructions, with their fields, in which the groups of the block stopped.
+        """
+        schedule = self.scheduled(**tensors)
+        try:
+            self.kernel().debug(*self.arguments(schedule, **tensors))
+        except KernelError as fault:
+            raise self._told(fault, schedule) from None
+
+    def _told(self, fault: KernelError, schedule: Schedule) -> KernelError:
+        """The error with instructions in place of their kinds and places in the queue of the block that stopped."""
+        block = re.search(r"\bblock (\d+)", f"{fault.message} block {fault.operands.get('block')}")
+        queue = schedule.queues[int(block[1])] if block else []
+
+        def told(text: str) -> str:
+            return _PLACE.sub(lambda at: f"in {self.instructions[queue[int(at[1])]]}", text)
+
+        if queue:
+            fault.message = told(fault.message)
+            fault.operands = {name: told(f"{x}") for name, x in fault.operands.items()}
+        return fault
 
     def profile(self, /, *, clock_reads: int = CLOCK_READS, **tensors: Any) -> Profile:
         """Run the program once on tensors of a GPU, with clock reads; returns the timings of its instructions."""

@@ -87,7 +87,7 @@ def error_of(stop: Stop, source: Source, shapes: Mapping[str, tuple[int, ...]]) 
         case "assert":
             place = stop.numbers[: site.count]
             at = {"fails at": f"[{', '.join(map(str, place))}]"} if place else {}
-            text = site.text.format()
+            text = site.text.format(*stop.numbers)
             return AssertError(text, operands={**at, **operands}, loc=site.loc, help=AFTERWARDS)
 
 

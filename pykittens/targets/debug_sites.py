@@ -5,6 +5,7 @@ In other programs these functions write nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pykittens.ir.values import Global, Scalar, TileRef
@@ -26,8 +27,25 @@ def wait_arguments(e: Emitter, text: str, *numbers: Any) -> str:
     if not e.debug:
         return ""
     reported = [n if isinstance(n, str) else e.scalar(n) for n in numbers]
-    e.sites.append(Site("wait", text, e.loc, len(numbers)))
-    return f", debug, debug.at({', '.join([str(len(e.sites) - 1), *reported])})"
+    return f", debug, debug.at({_site(e, 'wait', text, reported)})"
+
+
+def _site(
+    e: Emitter,
+    kind: SiteKind,
+    text: str,
+    numbers: Sequence[str],
+    tensor: str = "",
+    help: str | None = None,
+) -> str:
+    """Add a site; returns its number and the numbers that it reports, the last of an instruction its place."""
+    told = list(numbers)
+    if e.instruction is not None:
+        name, turn = e.instruction
+        text += f", in {literal(name)}, number {{{len(told)}}} of the queue"
+        told.append(turn)
+    e.sites.append(Site(kind, text, e.loc, len(numbers), tensor, help))
+    return ", ".join([str(len(e.sites) - 1), *told])
 
 
 def stop_unless(
@@ -41,8 +59,8 @@ def stop_unless(
 ) -> None:
     """Stop the kernel unless the condition holds, and report `text` with the numbers in its holes."""
     if e.debug:
-        e.sites.append(Site(kind, text, e.loc, len(numbers), tensor, help))
-        e.line(f"if (!({condition})) debug.stop({', '.join([str(len(e.sites) - 1), *numbers])});")
+        stop = f"debug.stop({_site(e, kind, text, numbers, tensor, help)});"
+        e.line(f"if (!({condition})) {stop}")
 
 
 # -- accesses --------------------------------------------------------------------------------------

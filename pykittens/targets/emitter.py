@@ -44,6 +44,8 @@ class Emitter(Values):
         self.target = target
         self.instructions: dict[str, str] = {}  # generated device functions by name
         self.debug = debug  # whether waits, accesses and assertions are checked
+        # The kind of the instruction of a program that is being written, and the variable with its place in the queue.
+        self.instruction: tuple[str, str] | None = None
         self.sites: list[Site] = []  # of these checks
         self.loc: Loc | None = None  # the user's line that is being written
 

@@ -53,7 +53,8 @@ SiteKind = Literal["wait", "access", "assert"]
 class Site:
     """A check of a debug program, and the text that it reports, with a hole `{n}` for each of `count` numbers.
 
-    The holes `{loc}` and `{shape}` are the user's line and the shape of the tensor `tensor`.
+    The holes `{loc}` and `{shape}` are the user's line and the shape of the tensor `tensor`. In an instruction of a
+    program, one more number is its place in the queue of the block.
     """
 
     kind: SiteKind

@@ -224,3 +224,13 @@ def test_what_is_done_by_hand_is_right(name):
     case.kernel.debug(*tensors, *case.scalars, **case.constants)
     found = [on_host(t, a) for t, a in zip(tensors[len(inputs) :], outputs, strict=True)]
     case.check(inputs, found)
+
+
+def test_a_program_names_the_instruction_in_which_it_stopped():
+    setup = "from tests.mega.test_debug import stuck; program, t = stuck()"
+    run = "program.debug(**{name: torch.from_numpy(x).cuda() for name, x in t.items()})"
+    found = told(f"{setup}; {run}")
+    assert "DeadlockError: deadlock: producer of block 1 has waited" in found
+    assert re.search(
+        r"producer : ring.fill\(\) at .*: stage 0 to be free, .*, in copy\(part=3\)\n", found
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from pykittens.ir.nodes import Block, ForTasks, Kernel, Loop, Node, walk
+from pykittens.ir.nodes import Block, For, ForTasks, Kernel, Loop, Node, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
@@ -61,6 +61,7 @@ class CudaEmitter(Emitter):
         self.ends: set[Node] = set()
         self.tickets: int | None = None  # the offset in shared memory of the tasks to come
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
+        self.turn = ""
         self.team: Team
         self.team_lanes = 32
 
@@ -78,11 +79,20 @@ class CudaEmitter(Emitter):
             super().node(node)
 
     def block(self, block: Block) -> None:
-        if not block.kind or not self.clocks:
+        if not block.kind:
             super().block(block)
             return
-        with instruction(self, block.kind):
+        self.instruction = block.kind, self.turn
+        with instruction(self, block.kind) if self.clocks else nullcontext():
             super().block(block)
+        self.instruction = None
+
+    def loop(self, node: Loop) -> None:
+        if self.debug and isinstance(node, For) and self.instruction is None:
+            self.turn = self.names(
+                node.index
+            )  # in the loop over the queue, the place of an instruction
+        super().loop(node)
 
     def loop_head(self, node: Loop) -> str:
         counter = tickets_of(self.kernel)

@@ -35,7 +35,7 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
         address, index = address_of_flag(e, flag), flag.first.index
         rank = len(index)
         awaited = f"{element_text(flag)} to be at least {{{rank}}}, it is {{{rank + 1}}}"
-        debug = wait_arguments(e, f"at {{loc}} for {awaited}", *index, value)
+        debug = wait_arguments(e, f"at {{loc}} for {awaited}", *index, value, 0)  # what it is
         last = f"<{rank + 1}>" if debug else ""
         e.line(f"flag_wait{last}({address}, {e.scalar(value)}{debug});")
     meet(e)
