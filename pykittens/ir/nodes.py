@@ -272,8 +272,8 @@ class Shared:
 class Kernel:
     """A recorded kernel, for one set of dtypes, ranks, constants and static extents.
 
-    overlaps: a launch may start before the previous launch on its stream has ended. resident: blocks that share a
-    multiprocessor.
+    overlaps: a launch may start before the previous launch on its stream has ended. ready: tensors that no launch still
+    writes then. resident: blocks that share a multiprocessor.
     """
 
     name: str
@@ -286,6 +286,7 @@ class Kernel:
     cluster: int = 1
     inplace: bool = False
     overlaps: bool = False
+    ready: frozenset[str] = frozenset()
     resident: int = 1
     doc: str = ""
     loc: Loc | None = None

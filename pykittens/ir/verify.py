@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pykittens.errors import LanguageError
-from pykittens.ir.nodes import Block, Call, Kernel, Node, While, blocks, calls, walk
+from pykittens.ir.nodes import Block, Call, Kernel, Node, While, blocks, calls, tensors, walk
 from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.structure import heads, inputs, results, yielded
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
@@ -27,6 +27,18 @@ def verify(kernel: Kernel) -> None:
     for pipeline in kernel.pipelines:
         _both_ends(kernel, pipeline)
     _signalled(kernel)
+    _not_ready(kernel)
+
+
+def _not_ready(kernel: Kernel) -> None:
+    """Raise if the kernel writes a tensor that is said to be complete when it starts."""
+    for call in calls(kernel.body):
+        for name in tensors(call, call.op.effects.writes):
+            if name in kernel.ready:
+                raise LanguageError(
+                    f"{call.op.name}: `{name}` is written, and `ready` of pk.overlap says that it is complete",
+                    loc=call.loc,
+                )
 
 
 def _made_before_use(block: Block, known: set[Value]) -> set[Value]:

@@ -247,14 +247,23 @@ def resident(blocks: int) -> None:
 
 
 @called("pk.overlap")
-def overlap() -> None:
+def overlap(*, ready: Global | tuple[Global, ...] = ()) -> None:
     """Let a launch start while the previous launch on its stream is ending, if the GPU supports it; before the roles.
 
     The blocks start and prepare; they read and write nothing until the previous launch has ended. A launch of some
     microseconds gains about one. Kernels whose blocks share much of the data they read lose more, as these blocks then
     run further apart in time.
+
+    ready: tensors of the kernel that are complete when it starts, such as weights: neither the kernel nor a launch
+    before it that may still run writes them. A role reads them without waiting, until it comes to another tensor; one
+    that reads nothing else never waits. So a ring of weights is full when the previous launch ends.
     """
-    at_top("pk.overlap").kernel.overlaps = True
+    kernel = at_top("pk.overlap").kernel
+    tensors = ready if isinstance(ready, tuple | list) else (ready,)
+    for x in tensors:
+        if not isinstance(x, Global) or not any(x is p for p in kernel.params):
+            raise Mismatch(f"`ready` must be tensors of the kernel, not {describe(ready)}")
+    kernel.overlaps, kernel.ready = True, frozenset(x.name for x in tensors)
 
 
 @called("pk.range")

@@ -10,6 +10,7 @@ import pytest
 
 import pykittens as pk
 from pykittens import int32
+from tests.targets.test_program import ready_weights
 
 torch = pytest.importorskip("torch")
 
@@ -288,3 +289,16 @@ def test_what_is_read_is_not_overwritten_by_a_later_launch(rng: np.random.Genera
             at_start = at_start * np.uint32(3) + np.uint32(1)
         assert is_equal(out, at_start.view(np.int32))
     assert is_equal(x, a)
+
+
+def test_weights_that_are_ready_are_read_before_the_launch_before_has_ended():
+    """In a chain of products whose weights stay, each sees all that the one before it wrote."""
+    n = 1024
+    W = torch.randint(-1, 2, (n, n), device="cuda").float()
+    vectors = torch.zeros((LAUNCHES, n), device="cuda")
+    vectors[0] = torch.arange(n, device="cuda").float() % 5
+    for i in range(LAUNCHES - 1):
+        ready_weights(W, vectors[i], vectors[i + 1])
+        vectors[i + 1] %= 7  # exact again
+    for i in range(LAUNCHES - 1):
+        assert torch.equal(vectors[i + 1], (W @ vectors[i]) % 7)

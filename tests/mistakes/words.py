@@ -95,7 +95,15 @@ row_with(
     scalars=True,
     word=True,
 )
-row_with("overlap", "pk.overlap()", {}, shown="pk.overlap", scalars=True, word=True)
+row_with(
+    "overlap",
+    "pk.overlap(ready={tensor})",
+    {"tensor": ("A", one_of("A", "flags", "ints", "narrow"))},
+    shown="pk.overlap",
+    blames={"tensor": "ready"},
+    scalars=True,
+    word=True,
+)
 row_with(
     "range",
     "pk.range({start}, {stop}, {step})",

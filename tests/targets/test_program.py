@@ -13,6 +13,7 @@ from pykittens.runtime import cubin, nvrtc
 from pykittens.runtime.compiled import Compiled, compile_kernel
 from pykittens.runtime.kernel import KernelFunction
 from pykittens.targets.architectures import TARGETS
+from pykittens.targets.cuda.program import emit
 from tests.kernels_cluster import cluster_matmul
 from tests.running import recorded
 from tests.targets.compiling import CASES, matrix
@@ -142,6 +143,48 @@ def nothing_but_a_signal(flags):
     (block,) = pk.grid(flags.cols)
     pk.overlap()
     pk.signal(flags[block], 1)
+
+
+@pk.kernel
+def ready_weights(W, x, y):
+    """y = W x; a producer runs ahead of the launch that writes x."""
+    pk.overlap(ready=W)
+    (block,) = pk.grid(W.rows // 16)
+    pages = pk.pipeline(2, pk.st(f32, 16, 64))
+    with pk.producer():
+        for k in pk.range(W.cols // 64):
+            with pages.fill() as page:
+                pk.load_async(page, W[block, k])
+    with pk.warps(1):
+        total = pk.zeros(f32, 16, spread=pk.per_row)
+        for k in pk.range(W.cols // 64):
+            with pages.drain() as page:
+                part = pk.load(x[k], cols=64, spread=pk.per_column)
+                total = total + pk.row_sum(pk.load(page) * part)
+        pk.store(y[block], total)
+
+
+def test_a_role_waits_before_the_first_tensor_that_is_not_ready():
+    args = matrix(64, 128, dtype=F32), np.zeros(128, F32), np.zeros(64, F32)
+    program = recorded(ready_weights, *args)
+    text = emit(program, TARGETS["sm_90a"]).program
+    before, producer, warps = re.split(r"// producer\n|// warps\n", text)
+    assert "earlier_launches_wait" not in before + producer
+    assert warps.count("earlier_launches_wait();") == 1
+    assert warps.index("earlier_launches_wait();") < warps.index("for (int k")
+    assert "const float* x" in before
+    assert "earlier_launches_wait" not in emit(program, TARGETS["sm_80"]).program
+
+
+def test_what_is_ready_is_not_written():
+    @pk.kernel
+    def writes(x):
+        pk.overlap(ready=(x,))
+        pk.grid(1)
+        pk.store(x[0], pk.zeros(f32, 64))
+
+    with pytest.raises(pk.KernelError, match="`x` is written, and `ready` of pk.overlap says that"):
+        recorded(writes, np.zeros(64, F32))
 
 
 @pk.kernel

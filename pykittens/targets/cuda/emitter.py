@@ -62,6 +62,9 @@ class CudaEmitter(Emitter):
         self.tickets: int | None = None  # the offset in shared memory of the tasks to come
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
         self.turn = ""
+        self.waits_before: Node | None = (
+            None  # of the role, where it waits until earlier launches have ended
+        )
         self.team: Team
         self.team_lanes = 32
 
@@ -72,6 +75,8 @@ class CudaEmitter(Emitter):
         self.line_now = 0
 
     def node(self, node: Node) -> None:
+        if node is self.waits_before:
+            self.line("earlier_launches_wait();")
         if not self.clocks:
             super().node(node)
             return

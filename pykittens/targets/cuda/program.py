@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError
-from pykittens.ir.nodes import Kernel, Role, walk, written
+from pykittens.ir.nodes import Call, Kernel, Node, Role, tensors, walk, within, written
 from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import uses
 from pykittens.targets.clock_reads import begin_clocks, end_clocks
@@ -65,7 +65,9 @@ def emit(kernel: Kernel, target: Target, debug: bool = False, clocks: bool = Fal
     threads, overlaps = thread_count(kernel, target), starts_early(kernel, target)
     outputs = {p.name for p in kernel.params} if kernel.inplace else set(written(kernel))
     parameters = [f"const __grid_constant__ TensorMap {name}" for name in e.maps.values()]
-    parameters += [_parameter(slot, name, outputs, overlaps) for slot, name in e.slots.items()]
+    parameters += [
+        _parameter(slot, name, outputs, overlaps, kernel.ready) for slot, name in e.slots.items()
+    ]
     parameters += ["Report* report", "i64 patience"] if debug else []
     parameters += ["u64* clock_records", "int most_records", "int most_blocks"] if clocks else []
     bounded = kernel.has_roles or kernel.resident > 1
@@ -97,7 +99,9 @@ def emit(kernel: Kernel, target: Target, debug: bool = False, clocks: bool = Fal
     )
 
 
-def _parameter(slot: Slot, name: str, outputs: set[str], overlaps: bool) -> str:
+def _parameter(
+    slot: Slot, name: str, outputs: set[str], overlaps: bool, ready: frozenset[str]
+) -> str:
     """The declaration of a parameter."""
     match slot.kind:
         case "pointer":
@@ -106,7 +110,7 @@ def _parameter(slot: Slot, name: str, outputs: set[str], overlaps: bool) -> str:
             if slot.argument in outputs:
                 return f"{type_}* {name}"
             # The compiler may read `const __restrict__` memory ahead of the wait for earlier launches.
-            restrict = "" if overlaps else " __restrict__"
+            restrict = "" if overlaps and slot.argument not in ready else " __restrict__"
             return f"const {type_}*{restrict} {name}"
         case "stride":
             return f"i64 {name}"
@@ -160,7 +164,8 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
         _initialize(e, list(at.full))
     if starts_early(kernel, e.target):
         # Nothing above accesses global memory.
-        e.line("earlier_launches_wait();")
+        if not _waits_in_roles(kernel):
+            e.line("earlier_launches_wait();")
         if _last_producer(kernel) is None:
             e.line("next_launch_start();")
     return e.lines + outside + roles
@@ -169,6 +174,22 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
 def starts_early(kernel: Kernel, target: Target) -> bool:
     """Whether a launch may start before the previous one has ended."""
     return kernel.overlaps and target.overlaps
+
+
+def _waits_in_roles(kernel: Kernel) -> bool:
+    """Whether each role waits for earlier launches by itself, because some tensors are ready before they have ended."""
+    outside = (n for n in kernel.outside.nodes if kernel.has_roles)
+    return bool(kernel.ready) and not any(_needs_earlier(n, kernel) for n in outside)
+
+
+def _needs_earlier(node: Node, kernel: Kernel) -> bool:
+    """Whether a node accesses a tensor that earlier launches may write."""
+    for call in (n for n in within(node) if isinstance(n, Call)):
+        effects = call.op.effects
+        touched = {*tensors(call, effects.reads + effects.writes + effects.flags)}
+        if not touched <= kernel.ready:
+            return True
+    return False
 
 
 def _last_producer(kernel: Kernel) -> Role | None:
@@ -295,6 +316,9 @@ def _role(e: CudaEmitter, team: Team) -> None:
         begin_clocks(e, group + first_group(team, e.kernel, e.target))
     _ring_positions(e)
     semaphores.write_phases(e, role)
+    if starts_early(e.kernel, e.target) and _waits_in_roles(e.kernel):
+        needs = (n for n in role.body.nodes if _needs_earlier(n, e.kernel))
+        e.waits_before = next(needs, None)
     e.block(role.body)
     if starts_early(e.kernel, e.target) and role is _last_producer(e.kernel):
         e.line("next_launch_start();")
