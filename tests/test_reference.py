@@ -129,7 +129,7 @@ def test_a_signature_shows_the_types_that_readers_know_and_how_arguments_are_pas
         ") -> int",
     ]
     assert call("st", pk.st) == "st(dtype: DType, rows: int, cols: int)"
-    assert call("overlap", pk.overlap) == "overlap()"
+    assert call("overlap", pk.overlap) == "overlap(*, ready=())"
 
 
 def test_the_site_has_every_page() -> None:
