@@ -52,9 +52,14 @@ def main() -> None:
 
 def two_layers() -> dict[str, Any]:
     """The names of the code of docs/mega.md after it has run; `svg` is the picture."""
-    page = (FOLDER.parent / "mega.md").read_text(encoding="utf-8")
+    return of_page("mega")
+
+
+def of_page(name: str) -> dict[str, Any]:
+    """The names of the code of a page of docs/ after all of it has run."""
+    page = (FOLDER.parent / f"{name}.md").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "mega.py")
+        file = Path(folder, f"{name}.py")
         file.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), "utf-8")
         return runpy.run_path(str(file))
 

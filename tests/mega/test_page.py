@@ -1,4 +1,4 @@
-"""The code of docs/mega.md runs, and draws the picture of the page."""
+"""The code of docs/mega.md and docs/instruction.md runs; the first draws the picture of its page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from pathlib import Path
 
 from pykittens.cli.arguments import load
 
-DRAWN = load(Path(__file__).parents[2] / "tools" / "pictures.py")
+PAGES = load(Path(__file__).parents[2] / "tools" / "pictures.py")
 
 
 def test_the_code_of_the_page_runs():
-    found = DRAWN.two_layers()
+    found = PAGES.two_layers()
     assert found["report"].ok
-    assert found["svg"] == (DRAWN.FOLDER / DRAWN.TWO_LAYERS).read_text(encoding="utf-8")
+    assert found["svg"] == (PAGES.FOLDER / PAGES.TWO_LAYERS).read_text(encoding="utf-8")
+
+
+def test_an_instruction_is_written_as_the_page_says():
+    assert PAGES.of_page("instruction")["report"].ok
