@@ -42,6 +42,38 @@ VARIANTS = [
 ]
 
 
+@pk.function
+def fetch_pages(page: Any, W: Any, layer: Any, first: Any, last: Any, parts: int) -> None:
+    """Fill pages with 16 rows after another."""
+    for row in pk.range(first, last):
+        for k in pk.range(parts):
+            with page.fill() as p:
+                pk.load_async(p, W[layer, row, k])
+
+
+@pk.function
+def multiply(page: Any, sums: Any, own: Any, w: Any, first: Any, last: Any) -> None:
+    """Leave the sums of 16 rows after another over the columns of a warp; own: its elements of the vector, by page."""
+    cols = own[0].length
+    for _ in pk.range(first, last):
+        acc = pk.zeros(f32, 16, cols)
+        for x in own:
+            with page.drain() as p:
+                acc = pk.fma(pk.load(p.tiles(16, cols)[0, w]).to(f32), x, acc)
+        with sums.fill() as s:
+            pk.store(s.parts(16)[w], pk.row_sum(acc))
+
+
+@pk.function
+def added_up(sums: Any, warps: int) -> Any:
+    """The sums of 16 rows, of which each warp has left a part."""
+    with sums.drain() as s:
+        total = pk.load(s.parts(16)[0])
+        for part in range(1, warps):
+            total = total + pk.load(s.parts(16)[part])
+    return total
+
+
 def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None, warps: int) -> Program:  # fmt: skip
     """The program; each block has neighbouring rows of every layer."""
     program = Program(blocks)
@@ -56,10 +88,7 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
         # The engine stores them: a signal after stores of lanes waits for these for 1.5 microseconds.
         totals = pk.pipeline(4, pk.sv(f32, 16))
         with pk.producer():
-            for row in pk.range(first, last):
-                for k in pk.range(parts):
-                    with page.fill() as p:
-                        pk.load_async(p, W[layer, row, k])
+            fetch_pages(page, W, layer, first, last, parts)
         with pk.warps(1), vectors.fill() as v:
             pk.load_async(v.gain, gain[layer])
             pk.load_async(v.x, h[layer])
@@ -73,19 +102,10 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
                     * scale
                     for k in range(parts)
                 ]
-            for _ in pk.range(first, last):
-                acc = pk.zeros(f32, 16, sub)
-                for k in range(parts):
-                    with page.drain() as p:
-                        acc = pk.fma(pk.load(p.tiles(16, sub)[0, w]).to(f32), own[k], acc)
-                with sums.fill() as s:
-                    pk.store(s.parts(16)[w], pk.row_sum(acc))
+            multiply(page, sums, own, w, first, last)
         with pk.storer():
             for row in pk.range(first, last):
-                with sums.drain() as s:
-                    total = pk.load(s.parts(16)[0])
-                    for part in range(1, warps):
-                        total = total + pk.load(s.parts(16)[part])
+                total = added_up(sums, warps)
                 with totals.fill() as t:
                     pk.store(t, total)
                 with totals.drain() as t:
@@ -137,10 +157,7 @@ def tagged_phases(blocks: int, layers: int, n: int, pages: int, flight: int | No
         with pk.producer():
             with gains.fill() as v:
                 pk.load_async(v, gain[layer])
-            for row in pk.range(first, last):
-                for k in pk.range(parts):
-                    with page.fill() as p:
-                        pk.load_async(p, W[layer, row, k])
+            fetch_pages(page, W, layer, first, last, parts)
         with pk.warps(2) as half, vectors.fill() as v:
             pk.store(v.parts(n // 2)[half], pk.load_tagged(x[layer, half], tag, cols=n // 2))
         with pk.warps(warps) as w:
@@ -156,19 +173,10 @@ def tagged_phases(blocks: int, layers: int, n: int, pages: int, flight: int | No
                     pk.load(v.parts(sub)[k * warps + w], spread=pk.per_column) * own[k] * scale
                     for k in range(parts)
                 ]
-            for _ in pk.range(first, last):
-                acc = pk.zeros(f32, 16, sub)
-                for k in range(parts):
-                    with page.drain() as p:
-                        acc = pk.fma(pk.load(p.tiles(16, sub)[0, w]).to(f32), own[k], acc)
-                with sums.fill() as s:
-                    pk.store(s.parts(16)[w], pk.row_sum(acc))
+            multiply(page, sums, own, w, first, last)
         with pk.storer():
             for row in pk.range(first, last):
-                with sums.drain() as s:
-                    total = pk.load(s.parts(16)[0])
-                    for part in range(1, warps):
-                        total = total + pk.load(s.parts(16)[part])
+                total = added_up(sums, warps)
                 pk.store_tagged(pre[layer, row], total, tag)
 
     @program.instruction
