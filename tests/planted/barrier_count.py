@@ -94,6 +94,33 @@ def two_consumers_counted_as_one(x, y, *, broken):
 
 @planted(
     Kind.BARRIER_COUNT,
+    "full[i % stages].wait(i // stages)",
+    arguments=lambda rng: (whole(rng, (128, 640), f32), empty((128, 640), f32)),
+    expected=lambda x, y: {"y": np.maximum(x, 0)},
+    also=(Kind.RACE, Kind.OVERWRITTEN_IN_USE, Kind.DEADLOCK, Kind.UNLANDED_COPY),
+)
+@pk.kernel
+def stages_in_turn_in_a_ring_of_three(x, y, *, broken):
+    """Broken: two groups take the stages of a ring of three in turn, so each sees every other phase of a stage."""
+    stages = 3 if broken else 4
+    tiles = pk.shared(pk.st(f32, 64, 64), count=stages)
+    full, empty = pk.semaphore(1, count=stages), pk.semaphore(1, count=stages)
+    (block,) = pk.grid(x.rows // 64)
+    steps = x.cols // 64
+    with pk.producer():
+        for i in pk.range(steps):
+            empty[i % stages].wait(i // stages + 1)
+            full[i % stages].expect(tiles[i % stages])
+            pk.load_async(tiles[i % stages], x[block, i], signal=full[i % stages])
+    with pk.consumers(2) as w:
+        for i in pk.range(w, steps, 2):
+            full[i % stages].wait(i // stages)
+            pk.store(y[block, i], pk.relu(pk.load(tiles[i % stages])))
+            empty[i % stages].arrive()
+
+
+@planted(
+    Kind.BARRIER_COUNT,
     "empty = pk.semaphore(2)",
     arguments=lambda rng: (whole(rng, (192, 64), bf16), empty((192, 64), bf16)),
     expected=lambda x, y: {"y": np.maximum(x, 0)},
