@@ -22,6 +22,7 @@ from pykittens.ir.values import describe
 from pykittens.lang.merging import declared
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import prove
+from pykittens.mega.report import ProgramReport, report
 from pykittens.mega.schedule import Schedule, derive
 from pykittens.ops.tagged import TAG as TAG_BITS
 from pykittens.runtime.arrays import torch_dtype
@@ -321,6 +322,10 @@ class Program:
         if like is not None:
             given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
         return (*given, operands)
+
+    def report(self, /, **tensors: Any) -> ProgramReport:
+        """What the program is made of, for tensors of these shapes: kinds and their registers, rings, the schedule."""
+        return report(self, self.scheduled(**tensors), tensors)
 
     def debug(self, /, **tensors: Any) -> None:
         """Run the program once; on a GPU check waits, accesses and assertions, as KernelFunction.debug does.

@@ -115,7 +115,8 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
 
     A LanguageError if an instruction writes what another has written, or reads what is not written before.
     """
-    made, host = _recorded(program, tensors)
+    made, arguments = recording(program, tensors)
+    host = known_values(made.kernel, check(program.kernel().parameters, arguments, {}))
     places = list(made.merging.roles)
     bodies = {key: role.body for key, role in made.merging.found.items()}
     known = {kind.name: flows(kind.name, bodies, made.written) for kind in program.kinds}
@@ -137,14 +138,13 @@ def _numbered(of: Flows, places: list[Any]) -> dict[int, list[int]]:
     return {places.index(p): [places.index(q) for q in known] for p, known in of.items()}
 
 
-def _recorded(program: Program, tensors: Mapping[str, Any]) -> tuple[Interpreter, dict[Value, Any]]:
-    """The recording of the program for these tensors, and the numbers that the host knows."""
+def recording(program: Program, tensors: Mapping[str, Any]) -> tuple[Interpreter, tuple[Any, ...]]:
+    """The recording of a program for these tensors, and arguments of its kernel, without instructions."""
     kernel = program.kernel()
     code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
-    arguments = check(kernel.parameters, program.words(code, waits, 1, 1, tensors), {})
-    recorded = kernel.record(arguments)
-    made = next(made for made in program.recorded if made.kernel is recorded)
-    return made, known_values(recorded, arguments)
+    arguments = program.words(code, waits, 1, 1, tensors)
+    recorded = kernel.record(check(kernel.parameters, arguments, {}))
+    return next(made for made in program.recorded if made.kernel is recorded), arguments
 
 
 # -- boxes -----------------------------------------------------------------------------------------

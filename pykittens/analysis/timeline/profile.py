@@ -84,10 +84,10 @@ class Profile(Shown):
 
     def table(self) -> str:
         """Where the time goes: mean nanoseconds of each group by what they were for, of each wait, and of each ring."""
-        return "\n\n".join(_aligned(*t) for t in self.tables())
+        return "\n\n".join(aligned(*t) for t in self.tables())
 
 
-def _aligned(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def aligned(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """A table as text; cells of digits are aligned to the right."""
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
     right = [all(c[:1].isdigit() for c in cells) for cells in zip(*rows, strict=True)]

@@ -1,0 +1,115 @@
+"""What a program is made of: its kinds with their registers, its rings, and its schedule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pykittens.analysis.timeline.profile import Table, aligned
+from pykittens.display import Shown
+from pykittens.ir.nodes import calls, is_used, takes, tensors
+from pykittens.mega.schedule import Schedule, recording
+from pykittens.runtime import nvrtc
+from pykittens.runtime.compiled import Resources
+
+if TYPE_CHECKING:
+    from pykittens.mega.interpreter import Interpreter
+    from pykittens.mega.program import Kind, Program
+
+ALL = "all kinds"
+
+
+@dataclass(frozen=True, repr=False)
+class ProgramReport(Shown):
+    """A program for tensors of some shapes: tables as column names and rows, and a sentence on the schedule."""
+
+    tables: tuple[Table, ...]
+    schedule: str
+
+    def __str__(self) -> str:
+        return "\n\n".join([*(aligned(*table) for table in self.tables), self.schedule])
+
+    def __repr__(self) -> str:
+        return f"<{self.schedule} print(report) shows the whole report>"
+
+
+def report(program: Program, schedule: Schedule, given: Mapping[str, Any]) -> ProgramReport:
+    """The report of a program. Registers are those of sm_90a; without a compiler there are none."""
+    made, _ = recording(program, given)
+    return ProgramReport(
+        (_kinds(program, made, schedule, given), _rings(program, made)), _sentence(schedule)
+    )
+
+
+def _kinds(
+    program: Program, made: Interpreter, schedule: Schedule, given: Mapping[str, Any]
+) -> Table:
+    """A row for each kind, and one for the kernel of all.
+
+    The registers and spills of a kind are those of a kernel without the other kinds. It reads ahead of all waits the
+    tensors that no instruction writes.
+    """
+    count = Counter(step.kind for step in program.instructions)
+    waits: Counter[Kind] = Counter()
+    for (step, _), some in schedule.waits.items():
+        waits[program.instructions[step].kind] += len(some)
+    rows = list[tuple[str, ...]]()
+    for kind in program.kinds:
+        read = (
+            name.partition(".")[2]
+            for (of, _), role in made.merging.found.items()
+            for call in calls(role.body)
+            if of == kind.name
+            for name in tensors(call, call.op.effects.reads)
+            if name not in made.written | made.tagged
+        )
+        alone = type(program)(program.blocks, [kind])
+        own = {name: given[name] for name in kind.tensors}
+        mean = f"{waits[kind] / max(count[kind], 1):.2g}"
+        ahead = ", ".join(dict.fromkeys(read))
+        rows.append((kind.name, f"{count[kind]:,}", *_registers(alone, own), mean, ahead))
+    rows.append((ALL, f"{len(program.instructions):,}", *_registers(program, given), "", ""))
+    return ("instruction", "number", "registers", "spilled", "waits of one", "reads ahead"), rows
+
+
+def _registers(program: Program, given: Mapping[str, Any]) -> tuple[str, str]:
+    """The most registers of a thread, and bytes that are spilled."""
+    if nvrtc.available() is not None:
+        return "", ""
+    _, arguments = recording(program, given)
+    found: Resources = program.kernel().compile(*arguments, arch="sm_90a").resources
+    used = max((role.used for role in found.roles), default=found.registers)
+    return f"{used}", f"{found.frame}"
+
+
+def _rings(program: Program, made: Interpreter) -> Table:
+    """A row for each ring: its stages, and the kinds that use it."""
+    rows = list[tuple[str, ...]]()
+    for ring in (p for p in made.kernel.pipelines if is_used(made.kernel, p)):
+        kinds = [
+            kind.name
+            for kind in program.kinds
+            if any(
+                of == kind.name and takes(role.body, ring, "fill")
+                for (of, _), role in made.merging.found.items()
+            )
+        ]
+        flight = "" if ring.flight is None else f"{ring.flight}"
+        rows.append(
+            (ring.name, f"{ring.stages}", f"{ring.stage_bytes:,}", flight, ", ".join(kinds))
+        )
+    return ("ring", "stages", "bytes of one", "on their way", "instructions"), rows
+
+
+def _sentence(schedule: Schedule) -> str:
+    """The counts of a schedule."""
+    longest = max(map(len, schedule.queues))
+    waits = sum(map(len, schedule.waits.values()))
+    tagged = ", ".join(sorted(name.partition(".")[2] for name in schedule.tagged))
+    return (
+        f"{len(schedule.program.instructions):,} instructions on {len(schedule.queues)} blocks, at most {longest:,} on "
+        f"one; {schedule.counters:,} counters and {waits:,} waits for them"
+        + (f"; the elements of {tagged} have tags." if tagged else ".")
+    )
