@@ -28,17 +28,19 @@ from pykittens.mega import Program  # noqa: E402
 WIDTH = CHUNK = 512  # columns of a page, and elements that an instruction gates
 EPS = 1e-5
 BLOCKS, LAYERS, N = 132, 64, 2048
-# Pages of 16 KiB in the ring, pages on their way at a time, warps that multiply, and whether vectors have tags.
+# Pages of 16 KiB in the ring, pages on their way at a time, warps that multiply, and what differs from `two_phases`.
 VARIANTS = [
-    (11, None, 8, False),
-    (11, 3, 8, False),
-    (11, 2, 8, False),
-    (6, 3, 8, False),
-    (11, None, 8, True),
-    (11, 4, 8, True),
-    (11, 3, 8, True),
-    (11, 2, 8, True),
-    (6, 3, 8, True),
+    (11, None, 8, ""),
+    (11, 3, 8, ""),
+    (11, 2, 8, ""),
+    (6, 3, 8, ""),
+    (11, None, 8, "tags"),
+    (11, 4, 8, "tags"),
+    (11, 3, 8, "tags"),
+    (11, 2, 8, "tags"),
+    (6, 3, 8, "tags"),
+    (11, 3, 8, "tags, tensor cores"),
+    (11, 2, 8, "tags, tensor cores"),
 ]
 
 
@@ -53,15 +55,27 @@ def fetch_pages(page: Any, W: Any, layer: Any, first: Any, last: Any, parts: int
 
 @pk.function
 def multiply(page: Any, sums: Any, own: Any, w: Any, first: Any, last: Any) -> None:
-    """Leave the sums of 16 rows after another over the columns of a warp; own: its elements of the vector, by page."""
-    cols = own[0].length
+    """Leave the sums of 16 rows after another over the columns of a warp; own: its elements of the vector, by page.
+
+    They are vectors, or tiles made by `split`, which tensor cores multiply.
+    """
+    by_tile, cols = isinstance(own[0], pk.RegTile), own[0].type.shape[-1]
     for _ in pk.range(first, last):
-        acc = pk.zeros(f32, 16, cols)
+        acc = pk.zeros(f32, 16, 16 if by_tile else cols)
         for x in own:
             with page.drain() as p:
-                acc = pk.fma(pk.load(p.tiles(16, cols)[0, w]).to(f32), x, acc)
+                part = p.tiles(16, cols)[0, w]
+                acc = pk.mma_ABt(x, part, acc) if by_tile else pk.fma(pk.load(part).to(f32), x, acc)
         with sums.fill() as s:
-            pk.store(s.parts(16)[w], pk.row_sum(acc))
+            pk.store(s.parts(16)[w], pk.col_sum(acc) if by_tile else pk.row_sum(acc))
+
+
+@pk.function
+def split(x: Any) -> Any:
+    """A vector in f32 as two rows of a tile in bf16: rounded, and the rest; the other 14 are 0."""
+    row, high, zero = pk.row_index(16), x.to(bf16), pk.zeros(bf16, 16, x.length)
+    low = (x - high.to(f32)).to(bf16)
+    return pk.where(row == 0, high + zero, pk.where(row == 1, low + zero, zero))
 
 
 @pk.function
@@ -136,8 +150,19 @@ def two_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None,
     return program
 
 
-def tagged_phases(blocks: int, layers: int, n: int, pages: int, flight: int | None, warps: int) -> Program:  # fmt: skip
-    """The same layers with vectors in f32, whose elements have tags: no counter is signalled, none waited for."""
+def tagged_phases(
+    blocks: int,
+    layers: int,
+    n: int,
+    pages: int,
+    flight: int | None,
+    warps: int,
+    by_tile: bool = False,
+) -> Program:
+    """The same layers with vectors in f32, whose elements have tags: no counter is signalled, none waited for.
+
+    by_tile: tensor cores multiply.
+    """
     program = Program(blocks)
     parts, sub = n // WIDTH, WIDTH // warps
 
@@ -173,6 +198,7 @@ def tagged_phases(blocks: int, layers: int, n: int, pages: int, flight: int | No
                     pk.load(v.parts(sub)[k * warps + w], spread=pk.per_column) * own[k] * scale
                     for k in range(parts)
                 ]
+                own = [split(x) for x in own] if by_tile else own
             multiply(page, sums, own, w, first, last)
         with pk.storer():
             for row in pk.range(first, last):
@@ -251,7 +277,7 @@ def launch_of(program: Program, x: dict[str, torch.Tensor]) -> Callable[[int], N
 
 def rows_of(
     bench: Bench,
-    variants: list[tuple[int, int | None, int, bool]],
+    variants: list[tuple[int, int | None, int, str]],
     blocks: int,
     layers: int,
     n: int,
@@ -260,12 +286,15 @@ def rows_of(
     x = problem(layers, n, bench.device)
     contenders: dict[str, Any] = {}
     errors = {}
-    for pages, flight, warps, has_tags in variants:
-        name = f"{pages} pages, {flight or 'all'} on their way, {warps} warps{', tags' * has_tags}"
+    for pages, flight, warps, more in variants:
+        name = f"{pages} pages, {flight or 'all'} on their way, {warps} warps"
+        name = f"{name}, {more}" if more else name
         # Tags tell the launches of one program from one another, so each has vectors of its own.
-        given = tagged(x) if has_tags else x
-        make, vectors = (tagged_phases, given["x"]) if has_tags else (two_phases, x["h"])
-        contenders[name] = launch_of(make(blocks, layers, n, pages, flight, warps), given)
+        given = tagged(x) if more else x
+        sizes = blocks, layers, n, pages, flight, warps
+        program = tagged_phases(*sizes, "tensor" in more) if more else two_phases(*sizes)
+        vectors = given["x" if more else "h"]
+        contenders[name] = launch_of(program, given)
         vectors[1:] = torch.nan
         contenders[name](0)
         errors[name] = error(x, vectors)

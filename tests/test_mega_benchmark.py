@@ -21,19 +21,19 @@ def mega(monkeypatch):
 
 
 def test_every_variant_is_checked_and_beside_pytorch(mega):
-    variants = [(4, None, 4, False), (3, 2, 8, False), (5, 2, 8, True)]
+    variants = [(4, None, 4, ""), (3, 2, 8, ""), (5, 2, 8, "tags"), (6, 2, 8, "tags, tensor cores")]
     rows = mega.rows_of(by_letters(mega), variants, 3, 2, 512)
-    assert [row["kernel"].partition(" ")[0] for row in rows] == ["4", "3", "5"]
+    assert [row["kernel"].partition(" ")[0] for row in rows] == ["4", "3", "5", "6"]
     assert all(row["error"] < 0.01 and row["against"] == "PyTorch" for row in rows)
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
-@pytest.mark.parametrize(("warps", "has_tags"), [(8, False), (16, False), (8, True)])
-def test_the_program_keeps_its_tiles_in_registers(mega, warps, has_tags):
+@pytest.mark.parametrize(("warps", "more"), [(8, ()), (16, ()), (8, (False,)), (8, (True,))])
+def test_the_program_keeps_its_tiles_in_registers(mega, warps, more):
     x = mega.problem(2, mega.N, "cpu")
-    make = mega.tagged_phases if has_tags else mega.two_phases
-    x = mega.tagged(x) if has_tags else x
-    made = make(mega.BLOCKS, 2, mega.N, 11, 3, warps)
+    make = mega.tagged_phases if more else mega.two_phases
+    x = mega.tagged(x) if more else x
+    made = make(mega.BLOCKS, 2, mega.N, 11, 3, warps, *more)
     compiled = made.kernel().compile(*made.arguments(made.scheduled(**x), **x))
     assert not spills(compiled)
     assert frame(compiled) == 0
