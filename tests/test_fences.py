@@ -117,3 +117,33 @@ def test_fence_async_covers_tensors_of_a_kernel_that_may_get_one_twice():
 
     x = np.ones((64, 64), np.float32)
     assert "fence_engines();" in program(kernel, x, x)
+
+
+@pk.kernel
+def handed_on(x, y, *, to, shared=False):
+    """Lanes fill a ring that lanes drain, or the copy engine; and perhaps memory outside of rings that it stores."""
+    ring, last = pk.pipeline(1, pk.st(f32, 64, 64)), pk.shared(pk.st(f32, 64, 64))
+    pk.grid(1)
+    with pk.consumers(1):
+        made = pk.load(x[0, 0], rows=64, cols=64)
+        if shared:
+            pk.store(last, made)
+        with ring.fill() as t:
+            pk.store(t, made)
+        if shared:
+            pk.sync()
+            pk.store_async(y[1, 0], last)
+    with pk.warpgroups(1) if to == "lanes" else pk.storer(), ring.drain() as t:
+        if to == "lanes":
+            pk.store(y[0, 0], pk.load(t))
+        else:
+            pk.store_async(y[0, 0], t)
+
+
+@pytest.mark.parametrize(
+    ("to", "shared", "fences"), [("lanes", False, 0), ("engine", False, 1), ("lanes", True, 1)]
+)
+def test_a_stage_is_fenced_where_an_engine_accesses_what_lanes_store(to, shared, fences):
+    text = program(handed_on, tile(128, 64), nothing(128, 64), to=to, shared=shared)
+    body = text[text.index("// consumers") :]
+    assert body.count("fence_async();") == fences

@@ -178,13 +178,14 @@ def _boxes(
 
 @BULK.lower(Leave)
 def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
-    """Signal a full stage: the engine's copies arrive with their bytes; stores of lanes need a fence first."""
+    """Signal a full stage: the engine's copies arrive with their bytes; stores of lanes may need a fence first."""
     full = e.full_barrier(node.acquire)
     if e.team_lanes == 1:
         if e.arms_each_copy(node.acquire):
             e.line(f"barrier_arrive({full});")
         return
-    e.line("fence_async();")
+    if e.fences(node.acquire.pipeline):
+        e.line("fence_async();")
     e.line("__syncwarp();")
     e.line(f"if (lane == 0) barrier_arrive({full});")
 

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from pykittens.ir.nodes import Call, Kernel, Role, operands, walk, written
 from pykittens.ir.op import Effects, Engine
+from pykittens.ir.stages import Pipeline
+from pykittens.ir.structure import memory_of
 from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, SharedVector, TileRef
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.simt.memory import starts_aligned
@@ -126,6 +128,36 @@ def calls(role: Role, engine: Engine | None = None) -> list[Call]:
 def by_lanes(role: Role, call: Call, target: Target) -> bool:
     """Whether the lanes that run a role do the work of a call, at least in some cases."""
     return not target.carries(role, call) or is_split(call)
+
+
+def fenced_memory(kernel: Kernel, role: Role, target: Target) -> set[object]:
+    """The rings and other shared memory that lanes of a role write and an engine accesses: a fence parts the two."""
+    of_engines, of_lanes = set[object](), set[object]()
+    for other in kernel.roles:
+        for call in calls(other):
+            effects = call.op.effects
+            tiles = {_memory(a): a for a in operands(call.args) if isinstance(a, SharedTile)}
+            touched = effects.reads or effects.writes or effects.engine is not None
+            if effects.engine is not None and not by_lanes(other, call, target):
+                of_engines.update(tiles)
+            elif effects.removable:
+                continue
+            elif not touched or is_split(call):  # the user's own text may do anything
+                of_engines.update(tiles)
+            if other is role and (not touched or by_lanes(role, call, target)):
+                dst = [call.args[name] for name in effects.writes] if touched else tiles.values()
+                of_lanes.update(_memory(x) for x in dst if isinstance(x, SharedTile))
+    return of_lanes & of_engines
+
+
+def _memory(tile: SharedTile) -> object:
+    """The ring, or the memory of pk.shared, in which a tile lies; of rings that share memory, the first."""
+    return memory_of(tile) if tile.stage is None else first_ring(tile.stage.acquire.pipeline)
+
+
+def first_ring(ring: Pipeline) -> Pipeline:
+    """The ring whose memory a ring takes over."""
+    return ring if ring.reuse is None else first_ring(ring.reuse)
 
 
 def can_share(kernel: Kernel, role: Role, target: Target) -> bool:

@@ -82,7 +82,7 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
     if multicast:
         arrive = f"{unrolled(e.kernel.cluster, 'peer')} barrier_arrive_at({empty}, peer);"
     if e.team_lanes == 32:
-        if node.fences and e.target.engines:
+        if node.fences and e.fences(node.pipeline) and e.target.engines:
             e.line("fence_async();")
         # All lanes must have read or written the stage before the first one gives it back.
         if node.fences or _lanes_read(e):
