@@ -176,6 +176,35 @@ def test_a_role_waits_before_the_first_tensor_that_is_not_ready():
     assert "earlier_launches_wait" not in emit(program, TARGETS["sm_80"]).program
 
 
+@pk.kernel
+def ready_by_tickets(W, counter, y):
+    """y = 2 W; tasks by tickets, whose counter the launch before may still change."""
+    pk.overlap(ready=W)
+    rows, out = (pk.pipeline(2, pk.st(f32, 16, 64)) for _ in range(2))
+    tasks = pk.persistent((W.rows // 16,), tickets=counter)
+    with pk.producer():
+        for (i,) in tasks:
+            with rows.fill() as t:
+                pk.load_async(t, W[i, 0])
+    with pk.warps(1):
+        for (i,) in tasks:
+            with rows.drain() as t:
+                x = pk.load(t) * 2.0
+            with out.fill() as t:
+                pk.store(t, x)
+    with pk.storer():
+        for (i,) in tasks:
+            with out.drain() as t:
+                pk.store_async(y[i, 0], t)
+
+
+def test_tickets_are_drawn_when_earlier_launches_have_ended():
+    args = matrix(64, 64, dtype=F32), np.zeros(1, np.int32), np.zeros((64, 64), F32)
+    text = emit(recorded(ready_by_tickets, *args), TARGETS["sm_90a"]).program
+    producer = text[text.index("// producer") :]
+    assert producer.index("earlier_launches_wait();") < producer.index("tickets.draw(")
+
+
 def test_what_is_ready_is_not_written():
     @pk.kernel
     def writes(x):

@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError
-from pykittens.ir.nodes import Call, Kernel, Node, Role, tensors, walk, within, written
+from pykittens.ir.nodes import Call, ForTasks, Kernel, Node, Role, tensors, walk, within, written
 from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import uses
 from pykittens.targets.clock_reads import begin_clocks, end_clocks
@@ -183,7 +183,9 @@ def _waits_in_roles(kernel: Kernel) -> bool:
 
 
 def _needs_earlier(node: Node, kernel: Kernel) -> bool:
-    """Whether a node accesses a tensor that earlier launches may write."""
+    """Whether a node accesses a tensor that earlier launches may write, or takes tasks by tickets."""
+    if any(isinstance(n, ForTasks) and n.tasks.tickets is not None for n in within(node)):
+        return True
     for call in (n for n in within(node) if isinstance(n, Call)):
         effects = call.op.effects
         touched = {*tensors(call, effects.reads + effects.writes + effects.flags)}
