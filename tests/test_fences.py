@@ -147,3 +147,20 @@ def test_a_stage_is_fenced_where_an_engine_accesses_what_lanes_store(to, shared,
     text = program(handed_on, tile(128, 64), nothing(128, 64), to=to, shared=shared)
     body = text[text.index("// consumers") :]
     assert body.count("fence_async();") == fences
+
+
+@pk.kernel
+def alone(x, y):
+    """A kernel without roles fills a ring by lanes, and lets the engine store it."""
+    ring = pk.pipeline(1, pk.st(f32, 64, 64))
+    pk.grid(1)
+    with ring.fill() as t:
+        pk.store(t, pk.load(x[0, 0], rows=64, cols=64))
+    with ring.drain() as t:
+        pk.store_async(y[0, 0], t)
+
+
+def test_a_kernel_without_roles_fences_what_it_hands_to_the_engine():
+    assert (
+        program(alone, tile(64, 64), nothing(64, 64)).count("fence_async();") == 2
+    )  # one at the start

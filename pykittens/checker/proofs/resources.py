@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from pykittens import settings
 from pykittens.checker.proofs.occupancy import Occupancy
 from pykittens.checker.report.report import Row, Table
-from pykittens.emulate.inserted import inserted
+from pykittens.emulate.inserted import Inserted, inserted
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Kernel
+from pykittens.ir.stages import GiveBack, Leave
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.targets.architectures import target_for
 from pykittens.targets.cuda import tickets
 from pykittens.targets.cuda.allocation import layout_shared, shared_bytes
+from pykittens.targets.cuda.engines import fenced_memory, is_fenced
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
 
@@ -50,7 +52,7 @@ def resource_tables(
         tables.append(occupancy_table(held))
     if compiled is not None:
         tables.append(register_table(compiled.resources))
-    if (by_compiler := inserted_table(kernel)).rows:
+    if (by_compiler := inserted_table(kernel, target)).rows:
         tables.append(by_compiler)
     return tuple(tables)
 
@@ -143,11 +145,24 @@ def occupancy_table(held: Occupancy) -> Table:
 # -- instructions placed by the compiler -----------------------------------------------------------
 
 
-def inserted_table(kernel: Kernel) -> Table:
+def inserted_table(kernel: Kernel, target: Target) -> Table:
     """The waits, arrivals, fences and releases that the compiler adds to the user's code."""
+
+    def is_written(item: Inserted) -> bool:
+        """Whether the program of the target has it: a fence is for memory that an engine accesses."""
+        if item.what != "fence":
+            return True
+        assert isinstance(item.node, Leave | GiveBack), "other nodes have no fences"
+        ring = item.node.acquire.pipeline if isinstance(item.node, Leave) else item.node.pipeline
+        return bool(target.engines) and is_fenced(ring, fenced_memory(kernel, item.role, target))
+
     return Table(
         "Inserted by the compiler",
         ("role", "what", "description"),
-        tuple(Row((p.role.kind, p.what, p.description), p.loc) for p in inserted(kernel)),
+        tuple(
+            Row((p.role.kind, p.what, p.description), p.loc)
+            for p in inserted(kernel)
+            if is_written(p)
+        ),
         note="the program has these in addition to the kernel's text",
     )

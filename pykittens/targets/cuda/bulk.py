@@ -22,6 +22,7 @@ from pykittens.targets.cuda.engines import (
     calls,
     copy_operands,
     edged_axes,
+    is_fenced,
     is_split,
 )
 from pykittens.targets.cuda.shared import shared_location
@@ -184,7 +185,7 @@ def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
         if e.arms_each_copy(node.acquire):
             e.line(f"barrier_arrive({full});")
         return
-    if e.fences(node.acquire.pipeline):
+    if is_fenced(node.acquire.pipeline, e.fenced):
         e.line("fence_async();")
     e.line("__syncwarp();")
     e.line(f"if (lane == 0) barrier_arrive({full});")

@@ -10,7 +10,7 @@ from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
-from pykittens.targets.cuda.engines import calls, fenced_memory, first_ring
+from pykittens.targets.cuda.engines import calls, fenced_memory
 from pykittens.targets.cuda.stages import stage_copies
 from pykittens.targets.cuda.tickets import looping, next_task, tickets_of
 from pykittens.targets.cuda.turns import Position, Use, position_of
@@ -143,11 +143,6 @@ class CudaEmitter(Emitter):
         if acquire not in self.full:
             self.full[acquire] = self.names.unique(f"{self.stage_name(acquire)}_full")
         return self.full[acquire]
-
-    def fences(self, pipeline: Pipeline) -> bool:
-        """Whether a fence comes before the role hands on a stage: of this ring, or of memory outside of rings."""
-        outside = any(not isinstance(memory, Pipeline) for memory in self.fenced)
-        return outside or first_ring(pipeline) in self.fenced
 
     def arms_each_copy(self, acquire: Acquire) -> bool:
         """Whether each copy adds its bytes to the barrier of a stage, because they cannot be counted in advance."""

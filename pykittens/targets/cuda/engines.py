@@ -144,20 +144,26 @@ def fenced_memory(kernel: Kernel, role: Role, target: Target) -> set[object]:
                 continue
             elif not touched or is_split(call):  # the user's own text may do anything
                 of_engines.update(tiles)
-            if other is role and (not touched or by_lanes(role, call, target)):
+            if other.body is role.body and (not touched or by_lanes(role, call, target)):
                 dst = [call.args[name] for name in effects.writes] if touched else tiles.values()
                 of_lanes.update(_memory(x) for x in dst if isinstance(x, SharedTile))
     return of_lanes & of_engines
 
 
+def is_fenced(ring: Pipeline, fenced: set[object]) -> bool:
+    """Whether a fence comes before a role hands on a stage of a ring: for it, or for its memory outside of rings."""
+    outside = any(not isinstance(memory, Pipeline) for memory in fenced)
+    return outside or _first(ring) in fenced
+
+
 def _memory(tile: SharedTile) -> object:
     """The ring, or the memory of pk.shared, in which a tile lies; of rings that share memory, the first."""
-    return memory_of(tile) if tile.stage is None else first_ring(tile.stage.acquire.pipeline)
+    return memory_of(tile) if tile.stage is None else _first(tile.stage.acquire.pipeline)
 
 
-def first_ring(ring: Pipeline) -> Pipeline:
+def _first(ring: Pipeline) -> Pipeline:
     """The ring whose memory a ring takes over."""
-    return ring if ring.reuse is None else first_ring(ring.reuse)
+    return ring if ring.reuse is None else _first(ring.reuse)
 
 
 def can_share(kernel: Kernel, role: Role, target: Target) -> bool:

@@ -7,7 +7,7 @@ from pykittens.ir.stages import Acquire, GiveBack, Leave
 from pykittens.ir.values import SharedTile
 from pykittens.targets.clock_reads import seen
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import by_lanes, calls
+from pykittens.targets.cuda.engines import by_lanes, calls, is_fenced
 from pykittens.targets.cuda.stages import fillings, stage_copies
 from pykittens.targets.debug_sites import literal, wait_arguments
 from pykittens.targets.lines import unrolled
@@ -82,7 +82,7 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
     if multicast:
         arrive = f"{unrolled(e.kernel.cluster, 'peer')} barrier_arrive_at({empty}, peer);"
     if e.team_lanes == 32:
-        if node.fences and e.fences(node.pipeline) and e.target.engines:
+        if node.fences and e.target.engines and is_fenced(node.pipeline, e.fenced):
             e.line("fence_async();")
         # All lanes must have read or written the stage before the first one gives it back.
         if node.fences or _lanes_read(e):

@@ -116,9 +116,11 @@ def test_the_resource_that_limits_is_marked():
 
 def test_everything_inserted_is_a_row_with_its_line():
     kernel = recorded(mixed, X, X, stages=3)
-    table = inserted_table(kernel)
+    table = inserted_table(kernel, TARGETS["sm_90a"])
     assert [r.cells[1:] for r in table.rows] == [(p.what, p.description) for p in inserted(kernel)]
     assert all(r.loc is not None for r in table.rows)
+    without = [r.cells[1:] for r in inserted_table(kernel, TARGETS["sm_80"]).rows]  # has no engines
+    assert without == [(p.what, p.description) for p in inserted(kernel) if p.what != "fence"]
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason="there is no compiler")
