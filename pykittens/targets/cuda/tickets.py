@@ -12,7 +12,7 @@ from pykittens.targets.cuda.warp_assignment import Team, teams
 from pykittens.targets.target import Target
 
 BYTES = (
-    24  # the full and the empty barrier of a slot, the slot, and the parity that the leader awaits
+    24  # two barriers of a slot, full and empty, the slot, and the parity that the leader awaits
 )
 
 
