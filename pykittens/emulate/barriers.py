@@ -93,9 +93,8 @@ class StageRing:
     ) -> None:
         self.pipeline, self.memory, self.watch, self.block = pipeline, memory, watch, block
         self.taken_over = False
-        self.views: dict[
-            int, list[str]
-        ] = {}  # the names of the tiles that each stage was filled as
+        # The names of the tiles that each stage was filled as.
+        self.views: dict[int, tuple[str, ...]] = {}
         stages, name = range(pipeline.stages), pipeline.name
         self.stages = [self._tiles(stage) for stage in stages]
         self.full, self.empty = (
@@ -136,14 +135,14 @@ class StageRing:
         """The tiles of the stage of the `number`-th fill or drain."""
         return self.stages[number % self.pipeline.stages]
 
-    def fill_as(self, number: int, names: Sequence[str]) -> None:
+    def fill_as(self, number: int, names: tuple[str, ...]) -> None:
         """The `number`-th fill is one of these tiles."""
-        self.views[number % self.pipeline.stages] = list(names)
+        self.views[number % self.pipeline.stages] = names
 
-    def check_view(self, number: int, names: Sequence[str]) -> None:
+    def check_view(self, number: int, names: tuple[str, ...]) -> None:
         """Raise if the `number`-th drain is of other tiles than the stage was filled as, if it was."""
         stage = number % self.pipeline.stages
-        if (filled := self.views.get(stage, list(names))) != list(names):
+        if (filled := self.views.get(stage, names)) != names:
             types = (
                 ", ".join(str(self.pipeline.tiles[n]) for n in some) for some in (filled, names)
             )

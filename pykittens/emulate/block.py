@@ -13,7 +13,7 @@ from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import Grid, Kernel, Order, Tasks, is_multicast, takes
+from pykittens.ir.nodes import Grid, Kernel, Order, is_multicast, takes
 from pykittens.ir.orders import ROW_MAJOR, decode, positions
 from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import fetches_written
@@ -53,8 +53,7 @@ class LaunchRun:
     @cached_property
     def _tickets(self) -> list[list[int]] | None:
         """What each block takes if they take tasks as they get free, which may be any of them."""
-        launch = self.kernel.launch
-        if not isinstance(launch, Tasks) or launch.tickets is None:
+        if self.kernel.tickets is None:
             return None
         taken: list[list[int]] = [[] for _ in range(self.clusters)]
         for number in range(prod(self.extents)):

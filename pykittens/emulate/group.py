@@ -201,12 +201,12 @@ class Group:
         self.taken[node.pipeline, node.side] = number + 1
         if node.side == "fill":
             self.filling[node] = number
-            ring.fill_as(number, list(node.tiles))
+            ring.fill_as(number, tuple(node.tiles))
             ring.take_over(self.block.rings.values())
             if node.pipeline.reuse is not None:
                 self.watch.meets(self)  # other warps may still read the old data
         else:
-            ring.check_view(number, list(node.tiles))
+            ring.check_view(number, tuple(node.tiles))
         regions = ring.tiles(number)
         for name, tile in node.tiles.items():
             self.env[tile] = regions[name]

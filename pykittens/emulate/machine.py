@@ -72,8 +72,8 @@ def run(
             loc=kernel.launch.loc if kernel.launch else None,
             help="pk.persistent(...) distributes the tasks among a few blocks",
         )
-    if isinstance(kernel.launch, Tasks) and kernel.launch.tickets is not None:
-        check_tickets(kernel, kernel.launch.tickets, tensors)
+    if kernel.tickets is not None:
+        _check_tickets(kernel, kernel.tickets, tensors)
     launch = LaunchRun(kernel, tensors, extents, order, clusters, schedule, watch)
     indices = schedule.block_order(clusters)
     if resident is None:
@@ -85,7 +85,7 @@ def run(
             _run_together(launch, some, known, resident)
 
 
-def check_tickets(kernel: Kernel, tickets: Global, tensors: Mapping[str, Array]) -> None:
+def _check_tickets(kernel: Kernel, tickets: Global, tensors: Mapping[str, Array]) -> None:
     """Raise unless the tensor that counts the tasks that are taken starts with a 0."""
     first = tensors[tickets.name].data[:1]
     if first.tolist() != [0]:

@@ -294,6 +294,11 @@ class Kernel:
     shared: list[Shared] = field(default_factory=list)
 
     @property
+    def tickets(self) -> Global | None:
+        """The tensor that counts the tasks that are taken, if blocks take them by tickets."""
+        return self.launch.tickets if isinstance(self.launch, Tasks) else None
+
+    @property
     def roles(self) -> list[Role]:
         """The roles in program order; a kernel without roles is one role of one group."""
         roles = [n for n in self.body.nodes if isinstance(n, Role)]
@@ -429,5 +434,6 @@ def tensors(call: Call, operands: Iterable[str]) -> Iterator[str]:
 def written(kernel: Kernel) -> list[str]:
     """Names of the tensors that a kernel writes."""
     names = [t for c in calls(kernel.body) for t in tensors(c, c.op.effects.writes)]
-    tickets = getattr(kernel.launch, "tickets", None)
-    return list(dict.fromkeys(names if tickets is None else [*names, tickets.name]))
+    if kernel.tickets is not None:
+        names.append(kernel.tickets.name)
+    return list(dict.fromkeys(names))

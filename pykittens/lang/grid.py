@@ -208,10 +208,14 @@ def persistent(
     return tasks
 
 
+def _is_argument(x: Any) -> bool:
+    """Whether it is a tensor that the kernel takes, not a part of one."""
+    return isinstance(x, Global) and any(x is p for p in current("tensor").kernel.params)
+
+
 def _check_tickets(tickets: Any, cluster: int) -> None:
     """Raise unless it is an argument that can count the tasks that blocks have taken."""
-    params = current("persistent").kernel.params
-    if not (isinstance(tickets, Global) and any(tickets is p for p in params)):
+    if not _is_argument(tickets):
         raise Mismatch(f"`tickets` must be a tensor of the kernel, not {describe(tickets)}")
     if tickets.dtype is not int32 or len(tickets.shape) != 1:
         raise Mismatch(f"`tickets` must be an int32 tensor of rank 1, not {describe(tickets)}")
@@ -261,7 +265,7 @@ def overlap(*, ready: Global | tuple[Global, ...] = ()) -> None:
     kernel = at_top("pk.overlap").kernel
     tensors = ready if isinstance(ready, tuple | list) else (ready,)
     for x in tensors:
-        if not isinstance(x, Global) or not any(x is p for p in kernel.params):
+        if not _is_argument(x):
             raise Mismatch(f"`ready` must be tensors of the kernel, not {describe(ready)}")
     kernel.overlaps, kernel.ready = True, frozenset(x.name for x in tensors)
 

@@ -66,6 +66,7 @@ class Interpreter:
             for call in (c for c in calls(role.body) if c.op.effects.tagged):
                 self.tagged.update(tensors(call, call.op.effects.reads + call.op.effects.writes))
         self._check_tags()
+        self.written -= self.tagged
         for kind in self.kinds:
             outside = _tensors(self.merging.outside[kind.name].nodes, False)
             if found := outside & (self.written | self.tagged):
@@ -139,8 +140,7 @@ class Interpreter:
         return not self.written.isdisjoint(_tensors(nodes, writing))
 
     def _check_tags(self) -> None:
-        """Leave only tensors without tags in `written`; raise for one that has tags and is accessed without its own."""
-        self.written -= self.tagged
+        """Raise if a tensor has tags and is accessed without that of the launch."""
         for (kind, _), role in self.merging.found.items():
             for call in calls(role.body):
                 effects = call.op.effects

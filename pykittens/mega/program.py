@@ -31,9 +31,8 @@ from pykittens.runtime.profile import CLOCK_READS, profiled
 from pykittens.types.dtypes import int32
 
 TAG = "tag"  # the keyword of the tag of a launch
-_PLACE = re.compile(
-    r"in \w+, number (\d+) of the queue"
-)  # of an instruction, in a report of a debug program
+# The place of an instruction, in a report of a debug program.
+_PLACE = re.compile(r"in \w+, number (\d+) of the queue")
 
 
 @dataclass(eq=False)
@@ -56,9 +55,9 @@ class Kind:
     def record(self, operands: Mapping[str, Any], words: Sequence[Any], tag: Any) -> Sequence[Any]:
         """Record it in the open kernel; returns its fields, which follow the first of the words of an instruction."""
         fields = words[1 : 1 + len(self.fields)]
-        given = dict(zip(self.fields, fields, strict=True)) | (
-            {"tag": tag} if self.is_tagged else {}
-        )
+        given = dict(zip(self.fields, fields, strict=True))
+        if self.is_tagged:
+            given[TAG] = tag
         self.function(*(operands[t] for t in self.tensors), **given)
         return fields
 

@@ -13,6 +13,8 @@ import numpy as np
 from pykittens.errors import KernelError
 from pykittens.mega.schedule import Clocks, Event, Schedule, box_text, check_tagged
 
+_COUNTER, _WRITER = "counter", "writer"  # what a block waits for
+
 
 class ScheduleError(KernelError):
     """A schedule whose run may not end, or in which a read may come before the write of what it reads."""
@@ -66,39 +68,38 @@ def _order(schedule: Schedule) -> list[int]:
     missing, order = _totals(schedule), list[int]()
     queues = [deque(queue) for queue in schedule.queues]
     # The blocks that wait for a counter, or for an instruction that writes elements with tags.
-    stopped: dict[int | str, set[int]] = defaultdict(set)
+    stopped: dict[tuple[str, int], set[int]] = defaultdict(set)
     done = set[int]()
     ready = deque(range(len(queues)))
     while ready:
         block = ready.popleft()
         while queues[block]:
             step = queues[block][0]
-            lack: list[int | str] = [
-                c
+            lack = [
+                (_COUNTER, c)
                 for role in _roles(schedule, step)
                 for c, _ in schedule.waits.get((step, role), ())
                 if missing[c]
             ]
-            lack += [f"{n}" for n in _tagged_before(schedule, step) if n not in done]
+            lack += [(_WRITER, n) for n in _tagged_before(schedule, step) if n not in done]
             if lack:
                 stopped[lack[0]].add(block)
                 break
             order.append(queues[block].popleft())
             done.add(step)
-            ready.extend(stopped.pop(f"{step}", ()))
+            ready.extend(stopped.pop((_WRITER, step), ()))
             for role in _roles(schedule, step):
                 counter = schedule.signals.get((step, role))
                 if counter is not None:
                     missing[counter] -= schedule.groups[role]
                     if not missing[counter]:
-                        ready.extend(stopped.pop(counter, ()))
-    for awaited, blocks in stopped.items():
+                        ready.extend(stopped.pop((_COUNTER, counter), ()))
+    for (what, number), blocks in stopped.items():
         block = min(blocks)
         waiting = schedule.program.instructions[queues[block][0]]
-        if isinstance(awaited, str):
-            late = int(awaited), 0
-        else:
-            late = next(e for e, c in schedule.signals.items() if c == awaited and e[0] not in done)
+        late = number, 0
+        if what == _COUNTER:
+            late = next(e for e, c in schedule.signals.items() if c == number and e[0] not in done)
         raise ScheduleError(
             f"deadlock: {waiting} waits in block {block} for {schedule.text(late)}, which block "
             f"{schedule.program.instructions[late[0]].block} never reaches",

@@ -147,6 +147,7 @@ def occupancy_table(held: Occupancy) -> Table:
 
 def inserted_table(kernel: Kernel, target: Target) -> Table:
     """The waits, arrivals, fences and releases that the compiler adds to the user's code."""
+    fenced = {role.body: fenced_memory(kernel, role, target) for role in kernel.roles}
 
     def is_written(item: Inserted) -> bool:
         """Whether the program of the target has it: a fence is for memory that an engine accesses."""
@@ -154,7 +155,7 @@ def inserted_table(kernel: Kernel, target: Target) -> Table:
             return True
         assert isinstance(item.node, Leave | GiveBack), "other nodes have no fences"
         ring = item.node.acquire.pipeline if isinstance(item.node, Leave) else item.node.pipeline
-        return bool(target.engines) and is_fenced(ring, fenced_memory(kernel, item.role, target))
+        return bool(target.engines) and is_fenced(ring, fenced[item.role.body])
 
     return Table(
         "Inserted by the compiler",

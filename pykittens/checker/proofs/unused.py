@@ -8,7 +8,7 @@ from typing import Any
 from pykittens.checker.proofs.compilation import name_line
 from pykittens.emulate.finding import Finding, FindingStep, Kind, Level, Scope
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Kernel, Tasks, walk
+from pykittens.ir.nodes import Kernel, walk
 from pykittens.ir.stages import Acquire
 from pykittens.ir.structure import sources, uses
 from pykittens.ir.values import Global, SharedTile, Value
@@ -28,8 +28,7 @@ def _used(kernel: Kernel) -> set[Value]:
     """The values that nodes, the launch and compile-time extents depend on; for a part of a tensor, the tensor."""
     work: list[Any] = [v for v, _ in kernel.statics]
     work += kernel.launch.dims if kernel.launch is not None else ()
-    if isinstance(kernel.launch, Tasks):
-        work.append(kernel.launch.tickets)
+    work.append(kernel.tickets)
     for node in walk(kernel.body):
         work += uses(node)
     found: set[Value] = set()

@@ -193,9 +193,10 @@ class Races(Watcher):
         """An access of the lanes of a group, over when the group signals."""
         clock = self.groups[group]
         end = (clock.first + TIME, clock.now, clock.first + fence)
-        record = AccessRecord(group, call, access, None, region, self.epoch, *end, lanes)
-        record.of_a_flag = call.op.effects.tagged
-        return record
+        is_tagged = call.op.effects.tagged
+        return AccessRecord(
+            group, call, access, None, region, self.epoch, *end, lanes, of_a_flag=is_tagged
+        )
 
     def lanes(
         self, group: Group, call: Call, row: int, col: int, plane: tuple[int, ...] = ()

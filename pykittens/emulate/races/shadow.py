@@ -48,9 +48,8 @@ class AccessRecord:
     together: the blocks that ran at once, whose clocks can be compared. fence: for a write by lanes, the component of
     the writer's fences. lanes: which lane moves which element; None for an engine, and for a product of single warps,
     whose lanes read elements of each other. by_row: whether the rows of a tile are moved one by one, to rows that an
-    index names. of_a_flag: whether it signals a flag or waits for one, or its
-    elements have tags. elements: the columns that it touches, in
-    ascending order; None for all of the region.
+    index names. of_a_flag: whether it signals a flag or waits for one, or its elements have tags. elements: the columns
+    that it touches, in ascending order; None for all of the region.
     """
 
     group: Group

@@ -146,10 +146,9 @@ def attention(
     if splits == 1 and (call.seen.high is not None or bounds):
         call.add("section", min(heads, UNKNOWN) if bounds else section)
     names, scratch = call.names, {}
-    own = len(names) - len(call.tensors)
+    more: tuple[str, ...] = ()
     if splits == 1 and bounds and limits.warpgroups:  # elsewhere they cost registers
         scratch = {"tickets": Scratch((1,), flags=True)}
-        names = (*names[:own], "tickets", *call.tensors)
     if splits > 1:
         arrays.given["splits"] = arrays.views["splits"] = splits
         groups = -(-dims["queries"] // config.rows) * config.consumers
@@ -159,7 +158,9 @@ def attention(
             "partial": Scratch((splits, *lead, queries, dims["width"])),
             "partial_lse": Scratch((splits, *lead, queries)),
         }
-        names = (*names[:own], "splits", *scratch, *call.tensors)
+        more = ("splits",)
+    own = len(names) - len(call.tensors)
+    names = (*names[:own], *more, *scratch, *call.tensors)
     constants = {"config": config, "form": call.form(names, packed)}
     step = PlanStep(attention_blocks, ("q", "k", "v", "out", *names), constants)
     return Plan(arrays, [step], scratch, result)

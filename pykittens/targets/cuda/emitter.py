@@ -12,7 +12,7 @@ from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
 from pykittens.targets.cuda.engines import calls, fenced_memory
 from pykittens.targets.cuda.stages import stage_copies
-from pykittens.targets.cuda.tickets import looping, next_task, tickets_of
+from pykittens.targets.cuda.tickets import looping, next_task
 from pykittens.targets.cuda.turns import Position, Use, position_of
 from pykittens.targets.cuda.warp_assignment import Team
 from pykittens.targets.emitter import Emitter
@@ -50,7 +50,7 @@ class CudaEmitter(Emitter):
         self.names.taken.update(
             PARTS, ATOMICS, (n + IN_SHARED for n in ATOMICS), DEBUG if debug else ()
         )
-        self.names.taken.update(() if tickets_of(kernel) is None else TICKETS)
+        self.names.taken.update(() if kernel.tickets is None else TICKETS)
         self.clocks = clocks  # whether the roles read the clock
         self.reads: list[ClockRead] = []  # the places where they do
         self.names.taken.update(CLOCKS if clocks else ())
@@ -61,13 +61,11 @@ class CudaEmitter(Emitter):
         self.ends: set[Node] = set()
         self.tickets: int | None = None  # the offset in shared memory of the tasks to come
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
-        self.turn = ""
-        self.fenced: set[object] = (
-            set()
-        )  # shared memory that lanes of the role write and engines access
-        self.waits_before: Node | None = (
-            None  # of the role, where it waits until earlier launches have ended
-        )
+        self.place = ""  # the variable with the place in the queue of the instruction to come
+        # Shared memory that lanes of the role write and engines access.
+        self.fenced: set[object] = set()
+        # The node of the role before which it waits until earlier launches have ended.
+        self.waits_before: Node | None = None
         self.team: Team
         self.team_lanes = 32
 
@@ -91,20 +89,18 @@ class CudaEmitter(Emitter):
         if not block.kind:
             super().block(block)
             return
-        self.instruction = block.kind, self.turn
+        self.instruction = block.kind, self.place
         with instruction(self, block.kind) if self.clocks else nullcontext():
             super().block(block)
         self.instruction = None
 
     def loop(self, node: Loop) -> None:
         if self.debug and isinstance(node, For) and self.instruction is None:
-            self.turn = self.names(
-                node.index
-            )  # in the loop over the queue, the place of an instruction
+            self.place = self.names(node.index)
         super().loop(node)
 
     def loop_head(self, node: Loop) -> str:
-        counter = tickets_of(self.kernel)
+        counter = self.kernel.tickets
         if not isinstance(node, ForTasks) or counter is None or self.tickets is None:
             return super().loop_head(node)
         leads = self.team.first_warp == looping(self.kernel, self.target)[0].first_warp

@@ -5,15 +5,13 @@ Source: PTX ISA, "Memory Consistency Model" and "fence.proxy".
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_element, element_text, literal, wait_arguments
 from pykittens.targets.index import Index
-from pykittens.targets.simt.memory import address_of, chunks, each_chunk, extents
+from pykittens.targets.simt.memory import address_of, chunks, each_chunk, each_stored, extents
 from pykittens.targets.target import Lowerings
 
 FLAGS = Lowerings()
@@ -51,10 +49,8 @@ def lower_store_tagged(e: CudaEmitter, call: Call) -> None:
         count = e.registers(value)
         e.line(f"float {tagged}[{count}];")
         e.each(count, f"{tagged}[i] = with_tag({e.array(value)}[i], {tag});")
-        held = chunks(e, value, at)
         store = f"store_chunk<{{template}}>({tagged}, i, {{row}}, {{col}}, {{cols}});"
-        with e.braces(f"if ({held.owner}) {{") if held.owner else nullcontext():
-            each_chunk(e, value, at, store, held)
+        each_stored(e, value, at, store, chunks(e, value, at))
 
 
 @FLAGS.lower("load_tagged")

@@ -6,19 +6,12 @@ kernel's meaning, so debug programs, whose waits are all watched, and blocks of 
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import ForTasks, Kernel, Tasks, walk
-from pykittens.ir.values import Global
+from pykittens.ir.nodes import ForTasks, Kernel, walk
 from pykittens.targets.cuda.warp_assignment import Team, teams
 from pykittens.targets.target import Target
 
-BYTES = (
-    24  # two barriers of a slot, full and empty, the slot, and the parity that the leader awaits
-)
-
-
-def tickets_of(kernel: Kernel) -> Global | None:
-    """The tensor that counts the tasks of a kernel, if its blocks take them by tickets."""
-    return kernel.launch.tickets if isinstance(kernel.launch, Tasks) else None
+# Two barriers of a slot, full and empty, the slot, and the parity that the leader awaits.
+BYTES = 24
 
 
 def looping(kernel: Kernel, target: Target) -> list[Team]:
@@ -32,7 +25,7 @@ def looping(kernel: Kernel, target: Target) -> list[Team]:
 
 def readers(kernel: Kernel, target: Target) -> int:
     """The warps that read what the first draws; 0 if tasks are not taken by tickets."""
-    if tickets_of(kernel) is None:
+    if kernel.tickets is None:
         return 0
     return max(sum(team.warps for team in looping(kernel, target)) - 1, 0)
 

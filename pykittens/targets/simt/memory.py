@@ -301,8 +301,13 @@ def store_chunks(
 ) -> None:
     """Registers to memory, combined with its contents by `op` if given; `index` as in `chunks`."""
     held = chunks(e, value, at, index, moves=not at.is_strided)
+    each_stored(e, value, at, storing(e, value, op, held.halves), held)
+
+
+def each_stored(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks) -> None:
+    """A loop over the chunks of a value in the lanes that store it; `move` is as in `each_chunk`."""
     with e.braces(f"if ({held.owner}) {{") if held.owner else nullcontext():
-        each_chunk(e, value, at, storing(e, value, op, held.halves), held)
+        each_chunk(e, value, at, move, held)
 
 
 def define_element(e: Emitter, result: Scalar, element: str) -> None:
