@@ -35,6 +35,7 @@ from pykittens.lang.pipeline import pipeline as pipeline
 from pykittens.lang.pipeline import st as st
 from pykittens.lang.pipeline import sv as sv
 from pykittens.lang.roles import consumers as consumers
+from pykittens.lang.roles import homes as homes
 from pykittens.lang.roles import producer as producer
 from pykittens.lang.roles import storer as storer
 from pykittens.lang.roles import warpgroups as warpgroups

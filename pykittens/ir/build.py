@@ -22,6 +22,11 @@ class Builder:
         self.stack: list[Block] = [kernel.body]
         self.role: Role | None = None
         self.merging: Any = None  # the Merging that records a function into the roles of the kernel
+        self.homes: Any = (
+            None  # the Homes of the function that is recorded, if its values have homes
+        )
+        # What the kernel has declared outside of its roles, such as a grid.
+        self.declared: list[Any] = []
         # Lists that stand for one of others when the kernel runs, with their items at first, and checks of them that
         # are made when the function has ended.
         self.stands_for: list[tuple[Any, Any, list[Any]]] = []

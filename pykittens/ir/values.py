@@ -32,6 +32,7 @@ class Value(Arithmetic):
     """A value of the program. Two handles are the same value only if they are the same object."""
 
     kind = "value"  # its name in error texts if the user gave it none
+    home: str | None = None  # the role of the block in which it lives; None: in all
 
     def __init__(self, type: Type, name: str = "", loc: Loc | None = None) -> None:
         self.type = type

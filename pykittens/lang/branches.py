@@ -137,6 +137,10 @@ class _Branch(Construct):
         result = handle(type_, name, self.node.loc)
         builder = current("if")
         builder.define(result, self.node, builder.stack[-1])
+        if builder.homes is not None:
+            result.home = builder.homes.of_operands(f"`{name}`", (a, b, self.condition))
+            if not builder.homes.runs(result.home):
+                return result
         self.node.merged.append(Merged(number(a), number(b), result))
         return result
 

@@ -30,6 +30,7 @@ from pykittens.lang.bindings import (
 )
 from pykittens.lang.control_exits import Construct
 from pykittens.lang.heap import Heap, Place, is_same
+from pykittens.lang.homes import deciding
 from pykittens.lang.identity import is_changed, keep, note, refuse_change
 from pykittens.lang.truth import Thunk
 from pykittens.types.tiles import RT, RV, Spread
@@ -62,6 +63,9 @@ class Carrying(Construct):
         """The values of the names at the start of an iteration; of `items`, the body assigns items only."""
         self.names, self.exposed = names, exposed
         self.heap, self.before = Heap(), held(thunks)
+        self.homes = current("loop").homes
+        if self.homes is not None:
+            self.number = self.homes.next_loop()
         self.opened: dict[int, _Given] = {}  # carried in place, by id
         self.copies: dict[
             int, _Given
@@ -112,6 +116,8 @@ class Carrying(Construct):
         if type_ is None:
             return value
         param = handle(type_, name)
+        if self.homes is not None:
+            param.home = self.homes.at_head(self.number, name, value)
         current("loop").define(param, self.node, self.node.body)
         return param
 
@@ -190,6 +196,11 @@ class Carrying(Construct):
         if param is before:  # not read before it is bound: carried only to be read after the loop
             param = self._param(before, name)
         result = handle(was, name, self.node.loc)
+        if self.homes is not None:
+            values = before, param, after, *deciding(self.node)
+            result.home = self.homes.carried(self.number, name, values)
+            if not self.homes.runs(result.home):
+                return result
         self.node.carried.append(Carried(number(before), param, number(after), result))
         return result
 

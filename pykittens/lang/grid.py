@@ -15,6 +15,7 @@ from pykittens.ir.orders import ROW_MAJOR
 from pykittens.ir.values import Global, Int, Scalar, describe, is_int32, is_number
 from pykittens.lang.bindings import named
 from pykittens.lang.loops import Range
+from pykittens.lang.merging import declared_by_kernel
 from pykittens.lang.roles import at_top
 from pykittens.ops.arguments import check_between, check_int32, check_size
 from pykittens.ops.arithmetic import maximum
@@ -62,11 +63,6 @@ longest_first = _LongestFirst("longest_first", 16)
 
 def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
     builder = current(word)
-    if builder.merging is not None:
-        raise LanguageError(
-            f"pk.{word}: an instruction has no grid",
-            help="a field, a parameter behind the `*`, says which part of the work an instruction is",
-        )
     if builder.role is not None:
         raise LanguageError(f"pk.{word}: must be before the roles, not inside one")
     if builder.kernel.launch is not None:
@@ -114,6 +110,10 @@ def grid(*dims: Int) -> tuple[Scalar, ...]: ...
 @called("pk.grid")
 def grid(*dims: Int) -> Any:
     """Launch one block per point of a grid of these extents; returns the block's coordinates, the last axis fastest."""
+    return declared_by_kernel("pk.grid", lambda: _grid(dims))
+
+
+def _grid(dims: tuple[Any, ...]) -> tuple[Scalar, ...]:
     _check_dims("grid", dims)
     builder = current("grid")
     index = [Scalar(SCALAR(int32)) for _ in dims]
@@ -183,7 +183,18 @@ def persistent(
             f"`dims` must be a tuple of extents, not {describe(dims)}",
             help="write `(n,)` for one",
         )
-    axes = tuple(dims)
+    given = tuple(dims), order, cluster, cluster_axis, blocks, tickets
+    return declared_by_kernel("pk.persistent", lambda: _persistent(*given))
+
+
+def _persistent(
+    axes: tuple[Int, ...],
+    order: Order,
+    cluster: int | None,
+    cluster_axis: int,
+    blocks: Int | None,
+    tickets: Any,
+) -> SharedTasks:
     _check_dims("persistent", axes)
     if not isinstance(order, Order):
         raise Mismatch(f"`order` must be an order such as pk.row_major, not {describe(order)}")
@@ -247,7 +258,11 @@ def resident(blocks: int) -> None:
     The work of one block then hides the waits of another: for example, products of one hide an epilogue of the other.
     """
     check_between("blocks", blocks, 1, MOST_RESIDENT)
-    at_top("pk.resident").kernel.resident = blocks
+
+    def set_blocks() -> None:
+        at_top("pk.resident").kernel.resident = blocks
+
+    declared_by_kernel("pk.resident", set_blocks)
 
 
 @called("pk.overlap")
@@ -262,6 +277,10 @@ def overlap(*, ready: Global | tuple[Global, ...] = ()) -> None:
     before it that may still run writes them. A role reads them without waiting, until it comes to another tensor; one
     that reads nothing else never waits. So a ring of weights is full when the previous launch ends.
     """
+    declared_by_kernel("pk.overlap", lambda: _overlap(ready))
+
+
+def _overlap(ready: Any) -> None:
     kernel = at_top("pk.overlap").kernel
     tensors = ready if isinstance(ready, tuple | list) else (ready,)
     for x in tensors:

@@ -92,6 +92,9 @@ class _ForLoop(Carrying):
             self.index: Any = index
             targets = [index]
             self.node = For(index, iterable.start, iterable.stop, iterable.step, body, loc=loc)
+            if builder.homes is not None:
+                bounds = iterable.start, iterable.stop
+                index.home = builder.homes.of_operands("pk.range", bounds)
         else:
             if iterable.tickets is not None:
                 _check_once(iterable)

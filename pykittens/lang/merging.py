@@ -16,12 +16,12 @@ from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import Builder, current, recording
 from pykittens.ir.nodes import Block, Call, Role, walk
 from pykittens.ir.values import Scalar
+from pykittens.lang.homes import Homes, RolePlace
 
 if TYPE_CHECKING:
     from pykittens.lang.roles import RoleContext
 
 T = TypeVar("T")
-RolePlace = tuple[str, int]  # its kind, and its number among those of this kind in a function
 
 
 @dataclass
@@ -37,16 +37,19 @@ class MergedRole:
 class Merging:
     """The roles that functions have in common; for each function its roles, what is outside of them, and declarations.
 
-    function, place: the function that is recorded, and the role of the kernel; None the first time, which finds its
-    roles. counts, declarations, depth: its roles by kind and its declarations so far, and the open blocks around it.
-    outer: the role of the kernel that an open role of the function replaces, if one is open. rings: those of all
-    functions, each with its first view.
+    homes: of the functions whose values have some. is_kernel: the only function is a kernel with homes. function: the
+    one that is recorded. place: the role of the kernel; None the first time, which finds its roles. counts,
+    declarations, depth: its roles by kind and its declarations so far, and the open blocks around it. outer: the role
+    of the kernel that an open role of the function replaces, if one is open. rings: those of all functions, each with
+    its first view.
     """
 
     roles: dict[RolePlace, MergedRole] = field(default_factory=dict)
     found: dict[tuple[str, RolePlace], Role] = field(default_factory=dict)
     outside: dict[str, Block] = field(default_factory=dict)
+    homes: dict[str, Homes] = field(default_factory=dict)
     declared: dict[tuple[str, int], Any] = field(default_factory=dict)
+    is_kernel: bool = False
     function: str = ""
     place: RolePlace | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -63,27 +66,75 @@ class Merging:
         self.counts, self.declarations, self.depth = Counter(), 0, len(builder.stack)
         try:
             yield
+            if builder.homes is not None:
+                builder.homes.finish(builder.stack[-1])
         finally:
-            builder.merging = None
+            builder.merging = builder.homes = None
 
-    @contextmanager
-    def survey(self, function: str) -> Iterator[None]:
+    def survey(self, function: str, run: Callable[[], None]) -> None:
         """Record a function, outside of the roles of the kernel, only to find its roles and what it declares."""
         outside = self.outside[function] = Block(owner=f"the instruction `{function}`")
-        with current(function).inside(outside), self._open(function, None):
-            yield
+        with current(function).inside(outside):
+            with self._open(function, None):
+                run()
+            self._check_outside(outside)
+            if function in self.homes:
+                self._survey_homes(function, run)
         if not any(name == function for name, _ in self.found):
             raise LanguageError(
                 f"{function}: an instruction has roles, and this function has none",
-                help="`with pk.warps(4) as w:` is a role of four warps",
+                help="`with pk.warps(4) as w:` is a role of four warps, and `pk.homes(pk.warps(4))` makes roles by "
+                "themselves",
             )
+
+    @staticmethod
+    def _check_outside(outside: Block) -> None:
+        """Raise if something outside of roles does more than read, as each role would do it."""
         for node in walk(outside):
-            # Reads are repeated in each role; what does more would be done by each.
             if isinstance(node, Call) and not replace(node.op.effects, reads=()).removable:
                 raise LanguageError(
                     f"{node.op.name}: must be in a role of the instruction, which has roles",
                     loc=node.loc,
                 )
+
+    def _survey_homes(self, function: str, run: Callable[[], None]) -> None:
+        """Record a function whose values have homes until these are known, then once for each role."""
+        homes, builder = self.homes[function], current(function)
+        while not homes.is_known:
+            with builder.inside(Block()), self._open(function, None):
+                run()
+        for home in [home for home in homes.roles if home in homes.used]:
+            place, role = homes.places[home], homes.roles[home]
+            self._join(place, homes.contexts[home])
+            self.found[function, place] = role
+            builder.role = role
+            with builder.inside(role.body), self.record(function, place, role.index):
+                run()
+            builder.role = None
+
+    def settle(self, contexts: dict[str, RoleContext[Any]], builder: Builder) -> Scalar:
+        """The values of the function have homes; returns the group of the consumers."""
+        if builder.homes is not None or self.counts or len(builder.stack) != self.depth:
+            raise LanguageError(
+                "pk.homes: is called once, outside loops and branches, in a function without roles"
+            )
+        self._check_outside(builder.stack[-1])
+        if self.function not in self.homes:
+            self.homes[self.function] = Homes.of(contexts, builder)
+        builder.homes = self.homes[self.function]
+        group = self.roles[self.place].index if self.place is not None else None
+        return self.homes[self.function].begin(self.place, group)
+
+    def _join(self, place: RolePlace, context: RoleContext[Any]) -> MergedRole:
+        """The role of the kernel of which a role of the function becomes part."""
+        known = self.roles.setdefault(place, MergedRole(context, self.function))
+        if known.context.shape != context.shape:
+            raise LanguageError(
+                f"pk.{context.kind}: {self.function} has {context.description}, and {known.first} has "
+                f"{known.context.description}",
+                help="instructions share the warps of a block: the groups of a role have equal numbers and registers",
+            )
+        return known
 
     @contextmanager
     def record(self, function: str, place: RolePlace, index: Scalar | None) -> Iterator[None]:
@@ -96,6 +147,10 @@ class Merging:
 
     def enter(self, context: RoleContext[Any], builder: Builder) -> Any:
         """A role of the function begins; returns the index of its group."""
+        if builder.homes is not None:
+            raise LanguageError(
+                f"pk.{context.kind}: the values of this function have homes; it has no other roles"
+            )
         if self.outer:
             raise LanguageError(f"pk.{context.kind}: a role cannot be inside another role")
         if len(builder.stack) != self.depth:
@@ -104,13 +159,7 @@ class Merging:
             )
         place, context.loc = (context.kind, self.counts[context.kind]), Loc.here()
         self.counts[context.kind] += 1
-        known = self.roles.setdefault(place, MergedRole(context, self.function))
-        if known.context.shape != context.shape:
-            raise LanguageError(
-                f"pk.{context.kind}: {self.function} has {context.description}, and {known.first} has "
-                f"{known.context.description}",
-                help="instructions share the warps of a block: the groups of a role have equal numbers and registers",
-            )
+        known = self._join(place, context)
         self.outer.append(builder.role)
         if place == self.place:
             return known.index
@@ -143,9 +192,35 @@ class Merging:
 
 
 def declared(word: str, make: Callable[[], T]) -> T:
-    """What `make` declares in a kernel; in a function of several that are merged, once for all its recordings."""
+    """What `make` declares in a kernel; in a function that is recorded several times, once for all its recordings."""
     builder = recording()
-    if builder is None or builder.merging is None:
+    if builder is None:
         return make()
+    if builder.merging is None:
+        builder.declared.append(made := make())
+        return made
     found: T = builder.merging.declare(word, make, builder)
     return found
+
+
+def declared_by_kernel(word: str, make: Callable[[], T]) -> T:
+    """What `make` declares of the kernel as a whole, once for all its recordings; an instruction cannot."""
+    merging = current(word.removeprefix("pk.")).merging
+    if merging is not None and not merging.is_kernel:
+        raise LanguageError(
+            f"{word}: an instruction cannot use it, as it concerns the kernel as a whole",
+            help="a field, a parameter behind the `*`, says which part of the work an instruction is",
+        )
+    return declared(word, make)
+
+
+def record_homes(run: Callable[[], None], builder: Builder) -> None:
+    """Record a kernel whose values have homes; it has been recorded up to pk.homes."""
+    builder.stack, builder.role = [builder.kernel.body], None
+    name = builder.kernel.name
+    merging = Merging(is_kernel=True)
+    merging.declared = {(name, i): made for i, made in enumerate(builder.declared)}
+    merging.survey(name, run)
+    for place, of in merging.roles.items():
+        with of.context as index, merging.record(name, place, index):
+            run()

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from pykittens.errors import LanguageError, Loc, TypeMismatch
-from pykittens.ir.build import current
+from pykittens.ir.build import Builder, current
+from pykittens.ir.nodes import Node
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import Arithmetic
 from pykittens.ir.stages import Acquire, Leave, Pipeline, Side, Stage
-from pykittens.ir.values import SharedTile, SharedVector, describe, handle
+from pykittens.ir.values import (
+    Global,
+    Int,
+    RegTile,
+    RegVector,
+    SharedTile,
+    SharedVector,
+    TileRef,
+    describe,
+    handle,
+)
+from pykittens.lang import exchange
 from pykittens.lang.bindings import Named
 from pykittens.lang.merging import declared
 from pykittens.ops.arguments import check_between, check_dtype, check_size
@@ -73,7 +86,7 @@ class NamedTiles(Arithmetic, Generic[T]):
             raise LanguageError(f"the stage has no tile `{name}`", help=f"it has {known}") from None
 
 
-class _StageContext(Named, Generic[S]):
+class StageContext(Named, Generic[S]):
     """`with pipeline.fill() as stage`: the stage while it is held. keys: of the tiles of a view by their names."""
 
     def __init__(self, pipeline: Pipeline, side: Side, keys: dict[str, str]) -> None:
@@ -86,17 +99,28 @@ class _StageContext(Named, Generic[S]):
 
     def __enter__(self) -> S:
         builder = current(self.side)
+        if builder.homes is not None:
+            raise LanguageError(
+                f"{self.side}: the values of this function have homes, and it has no roles",
+                help="`stream` and `fetch` of the ring bring tiles to the consumers, `hand` and `join` values elsewhere",
+            )
         if builder.role is None and builder.kernel.has_roles:
             raise LanguageError(f"{self.side}: a stage must be taken inside a role")
+        return self.take(builder)
+
+    def take(self, builder: Builder, home: str | None = None) -> S:
+        """The stage; home: the role that has it, if values have homes."""
         tiles: dict[str, SharedTile] = {}
         self.acquire = Acquire(self.pipeline, self.side, tiles, self.loc)
         self.stage = Stage(self.acquire)
         for field, key in self.keys.items():
             tile = handle(self.pipeline.tiles[key], field or self.name, self.loc)
             assert isinstance(tile, SharedTile)
-            tile.stage = self.stage
+            tile.stage, tile.home = self.stage, home
             tiles[key] = tile
-        builder.append(self.acquire, list(tiles.values()))
+            builder.define(tile, self.acquire, builder.stack[-1])
+        if builder.homes is None or builder.homes.runs(home):
+            builder.append(self.acquire)
         named = dict(zip(self.keys, tiles.values(), strict=True))
         taken: Any = named[""] if "" in named else NamedTiles(named)
         stage: S = taken
@@ -104,10 +128,13 @@ class _StageContext(Named, Generic[S]):
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            builder = current(self.side)
-            loc = Loc.here()
-            self.stage.left = loc
-            builder.append(Leave(self.acquire, loc))
+            nodes = current(self.side).stack[-1].nodes
+            self.leave(nodes, len(nodes), Loc.here())
+
+    def leave(self, nodes: list[Node], at: int, loc: Loc | None) -> None:
+        """End the use of the stage, at a place among these nodes."""
+        self.stage.left = loc
+        nodes.insert(at, Leave(self.acquire, loc))
 
 
 class PipelineHandle(Named, Arithmetic, Generic[S]):
@@ -134,15 +161,68 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
         ring = self.name or "ring"
         return f"`with {ring}.fill() as stage:` or `{ring}.drain()` takes a stage of it"
 
-    def fill(self) -> _StageContext[S]:
+    @property
+    def names(self) -> Set[str]:
+        """The names of the tiles of a stage; "" if it is one."""
+        return self._keys.keys()
+
+    def tile(self, name: str) -> ST | None:
+        """The type of a tile of a stage."""
+        return self._pipeline.tiles[self._keys[name]] if name in self._keys else None
+
+    def fill(self) -> StageContext[S]:
         """`with ring.fill() as stage`: wait until a stage is free. The stage is full after the `with`, when all copies
         to it have landed."""
-        return _StageContext(self._pipeline, "fill", self._keys)
+        return StageContext(self._pipeline, "fill", self._keys)
 
-    def drain(self) -> _StageContext[S]:
+    def drain(self) -> StageContext[S]:
         """`with ring.drain() as stage`: wait until a stage is full. The stage is free after the `with`, when the
         products that read it are complete."""
-        return _StageContext(self._pipeline, "drain", self._keys)
+        return StageContext(self._pipeline, "drain", self._keys)
+
+    @called("stream")
+    def stream(self, src: TileRef | Global | None = None, **named: TileRef | Global) -> Any:
+        """A stage with these tiles of tensors, which a producer copies ahead; it lives with the consumers.
+
+        Only in functions with pk.homes. The producer waits for a free stage and for nothing else if no instruction
+        writes the tensors; the consumers wait for the copies, and give the stage back after its last use.
+        """
+        return exchange.stream(self, _given(src, named))
+
+    @called("fetch")
+    def fetch(
+        self,
+        src: TileRef | Global | None = None,
+        *,
+        tag: Int | None = None,
+        **named: TileRef | Global,
+    ) -> Any:
+        """The same by the fetchers, behind the waits of an instruction; tag: load f32 vectors whose elements have it.
+
+        The fetchers divide tiles by their rows, and vectors.
+        """
+        return exchange.fetch(self, _given(src, named), tag)
+
+    @called("hand")
+    def hand(
+        self,
+        value: RegVector | RegTile | None = None,
+        *,
+        to: str = "storer",
+        **named: RegVector | RegTile,
+    ) -> Any:
+        """A stage with what each group of a role has computed; it lives with the role `to`.
+
+        to: "storer", "consumers" or "fetchers". The stage has the vectors or tiles of the groups one after another,
+        tiles by rows.
+        """
+        return exchange.hand(self, _given(value, named), to)
+
+    @called("join")
+    def join(self, value: RegVector) -> RegVector:
+        """The sum of the vectors of all groups of consumers; it lives with the storer. A stage has all of them."""
+        total: RegVector = exchange.join(self, value)
+        return total
 
     @called("view")
     def view(self, tile: ST | None = None, **tiles: ST) -> PipelineHandle[Any]:
@@ -228,6 +308,13 @@ def _pipeline(
     builder.kernel.pipelines.append(ring)
     handle: PipelineHandle[Any] = PipelineHandle(ring, dict(zip(fields, fields, strict=True)))
     return handle
+
+
+def _given(one: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """What is moved through a stage, by the names of its tiles; "" if it is one tile."""
+    if (one is None) == (not named):
+        raise Mismatch("takes one tile or value, or one for each name of the ring's tiles")
+    return {"": one} if one is not None else named
 
 
 def _fields(tile: ST | None, tiles: dict[str, ST]) -> dict[str, ST]:

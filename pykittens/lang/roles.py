@@ -11,6 +11,7 @@ from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.bindings import Named
+from pykittens.lang.homes import Restart
 from pykittens.ops.arguments import check_between
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
@@ -87,10 +88,6 @@ class RoleContext(Named, Generic[I]):
 def at_top(word: str) -> Builder:
     """The builder of the kernel that is recorded; raises unless it is outside roles, loops and branches."""
     builder = current(word.removeprefix("pk."))
-    if builder.merging is not None:
-        raise LanguageError(
-            f"{word}: an instruction cannot use it, as it concerns the kernel as a whole"
-        )
     if builder.role is not None or len(builder.stack) > 1:
         raise LanguageError(f"{word}: must be outside roles, loops and branches")
     return builder
@@ -124,3 +121,33 @@ def warpgroups(groups: int, *, registers: int | None = None) -> RoleContext[Scal
 def warps(groups: int) -> RoleContext[Scalar]:
     """`groups` groups of one warp; yields the index of the warp."""
     return RoleContext("warps", groups, 1, None)
+
+
+@called("pk.homes")
+def homes(consumers: RoleContext[Scalar], *, fetchers: int = 1) -> Scalar:
+    """Let the values of this function have homes instead of its statements roles; returns the group of the consumers.
+
+    consumers: the groups that compute, such as pk.warps(8) or pk.consumers(2). fetchers: the warps among which each
+    `fetch` is divided. A producer of one warp streams, and a storer of one warp has what is handed to it; a role that
+    has nothing to do is left out. Call it once, before the first operation on tiles.
+    """
+    if not isinstance(consumers, RoleContext) or consumers.kind in ("producer", "storer"):
+        raise Mismatch(
+            f"`consumers` must be a role such as pk.warps(8) or pk.consumers(2), not {describe(consumers)}"
+        )
+    check_between("fetchers", fetchers, 1, 8)
+    builder = current("homes")
+    if builder.merging is None:
+        if builder.role is not None or len(builder.stack) > 1:
+            raise LanguageError("pk.homes: must be outside roles, loops and branches")
+        raise Restart
+    contexts = {
+        "producer": RoleContext[Any]("producer", 1, 1, None),
+        "fetchers": RoleContext[Any]("warps", fetchers, 1, None),
+        "consumers": consumers,
+        "storer": RoleContext[Any]("storer", 1, 1, None),
+    }
+    for context in contexts.values():
+        context.loc = Loc.here()
+    index: Scalar = builder.merging.settle(contexts, builder)
+    return index

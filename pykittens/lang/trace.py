@@ -15,6 +15,8 @@ from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Global, Int, Scalar, Value, describe
 from pykittens.lang.bindings import name_added
+from pykittens.lang.homes import Restart
+from pykittens.lang.merging import declared_by_kernel, record_homes
 from pykittens.lang.python_errors import python_errors
 from pykittens.lang.roles import at_top
 from pykittens.lang.structures import Form, names, rebuild
@@ -91,7 +93,11 @@ def trace(
     given = [rebuild(form, leaves) for form in forms.values()]
     try:
         with record(builder), python_errors(params, absent):
-            result = function(*given, **constants)
+            result = None
+            try:
+                result = function(*given, **constants)
+            except Restart:
+                record_homes(lambda: function(*given, **constants), builder)
             for check in builder.checks:
                 check()
             name_added(builder)
@@ -131,6 +137,10 @@ def make_static(value: Int) -> int:
 @called("require")
 def require(condition: Scalar | bool, message: str) -> None:
     """Refuse the call with this message unless the condition is true; the host checks it at each call."""
+    declared_by_kernel("require", lambda: _require(condition, message))
+
+
+def _require(condition: Any, message: str) -> None:
     builder = at_top("require")
     builder.check_use(condition, "require")
     if not isinstance(condition, bool) and not (

@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 
 from pykittens.ir.nodes import Block, Call, tensors, walk
 from pykittens.ir.stages import Acquire, Leave, Pipeline
-from pykittens.lang.merging import RolePlace
+from pykittens.lang.homes import RolePlace
 
 Flows = dict[RolePlace, Set[RolePlace]]
 Found = Mapping[tuple[str, RolePlace], Block]  # the roles of each kind

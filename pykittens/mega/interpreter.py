@@ -14,7 +14,8 @@ from pykittens.ir.nodes import Block, Call, If, Node, calls, tensors, walk, with
 from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire
 from pykittens.lang.loops import for_loop
-from pykittens.lang.merging import Merging, RolePlace
+from pykittens.lang.homes import RolePlace
+from pykittens.lang.merging import Merging
 
 if TYPE_CHECKING:
     from pykittens.mega.program import Kind
@@ -54,10 +55,7 @@ class Interpreter:
         self.kernel = current("pykittens.mega").kernel
         (self.block,) = pk.grid(self.code.shape[0])
         for kind in self.kinds:
-            with self.merging.survey(kind.name):
-                words = self._words(0, 0)
-                self.fields[kind.name] = kind.record(self.operands, words, words[0])
-                self.tag_of[kind.name] = words[0]
+            self._survey(kind)
         self._check_rings()
         # Tensors that instructions write: who reads them waits, unless their elements have tags.
         self.written, self.tagged = set[str](), set[str]()
@@ -84,6 +82,16 @@ class Interpreter:
                     pk.sync()  # all warps have loaded it
                 pk.store(self.mine, 1 - self.parity)
             group += of.context.groups
+
+    def _survey(self, kind: Kind) -> None:
+        words = list[Any]()
+
+        def run() -> None:
+            words[:] = words or self._words(0, 0)
+            self.fields[kind.name] = kind.record(self.operands, words, words[0])
+            self.tag_of[kind.name] = words[0]
+
+        self.merging.survey(kind.name, run)
 
     def _words(self, turn: Any, first: int) -> list[Any]:
         """The words of an instruction that a role uses: its kind, its fields, and those of the role from `first` on.

@@ -14,8 +14,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from pykittens.errors import KernelError, LanguageError, Loc, ResourceError, TypeMismatch
-from pykittens.ir.build import current
-from pykittens.ir.nodes import Call
+from pykittens.ir.build import Builder, current
+from pykittens.ir.nodes import Call, operands
 from pykittens.ir.numbers import numbers
 from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, Parts, ScalarMeaning, bound
 from pykittens.ir.operators import OPERATORS
@@ -121,6 +121,19 @@ def _record(op: Op[Any], args: dict[str, Any]) -> Any:
     for arg in args.values():
         for value in arg if isinstance(arg, tuple | list) else (arg,):
             builder.check_use(value, op.shown)
+    if builder.homes is None:
+        call, result = _called(op, args, builder)
+        builder.append(call, call.results)
+        return result
+    home = builder.homes.of_operands(op.shown, operands(args))
+    with builder.homes.at(home, builder):
+        call, result = _called(op, args, builder)
+    builder.homes.append(call, home, builder)
+    return result
+
+
+def _called(op: Op[Any], args: dict[str, Any], builder: Builder) -> tuple[Call, Any]:
+    """The call with results of the right types, and what it returns to the user."""
     try:
         type_ = op.result_type(args)
         _check_indexed(args)
@@ -132,8 +145,8 @@ def _record(op: Op[Any], args: dict[str, Any]) -> Any:
             _check_registers(op, each, builder.warps)
     loc = Loc.here()
     results = [handle(each, loc=loc) for each in types]
-    builder.append(Call(op, args, results, loc), results)
-    return tuple(results) if isinstance(type_, tuple) else results[0] if results else None
+    returned = tuple(results) if isinstance(type_, tuple) else results[0] if results else None
+    return Call(op, args, results, loc), returned
 
 
 def _check_indexed(args: dict[str, Any]) -> None:

@@ -1,10 +1,23 @@
-"""Drops pure operations with unused results, and carried or merged values that nothing reads."""
+"""Drops what only computes values that nothing reads: operations, loops, branches, carried and merged values."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pykittens.ir.nodes import Call, Grid, Kernel, Node, Sharing, Tasks, While, all_blocks, walk
+from pykittens.ir.nodes import (
+    Call,
+    For,
+    Grid,
+    If,
+    Kernel,
+    Node,
+    Sharing,
+    Tasks,
+    While,
+    all_blocks,
+    blocks,
+    walk,
+)
 from pykittens.ir.structure import bindings, reads, results, sources
 from pykittens.ir.values import Value
 
@@ -35,6 +48,8 @@ def _live(kernel: Kernel) -> set[Value]:
         if isinstance(value, Value) and value not in live:
             live.add(value)
             work += sources(value)
+            if isinstance(value.source, For | If):
+                work += reads(value.source)
     return live
 
 
@@ -42,4 +57,6 @@ def _stays(node: Node) -> bool:
     """Whether a node stays even if nothing reads its results."""
     if isinstance(node, Call):
         return not node.op.effects.removable
+    if isinstance(node, For | If):
+        return any(_stays(inner) for block in blocks(node) for inner in block.nodes)
     return not isinstance(node, Sharing)

@@ -1,0 +1,159 @@
+"""Words that move values from one home to another, each through a ring: `stream`, `fetch`, `hand` and `join`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykittens.errors import LanguageError
+from pykittens.ir.build import Builder, current
+from pykittens.ir.op import Mismatch
+from pykittens.ir.values import (
+    RegTile,
+    RegVector,
+    SharedVector,
+    TileRef,
+    describe,
+)
+from pykittens.lang.homes import Homes
+from pykittens.ops.async_copy import load_async
+from pykittens.ops.memory import load, store
+from pykittens.ops.tagged import load_tagged
+
+if TYPE_CHECKING:
+    from pykittens.lang.pipeline import PipelineHandle
+
+
+def stream(ring: PipelineHandle[Any], sources: dict[str, Any]) -> Any:
+    homes, builder = _homes("stream")
+    if filled := _filled(ring, sources, "producer", homes, builder):
+        for name, src in sources.items():
+            load_async(filled[name], src)
+    return _drained(ring, "consumers", homes, builder)
+
+
+def fetch(ring: PipelineHandle[Any], sources: dict[str, Any], tag: Any) -> Any:
+    homes, builder = _homes("fetch")
+    if filled := _filled(ring, sources, "fetchers", homes, builder):
+        for name, src in sources.items():
+            dst, part = _shares(filled[name], src, homes)
+            if tag is None:
+                load_async(dst, part)
+            else:
+                _check_vector(name, dst)
+                with homes.at("fetchers", builder):
+                    value = load_tagged(part, tag, cols=dst.cols)
+                store(dst, value)
+    return _drained(ring, "consumers", homes, builder)
+
+
+def hand(ring: PipelineHandle[Any], values: dict[str, Any], to: str) -> Any:
+    homes, builder = _homes("hand")
+    receivers = "storer", "consumers", "fetchers"
+    if to not in receivers:
+        raise Mismatch(f"`to` must be one of {', '.join(map(repr, receivers))}, not {to!r}")
+    for value in values.values():
+        if not isinstance(value, RegVector | RegTile):
+            raise Mismatch(f"takes vectors and tiles in registers, not {describe(value)}")
+        builder.check_use(value, "hand")
+    home = homes.of_operands("hand", values.values()) or "consumers"
+    if home == to:
+        raise Mismatch(f"the value lives with the {to} already")
+    groups = homes.contexts[home].groups
+    _check_room(ring, values, groups)
+    if filled := _filled(ring, values, home, homes, builder):
+        for name, value in values.items():
+            dst = filled[name]
+            if groups > 1 and isinstance(value, RegVector):
+                dst = dst.parts(value.length)[homes.mine]
+            elif groups > 1:
+                dst = dst.tiles(value.rows, value.cols)[homes.mine, 0]
+            store(dst, value)
+    return _drained(ring, to, homes, builder)
+
+
+def join(ring: PipelineHandle[Any], value: Any) -> Any:
+    homes, _ = _homes("join")
+    if not isinstance(value, RegVector):
+        raise Mismatch(f"`value` must be a vector in registers, not {describe(value)}")
+    stage = hand(ring, {"": value}, "storer")
+    total = load(stage.parts(value.length)[0])
+    for group in range(1, homes.contexts["consumers"].groups):
+        total = total + load(stage.parts(value.length)[group])
+    return total
+
+
+def _homes(word: str) -> tuple[Homes, Builder]:
+    builder = current(word)
+    if builder.homes is None:
+        raise LanguageError(
+            f"{word}: moves a value from one home to another, and values have none here",
+            help="`w = pk.homes(pk.warps(8))` at the start of the function gives them some; in roles, `fill` and "
+            "`drain` move tiles",
+        )
+    return builder.homes, builder
+
+
+def _filled(
+    ring: PipelineHandle[Any], given: dict[str, Any], home: str, homes: Homes, builder: Builder
+) -> dict[str, Any]:
+    """The tiles of a stage to fill by name, in the role that fills it; in others none."""
+    if given.keys() != ring.names:
+        wanted = ", ".join(ring.names) if "" not in ring.names else "one tile"
+        raise Mismatch(f"a stage of the ring has {wanted}, not {', '.join(given)}")
+    homes.used.add(home)
+    if homes.home != home:
+        return {}
+    context = ring.fill()
+    stage = context.take(builder, home)
+    homes.taken.append((builder.stack[-1], context))
+    return {name: getattr(stage, name) if name else stage for name in given}
+
+
+def _drained(ring: PipelineHandle[Any], home: str, homes: Homes, builder: Builder) -> Any:
+    """The stage as values of the role that drains it."""
+    homes.used.add(home)
+    context = ring.drain()
+    stage = context.take(builder, home)
+    if homes.home == home:
+        homes.taken.append((builder.stack[-1], context))
+    return stage
+
+
+def _shares(tile: Any, src: Any, homes: Homes) -> tuple[Any, Any]:
+    """The part of a tile, in shared memory and in a tensor, that a fetcher copies."""
+    groups = homes.contexts["fetchers"].groups
+    if groups == 1:
+        return tile, src
+    is_vector = isinstance(tile, SharedVector)
+    axis = 1 if is_vector else 0
+    side = tile.shape[axis]
+    if side % (16 * groups):
+        raise Mismatch(
+            f"{groups} fetchers divide {'vectors' if is_vector else 'the rows of tiles'} into multiples of 16, "
+            f"not {side}"
+        )
+    first: TileRef = src.first
+    place = first.plane[-1 if is_vector else 0]
+    index = tuple(i * groups + homes.mine if a == place else i for a, i in enumerate(first.index))
+    part = TileRef(first.tensor, index, first.plane, first.windows)
+    if is_vector:
+        return tile.parts(side // groups)[homes.mine], part
+    return tile.tiles(side // groups, tile.cols)[homes.mine, 0], part
+
+
+def _check_vector(name: str, tile: Any) -> None:
+    if not isinstance(tile, SharedVector):
+        raise Mismatch(f"`{name or 'src'}` must be a vector to be loaded by its tag, not a tile")
+
+
+def _check_room(ring: PipelineHandle[Any], values: dict[str, Any], groups: int) -> None:
+    """Raise unless a stage has just room for the values of all groups."""
+    for name, value in values.items():
+        tile = ring.tile(name)
+        if tile is None:
+            continue
+        rows, cols = value.shape if isinstance(value, RegTile) else (1, value.length)
+        is_vector = isinstance(value, RegVector)
+        wanted = (1, cols * groups) if is_vector else (rows * groups, cols)
+        if (tile.rows, tile.cols) != wanted or tile.dtype != value.dtype:
+            raise Mismatch(f"the stage has {tile}, and {groups} groups hand {describe(value)} each")

@@ -1,0 +1,211 @@
+"""Values with homes: a function without roles, of which each value lives in a role of the block.
+
+An operation runs where its operands live. Numbers that follow from arguments and fields live everywhere; a vector or a
+tile that is made of nothing else, and what is read or written without one, lives with the consumers. Rings move values:
+`stream` and `fetch` bring tiles of tensors to the consumers, `hand` and `join` what a role has computed to another.
+
+The function is recorded once for each role. There, a value of another role is a handle that has its type, and an
+operation on it is not written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pykittens.errors import LanguageError
+from pykittens.ir.build import Builder
+from pykittens.ir.nodes import Block, Call, Node, Role, While, all_blocks, within
+from pykittens.ir.stages import Acquire
+from pykittens.ir.structure import memory_of, reads, uses
+from pykittens.ir.values import Global, Scalar, SharedTile, TileRef, Value
+from pykittens.types.dtypes import int32
+from pykittens.types.tiles import RT, RV, SCALAR
+
+if TYPE_CHECKING:
+    from pykittens.lang.pipeline import StageContext
+    from pykittens.lang.roles import RoleContext
+
+RolePlace = tuple[
+    str, int
+]  # the kind of a role, and its number among those of this kind in a function
+
+
+class Restart(BaseException):
+    """A kernel has homes: it is recorded again, once for each of them."""
+
+
+@dataclass(eq=False)
+class Homes:
+    """The roles of a function with homes, and one recording of it.
+
+    contexts, roles, places: by home. group: that of the consumers, in recordings of other roles. used: the homes in
+    which something runs. home: the one that is recorded, None while the function is recorded to find `used` and
+    `at_heads`. default: where an operation runs whose operands have no home. at_heads: by the number of a loop and a
+    name, where the value lives that the name has at the head of the loop. is_known: this recording has found nothing
+    new. taken: the stages of the words, each with the block in which it is left. mine: the group of the role that is
+    recorded.
+    """
+
+    contexts: dict[str, RoleContext[Any]]
+    roles: dict[str, Role]
+    places: dict[str, RolePlace]
+    group: Scalar
+    used: set[str] = field(default_factory=set)
+    home: str | None = None
+    default: str = "consumers"
+    at_heads: dict[tuple[int, str], str] = field(default_factory=dict)
+    is_known: bool = False
+    loops: int = 0
+    taken: list[tuple[Block, StageContext[Any]]] = field(default_factory=list)
+    mine: Scalar | None = None
+
+    @classmethod
+    def of(cls, contexts: dict[str, RoleContext[Any]], builder: Builder) -> Homes:
+        role = builder.role
+        roles, places = dict[str, Role](), dict[str, RolePlace]()
+        for home, context in contexts.items():
+            roles[home] = context.opened(builder)
+            builder.stack.pop()
+            places[home] = context.kind, sum(kind == context.kind for kind, _ in places.values())
+        builder.role = role
+        group = Scalar(SCALAR(int32), contexts["consumers"].name)
+        group.home = "consumers"
+        return cls(contexts, roles, places, group)
+
+    def begin(self, place: RolePlace | None, group: Scalar | None) -> Scalar:
+        """Begin a recording for a role, whose group is `group`; returns the group of the consumers."""
+        self.home = next((home for home, at in self.places.items() if at == place), None)
+        self.mine, self.is_known, self.loops = group, True, 0
+        self.taken.clear()
+        if self.home != "consumers" or group is None:
+            return self.group
+        group.home = "consumers"
+        return group
+
+    def runs(self, home: str | None) -> bool:
+        """Whether what lives there is written down in this recording."""
+        return home is None or home == self.home
+
+    # -- where operations run --------------------------------------------------------------------
+
+    def of_operands(self, what: str, values: Iterable[Any]) -> str | None:
+        """Where the values live, None if everywhere; raises if they live in two roles."""
+        found: dict[str, Value] = {}
+        for value in values:
+            if isinstance(value, Value) and value.home is not None:
+                found.setdefault(value.home, value)
+        if len(found) > 1:
+            raise _two(what, found)
+        return next(iter(found), None)
+
+    def append(self, call: Call, home: str | None, builder: Builder) -> None:
+        """Write an operation down if this role runs it; home: that of its operands."""
+        if home is None and not _is_everywhere(call):
+            home = self.default
+        if home is not None:
+            self.used.add(home)
+        for value in call.results:
+            value.home = home
+            builder.define(value, call, builder.stack[-1])
+        if self.runs(home):
+            builder.append(call)
+
+    @contextmanager
+    def at(self, home: str | None, builder: Builder) -> Iterator[None]:
+        """Types are those of the role of a home, where operations run without operands of any."""
+        before = builder.role, self.default
+        self.default = home or self.default
+        builder.role = self.roles[self.default]
+        try:
+            yield
+        finally:
+            builder.role, self.default = before
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def next_loop(self) -> int:
+        """The number of a loop, the same in all recordings."""
+        self.loops += 1
+        return self.loops
+
+    def at_head(self, loop: int, name: str, before: Any) -> str | None:
+        """Where a carried value lives at the head of an iteration."""
+        return self.at_heads.get((loop, name)) or getattr(before, "home", None)
+
+    def carried(self, loop: int, name: str, values: Iterable[Any]) -> str | None:
+        """Where a carried value lives: before the loop, at the end of an iteration, and where its end is decided."""
+        home = self.of_operands(f"`{name}` is carried by the loop", values)
+        if home is not None and self.at_heads.get((loop, name)) != home:
+            self.at_heads[loop, name] = home
+            self.is_known = False
+        return home
+
+    # -- the end of a recording ------------------------------------------------------------------
+
+    def finish(self, body: Block) -> None:
+        """Leave each stage after its last use, and drop what depends on conditions of other roles."""
+        for block, context in self.taken:
+            nodes, acquire = block.nodes, context.acquire
+            last = max(i for i, n in enumerate(nodes) if n is acquire or _takes(n, acquire))
+            context.leave(nodes, last + 1, context.loc)
+        for block in all_blocks(body):
+            block.nodes[:] = [n for n in block.nodes if self._is_decided_here(n)]
+
+    def _is_decided_here(self, node: Node) -> bool:
+        """Whether this role knows the condition or the bounds of a loop or branch; raises if it has work there."""
+        if isinstance(node, Call):
+            return True
+        away = next((v for v in deciding(node) if not self.runs(v.home)), None)
+        if away is None:
+            return True
+        for inner in within(node):
+            if isinstance(inner, Acquire) or (
+                isinstance(inner, Call) and not inner.op.effects.removable
+            ):
+                what = inner.op.shown if isinstance(inner, Call) else inner.side
+                raise LanguageError(
+                    f"{what}: runs with the {self.home}, in a loop or branch that only "
+                    f"the {away.home} can decide",
+                    loc=inner.loc,
+                    operands=away.origin,
+                    help="decide by fields, extents or numbers that are read from memory, which all roles know",
+                )
+        return False
+
+
+def deciding(node: Node) -> list[Value]:
+    """The bounds or the condition of a loop or branch."""
+    given = (node.condition,) if isinstance(node, While) else reads(node)
+    return [v for v in given if isinstance(v, Value)]
+
+
+def _is_everywhere(call: Call) -> bool:
+    """Whether an operation of operands that live everywhere makes a number or a view, at most from tensors."""
+    effects = call.op.effects
+    makes_tiles = any(isinstance(x.type, RT | RV) for x in call.results)
+    only_tensors = all(isinstance(call.args[name], TileRef | Global) for name in effects.reads)
+    only_reads = replace(effects, reads=()).removable
+    return bool(call.results) and not makes_tiles and only_tensors and only_reads
+
+
+def _takes(node: Node, acquire: Acquire) -> bool:
+    """Whether a node, or one inside it, uses the stage."""
+    tiles = {id(t) for t in acquire.tiles.values()}
+    return any(
+        isinstance(value, SharedTile) and id(memory_of(value)) in tiles
+        for inner in within(node)
+        for value in uses(inner)
+    )
+
+
+def _two(what: str, found: dict[str, Value]) -> LanguageError:
+    (one, a), (other, b) = list(found.items())[:2]
+    name, second = (f"`{v.name}`" if v.name else f"a {v.type}" for v in (a, b))
+    return LanguageError(
+        f"{what}: {name} lives with the {one} and {second} with the {other}",
+        operands={**a.origin, **b.origin},
+        help="ring.join(...) brings the sum over the consumers to the storer, ring.hand(...) a value to another role",
+    )
