@@ -13,8 +13,8 @@ from pykittens.ir.build import current
 from pykittens.ir.nodes import Block, Call, If, Node, calls, tensors, walk, within
 from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire
-from pykittens.lang.loops import for_loop
 from pykittens.lang.homes import RolePlace
+from pykittens.lang.loops import for_loop
 from pykittens.lang.merging import Merging
 
 if TYPE_CHECKING:
