@@ -44,7 +44,7 @@ from pykittens.analysis.requests import (
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine, Op
-from pykittens.ir.values import Scalar, SharedTile, SharedVector
+from pykittens.ir.values import Scalar, SharedRow, SharedTile, SharedVector
 from pykittens.ops.gather import names_elements
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.engines import (
@@ -154,7 +154,7 @@ def _of_value(role: Role, call: Call, tile: SharedTile, stores: bool) -> Iterato
         yield from element_moves(held(value.type, role.warps), dtype.bytes, stores)
     elif isinstance(value, Scalar):
         yield Requests.of(np.zeros((role.warps, LANES)), dtype.bytes)
-    elif dtype.bits == 16 and not isinstance(tile, SharedVector):
+    elif dtype.bits == 16 and not isinstance(tile, SharedVector | SharedRow):
         yield matrices(tile.type)
     else:
         aligned = not isinstance(tile, SharedVector) or is_aligned(tile, role.warps)

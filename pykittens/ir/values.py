@@ -21,7 +21,7 @@ from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.views import SharedTiles, VectorParts
 from pykittens.types.dtypes import DType, int32
-from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, ST, SV, TURNS, Spread, Type
+from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, SR, ST, SV, TURNS, Spread, Type
 
 if TYPE_CHECKING:
     from pykittens.ir.extents import Index
@@ -141,9 +141,9 @@ class SharedTile(_Tile):
     @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """This tile cut into rows x cols tiles; `.tiles(r, c)[i, j]` is a view, no copy."""
-        if isinstance(self, SharedVector):
-            help = "vector.parts(length)[i] is a part of it"
-            raise Mismatch("a shared vector has no tiles", help)
+        if isinstance(self, SharedVector | SharedRow):
+            help = "vector.parts(length)[i] is a part of a vector"
+            raise Mismatch(f"a shared {self.kind} has no tiles", help)
         _check_sides(self, rows=rows, cols=cols)
         if self.rows % rows or self.cols % cols:
             raise Mismatch(
@@ -151,6 +151,26 @@ class SharedTile(_Tile):
                 f"not {rows} and {cols}"
             )
         return SharedTiles(self, rows, cols)
+
+    @called("row", TypeMismatch)
+    def row(self, i: Int) -> SharedRow:
+        """Row i of this tile, as a vector for pk.load and pk.store; no copy."""
+        if isinstance(self, SharedVector | SharedRow):
+            raise Mismatch("a vector has no rows")
+        row: SharedRow = OPERATORS["shared_row"](self, i)
+        row.stage = self.stage
+        return row
+
+
+class SharedRow(SharedTile):
+    """A row of a tile in shared memory."""
+
+    type: SR
+    kind = "row"
+
+    @property
+    def length(self) -> int:
+        return self.type.cols
 
 
 class SharedVector(SharedTile):
@@ -446,6 +466,7 @@ _HANDLES: dict[type, type[Value]] = {
     RV: RegVector,
     ST: SharedTile,
     SV: SharedVector,
+    SR: SharedRow,
     SEMAPHORE: Semaphore,
 }
 

@@ -19,6 +19,7 @@ from pykittens.ir.values import (
     RegVector,
     Scalar,
     SharedTile,
+    SharedRow,
     SharedVector,
     TileRef,
     describe,
@@ -133,6 +134,9 @@ def _shared_load_type(
             help="a shared tile is loaded whole; tile.tiles(rows, cols)[i, j] is a part of it",
         )
     check_stage("src", src, "drain")
+    if isinstance(src, SharedRow):
+        check_no_spread(spread, "a row of a tile is loaded as a plain vector")
+        return vector_type(src.dtype, "src.length", src.length, spread)
     if isinstance(src, SharedVector):
         if src.length == 1 and spread is Spread.PLAIN:
             return SCALAR(src.dtype)
@@ -261,7 +265,11 @@ def _store_type(dst: Any, value: Any, op: Any, transposed: Any) -> None:
 
 
 def _check_shared_store(dst: SharedTile, value: Any, op: Any, transposed: Any) -> None:
-    if isinstance(dst, SharedVector):
+    if isinstance(dst, SharedRow):
+        is_plain = isinstance(value, RegVector) and value.type.spread is Spread.PLAIN
+        fits = is_plain and value.length == dst.length
+        wanted = f"plain register vector of {dst.length}"
+    elif isinstance(dst, SharedVector):
         fits = isinstance(value, RegVector) and value.length == dst.length
         wanted = f"register vector of {dst.length}"
     else:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import Int, SharedTile, SharedVector, describe
+from pykittens.ir.values import Int, SharedRow, SharedTile, SharedVector, describe
 from pykittens.ops.arguments import check_index
 from pykittens.ops.core import op
-from pykittens.types.tiles import ST, SV
+from pykittens.types.tiles import SR, ST, SV
 
 
 @op(operator="view", shown="tiles")
@@ -35,6 +35,22 @@ def _view_numpy(tile: Any, i: int, j: int, rows: int, cols: int) -> Any:
     return tile.part(i, j, rows, cols)
 
 
+@op(operator="shared_row", shown="row")
+def shared_row(tile: SharedTile, i: Int) -> SharedRow:
+    """`tile.row(i)`: row i of a shared tile, which pk.load and pk.store take for a plain vector. No copy."""
+
+
+@shared_row.type
+def _row_type(tile: SharedTile, i: Any) -> SR:
+    check_index("i", i, tile.rows, "a row index")
+    return tile.type.row()
+
+
+@shared_row.numpy
+def _row_numpy(tile: Any, i: int) -> Any:
+    return tile.part(i, 0, 1, tile.cols)
+
+
 @op(operator="vector_part", shown="parts")
 def vector_part(vector: SharedVector, i: Int, *, length: int) -> SharedVector:
     """`vector.parts(length)[i]`: part i of a shared vector cut into parts of `length` elements. No copy."""
@@ -57,6 +73,11 @@ def check_shared(name: str, tile: Any, help: str | None = None) -> None:
         raise Mismatch(
             f"`{name}` must be a shared tile, not {describe(tile)}",
             help=getattr(tile, "way_in", help),
+        )
+    if isinstance(tile, SharedRow):
+        raise Mismatch(
+            f"`{name}` must be a shared tile, not {describe(tile)}",
+            help="pk.load and pk.store take rows",
         )
     if isinstance(tile, SharedVector) and tile.whole is not tile:
         raise Mismatch(

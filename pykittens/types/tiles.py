@@ -80,6 +80,18 @@ class ST(Shown):
         """The type of a rows x cols part of this tile."""
         return ST(self.dtype, rows, cols, self.layout)
 
+    def row(self) -> SR:
+        """The type of a row of this tile."""
+        return SR(self.dtype, 1, self.cols, self.layout)
+
+
+@dataclass(frozen=True)
+class SR(ST):
+    """A row of a shared tile: a vector whose elements lie where the layout of the tile has them."""
+
+    def __str__(self) -> str:
+        return f"row<{self.dtype}, {self.cols}>"
+
 
 @dataclass(frozen=True)
 class SV(ST):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykittens.ir.nodes import Call, Role
-from pykittens.ir.values import Scalar, SharedTile, SharedVector, Value
+from pykittens.ir.values import Scalar, SharedRow, SharedTile, SharedVector, Value
 from pykittens.targets.address import TileAddress
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.debug_sites import check_part, check_view
@@ -16,13 +16,15 @@ from pykittens.targets.simt.memory import (
     fill_bits,
     gather_elements,
     load_chunks,
+    loading,
     scatter_elements,
     store_chunks,
+    storing,
 )
 from pykittens.targets.source import memory_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import part_is_aligned
-from pykittens.types.tiles import Spread
+from pykittens.types.tiles import RV, Spread
 
 SHARED = Lowerings()
 STMATRIX = Lowerings()
@@ -75,6 +77,12 @@ def lower_vector_part(e: CudaEmitter, call: Call) -> None:
     check_part(e, call.args["vector"], call.args["i"], call.args["length"])
 
 
+@SHARED.lower("shared_row")
+def lower_row(e: CudaEmitter, call: Call) -> None:
+    """A row has no code either."""
+    check_view(e, call.args["tile"], call.args["i"], 0, 1, call.args["tile"].cols)
+
+
 def is_global(role: Role, call: Call) -> str | None:
     """Why a load or store does not access shared memory; None if it does."""
     memory = call.args["src"] if "src" in call.args else call.args["dst"]
@@ -88,6 +96,9 @@ def lower_load_shared(e: CudaEmitter, call: Call) -> None:
         _load_vector(e, tile, result, call)
         return
     e.declare(result)
+    if isinstance(tile, SharedRow):
+        _each_of_row(e, tile, result, loading(e, result, fill_bits(tile.dtype, 0)))
+        return
     name, count = e.array(result), e.registers(result)
     if call.args["transposed"]:
         _load_transposed(e, tile, name, count)
@@ -139,6 +150,23 @@ def _load_spread(e: CudaEmitter, vector: SharedVector, result: Value, spread: Sp
         e.each(count, f"{move};", 2)
 
 
+def _each_of_row(e: CudaEmitter, row: SharedRow, value: Value, move: str) -> None:
+    """Moves of a plain vector, each inside the 16 bytes that a swizzle keeps together."""
+    assert isinstance(value.type, RV)
+    size, dtype, warps = value.type.chunk(e.role.warps), row.dtype, e.role.warps
+    step = min(size, 16 // dtype.bytes)
+    source = row.source.args
+    owner = shared_location(e, source["tile"])
+    layout, i = row.type.layout, e.index(source["i"])
+    with e.braces(f"{unrolled(e.registers(value), step=step)} {{"):
+        e.line(f"const int at = vector_at<{size}, {warps * 32}>(i, thread);")
+        byte = Index("at") * dtype.bytes + owner.byte
+        address = owner.row + f"shared_at<{layout.swizzle}>({i}, {byte}, {layout.panel_bytes})"
+        place = f"({memory_type(dtype)}*)(shared + ({address} - smem))"
+        inside = f"at < {row.length} ? {step} : 0"
+        e.line(move.format(template=f"{step}, true", row=place, col="0", cols=inside))
+
+
 def _load_transposed(e: CudaEmitter, tile: SharedTile, name: str, count: int) -> None:
     if tile.dtype.bits == 16:
         at = _matrix_address(e, tile, transposed=True)
@@ -155,6 +183,9 @@ def lower_store_shared(e: CudaEmitter, call: Call) -> None:
     tile, value = call.args["dst"], call.args["value"]
     if isinstance(tile, SharedVector):
         store_chunks(e, value, _vector_address(e, tile))
+        return
+    if isinstance(tile, SharedRow):
+        _each_of_row(e, tile, value, storing(e, value, None))
         return
     if call.args["transposed"]:
         element = _registers(_ELEMENTS, e, value)
@@ -200,7 +231,7 @@ _ELEMENTS: dict[int | str, str] = {
 def is_no_matrix_store(role: Role, call: Call) -> str | None:
     """Why a store is not one of 8x8 matrices of 16-bit elements, four at a time; None if it is."""
     tile = call.args["dst"]
-    if isinstance(tile, SharedVector):
+    if isinstance(tile, SharedVector | SharedRow):
         return "a vector is no matrix"
     if isinstance(tile, SharedTile) and tile.dtype.bits == 16:
         return None
