@@ -34,9 +34,10 @@ def word_of_role(kinds: Sequence[Kind], role: int) -> int:
 class Interpreter:
     """The kernel while it is recorded.
 
-    code: int32 (blocks, instructions, words). waits: int32 (waits, 2), each a counter and its value after all that
+    code: int32 (queues, instructions, words); a queue for each block, or one from which blocks take by tickets. waits: int32 (waits, 2), each a counter and its value after all that
     signal it. counters: int32 (2, counters); launches use both rows in turn, and set that of the next one to 0.
-    parities: int32 (blocks, groups), the row of this launch for each group of all roles. operands: tensors by name.
+    parities: int32 (blocks, groups), the row of this launch for each group of all roles. tickets: int32 (1,), or None
+    if each block has a queue. operands: tensors by name.
     """
 
     kinds: Sequence[Kind]
@@ -44,6 +45,7 @@ class Interpreter:
     waits: Any
     counters: Any
     parities: Any
+    tickets: Any
     operands: Mapping[str, Any]
     merging: Merging = field(default_factory=Merging)
     # The fields of each kind, in the bodies of the merging.
@@ -53,7 +55,14 @@ class Interpreter:
     def record(self) -> None:
         """Record all roles."""
         self.kernel = current("pykittens.mega").kernel
-        (self.block,) = pk.grid(self.code.shape[0])
+        queues, length, _ = self.code.shape
+        if self.tickets is None:
+            (self.block,) = pk.grid(queues)
+            self.queue, self.blocks = self.block, queues
+        else:
+            most = self.parities.shape[0]
+            self.tasks = pk.persistent((length,), blocks=most, tickets=self.tickets)
+            self.queue, self.block, self.blocks = 0, self.tasks.block, self.tasks.blocks
         for kind in self.kinds:
             self._survey(kind)
         self._check_rings()
@@ -76,11 +85,19 @@ class Interpreter:
         group = 0
         for number, (place, of) in enumerate(self.merging.roles.items()):
             with of.context as index:
-                self._set_parity(group, 0 if of.context.groups == 1 else index)
+                one = 0 if of.context.groups == 1 else index
+                mine = group + one
+                self.parity = pk.load(self.parities[self.block, mine])
+                if group == 0:
+                    self._clear(one)
                 self._role(place, index, word_of_role(self.kinds, number))
                 if of.context.warps > 1:
                     pk.sync()  # all warps have loaded it
-                pk.store(self.mine, 1 - self.parity)
+                # Blocks that are not there this time may be there the next.
+                all_rows = self.parities.shape[0]
+                rows = [self.block] if self.tickets is None else self._share(all_rows)
+                for row in rows:
+                    pk.store(self.parities[row, mine], 1 - self.parity)
             group += of.context.groups
 
     def _survey(self, kind: Kind) -> None:
@@ -99,21 +116,30 @@ class Interpreter:
         They are loaded at once, before the branch to its kind; the compiler drops those that nothing uses.
         """
         numbers = (*range(word_of_role(self.kinds, 0)), *range(first, first + OF_A_ROLE))
-        return [pk.load(self.code[self.block, turn, k]) for k in numbers]
+        return [pk.load(self.code[self.queue, turn, k]) for k in numbers]
 
-    def _set_parity(self, first: int, index: Any) -> None:
-        """Find the counters of this launch; the first group of all sets its block's part of the others to 0."""
-        self.mine = self.parities[self.block, first + index]
-        self.parity = pk.load(self.mine)
-        if first == 0:
-            blocks, count = self.code.shape[0], self.counters.shape[1]
-            with nullcontext() if isinstance(index, int) else _if(index == 0):
-                for k in for_loop(pk.range(pk.cdiv(count - self.block, blocks))):
-                    pk.store(self.counters[1 - self.parity, self.block + k * blocks], 0)
+    def _clear(self, index: Any) -> None:
+        """The first group of a role sets its block's part of the counters of the next launch to 0."""
+        with nullcontext() if isinstance(index, int) else _if(index == 0):
+            for counter in self._share(self.counters.shape[1]):
+                pk.store(self.counters[1 - self.parity, counter], 0)
+
+    def _share(self, count: Any) -> Iterator[Any]:
+        """A loop over numbers below `count`, each of which one block has."""
+        for k in for_loop(pk.range(pk.cdiv(count - self.block, self.blocks))):
+            yield self.block + k * self.blocks
+
+    def _turns(self) -> Iterator[Any]:
+        """A loop over the places in the queue of the instructions that the block runs."""
+        if self.tickets is None:
+            yield from for_loop(pk.range(self.code.shape[1]))
+        else:
+            for (turn,) in for_loop(self.tasks):
+                yield turn
 
     def _role(self, place: RolePlace, index: Any, first: int) -> None:
         """The loop of a role; first: the first of its words."""
-        for turn in for_loop(pk.range(self.code.shape[1])):
+        for turn in self._turns():
             words = self._words(turn, first)
             for number, kind in enumerate(self.kinds, 1):
                 if (kind.name, place) in self.merging.found:

@@ -92,15 +92,20 @@ class Ring:
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction of a program: its kind, its fields, and the block that runs it."""
+    """An instruction of a program: its kind, its fields, and the block that runs it, None if it is any that is free."""
 
     kind: Kind
     fields: tuple[int, ...]
-    block: int
+    block: int | None
 
     def __str__(self) -> str:
         fields = ", ".join(f"{n}={x}" for n, x in zip(self.kind.fields, self.fields, strict=True))
         return f"{self.kind.name}({fields})"
+
+    @property
+    def where(self) -> str:
+        """The block that runs it, in words."""
+        return "any block" if self.block is None else f"block {self.block}"
 
 
 @dataclass
@@ -109,7 +114,7 @@ class Program:
 
     blocks: as many as run at once, at most one a multiprocessor. Each instruction is of a kind, a function marked with
     @program.instruction, and belongs to a block; a block runs its instructions in the order in which they were added.
-    An instruction waits until those added before it have written what it reads. Every element is written once at most.
+    In a `dynamic` program it belongs to none: a block that is free takes the next of all, by tickets. An instruction waits until those added before it have written what it reads. Every element is written once at most.
 
         >>> program = Program(blocks=2)
         >>> @program.instruction
@@ -132,6 +137,7 @@ class Program:
     blocks: int
     kinds: list[Kind] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
+    dynamic: bool = field(default=False, kw_only=True)
     # The cost of each block; the recordings of its kernel; the kernel and the kinds when it was made; and a class that
     # holds its tensors.
     _costs: list[float] = field(default_factory=list, init=False, repr=False)
@@ -142,6 +148,8 @@ class Program:
     def __post_init__(self) -> None:
         if not is_int(self.blocks) or self.blocks < 1:
             raise ArgumentError(f"`blocks` must be an int of at least 1, not {self.blocks!r}")
+        if not isinstance(self.dynamic, bool):
+            raise ArgumentError(f"`dynamic` must be True or False, not {self.dynamic!r}")
         self._costs = [0.0] * self.blocks
 
     def instruction(self, function: Callable[..., Any]) -> Kind:
@@ -206,7 +214,7 @@ class Program:
         """Add an instruction.
 
         block: the one that runs it, by default the first of those with the least cost so far, so that blocks take equal
-        instructions in turn. cost: its time, in any unit.
+        instructions in turn; not for a dynamic program. cost: its time, in any unit.
         """
         if not isinstance(kind, Kind):
             raise ArgumentError(
@@ -224,15 +232,21 @@ class Program:
                 raise ArgumentError(f"{kind.name}: `{name}` must be an int32, not {value!r}")
         if not isinstance(cost := number(cost), int | float) or not 0 <= cost < math.inf:
             raise ArgumentError(f"{kind.name}: `cost` must be a number of at least 0, not {cost!r}")
-        block = self._costs.index(min(self._costs)) if block is None else block
-        if not is_int(block) or not 0 <= block < self.blocks:
-            raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
-        self._costs[block] += cost
+        if not self.dynamic:
+            block = self._costs.index(min(self._costs)) if block is None else block
+            if not is_int(block) or not 0 <= block < self.blocks:
+                raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
+            self._costs[block] += cost
+        elif block is not None:
+            raise ArgumentError(
+                f"{kind.name}: `block` must be left out in a dynamic program, not {block!r}",
+                help="the block that is free first takes the next instruction",
+            )
         values = tuple(fields[name] for name in kind.fields)
         self.instructions.append(Instruction(kind, values, block))
 
     def add_runs(self, kind: Kind, count: int, /, *, cost: float = 1.0, **fields: int) -> None:
-        """Add an instruction for each block, with a run of `count` units of work: its fields `first` and `last`.
+        """Add as many instructions as blocks, one for each, with a run of `count` units of work: its fields `first` and `last`.
 
         Runs are neighbours and differ by one unit at most; last is past the end. cost: the time of a unit.
         """
@@ -247,17 +261,18 @@ class Program:
         for block, (first, last) in enumerate(pairwise(ends)):
             if first < last:
                 run = {**fields, "first": first, "last": last}
-                self.add(kind, block=block, cost=cost * (last - first), **run)
+                on = None if self.dynamic else block
+                self.add(kind, block=on, cost=cost * (last - first), **run)
 
     def kernel(self) -> KernelFunction:
-        """The kernel of the program: of its code, waits, counters, parities, and an object that holds its tensors."""
+        """The kernel of the program: of its code, waits, counters, parities, tickets, and an object with its tensors."""
         kinds = tuple(self.kinds)
         if self._kernel is None or self._kernel[0] != kinds:
             recorded = self.recorded = list[Interpreter]()
 
             @pk.kernel
-            def interpreter(code, waits, counters, parities, tensors):  # type: ignore[no-untyped-def]
-                made = Interpreter(kinds, code, waits, counters, parities, vars(tensors))
+            def interpreter(code, waits, counters, parities, tickets, tensors):  # type: ignore[no-untyped-def]
+                made = Interpreter(kinds, code, waits, counters, parities, tickets, vars(tensors))
                 made.record()
                 recorded.append(made)
 
@@ -315,12 +330,12 @@ class Program:
     ) -> tuple[Any, ...]:
         """The arguments of the kernel for these words, so many counters, and groups of all roles of a block."""
         operands = self.operands(tensors)
-        shapes = (2, max(counters, 1)), (self.blocks, groups)
+        shapes = (2, max(counters, 1)), (self.blocks, groups), *(((1,),) if self.dynamic else ())
         given = code, waits, *(np.zeros(shape, np.int32) for shape in shapes)
         like = next((x for x in tensors.values() if hasattr(x, "new_tensor")), None)
         if like is not None:
             given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
-        return (*given, operands)
+        return (*given, *(() if self.dynamic else (None,)), operands)
 
     def report(self, /, **tensors: Any) -> ProgramReport:
         """What the program is made of, for tensors of these shapes: kinds and their registers, rings, the schedule."""
@@ -340,7 +355,7 @@ class Program:
     def _told(self, fault: KernelError, schedule: Schedule) -> KernelError:
         """The error with instructions in place of their kinds and places in the queue of the block that stopped."""
         block = re.search(r"\bblock (\d+)", f"{fault.message} block {fault.operands.get('block')}")
-        queue = schedule.queues[int(block[1])] if block else []
+        queue = schedule.queues[0 if self.dynamic else int(block[1])] if block else []
 
         def told(text: str) -> str:
             return _PLACE.sub(lambda at: f"in {self.instructions[queue[int(at[1])]]}", text)
@@ -354,9 +369,9 @@ class Program:
         """Run the program once on tensors of a GPU, with clock reads; returns the timings of its instructions."""
         schedule = self.scheduled(**tensors)
         names: dict[tuple[int, str], list[str]] = {}
-        for instruction in self.instructions:
-            key = instruction.block, instruction.kind.name
-            names.setdefault(key, []).append(str(instruction))
+        for ticket, instruction in enumerate(self.instructions):
+            at = ticket if instruction.block is None else instruction.block
+            names.setdefault((at, instruction.kind.name), []).append(str(instruction))
         given = self.arguments(schedule, **tensors)
         return profiled(self.kernel(), given, {}, clock_reads, names)
 

@@ -6,10 +6,6 @@ The proof takes the boxes, the queues, the waits and the signals as they are, wh
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from typing import Any
-
-import numpy as np
-
 from pykittens.errors import KernelError
 from pykittens.mega.schedule import Clocks, Event, Schedule, box_text, check_tagged
 
@@ -24,6 +20,13 @@ def prove(schedule: Schedule) -> None:
     """Raise a ScheduleError unless the schedule is right for every order in which its blocks may run.
 
     Each instruction is taken to end by itself once its waits are over: its roles fill and drain rings equally often.
+
+    In a dynamic program each instruction waits only for earlier ones. Then every run ends, however the blocks take them:
+    tickets are given in the order of the program, so all before the first that has not ended were taken and have ended,
+    and a free block takes it. Its waits are over. The roles of the block go through tickets in one order; what can hold
+    a role up, full or empty stages and the slot of the next ticket, is freed by others at this instruction or at
+    earlier ones of the block, which have ended. A role that runs ahead holds stages that come after its own in each
+    ring, and no role of this instruction needs those. Reads are judged without an order of the instructions in a block.
     """
     _check_totals(schedule)
     order = _order(schedule)
@@ -60,7 +63,7 @@ def _totals(schedule: Schedule) -> dict[int, int]:
 
 
 def _order(schedule: Schedule) -> list[int]:
-    """An order in which all instructions can run, one of a block after the other.
+    """An order in which all instructions can run, one of a queue after the other.
 
     If there is one, blocks that have several under way end, too: a role is held up by stages that earlier instructions
     of its block use, which end first.
@@ -100,6 +103,11 @@ def _order(schedule: Schedule) -> list[int]:
         late = number, 0
         if what == _COUNTER:
             late = next(e for e, c in schedule.signals.items() if c == number and e[0] not in done)
+        if schedule.program.dynamic:
+            raise ScheduleError(
+                f"deadlock: {waiting} waits for {schedule.text(late)}, which does not come before it",
+                help="add an instruction to the program before those that wait for it",
+            )
         raise ScheduleError(
             f"deadlock: {waiting} waits in block {block} for {schedule.text(late)}, which block "
             f"{schedule.program.instructions[late[0]].block} never reaches",
@@ -126,7 +134,7 @@ def _roles(schedule: Schedule, step: int) -> list[int]:
 
 def _check_reads(schedule: Schedule, order: list[int]) -> None:
     """Raise unless the role that reads has waited for all that write what it reads."""
-    clocks, made = Clocks(schedule), dict[int, Any]()
+    clocks, made = Clocks(schedule), dict[int, int]()
     for step in order:
         for role in _roles(schedule, step):
             event = step, role
@@ -136,7 +144,7 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
                 if box[0] in schedule.tagged:
                     check_tagged(schedule, event, box)
                     continue
-                writer = clocks.unseen(event, schedule.writing(box))
+                writer = clocks.unseen(event, box)
                 if writer is not None:
                     raise ScheduleError(
                         f"{_who(schedule, event)} reads {box_text(box)}, and {_who(schedule, writer)} writes it: "
@@ -147,10 +155,10 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
             ended = clocks.end(event)
             if event in schedule.signals:
                 counter = schedule.signals[event]
-                made[counter] = np.maximum(made.get(counter, ended), ended)
+                made[counter] = made.get(counter, 0) | ended
 
 
 def _who(schedule: Schedule, event: Event) -> str:
     """An instruction and the role that is meant."""
-    block = schedule.program.instructions[event[0]].block
-    return f"{schedule.roles[event[1]]} of {schedule.text(event)} in block {block}"
+    where = schedule.program.instructions[event[0]].where
+    return f"{schedule.roles[event[1]]} of {schedule.text(event)} in {where}"

@@ -65,7 +65,7 @@ def _kinds(
             for name in tensors(call, call.op.effects.reads)
             if name not in made.written | made.tagged
         )
-        alone = type(program)(program.blocks, [kind])
+        alone = type(program)(program.blocks, [kind], dynamic=program.dynamic)
         own = {name: given[name] for name in kind.tensors}
         mean = f"{waits[kind] / max(count[kind], 1):.2g}"
         ahead = ", ".join(dict.fromkeys(read))
@@ -105,11 +105,12 @@ def _rings(program: Program, made: Interpreter) -> Table:
 
 def _sentence(schedule: Schedule) -> str:
     """The counts of a schedule."""
-    longest = max(map(len, schedule.queues))
+    blocks, longest = schedule.program.blocks, max(map(len, schedule.queues))
+    most = "taken by tickets" if schedule.program.dynamic else f"at most {longest:,} on one"
     waits = sum(map(len, schedule.waits.values()))
     tagged = ", ".join(sorted(name.partition(".")[2] for name in schedule.tagged))
     return (
-        f"{len(schedule.program.instructions):,} instructions on {len(schedule.queues)} blocks, at most {longest:,} on "
-        f"one; {schedule.counters:,} counters and {waits:,} waits for them"
+        f"{len(schedule.program.instructions):,} instructions on {blocks} blocks, {most}; "
+        f"{schedule.counters:,} counters and {waits:,} waits for them"
         + (f"; the elements of {tagged} have tags." if tagged else ".")
     )

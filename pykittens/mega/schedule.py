@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,11 +75,20 @@ class Schedule:
 
     @cached_property
     def queues(self) -> list[list[int]]:
-        """The numbers of the instructions of each block, in their order."""
-        queues: list[list[int]] = [[] for _ in range(self.program.blocks)]
+        """The numbers of the instructions of each block, in their order; all in one queue if the program is dynamic."""
+        count = 1 if self.program.dynamic else self.program.blocks
+        queues: list[list[int]] = [[] for _ in range(count)]
         for number, step in enumerate(self.program.instructions):
-            queues[step.block].append(number)
+            queues[step.block or 0].append(number)
         return queues
+
+    def stream(self, event: Event) -> Event:
+        """A name of the events that run one after another with an event: its block and role.
+
+        In a dynamic program no other is known to run in the block, and the event has a stream of its own.
+        """
+        block = self.program.instructions[event[0]].block
+        return event if block is None else (block, event[1])
 
     @property
     def counters(self) -> int:
@@ -89,7 +99,7 @@ class Schedule:
         return f"{self.program.instructions[event[0]]}"
 
     def encoded(self) -> tuple[np.ndarray, np.ndarray]:
-        """The words of all instructions, and their waits: int32 (blocks, longest queue, words) and (waits, 2)."""
+        """The words of all instructions, and their waits: int32 (queues, longest queue, words) and (waits, 2)."""
         kinds = self.program.kinds
         words = word_of_role(kinds, len(self.groups))
         code = np.zeros((len(self.queues), max(map(len, self.queues)), words), np.int32)
@@ -161,7 +171,7 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
             continue
         numbers = np.array(of_kind[kind])
         groups = role.groups if role.index is not None else 1
-        values = [(steps[n].block, *steps[n].fields) for n in numbers]
+        values = [(steps[n].block or 0, *steps[n].fields) for n in numbers]
         columns = np.repeat(np.array(values, np.int64), groups, axis=0)
         given = dict(zip((made.block, *made.fields[kind]), columns.T, strict=False))
         if role.index is not None:
@@ -282,62 +292,50 @@ def _overlap(writers: Writers, some: Numbers, axis: int) -> tuple[int, int] | No
 
 
 class Clocks:
-    """What roles of blocks know: for each of them, by block * roles + role, how many of its instructions are over.
+    """What roles know to be over: sets of the events that write, as the bits of ints, by the stream of a role.
 
     seen: by waits of the role itself, after which it may read. known: also by stages of rings that others have filled;
     its signals pass this on.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self.schedule, self.roles = schedule, len(schedule.groups)
-        count = self.roles * schedule.program.blocks
-        self.seen, self.known = (np.zeros((count, count), np.int32) for _ in range(2))
-        self.block = np.array([step.block for step in schedule.program.instructions])
-        self.turn = np.zeros(len(self.block), np.int64)
-        for queue in schedule.queues:
-            self.turn[queue] = np.arange(1, len(queue) + 1)
+        self.schedule, self.events = schedule, sorted(schedule.writes)
+        self.bits = {event: 1 << number for number, event in enumerate(self.events)}
+        self.seen, self.known = defaultdict[Event, int](int), defaultdict[Event, int](int)
+        self._writing = dict[Box, int]()
 
-    def unseen(self, event: Event, others: Numbers) -> Event | None:
-        """The first of others, (events, 2), on whose being over the role of an event may not rely."""
-        steps, roles = others.T
-        late = (
-            self.seen[self._stream(event)][self.block[steps] * self.roles + roles]
-            < self.turn[steps]
-        )
-        return tuple(others[late.argmax()].tolist()) if late.any() else None
+    def unseen(self, event: Event, box: Box) -> Event | None:
+        """The first event that writes elements of a box on whose being over the role of an event may not rely."""
+        if box not in self._writing:
+            mine = (self.bits[step, role] for step, role in self.schedule.writing(box).tolist())
+            self._writing[box] = sum(mine)
+        late = self._writing[box] & ~self.seen[self.schedule.stream(event)]
+        return self.events[(late & -late).bit_length() - 1] if late else None
 
-    def _stream(self, event: Event) -> int:
-        """The role of a block to which an event belongs."""
-        return self.schedule.program.instructions[event[0]].block * self.roles + event[1]
+    def wait(self, event: Event, over: int) -> None:
+        """The role has waited until these events are over."""
+        self.seen[self.schedule.stream(event)] |= over
 
-    def wait(self, event: Event, clock: Any) -> None:
-        """The role has waited for all that a clock knows."""
-        mine = self.seen[self._stream(event)]
-        np.maximum(mine, clock, out=mine)
-
-    def end(self, event: Event) -> Any:
-        """The role has ended an instruction; returns what its signal passes on, to be copied if it is kept.
+    def end(self, event: Event) -> int:
+        """The role has ended an instruction; returns the events that its signal says are over.
 
         The roles of an instruction end in the order of its flows.
         """
         step, role = event
-        mine, turn = self._stream(event), self.turn[step]
-        known = self.known[mine]
-        np.maximum(known, self.seen[mine], out=known)
-        kind = self.schedule.program.instructions[step].kind.name
-        for other in self.schedule.flows[kind].get(role, ()):
-            stream = self._stream((step, other))
-            over = max(known[stream], turn - 1)  # not what the other does after its fill
-            np.maximum(known, self.known[stream], out=known)
-            known[stream] = over
-        known[mine] = turn
-        return known
+        mine, kind = self.schedule.stream(event), self.schedule.program.instructions[step].kind
+        known = self.known[mine] | self.seen[mine]
+        for other in self.schedule.flows[kind.name].get(role, ()):
+            # Not what the other does after its fill.
+            before = self.known[self.schedule.stream((step, other))]
+            known |= before & ~self.bits.get((step, other), 0)
+        self.known[mine] = known | self.bits.get(event, 0)
+        return self.known[mine]
 
 
 def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
     """For each event the boxes for whose writers it must wait."""
-    clocks, of_box = Clocks(schedule), dict[Box, Any]()
-    after, found = dict[Event, Any](), dict[Event, list[Box]]()
+    clocks, of_box = Clocks(schedule), dict[Box, int]()
+    after, found = dict[Event, int](), dict[Event, list[Box]]()
     for step, this in enumerate(schedule.program.instructions):
         for role in schedule.flows[this.kind.name]:
             event = step, role
@@ -346,14 +344,14 @@ def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
                 _check_before(schedule, event, box, mine)
                 if box[0] in schedule.tagged:
                     check_tagged(schedule, event, box)
-                elif clocks.unseen(event, mine) is not None:
+                elif clocks.unseen(event, box) is not None:
                     found.setdefault(event, []).append(box)
                     if box not in of_box:
-                        of_box[box] = np.max([after[s, r] for s, r in mine.tolist()], axis=0)
+                        of_box[box] = reduce(or_, (after[s, r] for s, r in mine.tolist()))
                     clocks.wait(event, of_box[box])
             ended = clocks.end(event)
             if event in schedule.writes:
-                after[event] = ended.copy()
+                after[event] = ended
     return found
 
 
@@ -408,9 +406,9 @@ def _count(schedule: Schedule, needed: Mapping[Event, list[Box]]) -> None:
                 counters[number].append(counter_of[key])
         schedule.signals[event] = counter_of[key]
         totals[counter_of[key]] += schedule.groups[event[1]]
-    seen: dict[tuple[int, int], set[int]] = defaultdict(set)  # by block and role
+    seen: dict[Event, set[int]] = defaultdict(set)  # by stream
     for event, some in sorted(needed.items()):
-        known = seen[schedule.program.instructions[event[0]].block, event[1]]
+        known = seen[schedule.stream(event)]
         new = {c for box in some for c in counters[number_of[box]]} - known
         known |= new
         schedule.waits[event] = [(c, totals[c]) for c in sorted(new)]

@@ -83,8 +83,8 @@ def _fields(some: Sequence[Instruction]) -> Iterator[str]:
 
 
 def _blocks(some: Sequence[Instruction]) -> str:
-    blocks = {instruction.block for instruction in some}
-    return f"block {min(blocks)}" if len(blocks) == 1 else f"{len(blocks)} blocks"
+    blocks = {instruction.where for instruction in some}
+    return blocks.pop() if len(blocks) == 1 else f"{len(blocks)} blocks"
 
 
 def _short(text: str) -> str:

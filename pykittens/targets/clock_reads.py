@@ -66,7 +66,9 @@ def timed(e: CudaEmitter, node: Node) -> Iterator[None]:
 
 @contextmanager
 def instruction(e: CudaEmitter, kind: str) -> Iterator[None]:
-    """Write clock reads at the start and the end of an instruction of a program."""
+    """Write clock reads at the start and the end of an instruction of a program; first its ticket, if it has one."""
+    if e.place:
+        e.line(f"clocks.note({_place(e, ClockRead(_work(e).part, seen='ticket'))}, {e.place});")
     _read(e, ClockRead(_work(e).part, seen="begins", subject=kind))
     yield
     _read(e, ClockRead(_work(e).part, seen="ends", subject=kind))

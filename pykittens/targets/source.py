@@ -68,8 +68,8 @@ class Site:
 # What the time of a group is for; the end comes after the last.
 Part = Literal["wait", "fetch", "compute", "store", "signal", "end"]
 # What a clock read sees happen: a stage is taken to be filled, is filled, is drained, is given back; an instruction
-# begins or ends.
-Seen = Literal["", "taken", "filled", "drained", "returned", "begins", "ends"]
+# begins or ends. A record of a ticket has the number of an instruction in the program in place of a time.
+Seen = Literal["", "taken", "filled", "drained", "returned", "begins", "ends", "ticket"]
 
 
 @dataclass(frozen=True)

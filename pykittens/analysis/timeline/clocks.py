@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ _CYCLES = np.uint64((1 << 48) - 1)
 _INSTANT = 100  # nanoseconds
 
 NOTE = "Clock reads of the first thread of each group; the work of engines is not seen."
-# The instructions of a block of each kind, in words, in their order.
+# The instructions of a block of each kind, in words, in their order; or those of a ticket.
 Names = Mapping[tuple[int, str], Sequence[str]]
 
 
@@ -88,6 +89,7 @@ class _Group:
         self.last: Span | None = None
         self.args: dict[Part, Args] = {}
         self.runs: Counter[str] = Counter()  # of instructions, by kind
+        self.tickets: Iterator[int] = iter(())  # of its instructions, if they have some
         self._name_parts("")
 
     def spans(self, reads: Sequence[ClockRead], times: Sequence[int]) -> Iterator[Span]:
@@ -142,8 +144,9 @@ class _Group:
     def _instruction(self, read: ClockRead, block: int) -> None:
         """An instruction begins or ends."""
         self.kind = read.subject if read.seen == "begins" else ""
-        names = self.names.get((block, self.kind), ())
-        self._name_parts(names[self.runs[self.kind]] if names else "")
+        ticket = next(self.tickets, None) if self.kind else None
+        names = self.names.get((block if ticket is None else ticket, self.kind), ())
+        self._name_parts(names[self.runs[self.kind] if ticket is None else 0] if names else "")
         if self.kind:
             self.runs[self.kind] += 1
 
@@ -175,9 +178,11 @@ def profile_of(
             source.groups, of_block, _times(of_block, first), strict=True
         ):
             group = _Group(Track(process, warps.name, TrackKind.GROUP), uses, names or {})
-            places = record[HEAD : HEAD + len(times)] >> np.uint64(48)
-            reads = [source.reads[place] for place in places.tolist()]
-            found = list(group.spans(reads, times))
+            records = record[HEAD : HEAD + len(times)]
+            reads = [source.reads[place] for place in (records >> np.uint64(48)).tolist()]
+            has_time = np.array([read.seen != "ticket" for read in reads], np.bool_)
+            group.tickets = iter((records[~has_time] & _CYCLES).tolist())
+            found = list(group.spans([*compress(reads, has_time)], [*compress(times, has_time)]))
             tracks.append(group.track)
             spans += found
             _count(spent, group, found)

@@ -29,10 +29,11 @@ struct Clocks {
         next = first + HEAD;
         end = next + most;
     }
-    DEVICE void read(u32 place) {
-        if (next < end) records[next] = (u64)place << 48 | (cycles() & ((1ull << 48) - 1));
+    DEVICE void note(u32 place, u64 what) {
+        if (next < end) records[next] = (u64)place << 48 | what;
         ++next;
     }
+    DEVICE void read(u32 place) { note(place, cycles() & ((1ull << 48) - 1)); }
     DEVICE void finish(u32 place, int most) {
         read(place);
         if (!end) return;

@@ -95,8 +95,12 @@ class CudaEmitter(Emitter):
         self.instruction = None
 
     def loop(self, node: Loop) -> None:
-        if self.debug and isinstance(node, For) and self.instruction is None:
-            self.place = self.names(node.index)
+        if self.instruction is None:
+            match node:
+                case For() if self.debug:
+                    self.place = self.names(node.index)
+                case ForTasks() if self.debug or self.clocks:
+                    self.place = self.names(node.index[0])
         super().loop(node)
 
     def loop_head(self, node: Loop) -> str:
