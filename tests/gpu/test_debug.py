@@ -226,8 +226,9 @@ def test_what_is_done_by_hand_is_right(name):
     case.check(inputs, found)
 
 
-def test_a_program_names_the_instruction_in_which_it_stopped():
-    setup = "from tests.mega.test_debug import stuck; program, t = stuck()"
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_a_program_names_the_instruction_in_which_it_stopped(dynamic):
+    setup = f"from tests.mega.test_debug import stuck; program, t = stuck(dynamic={dynamic})"
     run = "program.debug(**{name: torch.from_numpy(x).cuda() for name, x in t.items()})"
     found = told(f"{setup}; {run}")
     assert "DeadlockError: deadlock: producer of block 1 has waited" in found

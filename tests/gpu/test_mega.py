@@ -34,6 +34,27 @@ def test_random_programs_are_equal_to_the_last_bit(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
+def test_random_dynamic_programs_are_equal_to_the_last_bit(seed):
+    rng = np.random.default_rng(seed)
+    blocks = int(rng.integers(1, 133))
+    steps = random_steps(rng, INPUTS, int(rng.integers(1, 400)), blocks)
+    x = np.full((INPUTS + len(steps), LENGTH), np.nan, np.float32)
+    x[:INPUTS] = rng.integers(-4, 5, (INPUTS, LENGTH))
+    with np.errstate(over="ignore"):
+        wanted = sequential(steps, x)
+    program = added(cells(blocks, dynamic=True), steps)
+    y = torch.from_numpy(x).cuda()
+    schedule = program.scheduled(x=y)
+    arguments, kernel = program.arguments(schedule, x=y), program.kernel()
+    tickets = arguments[4]
+    for _ in range(50):
+        y[INPUTS:] = torch.nan
+        kernel(*arguments)
+        np.testing.assert_array_equal(y.cpu().numpy(), wanted)
+        assert tickets.tolist() == [0]
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_programs_with_tags_give_what_their_instructions_do_in_order(seed):
     """In one launch after another, of which each has the other tag."""
     program = tags.cells(blocks=20)

@@ -78,14 +78,15 @@ def test_the_clock_of_the_timeline_is_that_of_events():
     assert 0.7 * ns < timeline.end - timeline.start < 1.5 * ns
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_program_of_instructions(seed):
+def test_a_program_of_instructions(seed, dynamic):
     rng = np.random.default_rng(seed)
     blocks = int(rng.integers(1, 133))
     steps = random_steps(rng, 4, int(rng.integers(10, 200)), blocks)
     x = np.full((4 + len(steps), LENGTH), np.nan, np.float32)
     x[:4] = rng.integers(-4, 5, (4, LENGTH))
-    program = added(cells(blocks), steps)
+    program = added(cells(blocks, dynamic), steps)
     y = torch.from_numpy(x).cuda()
     with np.errstate(over="ignore"):
         wanted = sequential(steps, x)

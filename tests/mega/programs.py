@@ -23,9 +23,9 @@ class Cell(NamedTuple):
     block: int | None = None
 
 
-def cells(blocks: int) -> Program:
+def cells(blocks: int, dynamic: bool = False) -> Program:
     """A program of cells, vectors of a tensor, with kinds that read and write them in all ways."""
-    program = Program(blocks)
+    program = Program(blocks, dynamic=dynamic)
 
     @program.instruction
     def add(x, *, a, b, out):
@@ -72,11 +72,12 @@ def cells(blocks: int) -> Program:
 
 
 def added(program: Program, steps: Sequence[Cell]) -> Program:
-    """The program with these instructions."""
+    """The program with these instructions, on their blocks unless it is dynamic."""
     kinds = {kind.name: kind for kind in program.kinds}
     for step in steps:
         fields = {"a": step.a, "out": step.out} | ({"b": step.b} if step.kind == "add" else {})
-        program.add(kinds[step.kind], block=step.block, **fields)
+        block = None if program.dynamic else step.block
+        program.add(kinds[step.kind], block=block, **fields)
     return program
 
 

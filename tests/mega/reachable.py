@@ -43,7 +43,13 @@ def _waits_for_all(schedule: Schedule) -> bool:
 
 
 def _ends(schedule: Schedule) -> bool:
-    """Whether blocks that run one instruction after another all end."""
+    """Whether blocks that run one instruction after another all end.
+
+    If any block may take any instruction, those that one waits for are taken before it.
+    """
+    if schedule.program.dynamic:
+        (queue,) = schedule.queues
+        return all(_may_run(schedule, step, {*queue[:at]}) for at, step in enumerate(queue))
     left = [list(queue) for queue in schedule.queues]
     done: set[int] = set()
     while any(left):
@@ -73,7 +79,8 @@ def _may_run(schedule: Schedule, step: int, done: set[int]) -> bool:
 def _graph(schedule: Schedule) -> dict[tuple, set[tuple]]:
     """The nodes before each node: what a role has seen by its waits, what it knows, and the end of its part."""
     before: dict[tuple, set[tuple]] = defaultdict(set)
-    for queue in schedule.queues:
+    alone = [[step] for step in range(len(schedule.program.instructions))]
+    for queue in alone if schedule.program.dynamic else schedule.queues:
         last: dict[int, int] = {}
         for step in queue:
             for role, others in schedule.flows[

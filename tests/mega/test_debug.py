@@ -15,9 +15,9 @@ from pykittens.targets.emit import emit
 from tests.running import recorded
 
 
-def stuck(steps: int = 5) -> tuple[Program, dict[str, np.ndarray]]:
+def stuck(steps: int = 5, dynamic: bool = False) -> tuple[Program, dict[str, np.ndarray]]:
     """A program in which an instruction whose field is 3 fills a ring that it never drains."""
-    program = Program(blocks=2)
+    program = Program(blocks=2, dynamic=dynamic)
 
     @program.instruction
     def copy(x, y, *, part):
@@ -36,7 +36,7 @@ def stuck(steps: int = 5) -> tuple[Program, dict[str, np.ndarray]]:
             pk.store(y[part], v)
 
     for part in range(steps):
-        program.add(copy, part=part, block=part % 2)
+        program.add(copy, part=part, block=None if dynamic else part % 2)
     return program, {"x": np.ones(64 * steps, np.float32), "y": np.zeros(64 * steps, np.float32)}
 
 

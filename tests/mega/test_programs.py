@@ -18,6 +18,7 @@ from tests.mega.programs import LENGTH, Cell, added, cells, random_steps, sequen
 from tests.mega.reachable import is_right
 
 INPUTS = 4
+DYNAMIC = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 
 
 def given_cells(steps):
@@ -26,11 +27,12 @@ def given_cells(steps):
     return x
 
 
+@DYNAMIC
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 16), blocks=st.integers(1, 3))
-def test_random_programs_compute_what_their_instructions_do_in_order(seed, count, blocks):
+def test_random_programs_compute_what_their_instructions_do_in_order(dynamic, seed, count, blocks):
     steps = random_steps(np.random.default_rng(seed), INPUTS, count, blocks)
-    program = added(cells(blocks), steps)
+    program = added(cells(blocks, dynamic), steps)
     x = given_cells(steps)
     wanted = sequential(steps, x)
     schedule = program.scheduled(x=x)
@@ -43,17 +45,19 @@ def test_random_programs_compute_what_their_instructions_do_in_order(seed, count
         np.testing.assert_array_equal(y, wanted)
 
 
-def test_programs_have_no_race_in_many_schedules():
+@DYNAMIC
+def test_programs_have_no_race_in_many_schedules(dynamic):
     steps = random_steps(np.random.default_rng(7), INPUTS, 20, 3)
-    program, x = added(cells(3), steps), given_cells(steps)
+    program, x = added(cells(3, dynamic), steps), given_cells(steps)
     schedule = program.scheduled(x=x)
     report = pk.check(program.kernel(), *program.arguments(schedule, x=x), schedules=8)
     assert report.ok, str(report)
 
 
-def test_arguments_serve_one_launch_after_another():
+@DYNAMIC
+def test_arguments_serve_one_launch_after_another(dynamic):
     steps = random_steps(np.random.default_rng(3), INPUTS, 40, 3)
-    program, x = added(cells(3), steps), given_cells(steps)
+    program, x = added(cells(3, dynamic), steps), given_cells(steps)
     wanted = sequential(steps, x)
     arguments = program.arguments(program.scheduled(x=x), x=x)
     counters = arguments[2]
@@ -124,13 +128,14 @@ def judged(schedule):
     return True
 
 
-def test_2000_broken_schedules_are_refused_unless_they_are_harmless():
+@DYNAMIC
+def test_2000_broken_schedules_are_refused_unless_they_are_harmless(dynamic):
     rng = np.random.default_rng(0)
     wrong = dict.fromkeys(("lower", "drop", "swap", "mute", "other", "move"), 0)
     for number in range(2000):
         if number % 40 == 0:
             steps = random_steps(rng, INPUTS, 14, 3)
-            schedule = derive(added(cells(3), steps), {"x": given_cells(steps)})
+            schedule = derive(added(cells(3, dynamic), steps), {"x": given_cells(steps)})
             assert judged(schedule)
         if not any(schedule.waits.values()):
             continue

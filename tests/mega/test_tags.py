@@ -18,9 +18,9 @@ from tests.running import recorded
 INPUTS = 3
 
 
-def cells(blocks: int) -> Program:
+def cells(blocks: int, dynamic: bool = False) -> Program:
     """A program of cells, vectors of x with tags: some given, the others sums of two, by lanes or through a ring."""
-    program = Program(blocks)
+    program = Program(blocks, dynamic=dynamic)
 
     @program.instruction
     def give(x, given, *, out, tag):
@@ -61,17 +61,22 @@ def filled(program: Program, seed: int, count: int) -> tuple[dict[str, np.ndarra
     """Add random instructions; returns the tensors, and the cells that they compute."""
     rng, cells = np.random.default_rng(seed), INPUTS + count
     kinds = {kind.name: kind for kind in program.kinds}
+
+    def block() -> int | None:
+        drawn = int(rng.integers(program.blocks))
+        return None if program.dynamic else drawn
+
     wanted = np.zeros((cells, LENGTH), np.float32)
     wanted[:INPUTS] = rng.integers(-4, 5, (INPUTS, LENGTH))
     for out in range(INPUTS):
-        program.add(kinds["give"], out=out, block=int(rng.integers(program.blocks)))
+        program.add(kinds["give"], out=out, block=block())
     for out in range(INPUTS, cells):
-        a, b, block = (int(rng.integers(n)) for n in (out, out, program.blocks))
+        a, b, on = int(rng.integers(out)), int(rng.integers(out)), block()
         kind = str(rng.choice(["add", "ringed"]))
-        program.add(kinds[kind], a=a, b=b, out=out, block=block)
+        program.add(kinds[kind], a=a, b=b, out=out, block=on)
         wanted[out] = wanted[a] + wanted[b]
         if kind == "ringed":
-            program.add(kinds["read"], a=out, out=out, block=int(rng.integers(program.blocks)))
+            program.add(kinds["read"], a=out, out=out, block=block())
     assert np.abs(wanted).max() < 2**20  # so that tags cut nothing off
     none = np.full((cells, LENGTH), np.nan, np.float32)
     given = wanted.copy()
@@ -83,10 +88,11 @@ def without_tags(x):
     return (x.view(np.int32) & ~15).view(np.float32)
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 12), blocks=st.integers(1, 3))
-def test_random_programs_compute_what_their_instructions_do_in_order(seed, count, blocks):
-    program = cells(blocks)
+def test_random_programs_compute_what_their_instructions_do_in_order(dynamic, seed, count, blocks):
+    program = cells(blocks, dynamic)
     tensors, wanted = filled(program, seed, count)
     tensors = {name: x for name, x in tensors.items() if name in used(program)}
     schedule = program.scheduled(**tensors)

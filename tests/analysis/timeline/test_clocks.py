@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pykittens.analysis.timeline.clocks import profile_of
+from pykittens.analysis.timeline.clocks import HEAD, profile_of
 from pykittens.analysis.timeline.recorder import Recorder
 from pykittens.analysis.timeline.spans import Activity, Span, Timeline, TrackKind
 from pykittens.checker.runs import run_schedules
@@ -185,6 +185,27 @@ def test_instructions_have_their_kind_and_their_fields():
         "double                warps 0       1  130   100      0       30      0       0",
     ]
     assert Activity.WAIT in {s.activity for s in profile.timeline.spans}
+
+
+def test_instructions_that_blocks_take_have_the_fields_of_their_ticket():
+    steps = [Cell("add", 2, 0, 1), Cell("double", 3, 2), Cell("double", 4, 3)]
+    program, x = added(cells(1, dynamic=True), steps), np.zeros((5, 64), np.float32)
+    source = emitted(program.kernel(), *program.arguments(program.scheduled(x=x), x=x))
+    end, begin, ends, ticket = (
+        place(source, "compute" if what != "end" else "end", "" if what == "end" else what, subject=of)
+        for what, of in (("end", ""), ("begins", "double"), ("ends", "double"), ("ticket", ""))
+    )
+    warps = [(ticket, 0), (begin, 20), (ends, 60), (end, 70)]
+    words = records([[[(end, 70)], [(end, 70)], warps, [(end, 70)]]], rate=1)
+    words[0, 2, HEAD] = ticket << 48 | 2  # a number, not a time
+    names = {(1, "double"): ["double(a=2, out=3)"], (2, "double"): ["double(a=3, out=4)"]}
+    profile = profile_of("program", "a GPU", source, words, names)
+    found = [
+        (s.args.get("instruction"), s.start, s.end)
+        for s in profile.timeline.spans
+        if s.track.name == "warps 0"
+    ]
+    assert found == [("double(a=3, out=4)", 20, 60), (None, 60, 70)]
 
 
 def test_arrows_lead_from_what_ended_a_long_wait_for_a_stage():
