@@ -34,10 +34,10 @@ def word_of_role(kinds: Sequence[Kind], role: int) -> int:
 class Interpreter:
     """The kernel while it is recorded.
 
-    code: int32 (queues, instructions, words); a queue for each block, or one from which blocks take by tickets. waits: int32 (waits, 2), each a counter and its value after all that
-    signal it. counters: int32 (2, counters); launches use both rows in turn, and set that of the next one to 0.
-    parities: int32 (blocks, groups), the row of this launch for each group of all roles. tickets: int32 (1,), or None
-    if each block has a queue. operands: tensors by name.
+    code: int32 (queues, instructions, words): a queue for each block, or one from which blocks take by tickets. waits:
+    int32 (waits, 2), each a counter and its value after all that signal it. counters: int32 (2, counters); launches use
+    both rows in turn, and set that of the next one to 0. parities: int32 (blocks, groups), the row of this launch for
+    each group of all roles. tickets: int32 (1,), or None if each block has a queue. operands: tensors by name.
     """
 
     kinds: Sequence[Kind]
@@ -56,13 +56,14 @@ class Interpreter:
         """Record all roles."""
         self.kernel = current("pykittens.mega").kernel
         queues, length, _ = self.code.shape
+        self.queue: Any = 0
         if self.tickets is None:
             (self.block,) = pk.grid(queues)
             self.queue, self.blocks = self.block, queues
         else:
             most = self.parities.shape[0]
             self.tasks = pk.persistent((length,), blocks=most, tickets=self.tickets)
-            self.queue, self.block, self.blocks = 0, self.tasks.block, self.tasks.blocks
+            self.block, self.blocks = self.tasks.block, self.tasks.blocks
         for kind in self.kinds:
             self._survey(kind)
         self._check_rings()

@@ -114,7 +114,8 @@ class Program:
 
     blocks: as many as run at once, at most one a multiprocessor. Each instruction is of a kind, a function marked with
     @program.instruction, and belongs to a block; a block runs its instructions in the order in which they were added.
-    In a `dynamic` program it belongs to none: a block that is free takes the next of all, by tickets. An instruction waits until those added before it have written what it reads. Every element is written once at most.
+    In a `dynamic` program it belongs to none: a block that is free takes the next of all. An instruction waits until
+    those added before it have written what it reads. Every element is written once at most.
 
         >>> program = Program(blocks=2)
         >>> @program.instruction
@@ -246,9 +247,10 @@ class Program:
         self.instructions.append(Instruction(kind, values, block))
 
     def add_runs(self, kind: Kind, count: int, /, *, cost: float = 1.0, **fields: int) -> None:
-        """Add as many instructions as blocks, one for each, with a run of `count` units of work: its fields `first` and `last`.
+        """Add an instruction for each block, with a run of `count` units of work: its fields `first` and `last`.
 
-        Runs are neighbours and differ by one unit at most; last is past the end. cost: the time of a unit.
+        In a dynamic program there are as many, for any block. Runs are neighbours and differ by one unit at most; last
+        is past the end. cost: the time of a unit.
         """
         if not is_int(count := number(count)) or count < 0:
             raise ArgumentError(f"`count` must be an int of at least 0, not {count!r}")
@@ -265,7 +267,7 @@ class Program:
                 self.add(kind, block=on, cost=cost * (last - first), **run)
 
     def kernel(self) -> KernelFunction:
-        """The kernel of the program: of its code, waits, counters, parities, tickets, and an object with its tensors."""
+        """The kernel of the program: of its code, waits, counters, parities, tickets, and an object of tensors."""
         kinds = tuple(self.kinds)
         if self._kernel is None or self._kernel[0] != kinds:
             recorded = self.recorded = list[Interpreter]()

@@ -6,6 +6,7 @@ The proof takes the boxes, the queues, the waits and the signals as they are, wh
 from __future__ import annotations
 
 from collections import defaultdict, deque
+
 from pykittens.errors import KernelError
 from pykittens.mega.schedule import Clocks, Event, Schedule, box_text, check_tagged
 
@@ -21,12 +22,12 @@ def prove(schedule: Schedule) -> None:
 
     Each instruction is taken to end by itself once its waits are over: its roles fill and drain rings equally often.
 
-    In a dynamic program each instruction waits only for earlier ones. Then every run ends, however the blocks take them:
-    tickets are given in the order of the program, so all before the first that has not ended were taken and have ended,
-    and a free block takes it. Its waits are over. The roles of the block go through tickets in one order; what can hold
-    a role up, full or empty stages and the slot of the next ticket, is freed by others at this instruction or at
-    earlier ones of the block, which have ended. A role that runs ahead holds stages that come after its own in each
-    ring, and no role of this instruction needs those. Reads are judged without an order of the instructions in a block.
+    In a dynamic program each instruction waits only for earlier ones. Then every run ends, whichever blocks take them.
+    Tickets are given in the order of the program, so the first instruction that has not ended is taken as soon as a
+    block is free, and all before it have ended: its waits are over. The roles of its block go through tickets in one
+    order. What can hold a role up, a stage or the slot of the next ticket, is given back by roles at this instruction
+    or at earlier ones of the block. A role that is further on holds only stages after those that this instruction
+    takes. Reads are judged without an order of the instructions in a block.
     """
     _check_totals(schedule)
     order = _order(schedule)

@@ -191,10 +191,8 @@ def test_instructions_that_blocks_take_have_the_fields_of_their_ticket():
     steps = [Cell("add", 2, 0, 1), Cell("double", 3, 2), Cell("double", 4, 3)]
     program, x = added(cells(1, dynamic=True), steps), np.zeros((5, 64), np.float32)
     source = emitted(program.kernel(), *program.arguments(program.scheduled(x=x), x=x))
-    end, begin, ends, ticket = (
-        place(source, "compute" if what != "end" else "end", "" if what == "end" else what, subject=of)
-        for what, of in (("end", ""), ("begins", "double"), ("ends", "double"), ("ticket", ""))
-    )
+    end, ticket = place(source, "end"), place(source, "compute", "ticket")
+    begin, ends = (place(source, "compute", s, subject="double") for s in ("begins", "ends"))
     warps = [(ticket, 0), (begin, 20), (ends, 60), (end, 70)]
     words = records([[[(end, 70)], [(end, 70)], warps, [(end, 70)]]], rate=1)
     words[0, 2, HEAD] = ticket << 48 | 2  # a number, not a time
