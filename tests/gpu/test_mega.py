@@ -14,8 +14,8 @@ pytestmark = pytest.mark.gpu
 INPUTS = 4
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_random_programs_are_equal_to_the_last_bit(seed):
+def random_program(seed, dynamic=False):
+    """The kernel of a random program, its arguments, the cells that it writes, and what they are to be."""
     rng = np.random.default_rng(seed)
     blocks = int(rng.integers(1, 133))
     steps = random_steps(rng, INPUTS, int(rng.integers(1, 400)), blocks)
@@ -23,10 +23,14 @@ def test_random_programs_are_equal_to_the_last_bit(seed):
     x[:INPUTS] = rng.integers(-4, 5, (INPUTS, LENGTH))
     with np.errstate(over="ignore"):
         wanted = sequential(steps, x)
-    program = added(cells(blocks), steps)
+    program = added(cells(blocks, dynamic), steps)
     y = torch.from_numpy(x).cuda()
-    schedule = program.scheduled(x=y)
-    arguments, kernel = program.arguments(schedule, x=y), program.kernel()
+    return program.kernel(), program.arguments(program.scheduled(x=y), x=y), y, wanted
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_are_equal_to_the_last_bit(seed):
+    kernel, arguments, y, wanted = random_program(seed)
     for _ in range(50):
         y[INPUTS:] = torch.nan
         kernel(*arguments)
@@ -35,17 +39,7 @@ def test_random_programs_are_equal_to_the_last_bit(seed):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_dynamic_programs_are_equal_to_the_last_bit(seed):
-    rng = np.random.default_rng(seed)
-    blocks = int(rng.integers(1, 133))
-    steps = random_steps(rng, INPUTS, int(rng.integers(1, 400)), blocks)
-    x = np.full((INPUTS + len(steps), LENGTH), np.nan, np.float32)
-    x[:INPUTS] = rng.integers(-4, 5, (INPUTS, LENGTH))
-    with np.errstate(over="ignore"):
-        wanted = sequential(steps, x)
-    program = added(cells(blocks, dynamic=True), steps)
-    y = torch.from_numpy(x).cuda()
-    schedule = program.scheduled(x=y)
-    arguments, kernel = program.arguments(schedule, x=y), program.kernel()
+    kernel, arguments, y, wanted = random_program(seed, dynamic=True)
     tickets = arguments[4]
     for _ in range(50):
         y[INPUTS:] = torch.nan
@@ -54,10 +48,23 @@ def test_random_dynamic_programs_are_equal_to_the_last_bit(seed):
         assert tickets.tolist() == [0]
 
 
+def test_a_graph_of_a_dynamic_program_is_replayed():
+    kernel, arguments, y, wanted = random_program(3, dynamic=True)
+    kernel(*arguments)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(*arguments)
+    for _ in range(50):
+        y[INPUTS:] = torch.nan
+        graph.replay()
+        np.testing.assert_array_equal(y.cpu().numpy(), wanted)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("seed", range(8))
-def test_programs_with_tags_give_what_their_instructions_do_in_order(seed):
+def test_programs_with_tags_give_what_their_instructions_do_in_order(seed, dynamic):
     """In one launch after another, of which each has the other tag."""
-    program = tags.cells(blocks=20)
+    program = tags.cells(blocks=20, dynamic=dynamic)
     tensors, wanted = tags.filled(program, seed, 150)
     tensors = {name: torch.from_numpy(x).cuda() for name, x in tensors.items()}
     arguments = program.arguments(program.scheduled(**tensors), **tensors)
