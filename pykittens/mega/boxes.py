@@ -15,7 +15,11 @@ from pykittens.ir.values import Global, TileRef, Value
 from pykittens.types.tiles import RT, ST
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Columns = Mapping[Value, Numbers]  # the values of scalars, one for each row
+# The values of scalars, one for each row; (2, rows), the least and the most, of a number that is read from memory.
+Columns = Mapping[Value, Numbers]
+# Operations that keep or turn the order of an operand if the others are fixed; of quotients, that of the first.
+MONOTONE = {"add", "sub", "mul", "neg", "minimum", "maximum", "floor_div", "cdiv"}
+MONOTONE |= {"less", "less_equal", "greater", "greater_equal"}
 
 
 class Touched(NamedTuple):
@@ -51,21 +55,25 @@ class RoleBody:
                 case Call():
                     yield from self._call(node, columns, owner)
                 case For():
-                    start, stop = (self._of(x, columns, owner) for x in (node.start, node.stop))
-                    if start is None or stop is None:  # nothing may depend on its passes
+                    ends = [self._ends(x, columns, owner) for x in (node.start, node.stop)]
+                    if ends[0] is None or ends[1] is None:  # nothing may depend on its passes
                         yield from self._block(node.body, columns, owner)
                         continue
+                    # The passes that there may be.
+                    start, stop = ends[0][node.step < 0], ends[1][node.step > 0]
                     counts = np.maximum(-(-(stop - start) // node.step), 0)
                     rows = np.repeat(np.arange(len(owner)), counts)
                     number = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-                    inner = {value: x[rows] for value, x in columns.items()}
+                    inner = {value: x[..., rows] for value, x in columns.items()}
                     inner[node.index] = start[rows] + number * node.step
                     yield from self._block(node.body, inner, owner[rows])
                 case If():
-                    taken = self._of(node.condition, columns, owner)
+                    taken = self._ends(node.condition, columns, owner)
                     for side, is_then in ((node.then, True), (node.otherwise, False)):
-                        rows = np.ones(len(owner), np.bool_) if taken is None else taken == is_then
-                        inner = {value: x[rows] for value, x in columns.items()}
+                        rows = np.ones(len(owner), np.bool_)
+                        if taken is not None:
+                            rows = (taken[0] == is_then) | (taken[1] == is_then)
+                        inner = {value: x[..., rows] for value, x in columns.items()}
                         yield from self._block(side, inner, owner[rows])
                 case While():
                     yield from self._block(node.test, columns, owner)
@@ -96,8 +104,8 @@ class RoleBody:
         sides = dict(zip(ref.plane, (rows, cols)[-len(ref.plane) :], strict=True))
         low, high = (np.empty((len(owner), len(ref.index)), np.int64) for _ in range(2))
         for axis, index in enumerate(ref.index):
-            at = self._of(index, columns, owner)
-            if at is None:
+            ends = self._ends(index, columns, owner)
+            if ends is None:
                 raise LanguageError(
                     f"{self.kind}: axis {axis} of `{name}` has an index that follows from no field",
                     operands={"the index": getattr(index, "name", None) or index},
@@ -107,14 +115,17 @@ class RoleBody:
                 )
             side = sides.get(axis, 1)
             extent = host_value(ref.tensor.extents[axis], self.host)
-            low[:, axis] = np.clip(at * side, 0, extent)
-            high[:, axis] = np.clip(at * side + side, 0, extent)
+            low[:, axis] = np.clip(ends[0] * side, 0, extent)
+            high[:, axis] = np.clip(ends[1] * side + side, 0, extent)
         return low, high
 
-    def _of(self, value: Any, columns: Columns, owner: Numbers) -> Numbers | None:
-        """The values of a scalar, None if they are not known."""
+    def _ends(self, value: Any, columns: Columns, owner: Numbers) -> tuple[Numbers, Numbers] | None:
+        """The least and the most that a scalar can be, None if they are not known."""
         found = self._value(value, columns)
-        return None if found is None else np.broadcast_to(np.asarray(found), owner.shape)
+        if found is None:
+            return None
+        both = np.broadcast_to(np.asarray(found), (2, len(owner)))
+        return both.min(axis=0), both.max(axis=0)
 
     def _value(self, value: Any, columns: Columns) -> Any:
         if not isinstance(value, Value):
@@ -126,7 +137,14 @@ class RoleBody:
         call = definition(value)
         if call is None:
             return None
-        found = fold(call, lambda a: self._value(a, columns))
+        given = [self._value(a, columns) for a in call.args.values()]
+        vary = [i for i, x in enumerate(given) if np.ndim(x) == 2]
+        if vary and not (
+            len(vary) == 1 and call.op.name in MONOTONE and not (vary[0] and "div" in call.op.name)
+        ):
+            return None
+        operands = iter(given)
+        found = fold(call, lambda _: next(operands))
         if found is not None and np.any((found < -(2**31)) | (found >= 2**31)):
             raise LanguageError(f"{self.kind}: a value overflows an int32", loc=call.loc)
         return found

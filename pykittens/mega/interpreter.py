@@ -48,8 +48,8 @@ class Interpreter:
     tickets: Any
     operands: Mapping[str, Any]
     merging: Merging = field(default_factory=Merging)
-    # The fields of each kind, in the bodies of the merging.
-    fields: dict[str, Sequence[Any]] = field(default_factory=dict)
+    # The fields and numbers of each kind, in the bodies of the merging.
+    fields: dict[str, dict[str, Any]] = field(default_factory=dict)
     tag_of: dict[str, Any] = field(default_factory=dict)  # the tag in these bodies
 
     def record(self) -> None:
@@ -91,6 +91,7 @@ class Interpreter:
                 self.parity = pk.load(self.parities[self.block, mine])
                 if group == 0:
                     self._clear(one)
+                    self._check_numbers()
                 self._role(place, index, word_of_role(self.kinds, number))
                 if of.context.warps > 1:
                     pk.sync()  # all warps have loaded it
@@ -105,9 +106,11 @@ class Interpreter:
         words = list[Any]()
 
         def run() -> None:
-            words[:] = words or self._words(0, 0)
-            self.fields[kind.name] = kind.record(self.operands, words, words[0])
-            self.tag_of[kind.name] = words[0]
+            if not words:
+                words.extend(self._words(0, 0))
+                self.fields[kind.name] = kind.given(self.operands, words)
+                self.tag_of[kind.name] = words[0]
+            kind.record(self.operands, self.fields[kind.name], words[0])
 
         self.merging.survey(kind.name, run)
 
@@ -124,6 +127,12 @@ class Interpreter:
         with nullcontext() if isinstance(index, int) else _if(index == 0):
             for counter in self._share(self.counters.shape[1]):
                 pk.store(self.counters[1 - self.parity, counter], 0)
+
+    def _check_numbers(self) -> None:
+        """Check in the emulator, and in a launch for debugging, that numbers are in their ranges."""
+        for name, below in {n: b for kind in self.kinds for n, b in kind.numbers.items()}.items():
+            number = pk.load(self.operands[name][0])
+            pk.assert_((number >= 0) & (number < below), f"`{name}` must be from 0 to {below - 1}")
 
     def _share(self, count: Any) -> Iterator[Any]:
         """A loop over numbers below `count`, each of which one block has."""
@@ -158,7 +167,7 @@ class Interpreter:
         waiting = nodes[begin:]
         del nodes[begin:]
         with self.merging.record(kind.name, place, index):
-            kind.record(self.operands, words, self.parity + 1)
+            kind.record(self.operands, kind.given(self.operands, words), self.parity + 1)
         reads = (i for i in range(begin, len(nodes)) if self._takes_part(nodes[i : i + 1], False))
         if (at := next(reads, None)) is not None:
             nodes[at:at] = waiting

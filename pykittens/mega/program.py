@@ -40,26 +40,33 @@ class Kind:
     """A kind of instruction: a function with roles, of tensors by position and of int32 fields by keyword.
 
     Its tensors are those of the program with the same names. A field is a value of the running kernel. is_tagged: it
-    takes the tag of the launch.
+    takes the tag of the launch. numbers: the numbers of the program that it takes, with the least that each stays below.
     """
 
     function: Callable[..., Any]
     tensors: tuple[str, ...]
     fields: tuple[str, ...]
     is_tagged: bool = False
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.function.__name__
 
-    def record(self, operands: Mapping[str, Any], words: Sequence[Any], tag: Any) -> Sequence[Any]:
-        """Record it in the open kernel; returns its fields, which follow the first of the words of an instruction."""
-        fields = words[1 : 1 + len(self.fields)]
-        given = dict(zip(self.fields, fields, strict=True))
-        if self.is_tagged:
-            given[TAG] = tag
-        self.function(*(operands[t] for t in self.tensors), **given)
-        return fields
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of the tensors of the program that it reads or writes."""
+        return *self.tensors, *self.numbers
+
+    def given(self, operands: Mapping[str, Any], words: Sequence[Any]) -> dict[str, Any]:
+        """Its fields, which follow the first of the words of an instruction, and its numbers, read from memory."""
+        numbers = {name: pk.load(operands[name][0]) for name in self.numbers}
+        return dict(zip(self.fields, words[1:], strict=False)) | numbers
+
+    def record(self, operands: Mapping[str, Any], given: Mapping[str, Any], tag: Any) -> None:
+        """Record it in the open kernel, with its fields and numbers."""
+        more = {TAG: tag} if self.is_tagged else {}
+        self.function(*(operands[t] for t in self.tensors), **given, **more)
 
 
 @dataclass(eq=False)
@@ -139,6 +146,8 @@ class Program:
     kinds: list[Kind] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     dynamic: bool = field(default=False, kw_only=True)
+    # The numbers that launches read from memory, by name, each with what it stays below.
+    numbers: dict[str, int] = field(default_factory=dict, init=False)
     # The cost of each block; the recordings of its kernel; the kernel and the kinds when it was made; and a class that
     # holds its tensors.
     _costs: list[float] = field(default_factory=list, init=False, repr=False)
@@ -156,7 +165,8 @@ class Program:
     def instruction(self, function: Callable[..., Any]) -> Kind:
         """Make a function a kind of instruction of this program.
 
-        A keyword `tag` is no field: it is the tag of the launch, for pk.store_tagged and pk.load_tagged.
+        A keyword `tag` is no field: it is the tag of the launch, for pk.store_tagged and pk.load_tagged. Nor is one with
+        the name of a number of the program.
         An ArgumentError for parameters that are neither tensors by position nor fields by keyword, without defaults.
         """
         if not isfunction(function):
@@ -176,10 +186,25 @@ class Program:
         if any(kind.name == function.__name__ for kind in self.kinds):
             raise ArgumentError(f"the program has an instruction `{function.__name__}` already")
         is_tagged = TAG in fields
-        names = tuple(name for name in fields if name != TAG)
-        kind = Kind(pk.function(function), tuple(tensors), names, is_tagged)
+        numbers = {name: self.numbers[name] for name in fields if name in self.numbers}
+        names = tuple(name for name in fields if name != TAG and name not in numbers)
+        kind = Kind(pk.function(function), tuple(tensors), names, is_tagged, numbers)
         self.kinds.append(kind)
         return kind
+
+    def number(self, name: str, below: int) -> None:
+        """Declare a number that each launch reads from memory, from 0 to below - 1, such as a position or a token.
+
+        A kind that is added afterwards takes it by a keyword of this name. It is the first element of an int32 tensor
+        of the same name. An instruction is taken to touch what it can touch for any value of the number, so a schedule
+        serves all values; an index of a written tensor follows from at most one number, by sums, products, quotients
+        by a divisor, and limits.
+        """
+        if not is_int(below) or below < 1:
+            raise ArgumentError(f"`below` must be an int of at least 1, not {below!r}")
+        if not name.isidentifier() or name == TAG or name in self.numbers:
+            raise ArgumentError(f"`name` must be a new name of a keyword, not {name!r}")
+        self.numbers[name] = below
 
     def ring(self, stages: int, *, flight: int | None = None) -> Ring:
         """A ring of shared stages for all kinds of instructions, each of which has a view of it.
@@ -284,7 +309,7 @@ class Program:
 
     def operands(self, tensors: Mapping[str, Any]) -> Any:
         """The tensors of all kinds in one object; an ArgumentError if some are missing, or unknown."""
-        names = tuple(dict.fromkeys(t for kind in self.kinds for t in kind.tensors))
+        names = tuple(dict.fromkeys(t for kind in self.kinds for t in kind.operands))
         if set(names) != set(tensors):
             missing, unknown = sorted({*names} - {*tensors}), sorted({*tensors} - {*names})
             wrong = [

@@ -66,7 +66,7 @@ def _kinds(
             if name not in made.written | made.tagged
         )
         alone = type(program)(program.blocks, [kind], dynamic=program.dynamic)
-        own = {name: given[name] for name in kind.tensors}
+        own = {name: given[name] for name in kind.operands}
         mean = f"{waits[kind] / max(count[kind], 1):.2g}"
         ahead = ", ".join(dict.fromkeys(read))
         rows.append((kind.name, f"{count[kind]:,}", *_registers(alone, own), mean, ahead))

@@ -173,7 +173,10 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
         groups = role.groups if role.index is not None else 1
         values = [(steps[n].block or 0, *steps[n].fields) for n in numbers]
         columns = np.repeat(np.array(values, np.int64), groups, axis=0)
-        given = dict(zip((made.block, *made.fields[kind]), columns.T, strict=False))
+        known = made.fields[kind]
+        given = dict(zip((made.block, *known.values()), columns.T, strict=False))
+        for name, below in steps[numbers[0]].kind.numbers.items():
+            given[known[name]] = np.array([[0], [below - 1]]).repeat(len(columns), axis=1)
         if role.index is not None:
             given[role.index] = np.tile(np.arange(groups), len(numbers))
         of_interest = made.written | made.tagged
