@@ -105,22 +105,38 @@ def pow_(a: Operand, b: Operand) -> Any:
     units."""
 
 
-def fused(a: Any, b: Any, c: Any) -> Any:
-    """a * b + c of float32, rounded once: the sum in float64 is rounded to odd, so that rounding it again is exact.
+# The bits of a float64 that a float32 lacks, half of the last place of a float32, and its smallest normal number.
+_CUT, _HALF, _NORMAL = 2**29 - 1, 2**28, np.float32(2**-126)
 
-    Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
-    odd", 2008.
+
+def fused(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c of float32, rounded once.
+
+    The sum in float64, rounded again, is right unless it lies half-way between two float32 or is subnormal. Then it is
+    first rounded to odd, so that rounding it again is exact. Source: Boldo and Melquiond, "Emulation of FMA and
+    correctly rounded sums: proved algorithms using rounding to odd", 2008.
     """
     x, y, z = (np.asarray(v, np.float64) for v in (a, b, c))
     product = x * y  # exact: 48 bits
     total = np.asarray(product + z)
+    found = total.astype(np.float32)
+    unsure = (total.view(np.int64) & _CUT) == _HALF
+    unsure |= np.abs(found) <= _NORMAL
+    if (at := np.flatnonzero(unsure)).size:
+        parts = (np.broadcast_to(v, total.shape).reshape(-1)[at] for v in (product, z, total))
+        np.put(found, at, _rounded_to_odd(*parts))
+    return found
+
+
+def _rounded_to_odd(product: Any, z: Any, total: Any) -> Any:
+    """product + z of float64, of which total is the sum rounded to nearest, rounded to the odd neighbour if inexact."""
     part = total - product
     error = (product - (total - part)) + (z - part)
-    even = total.view(np.int64) & 1 == 0
-    inexact = np.isfinite(total) & (error != 0) & even
-    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
     # An inexact sum with an even last bit has its odd neighbour on the side of the error.
-    return np.where(inexact, odd, total).astype(np.float32)
+    moved = np.isfinite(total) & (error != 0) & (total.view(np.int64) & 1 == 0)
+    if not moved.any():
+        return total
+    return np.where(moved, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
 
 
 @op(

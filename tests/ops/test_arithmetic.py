@@ -218,6 +218,23 @@ def test_a_fused_product_where_two_roundings_would_be_one_too_many():
     assert above == np.float32(1 + 2.0**-23)
 
 
+def test_a_fused_product_is_rounded_once_near_zero_and_half_way():
+    rng = np.random.default_rng(5)
+    signs = rng.choice([-1.0, 1.0], (3, 4000))
+    ranges = (-75, -62), (-75, -62), (-149, -126)  # of exponents
+    size = np.exp2([rng.integers(*ends, 4000) for ends in ranges])
+    a, b, c = (signs * size * rng.integers(1, 2**12, (3, 4000))).astype(np.float32)
+    a[:2000], b[:2000] = rng.integers(1, 2**12, (2, 2000))  # sums of few bits are often half way
+    c[:2000] = np.exp2(rng.integers(20, 48, 2000))
+    found = fused(a.reshape(40, 100), b.reshape(40, 100), c.reshape(40, 100)).ravel()
+    for x, y, z, one in zip(a, b, c, found, strict=True):
+        value = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        error = abs(Fraction(float(one)) - value)
+        for end in (np.inf, -np.inf):
+            other = abs(Fraction(float(np.nextafter(one, F32.type(end)))) - value)
+            assert error < other or (error == other and one.view(np.int32) % 2 == 0)
+
+
 def test_a_fused_product_of_what_is_not_finite():
     operands = np.array([[np.inf, 0, np.nan, 1], [2, np.inf, 1, 2], [1, 1, 1, -np.inf]], F32)
     with np.errstate(invalid="ignore"):
