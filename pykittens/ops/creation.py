@@ -107,8 +107,9 @@ def check_no_spread(spread: Spread, help: str) -> None:
 
 def spread_array(vector: Any, spread: Spread) -> Any:
     """A vector in the shape that NumPy broadcasts according to the spread."""
-    shapes = {Spread.PER_ROW: (-1, 1), Spread.PER_COLUMN: (1, -1)}
-    return vector.reshape(shapes.get(spread, (-1,)))
+    if spread is Spread.PER_ROW:
+        return vector.reshape(-1, 1)
+    return vector.reshape(1, -1) if spread is Spread.PER_COLUMN else vector.reshape(-1)
 
 
 # -- constants -------------------------------------------------------------------------------------

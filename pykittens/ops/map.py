@@ -194,7 +194,12 @@ def computed(values: list[Any]) -> list[Any]:
     dtype = _array_dtype(values)
     if dtype is None:
         return values
-    wide = OF_NUMPY[dtype].compute.numpy
+    wide = _COMPUTE[dtype]
+    if wide is dtype:
+        return [
+            v if isinstance(v, np.ndarray) and v.dtype is dtype else np.asarray(v, dtype)
+            for v in values
+        ]
     return [np.asarray(v, dtype).astype(wide, copy=False) for v in values]
 
 
@@ -203,11 +208,21 @@ def rounded(result: Any, values: list[Any], truth: bool = False) -> Any:
     dtype = _array_dtype(values)
     if truth or dtype is None:
         return result
+    if isinstance(result, np.ndarray) and result.dtype is dtype and result.ndim:
+        return result
     return converted(result, OF_NUMPY[dtype])[()]
 
 
+# The dtype in which operands of a dtype are computed.
+_COMPUTE = {dtype: of.compute.numpy for dtype, of in OF_NUMPY.items()}
+_ARRAYS = np.ndarray, np.generic  # a tuple is tested faster than a union
+
+
 def _array_dtype(values: list[Any]) -> np.dtype[Any] | None:
-    return next((v.dtype for v in values if isinstance(v, np.ndarray | np.generic)), None)
+    for v in values:
+        if isinstance(v, _ARRAYS):
+            return v.dtype
+    return None
 
 
 MAP = Family("map", map_type, map_numpy)
