@@ -131,7 +131,7 @@ class Group:
                     yield from self.run(node.then if then else node.otherwise)
                     values = [self.value(m.then if then else m.otherwise) for m in node.merged]
                     for m, value in zip(node.merged, values, strict=True):
-                        self.put(m.result, _typed(m.result, value))
+                        self.put(m.result, typed(m.result, value))
                 case Grid():
                     self.env.update(zip(node.index, self.block.coordinates, strict=True))
                 case Sharing():
@@ -164,7 +164,7 @@ class Group:
     def _carry(self, carried: list[Carried], sources: list[Any], head: bool) -> None:
         values = [self.raw(s) for s in sources]
         for c, value in zip(carried, values, strict=True):
-            self.put(c.param if head else c.result, _typed(c.param, value))
+            self.put(c.param if head else c.result, typed(c.param, value))
 
     def tasks(self, tasks: Tasks) -> Iterator[tuple[int, ...]]:
         block, order, extents = self.block, self.launch.order, self.launch.extents
@@ -308,7 +308,7 @@ class Group:
         self.watch.ran(self, node)
         found = result if isinstance(result, tuple) else (result,)
         for r, value in zip(node.results, found, strict=False):  # without results, None is found
-            self.put(r, _typed(r, value, node))
+            self.put(r, typed(r, value, node))
 
     def copy_in(self, node: Call) -> None:
         """Start a copy into the stage being filled; with multicast, this block's share to every block."""
@@ -403,7 +403,7 @@ def uneven(
             yield pipeline, filled, drained
 
 
-def _typed(value: Value, result: Any, node: Call | None = None) -> Any:
+def typed(value: Value, result: Any, node: Call | None = None) -> Any:
     """The result in the type of a value: a scalar is a number of its dtype; an integer that overflows is an error."""
     if not isinstance(value.type, SCALAR):
         return result

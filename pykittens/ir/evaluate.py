@@ -79,7 +79,7 @@ def host_text(
         operands = [text(a) for a in call.args.values()]
         scalar = call.op.scalar if call.op.meaning is None else None
         if scalar is not None:
-            if scalar.c in _PYTHON:  # Python numbers need no rounding
+            if scalar.c in IN_PYTHON:  # Python numbers need no rounding
                 return f"({scalar.c.format(*operands)})"
             if scalar.quotient and operands[1].isdigit() and operands[1] != "0":
                 return f"({scalar.quotient.format(*operands)})"
@@ -97,7 +97,9 @@ def _meaning(call: Call) -> Callable[..., Any]:
 
 
 # The spellings that C and Python share. A Python operator takes a fraction of the time of a function.
-_PYTHON = {f"{{0}} {symbol} {{1}}" for symbol in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=")}
+IN_PYTHON = {
+    f"{{0}} {symbol} {{1}}" for symbol in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=")
+}
 
 
 def depends_on(value: Any, parameters: set[Value]) -> bool:

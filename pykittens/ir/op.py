@@ -113,11 +113,15 @@ class ScalarMeaning:
 
 @dataclass(frozen=True)
 class Family:
-    """Operations that share a type rule and a way to apply their NumPy meaning."""
+    """Operations that share a type rule and a way to apply their NumPy meaning.
+
+    by_element: an element of the result follows from those at its place in the operands, broadcast together.
+    """
 
     name: str
     type_rule: Callable[[Op[Any], dict[str, Any]], Any]
     numpy: Callable[[Op[Any], dict[str, Any]], Any]
+    by_element: bool = False
 
 
 def bound(
@@ -196,6 +200,7 @@ class Op(Generic[F]):
 
     shown: its name in error texts, if the user calls it by another name. linear: sets of operands in which it is linear
     together, for fixed values of the others. parts: how lanes can hold the result in parts, if it is a sum over lanes.
+    by_element: as that of its family.
     """
 
     name: str
@@ -210,9 +215,11 @@ class Op(Generic[F]):
     shown: str = ""
     linear: tuple[tuple[str, ...], ...] = ()
     parts: Parts | None = None
+    by_element: bool = False
 
     def __post_init__(self) -> None:
         self.shown = self.shown or self.name
+        self.by_element |= self.family is not None and self.family.by_element
         self.__doc__ = self.function.__doc__
         self.__name__ = self.name
         self.__signature__ = signature_of(self.function)

@@ -67,7 +67,7 @@ def not_equal(a: Operand, b: Operand) -> Any:
     """a != b, as bool."""
 
 
-@op()
+@op(by_element=True)
 @ternary
 def where(condition: Operand, a: Operand, b: Operand) -> Any:
     """a where the condition is true, else b. One of `a` and `b` may be a Python number; the three are broadcast."""

@@ -14,7 +14,7 @@ from pykittens.types.dtypes import DType, converted
 from pykittens.types.tiles import with_dtype
 
 
-@op(operator="to", effects=Effects(narrows=True))
+@op(operator="to", effects=Effects(narrows=True), by_element=True)
 def to(x: X, dtype: DType) -> X:
     """x with each element converted to `dtype`: float to float and int to float round to nearest, ties to even.
 

@@ -42,6 +42,7 @@ def op(
     shown: str = "",
     linear: tuple[tuple[str, ...], ...] = (),
     parts: Parts | None = None,
+    by_element: bool = False,
 ) -> Callable[[F], Op[F]]:
     """Make a function without a body an operation, with its name, signature and docstring."""
 
@@ -57,6 +58,7 @@ def op(
             shown=shown,
             linear=linear,
             parts=parts,
+            by_element=by_element,
         )
         known = OPS.get(name)
         if known is not None and not _same_origin(known.function, function):

@@ -30,7 +30,7 @@ def _truth_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     return op.scalar.numpy(*args.values())
 
 
-TRUTH = Family("truth", _truth_type, _truth_numpy)
+TRUTH = Family("truth", _truth_type, _truth_numpy, by_element=True)
 
 
 def _truth(function: Any, c: str) -> ScalarMeaning:

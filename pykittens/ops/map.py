@@ -225,4 +225,4 @@ def _array_dtype(values: list[Any]) -> np.dtype[Any] | None:
     return None
 
 
-MAP = Family("map", map_type, map_numpy)
+MAP = Family("map", map_type, map_numpy, by_element=True)

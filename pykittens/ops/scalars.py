@@ -37,7 +37,7 @@ def _integer_type(op: Op[Any], args: dict[str, Any]) -> RegisterType:
     return type_
 
 
-INTEGER = Family("integer", _integer_type, map_numpy)
+INTEGER = Family("integer", _integer_type, map_numpy, by_element=True)
 
 
 def _division(

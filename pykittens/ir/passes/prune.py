@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pykittens.ir.nodes import (
+    Block,
     Call,
     For,
     Grid,
@@ -24,20 +26,21 @@ from pykittens.ir.values import Value
 
 def prune(kernel: Kernel) -> None:
     """Drop every value that no effect, bound or condition depends on."""
-    live = _live(kernel)
+    asked: list[Any] = [v for v, _ in kernel.statics]
+    if isinstance(kernel.launch, Tasks | Grid):
+        asked += kernel.launch.dims
+    live = live_values(kernel.body, asked)
     for node in walk(kernel.body):
         carried = bindings(node)
         carried[:] = [b for b in carried if not live.isdisjoint(b.names)]
     for block in all_blocks(kernel.body):
-        block.nodes[:] = [n for n in block.nodes if _stays(n) or not live.isdisjoint(results(n))]
+        block.nodes[:] = [n for n in block.nodes if is_live(n, live)]
 
 
-def _live(kernel: Kernel) -> set[Value]:
-    """The values that effects, bounds and conditions depend on."""
-    work: list[Any] = [v for v, _ in kernel.statics]
-    if isinstance(kernel.launch, Tasks | Grid):
-        work += kernel.launch.dims
-    for node in walk(kernel.body):
+def live_values(block: Block, asked: Iterable[Any] = ()) -> set[Value]:
+    """The values that effects, bounds and conditions of a block depend on, or those that are asked for."""
+    work = [*asked]
+    for node in walk(block):
         if _stays(node):
             work += reads(node)
         if isinstance(node, While):
@@ -51,6 +54,11 @@ def _live(kernel: Kernel) -> set[Value]:
             if isinstance(value.source, For | If):
                 work += reads(value.source)
     return live
+
+
+def is_live(node: Node, live: set[Value]) -> bool:
+    """Whether a node has effects, or makes a value that is live."""
+    return _stays(node) or not live.isdisjoint(results(node))
 
 
 def _stays(node: Node) -> bool:
