@@ -20,6 +20,7 @@ from pykittens.ir.numbers import is_int, number, numbers
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
 from pykittens.lang.merging import declared
+from pykittens.mega import coarse
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import prove
 from pykittens.mega.report import ProgramReport, report
@@ -406,6 +407,14 @@ class Program:
         """Run the program once on tensors by name, NumPy arrays or tensors of PyTorch of one device."""
         schedule = self.scheduled(**tensors)
         self.kernel()(*self.arguments(schedule, **tensors))
+
+    def run_coarse(self, /, **tensors: Any) -> None:
+        """Run the program once on arrays on the CPU, each instruction as a whole, one after another.
+
+        The results are those of the emulator, 30 to 50 times as fast. Races are not found.
+        """
+        schedule = self.scheduled(**tensors)
+        coarse.run(schedule, self.arguments(schedule, **tensors))
 
 
 def _clear_tags(tensor: Any) -> None:

@@ -30,8 +30,7 @@ def prove(schedule: Schedule) -> None:
     takes. Reads are judged without an order of the instructions in a block.
     """
     _check_totals(schedule)
-    order = _order(schedule)
-    _check_reads(schedule, order)
+    _check_reads(schedule, order(schedule))
 
 
 def _check_totals(schedule: Schedule) -> None:
@@ -39,18 +38,18 @@ def _check_totals(schedule: Schedule) -> None:
     totals = _totals(schedule)
     for event in schedule.signals:
         if event not in schedule.writes:
-            raise ScheduleError(f"{_who(schedule, event)} signals a counter, and writes nothing")
+            raise ScheduleError(f"{who(schedule, event)} signals a counter, and writes nothing")
     for event, waits in schedule.waits.items():
         if waits and event not in schedule.reads:
-            raise ScheduleError(f"{_who(schedule, event)} waits, and reads nothing that is written")
+            raise ScheduleError(f"{who(schedule, event)} waits, and reads nothing that is written")
         for counter, value in waits:
             if not totals.get(counter):
                 raise ScheduleError(
-                    f"{_who(schedule, event)} waits for counter {counter}, which nothing signals"
+                    f"{who(schedule, event)} waits for counter {counter}, which nothing signals"
                 )
             if value != totals[counter]:
                 raise ScheduleError(
-                    f"{_who(schedule, event)} waits until counter {counter} is {value}, which {totals[counter]} groups "
+                    f"{who(schedule, event)} waits until counter {counter} is {value}, which {totals[counter]} groups "
                     "signal",
                     help="which of them have signalled is known only when all have",
                 )
@@ -63,13 +62,13 @@ def _totals(schedule: Schedule) -> dict[int, int]:
     return totals
 
 
-def _order(schedule: Schedule) -> list[int]:
+def order(schedule: Schedule) -> list[int]:
     """An order in which all instructions can run, one of a queue after the other.
 
     If there is one, blocks that have several under way end, too: a role is held up by stages that earlier instructions
     of its block use, which end first.
     """
-    missing, order = _totals(schedule), list[int]()
+    missing, found = _totals(schedule), list[int]()
     queues = [deque(queue) for queue in schedule.queues]
     # The blocks that wait for a counter, or for an instruction that writes elements with tags.
     stopped: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -89,7 +88,7 @@ def _order(schedule: Schedule) -> list[int]:
             if lack:
                 stopped[lack[0]].add(block)
                 break
-            order.append(queues[block].popleft())
+            found.append(queues[block].popleft())
             done.add(step)
             ready.extend(stopped.pop((_WRITER, step), ()))
             for role in _roles(schedule, step):
@@ -114,7 +113,7 @@ def _order(schedule: Schedule) -> list[int]:
             f"{schedule.program.instructions[late[0]].block} never reaches",
             help="let blocks run instructions in an order in which those that are waited for come first",
         )
-    return order
+    return found
 
 
 def _tagged_before(schedule: Schedule, step: int) -> list[int]:
@@ -133,10 +132,10 @@ def _roles(schedule: Schedule, step: int) -> list[int]:
     return list(schedule.flows[schedule.program.instructions[step].kind.name])
 
 
-def _check_reads(schedule: Schedule, order: list[int]) -> None:
+def _check_reads(schedule: Schedule, steps: list[int]) -> None:
     """Raise unless the role that reads has waited for all that write what it reads."""
     clocks, made = Clocks(schedule), dict[int, int]()
-    for step in order:
+    for step in steps:
         for role in _roles(schedule, step):
             event = step, role
             for counter, _ in schedule.waits.get(event, ()):
@@ -148,7 +147,7 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
                 writer = clocks.unseen(event, box)
                 if writer is not None:
                     raise ScheduleError(
-                        f"{_who(schedule, event)} reads {box_text(box)}, and {_who(schedule, writer)} writes it: "
+                        f"{who(schedule, event)} reads {box_text(box)}, and {who(schedule, writer)} writes it: "
                         "nothing orders them",
                         help="the role that reads must wait for a counter that the writer signals, or that one signals "
                         "which has waited for the writer",
@@ -159,7 +158,7 @@ def _check_reads(schedule: Schedule, order: list[int]) -> None:
                 made[counter] = made.get(counter, 0) | ended
 
 
-def _who(schedule: Schedule, event: Event) -> str:
+def who(schedule: Schedule, event: Event) -> str:
     """An instruction and the role that is meant."""
     where = schedule.program.instructions[event[0]].where
     return f"{schedule.roles[event[1]]} of {schedule.text(event)} in {where}"

@@ -21,7 +21,7 @@ from pykittens.ir.values import Value
 from pykittens.mega.boxes import Numbers, RoleBody, Touched
 from pykittens.mega.flows import Flows, flows
 from pykittens.mega.interpreter import OF_A_ROLE, Interpreter, word_of_role
-from pykittens.runtime.arguments import check, known_values
+from pykittens.runtime.arguments import Arguments, check, known_values
 
 if TYPE_CHECKING:
     from pykittens.mega.program import Program
@@ -150,11 +150,17 @@ def _numbered(of: Flows, places: list[Any]) -> dict[int, list[int]]:
 
 def recording(program: Program, tensors: Mapping[str, Any]) -> tuple[Interpreter, tuple[Any, ...]]:
     """The recording of a program for these tensors, and arguments of its kernel, without instructions."""
-    kernel = program.kernel()
     code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
     arguments = program.words(code, waits, 1, 1, tensors)
-    recorded = kernel.record(check(kernel.parameters, arguments, {}))
-    return next(made for made in program.recorded if made.kernel is recorded), arguments
+    return recorded(program, arguments)[0], arguments
+
+
+def recorded(program: Program, arguments: tuple[Any, ...]) -> tuple[Interpreter, Arguments]:
+    """The recording of a program for arguments of its kernel, and the arguments after their checks."""
+    kernel = program.kernel()
+    checked = check(kernel.parameters, arguments, {})
+    found = kernel.record(checked)
+    return next(made for made in program.recorded if made.kernel is found), checked
 
 
 # -- boxes -----------------------------------------------------------------------------------------

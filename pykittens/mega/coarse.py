@@ -1,0 +1,192 @@
+"""The coarse machine: runs each instruction of a program once and as a whole, on the CPU, in an order of its schedule.
+
+It finds out in seconds what a program at full size computes. There are no lanes, no banks and no races in it: these are
+for the emulator, on a small program of the same kinds. All roles of an instruction run together, and hand over stages
+of rings. Every counter for which an instruction waits must have its value when the instruction starts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pykittens.emulate.barriers import StageRing
+from pykittens.emulate.shared import shared_values
+from pykittens.emulate.waiting import Wait, pause
+from pykittens.errors import ArgumentError, BarrierError, DeadlockError, KernelError
+from pykittens.ir.nodes import Call, tensors, written
+from pykittens.ir.stages import Pipeline
+from pykittens.ir.values import Value
+from pykittens.mega.interpreter import Interpreter
+from pykittens.mega.proof import ScheduleError, order, who
+from pykittens.mega.schedule import Schedule, recorded
+from pykittens.mega.translation import FILE, Translation
+from pykittens.runtime.arguments import check_requirements, known_values
+
+TAG = 1  # of the first launch with new arguments
+
+
+class Ring(StageRing):
+    """A ring while instructions of a kind use it; taken: the stages that all before have filled and drained."""
+
+    taken = 0
+
+    def end(self, step: object) -> None:
+        """An instruction is over: raise unless it has drained what it has filled."""
+        filled, drained = (sum(b.phases for b in some) for some in (self.full, self.empty))
+        if filled != drained or any(b.arrived for b in (*self.full, *self.empty)):
+            counts = (n - self.taken for n in (filled, drained))
+            raise BarrierError(
+                "{} has filled `{}` {} times and drained it {} times".format(
+                    step, self.pipeline.name, *counts
+                ),
+                operands={"made at": self.pipeline.loc},
+                loc=self.pipeline.loc,
+                help="an instruction drains what it fills, in all groups of its roles",
+            )
+        self.taken = filled
+
+
+@dataclass
+class Part:
+    """The part of a role in a kind: its number among the roles, and the function of its generators."""
+
+    role: int
+    translation: Translation
+    function: Callable[..., Iterator[Wait]]
+
+
+class RunningKind:
+    """A kind of instruction, and its rings, which are empty between instructions."""
+
+    def __init__(
+        self, name: str, made: Interpreter, known: dict[Value, Any], arrays: dict[str, Any]
+    ) -> None:
+        fields = {value: f"field{i}" for i, value in enumerate(made.fields[name])}
+        given = fields | {made.tag_of[name]: "tag"}
+        outside = [
+            node
+            for node in made.merging.outside[name].nodes
+            if not (
+                isinstance(node, Call) and made.code.name in tensors(node, node.op.effects.reads)
+            )
+        ]
+        shared: set[Value] = {s.value for s in made.kernel.shared}
+        self.parts = list[Part]()
+        takers: dict[Pipeline, dict[str, int]] = {}
+        for number, place in enumerate(made.merging.roles):
+            if (role := made.merging.found.get((name, place))) is None:
+                continue
+            translation = Translation(role, outside, given, known, arrays, shared)
+            self.parts.append(Part(number, translation, translation.function()))
+            for ring, side in translation.rings:
+                takers.setdefault(ring, {"fill": 0, "drain": 0})[side] += translation.generators
+        self.rings = {
+            p: Ring(p, n["fill"], n["drain"], np.zeros(p.stages * p.stage_bytes, np.uint8))
+            for p, n in takers.items()
+        }
+
+    def generators(
+        self, fields: tuple[int, ...], shared: dict[Value, Any]
+    ) -> Iterator[tuple[int, Iterator[Wait]]]:
+        """Those of an instruction, each with the number of its role."""
+        for part in self.parts:
+            count, groups = part.translation.generators, part.translation.role.groups
+            for index in range(count):
+                group = range(groups) if count < groups else index
+                yield part.role, part.function(*fields, TAG, group, self.rings, shared)
+
+    def locate(self, fault: KernelError) -> None:
+        """Set the place of an error to that of the operation that raised it, if one did."""
+        trace = fault.__traceback__
+        while trace is not None:
+            frame = trace.tb_frame
+            if frame.f_code.co_filename == FILE:
+                of = (p.translation for p in self.parts)
+                fault.loc = next(t for t in of if t.constants is frame.f_globals).loc(
+                    trace.tb_lineno
+                )
+            trace = trace.tb_next
+
+
+@dataclass
+class CoarseMachine:
+    """A run of a schedule. counts: the counters. shared: the memory outside of rings that each block has."""
+
+    schedule: Schedule
+    kinds: dict[str, RunningKind]
+    shared: list[dict[Value, Any]]
+    counts: defaultdict[int, int]
+
+    def run(self) -> None:
+        with np.errstate(all="ignore"):
+            for number in order(self.schedule):
+                self._run(number)
+
+    def _run(self, number: int) -> None:
+        """Run an instruction, by its number."""
+        step, roles = self.schedule.program.instructions[number], range(len(self.schedule.groups))
+        for event in ((number, role) for role in roles):
+            for counter, value in self.schedule.waits.get(event, ()):
+                if (found := self.counts[counter]) != value:
+                    raise ScheduleError(
+                        f"{who(self.schedule, event)} waits for counter {counter} to be {value}, and it is {found} "
+                        "when the instruction starts",
+                        help="the instructions that it waits for signal too little, or come too late",
+                    )
+        kind = self.kinds[step.kind.name]
+        try:
+            self._run_all(number, list(kind.generators(step.fields, self.shared[step.block])))
+        except KernelError as fault:
+            kind.locate(fault)
+            fault.operands.setdefault("instruction", str(step))
+            raise
+        for ring in kind.rings.values():
+            ring.end(step)
+        for role in roles:
+            signalled = self.schedule.signals.get((number, role))
+            if signalled is not None:
+                self.counts[signalled] += self.schedule.groups[role]
+
+    def _run_all(self, number: int, generators: list[tuple[int, Iterator[Wait]]]) -> None:
+        """Run generators to their end, each as far as it goes."""
+        stopped = {generator: pause(None) for _, generator in generators}
+        while stopped:
+            goes_on = False
+            for generator in [*stopped]:
+                if not stopped[generator].ready():
+                    continue
+                goes_on = True
+                if (wait := next(generator, None)) is not None:
+                    stopped[generator] = wait
+                else:
+                    del stopped[generator]
+            if not goes_on:
+                raise DeadlockError(
+                    f"deadlock: the roles of {self.schedule.text((number, 0))} wait for one another",
+                    operands={
+                        self.schedule.roles[role]: stopped[generator].describe()
+                        for role, generator in generators
+                        if generator in stopped
+                    },
+                    loc=next(iter(stopped.values())).loc,
+                )
+
+
+def run(schedule: Schedule, arguments: tuple[Any, ...]) -> None:
+    """Run a schedule once, with the arguments of the kernel for its first launch."""
+    made, checked = recorded(schedule.program, arguments)
+    if checked.device != "cpu":
+        raise ArgumentError("the coarse machine runs on arrays on the CPU, not on a GPU")
+    known = known_values(made.kernel, checked)
+    check_requirements(made.kernel, checked, known)
+    arrays = {name: array.numpy() for name, array in checked.tensors.items()}
+    used = dict.fromkeys(step.kind.name for step in schedule.program.instructions)
+    kinds = {name: RunningKind(name, made, known, arrays) for name in used}
+    shared = [shared_values(made.kernel.shared, b) for b in range(schedule.program.blocks)]
+    CoarseMachine(schedule, kinds, shared, defaultdict(int)).run()
+    checked.mark_written([checked.order.index(name) for name in written(made.kernel)])
