@@ -66,7 +66,8 @@ class RunningKind:
     def __init__(
         self, name: str, made: Interpreter, known: dict[Value, Any], arrays: dict[str, Any]
     ) -> None:
-        fields = {value: f"field{i}" for i, value in enumerate(made.fields[name])}
+        kind = next(kind for kind in made.kinds if kind.name == name)
+        fields = {made.fields[name][f]: f"field{i}" for i, f in enumerate(kind.fields)}
         given = fields | {made.tag_of[name]: "tag"}
         outside = [
             node
@@ -140,7 +141,7 @@ class CoarseMachine:
                     )
         kind = self.kinds[step.kind.name]
         try:
-            self._run_all(number, list(kind.generators(step.fields, self.shared[step.block])))
+            self._run_all(number, list(kind.generators(step.fields, self.shared[step.block or 0])))
         except KernelError as fault:
             kind.locate(fault)
             fault.operands.setdefault("instruction", str(step))

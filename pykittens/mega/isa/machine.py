@@ -1,0 +1,226 @@
+"""A program of generic instructions: memories for weights, constants and vectors, and words that add instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import pykittens as pk
+from pykittens.errors import ArgumentError
+from pykittens.mega.isa import decode
+from pykittens.mega.program import Kind, Program
+from pykittens.types.dtypes import bf16, f32
+
+UNIT = 16  # rows of a page
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Elements of the memory of vectors, or of constants: the first, and how many."""
+
+    start: int
+    length: int
+
+    def part(self, start: int, length: int) -> Vector:
+        return Vector(self.start + start, length)
+
+    def in_units(self, of: int) -> int:
+        """Where it starts, in parts of so many elements."""
+        if self.start % of:
+            raise ArgumentError(f"a vector that starts at {self.start} is not at a multiple of {of}")
+        return self.start // of
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A packed matrix of the memory of weights: its first page, rows and columns."""
+
+    page: int
+    rows: int
+    cols: int
+
+
+@dataclass
+class Machine:
+    """A program of generic instructions for one token of a model.
+
+    blocks: as of Program. chunk: columns that an instruction multiplies with a vector at a time, 1024 or 2048. head,
+    heads: the width of a head of attention, and the number of heads of keys. capacity, layers: of the cache. vocabulary:
+    rows of the embedding. pages, flight: of the ring of weights. eps: of norms.
+    """
+
+    blocks: int
+    chunk: int = 2048
+    head: int = 64
+    heads: int = 8
+    layers: int = 1
+    capacity: int = 64
+    vocabulary: int = 256
+    pages: int = 10
+    flight: int | None = 3
+    eps: float = 1e-5
+    _weights: list[Any] = field(default_factory=list, init=False, repr=False)
+    _constants: list[Any] = field(default_factory=list, init=False, repr=False)
+    _page: int = field(default=0, init=False)
+    _constant: int = field(default=0, init=False)
+    _vectors: int = field(default=0, init=False)
+    _kinds: dict[str, Kind] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.program = Program(self.blocks)
+        self.program.number("position", self.capacity)
+        self.program.number("token", self.vocabulary)
+        self._pages = self.program.ring(self.pages, flight=self.flight)
+        self._tiles, self._norms = self.program.ring(1), self.program.ring(1)
+        self._sums, self._keys = self.program.ring(3), self.program.ring(2)
+        self.count, self.half, self.scale = self.chunk // 512, self.chunk // 2, self.head**-0.5
+
+    # -- called by instructions ------------------------------------------------------------------
+
+    def instruction(self, function: Callable[..., Any]) -> Kind:
+        return self.program.instruction(function)
+
+    def rings(self) -> Any:
+        """The rings of products."""
+        return SimpleNamespace(
+            pages=self._pages.view(pk.st(bf16, 128, 64)),
+            vectors=self._tiles.view(pk.st(bf16, 16, self.chunk // 8)),
+            norms=self._norms.view(pk.sv(f32, 2 * UNIT)),
+            sums=self._sums.view(pk.sv(f32, 8 * UNIT)),
+        )
+
+    def keys(self) -> Any:
+        """The ring of keys and values."""
+        return self._keys.view(k=pk.st(bf16, 64, self.head), v=pk.st(bf16, 64, self.head))
+
+    # -- memories --------------------------------------------------------------------------------
+
+    def vector(self, length: int) -> Vector:
+        """Room for a vector."""
+        start = self._vectors
+        self._vectors += -(-length // self.chunk) * self.chunk
+        return Vector(start, length)
+
+    def constant(self, values: Any) -> Vector:
+        """A constant vector in f32."""
+        start, length = self._constant, values.size if isinstance(values, np.ndarray) else values.numel()
+        self._constants.append(values.reshape(-1))
+        self._constant += length
+        return Vector(start, length)
+
+    def weights(self, matrix: Any) -> Matrix:
+        """A matrix in bf16, (rows, columns), packed in pages."""
+        rows, cols = matrix.shape
+        if rows % UNIT or cols % self.chunk:
+            raise ArgumentError(f"a matrix has multiples of {UNIT} rows and of {self.chunk} columns, not {rows} x {cols}")
+        chunks, slices = cols // self.chunk, self.chunk // 1024
+        x = matrix.reshape(rows // UNIT, UNIT, chunks, 2, 4, slices, 2, 64)
+        order = 0, 2, 5, 3, 6, 4, 1, 7
+        x = x.transpose(order) if isinstance(x, np.ndarray) else x.permute(order)
+        self._weights.append(x.reshape(-1, 64))
+        made = Matrix(self._page, rows, cols)
+        self._page += len(self._weights[-1]) // 128
+        return made
+
+    def tensors(self, cache: Any, table: Any) -> dict[str, Any]:
+        """The tensors of the program beside `position` and `token`; cache: (2 * layers, capacity, heads * head)."""
+        if isinstance(cache, np.ndarray):
+            joined, made = np.concatenate, lambda n, t: np.zeros(n, t)
+            chosen, vectors = made(1, np.int32), made(self._vectors, np.float32)
+        else:
+            import torch
+
+            joined = torch.cat
+            chosen = torch.zeros(1, dtype=torch.int32, device=cache.device)
+            vectors = torch.zeros(self._vectors, device=cache.device)
+        given = {"V": vectors, "W": joined(self._weights), "C": joined(self._constants), "E": table, "cache": cache, "chosen": chosen}
+        used = {name for kind in self.program.kinds for name in kind.operands}
+        return {name: x for name, x in given.items() if name in used}
+
+    # -- instructions ----------------------------------------------------------------------------
+
+    def _add(self, make: Callable[[Machine], Kind], **fields: Any) -> None:
+        self.program.add(self._kind(make), **fields)
+
+    def _kind(self, make: Callable[[Machine], Kind]) -> Kind:
+        if make.__name__ not in self._kinds:
+            self._kinds[make.__name__] = make(self)
+        return self._kinds[make.__name__]
+
+    def _runs(self, make: Callable[[Machine], Kind], count: int, **fields: Any) -> None:
+        self.program.add_runs(self._kind(make), count, **fields)
+
+    def embedding(self, out: Vector) -> None:
+        for part in range(out.length // 512):
+            self._add(decode.embedding, part=part, out=out.in_units(256))
+
+    def matvec(self, w: Matrix, x: Vector, out: Vector) -> None:
+        """out = w x."""
+        self._runs(decode.matvec, w.rows // UNIT, x=x.in_units(self.half), out=out.in_units(UNIT), page=w.page)
+
+    def matvec_add(self, w: Matrix, x: Vector, other: Vector, out: Vector) -> None:
+        """out = other + w x."""
+        self._runs(decode.matvec_add, w.rows // UNIT, x=x.in_units(self.half), chunks=w.cols // self.chunk, other=other.in_units(UNIT), out=out.in_units(UNIT), page=w.page)
+
+    def norm_matvec(self, w: Matrix, x: Vector, gain: Vector, out: Vector) -> None:
+        """out = w (rms_norm(x) * gain)."""
+        self._normed(decode.norm_matvec, w, x, gain, out, 1)
+
+    def norm_gate(self, w: Matrix, x: Vector, gain: Vector, out: Vector) -> None:
+        """out = silu(a x) * (b x), of the normed x; w: 16 rows of a and of b in turn (`in_turn`)."""
+        self._normed(decode.norm_gate, w, x, gain, out, 2)
+
+    def norm_rotary(self, w: Matrix, x: Vector, gain: Vector, rope: Vector, out: Vector) -> None:
+        self._normed(decode.norm_rotary, w, x, gain, out, 2, rope=rope.in_units(UNIT))
+
+    def _normed(self, make: Any, w: Matrix, x: Vector, gain: Vector, out: Vector, blocks: int, **more: int) -> None:
+        self._runs(make, w.rows // UNIT // blocks, x=x.in_units(self.half), gain=gain.in_units(self.half), out=out.in_units(UNIT), page=w.page, **more)
+
+    def append(self, layer: int, x: Vector) -> None:
+        self._add(decode.append, layer=layer, x=x.in_units(self.heads * self.head))
+
+    def attention(self, layer: int, q: Vector, out: Vector, parts: int = 1) -> None:
+        """out = attention of the queries, heads of V one after another, to the cache of a layer; in parts of the capacity."""
+        heads, pages = q.length // self.head, -(-self.capacity // 64)
+        to = out if parts == 1 else self.vector(q.length * parts)
+        sums = self.vector(UNIT * heads * parts)
+        for part in range(parts):
+            for head in range(0, heads, 2):
+                at = part * heads + head
+                self._add(decode.attend, layer=layer, head=head * self.heads // heads, q=q.in_units(self.head) + head, out=to.in_units(self.head) + at, sums=sums.in_units(UNIT) + at, first=pages * part // parts, last=pages * (part + 1) // parts)
+        if parts > 1:
+            for head in range(0, heads, 2):
+                self._add(decode.merge, x=to.in_units(self.head) + head, sums=sums.in_units(UNIT) + head, heads=heads, count=parts, out=out.in_units(self.head) + head)
+
+    def argmax(self, x: Vector) -> None:
+        """chosen = the index of the largest element."""
+        best, at = (self.vector(2 * UNIT * self.blocks) for _ in range(2))
+        for block in range(self.blocks):
+            count = x.length // 256
+            ends = [count * (block + i) // self.blocks for i in range(2)]
+            self._add(decode.largest, block=block, x=x.in_units(256), first=ends[0], last=ends[1], best=best.in_units(UNIT) + 2 * block, at=at.in_units(UNIT) + 2 * block)
+        self._add(decode.choose, best=best.in_units(2 * UNIT * self.blocks), at=at.in_units(2 * UNIT * self.blocks))
+
+
+def in_turn(a: Any, b: Any) -> Any:
+    """Two matrices as one, 16 rows of each in turn."""
+    rows, cols = a.shape
+    both = (np.stack if isinstance(a, np.ndarray) else _stack)([x.reshape(rows // UNIT, UNIT, cols) for x in (a, b)], 1)
+    return both.reshape(2 * rows, cols)
+
+
+def _stack(parts: list[Any], axis: int) -> Any:
+    import torch
+
+    return torch.stack(parts, axis)
+
+
+def halves_in_turn(w: Any, head: int) -> Any:
+    """A matrix whose rows are heads, 16 rows of the first half of a head and of the second in turn."""
+    rows, cols = w.shape
+    x = w.reshape(rows // head, 2, head // 2, cols)
+    return in_turn(x[:, 0].reshape(rows // 2, cols), x[:, 1].reshape(rows // 2, cols))

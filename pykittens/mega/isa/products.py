@@ -1,0 +1,100 @@
+"""Parts of the roles of instructions that multiply a matrix with a vector.
+
+A page has 16 rows of a matrix and four of the eight slices of a chunk of columns: row 16 q + r of the page is slice q of
+row r. The tile of a vector has a slice in each row, rounded to bf16 in rows 0 to 7, and what is left of it in rows 8 to
+15, so that products have the accuracy of f32. A product of both has each row by all slices, of which its own are taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.types.dtypes import bf16, f32
+
+ROWS = 16
+
+
+@pk.function
+def fill_pages(pages: Any, W: Any, first: Any, stop: Any) -> None:
+    """Fill the ring with pages, one after another."""
+    for page in pk.range(first, stop):
+        with pages.fill() as p:
+            pk.load_async(p, W[page, 0])
+
+
+@pk.function
+def fill_slices(tile: Any, v: Any, half: Any) -> None:
+    """The rows of the tile of a vector that one of two warps has, of four slices."""
+    length = v.length // 4
+    for i in range(4):
+        part = v[length * i : length * (i + 1)]
+        high = part.to(bf16)
+        pk.store(tile.row(4 * half + i), high)
+        pk.store(tile.row(8 + 4 * half + i), (part - high.to(f32)).to(bf16))
+
+
+@pk.function
+def fill_normed(rings: Any, src: Any, gain: Any, half: Any, length: int, tag: Any) -> None:
+    """The tile of a vector times its gains, and the sums of its squares."""
+    g = pk.load(gain, cols=length)
+    v = pk.load_tagged(src, tag, cols=length)
+    with rings.vectors.fill() as tile:
+        fill_slices(tile, v * g, half)
+    with rings.norms.fill() as s:
+        pk.store(s.parts(ROWS)[half], pk.zeros(f32, ROWS) + pk.sum(v * v))
+
+
+@pk.function
+def zero_products() -> Any:
+    """Sums of 16 rows before the first page: of the first four slices and of the others."""
+    return pk.zeros(f32, 64, 16), pk.zeros(f32, 64, 16)
+
+
+@pk.function
+def add_products(pages: Any, tile: Any, group: Any, acc: Any) -> Any:
+    """The sums with a chunk of 16 rows: two pages for every 128 columns of the tile."""
+    first, second = acc
+    for i in range(tile.cols // 128):
+        part = tile.tiles(16, 64)[0, 2 * i + group]
+        with pages.drain() as p:
+            first = pk.mma_ABt(p.tiles(64, 64)[group, 0], part, first)
+        with pages.drain() as p:
+            second = pk.mma_ABt(p.tiles(64, 64)[group, 0], part, second)
+    return first, second
+
+
+@pk.function
+def own_slices(acc: Any) -> Any:
+    """Of the products of four parts of 16 rows with all slices those with the slice of the part: 64 sums."""
+    first, second = acc
+    at = pk.col_index(16) % 8 - pk.row_index(64) // 16
+    return pk.row_sum(pk.where(at == 0, first, 0.0) + pk.where(at == 4, second, 0.0))
+
+
+@pk.function
+def multiply_rows(rings: Any, group: Any, count: Any) -> None:
+    """Leave the sums of 16 rows after another with a vector of one chunk."""
+    with rings.vectors.drain() as tile:
+        for _ in pk.range(count):
+            acc = add_products(rings.pages, tile, group, zero_products())
+            with rings.sums.fill() as s:
+                pk.store(s.parts(64)[group], own_slices(acc))
+
+
+@pk.function
+def added_up(sums: Any) -> Any:
+    """The sums of 16 rows, which are in eight parts."""
+    with sums.drain() as s:
+        parts = [pk.load(s.parts(ROWS)[i]) for i in range(8)]
+    while len(parts) > 1:
+        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+@pk.function
+def scale_of(norms: Any, isa: Any) -> Any:
+    """One over the root of the mean square of a vector of one chunk, 16 times."""
+    with norms.drain() as s:
+        squares = pk.load(s.parts(ROWS)[0]) + pk.load(s.parts(ROWS)[1])
+    return pk.rsqrt(squares / isa.chunk + isa.eps)
