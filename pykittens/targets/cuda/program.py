@@ -245,8 +245,8 @@ def _roles(e: CudaEmitter) -> None:
     service = [t for t in assigned if t.role.is_service]
     working = [t for t in assigned if not t.role.is_service]
     e.line("const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);")
-    warpgroups = service or any(t.role.warps == 4 for t in working)
-    if e.target.warpgroups and warpgroups and len(assigned) > 1:
+    by_warpgroup = len(assigned) > 1 and any(t.role.warps == 4 for t in working)
+    if e.target.warpgroups and (service or by_warpgroup):
         e.line("const int warpgroup = warp_of_block / 4;")
     if len(assigned) == 1 and working:
         _role(e, working[0])
