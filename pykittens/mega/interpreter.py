@@ -131,8 +131,11 @@ class Interpreter:
     def _check_numbers(self) -> None:
         """Check in the emulator, and in a launch for debugging, that numbers are in their ranges."""
         for name, below in {n: b for kind in self.kinds for n, b in kind.numbers.items()}.items():
-            number = pk.load(self.operands[name][0])
-            pk.assert_((number >= 0) & (number < below), f"`{name}` must be from 0 to {below - 1}")
+            number, text = (
+                pk.load(self.operands[name][0]),
+                f"`{name}` must be from 0 to {below - 1}",
+            )
+            pk.assert_((number >= 0) & (number < below), text)  # noqa: PT009
 
     def _share(self, count: Any) -> Iterator[Any]:
         """A loop over numbers below `count`, each of which one block has."""

@@ -41,7 +41,7 @@ class Kind:
     """A kind of instruction: a function with roles, of tensors by position and of int32 fields by keyword.
 
     Its tensors are those of the program with the same names. A field is a value of the running kernel. is_tagged: it
-    takes the tag of the launch. numbers: the numbers of the program that it takes, with the least that each stays below.
+    takes the tag of the launch. numbers: those of the program that it takes, with what each stays below.
     """
 
     function: Callable[..., Any]
@@ -166,8 +166,8 @@ class Program:
     def instruction(self, function: Callable[..., Any]) -> Kind:
         """Make a function a kind of instruction of this program.
 
-        A keyword `tag` is no field: it is the tag of the launch, for pk.store_tagged and pk.load_tagged. Nor is one with
-        the name of a number of the program.
+        A keyword `tag` is no field: it is the tag of the launch, for pk.store_tagged and pk.load_tagged. Nor is one
+        with the name of a number of the program.
         An ArgumentError for parameters that are neither tensors by position nor fields by keyword, without defaults.
         """
         if not isfunction(function):

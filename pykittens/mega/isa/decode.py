@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pykittens as pk
-from pykittens.types.dtypes import f32
-
 from pykittens.mega.isa.products import (
     ROWS,
     add_products,
@@ -22,6 +20,7 @@ from pykittens.mega.isa.products import (
     scale_of,
     zero_products,
 )
+from pykittens.types.dtypes import f32
 
 if TYPE_CHECKING:
     from pykittens.mega.isa.machine import Machine
@@ -214,10 +213,9 @@ def attend(isa: Machine) -> Kind:
                     acc, total, top = acc * old + pk.load(s.v).to(f32) * p, total * old + p, new
             most = pk.max(top)
             part = pk.exp(top - most)
-            total = pk.sum(total * part)
-            pk.store_tagged(V[out + g], pk.col_sum(acc * part) / pk.maximum(total, 1e-30), tag)
-            log = pk.zeros(f32, ROWS) + (most + pk.log(pk.maximum(total, 1e-30)))
-            pk.store_tagged(V[sums + g], log, tag)
+            whole = pk.maximum(pk.sum(total * part), 1e-30)
+            pk.store_tagged(V[out + g], pk.col_sum(acc * part) / whole, tag)
+            pk.store_tagged(V[sums + g], pk.zeros(f32, ROWS) + (most + pk.log(whole)), tag)
 
     return attend
 
@@ -233,9 +231,9 @@ def merge(isa: Machine) -> Kind:
             for k in pk.range(count):
                 log = pk.max(pk.load_tagged(V[sums + g + k * heads], tag, cols=ROWS))
                 y = pk.load_tagged(V[x + g + k * heads], tag, cols=isa.head)
-                new = pk.maximum(top, log)
-                old, p = pk.exp(top - new), pk.exp(log - new)
-                acc, total, top = acc * old + y * p, total * old + p, new
+                most: Any = pk.maximum(top, log)
+                old, p = pk.exp(top - most), pk.exp(log - most)
+                acc, total, top = acc * old + y * p, total * old + p, most
             pk.store_tagged(V[out + g], acc / total, tag)
 
     return merge
@@ -250,7 +248,8 @@ def largest(isa: Machine) -> Kind:
     @isa.instruction
     def largest(V, *, x, first, last, best, at, tag):  # type: ignore[no-untyped-def]
         with pk.consumers(2) as g:
-            most, index = pk.max(pk.full(f32, LEAST, 16)), pk.max(pk.zeros(f32, 16))
+            most: Any = LEAST
+            index: Any = 0.0
             for i in pk.range(first + g, last, 2):
                 v = pk.load_tagged(V[x + i], tag, cols=256)
                 here = pk.max(v)

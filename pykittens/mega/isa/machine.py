@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.mega.isa import decode
 from pykittens.mega.program import Kind, Program
+from pykittens.runtime.arrays import torch_dtype
 from pykittens.types.dtypes import bf16, f32
 
 UNIT = 16  # rows of a page
@@ -31,7 +32,9 @@ class Vector:
     def in_units(self, of: int) -> int:
         """Where it starts, in parts of so many elements."""
         if self.start % of:
-            raise ArgumentError(f"a vector that starts at {self.start} is not at a multiple of {of}")
+            raise ArgumentError(
+                f"a vector that starts at {self.start} is not at a multiple of {of}"
+            )
         return self.start // of
 
 
@@ -49,8 +52,8 @@ class Machine:
     """A program of generic instructions for one token of a model.
 
     blocks: as of Program. chunk: columns that an instruction multiplies with a vector at a time, 1024 or 2048. head,
-    heads: the width of a head of attention, and the number of heads of keys. capacity, layers: of the cache. vocabulary:
-    rows of the embedding. pages, flight: of the ring of weights. eps: of norms.
+    heads: the width of a head of attention, and the number of heads of keys. capacity, layers: of the cache.
+    vocabulary: rows of the embedding. pages, flight: of the ring of weights. eps: of norms.
     """
 
     blocks: int
@@ -99,15 +102,19 @@ class Machine:
 
     # -- memories --------------------------------------------------------------------------------
 
-    def vector(self, length: int) -> Vector:
-        """Room for a vector."""
-        start = self._vectors
-        self._vectors += -(-length // self.chunk) * self.chunk
+    def vector(self, length: int, align: int = 1) -> Vector:
+        """Room for a vector, which starts at a multiple of a chunk, or of `align` if that is given."""
+        align = self.chunk if align == 1 else align
+        start = -(-self._vectors // align) * align
+        self._vectors = start + length
         return Vector(start, length)
 
     def constant(self, values: Any) -> Vector:
         """A constant vector in f32."""
-        start, length = self._constant, values.size if isinstance(values, np.ndarray) else values.numel()
+        start, length = (
+            self._constant,
+            values.size if isinstance(values, np.ndarray) else values.numel(),
+        )
         self._constants.append(values.reshape(-1))
         self._constant += length
         return Vector(start, length)
@@ -116,7 +123,9 @@ class Machine:
         """A matrix in bf16, (rows, columns), packed in pages."""
         rows, cols = matrix.shape
         if rows % UNIT or cols % self.chunk:
-            raise ArgumentError(f"a matrix has multiples of {UNIT} rows and of {self.chunk} columns, not {rows} x {cols}")
+            raise ArgumentError(
+                f"a matrix has multiples of {UNIT} rows and of {self.chunk} columns, not {rows} x {cols}"
+            )
         chunks, slices = cols // self.chunk, self.chunk // 1024
         x = matrix.reshape(rows // UNIT, UNIT, chunks, 2, 4, slices, 2, 64)
         order = 0, 2, 5, 3, 6, 4, 1, 7
@@ -129,15 +138,18 @@ class Machine:
     def tensors(self, cache: Any, table: Any) -> dict[str, Any]:
         """The tensors of the program beside `position` and `token`; cache: (2 * layers, capacity, heads * head)."""
         if isinstance(cache, np.ndarray):
-            joined, made = np.concatenate, lambda n, t: np.zeros(n, t)
-            chosen, vectors = made(1, np.int32), made(self._vectors, np.float32)
+            vectors, chosen = np.zeros(self._vectors, np.float32), np.zeros(1, np.int32)
         else:
-            import torch
-
-            joined = torch.cat
-            chosen = torch.zeros(1, dtype=torch.int32, device=cache.device)
-            vectors = torch.zeros(self._vectors, device=cache.device)
-        given = {"V": vectors, "W": joined(self._weights), "C": joined(self._constants), "E": table, "cache": cache, "chosen": chosen}
+            vectors = cache.new_zeros(self._vectors, dtype=torch_dtype("f32"))
+            chosen = cache.new_zeros(1, dtype=torch_dtype("int32"))
+        given = {
+            "V": vectors,
+            "W": _joined(self._weights),
+            "C": _joined(self._constants),
+            "E": table,
+            "cache": cache,
+            "chosen": chosen,
+        }
         used = {name for kind in self.program.kinds for name in kind.operands}
         return {name: x for name, x in given.items() if name in used}
 
@@ -160,11 +172,25 @@ class Machine:
 
     def matvec(self, w: Matrix, x: Vector, out: Vector) -> None:
         """out = w x."""
-        self._runs(decode.matvec, w.rows // UNIT, x=x.in_units(self.half), out=out.in_units(UNIT), page=w.page)
+        self._runs(
+            decode.matvec,
+            w.rows // UNIT,
+            x=x.in_units(self.half),
+            out=out.in_units(UNIT),
+            page=w.page,
+        )
 
     def matvec_add(self, w: Matrix, x: Vector, other: Vector, out: Vector) -> None:
         """out = other + w x."""
-        self._runs(decode.matvec_add, w.rows // UNIT, x=x.in_units(self.half), chunks=w.cols // self.chunk, other=other.in_units(UNIT), out=out.in_units(UNIT), page=w.page)
+        self._runs(
+            decode.matvec_add,
+            w.rows // UNIT,
+            x=x.in_units(self.half),
+            chunks=w.cols // self.chunk,
+            other=other.in_units(UNIT),
+            out=out.in_units(UNIT),
+            page=w.page,
+        )
 
     def norm_matvec(self, w: Matrix, x: Vector, gain: Vector, out: Vector) -> None:
         """out = w (rms_norm(x) * gain)."""
@@ -177,46 +203,84 @@ class Machine:
     def norm_rotary(self, w: Matrix, x: Vector, gain: Vector, rope: Vector, out: Vector) -> None:
         self._normed(decode.norm_rotary, w, x, gain, out, 2, rope=rope.in_units(UNIT))
 
-    def _normed(self, make: Any, w: Matrix, x: Vector, gain: Vector, out: Vector, blocks: int, **more: int) -> None:
-        self._runs(make, w.rows // UNIT // blocks, x=x.in_units(self.half), gain=gain.in_units(self.half), out=out.in_units(UNIT), page=w.page, **more)
+    def _normed(
+        self, make: Any, w: Matrix, x: Vector, gain: Vector, out: Vector, blocks: int, **more: int
+    ) -> None:
+        self._runs(
+            make,
+            w.rows // UNIT // blocks,
+            x=x.in_units(self.half),
+            gain=gain.in_units(self.half),
+            out=out.in_units(UNIT),
+            page=w.page,
+            **more,
+        )
 
     def append(self, layer: int, x: Vector) -> None:
         self._add(decode.append, layer=layer, x=x.in_units(self.heads * self.head))
 
     def attention(self, layer: int, q: Vector, out: Vector, parts: int = 1) -> None:
-        """out = attention of the queries, heads of V one after another, to the cache of a layer; in parts of the capacity."""
+        """out = attention of the queries, head after head, to the cache of a layer, in parts of the capacity."""
         heads, pages = q.length // self.head, -(-self.capacity // 64)
         to = out if parts == 1 else self.vector(q.length * parts)
         sums = self.vector(UNIT * heads * parts)
         for part in range(parts):
             for head in range(0, heads, 2):
                 at = part * heads + head
-                self._add(decode.attend, layer=layer, head=head * self.heads // heads, q=q.in_units(self.head) + head, out=to.in_units(self.head) + at, sums=sums.in_units(UNIT) + at, first=pages * part // parts, last=pages * (part + 1) // parts)
+                self._add(
+                    decode.attend,
+                    layer=layer,
+                    head=head * self.heads // heads,
+                    q=q.in_units(self.head) + head,
+                    out=to.in_units(self.head) + at,
+                    sums=sums.in_units(UNIT) + at,
+                    first=pages * part // parts,
+                    last=pages * (part + 1) // parts,
+                )
         if parts > 1:
             for head in range(0, heads, 2):
-                self._add(decode.merge, x=to.in_units(self.head) + head, sums=sums.in_units(UNIT) + head, heads=heads, count=parts, out=out.in_units(self.head) + head)
+                self._add(
+                    decode.merge,
+                    x=to.in_units(self.head) + head,
+                    sums=sums.in_units(UNIT) + head,
+                    heads=heads,
+                    count=parts,
+                    out=out.in_units(self.head) + head,
+                )
 
     def argmax(self, x: Vector) -> None:
         """chosen = the index of the largest element."""
-        best, at = (self.vector(2 * UNIT * self.blocks) for _ in range(2))
+        size = 2 * UNIT * self.blocks
+        best, at = (self.vector(size, size) for _ in range(2))
         for block in range(self.blocks):
             count = x.length // 256
             ends = [count * (block + i) // self.blocks for i in range(2)]
-            self._add(decode.largest, block=block, x=x.in_units(256), first=ends[0], last=ends[1], best=best.in_units(UNIT) + 2 * block, at=at.in_units(UNIT) + 2 * block)
-        self._add(decode.choose, best=best.in_units(2 * UNIT * self.blocks), at=at.in_units(2 * UNIT * self.blocks))
+            self._add(
+                decode.largest,
+                block=block,
+                x=x.in_units(256),
+                first=ends[0],
+                last=ends[1],
+                best=best.in_units(UNIT) + 2 * block,
+                at=at.in_units(UNIT) + 2 * block,
+            )
+        self._add(decode.choose, best=best.in_units(size), at=at.in_units(size))
 
 
 def in_turn(a: Any, b: Any) -> Any:
     """Two matrices as one, 16 rows of each in turn."""
     rows, cols = a.shape
-    both = (np.stack if isinstance(a, np.ndarray) else _stack)([x.reshape(rows // UNIT, UNIT, cols) for x in (a, b)], 1)
-    return both.reshape(2 * rows, cols)
+    both = a.reshape(rows // UNIT, 1, UNIT, cols), b.reshape(rows // UNIT, 1, UNIT, cols)
+    return _joined(both, 1).reshape(2 * rows, cols)
 
 
-def _stack(parts: list[Any], axis: int) -> Any:
+def _joined(parts: Sequence[Any], axis: int = 0) -> Any:
+    """Arrays of NumPy, or tensors of PyTorch, one after another."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts, axis)
     import torch
 
-    return torch.stack(parts, axis)
+    return torch.cat(tuple(parts), axis)
 
 
 def halves_in_turn(w: Any, head: int) -> Any:

@@ -1,8 +1,8 @@
 """Parts of the roles of instructions that multiply a matrix with a vector.
 
-A page has 16 rows of a matrix and four of the eight slices of a chunk of columns: row 16 q + r of the page is slice q of
-row r. The tile of a vector has a slice in each row, rounded to bf16 in rows 0 to 7, and what is left of it in rows 8 to
-15, so that products have the accuracy of f32. A product of both has each row by all slices, of which its own are taken.
+A page has 16 rows of a matrix and four of the eight slices of a chunk of columns: row 16 q + r of the page is slice q
+of row r. The tile of a vector has a slice in each row, rounded to bf16 in rows 0 to 7, and what is left of it in rows 8
+to 15, so that products have the accuracy of f32. A product of both has each row by all slices; its own are taken.
 """
 
 from __future__ import annotations
