@@ -25,6 +25,7 @@ class Builder:
         self.homes: Any = (
             None  # the Homes of the function that is recorded, if its values have homes
         )
+        self.has_homes = False  # whether the kernel has called pk.homes
         # What the kernel has declared outside of its roles, such as a grid.
         self.declared: list[Any] = []
         # Lists that stand for one of others when the kernel runs, with their items at first, and checks of them that

@@ -196,7 +196,10 @@ RoleKind = Literal["producer", "consumers", "storer", "warps", "warpgroups", "bl
 
 @dataclass(eq=False)
 class Role:
-    """A program that only its own warps run: `groups` groups of `warps` warps each."""
+    """A program that only its own warps run: `groups` groups of `warps` warps each.
+
+    home: the name of the role in a function whose values have homes.
+    """
 
     kind: RoleKind
     groups: int
@@ -205,6 +208,12 @@ class Role:
     body: Block
     registers: int | None = None
     loc: Loc | None = None
+    home: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Its name in reports and error texts."""
+        return self.home or self.kind
 
     @property
     def is_service(self) -> bool:
@@ -316,8 +325,8 @@ class Kernel:
 
 def group_name(kernel: Kernel, role: Role, index: int) -> str:
     """The name of a group of a role in error texts."""
-    name = role.kind if role.groups == 1 else f"{role.kind} {index}"
-    alike = [r for r in kernel.roles if r.kind == role.kind]
+    name = role.shown if role.groups == 1 else f"{role.shown} {index}"
+    alike = [r for r in kernel.roles if r.shown == role.shown]
     return name if len(alike) == 1 else f"{name} of {role.loc}"
 
 

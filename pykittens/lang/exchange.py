@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pykittens.errors import LanguageError
 from pykittens.ir.build import Builder, current
+from pykittens.ir.nodes import operands
 from pykittens.ir.op import Mismatch
-from pykittens.ir.values import (
-    RegTile,
-    RegVector,
-    SharedVector,
-    TileRef,
-    describe,
-)
+from pykittens.ir.values import RegTile, RegVector, SharedVector, TileRef, describe
 from pykittens.lang.homes import Homes
+from pykittens.ops.arguments import check_int32, check_word
 from pykittens.ops.async_copy import load_async
-from pykittens.ops.memory import load, store
+from pykittens.ops.memory import check_tensor, load, store
 from pykittens.ops.tagged import load_tagged
 
 if TYPE_CHECKING:
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
 
 def stream(ring: PipelineHandle[Any], sources: dict[str, Any]) -> Any:
     homes, builder = _homes("stream")
+    _check_sources("stream", sources, None, "producer")
     if filled := _filled(ring, sources, "producer", homes, builder):
         for name, src in sources.items():
             load_async(filled[name], src)
@@ -33,32 +31,38 @@ def stream(ring: PipelineHandle[Any], sources: dict[str, Any]) -> Any:
 
 def fetch(ring: PipelineHandle[Any], sources: dict[str, Any], tag: Any) -> Any:
     homes, builder = _homes("fetch")
+    _check_sources("fetch", sources, tag, "fetchers")
     if filled := _filled(ring, sources, "fetchers", homes, builder):
         for name, src in sources.items():
             dst, part = _shares(filled[name], src, homes)
-            if tag is None:
+            # The copy engine takes tiles and whole vectors.
+            if tag is None and (dst is filled[name] or not isinstance(dst, SharedVector)):
                 load_async(dst, part)
-            else:
-                _check_vector(name, dst)
-                with homes.at("fetchers", builder):
+                continue
+            _check_vector(name, dst)
+            with homes.at("fetchers", builder):
+                if tag is None:
+                    value = load(part, cols=dst.cols)
+                else:
                     value = load_tagged(part, tag, cols=dst.cols)
-                store(dst, value)
+            store(dst, value)
     return _drained(ring, "consumers", homes, builder)
 
 
 def hand(ring: PipelineHandle[Any], values: dict[str, Any], to: str) -> Any:
     homes, builder = _homes("hand")
-    receivers = "storer", "consumers", "fetchers"
-    if to not in receivers:
-        raise Mismatch(f"`to` must be one of {', '.join(map(repr, receivers))}, not {to!r}")
-    for value in values.values():
+    check_word("to", to, "storer", "consumers", "fetchers")
+    for name, value in values.items():
         if not isinstance(value, RegVector | RegTile):
-            raise Mismatch(f"takes vectors and tiles in registers, not {describe(value)}")
+            raise Mismatch(
+                f"`{name or 'value'}` must be a vector or tile in registers, not {describe(value)}"
+            )
         builder.check_use(value, "hand")
     home = homes.of_operands("hand", values.values()) or "consumers"
     if home == to:
         raise Mismatch(f"the value lives with the {to} already")
     groups = homes.contexts[home].groups
+    _check_names(ring, values)
     _check_room(ring, values, groups)
     if filled := _filled(ring, values, home, homes, builder):
         for name, value in values.items():
@@ -97,9 +101,7 @@ def _filled(
     ring: PipelineHandle[Any], given: dict[str, Any], home: str, homes: Homes, builder: Builder
 ) -> dict[str, Any]:
     """The tiles of a stage to fill by name, in the role that fills it; in others none."""
-    if given.keys() != ring.names:
-        wanted = ", ".join(ring.names) if "" not in ring.names else "one tile"
-        raise Mismatch(f"a stage of the ring has {wanted}, not {', '.join(given)}")
+    _check_names(ring, given)
     homes.used.add(home)
     if homes.home != home:
         return {}
@@ -117,6 +119,32 @@ def _drained(ring: PipelineHandle[Any], home: str, homes: Homes, builder: Builde
     if homes.home == home:
         homes.taken.append((builder.stack[-1], context))
     return stage
+
+
+def _check_names(ring: PipelineHandle[Any], given: Iterable[str]) -> None:
+    if set(given) != ring.names:
+        wanted, given = (
+            "one tile" if "" in names else f"the tiles {', '.join(names)}"
+            for names in (ring.names, given)
+        )
+        raise Mismatch(f"a stage of the ring has {wanted}, not {given}")
+
+
+def _check_sources(word: str, sources: dict[str, Any], tag: Any, home: str) -> None:
+    """Raise unless the role that copies these tiles knows where they are."""
+    for name, src in sources.items():
+        check_tensor(name or "src", src)
+    if tag is not None:
+        check_int32("tag", tag)
+    for value in operands({**sources, "tag": tag}):
+        current(word).check_use(value, word)
+        if value.home not in (None, home):
+            named = f"`{value.name}`" if value.name else f"the {value.type} of the place"
+            raise LanguageError(
+                f"{word}: {named} lives with the {value.home}, and the {home} must know the place to copy from",
+                operands=value.origin,
+                help="all roles know fields, extents, numbers that are read from memory, and what follows from them",
+            )
 
 
 def _shares(tile: Any, src: Any, homes: Homes) -> tuple[Any, Any]:
@@ -156,4 +184,12 @@ def _check_room(ring: PipelineHandle[Any], values: dict[str, Any], groups: int) 
         is_vector = isinstance(value, RegVector)
         wanted = (1, cols * groups) if is_vector else (rows * groups, cols)
         if (tile.rows, tile.cols) != wanted or tile.dtype != value.dtype:
-            raise Mismatch(f"the stage has {tile}, and {groups} groups hand {describe(value)} each")
+            room = ", ".join(map(str, wanted[is_vector:]))
+            raise Mismatch(
+                f"the stage must have room for {describe(value)} of {_counted(groups)}, not {tile}",
+                help=f"pk.{'sv' if is_vector else 'st'}(pk.{value.dtype}, {room}) has it",
+            )
+
+
+def _counted(groups: int) -> str:
+    return "one group" if groups == 1 else f"each of {groups} groups"

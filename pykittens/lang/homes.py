@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from pykittens.lang.pipeline import StageContext
     from pykittens.lang.roles import RoleContext
 
-RolePlace = tuple[
-    str, int
-]  # the kind of a role, and its number among those of this kind in a function
+# The kind of a role, and its number among those of this kind in a function.
+RolePlace = tuple[str, int]
 
 
 class Restart(BaseException):
@@ -103,7 +102,7 @@ class Homes:
 
     def append(self, call: Call, home: str | None, builder: Builder) -> None:
         """Write an operation down if this role runs it; home: that of its operands."""
-        if home is None and not _is_everywhere(call):
+        if home is None and not is_everywhere(call):
             home = self.default
         if home is not None:
             self.used.add(home)
@@ -182,7 +181,7 @@ def deciding(node: Node) -> list[Value]:
     return [v for v in given if isinstance(v, Value)]
 
 
-def _is_everywhere(call: Call) -> bool:
+def is_everywhere(call: Call) -> bool:
     """Whether an operation of operands that live everywhere makes a number or a view, at most from tensors."""
     effects = call.op.effects
     makes_tiles = any(isinstance(x.type, RT | RV) for x in call.results)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.ir.build import Builder, current, recording
-from pykittens.ir.nodes import Block, Call, Role, walk
-from pykittens.ir.values import Scalar
-from pykittens.lang.homes import Homes, RolePlace
+from pykittens.ir.nodes import Block, Call, Node, Role, walk
+from pykittens.ir.structure import reads
+from pykittens.ir.values import Scalar, Value
+from pykittens.lang.homes import Homes, RolePlace, is_everywhere
 
 if TYPE_CHECKING:
     from pykittens.lang.roles import RoleContext
@@ -73,13 +74,20 @@ class Merging:
 
     def survey(self, function: str, run: Callable[[], None]) -> None:
         """Record a function, outside of the roles of the kernel, only to find its roles and what it declares."""
-        outside = self.outside[function] = Block(owner=f"the instruction `{function}`")
+        what = "the function" if self.is_kernel else "the instruction"
+        outside = self.outside[function] = Block(owner=f"{what} `{function}`")
         with current(function).inside(outside):
             with self._open(function, None):
                 run()
             self._check_outside(outside)
             if function in self.homes:
                 self._survey_homes(function, run)
+        if function in self.homes and not self.homes[function].used:
+            raise LanguageError(
+                f"pk.homes: nothing in {function} runs in a role",
+                loc=self.homes[function].contexts["consumers"].loc,
+                help="operations on vectors and tiles run with the consumers, after pk.homes",
+            )
         if not any(name == function for name, _ in self.found):
             raise LanguageError(
                 f"{function}: an instruction has roles, and this function has none",
@@ -116,9 +124,15 @@ class Merging:
         """The values of the function have homes; returns the group of the consumers."""
         if builder.homes is not None or self.counts or len(builder.stack) != self.depth:
             raise LanguageError(
-                "pk.homes: is called once, outside loops and branches, in a function without roles"
+                "pk.homes: must be called once, outside loops and branches, in a function without roles"
             )
-        self._check_outside(builder.stack[-1])
+        for node in walk(builder.stack[-1]):
+            if isinstance(node, Call) and not is_everywhere(node):
+                raise LanguageError(
+                    f"{node.op.shown}: must be after pk.homes, which makes the role that runs it",
+                    loc=node.loc,
+                    help="only numbers may be computed and read before pk.homes",
+                )
         if self.function not in self.homes:
             self.homes[self.function] = Homes.of(contexts, builder)
         builder.homes = self.homes[self.function]
@@ -182,6 +196,8 @@ class Merging:
         self.declarations += 1
         if key not in self.declared:
             stack, builder.stack = builder.stack, builder.stack[:1]
+            if self.is_kernel:
+                _move_numbers(stack[-1], stack[0])
             builder.merging = None
             try:
                 self.declared[key] = make()
@@ -214,13 +230,33 @@ def declared_by_kernel(word: str, make: Callable[[], T]) -> T:
     return declared(word, make)
 
 
-def record_homes(run: Callable[[], None], builder: Builder) -> None:
-    """Record a kernel whose values have homes; it has been recorded up to pk.homes."""
+def _move_numbers(block: Block, outer: Block) -> None:
+    """Move the numbers of a block that follow from arguments to the block around it, where a declaration needs them."""
+    stay = list[Node]()
+    for node in block.nodes:
+        if (
+            isinstance(node, Call)
+            and node.op.effects.pure
+            and all(isinstance(x, Scalar) for x in node.results)
+            and all(v.block in (None, outer) for v in reads(node) if isinstance(v, Value))
+        ):
+            outer.nodes.append(node)
+            for value in node.results:
+                value.block = outer
+        else:
+            stay.append(node)
+    block.nodes[:] = stay
+
+
+def record_homes(run: Callable[[], Any], builder: Builder) -> Any:
+    """Record a kernel whose values have homes; returns what it does. It has been recorded up to pk.homes."""
     builder.stack, builder.role = [builder.kernel.body], None
     name = builder.kernel.name
     merging = Merging(is_kernel=True)
     merging.declared = {(name, i): made for i, made in enumerate(builder.declared)}
     merging.survey(name, run)
+    result = None
     for place, of in merging.roles.items():
         with of.context as index, merging.record(name, place, index):
-            run()
+            result = run()
+    return result

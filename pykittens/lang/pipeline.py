@@ -102,7 +102,7 @@ class StageContext(Named, Generic[S]):
         if builder.homes is not None:
             raise LanguageError(
                 f"{self.side}: the values of this function have homes, and it has no roles",
-                help="`ring.stream` and `ring.fetch` bring tiles to the consumers, `hand` and `join` values on",
+                help="`stream` and `fetch` of the ring bring tiles to the consumers, `hand` and `join` move values",
             )
         if builder.role is None and builder.kernel.has_roles:
             raise LanguageError(f"{self.side}: a stage must be taken inside a role")

@@ -32,6 +32,7 @@ class RoleContext(Named, Generic[I]):
             )
         self.kind, self.groups, self.warps, self.registers = kind, groups, warps, registers
         self.loc: Loc | None = None  # that of the role of an instruction
+        self.home = ""  # its name in a function whose values have homes
 
     @property
     def shape(self) -> tuple[RoleKind, int, int, int | None]:
@@ -49,7 +50,7 @@ class RoleContext(Named, Generic[I]):
         body = Block(owner=f"the role `{self.kind}`")
         index = None if self.kind in ("producer", "storer") else Scalar(SCALAR(int32), self.name)
         loc = self.loc or Loc.here()
-        role = Role(self.kind, self.groups, self.warps, index, body, self.registers, loc)
+        role = Role(self.kind, self.groups, self.warps, index, body, self.registers, loc, self.home)
         if index is not None:
             builder.define(index, role, body)
         builder.role = role
@@ -140,6 +141,7 @@ def homes(consumers: RoleContext[Scalar], *, fetchers: int = 1) -> Scalar:
     if builder.merging is None:
         if builder.role is not None or len(builder.stack) > 1:
             raise LanguageError("pk.homes: must be outside roles, loops and branches")
+        builder.has_homes = True
         raise Restart
     contexts = {
         "producer": RoleContext[Any]("producer", 1, 1, None),
@@ -147,7 +149,7 @@ def homes(consumers: RoleContext[Scalar], *, fetchers: int = 1) -> Scalar:
         "consumers": consumers,
         "storer": RoleContext[Any]("storer", 1, 1, None),
     }
-    for context in contexts.values():
-        context.loc = Loc.here()
+    for home, context in contexts.items():
+        context.home, context.loc = home, Loc.here()
     index: Scalar = builder.merging.settle(contexts, builder)
     return index

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,10 +95,10 @@ def trace(
     try:
         with record(builder), python_errors(params, absent):
             result = None
-            try:
+            with suppress(Restart):
                 result = function(*given, **constants)
-            except Restart:
-                record_homes(lambda: function(*given, **constants), builder)
+            if builder.has_homes:
+                result = record_homes(lambda: function(*given, **constants), builder)
             for check in builder.checks:
                 check()
             name_added(builder)

@@ -85,7 +85,7 @@ def _parties(
     loc = found[0].node.loc
     counts = [sum((v.count for v in found if v.group == g), Formula()) for g in range(role.groups)]
     if role.groups > 1 and len(set(counts)) == 1:
-        yield _Party(f"each of {role.groups} {role.kind}", action, counts[0], loc)
+        yield _Party(f"each of {role.groups} {role.shown}", action, counts[0], loc)
         return
     for g, count in enumerate(counts):
         yield _Party(group_name(kernel, role, g), action, count, loc)
@@ -138,7 +138,7 @@ def _turns(kernel: Kernel, turns: Turns, role: Role, taken: _Taken) -> Iterator[
     first, *others = _parties(kernel, turns, "turn", role, taken)
     if not others:
         if role.groups > 1:
-            yield f"turns of {role.kind}: {first.who} takes a turn {times(first.count)}"
+            yield f"turns of {role.shown}: {first.who} takes a turn {times(first.count)}"
         return
     for party in others:
         if compare(first.count, party.count) is Comparison.UNEQUAL:

@@ -161,7 +161,7 @@ def inserted_table(kernel: Kernel, target: Target) -> Table:
         "Inserted by the compiler",
         ("role", "what", "description"),
         tuple(
-            Row((p.role.kind, p.what, p.description), p.loc)
+            Row((p.role.shown, p.what, p.description), p.loc)
             for p in inserted(kernel)
             if is_written(p)
         ),

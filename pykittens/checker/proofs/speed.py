@@ -37,7 +37,7 @@ def slow_products(kernel: Kernel, arch: str) -> list[Finding]:
     return merged(
         _note(
             f"the product does not use the warpgroup instruction: {reason}",
-            (FindingStep(role.kind, "multiplies on single warps", call.loc),),
+            (FindingStep(role.shown, "multiplies on single warps", call.loc),),
             help=_help_for(call),
         )
         for role in kernel.roles
@@ -95,7 +95,7 @@ def _others(kernel: Kernel, compiled: Compiled) -> Iterator[Finding]:
         named = [loc for _, line in of_products if (loc := _user_line(kernel, compiled, line))]
         steps = [FindingStep("the compiler", "names this line", loc) for loc in named]
         steps += [
-            FindingStep(role.kind, "multiplies", c.loc)
+            FindingStep(role.shown, "multiplies", c.loc)
             for role in kernel.roles
             for c in _products(role)
         ]

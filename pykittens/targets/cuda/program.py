@@ -91,7 +91,7 @@ def emit(kernel: Kernel, target: Target, debug: bool = False, clocks: bool = Fal
         shared_bytes=shared_bytes,
         maps=list(e.maps),
         slots=list(e.slots),
-        budgets=[(team.role.kind, team.budget) for team in teams(kernel, target)],
+        budgets=[(team.role.shown, team.budget) for team in teams(kernel, target)],
         sites=tuple(e.sites) if debug else None,
         reads=tuple(e.reads) if clocks else None,
         groups=tuple(groups_of_block(kernel, target)) if debug or clocks else (),
@@ -273,7 +273,7 @@ def _service_warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> Non
                 end = team.first_warp + team.sharers
                 test = f"warp_of_block >= {team.first_warp} && warp_of_block < {end}"
                 note = f": its {team.sharers} warps share the copies"
-            with e.braces(f"if ({test}) {{  // {team.role.kind}{note}"):
+            with e.braces(f"if ({test}) {{  // {team.role.shown}{note}"):
                 _role(e, team)
 
 
@@ -282,7 +282,7 @@ def _branches(e: CudaEmitter, assigned: list[Team], word: str) -> None:
     for team in assigned:
         last = team is assigned[-1]
         condition = f"if (warp_of_block < {team.first_warp + team.warps}) " if not last else ""
-        with e.braces(f"{word}{condition}{{  // {team.role.kind}", "}" if last else None):
+        with e.braces(f"{word}{condition}{{  // {team.role.shown}", "}" if last else None):
             if team.budget is not None:
                 e.line(f"registers_up<{team.budget}>();")
             _role(e, team)

@@ -167,7 +167,7 @@ def register_budgets(
             f"{kernel.name}: the register budgets cannot be met: {threads} threads start with "
             f"{entry_registers(threads, target, resident)} registers each, {total} in all",
             operands={
-                f"{r.kind} x {r.groups}": f"{budgets[r]} registers a thread" for r in kernel.roles
+                f"{r.shown} x {r.groups}": f"{budgets[r]} registers a thread" for r in kernel.roles
             },
             loc=next(iter(asked), kernel.roles[0]).loc,
             help="ask for fewer, or omit `registers`: roles without it share the rest evenly",
