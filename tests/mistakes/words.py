@@ -152,6 +152,14 @@ for _role in ("producer", "storer"):
         word=True,
     )
 row_with(
+    "homes",
+    "pk.homes({consumers}, fetchers={fetchers})",
+    {"consumers": ("pk.warps(2)", one_of()), "fetchers": ("2", compile_time_int(1, 8))},
+    shown="pk.homes",
+    scalars=True,
+    word=True,
+)
+row_with(
     "tiles",
     "A.tiles({rows}, {cols})",
     {
