@@ -66,7 +66,10 @@ def _unrolled(iterable: Any) -> Iterator[Any]:
 def _check_once(tasks: Tasks) -> None:
     """Raise unless the role goes through tasks by tickets once."""
     builder = current("loop")
-    role = builder.role.body if builder.role is not None else builder.kernel.body
+    if builder.merging is not None:
+        role = builder.stack[builder.merging.depth - 1]
+    else:
+        role = builder.role.body if builder.role is not None else builder.kernel.body
     others = [n for n in walk(role) if isinstance(n, ForTasks) and n.tasks is tasks]
     if others or builder.stack[-1] is not role:
         raise LanguageError(

@@ -311,4 +311,4 @@ def test_the_report_calls_roles_by_their_homes():
 
     report = str(pk.check(kernel, X, X.copy(), schedules=3))
     assert "fetchers 1 writes it" in report or "fetchers 0 writes it" in report
-    assert "filled by consumers, drained by fetchers" in report
+    assert "filled by each of 2 consumers, drained by each of 2 fetchers" in report

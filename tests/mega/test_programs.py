@@ -312,7 +312,8 @@ def test_instructions_without_roles_and_with_grids_are_refused():
 
     assert "this function has none" in refused(lambda x, at: pk.load(x[at, 0], cols=LENGTH))
     assert "store: must be in a role" in refused(outside)
-    assert "an instruction has no grid" in refused(lambda x, at: pk.grid(4))
+    with_a_grid = refused(lambda x, at: pk.grid(4))
+    assert "pk.grid: an instruction cannot use it" in with_a_grid
 
 
 def test_programs_without_blocks_or_instructions_are_refused():
