@@ -84,7 +84,7 @@ def test_fetchers_divide_vectors_and_tiles(fetchers):
     def kernel(x, y):
         pk.grid(1)
         ring, tiles = vectors(), pk.pipeline(1, pk.st(f32, 64, N))
-        w = pk.homes(pk.warps(1), fetchers=fetchers)
+        pk.homes(pk.warps(1), fetchers=fetchers)
         page = pk.load(tiles.fetch(x[0, 0]).tiles(16, N)[0, 0])
         row = pk.load(ring.fetch(x[3, 0]), spread=pk.per_column)
         pk.store(y[0, 0], page + row)
