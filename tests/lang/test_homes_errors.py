@@ -11,7 +11,9 @@ from pykittens.mega import Program
 
 N = 64
 X = np.ones((16, N), np.float32)
-NAMED = "all roles know fields, extents, numbers that are read from memory, and what follows from them"
+NAMED = (
+    "all roles know fields, extents, numbers that are read from memory, and what follows from them"
+)
 ROLES = "decide by fields, extents or numbers that are read from memory, which all roles know"
 MOVES = "ring.join(...) brings the sum over the consumers to the storer, ring.hand(...) a value to another role"
 
