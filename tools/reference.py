@@ -24,7 +24,7 @@ WIDTH = 76  # of a line of code on the site
 NAMES = {
     "Kernels": "kernel function KernelFunction autotune check require static KernelError",
     "Blocks and loops": "grid persistent resident overlap supergroup longest_first row_major column_major range",
-    "Roles": "producer consumers storer warpgroups warps in_turn",
+    "Roles": "producer consumers storer warpgroups warps homes in_turn",
     "Shared memory": "shared pipeline semaphore st sv publish",
     "Functions of tiles and vectors": "online_softmax normalize gelu rotary rotate_half rotate_pairs uniform "
     "outer_add outer_sub outer_mul tril triu left_fill right_fill upper_fill lower_fill "
