@@ -179,8 +179,8 @@ class Group:
     def wait_for_stage(self, node: Acquire) -> Iterator[Wait]:
         pipeline, side = node.pipeline, node.side
         ring, number = self.block.rings[pipeline], self.taken[pipeline, side]
-        if side == "fill" and pipeline.flight is not None and number >= pipeline.flight:
-            yield self._wait_for(node, "drain", number - pipeline.flight)
+        if node.flight is not None and number >= node.flight:
+            yield self._wait_for(node, "drain", number - node.flight)
         wait = self._wait_for(node, side, number)
         yield wait
         self.watch.takes(self, node, wait.on[0], ring.phase(side, number))

@@ -58,12 +58,16 @@ class Pipeline:
 
 @dataclass(eq=False)
 class Acquire:
-    """Wait until a stage is free (fill) or full (drain) and take it."""
+    """Wait until a stage is free (fill) or full (drain) and take it.
+
+    flight: the most stages on their way with that of this fill.
+    """
 
     pipeline: Pipeline
     side: Side
     tiles: dict[str, SharedTile]
     loc: Loc | None = None
+    flight: int | None = None
 
 
 @dataclass(eq=False)

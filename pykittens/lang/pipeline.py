@@ -87,10 +87,15 @@ class NamedTiles(Arithmetic, Generic[T]):
 
 
 class StageContext(Named, Generic[S]):
-    """`with pipeline.fill() as stage`: the stage while it is held. keys: of the tiles of a view by their names."""
+    """`with pipeline.fill() as stage`: the stage while it is held.
 
-    def __init__(self, pipeline: Pipeline, side: Side, keys: dict[str, str]) -> None:
-        self.pipeline, self.side, self.keys = pipeline, side, keys
+    keys: of the tiles of a view by their names. flight: the most stages on their way with that of a fill.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, side: Side, keys: dict[str, str], flight: int | None = None
+    ) -> None:
+        self.pipeline, self.side, self.keys, self.flight = pipeline, side, keys, flight
         self.loc = Loc.here()
 
     @property
@@ -111,7 +116,7 @@ class StageContext(Named, Generic[S]):
     def take(self, builder: Builder, home: str | None = None) -> S:
         """The stage; home: the role that has it, if values have homes."""
         tiles: dict[str, SharedTile] = {}
-        self.acquire = Acquire(self.pipeline, self.side, tiles, self.loc)
+        self.acquire = Acquire(self.pipeline, self.side, tiles, self.loc, self.flight)
         self.stage = Stage(self.acquire)
         for field, key in self.keys.items():
             tile = handle(self.pipeline.tiles[key], field or self.name, self.loc)
@@ -140,8 +145,10 @@ class StageContext(Named, Generic[S]):
 class PipelineHandle(Named, Arithmetic, Generic[S]):
     """A pipeline as the user sees it: `fill()` takes a free stage, `drain()` a full one."""
 
-    def __init__(self, pipeline: Pipeline, keys: dict[str, str]) -> None:
+    def __init__(self, pipeline: Pipeline, keys: dict[str, str], flight: int | None) -> None:
         self._pipeline, self._keys = pipeline, keys
+        # As many as there are stages are no limit.
+        self._flight = None if flight == pipeline.stages else flight
 
     @property
     def name(self) -> str:
@@ -173,7 +180,7 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
     def fill(self) -> StageContext[S]:
         """`with ring.fill() as stage`: wait until a stage is free. The stage is full after the `with`, when all copies
         to it have landed."""
-        return StageContext(self._pipeline, "fill", self._keys)
+        return StageContext(self._pipeline, "fill", self._keys, self._flight)
 
     def drain(self) -> StageContext[S]:
         """`with ring.drain() as stage`: wait until a stage is full. The stage is free after the `with`, when the
@@ -225,21 +232,26 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
         return total
 
     @called("view")
-    def view(self, tile: ST | None = None, **tiles: ST) -> PipelineHandle[Any]:
+    def view(
+        self, tile: ST | None = None, *, flight: int | None = None, **tiles: ST
+    ) -> PipelineHandle[Any]:
         """The same ring with other tiles in the memory of its stages; a stage has room for the largest of its views.
 
-        What is filled in one view is drained in the same: tiles of other types are laid out differently.
+        What is filled in one view is drained in the same: tiles of other types are laid out differently. flight: the
+        most stages on their way when one is filled in this view, by default as in the ring.
         """
-        return declared("view", lambda: self._view(_fields(tile, tiles)))
+        return declared("view", lambda: self._view(_fields(tile, tiles), flight))
 
-    def _view(self, fields: dict[str, ST]) -> PipelineHandle[Any]:
+    def _view(self, fields: dict[str, ST], flight: int | None) -> PipelineHandle[Any]:
         if current("view").role is not None:
             raise LanguageError("view: must be before the roles, which share the ring")
         known = self._pipeline.tiles
         number = 1 + max(int(key.partition("@")[2] or 0) for key in known)
         keys = {name: f"{name}@{number}" for name in fields}
         known |= {keys[name]: type_ for name, type_ in fields.items()}
-        return PipelineHandle(self._pipeline, keys)
+        if flight is not None:
+            check_between("flight", flight, 1, self._pipeline.stages)
+        return PipelineHandle(self._pipeline, keys, flight or self._pipeline.flight)
 
 
 Ring = PipelineHandle[Any]
@@ -306,7 +318,9 @@ def _pipeline(
     below = reuse._pipeline if reuse is not None else None
     ring = Pipeline("", stages, fields, Loc.here(), below, flight)
     builder.kernel.pipelines.append(ring)
-    handle: PipelineHandle[Any] = PipelineHandle(ring, dict(zip(fields, fields, strict=True)))
+    handle: PipelineHandle[Any] = PipelineHandle(
+        ring, dict(zip(fields, fields, strict=True)), flight
+    )
     return handle
 
 

@@ -119,9 +119,9 @@ def warpgroups(groups: int, *, registers: int | None = None) -> RoleContext[Scal
 
 
 @called("pk.warps")
-def warps(groups: int) -> RoleContext[Scalar]:
-    """`groups` groups of one warp; yields the index of the warp."""
-    return RoleContext("warps", groups, 1, None)
+def warps(groups: int, *, registers: int | None = None) -> RoleContext[Scalar]:
+    """`groups` groups of one warp; yields the index of the warp. `registers` are for multiples of four warps."""
+    return RoleContext("warps", groups, 1, registers)
 
 
 @called("pk.homes")

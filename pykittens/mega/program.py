@@ -80,10 +80,10 @@ class Ring:
     stages: int
     flight: int | None = None
 
-    def view(self, tile: Any = None, **tiles: Any) -> Any:
+    def view(self, tile: Any = None, *, flight: int | None = None, **tiles: Any) -> Any:
         """The ring with these tiles in a stage, as pk.pipeline takes them; in an instruction, before its roles.
 
-        One role of the block fills it, and one drains it, in all instructions.
+        One role of the block fills it, and one drains it, in all instructions. flight: as of the view of a pipeline.
         """
         merging = current("view").merging
         if merging is None:
@@ -92,8 +92,10 @@ class Ring:
         def make() -> Any:
             if self not in merging.rings:
                 first = pk.pipeline(self.stages, tile, flight=self.flight, **tiles)
-                return merging.rings.setdefault(self, first)
-            return merging.rings[self].view(tile, **tiles)
+                merging.rings[self] = first
+                if flight is None:
+                    return first
+            return merging.rings[self].view(tile, flight=flight, **tiles)
 
         return declared("view", make)
 

@@ -27,7 +27,7 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
     barrier, state, phase = "full", "full", f"{position}.phase"
     if side == "fill":
         barrier, state, phase = "empty", "free", f"{phase} ^ 1"
-    if side == "fill" and node.pipeline.flight is not None:
+    if node.flight is not None:
         _wait_for_flight(e, node, position)
     awaited = (
         f"{literal(node.pipeline.name)}.{side}() at {{loc}}: stage {{0}} to be {state}, phase {{1}}"
@@ -54,7 +54,7 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
 
 def _wait_for_flight(e: CudaEmitter, node: Acquire, position: str) -> None:
     """Wait until the copies have landed of the fill that is as many before this one as may be on their way."""
-    ring, before = e.rings[node.pipeline], f"{position}.before<{node.pipeline.flight}>()"
+    ring, before = e.rings[node.pipeline], f"{position}.before<{node.flight}>()"
     awaited = f"{literal(node.pipeline.name)}.fill() at {{loc}}: copies to stage {{0}} to land, phase {{1}}"
     debug = wait_arguments(e, awaited, f"{before}.stage", f"{before}.phase")
     # The phase before the first one counts as complete.

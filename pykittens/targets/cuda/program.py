@@ -20,6 +20,7 @@ from pykittens.targets.cuda.turns import shared_turns
 from pykittens.targets.cuda.warp_assignment import (
     LAST_NAMED_BARRIER,
     Team,
+    entry_registers,
     first_group,
     groups_of_block,
     teams,
@@ -279,12 +280,18 @@ def _service_warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> Non
 
 def _branches(e: CudaEmitter, assigned: list[Team], word: str) -> None:
     """One branch per role; `word` precedes the first."""
+    threads = thread_count(e.kernel, e.target)
     for team in assigned:
         last = team is assigned[-1]
         condition = f"if (warp_of_block < {team.first_warp + team.warps}) " if not last else ""
         with e.braces(f"{word}{condition}{{  // {team.role.shown}", "}" if last else None):
             if team.budget is not None:
-                e.line(f"registers_up<{team.budget}>();")
+                way = (
+                    "up"
+                    if team.budget >= entry_registers(threads, e.target, e.kernel.resident)
+                    else "down"
+                )
+                e.line(f"registers_{way}<{team.budget}>();")
             _role(e, team)
         word = "} else "
 

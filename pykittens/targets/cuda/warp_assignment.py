@@ -142,9 +142,10 @@ def register_budgets(
     if not target.warpgroups:
         return {}
     asked = {r: r.registers for r in kernel.roles if r.registers is not None}
-    groups = {r: r.groups for r in working if r.warps == 4}
+    groups = {r: r.groups * r.warps // 4 for r in working if r.groups * r.warps % 4 == 0}
+    all_by_four = all(r.warps == 4 for r in working)
     resident = kernel.resident
-    if not asked and (not service or len(groups) < len(working) or threads * resident <= 256):
+    if not asked and (not service or not all_by_four or threads * resident <= 256):
         return {}
     if len(groups) < len(working):
         raise ResourceError(
