@@ -27,16 +27,12 @@ _ENTRY_POINT = 0x10  # bit of a symbol's `other` byte: a kernel, not a device fu
 # From sm_90 on, the system reserves the start of shared memory, and a kernel's section counts it.
 _RESERVED_SECTION, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 
-_OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+_LABEL = re.compile(r"^(\.L_\w+):")
+# The predicate, the opcode and the operands of an instruction.
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+_TARGET = re.compile(r"\.L_\w+")
 _BUDGET = re.compile(r"\b(0x[0-9a-f]+|\d+)\s*$")
 _REGISTER = re.compile(r"(?<![\w.])R(\d+)(\.64)?")
-# The second and further tries of a wait, which the compiler places after the code of all roles; it may make the parity
-# anew before them.
-_RETRIES = re.compile(
-    r"(?:^(?P<parity>\.L_x_\d+):\n.* SHF\.L\.U32 .*, 0x1f, .*\n)?^(?P<again>\.L_x_\d+):\n.*PHASECHK.*\n"
-    r".*BRA `\((?:(?P=parity)|(?P=again))\).*\n",
-    re.MULTILINE,
-)
 _OWN_FUNCTION = re.compile(r"^\$__internal_\d+_.*:$", re.MULTILINE)
 _PRODUCT = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)")
 
@@ -126,25 +122,46 @@ def _disassembled(program: str, cubin: bytes) -> str:
 
 
 def registers_by_region(sass: str) -> list[tuple[int, int]]:
-    """(budget, registers used) of each stretch of code that starts with a USETMAXREG instruction.
+    """(budget, registers used) of the code that follows each USETMAXREG instruction until the next one.
 
-    The budget is what the instruction asks for; the registers used are the highest number named,
-    plus one. The first pair is the code before any such instruction, with budget 0: it runs on what
-    the launch gave. Regions follow the text, so code that all roles share counts in the region that contains it.
-    Functions that the compiler adds after the kernel, such as the rare cases of a division, and
-    further tries of waits are not counted: they use the registers of their caller.
+    The budget is what the instruction asks for; the registers used are the highest number named, plus one. The first
+    pair is the code before any such instruction, with budget 0: it runs on what the launch gave. Code follows branches,
+    as the compiler places parts of a role behind the code of all others; what several roles share counts in each.
+    Functions that the compiler adds after the kernel, such as the rare cases of a division, are not counted: they use
+    the registers of their caller.
     """
-    regions = [(0, 0)]
-    for match in _OPCODE.finditer(_RETRIES.sub("", _OWN_FUNCTION.split(sass)[0])):
-        opcode, operands = match[1], match[2].strip()
-        if opcode.startswith("USETMAXREG"):
-            budget = _BUDGET.search(operands)
-            assert budget is not None, f"no budget in {opcode} {operands}"
-            regions.append((int(budget[1], 0), 0))
+    code, labels = list[re.Match[str]](), dict[str, int]()
+    for line in _OWN_FUNCTION.split(sass)[0].splitlines():
+        if (label := _LABEL.match(line)) is not None:
+            labels[label[1]] = len(code)
+        elif (instruction := _INSTRUCTION.search(line)) is not None:
+            code.append(instruction)
+    starts = [0, *(i + 1 for i, at in enumerate(code) if at[2].startswith("USETMAXREG"))]
+    return [_region(code, labels, start) for start in starts]
+
+
+def _region(code: list[re.Match[str]], labels: dict[str, int], start: int) -> tuple[int, int]:
+    """The budget and the registers used of the code from a start."""
+    budget, used, work, seen = 0, 0, [start], set[int]()
+    if start:
+        asked = _BUDGET.search(code[start - 1][3].strip())
+        assert asked is not None, f"no budget in {code[start - 1][0]}"
+        budget = int(asked[1], 0)
+    while work:
+        at = work.pop()
+        if at in seen or at >= len(code):
             continue
-        budget_now, used = regions[-1]
-        regions[-1] = (budget_now, max(used, _registers_used(opcode, operands)))
-    return regions
+        seen.add(at)
+        predicate, opcode, operands = code[at].groups()
+        if opcode.startswith("USETMAXREG"):
+            continue
+        used = max(used, _registers_used(opcode, operands.strip()))
+        targets = _TARGET.findall(operands)
+        work += [labels[label] for label in targets if label in labels]
+        is_last = opcode in ("EXIT", "RET") or (opcode == "BRA" and "," not in operands)
+        if predicate is not None or not is_last:
+            work.append(at + 1)
+    return budget, used
 
 
 def _registers_used(opcode: str, operands: str) -> int:

@@ -192,30 +192,31 @@ $__internal_0_$__cuda_sm20_rcp_rn_f32_slowpath:
     assert cubin.registers_by_region(sass) == [(0, 8)]
 
 
-def test_further_tries_of_a_wait_count_nowhere() -> None:
+def test_code_counts_where_it_is_reached_from() -> None:
+    """A part of the first role stands behind the second; both go on at the same end."""
     sass = """
-        /*00c0*/                   IADD3 R7, R2, UR9, RZ ;
-        /*00d0*/                   EXIT ;
+        /*0000*/                   IADD3 R7, R2, UR9, RZ ;
+        /*0010*/               @P1 BRA `(.L_x_2) ;
+        /*0020*/                   USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xb8 ;
+        /*0030*/              @!P0 BRA `(.L_x_5) ;
+.L_x_1:
+        /*0040*/                   IADD3 R99, R2, UR9, RZ ;
+        /*0050*/                   BRA `(.L_x_6) ;
+.L_x_2:
+        /*0060*/                   USETMAXREG.DEALLOC.CTAPOOL 0x48 ;
+.L_x_3:
+        /*0070*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R4+URZ+0x34010], R22 ;
+        /*0080*/              @!P0 BRA `(.L_x_3) ;
+        /*0090*/                   BRA `(.L_x_6) ;
+.L_x_5:
+        /*00a0*/                   IADD3 R152, R2, UR9, RZ ;
+        /*00b0*/                   BRA `(.L_x_1) ;
 .L_x_6:
-        /*00e0*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR9+0x34010], R152 ;
-        /*00f0*/              @!P0 BRA `(.L_x_6) ;
-        /*0100*/                   BRA `(.L_x_63) ;
-.L_x_7:
-        /*0110*/                   IADD3 R9, R2, UR9, RZ ;
-.L_x_8:
-        /*0120*/                   SHF.L.U32 R22, R152, 0x1f, RZ ;
-.L_x_9:
-        /*0130*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R4+URZ+0x34010], R22 ;
-        /*0140*/              @!P0 BRA `(.L_x_9) ;
-        /*0150*/                   BRA `(.L_x_64) ;
-.L_x_10:
-        /*0160*/                   SHF.L.U32 R23, R152, 0x1f, RZ ;
-.L_x_11:
-        /*0170*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR8+0x34018], R23 ;
-        /*0180*/              @!P0 BRA `(.L_x_10) ;
-        /*0190*/                   BRA `(.L_x_65) ;
+        /*00c0*/                   IADD3 R30, R2, UR9, RZ ;
+        /*00d0*/                   EXIT ;
+        /*00e0*/                   IADD3 R200, R2, UR9, RZ ;
 """
-    assert cubin.registers_by_region(sass) == [(0, 10)]
+    assert cubin.registers_by_region(sass) == [(0, 8), (0xB8, 153), (0x48, 31)]
 
 
 def test_a_missing_disassembler_is_told_with_the_install_command(

@@ -12,12 +12,15 @@ from pykittens.mega.isa.products import (
     ROWS,
     add_products,
     added_up,
+    fetchers,
     fill_normed,
     fill_pages,
     fill_slices,
     multiply_rows,
     own_slices,
+    producer,
     scale_of,
+    storer,
     zero_products,
 )
 from pykittens.types.dtypes import f32
@@ -50,13 +53,13 @@ def matvec(isa: Machine) -> Kind:
     @isa.instruction
     def matvec(V, W, *, x, out, page, first, last, tag):  # type: ignore[no-untyped-def]
         rings = isa.rings()
-        with pk.producer():
+        with producer():
             fill_pages(rings.pages, W, page + first * isa.count, page + last * isa.count)
-        with pk.warps(2) as f, rings.vectors.fill() as tile:
-            fill_slices(tile, pk.load_tagged(V[x + f], tag, cols=isa.half), f)
+        with fetchers() as f, rings.vectors.fill() as tile:
+            fill_slices(tile, pk.load_tagged(V[x + f], tag, cols=isa.quarter), f)
         with pk.consumers(2) as g:
             multiply_rows(rings, g, last - first)
-        with pk.storer():
+        with storer():
             for row in pk.range(first, last):
                 pk.store_tagged(V[out + row], added_up(rings.sums), tag)
 
@@ -69,12 +72,12 @@ def matvec_add(isa: Machine) -> Kind:
     @isa.instruction
     def matvec_add(V, W, *, x, chunks, other, out, page, first, last, tag):  # type: ignore[no-untyped-def]
         rings, count = isa.rings(), chunks * isa.count
-        with pk.producer():
+        with producer():
             fill_pages(rings.pages, W, page + first * count, page + last * count)
-        with pk.warps(2) as f:
+        with fetchers() as f:
             for _ in pk.range(first, last):
                 for chunk in pk.range(chunks):
-                    v = pk.load_tagged(V[x + 2 * chunk + f], tag, cols=isa.half)
+                    v = pk.load_tagged(V[x + 4 * chunk + f], tag, cols=isa.quarter)
                     with rings.vectors.fill() as tile:
                         fill_slices(tile, v, f)
         with pk.consumers(2) as g:
@@ -85,7 +88,7 @@ def matvec_add(isa: Machine) -> Kind:
                         acc = add_products(rings.pages, tile, g, acc)
                 with rings.sums.fill() as s:
                     pk.store(s.parts(64)[g], own_slices(acc))
-        with pk.storer():
+        with storer():
             for row in pk.range(first, last):
                 y = pk.load_tagged(V[other + row], tag, cols=ROWS)
                 pk.store_tagged(V[out + row], y + added_up(rings.sums), tag)
@@ -102,13 +105,13 @@ def norm_matvec(isa: Machine) -> Kind:
     @isa.instruction
     def norm_matvec(V, W, C, *, x, gain, out, page, first, last, tag):  # type: ignore[no-untyped-def]
         rings = isa.rings()
-        with pk.producer():
+        with producer():
             fill_pages(rings.pages, W, page + first * isa.count, page + last * isa.count)
-        with pk.warps(2) as f:
-            fill_normed(rings, V[x + f], C[gain + f], f, isa.half, tag)
+        with fetchers() as f:
+            fill_normed(rings, V[x + f], C[gain + f], f, isa.quarter, tag)
         with pk.consumers(2) as g:
             multiply_rows(rings, g, last - first)
-        with pk.storer():
+        with storer():
             scale = scale_of(rings.norms, isa)
             for row in pk.range(first, last):
                 pk.store_tagged(V[out + row], added_up(rings.sums) * scale, tag)
@@ -122,13 +125,13 @@ def norm_gate(isa: Machine) -> Kind:
     @isa.instruction
     def norm_gate(V, W, C, *, x, gain, out, page, first, last, tag):  # type: ignore[no-untyped-def]
         rings, count = isa.rings(), 2 * isa.count
-        with pk.producer():
+        with producer():
             fill_pages(rings.pages, W, page + first * count, page + last * count)
-        with pk.warps(2) as f:
-            fill_normed(rings, V[x + f], C[gain + f], f, isa.half, tag)
+        with fetchers() as f:
+            fill_normed(rings, V[x + f], C[gain + f], f, isa.quarter, tag)
         with pk.consumers(2) as g:
             multiply_rows(rings, g, 2 * (last - first))
-        with pk.storer():
+        with storer():
             scale = scale_of(rings.norms, isa)
             for row in pk.range(first, last):
                 gate = added_up(rings.sums) * scale
@@ -148,13 +151,13 @@ def norm_rotary(isa: Machine) -> Kind:
     @isa.instruction
     def norm_rotary(V, W, C, *, x, gain, rope, out, page, first, last, position, tag):  # type: ignore[no-untyped-def]
         rings, count = isa.rings(), 2 * isa.count
-        with pk.producer():
+        with producer():
             fill_pages(rings.pages, W, page + first * count, page + last * count)
-        with pk.warps(2) as f:
-            fill_normed(rings, V[x + f], C[gain + f], f, isa.half, tag)
+        with fetchers() as f:
+            fill_normed(rings, V[x + f], C[gain + f], f, isa.quarter, tag)
         with pk.consumers(2) as g:
             multiply_rows(rings, g, 2 * (last - first))
-        with pk.storer():
+        with storer():
             scale = scale_of(rings.norms, isa)
             for row in pk.range(first, last):
                 at = rope + 2 * parts * position + row % parts
@@ -192,13 +195,11 @@ def attend(isa: Machine) -> Kind:
     def attend(V, cache, *, layer, head, q, out, sums, first, last, position, tag):  # type: ignore[no-untyped-def]
         ring = isa.keys()
         stop = pk.minimum(last, position // 64 + 1)
-        with pk.warps(2) as f:
+        with fetchers() as f:
             for page in pk.range(first, stop):
-                with ring.fill() as s:
-                    if f == 0:
-                        pk.load_async(s.k, cache[2 * layer, page, head])
-                    else:
-                        pk.load_async(s.v, cache[2 * layer + 1, page, head])
+                with ring.fill() as s:  # each warp a quarter of the rows
+                    for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
+                        pk.load_async(tile.tiles(16, isa.head)[f, 0], cache[of, 4 * page + f, head])
         with pk.consumers(2) as g:
             x = pk.load_tagged(V[q + g], tag, cols=isa.head, spread=pk.per_column)
             top = pk.full(f32, LEAST, 64, spread=pk.per_row)
@@ -267,10 +268,11 @@ def choose(isa: Machine) -> Kind:
 
     @isa.instruction
     def choose(V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
-        with pk.storer():
-            most = pk.load_tagged(V[best], tag, cols=count)
-            where = pk.load_tagged(V[at], tag, cols=count)
-            first = pk.min(pk.where(most == pk.max(most), where, 2.0**30))
-            pk.store(chosen[0], first.to(pk.int32))
+        with pk.consumers(2) as g:
+            if g == 0:
+                most = pk.load_tagged(V[best], tag, cols=count)
+                where = pk.load_tagged(V[at], tag, cols=count)
+                first = pk.min(pk.where(most == pk.max(most), where, 2.0**30))
+                pk.store(chosen[0], first.to(pk.int32))
 
     return choose

@@ -80,7 +80,7 @@ class Machine:
         self._pages = self.program.ring(self.pages, flight=self.flight)
         self._tiles, self._norms = self.program.ring(1), self.program.ring(1)
         self._sums, self._keys = self.program.ring(3), self.program.ring(2)
-        self.count, self.half, self.scale = self.chunk // 512, self.chunk // 2, self.head**-0.5
+        self.count, self.quarter, self.scale = self.chunk // 512, self.chunk // 4, self.head**-0.5
 
     # -- called by instructions ------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Machine:
         return SimpleNamespace(
             pages=self._pages.view(pk.st(bf16, 128, 64)),
             vectors=self._tiles.view(pk.st(bf16, 16, self.chunk // 8)),
-            norms=self._norms.view(pk.sv(f32, 2 * UNIT)),
+            norms=self._norms.view(pk.sv(f32, 4 * UNIT)),
             sums=self._sums.view(pk.sv(f32, 8 * UNIT)),
         )
 
@@ -175,7 +175,7 @@ class Machine:
         self._runs(
             decode.matvec,
             w.rows // UNIT,
-            x=x.in_units(self.half),
+            x=x.in_units(self.quarter),
             out=out.in_units(UNIT),
             page=w.page,
         )
@@ -185,7 +185,7 @@ class Machine:
         self._runs(
             decode.matvec_add,
             w.rows // UNIT,
-            x=x.in_units(self.half),
+            x=x.in_units(self.quarter),
             chunks=w.cols // self.chunk,
             other=other.in_units(UNIT),
             out=out.in_units(UNIT),
@@ -209,8 +209,8 @@ class Machine:
         self._runs(
             make,
             w.rows // UNIT // blocks,
-            x=x.in_units(self.half),
-            gain=gain.in_units(self.half),
+            x=x.in_units(self.quarter),
+            gain=gain.in_units(self.quarter),
             out=out.in_units(UNIT),
             page=w.page,
             **more,

@@ -13,6 +13,23 @@ import pykittens as pk
 from pykittens.types.dtypes import bf16, f32
 
 ROWS = 16
+# Of a thread of the warps that copy, fetch and store: the others go to those that multiply.
+REGISTERS = 72
+
+
+def producer() -> Any:
+    """The role that fills pages of weights, ahead of all waits."""
+    return pk.producer(registers=REGISTERS)
+
+
+def fetchers() -> Any:
+    """The role of four warps that fetch what other instructions write."""
+    return pk.warps(4, registers=REGISTERS)
+
+
+def storer() -> Any:
+    """The role that stores results of products."""
+    return pk.storer(registers=REGISTERS)
 
 
 @pk.function
@@ -24,25 +41,25 @@ def fill_pages(pages: Any, W: Any, first: Any, stop: Any) -> None:
 
 
 @pk.function
-def fill_slices(tile: Any, v: Any, half: Any) -> None:
-    """The rows of the tile of a vector that one of two warps has, of four slices."""
-    length = v.length // 4
-    for i in range(4):
-        part = v[length * i : length * (i + 1)]
-        high = part.to(bf16)
-        pk.store(tile.row(4 * half + i), high)
-        pk.store(tile.row(8 + 4 * half + i), (part - high.to(f32)).to(bf16))
+def fill_slices(tile: Any, v: Any, part: Any) -> None:
+    """The rows of the tile of a vector that one of four warps has, of two slices."""
+    length = v.length // 2
+    for i in range(2):
+        slice_ = v[length * i : length * (i + 1)]
+        high = slice_.to(bf16)
+        pk.store(tile.row(2 * part + i), high)
+        pk.store(tile.row(8 + 2 * part + i), (slice_ - high.to(f32)).to(bf16))
 
 
 @pk.function
-def fill_normed(rings: Any, src: Any, gain: Any, half: Any, length: int, tag: Any) -> None:
+def fill_normed(rings: Any, src: Any, gain: Any, part: Any, length: int, tag: Any) -> None:
     """The tile of a vector times its gains, and the sums of its squares."""
     g = pk.load(gain, cols=length)
     v = pk.load_tagged(src, tag, cols=length)
     with rings.vectors.fill() as tile:
-        fill_slices(tile, v * g, half)
+        fill_slices(tile, v * g, part)
     with rings.norms.fill() as s:
-        pk.store(s.parts(ROWS)[half], pk.zeros(f32, ROWS) + pk.sum(v * v))
+        pk.store(s.parts(ROWS)[part], pk.zeros(f32, ROWS) + pk.sum(v * v))
 
 
 @pk.function
@@ -96,5 +113,5 @@ def added_up(sums: Any) -> Any:
 def scale_of(norms: Any, isa: Any) -> Any:
     """One over the root of the mean square of a vector of one chunk, 16 times."""
     with norms.drain() as s:
-        squares = pk.load(s.parts(ROWS)[0]) + pk.load(s.parts(ROWS)[1])
-    return pk.rsqrt(squares / isa.chunk + isa.eps)
+        a, b, c, d = (pk.load(s.parts(ROWS)[i]) for i in range(4))
+    return pk.rsqrt(((a + b) + (c + d)) / isa.chunk + isa.eps)
