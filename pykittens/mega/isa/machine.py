@@ -65,6 +65,7 @@ class Machine:
     vocabulary: int = 256
     pages: int = 10
     flight: int | None = 3
+    inputs_: int = 2
     eps: float = 1e-5
     _weights: list[Any] = field(default_factory=list, init=False, repr=False)
     _constants: list[Any] = field(default_factory=list, init=False, repr=False)
@@ -79,7 +80,8 @@ class Machine:
         self.program.number("token", self.vocabulary)
         self._pages = self.program.ring(self.pages, flight=self.flight)
         self._tiles, self._norms = self.program.ring(1), self.program.ring(1)
-        self._sums, self._keys = self.program.ring(3), self.program.ring(2)
+        self._queries = self.program.ring(1)
+        self._sums, self._inputs = self.program.ring(3), self.program.ring(self.inputs_)
         self.count, self.quarter, self.scale = self.chunk // 512, self.chunk // 4, self.head**-0.5
 
     # -- called by instructions ------------------------------------------------------------------
@@ -96,9 +98,21 @@ class Machine:
             sums=self._sums.view(pk.sv(f32, 8 * UNIT)),
         )
 
+    def weights_ring(self) -> Any:
+        """The ring of pages of weights, of which all may be on their way."""
+        return self._pages.view(pk.st(bf16, 128, 64), flight=self.pages)
+
+    def queries(self) -> Any:
+        """The ring of 128 queries."""
+        return self._queries.view(pk.st(bf16, 128, self.head))
+
+    def inputs(self) -> Any:
+        """The ring of pages of what instructions write."""
+        return self._inputs.view(pk.st(bf16, 128, 64))
+
     def keys(self) -> Any:
-        """The ring of keys and values."""
-        return self._keys.view(k=pk.st(bf16, 64, self.head), v=pk.st(bf16, 64, self.head))
+        """The same ring for keys and values."""
+        return self._inputs.view(k=pk.st(bf16, 64, self.head), v=pk.st(bf16, 64, self.head))
 
     # -- memories --------------------------------------------------------------------------------
 

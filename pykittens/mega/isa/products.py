@@ -13,23 +13,23 @@ import pykittens as pk
 from pykittens.types.dtypes import bf16, f32
 
 ROWS = 16
-# Of a thread of the warps that copy, fetch and store: the others go to those that multiply.
-REGISTERS = 72
+# Registers of a thread of warps that copy and store, and of those that fetch: the others are for those that multiply.
+STORING, FETCHING = 72, 56
 
 
 def producer() -> Any:
     """The role that fills pages of weights, ahead of all waits."""
-    return pk.producer(registers=REGISTERS)
+    return pk.producer(registers=STORING)
 
 
 def fetchers() -> Any:
     """The role of four warps that fetch what other instructions write."""
-    return pk.warps(4, registers=REGISTERS)
+    return pk.warps(4, registers=FETCHING)
 
 
 def storer() -> Any:
     """The role that stores results of products."""
-    return pk.storer(registers=REGISTERS)
+    return pk.storer(registers=STORING)
 
 
 @pk.function

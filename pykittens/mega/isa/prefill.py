@@ -1,0 +1,112 @@
+"""Instructions on matrices in bf16: what a model does with many tokens at once.
+
+M is the memory of matrices that instructions write, of pages of 128 rows and 64 columns; W has pages of weights of the
+same size. The pages of a row of pages follow one another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pykittens as pk
+from pykittens.mega.isa.products import fetchers, producer
+from pykittens.types.dtypes import bf16, f32
+
+if TYPE_CHECKING:
+    from pykittens.mega.isa.machine import Machine
+    from pykittens.mega.program import Kind
+
+
+def matmul(isa: Machine) -> Kind:
+    """Four pages of M from `out`, 128 rows and 256 columns of A B^T: a row of pages of A from M[a], two of B from W[b]."""
+
+    @isa.instruction
+    def matmul(M, W, *, a, b, out, depth):  # type: ignore[no-untyped-def]
+        pages, inputs = isa.weights_ring(), isa.inputs()
+        with producer():
+            for k in pk.range(depth):
+                for i in range(2):
+                    with pages.fill() as p:
+                        pk.load_async(p, W[b + i * depth + k, 0])
+        with fetchers() as f:
+            for k in pk.range(depth):
+                with inputs.fill() as p:  # each warp a quarter of the rows
+                    pk.load_async(p.tiles(32, 64)[f, 0], M[4 * (a + k) + f, 0])
+        with pk.consumers(2) as g:
+            left, right = pk.zeros(f32, 64, 128), pk.zeros(f32, 64, 128)
+            for _ in pk.range(depth):
+                with inputs.drain() as x:
+                    with pages.drain() as p:
+                        left = pk.mma_ABt(x.tiles(64, 64)[g, 0], p, left)
+                    with pages.drain() as p:
+                        right = pk.mma_ABt(x.tiles(64, 64)[g, 0], p, right)
+            for i, y in enumerate((left, right)):
+                for j in range(2):
+                    part = y[:, 64 * j : 64 * (j + 1)].to(bf16)
+                    pk.store(M[2 * (out + 2 * i + j) + g, 0], part)
+
+    return matmul
+
+
+@pk.function
+def fetch_pages(ring: Any, M: Any, first: Any, panels: int, f: Any) -> None:
+    """Fill the ring with neighbouring pages, of which each of four warps has a quarter of the rows."""
+    for i in range(panels):
+        with ring.fill() as p:
+            pk.load_async(p.tiles(32, 64)[f, 0], M[4 * (first + i) + f, 0])
+
+
+@pk.function
+def scores(ring: Any, queries: Any, panels: int) -> Any:
+    """The products of 64 queries with 128 keys."""
+    s = None
+    for i in range(panels):
+        with ring.drain() as p:
+            s = pk.mma_ABt(queries.tiles(64, 64)[0, i], p, s)
+    return s
+
+
+@pk.function
+def add_values(ring: Any, p: Any, acc: Any) -> Any:
+    """The sums of values with these weights."""
+    for i in range(len(acc)):
+        with ring.drain() as v:
+            acc[i] = pk.mma_AB(p, v, acc[i])
+    return acc
+
+
+def attention(isa: Machine) -> Kind:
+    """Pages of M from `out`: softmax(Q K^T) V of 128 queries from page q, and of keys and values in blocks of 128.
+
+    k, v: the first pages; step: pages from a block to the next. row: of the first query; it sees no keys after its row,
+    and none from `keys` on.
+    """
+    panels, scale = isa.head // 64, isa.scale * pk.log2e
+
+    @isa.instruction
+    def attention(M, *, q, k, v, step, last, row, keys, out):  # type: ignore[no-untyped-def]
+        queries, ring = isa.queries(), isa.inputs()
+        with fetchers() as f:
+            with queries.fill() as p:
+                for i in range(panels):
+                    pk.load_async(p.tiles(32, 64)[f, i], M[4 * (q + i) + f, 0])
+            fetch_pages(ring, M, k + last * step, panels, f)
+            for block in pk.range(last, 0, -1):
+                fetch_pages(ring, M, k + (block - 1) * step, panels, f)
+                fetch_pages(ring, M, v + block * step, panels, f)
+            fetch_pages(ring, M, v, panels, f)
+        with pk.consumers(2) as g, queries.drain() as all_queries:
+            mine = all_queries.tiles(64, isa.head)[g, 0]
+            acc = [pk.zeros(f32, 64, 64) for _ in range(panels)]
+            s = scores(ring, mine, panels)
+            s = pk.mask(s, row=row + 64 * g, col=128 * last, cols=keys, causal=True)
+            p, m, l, _ = pk.online_softmax(s, scale, to=bf16)  # noqa: E741
+            for _ in pk.range(last):
+                s = scores(ring, mine, panels)
+                acc = add_values(ring, p, acc)
+                p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # noqa: E741
+                acc = [x * alpha for x in acc]
+            for i, y in enumerate(add_values(ring, p, acc)):
+                pk.store(M[2 * (out + i) + g, 0], pk.normalize(y, l).to(bf16))
+
+    return attention
