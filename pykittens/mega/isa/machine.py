@@ -156,13 +156,11 @@ class Machine:
         else:
             vectors = cache.new_zeros(self._vectors, dtype=torch_dtype("f32"))
             chosen = cache.new_zeros(1, dtype=torch_dtype("int32"))
-        given = {
-            "V": vectors,
-            "W": _joined(self._weights),
-            "C": _joined(self._constants),
-            "E": table,
-            "cache": cache,
-            "chosen": chosen,
+        given = {"V": vectors, "E": table, "cache": cache, "chosen": chosen}
+        given |= {
+            name: _joined(parts)
+            for name, parts in (("W", self._weights), ("C", self._constants))
+            if parts
         }
         used = {name for kind in self.program.kinds for name in kind.operands}
         return {name: x for name, x in given.items() if name in used}
