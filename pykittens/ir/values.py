@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeGuard, cast, overload
 
 import numpy as np
@@ -20,6 +19,7 @@ from pykittens.ir.op import Mismatch, called
 from pykittens.ir.operators import OPERATORS, Arithmetic, Operators
 from pykittens.ir.undefined import Undefined
 from pykittens.ir.views import SharedTiles, VectorParts
+from pykittens.ir.views import TileRef as TileRef
 from pykittens.types.dtypes import DType, int32
 from pykittens.types.tiles import GL, RT, RV, SCALAR, SEMAPHORE, SR, ST, SV, TURNS, Spread, Type
 
@@ -137,13 +137,12 @@ class SharedTile(_Tile):
     type: ST
     stage: Any = None  # the Stage of a pipeline it belongs to
     kind = "tile"
+    way_to_parts: str | None = None  # the help if what has no tiles and rows is taken for a tile
 
     @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
         """This tile cut into rows x cols tiles; `.tiles(r, c)[i, j]` is a view, no copy."""
-        if isinstance(self, SharedVector | SharedRow):
-            help = "vector.parts(length)[i] is a part of a vector"
-            raise Mismatch(f"a shared {self.kind} has no tiles", help)
+        self._check_is_tile("tiles")
         _check_sides(self, rows=rows, cols=cols)
         if self.rows % rows or self.cols % cols:
             raise Mismatch(
@@ -155,18 +154,22 @@ class SharedTile(_Tile):
     @called("row", TypeMismatch)
     def row(self, i: Int) -> SharedRow:
         """Row i of this tile, as a vector for pk.load and pk.store; no copy."""
-        if isinstance(self, SharedVector | SharedRow):
-            raise Mismatch("a vector has no rows")
+        self._check_is_tile("rows")
         row: SharedRow = OPERATORS["shared_row"](self, i)
         row.stage = self.stage
         return row
 
+    def _check_is_tile(self, parts: str) -> None:
+        if type(self) is not SharedTile:
+            raise Mismatch(f"a shared {self.kind} has no {parts}", self.way_to_parts)
+
 
 class SharedRow(SharedTile):
-    """A row of a tile in shared memory."""
+    """A row of a tile in shared memory, whose elements lie where the layout of the tile has them."""
 
     type: SR
     kind = "row"
+    way_to_parts = "pk.load and pk.store move a row as a whole"
 
     @property
     def length(self) -> int:
@@ -178,6 +181,7 @@ class SharedVector(SharedTile):
 
     type: SV
     kind = "vector"
+    way_to_parts = "vector.parts(length)[i] is a part of it"
 
     def __init__(self, type: SV, name: str = "", loc: Loc | None = None) -> None:
         super().__init__(type, name, loc)
@@ -405,56 +409,8 @@ class Global(Value):
         raise LanguageError(f"{self.name} is a tensor and cannot be iterated over")
 
 
-@dataclass(frozen=True, eq=False)
-class TileRef(Arithmetic):
-    """A tile of a global tensor: an index for each axis, in units of the tile along the axes of its plane.
-
-    plane: the axes along which its rows, if it has any, and its columns run. windows: by axis, the origin of the
-    indices and the elements that exist.
-    """
-
-    tensor: Global
-    index: tuple[Any, ...]
-    plane: tuple[int, ...]
-    windows: Mapping[int, Window] = field(default_factory=dict)
-
-    @property
-    def fixed(self) -> tuple[int, ...]:
-        """The axes that are not those of its plane."""
-        return tuple(axis for axis in range(len(self.index)) if axis not in self.plane)
-
-    def sides(self, rows: int, cols: int) -> tuple[int, ...]:
-        """The elements along each axis of a tile of rows x cols."""
-        of_plane = dict(zip(reversed(self.plane), (cols, rows), strict=False))
-        return tuple(of_plane.get(axis, 1) for axis in range(len(self.index)))
-
-    @property
-    def is_strided(self) -> bool:
-        """Whether neighbours of a row are not neighbours in memory, because columns run along another axis."""
-        return self.plane[-1] != len(self.index) - 1
-
-    @property
-    def first(self) -> TileRef:
-        return self
-
-    @property
-    def type(self) -> GL:
-        return self.tensor.type
-
-    @property
-    def dtype(self) -> DType:
-        return self.tensor.dtype
-
-    def __str__(self) -> str:
-        return f"{self.tensor.name}[{', '.join(_shown(i) for i in self.index)}]"
-
-
 def _is_whole(index: Any) -> bool:
     return isinstance(index, slice) and index.start is index.stop is index.step is None
-
-
-def _shown(index: Any) -> str:
-    return (index.name or "_") if isinstance(index, Value) else str(index)
 
 
 if not TYPE_CHECKING:  # handles of memory have it, too: the operation refuses them

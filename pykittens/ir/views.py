@@ -1,15 +1,19 @@
-"""Views of shared memory: a shared tile or vector as several smaller ones, without a copy."""
+"""Views of memory, without a copy: a tile of a tensor; a shared tile or vector as several smaller ones."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pykittens.errors import TypeMismatch
 from pykittens.ir.operators import OPERATORS, Arithmetic
 
 if TYPE_CHECKING:
-    from pykittens.ir.values import Int, SharedTile, SharedVector
+    from pykittens.ir.extents import Window
+    from pykittens.ir.values import Global, Int, SharedTile, SharedVector
+    from pykittens.types.dtypes import DType
+    from pykittens.types.tiles import GL
 
     class SharedElement(SharedVector):
         """A part of one element of a shared vector, which pk.load takes for a scalar."""
@@ -19,6 +23,55 @@ if TYPE_CHECKING:
 
 
 V = TypeVar("V", bound="SharedVector")
+
+
+@dataclass(frozen=True, eq=False)
+class TileRef(Arithmetic):
+    """A tile of a global tensor: an index for each axis, in units of the tile along the axes of its plane.
+
+    plane: the axes along which its rows, if it has any, and its columns run. windows: by axis, the origin of the
+    indices and the elements that exist.
+    """
+
+    tensor: Global
+    index: tuple[Any, ...]
+    plane: tuple[int, ...]
+    windows: Mapping[int, Window] = field(default_factory=dict)
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The axes that are not those of its plane."""
+        return tuple(axis for axis in range(len(self.index)) if axis not in self.plane)
+
+    def sides(self, rows: int, cols: int) -> tuple[int, ...]:
+        """The elements along each axis of a tile of rows x cols."""
+        of_plane = dict(zip(reversed(self.plane), (cols, rows), strict=False))
+        return tuple(of_plane.get(axis, 1) for axis in range(len(self.index)))
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether neighbours of a row are not neighbours in memory, because columns run along another axis."""
+        return self.plane[-1] != len(self.index) - 1
+
+    @property
+    def first(self) -> TileRef:
+        return self
+
+    @property
+    def type(self) -> GL:
+        return self.tensor.type
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(_shown(i) for i in self.index)}]"
+
+
+def _shown(index: Any) -> str:
+    """An index as an error text shows it: a number, or the name of a value."""
+    return str(index) if isinstance(index, int) else index.name or "_"
 
 
 @dataclass(frozen=True, eq=False)
