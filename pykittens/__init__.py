@@ -17,6 +17,7 @@ from pykittens.ir.values import RegTile as RegTile
 from pykittens.ir.values import RegVector as RegVector
 from pykittens.ir.values import Scalar as Scalar
 from pykittens.ir.values import Semaphore as Semaphore
+from pykittens.ir.values import SharedRow as SharedRow
 from pykittens.ir.values import SharedTile as SharedTile
 from pykittens.ir.values import SharedVector as SharedVector
 from pykittens.ir.values import TileRef as TileRef

@@ -69,6 +69,12 @@ class SharedRegion(ByIndex):
             )
         return self.cut(i * rows, rows, j * cols, cols)
 
+    def row(self, i: int) -> SharedRegion:
+        """Row i of a tile."""
+        if not 0 <= i < self.rows:
+            raise AccessError(f"row {i} is outside a shared tile of {self.rows}x{self.cols}")
+        return self.cut(i, 1, 0, self.cols)
+
     def part_of_vector(self, i: int, length: int) -> SharedRegion:
         """The i-th part of `length` elements of a vector."""
         if not 0 <= i < self.cols // length:

@@ -137,7 +137,6 @@ class SharedTile(_Tile):
     type: ST
     stage: Any = None  # the Stage of a pipeline it belongs to
     kind = "tile"
-    way_to_parts: str | None = None  # the help if what has no tiles and rows is taken for a tile
 
     @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
@@ -160,8 +159,14 @@ class SharedTile(_Tile):
         return row
 
     def _check_is_tile(self, parts: str) -> None:
-        if type(self) is not SharedTile:
-            raise Mismatch(f"a shared {self.kind} has no {parts}", self.way_to_parts)
+        if not isinstance(self, SharedRow | SharedVector):
+            return
+        help = (
+            self.way_in
+            if isinstance(self, SharedRow)
+            else "vector.parts(length)[i] is a part of it"
+        )
+        raise Mismatch(f"a shared {self.kind} has no {parts}", help)
 
 
 class SharedRow(SharedTile):
@@ -169,7 +174,7 @@ class SharedRow(SharedTile):
 
     type: SR
     kind = "row"
-    way_to_parts = "pk.load and pk.store move a row as a whole"
+    way_in = "pk.load and pk.store move a row as a whole, as a plain vector"
 
     @property
     def length(self) -> int:
@@ -181,7 +186,6 @@ class SharedVector(SharedTile):
 
     type: SV
     kind = "vector"
-    way_to_parts = "vector.parts(length)[i] is a part of it"
 
     def __init__(self, type: SV, name: str = "", loc: Loc | None = None) -> None:
         super().__init__(type, name, loc)

@@ -26,6 +26,7 @@ _KINDS = {
     "Global": "a tensor",
     "TileRef": "a tile of a tensor",
     "SharedTile": "a shared tile",
+    "SharedRow": "a row of a shared tile",
     "SharedVector": "a shared vector",
     "DType": "a dtype",
     "RT": "the type of a register tile",

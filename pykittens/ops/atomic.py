@@ -72,7 +72,7 @@ def _type(element: Any, **operands: Any) -> SCALAR:
             f"v.parts(1)[i], not {describe(element)}",
             help='pk.store(x[i, j], value, op="add") adds tiles, vectors and numbers of other dtypes'
             if isinstance(element, TileRef | Global)
-            else None,
+            else getattr(element, "way_in", None),
         )
     for name, value in operands.items():
         check_int32(name, value)

@@ -99,10 +99,10 @@ def vector_type(dtype: DType, name: str, length: int, spread: Spread) -> RV:
     return RV(dtype, length, spread)
 
 
-def check_no_spread(spread: Spread, help: str) -> None:
-    """Raise unless the spread of a tile is the default, because only vectors have one."""
+def check_no_spread(spread: Spread, help: str, what: str = "a tile") -> None:
+    """Raise unless the spread of a tile, or of what is moved as a plain vector, is the default."""
     if spread is not Spread.PLAIN:
-        raise Mismatch(f"`spread` must be left out for a tile, not {spread}", help=help)
+        raise Mismatch(f"`spread` must be left out for {what}, not {spread}", help=help)
 
 
 def spread_array(vector: Any, spread: Spread) -> Any:

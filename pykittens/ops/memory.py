@@ -67,6 +67,8 @@ class Load:
     @overload
     def __call__(self, src: SharedElement) -> Scalar: ...  # type: ignore[overload-overlap]
     @overload
+    def __call__(self, src: SharedRow) -> RegVector: ...  # type: ignore[overload-overlap]
+    @overload
     def __call__(  # type: ignore[overload-overlap]
         self, src: SharedVector, *, spread: Spread = Spread.PLAIN
     ) -> RegVector: ...
@@ -88,8 +90,9 @@ def load(
     transposed: bool = False,
 ) -> Any:
     """Load a tile of rows x cols from a tensor. Without `rows`, load a vector of `cols` elements of one row with this
-    spread; without both, one element. A shared tile or vector is loaded whole; its part of one element,
-    `vector.parts(1)[i]`, is loaded as that element. A stage of a pipeline must be taken with `drain`.
+    spread; without both, one element. A shared tile or vector is loaded whole; a row of a tile, `tile.row(i)`, is
+    loaded as a plain vector, and a part of one element of a vector, `vector.parts(1)[i]`, as that element. A stage of a
+    pipeline must be taken with `drain`.
 
     The first element of `src[i, j]` is (i * rows, j * cols) for a tile, (i, j * cols) for a vector, (i, j) for one
     element. Elements outside the tensor read as `fill`. One element is a scalar, known to the whole group. With
@@ -135,7 +138,8 @@ def _shared_load_type(
         )
     check_stage("src", src, "drain")
     if isinstance(src, SharedRow):
-        check_no_spread(spread, "a row of a tile is loaded as a plain vector")
+        help = f"it is loaded as a plain vector; pk.spread(vector, {spread!r}) converts one"
+        check_no_spread(spread, help, "a row of a shared tile")
         return vector_type(src.dtype, "src.length", src.length, spread)
     if isinstance(src, SharedVector):
         if src.length == 1 and spread is Spread.PLAIN:
@@ -231,7 +235,8 @@ def store(
     op: Combining | None = None,
     transposed: bool = False,
 ) -> None:
-    """Write a register tile, a vector or a number to a tensor, or a tile or vector to shared memory of its size.
+    """Write a register tile, a vector or a number to a tensor, or a tile or vector to shared memory of its size. A row
+    of a shared tile, `tile.row(i)`, takes a plain vector.
 
     The dtypes are equal. A number is one element. Elements outside the tensor are not written. With `op`, "add", "max"
     or "min", each element is combined atomically with that of the tensor. With `transposed`, the transpose of an r x c
@@ -265,10 +270,13 @@ def _store_type(dst: Any, value: Any, op: Any, transposed: Any) -> None:
 
 
 def _check_shared_store(dst: SharedTile, value: Any, op: Any, transposed: Any) -> None:
+    help = None
     if isinstance(dst, SharedRow):
         is_plain = isinstance(value, RegVector) and value.type.spread is Spread.PLAIN
         fits = is_plain and value.length == dst.length
         wanted = f"plain register vector of {dst.length}"
+        if isinstance(value, RegVector) and value.length == dst.length:
+            help = "pk.spread(value, pk.plain) converts it"
     elif isinstance(dst, SharedVector):
         fits = isinstance(value, RegVector) and value.length == dst.length
         wanted = f"register vector of {dst.length}"
@@ -277,7 +285,7 @@ def _check_shared_store(dst: SharedTile, value: Any, op: Any, transposed: Any) -
         fits = isinstance(value, RegTile) and value.type.shape == (rows, cols)
         wanted = f"register tile of {rows}x{cols}"
     if not fits:
-        raise Mismatch(f"`value` must be a {wanted}, not {describe(value)}")
+        raise Mismatch(f"`value` must be a {wanted}, not {describe(value)}", help=help)
     if op is not None:
         raise Mismatch(f"`op` must be left out for shared memory, not {describe(op)}")
 

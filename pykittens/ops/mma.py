@@ -25,7 +25,7 @@ import numpy as np
 
 from pykittens.ir.build import current
 from pykittens.ir.op import Effects, Engine, Family, Mismatch, Op
-from pykittens.ir.values import RegTile, SharedTile, describe
+from pykittens.ir.values import RegTile, SharedRow, SharedTile, describe
 from pykittens.ops.arguments import check_truth
 from pykittens.ops.core import op
 from pykittens.ops.creation import counted_warps
@@ -109,12 +109,12 @@ def _product_type(op: Op[Any], args: dict[str, Any]) -> RT:
 
 
 def _check_tiles(op: Op[Any], a: Any, b: Any) -> None:
-    if not isinstance(a, SharedTile | RegTile):
+    if not isinstance(a, SharedTile | RegTile) or isinstance(a, SharedRow):
         raise Mismatch(
             f"`a` must be a shared or a register tile, not {describe(a)}",
             help=getattr(a, "way_in", None),
         )
-    if not isinstance(b, SharedTile):
+    if not isinstance(b, SharedTile) or isinstance(b, SharedRow):
         stored = "tensor cores read `b` from shared memory; pk.store writes a register tile to it"
         raise Mismatch(
             f"`b` must be a shared tile, not {describe(b)}", help=getattr(b, "way_in", stored)

@@ -37,7 +37,7 @@ def _view_numpy(tile: Any, i: int, j: int, rows: int, cols: int) -> Any:
 
 @op(operator="shared_row", shown="row")
 def shared_row(tile: SharedTile, i: Int) -> SharedRow:
-    """`tile.row(i)`: row i of a shared tile, which pk.load and pk.store take for a plain vector. No copy."""
+    """`tile.row(i)`: row i of a shared tile, which pk.load and pk.store move as a plain vector. No copy."""
 
 
 @shared_row.type
@@ -48,7 +48,7 @@ def _row_type(tile: SharedTile, i: Any) -> SR:
 
 @shared_row.numpy
 def _row_numpy(tile: Any, i: int) -> Any:
-    return tile.part(i, 0, 1, tile.cols)
+    return tile.row(i)
 
 
 @op(operator="vector_part", shown="parts")
@@ -69,15 +69,10 @@ def _vector_part_numpy(vector: Any, i: int, length: int) -> Any:
 
 def check_shared(name: str, tile: Any, help: str | None = None) -> None:
     """Raise unless an operand is a shared tile, or a shared vector that is no part of another."""
-    if not isinstance(tile, SharedTile):
+    if not isinstance(tile, SharedTile) or isinstance(tile, SharedRow):
         raise Mismatch(
             f"`{name}` must be a shared tile, not {describe(tile)}",
             help=getattr(tile, "way_in", help),
-        )
-    if isinstance(tile, SharedRow):
-        raise Mismatch(
-            f"`{name}` must be a shared tile, not {describe(tile)}",
-            help="pk.load and pk.store take rows",
         )
     if isinstance(tile, SharedVector) and tile.whole is not tile:
         raise Mismatch(

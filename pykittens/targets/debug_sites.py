@@ -129,6 +129,11 @@ def check_view(e: Emitter, tile: Any, i: Any, j: Any, rows: int, cols: int) -> N
     _check_part(e, text, (i, tile.rows // rows), (j, tile.cols // cols))
 
 
+def check_row(e: Emitter, tile: Any, i: Any) -> None:
+    """Check that a row lies inside its shared tile."""
+    _check_part(e, f"row {{0}} is outside a shared tile of {tile.rows}x{tile.cols}", (i, tile.rows))
+
+
 def check_part(e: Emitter, vector: Any, i: Any, length: int) -> None:
     """Check that a part of `length` elements lies inside its shared vector."""
     text = f"part {{0}} of {length} is outside a shared vector of {vector.length}"

@@ -1,4 +1,4 @@
-"""Parts of shared vectors: loaded in every spread, stored, an element at a time, and as the scales of a product."""
+"""Parts of shared vectors and rows of shared tiles: loaded, stored, and as operands and scales of products."""
 
 from __future__ import annotations
 
@@ -176,6 +176,187 @@ def _scaled() -> Case:
     )
 
 
+# -- rows of tiles ---------------------------------------------------------------------------------
+
+
+def _rows(dtype: DType, cols: int, warps: int) -> Case:
+    """Rows in the opposite order: a tile that is written by rows and read by tiles, and the other way round."""
+    rows, part = 16 * warps, min(cols, 64)
+
+    @pk.kernel(warps=warps)
+    def turned(x, y):
+        tile = pk.shared(pk.st(dtype, rows, cols))
+        pk.grid(1)
+        for i in pk.range(1, rows):
+            pk.store(tile.row(rows - 1 - i), pk.load(x[i], cols=cols))
+        pk.store(tile.row(rows - 1), pk.load(x[0], cols=cols))
+        pk.sync()
+        for j in pk.range(cols // part):
+            pk.store(y[0, j], pk.load(tile.tiles(rows, part)[0, j]))
+        pk.sync()
+        for j in pk.range(cols // part):
+            pk.store(tile.tiles(rows, part)[0, j], pk.load(x[0, j], rows=rows, cols=part))
+        pk.sync()
+        for i in pk.range(rows - 1):
+            pk.store(y[2 * rows - 1 - i], pk.load(tile.row(i)))
+        pk.store(y[rows], pk.load(tile.row(rows - 1)))
+
+    return Case(
+        f"views-rows-{dtype}-{cols}-{warps}",
+        ("shared_row", "load", "store"),
+        turned,
+        lambda rng: [numbers(rng, (rows, cols), dtype)],
+        (((2 * rows, cols), dtype),),
+        lambda x: (np.concatenate([x[::-1], x[::-1]]),),
+    )
+
+
+def _rows_of_views(dtype: DType, part: int) -> Case:
+    """A tile that is written by rows of its parts and by rows of parts of them, and read by tiles."""
+
+    @pk.kernel(warps=1)
+    def of_views(x, y):
+        tile = pk.shared(pk.st(dtype, 64, 128))
+        pk.grid(1)
+        for i in pk.range(32):
+            for j in pk.range(128 // part):
+                row = tile.tiles(16, part)[i // 16, j].row(i % 16)
+                pk.store(row, pk.load(x[i, j], cols=part))
+                outer = tile.tiles(32, 128)[1]
+                row = outer.tiles(8, part)[i // 8, j].row(i % 8)
+                pk.store(row, pk.load(x[32 + i, j], cols=part))
+        pk.sync()
+        for j in pk.range(128 // part):
+            for i in pk.range(4):
+                pk.store(y[i, j], pk.load(tile.tiles(16, part)[i, j]))
+        pk.store(y[4 * 16, 0], pk.load(tile.tiles(16, part)[2, 1].row(3)))
+
+    def reference(x: Array) -> tuple[Array]:
+        y = unwritten((65, 128), dtype)
+        y[:64], y[64, :part] = x, x[35, part : 2 * part]
+        return (y,)
+
+    return Case(
+        f"views-rows_of_views-{dtype}-{part}",
+        ("shared_row", "view", "load", "store"),
+        of_views,
+        lambda rng: [numbers(rng, (64, 128), dtype)],
+        (((65, 128), dtype),),
+        reference,
+    )
+
+
+def _rows_of_arrays(dtype: DType) -> Case:
+    """Rows of shared tiles that an index selects, moved from one tile to the next."""
+
+    @pk.kernel(warps=2)
+    def of_arrays(x, y):
+        tiles = pk.shared(pk.st(dtype, 16, 48), count=3)
+        pk.grid(1)
+        for i in pk.range(48):
+            pk.store(tiles[i // 16].row(i % 16), pk.load(x[i], cols=48))
+        pk.sync()
+        for i in pk.range(48):
+            pk.store(y[i], pk.load(tiles[(i + 1) % 3].row(i // 3)))
+
+    def reference(x: Array) -> tuple[Array]:
+        i = np.arange(48)
+        return (x[(i + 1) % 3 * 16 + i // 3],)
+
+    return Case(
+        f"views-rows_of_arrays-{dtype}",
+        ("shared_row", "load", "store"),
+        of_arrays,
+        lambda rng: [numbers(rng, (48, 48), dtype)],
+        (((48, 48), dtype),),
+        reference,
+    )
+
+
+def _rows_of_stages(dtype: DType) -> Case:
+    """Two warps fill the stages of a ring by rows, which a warpgroup reads by tiles and a warp by rows."""
+
+    @pk.kernel
+    def of_stages(x, y):
+        ring = pk.pipeline(2, a=pk.st(dtype, 64, 64), b=pk.st(dtype, 16, 32))
+        back = pk.pipeline(2, pk.st(dtype, 64, 64))
+        pk.grid(1)
+        with pk.warps(2) as w:
+            for k in pk.range(3):
+                with ring.fill() as s:
+                    for i in pk.range(32):
+                        pk.store(s.a.row(2 * i + w), pk.load(x[64 * k + 2 * i + w], cols=64))
+                    for i in pk.range(8):
+                        pk.store(s.b.row(8 * w + i), pk.load(x[64 * k + 8 * w + i], cols=32))
+        with pk.consumers(1):
+            for k in pk.range(3):
+                with ring.drain() as s:
+                    t, row = pk.load(s.a), pk.load(s.b.row(k))
+                pk.store(y[192 + k], row)
+                with back.fill() as s:
+                    pk.store(s, t)
+        with pk.warps(1):
+            for k in pk.range(3):
+                with back.drain() as s:
+                    for i in pk.range(64):
+                        pk.store(y[64 * k + 63 - i], pk.load(s.row(i)))
+
+    def reference(x: Array) -> tuple[Array]:
+        y = unwritten((195, 64), dtype)
+        y[:192] = x.reshape(3, 64, 64)[:, ::-1].reshape(192, 64)
+        y[192:, :32] = x[[0, 65, 130], :32]
+        return (y,)
+
+    return Case(
+        f"views-rows_of_stages-{dtype}",
+        ("shared_row", "load", "store"),
+        of_stages,
+        lambda rng: [numbers(rng, (192, 64), dtype)],
+        (((195, 64), dtype),),
+        reference,
+    )
+
+
+@pk.kernel
+def products_with_rows(A, B, index, out):
+    """out = A @ B[index].T over blocks of 64 columns: two warps bring the rows of B, a warpgroup multiplies."""
+    left = pk.pipeline(2, pk.st(bf16, 64, 64))
+    right = pk.pipeline(2, pk.st(bf16, 16, 64))
+    pk.grid(1)
+    blocks = pk.cdiv(A.cols, 64)
+    with pk.producer():
+        for k in pk.range(blocks):
+            with left.fill() as s:
+                pk.load_async(s, A[0, k])
+    with pk.warps(2) as w:
+        for k in pk.range(blocks):
+            with right.fill() as s:
+                for i in range(8):
+                    at = pk.load(index[8 * w + i])
+                    pk.store(s.row(8 * w + i), pk.load(B[at, k], cols=64))
+    with pk.consumers(1):
+        total = pk.zeros(f32, 64, 16)
+        for _ in pk.range(blocks):
+            with left.drain() as a, right.drain() as b:
+                total = pk.mma_ABt(a, b, total)
+        pk.store(out, total)
+
+
+def _products_with_rows() -> Case:
+    def inputs(rng: np.random.Generator) -> list[Array]:
+        a, b = (rng.integers(-4, 5, (rows, 192)).astype(bf16.numpy) for rows in (64, 40))
+        return [a, b, rng.permutation(40)[:16].astype(np.int32)]
+
+    return Case(
+        "views-products_with_rows-bf16",
+        ("shared_row", "store", "mma_ABt"),
+        products_with_rows,
+        inputs,
+        (((64, 16), f32),),
+        lambda a, b, index: (a.astype(np.float64) @ b[index].astype(np.float64).T,),
+    )
+
+
 CASES = [_reversed(d, 128, s, 4) for d in NUMBERS for s in (pk.plain, pk.per_row, pk.per_column)]
 CASES += [_reversed(d, n, pk.plain, 1) for d in (bf16, f32, e4m3, int64) for n in (3, 4, 6, 96)]
 CASES += [_reversed(d, 32, s, 1) for d in (bf16, int64) for s in (pk.per_row, pk.per_column)]
@@ -183,3 +364,12 @@ CASES += [_elements(d) for d in NUMBERS]
 CASES += [_largest(d) for d in (bf16, f32, int32)]
 CASES += [_shared_out(d) for d in (bf16, f32, int32)]
 CASES += [_scaled()]
+CASES += [_rows(d, 64, 4) for d in NUMBERS]
+# Of each swizzle, and of several panels; with chunks of 2, 4 and 8 elements.
+CASES += [_rows(d, n, 1) for d in (bf16, f32, e4m3) for n in (16, 32, 48, 64, 128, 256, 1024)]
+CASES += [_rows(int64, n, 1) for n in (16, 128, 512)]
+CASES += [_rows(d, n, 8) for d in (bf16, e4m3) for n in (16, 256)]
+CASES += [_rows_of_views(d, n) for d in (bf16, f32, e4m3) for n in (16, 32, 64)]
+CASES += [_rows_of_arrays(d) for d in (bf16, f32, int64)]
+CASES += [_rows_of_stages(d) for d in (bf16, f32, e4m3)]
+CASES += [_products_with_rows()]

@@ -36,6 +36,7 @@ FAMILIES = (
     "views-reversed",
     "views-elements",
     "views-largest",
+    "views-rows",
     "window-tile",
 )
 # Parts of names of cases of atomics that are written in PTX without a body for the CPU.

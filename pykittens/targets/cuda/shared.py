@@ -8,7 +8,7 @@ from pykittens.ir.nodes import Call, Role
 from pykittens.ir.values import Scalar, SharedRow, SharedTile, SharedVector, Value
 from pykittens.targets.address import TileAddress
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.debug_sites import check_part, check_view
+from pykittens.targets.debug_sites import check_part, check_row, check_view
 from pykittens.targets.index import Index
 from pykittens.targets.lines import unrolled
 from pykittens.targets.simt.memory import (
@@ -80,7 +80,7 @@ def lower_vector_part(e: CudaEmitter, call: Call) -> None:
 @SHARED.lower("shared_row")
 def lower_row(e: CudaEmitter, call: Call) -> None:
     """A row has no code either."""
-    check_view(e, call.args["tile"], call.args["i"], 0, 1, call.args["tile"].cols)
+    check_row(e, call.args["tile"], call.args["i"])
 
 
 def is_global(role: Role, call: Call) -> str | None:
@@ -232,7 +232,7 @@ def is_no_matrix_store(role: Role, call: Call) -> str | None:
     """Why a store is not one of 8x8 matrices of 16-bit elements, four at a time; None if it is."""
     tile = call.args["dst"]
     if isinstance(tile, SharedVector | SharedRow):
-        return "a vector is no matrix"
+        return "a vector or a row is no matrix"
     if isinstance(tile, SharedTile) and tile.dtype.bits == 16:
         return None
     return "stores of whole matrices are of 16-bit elements to shared memory"
