@@ -76,6 +76,25 @@ template <class T> T __shfl_sync(unsigned, T x, int from, int width = 32) { retu
 template <class T> T __shfl_xor_sync(unsigned, T x, int mask) { return exchanged(x, own_lane() ^ mask); }
 template <class T> T __shfl_up_sync(unsigned, T x, int by, int width = 32) { return exchanged(x, own_lane() % width < by ? own_lane() : own_lane() - by); }
 
+// Values side by side in shared memory.
+inline void keep_values(unsigned) {}
+template <class T, class... Others> void keep_values(unsigned at, T x, Others... others) {
+    std::memcpy(shared + at, &x, sizeof(T));
+    keep_values(at + sizeof(T), others...);
+}
+
+// 8x8 matrices of 16 bits, one after another: lane 8 m + r has the address of row r of matrix m; each lane moves two
+// neighbours of row lane / 4.
+inline unsigned in_matrix(unsigned at, int matrix) { return __shfl_sync(~0u, at, 8 * matrix + own_lane() / 4) + own_lane() % 4 * 4; }
+template <class... T> void load_matrices(unsigned at, T&... x) {
+    int matrix = 0;
+    (std::memcpy(&x, shared + in_matrix(at, matrix++), 4), ...);
+}
+template <class... T> void store_matrices(unsigned at, T... x) {
+    int matrix = 0;
+    (std::memcpy(shared + in_matrix(at, matrix++), &x, 4), ...);
+}
+
 template <class To, class From> To same_bits(From x) {
     To y;
     std::memcpy(&y, &x, sizeof(To));

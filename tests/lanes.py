@@ -25,7 +25,7 @@ from tests.cases.core import Array, Case
 COMPILER = shutil.which("g++")
 
 ARCHITECTURE = 800
-# Bodies for functions written in PTX, by result type and name.
+# Bodies for functions written in PTX, by result type and name; PARAMETERS stands for the names of the parameters.
 BODIES = {
     "float max_nan": "return a != a ? a : b != b ? b : a > b ? a : b;",
     "float min_nan": "return a != a ? a : b != b ? b : a < b ? a : b;",
@@ -45,6 +45,9 @@ BODIES = {
     "uint4 load_piece": "return *(const uint4*)(shared + at);",
     "void keep_piece": "*(uint4*)(shared + at) = {a, b, c, d};",
     "void load_pair": "std::memcpy(to + i, shared + at, 2 * sizeof(*to));",
+    "void store_shared": "keep_values(PARAMETERS);",
+    "void load_matrix": "load_matrices(PARAMETERS);",
+    "void store_matrix": "store_matrices(PARAMETERS);",
     "void barrier_init": "barrier_at(bar) = {(unsigned short)arrivals, (unsigned short)arrivals, 0};",
     "void barrier_arrive": "arrive(bar);",
     "void barrier_wait": "wait_for(bar, phase);",
@@ -128,12 +131,14 @@ def needed(header: str, program: str) -> str:
 
 
 def _on_cpu(item: str) -> str:
+    item = re.sub(r'asm volatile\(""[^;]*\);', "", item)  # what only steers the compiler
     if "asm" not in item or item.startswith("#"):
         return item
     head, _, _ = item.partition("{")
     name = re.sub(r"^(?:template <.*?> )?DEVICE ", "", head).partition("(")[0]
     assert name in BODIES, f"{name} is written in PTX and has no body in C++"
-    return f"{head}{{ {BODIES[name]} }}"
+    parameters = re.findall(r"(\w+)[,)]", head[head.index("(") :])
+    return f"{head}{{ {BODIES[name].replace('PARAMETERS', ', '.join(parameters))} }}"
 
 
 class Block:
