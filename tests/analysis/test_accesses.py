@@ -12,6 +12,7 @@ import pykittens as pk
 from pykittens.analysis.banks import cycles, fewest, phases, shared_moves
 from pykittens.analysis.requests import NOWHERE, calls_by_role
 from pykittens.analysis.sectors import global_moves
+from pykittens.ir.structure import memory_of
 from pykittens.runtime import cubin, nvrtc
 from pykittens.runtime.arrays import describe
 from pykittens.types.dtypes import bf16, bool_, e4m3, f32, int8, int64
@@ -41,7 +42,7 @@ def same(folder, kernel, *arrays, apart=False, **constants):
     counted, found = Counter(), Counter()
     for role, call in calls_by_role(made):
         for move in shared_moves(role, call):
-            start = starts[getattr(move.memory, "whole", move.memory)]
+            start = starts[memory_of(move.memory)]
             for r in move.requests:
                 counted.update(("shared", r.size, at) for at in together(phases(r), start))
         for move in global_moves(role, call, tensors):
@@ -122,6 +123,26 @@ def vectors(x, y):
 def test_vectors_touch_what_is_counted(tmp_path, dtype):
     x = np.zeros((3, 512), dtype.numpy)
     same(tmp_path, vectors, x, x.copy())
+
+
+def rows(warps, cols):
+    @pk.kernel(warps=warps)
+    def move(x, y):
+        s = pk.shared(pk.st(x.dtype, 16, cols))
+        pk.grid(1)
+        pk.store(s.row(0), pk.load(x[1], cols=cols))
+        pk.sync()
+        pk.store(y[0], pk.load(s.row(0)))
+
+    return move
+
+
+@needs_lanes
+@pytest.mark.parametrize("dtype", [bf16, f32, e4m3, int64], ids=str)
+@pytest.mark.parametrize(("warps", "cols"), [(1, 16), (1, 64), (4, 64), (1, 256), (2, 1024)])
+def test_rows_of_tiles_touch_what_is_counted(tmp_path, dtype, warps, cols):
+    x = np.zeros((2, cols), dtype.numpy)
+    same(tmp_path, rows(warps, cols), x, x.copy())
 
 
 def ragged(warps, length):

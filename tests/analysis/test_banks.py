@@ -187,6 +187,38 @@ def test_a_part_of_a_tile_costs_the_same_wherever_it_lies(tmp_path, dtype, rows,
     assert (store.count, load.count) == (found[True], found[False])
 
 
+@pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
+@pytest.mark.parametrize("row", [0, 5, 15])
+@pytest.mark.parametrize(
+    ("dtype", "cols", "ways"),
+    [
+        (bf16, 64, 1),
+        (bf16, 256, 1),
+        # Panels of 64 bytes start at the same bank: the first 16 lanes have one panel and half of the next.
+        (f32, 48, 3 / 2),
+        (int8, 32, 1),
+    ],
+)
+def test_a_row_of_a_tile_costs_the_same_wherever_it_lies(tmp_path, dtype, cols, ways, row):
+    @pk.kernel(warps=1)
+    def move(x, y, i):
+        s = pk.shared(pk.st(dtype, 32, cols))
+        pk.grid(1)
+        part = s.tiles(16, cols)[1].row(i)
+        pk.store(part, pk.load(x[0], cols=cols))
+        pk.sync()
+        pk.store(y[0], pk.load(part))
+
+    x = np.zeros((1, cols), dtype.numpy)
+    arguments = (move, x, x.copy(), row)
+    costs, found = shared_costs(recorded(*arguments)), Counter()
+    for (memory, writes, size, offsets), count in touched(tmp_path, *arguments).items():
+        if memory == "shared":
+            found[writes] += count * wavefronts(offsets, size)
+    assert [(c.what, c.count) for c in costs] == [("store", found[True]), ("load", found[False])]
+    assert all(c.count == ways * c.ideal for c in costs)
+
+
 @pk.kernel
 def roles(x, y):
     ring = pk.pipeline(2, a=pk.st(pk.bf16, 64, 64), b=pk.st(pk.bf16, 128, 64))
