@@ -44,13 +44,8 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
 def lower_store_tagged(e: CudaEmitter, call: Call) -> None:
     dst, value, tag = call.args["dst"], call.args["value"], e.scalar(call.args["tag"])
     at = address_of(e, dst, *extents(value))
-    with e.braces("{"):
-        tagged = e.names.unique("tagged")
-        count = e.registers(value)
-        e.line(f"float {tagged}[{count}];")
-        e.each(count, f"{tagged}[i] = with_tag({e.array(value)}[i], {tag});")
-        store = f"store_chunk<{{template}}>({tagged}, i, {{row}}, {{col}}, {{cols}});"
-        each_stored(e, value, at, store, chunks(e, value, at))
+    store = f"store_tagged<{{template}}>({e.array(value)}, i, {{row}}, {{col}}, {{cols}}, {tag});"
+    each_stored(e, value, at, store, chunks(e, value, at))
 
 
 @FLAGS.lower("load_tagged")

@@ -54,6 +54,22 @@ DEVICE void fence_engines() {
 
 DEVICE bool has_tag(float x, int tag) { return ((__float_as_uint(x) ^ tag) & 15) == 0; }
 DEVICE float with_tag(float x, int tag) { return __uint_as_float((__float_as_uint(x) & ~15u) | (tag & 15)); }
+// COUNT neighbours of a row that others may be reading.
+template <int COUNT, bool VECTOR> DEVICE void store_tagged(const float* from, int i, float* row, int col, int cols, int tag) {
+    from += i;
+    if (VECTOR && COUNT % 2 == 0 && col >= 0 && col + COUNT <= cols) {
+        constexpr int WIDE = COUNT % 4 == 0 ? 4 : 2;
+        UNROLL for (int k = 0; k < COUNT / WIDE * WIDE; k += WIDE) {
+            const u64 at = __cvta_generic_to_global(row + col + k);
+            const float x = with_tag(from[k], tag), y = with_tag(from[k + 1], tag);
+            if (WIDE == 4) asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" :: "l"(at), "f"(x), "f"(y), "f"(with_tag(from[(k + 2) % COUNT], tag)), "f"(with_tag(from[(k + 3) % COUNT], tag)) : "memory");
+            else asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" :: "l"(at), "f"(x), "f"(y) : "memory");
+        }
+    } else {
+        UNROLL for (int k = 0; k < COUNT; ++k)
+            if (col + k >= 0 && col + k < cols) asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" :: "l"(__cvta_generic_to_global(row + col + k)), "f"(with_tag(from[k], tag)) : "memory");
+    }
+}
 // COUNT neighbours of a row that others may be writing; those that are there are not loaded again, and those outside
 // 0 <= col < cols are 0 with the tag.
 template <int COUNT, bool VECTOR> DEVICE void load_tagged(float* to, int i, const float* row, int col, int cols, int tag) {
