@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.emulate.barriers import StageRing
+from pykittens.emulate.coarse.translation import FILE, Translation
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.waiting import Wait, pause
 from pykittens.errors import ArgumentError, BarrierError, DeadlockError, KernelError
@@ -24,7 +25,6 @@ from pykittens.ir.values import Value
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import ScheduleError, order, who
 from pykittens.mega.schedule import Schedule, recorded
-from pykittens.mega.translation import FILE, Translation
 from pykittens.runtime.arguments import check_requirements, known_values
 
 TAG = 1  # of the first launch with new arguments

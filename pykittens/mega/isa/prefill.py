@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def matmul(isa: Machine) -> Kind:
-    """Four pages of M from `out`, 128 rows and 256 columns of A B^T: of A the pages from M[a], of B two rows from W[b]."""
+    """Four pages of M from `out`, 128 x 256 of A B^T: a row of pages of A from M[a], two rows of B from W[b]."""
 
     @isa.instruction
     def matmul(M, W, *, a, b, out, depth):  # type: ignore[no-untyped-def]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.emulate.barriers import StageRing
+from pykittens.emulate.coarse.groups import axes_of, column, differing, lifted, one_by_one, stacked
 from pykittens.emulate.group import typed
 from pykittens.emulate.memory import GlobalTile
 from pykittens.emulate.waiting import Passes, Wait, pause, wait_of_call
@@ -27,7 +28,6 @@ from pykittens.ir.passes.prune import is_live, live_values
 from pykittens.ir.stages import Acquire, Leave, Pipeline, Side
 from pykittens.ir.structure import bindings, uses
 from pykittens.ir.values import Global, Scalar, TileRef, Value
-from pykittens.mega.groups import axes_of, column, differing, lifted, one_by_one, stacked
 from pykittens.types.tiles import RT, RV, SCALAR
 
 Array = np.ndarray[Any, np.dtype[Any]]

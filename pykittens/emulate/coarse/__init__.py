@@ -1,0 +1,1 @@
+"""Roles translated to Python, which computes with whole arrays: no lanes, no races."""
