@@ -134,11 +134,14 @@ class _Branch(Construct):
                 name,
                 f"is {describe(a)} in one branch of a run-time `if` and {describe(b)} in the other",
             )
-        result = handle(type_, name, self.node.loc)
         builder = current("if")
+        decided = a, b, self.condition
+        if builder.homes is not None and (apart := builder.homes.apart(decided)):
+            return Undefined(name, f"lives with the {apart} after a run-time `if`")
+        result = handle(type_, name, self.node.loc)
         builder.define(result, self.node, builder.stack[-1])
         if builder.homes is not None:
-            result.home = builder.homes.of_operands(f"`{name}`", (a, b, self.condition))
+            result.home = builder.homes.of_operands(f"`{name}`", decided)
             if not builder.homes.runs(result.home):
                 return result
         self.node.merged.append(Merged(number(a), number(b), result))

@@ -193,12 +193,15 @@ class Carrying(Construct):
             return Undefined(
                 name, f"changes from {describe(before)} to {describe(after)} in a run-time loop"
             )
+        decided = before, after, *deciding(self.node)
+        apart = self.homes.apart(decided) if self.homes is not None else None
+        if apart is not None and name.split("[")[0] not in self.exposed:
+            return Undefined(name, f"lives with the {apart} in a run-time loop")
         if param is before:  # not read before it is bound: carried only to be read after the loop
             param = self._param(before, name)
         result = handle(was, name, self.node.loc)
         if self.homes is not None:
-            values = before, param, after, *deciding(self.node)
-            result.home = self.homes.carried(self.number, name, values)
+            result.home = self.homes.carried(self.number, name, (param, *decided))
             if not self.homes.runs(result.home):
                 return result
         self.node.carried.append(Carried(number(before), param, number(after), result))

@@ -100,6 +100,18 @@ class Homes:
             raise _two(what, found)
         return next(iter(found), None)
 
+    @staticmethod
+    def apart(values: Iterable[Any]) -> str | None:
+        """Two roles in which these values live, None if they live in one or everywhere."""
+        found = dict.fromkeys(v.home for v in values if isinstance(v, Value) and v.home is not None)
+        return " and with the ".join([*found][:2]) if len(found) > 1 else None
+
+    @property
+    def consumers(self) -> tuple[Role, Scalar]:
+        """The role of the consumers, and its group."""
+        group = self.mine if self.home == "consumers" and self.mine is not None else self.group
+        return self.roles["consumers"], group
+
     def append(self, call: Call, home: str | None, builder: Builder) -> None:
         """Write an operation down if this role runs it; home: that of its operands."""
         if home is None and not is_everywhere(call):

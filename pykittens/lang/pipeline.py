@@ -295,7 +295,7 @@ def pipeline(
     loads would wait.
     """
     builder = current("pipeline")
-    if builder.merging is not None and reuse is not None:
+    if builder.merging is not None and not builder.merging.is_kernel and reuse is not None:
         raise LanguageError(
             "pk.pipeline: `reuse` takes over the memory of a ring for good, and the next instruction needs that ring "
             "again"

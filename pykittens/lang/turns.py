@@ -24,14 +24,18 @@ class in_turn:  # noqa: N801  (a word of the language)
 
     def __enter__(self) -> None:
         builder = current("in_turn")
-        if builder.role is None:
+        homes = builder.homes
+        role, index = homes.consumers if homes is not None else (builder.role, None)
+        if role is None:
             raise LanguageError(
                 "pk.in_turn: must be inside a role, whose groups it orders",
                 help="pk.consumers(n), pk.warpgroups(n) and pk.warps(n) have n groups",
             )
-        self.turns = Turns(TURNS(builder.role.groups, builder.role.warps), "turns", Loc.here())
-        self.group = builder.role.index if builder.role.index is not None else 0
-        builder.kernel.shared.append(Shared(self.turns, None, self.turns.loc))
+        self.turns = Turns(TURNS(role.groups, role.warps), "turns", Loc.here())
+        given = index if index is not None else role.index
+        self.group = given if given is not None else 0
+        if homes is None or homes.runs("consumers"):
+            builder.kernel.shared.append(Shared(self.turns, None, self.turns.loc))
         take_turn(self.turns, self.group)
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -395,6 +395,62 @@ def a_tile_with_a_tag(x, y):
     ring.fetch(x[0, 0], tag=3)
 
 
+@wrong(
+    "`t` is carried by the loop: `t` lives with the consumers and `t` with the storer",
+    "pk.range(2)",
+    MOVES,
+)
+def a_carried_value_that_changes_its_home(x, y):
+    pk.grid(1)
+    sums = vectors()
+    pk.homes(pk.warps(1))
+    t = pk.load(x[0, 0], cols=N)
+    for _ in pk.range(2):
+        t = pk.load(sums.hand(t + 1))
+
+
+@wrong(
+    "`t` lives with the consumers and with the storer in a run-time loop", "pk.store(y[0, 0], t)"
+)
+def a_home_that_depends_on_a_loop(x, y):
+    pk.grid(1)
+    sums = vectors()
+    pk.homes(pk.warps(1))
+    t = v = pk.load(x[0, 0], cols=N)
+    for _ in pk.range(2):
+        t = pk.load(sums.hand(v))
+    pk.store(y[0, 0], t)
+
+
+@wrong(
+    "`t` lives with the consumers and with the storer after a run-time `if`", "pk.store(y[i, 0], t)"
+)
+def a_home_that_depends_on_a_branch(x, y):
+    (i,) = pk.grid(2)
+    sums = vectors()
+    pk.homes(pk.warps(1))
+    v = pk.load(x[i, 0], cols=N)
+    if i > 0:
+        t = v
+    else:
+        t = pk.load(sums.hand(v))
+    pk.store(y[i, 0], t)
+
+
+@wrong(
+    "store: runs with the consumers, in a loop or branch that only the storer can decide",
+    "pk.store(y[0, 0], v)",
+    ROLES,
+)
+def a_store_of_the_consumers_in_a_branch_of_the_storer(x, y):
+    pk.grid(1)
+    sums = vectors()
+    pk.homes(pk.warps(1))
+    v = pk.load(x[0, 0], cols=N)
+    if pk.sum(pk.load(sums.hand(v))) > 0:
+        pk.store(y[0, 0], v)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_mistake_is_named_at_its_line(name):
     kernel, message, marked, help = CASES[name]

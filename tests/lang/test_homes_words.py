@@ -249,6 +249,68 @@ def test_tiles_are_handed_by_their_rows():
     np.testing.assert_allclose(result(kernel), X, rtol=1e-5)
 
 
+def test_a_name_is_of_one_home_and_then_of_another():
+    @pk.kernel
+    def kernel(x, y):
+        (i,) = pk.grid(x.rows)
+        sums = vectors()
+        pk.homes(pk.warps(1))
+        t = pk.zeros(f32, N)
+        if i > 3:
+            t = pk.load(x[i, 0], cols=N)
+            pk.store(y[i, 0], t)
+        else:
+            for _ in pk.range(2):
+                t = pk.load(x[i, 0], cols=N) + t * 0
+                u = pk.load(sums.hand(t))
+                pk.store(y[i, 0], u)
+                u = t
+
+    assert (result(kernel) == X).all()
+
+
+def test_the_storer_carries_numbers():
+    @pk.kernel
+    def kernel(x, y):
+        """y[i] = x[i] * sum(x[i])^2."""
+        (i,) = pk.grid(x.rows)
+        ring, sums = vectors(), vectors()
+        pk.homes(pk.warps(1))
+        scale = 1.0
+        for _ in pk.range(2):
+            v = pk.load(sums.hand(pk.load(ring.stream(x[i]))))
+            scale = scale * pk.sum(v)
+        pk.store(y[i, 0], pk.load(sums.hand(pk.load(x[i, 0], cols=N))) * scale)
+
+    wanted = X * X.sum(axis=1, keepdims=True) ** 2
+    np.testing.assert_allclose(result(kernel), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_the_storer_stores_by_the_copy_engine_into_memory_that_a_ring_takes_over():
+    @pk.kernel
+    def kernel(x, y):
+        (i,) = pk.grid(x.rows)
+        ring = vectors()
+        done = pk.pipeline(2, pk.sv(f32, N), reuse=ring)
+        pk.homes(pk.warps(1))
+        pk.store_async(y[i, 0], done.hand(pk.load(ring.stream(x[i])) + 1))
+
+    assert (result(kernel) == X + 1).all()
+
+
+def test_groups_of_consumers_take_turns():
+    @pk.kernel
+    def kernel(x, y):
+        (i,) = pk.grid(x.rows)
+        w = pk.homes(pk.warps(2))
+        v = pk.load(x[i, w], cols=N // 2)
+        for _ in pk.range(2):
+            with pk.in_turn():
+                pk.store(y[i, w], v)
+
+    assert (result(kernel) == X).all()
+
+
 def test_a_role_that_has_nothing_to_do_is_left_out():
     @pk.kernel
     def kernel(x, y):
