@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pykittens.targets.cuda.emitter import CudaEmitter
 
 # What the work of a role is for; that of other roles is to compute.
-WORK: dict[str, Part] = {"producer": "fetch", "storer": "store"}
+WORK: dict[str, Part] = {"producer": "fetch", "fetchers": "fetch", "storer": "store"}
 COPIES: dict[Engine, Part] = {Engine.COPY_IN: "fetch", Engine.COPY_OUT: "store"}
 
 
@@ -81,7 +81,7 @@ def seen(e: CudaEmitter, what: Seen, pipeline: Pipeline) -> str:
 
 def _work(e: CudaEmitter, what: Seen = "", pipeline: Pipeline | None = None) -> ClockRead:
     """A read after which the group works."""
-    read = ClockRead(WORK.get(e.role.kind, "compute"), seen=what)
+    read = ClockRead(WORK.get(e.role.shown, "compute"), seen=what)
     return read if pipeline is None else _of_ring(e, read, pipeline)
 
 

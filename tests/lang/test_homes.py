@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens.ir.nodes import group_name
+from pykittens.runtime.arguments import check
+from pykittens.targets.emit import emit
 from tests.lang import homes_kernels as kernels
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -99,3 +102,20 @@ def test_the_program_is_that_of_the_same_kernel_by_roles(name, case):
         normal(getattr(kernels, n).source(*args, **constants)) for n in (name, f"{name}_by_roles")
     )
     assert homes == roles
+
+
+def test_the_work_of_each_home_is_timed_as_what_it_is_for():
+    args, constants, _ = normed_case(64, 256)
+    recorded = kernels.normed.record(check(kernels.normed.parameters, args, constants))
+    source = emit(recorded, "sm_90a", clocks=True)
+    assert {read.part for read in source.reads} >= {"fetch", "compute", "store"}
+    names = {group_name(recorded, role, 0) for role in recorded.roles}
+    assert names == {"producer", "fetchers", "consumers 0", "storer"}
+
+
+def test_programs_with_homes_are_emitted_for_debugging_and_older_targets():
+    for name, (args, constants, _) in CASES[::2]:
+        kernel = getattr(kernels, name)
+        recorded = kernel.record(check(kernel.parameters, args, constants))
+        assert emit(recorded, "sm_90a", debug=True).sites
+        assert kernel.source(*args, arch="sm_80", **constants)
