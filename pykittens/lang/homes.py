@@ -1,8 +1,9 @@
 """Values with homes: a function without roles, of which each value lives in a role of the block.
 
-An operation runs where its operands live. Numbers that follow from arguments and fields live everywhere; a vector or a
-tile that is made of nothing else, and what is read or written without one, lives with the consumers. Rings move values:
-`stream` and `fetch` bring tiles of tensors to the consumers, `hand` and `join` what a role has computed to another.
+An operation runs where its operands live. Numbers that follow from arguments and fields live everywhere, and so do
+vectors and tiles that are made of them, such as zeros; what is read or written without an operand that has a home lives
+with the consumers. Rings move values: `stream` and `fetch` bring tiles of tensors to the consumers, `hand` and `join`
+what a role has computed to another.
 
 The function is recorded once for each role. There, a value of another role is a handle that has its type, and an
 operation on it is not written down.
@@ -194,12 +195,20 @@ def deciding(node: Node) -> list[Value]:
 
 
 def is_everywhere(call: Call) -> bool:
-    """Whether an operation of operands that live everywhere makes a number or a view, at most from tensors."""
+    """Whether each role can do this for itself, if the operands live everywhere: it reads at most a number.
+
+    A vector or a tile that is made of numbers alone, such as zeros, is dropped where nothing uses it.
+    """
     effects = call.op.effects
-    makes_tiles = any(isinstance(x.type, RT | RV) for x in call.results)
+    if effects.removable:
+        return bool(call.results)
     only_tensors = all(isinstance(call.args[name], TileRef | Global) for name in effects.reads)
     only_reads = replace(effects, reads=()).removable
-    return bool(call.results) and not makes_tiles and only_tensors and only_reads
+    return bool(call.results) and not makes_tiles(call) and only_tensors and only_reads
+
+
+def makes_tiles(call: Call) -> bool:
+    return any(isinstance(x.type, RT | RV) for x in call.results)
 
 
 def _takes(node: Node, acquire: Acquire) -> bool:

@@ -17,7 +17,7 @@ from pykittens.ir.build import Builder, current, recording
 from pykittens.ir.nodes import Block, Call, Node, Role, walk
 from pykittens.ir.structure import reads
 from pykittens.ir.values import Scalar, Value
-from pykittens.lang.homes import Homes, RolePlace, is_everywhere
+from pykittens.lang.homes import Homes, RolePlace, is_everywhere, makes_tiles
 
 if TYPE_CHECKING:
     from pykittens.lang.roles import RoleContext
@@ -127,7 +127,7 @@ class Merging:
                 "pk.homes: must be called once, outside loops and branches, in a function without roles"
             )
         for node in walk(builder.stack[-1]):
-            if isinstance(node, Call) and not is_everywhere(node):
+            if isinstance(node, Call) and (makes_tiles(node) or not is_everywhere(node)):
                 raise LanguageError(
                     f"{node.op.shown}: must be after pk.homes, which makes the role that runs it",
                     loc=node.loc,

@@ -286,6 +286,24 @@ def test_the_storer_carries_numbers():
     np.testing.assert_allclose(result(kernel), wanted, rtol=1e-3, atol=1e-4)
 
 
+def test_the_storer_carries_vectors_that_begin_as_zeros():
+    @pk.kernel
+    def kernel(x, y):
+        """y[i] = 2 x[i] + ... + 2 x[i], four times, and the consumers' own zeros."""
+        (i,) = pk.grid(x.rows)
+        ring, sums = vectors(), vectors()
+        pk.homes(pk.warps(1))
+        zero = pk.zeros(f32, N)
+        total, other = zero, zero
+        for _ in pk.range(4):
+            v = pk.load(ring.stream(x[i]))
+            other = other + v
+            total = total + pk.load(sums.hand(v * 2))
+        pk.store(y[i, 0], total + pk.load(sums.hand(other)))
+
+    np.testing.assert_allclose(result(kernel), 12 * X, rtol=1e-5)
+
+
 def test_the_storer_stores_by_the_copy_engine_into_memory_that_a_ring_takes_over():
     @pk.kernel
     def kernel(x, y):
