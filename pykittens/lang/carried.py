@@ -7,6 +7,7 @@ name has a new list, and neither it nor a list that it may be instead can change
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -107,7 +108,7 @@ class Carrying(Construct):
 
     def _give_each(self, value: Any, name: str, in_place: bool) -> dict[Any, Any]:
         return {
-            k: self._give(v, f"{name}{k}", in_place, (id(value), k))
+            k: self._give(v, f"{name}[{k!r}]", in_place, (id(value), k))
             for k, v in parts(value).items()
         }
 
@@ -115,7 +116,7 @@ class Carrying(Construct):
         type_ = type_of(shown(value))
         if type_ is None:
             return value
-        param = handle(type_, name)
+        param = handle(type_, re.sub(r"\W", "", name))
         if self.homes is not None:
             param.home = self.homes.at_head(self.number, name, value)
         current("loop").define(param, self.node, self.node.body)

@@ -193,6 +193,25 @@ def test_lists_are_carried():
     np.testing.assert_allclose(result(kernel), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_an_item_starts_everywhere_and_comes_to_live_with_the_consumers():
+    @pk.kernel
+    def kernel(x, y):
+        (i,) = pk.grid(x.rows)
+        ring = vectors()
+        pk.homes(pk.warps(1))
+        state = {"sum": pk.zeros(f32, N), "pair": (0.0, pk.zeros(f32, N))}
+        for k in pk.range(3):
+            state["sum"] = 1 - state["sum"]
+            if k == 1:
+                state["sum"] = pk.load(ring.stream(x[i]))
+            count, last = state["pair"]
+            state["pair"] = (count + 1, last + state["sum"])
+        count, last = state["pair"]
+        pk.store(y[i, 0], state["sum"] + last * 0 + count * 0)
+
+    np.testing.assert_allclose(result(kernel), 1 - X, rtol=1e-6, atol=1e-6)
+
+
 def test_views_share_the_stages_of_a_ring():
     @pk.kernel
     def kernel(x, y):
