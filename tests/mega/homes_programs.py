@@ -15,45 +15,49 @@ WARPS, HALF = 2, LENGTH // 2
 STYLES = ("homes", "roles")
 
 
-def by_homes(program: Program) -> None:
+def by_homes(program: Program, fetchers: int) -> None:
     """Add the kinds by homes; a kind has the fields a, b and out if it takes them."""
 
     @program.instruction
     def add_homes(x, *, a, b, out):
         """x[out] = x[a] + x[b], fetched."""
         ring = pk.pipeline(2, pk.sv(f32, LENGTH))
-        w = pk.homes(pk.warps(WARPS))
+        w = pk.homes(pk.warps(WARPS), fetchers=fetchers)
         y, z = (pk.load(ring.fetch(x[i]).parts(HALF)[w]) for i in (a, b))
         pk.store(x[out, w], y + z)
 
     @program.instruction
     def double_homes(x, *, a, out):
         """x[out] = 2 x[a], by the consumers alone."""
-        w = pk.homes(pk.warps(WARPS))
+        w = pk.homes(pk.warps(WARPS), fetchers=fetchers)
         pk.store(x[out, w], 2 * pk.load(x[a, w], cols=HALF))
 
     @program.instruction
     def total_homes(x, *, a, out):
         """x[out] = x[a] + ... + x[a + 2]; the warps have a half each of what they add, and the storer joins them."""
         ring, sums = pk.pipeline(3, pk.sv(f32, LENGTH)), pk.pipeline(1, pk.sv(f32, WARPS * LENGTH))
-        w = pk.homes(pk.warps(WARPS))
+        w = pk.homes(pk.warps(WARPS), fetchers=fetchers)
         y = pk.zeros(f32, LENGTH)
         for i in pk.range(a, a + 3):
             y = y + pk.load(ring.stream(x[i])) * 0.5
         pk.store(x[out, 0], sums.join(y + (w * 0).to(f32)))
 
 
-def by_roles(program: Program) -> None:
+def by_roles(program: Program, fetchers: int) -> None:
     """Add the same kinds by roles."""
 
     @program.instruction
     def add_roles(x, *, a, b, out):
         """x[out] = x[a] + x[b], fetched."""
         ring = pk.pipeline(2, pk.sv(f32, LENGTH))
-        with pk.warps(1):
+        with pk.warps(fetchers) as f:
             for i in (a, b):
                 with ring.fill() as s:
-                    pk.load_async(s, x[i])
+                    if fetchers == 1:
+                        pk.load_async(s, x[i])
+                    else:
+                        part = LENGTH // fetchers
+                        pk.store(s.parts(part)[f], pk.load(x[i, f], cols=part))
         with pk.warps(WARPS) as w:
             with ring.drain() as s:
                 y = pk.load(s.parts(HALF)[w])
@@ -64,7 +68,7 @@ def by_roles(program: Program) -> None:
     @program.instruction
     def double_roles(x, *, a, out):
         """x[out] = 2 x[a], by the consumers alone."""
-        with pk.warps(1):
+        with pk.warps(fetchers):
             pass
         with pk.warps(WARPS) as w:
             pk.store(x[out, w], 2 * pk.load(x[a, w], cols=HALF))
@@ -77,7 +81,7 @@ def by_roles(program: Program) -> None:
             for i in pk.range(a, a + 3):
                 with ring.fill() as s:
                     pk.load_async(s, x[i])
-        with pk.warps(1):
+        with pk.warps(fetchers):
             pass
         with pk.warps(WARPS) as w:
             y = pk.zeros(f32, LENGTH)
@@ -90,11 +94,11 @@ def by_roles(program: Program) -> None:
             pk.store(x[out, 0], pk.load(s.parts(LENGTH)[0]) + pk.load(s.parts(LENGTH)[1]))
 
 
-def cells(blocks: int, *styles: str) -> Program:
+def cells(blocks: int, *styles: str, fetchers: int = 1) -> Program:
     """A program with the kinds of these styles."""
     program = Program(blocks)
     for style in styles:
-        (by_homes if style == "homes" else by_roles)(program)
+        (by_homes if style == "homes" else by_roles)(program, fetchers)
     return program
 
 

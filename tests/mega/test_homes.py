@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pykittens as pk
-from pykittens import f32
+from pykittens import bf16, f32
 from pykittens.errors import LanguageError
 from pykittens.mega import Program
 from tests.mega.homes_programs import STYLES, cells, random_cells, sequential, tagged_cells
@@ -30,10 +31,17 @@ def filled(program, steps, styles):
 
 
 @settings(max_examples=12)
-@given(seed=st.integers(0, 10**6), count=st.integers(1, 14), blocks=st.integers(1, 3))
-def test_random_programs_of_both_compute_what_their_instructions_do_in_order(seed, count, blocks):
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 14),
+    blocks=st.integers(1, 3),
+    fetchers=st.sampled_from([1, 2]),
+)
+def test_random_programs_of_both_compute_what_their_instructions_do_in_order(
+    seed, count, blocks, fetchers
+):
     rng = np.random.default_rng(seed)
-    steps, program = random_cells(rng, INPUTS, count), cells(blocks, *STYLES)
+    steps, program = random_cells(rng, INPUTS, count), cells(blocks, *STYLES, fetchers=fetchers)
     x, wanted = filled(program, steps, rng.choice(STYLES, count))
     schedule = program.scheduled(x=x)
     assert is_right(schedule)
@@ -55,12 +63,13 @@ def test_programs_of_both_have_no_race_in_many_schedules():
     assert program.kernel().source(*arguments)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_schedules_are_those_of_the_same_instructions_by_roles(seed):
+@pytest.mark.parametrize("fetchers", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_schedules_are_those_of_the_same_instructions_by_roles(seed, fetchers):
     steps = random_cells(np.random.default_rng(seed), INPUTS, 24)
     found = []
     for style in STYLES:
-        program = cells(3, style)
+        program = cells(3, style, fetchers=fetchers)
         x, _ = filled(program, steps, [style] * len(steps))
         found.append(program.scheduled(x=x))
     homes, roles = found
@@ -153,3 +162,46 @@ def test_a_ring_of_the_program_serves_both():
     x[0] = 1
     program.run(x=x)
     assert (x == np.array([1, 2, 4, 5, 10])[:, None]).all()
+
+
+def test_fetchers_divide_tiles_that_instructions_write():
+    program, side = Program(3), 64
+
+    @program.instruction
+    def multiply(A, W, B, *, layer, row):
+        """B[layer] = A[layer] W, a tile of it."""
+        rings = [pk.pipeline(2, pk.st(bf16, side, side)) for _ in range(3)]
+        pk.homes(pk.consumers(1), fetchers=4)
+        acc = pk.zeros(f32, side, side)
+        for k in pk.range(2):
+            a, w = rings[0].fetch(A[layer, row, k]), rings[1].stream(W[k, 0])
+            acc = pk.mma_AB(a, w, acc)
+        pk.store_async(B[layer, row, 0], rings[2].hand(acc.to(bf16)))
+
+    @program.instruction
+    def copy(A, B, *, layer, row):
+        """A[layer + 1] = B[layer] twice, side by side."""
+        ring = pk.pipeline(2, pk.st(bf16, side, side))
+        pk.homes(pk.consumers(1), fetchers=4)
+        t = pk.load(ring.fetch(B[layer, row, 0]))
+        for k in range(2):
+            pk.store(A[layer + 1, row, k], t)
+
+    rng, layers = np.random.default_rng(0), 3
+    A = np.full((layers + 1, 2 * side, 2 * side), np.nan, ml_dtypes.bfloat16)
+    A[0] = rng.integers(-2, 3, A.shape[1:])
+    W = np.where(rng.random((2 * side, side)) < 0.03, 1, 0).astype(ml_dtypes.bfloat16)
+    B = np.full((layers, 2 * side, side), np.nan, ml_dtypes.bfloat16)
+    for layer in range(layers):
+        for kind in (multiply, copy):
+            for row in range(2):
+                program.add(kind, layer=layer, row=row)
+    schedule = program.scheduled(A=A, W=W, B=B)
+    assert is_right(schedule)
+    arguments = program.arguments(schedule, A=A, W=W, B=B)
+    assert pk.check(program.kernel(), *arguments, schedules=3).ok
+    program.run(A=A, W=W, B=B)
+    for layer in range(layers):
+        product = A[layer].astype(np.float32) @ W.astype(np.float32)
+        np.testing.assert_array_equal(B[layer], product.astype(ml_dtypes.bfloat16))
+        np.testing.assert_array_equal(A[layer + 1], np.hstack([B[layer]] * 2))
