@@ -188,13 +188,14 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
         return StageContext(self._pipeline, "drain", self._keys)
 
     @called("stream")
-    def stream(self, src: TileRef | Global | None = None, **named: TileRef | Global) -> Any:
+    def stream(self, src: TileRef | Global | None = None, **named: TileRef | Global) -> S:
         """A stage with these tiles of tensors, which a producer copies ahead; it lives with the consumers.
 
         Only in functions with pk.homes. The producer waits for a free stage and for nothing else if no instruction
         writes the tensors; the consumers wait for the copies, and give the stage back after its last use.
         """
-        return exchange.stream(self, _given(src, named))
+        stage: S = exchange.stream(self, _given(src, named))
+        return stage
 
     @called("fetch")
     def fetch(
@@ -203,12 +204,13 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
         *,
         tag: Int | None = None,
         **named: TileRef | Global,
-    ) -> Any:
+    ) -> S:
         """The same by the fetchers, behind the waits of an instruction; tag: load f32 vectors whose elements have it.
 
         The fetchers divide tiles by their rows, and vectors.
         """
-        return exchange.fetch(self, _given(src, named), tag)
+        stage: S = exchange.fetch(self, _given(src, named), tag)
+        return stage
 
     @called("hand")
     def hand(
@@ -217,13 +219,14 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
         *,
         to: str = "storer",
         **named: RegVector | RegTile,
-    ) -> Any:
+    ) -> S:
         """A stage with what each group of a role has computed; it lives with the role `to`.
 
         to: "storer", "consumers" or "fetchers". The stage has the vectors or tiles of the groups one after another,
         tiles by rows.
         """
-        return exchange.hand(self, _given(value, named), to)
+        stage: S = exchange.hand(self, _given(value, named), to)
+        return stage
 
     @called("join")
     def join(self, value: RegVector) -> RegVector:

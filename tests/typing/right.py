@@ -25,6 +25,21 @@ def softmax(x: pk.Global, y: pk.Global) -> None:
 
 
 @pk.kernel
+def matvec(W: pk.Global, x: pk.Global, y: pk.Global) -> None:
+    (row,) = pk.grid(pk.cdiv(W.rows, 16))
+    pages = pk.pipeline(4, pk.st(pk.bf16, 16, 256))
+    vectors = pk.pipeline(2, a=pk.sv(pk.f32, 256))
+    sums = pk.pipeline(2, pk.sv(pk.f32, 64))
+    w = pk.homes(pk.warps(4), fetchers=2)
+    acc = pk.zeros(pk.f32, 16, 64)
+    for k in pk.range(pk.cdiv(W.cols, 256)):
+        own = pk.load(pages.stream(W[row, k]).tiles(16, 64)[0, w])
+        part = pk.load(vectors.fetch(a=x[k]).a.parts(64)[w], spread=pk.per_column)
+        acc = pk.fma(own.to(pk.f32), part, acc)
+    pk.store(y[row], sums.join(pk.row_sum(acc)))
+
+
+@pk.kernel
 def matmul(A: pk.Global, B: pk.Global, C: pk.Global, bias: pk.Global | None) -> None:
     pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
     inputs = pk.pipeline(3, a=pk.st(pk.bf16, 128, 64), b=pk.st(pk.bf16, 256, 64))

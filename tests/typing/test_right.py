@@ -26,6 +26,7 @@ def ints(*shape: int) -> Any:
 MATRICES = array(128, 64, dtype=SHORT), array(256, 64, dtype=SHORT), array(128, 256, dtype=SHORT)
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "softmax": ((array(9, 100), array(9, 100)), {}),
+    "matvec": ((array(40, 300, dtype=SHORT), array(300), array(40)), {}),
     "matmul": ((*MATRICES, array(1, 256)), {}),
     "attention": ((*array(4, 1, 2, 100, 64, dtype=SHORT),), {"causal": True}),
     "steps_of_softmax": ((array(64, 128), array(64, 64), 1.0), {}),
