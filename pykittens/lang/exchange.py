@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def stream(ring: PipelineHandle[Any], sources: dict[str, Any]) -> Any:
     homes, builder = _homes("stream")
     _check_sources("stream", sources, None, "producer")
+    _check_way(ring, "producer", "consumers", homes)
     if filled := _filled(ring, sources, "producer", homes, builder):
         for name, src in sources.items():
             load_async(filled[name], src)
@@ -32,6 +33,7 @@ def stream(ring: PipelineHandle[Any], sources: dict[str, Any]) -> Any:
 def fetch(ring: PipelineHandle[Any], sources: dict[str, Any], tag: Any) -> Any:
     homes, builder = _homes("fetch")
     _check_sources("fetch", sources, tag, "fetchers")
+    _check_way(ring, "fetchers", "consumers", homes)
     if filled := _filled(ring, sources, "fetchers", homes, builder):
         for name, src in sources.items():
             dst, part = _shares(filled[name], src, homes)
@@ -64,6 +66,7 @@ def hand(ring: PipelineHandle[Any], values: dict[str, Any], to: str) -> Any:
     groups = homes.contexts[home].groups
     _check_names(ring, values)
     _check_room(ring, values, groups)
+    _check_way(ring, home, to, homes)
     if filled := _filled(ring, values, home, homes, builder):
         for name, value in values.items():
             dst = filled[name]
@@ -128,6 +131,15 @@ def _check_names(ring: PipelineHandle[Any], given: Iterable[str]) -> None:
             for names in (ring.names, given)
         )
         raise Mismatch(f"a stage of the ring has {wanted}, not {given}")
+
+
+def _check_way(ring: PipelineHandle[Any], home: str, to: str, homes: Homes) -> None:
+    known = homes.ways.setdefault(ring.pipeline, (home, to))
+    if known != (home, to):
+        raise Mismatch(
+            f"the ring moves values from the {known[0]} to the {known[1]}, not from the {home} to the {to}",
+            help="a ring has one role that fills it and one that drains it; make another with pk.pipeline",
+        )
 
 
 def _check_sources(word: str, sources: dict[str, Any], tag: Any, home: str) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pykittens.errors import LanguageError
 from pykittens.ir.build import Builder
 from pykittens.ir.nodes import Block, Call, Node, Role, While, all_blocks, within
-from pykittens.ir.stages import Acquire
+from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.structure import memory_of, reads, uses
 from pykittens.ir.values import Global, Scalar, SharedTile, TileRef, Value
 from pykittens.types.dtypes import int32
@@ -46,7 +46,7 @@ class Homes:
     `at_heads`. default: where an operation runs whose operands have no home. at_heads: by the number of a loop and a
     name, where the value lives that the name has at the head of the loop. is_known: this recording has found nothing
     new. taken: the stages of the words, each with the block in which it is left. mine: the group of the role that is
-    recorded.
+    recorded. ways: the homes from which and to which rings move values.
     """
 
     contexts: dict[str, RoleContext[Any]]
@@ -61,6 +61,7 @@ class Homes:
     loops: int = 0
     taken: list[tuple[Block, StageContext[Any]]] = field(default_factory=list)
     mine: Scalar | None = None
+    ways: dict[Pipeline, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, contexts: dict[str, RoleContext[Any]], builder: Builder) -> Homes:

@@ -169,6 +169,11 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
         return f"`with {ring}.fill() as stage:` or `{ring}.drain()` takes a stage of it"
 
     @property
+    def pipeline(self) -> Pipeline:
+        """The ring, of which this may be a view."""
+        return self._pipeline
+
+    @property
     def names(self) -> Set[str]:
         """The names of the tiles of a stage; "" if it is one."""
         return self._keys.keys()

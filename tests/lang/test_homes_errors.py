@@ -325,6 +325,19 @@ def no_name(x, y):
     ring.hand(v)
 
 
+@wrong(
+    "fetch: the ring moves values from the producer to the consumers, not from the fetchers to the consumers",
+    "ring.fetch(x[1])",
+    "a ring has one role that fills it and one that drains it; make another with pk.pipeline",
+)
+def a_ring_of_two_ways(x, y):
+    pk.grid(1)
+    ring = vectors()
+    pk.homes(pk.warps(1))
+    v = pk.load(ring.stream(x[0]))
+    pk.store(y[0, 0], v + pk.load(ring.fetch(x[1])))
+
+
 @wrong("stream: takes one tile or value, or one for each name of the ring's tiles", "ring.stream()")
 def nothing_to_stream(x, y):
     pk.grid(1)
