@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def matmul(isa: Machine) -> Kind:
-    """Four pages of M from `out`, 128 x 256 of A B^T: a row of pages of A from M[a], two rows of B from W[b]."""
+    """Up to four pages of M from `out`, 128 x 256 of A B^T: a row of pages of A from M[a], two of B from W[b]."""
 
     @isa.instruction
-    def matmul(M, W, *, a, b, out, depth):  # type: ignore[no-untyped-def]
+    def matmul(M, W, *, a, b, out, depth, width):  # type: ignore[no-untyped-def]
         pages, inputs = isa.weights_ring(), isa.inputs()
         with producer():
             for k in pk.range(depth):
@@ -40,10 +40,10 @@ def matmul(isa: Machine) -> Kind:
                         left = pk.mma_ABt(x.tiles(64, 64)[g, 0], p, left)
                     with pages.drain() as p:
                         right = pk.mma_ABt(x.tiles(64, 64)[g, 0], p, right)
-            for i, y in enumerate((left, right)):
-                for j in range(2):
-                    part = y[:, 64 * j : 64 * (j + 1)].to(bf16)
-                    pk.store(M[2 * (out + 2 * i + j) + g, 0], part)
+            for i in range(4):
+                part = (left, right)[i // 2][:, 64 * (i % 2) : 64 * (i % 2 + 1)]
+                if i < width:
+                    pk.store(M[2 * (out + i) + g, 0], part.to(bf16))
 
     return matmul
 
@@ -75,16 +75,23 @@ def add_values(ring: Any, p: Any, acc: Any) -> Any:
     return acc
 
 
+@pk.function
+def softmax_step(s: Any, scale: float, carried: Any, acc: Any) -> Any:
+    """The weights of 128 keys, with the largest scores and the sums so far; earlier sums of values are scaled."""
+    p, m, l, alpha = pk.online_softmax(s, scale, *carried, to=bf16)  # noqa: E741
+    return p, (m, l), [x * alpha for x in acc]
+
+
 def attention(isa: Machine) -> Kind:
     """Pages of M from `out`: softmax(Q K^T) V of 128 queries from page q, and of keys and values in blocks of 128.
 
     k, v: the first pages; step: pages from a block to the next. row: of the first query; it sees no keys after its row,
-    and none from `keys` on.
+    and none from `keys` on. masked: of the blocks from the last down, those in which some are not seen, at least one.
     """
     panels, scale = isa.head // 64, isa.scale * pk.log2e
 
     @isa.instruction
-    def attention(M, *, q, k, v, step, last, row, keys, out):  # type: ignore[no-untyped-def]
+    def attention(M, *, q, k, v, step, last, masked, row, keys, out):  # type: ignore[no-untyped-def]
         queries, ring = isa.queries(), isa.inputs()
         with fetchers() as f:
             with queries.fill() as p:
@@ -96,16 +103,19 @@ def attention(isa: Machine) -> Kind:
                 fetch_pages(ring, M, v + block * step, panels, f)
             fetch_pages(ring, M, v, panels, f)
         with pk.consumers(2) as g, queries.drain() as all_queries:
-            mine = all_queries.tiles(64, isa.head)[g, 0]
+            mine, row = all_queries.tiles(64, isa.head)[g, 0], row + 64 * g
             acc = [pk.zeros(f32, 64, 64) for _ in range(panels)]
-            s = scores(ring, mine, panels)
-            s = pk.mask(s, row=row + 64 * g, col=128 * last, cols=keys, causal=True)
+            s = pk.mask(scores(ring, mine, panels), row=row, col=128 * last, cols=keys, causal=True)
             p, m, l, _ = pk.online_softmax(s, scale, to=bf16)  # noqa: E741
-            for _ in pk.range(last):
+            for block in pk.range(last - 1, last - masked, -1):
                 s = scores(ring, mine, panels)
                 acc = add_values(ring, p, acc)
-                p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # noqa: E741
-                acc = [x * alpha for x in acc]
+                s = pk.mask(s, row=row, col=128 * block, cols=keys, causal=True)
+                p, (m, l), acc = softmax_step(s, scale, (m, l), acc)
+            for _ in pk.range(last - masked + 1):
+                s = scores(ring, mine, panels)
+                acc = add_values(ring, p, acc)
+                p, (m, l), acc = softmax_step(s, scale, (m, l), acc)
             for i, y in enumerate(add_values(ring, p, acc)):
                 pk.store(M[2 * (out + i) + g, 0], pk.normalize(y, l).to(bf16))
 
