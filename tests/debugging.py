@@ -131,6 +131,15 @@ def view_outside(y, i):
 
 
 @pk.kernel
+def row_outside(y, i):
+    tile = pk.shared(pk.st(f32, 16, 64))
+    pk.grid(1)
+    pk.store(tile.row(i), pk.zeros(f32, 64))
+    pk.sync()
+    pk.store(y[0], pk.load(tile.row(0)))
+
+
+@pk.kernel
 def semaphore_outside(y, i):
     full = pk.semaphore(1, count=3)
     pk.grid(1)

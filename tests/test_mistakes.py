@@ -25,7 +25,7 @@ RECORDED = Path(__file__).parent / "golden" / "errors" / "mistakes.txt"
 # What a user never sees: addresses, classes and modules of the package, names of NumPy's and Python's classes.
 INTERNAL = re.compile(
     r"object at 0x|<class|pykittens\.|\b_\w*Context|NoneType|ndarray|"
-    r"\b(Reg(Tile|Vector)|Shared(Tiles?|Vector)|TileRef|Global|Scalar|NamedTiles|PipelineHandle|SharedArray|Undefined|Value|DType)\b"
+    r"\b(Reg(Tile|Vector)|Shared(Tiles?|Row|Vector)|TileRef|Global|Scalar|NamedTiles|PipelineHandle|SharedArray|Undefined|Value|DType)\b"
 )
 ROWS = [pytest.param(row, id=name) for name, row in TABLE.items()]
 

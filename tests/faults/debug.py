@@ -82,6 +82,11 @@ def view_outside_its_tile(out):
     raise fault(source, "part (", 2, 0)
 
 
+def row_outside_its_tile(out):
+    source = program(debugging.row_outside, out((1, 64)), 16)
+    raise fault(source, "row {0}", 16)
+
+
 def semaphore_beyond_the_last(out):
     source = program(debugging.semaphore_outside, out((1, 8)), 3)
     raise fault(source, "of `full`", 3)

@@ -156,6 +156,39 @@ def tiles_of_a_shared_vector(out):
     kernel(ones(64), out((64,)))
 
 
+def tiles_of_a_row(out):
+    @pk.kernel
+    def kernel(x, y):
+        tile = pk.shared(pk.st(f32, 64, 64))
+        pk.grid(1)
+        pk.load(tile.row(3).tiles(1, 32)[0])
+
+    kernel(ones(64), out((64,)))
+
+
+def copy_to_a_row_of_a_shared_tile(out):
+    @pk.kernel
+    def kernel(x, y):
+        ring = pk.pipeline(1, pk.st(f32, 64, 64))
+        pk.grid(1)
+        with ring.fill() as s:
+            pk.load_async(s.row(3), x)
+        with ring.drain() as s:
+            pk.store_async(y, s)
+
+    kernel(ones(64), out((64,)))
+
+
+def spread_vector_to_a_row(out):
+    @pk.kernel
+    def kernel(x, y):
+        tile = pk.shared(pk.st(f32, 64, 64))
+        pk.grid(1)
+        pk.store(tile.row(3), pk.load(x, cols=64, spread=pk.per_column))
+
+    kernel(ones(64), out((64,)))
+
+
 def parts_that_leave_a_rest(out):
     moving(lambda x, y: pk.load(pk.shared(pk.sv(f32, 64)).parts(48)[0]))(ones(64), out((64,)))
 

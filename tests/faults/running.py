@@ -136,6 +136,16 @@ def view_outside_its_tile(out):
     kernel(out((64, 64)), 2)
 
 
+def row_outside_a_shared_tile(out):
+    @pk.kernel
+    def kernel(y, i):
+        tile = pk.shared(pk.st(f32, 64, 64))
+        pk.grid(1)
+        pk.store(tile.tiles(16, 64)[1].row(i), pk.zeros(f32, 64))
+
+    kernel(out((64, 64)), 16)
+
+
 def tile_beyond_the_last(out):
     @pk.kernel
     def kernel(y, i):

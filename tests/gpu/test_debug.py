@@ -104,6 +104,9 @@ FAULTS = {
     "debugging.view_outside.debug(f32(64, 64), 2)": [
         "AccessError: part (2, 0) of 64x64 is outside a shared tile of 128x64",
     ],
+    "debugging.row_outside.debug(f32(1, 64), 16)": [
+        "AccessError: row 16 is outside a shared tile of 16x64",
+    ],
     "debugging.semaphore_outside.debug(f32(1, 8), 3)": [
         "AccessError: index 3 is outside the 3 of `full`",
     ],

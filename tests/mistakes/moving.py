@@ -118,6 +118,7 @@ row_with(
     shown="tiles",
     scalars=True,
 )
+row_with("shared_row", "shared_tile.row({i})", {"i": ("3", index(64))}, shown="row", scalars=True)
 row_with(
     "vector_part",
     "shared_vector.parts({length})[{i}]",

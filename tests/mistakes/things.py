@@ -128,6 +128,7 @@ add("shared_bf16", "shared", lambda c: pk.shared(pk.st(pk.bf16, 64, 64)), pk.bf1
 add("shared_wide", "shared", lambda c: pk.shared(pk.st(pk.bf16, 64, 128)), pk.bf16, (64, 128))
 add("shared_tall", "shared", lambda c: pk.shared(pk.st(pk.bf16, 128, 64)), pk.bf16, (128, 64))
 add("shared_vector", "shared", lambda c: pk.shared(pk.sv(pk.f32, 64)), pk.f32, (1, 64))
+add("shared_row", "shared", lambda c: c["shared_tile"].row(3), pk.f32, (1, 64), lies="row")
 add("shared_tiles", "python", lambda c: pk.shared(pk.st(pk.f32, 64, 64), count=2))
 
 

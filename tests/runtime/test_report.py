@@ -189,6 +189,7 @@ ALIKE = [
     (debugging.leading_index_of_a_window, (f32(4, 64, 64), f32(64, 64), 3), "of `x`", (2, 1, 3)),
     (debugging.far_coordinate, (f32(64, 64), f32(64, 64), 2**30), "overflows", (2**36,)),
     (debugging.view_outside, (f32(64, 64), 2), "part (", (2, 0)),
+    (debugging.row_outside, (f32(1, 64), 16), "row {0}", (16,)),
     (debugging.semaphore_outside, (f32(1, 8), 3), "of `full`", (3,)),
     (debugging.untrue_scalar, (f32(4, 8), 2), "is too large", ()),
     (debugging.untrue_tile, (f32(128, 64), f32(128, 64)), "less than three", (0, 0)),

@@ -107,6 +107,21 @@ def test_a_part_of_a_vector_is_checked_where_its_index_may_be_outside():
     assert texts == [f"part {{0}} of {n} is outside a shared vector of 64" for n in (64, 32)]
 
 
+def test_a_row_of_a_tile_is_checked_where_its_index_may_be_outside():
+    @pk.kernel
+    def own(y, i):
+        tile = pk.shared(pk.st(pk.f32, 16, 64))
+        pk.grid(1)
+        with pk.warps(2) as w:
+            pk.store(tile.row(w), pk.zeros(pk.f32, 64))
+            pk.store(tile.row(15), pk.zeros(pk.f32, 64))
+            pk.store(tile.row(w + i), pk.zeros(pk.f32, 64))
+
+    found = program(own, matrix(64, 64, dtype=F32), 0).sites
+    texts = [s.text for s in found if s.text.startswith("row")]
+    assert texts == ["row {0} is outside a shared tile of 16x64"]
+
+
 def test_names_of_a_kernel_do_not_clash_with_those_of_debugging():
     @pk.kernel
     def clash(report, patience, stopped):
