@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens import f32
+from pykittens import bf16, f32
 from pykittens.emulate.finding import Kind
+from pykittens.ir.nodes import walk
+from pykittens.ir.stages import Leave
 from pykittens.ops.core import OPS
 from tests.emulate.races.test_detector_clean import nothing, told
 from tests.planted.missing_fence import (
     result_stored_without_a_fence,
     tensor_brought_back_without_a_fence,
 )
-from tests.races import tile
+from tests.races import faults, left_out, tile
+from tests.running import recorded
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "language.md"
 
@@ -164,3 +167,84 @@ def test_a_kernel_without_roles_fences_what_it_hands_to_the_engine():
     assert (
         program(alone, tile(64, 64), nothing(64, 64)).count("fence_async();") == 2
     )  # one at the start
+
+
+# -- rows of tiles ---------------------------------------------------------------------------------
+
+
+@pk.kernel
+def written_by_rows(x, y, *, by: str):
+    """Two warps fill a ring by rows; a warpgroup multiplies with a stage, lanes load it, or the engine stores it."""
+    ring, a = pk.pipeline(2, pk.st(bf16, 16, 64)), pk.shared(pk.st(bf16, 64, 64))
+    pk.grid(1)
+    with pk.warps(2) as w:
+        for k in pk.range(3):
+            with ring.fill() as s:
+                for i in pk.range(8):
+                    pk.store(s.row(8 * w + i), pk.load(x[8 * w + i, k], cols=64))
+    with pk.warps(1) if by == "rows" else pk.storer() if by == "copies" else pk.consumers(1):
+        if by == "products":
+            pk.publish(a, pk.full(bf16, 1, 64, 64))
+        for k in pk.range(3):
+            with ring.drain() as s:
+                if by == "products":
+                    pk.store(y[0, k], pk.mma_ABt(a, s))
+                elif by == "copies":
+                    pk.store_async(y[0, k], s)
+                else:
+                    for i in pk.range(16):
+                        pk.store(y[i, k], pk.load(s.row(i)))
+
+
+WAYS = [("products", (64, 48), f32), ("copies", (16, 192), bf16), ("rows", (16, 192), bf16)]
+
+
+@pytest.mark.parametrize(("by", "shape", "dtype"), WAYS)
+def test_a_stage_that_warps_write_by_rows_is_fenced_where_an_engine_accesses_it(by, shape, dtype):
+    x = np.arange(16 * 192).reshape(16, 192) % 7
+    args = x.astype(bf16.numpy), np.full(shape, np.nan, dtype.numpy)
+    text = program(written_by_rows, *args, by=by)
+    filling = text[text.index("// warps") :]
+    filling = filling[: filling.index("//", 10)]
+    assert filling.count("fence_async();") == (by != "rows")
+    report = pk.check(written_by_rows, *args, by=by)
+    assert report.ok, str(report)
+    written_by_rows(*args, by=by)
+    sums = x.reshape(16, 3, 64).sum(axis=2).T.reshape(-1)
+    assert np.array_equal(args[1], np.tile(sums, (64, 1)) if by == "products" else x)
+
+
+@pytest.mark.parametrize(("by", "shape", "dtype"), WAYS[:2])
+def test_rows_of_a_stage_without_the_fence_are_found(by, shape, dtype):
+    args = np.ones((16, 192), bf16.numpy), np.full(shape, np.nan, dtype.numpy)
+    leave = next(
+        n for n in walk(recorded(written_by_rows, *args, by=by).body) if isinstance(n, Leave)
+    )
+    with left_out(leave, "fence"):
+        found = faults(written_by_rows, *args, by=by)
+    assert found == {Kind.MISSING_FENCE}
+
+
+@pk.kernel
+def rows_written_back(x, y):
+    """A warpgroup overwrites a row of a drained stage, which the copy engine fills again."""
+    ring = pk.pipeline(1, pk.st(f32, 64, 64))
+    pk.grid(1)
+    with pk.producer():
+        for i in pk.range(3):
+            with ring.fill() as s:
+                pk.load_async(s, x[i])
+    with pk.consumers(1):
+        for i in pk.range(3):
+            with ring.drain() as s:
+                pk.store(s.row(i), pk.full(f32, 7, 64))
+                pk.sync()
+                t = pk.load(s)
+            pk.store(y[i], t)
+
+
+def test_a_drained_stage_of_which_lanes_wrote_a_row_is_fenced():
+    args = tile(192, 64), nothing(192, 64)
+    text = program(rows_written_back, *args)
+    assert text[text.index("// consumers") :].count("fence_async();") == 1
+    assert told(rows_written_back, *args) == []
