@@ -14,13 +14,13 @@ from pykittens.emulate.finding import Kind
 from pykittens.ir.nodes import walk
 from pykittens.ir.stages import Leave
 from pykittens.ops.core import OPS
+from pykittens.runtime.arguments import check as check_arguments
 from tests.emulate.races.test_detector_clean import nothing, told
 from tests.planted.missing_fence import (
     result_stored_without_a_fence,
     tensor_brought_back_without_a_fence,
 )
 from tests.races import faults, left_out, tile
-from tests.running import recorded
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "language.md"
 
@@ -204,8 +204,7 @@ def test_a_stage_that_warps_write_by_rows_is_fenced_where_an_engine_accesses_it(
     x = np.arange(16 * 192).reshape(16, 192) % 7
     args = x.astype(bf16.numpy), np.full(shape, np.nan, dtype.numpy)
     text = program(written_by_rows, *args, by=by)
-    filling = text[text.index("// warps") :]
-    filling = filling[: filling.index("//", 10)]
+    filling = text[text.index("// warps") :].partition("barrier_arrive(")[0]
     assert filling.count("fence_async();") == (by != "rows")
     report = pk.check(written_by_rows, *args, by=by)
     assert report.ok, str(report)
@@ -217,9 +216,8 @@ def test_a_stage_that_warps_write_by_rows_is_fenced_where_an_engine_accesses_it(
 @pytest.mark.parametrize(("by", "shape", "dtype"), WAYS[:2])
 def test_rows_of_a_stage_without_the_fence_are_found(by, shape, dtype):
     args = np.ones((16, 192), bf16.numpy), np.full(shape, np.nan, dtype.numpy)
-    leave = next(
-        n for n in walk(recorded(written_by_rows, *args, by=by).body) if isinstance(n, Leave)
-    )
+    kernel = written_by_rows.record(check_arguments(written_by_rows.parameters, args, {"by": by}))
+    leave = next(n for n in walk(kernel.body) if isinstance(n, Leave))
     with left_out(leave, "fence"):
         found = faults(written_by_rows, *args, by=by)
     assert found == {Kind.MISSING_FENCE}

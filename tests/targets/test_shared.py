@@ -1,4 +1,4 @@
-"""Parts of shared vectors in CUDA C++: an address and loads without bounds checks."""
+"""Parts of shared vectors and rows of shared tiles in CUDA C++: their addresses, and loads without bounds checks."""
 
 from __future__ import annotations
 
@@ -81,3 +81,47 @@ def test_a_part_is_moved_in_chunks_where_all_parts_start_at_one(part, whole):
     shared = [line for line in program.splitlines() if "shared +" in line]
     assert len(shared) == 2
     assert all(f"_chunk<2, {whole}>" in line for line in shared)
+
+
+def through_rows(dtype, rows, cols, warps=1, part=None):
+    """The lines of a program that store and load a row, of a tile or of its parts of `part` columns."""
+
+    @pk.kernel(warps=warps)
+    def kernel(x, y, i):
+        tile = pk.shared(pk.st(dtype, rows, cols))
+        pk.grid(1)
+        row = tile.row(i) if part is None else tile.tiles(16, part)[1, i].row(3)
+        pk.store(row, pk.load(x, cols=part or cols))
+        pk.sync()
+        pk.store(y, pk.load(row))
+
+    arrays = [np.zeros(part or cols, dtype.numpy) for _ in range(2)]
+    return [line for line in text(kernel, *arrays, 0).splitlines() if "shared_at" in line]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cols", "warps", "step"),
+    [
+        (pk.bf16, 64, 1, 2),
+        (pk.bf16, 256, 1, 8),
+        (pk.bf16, 256, 4, 2),
+        (pk.f32, 256, 1, 4),
+        (pk.int64, 256, 1, 2),
+        (pk.e4m3, 256, 1, 8),
+    ],
+    ids=str,
+)
+def test_a_row_is_moved_in_chunks_of_at_most_16_bytes(dtype, cols, warps, step):
+    store, load = through_rows(dtype, 16, cols, warps)
+    assert f"store_chunk<{step}, true>" in store
+    assert f"load_chunk<{step}, true>" in load
+    assert f"at < {cols} ? {step} : 0" in store
+
+
+def test_the_address_of_a_row_is_that_of_its_tile_and_its_swizzle():
+    (store, _) = through_rows(pk.bf16, 32, 128)
+    assert "shared + (tile + shared_at<128>(i1, at * 2, 4096) - smem)" in store
+    (store, _) = through_rows(pk.bf16, 32, 64, part=16)
+    # The part (1, i) starts 16 rows of 128 bytes and i columns of 32 bytes after its tile.
+    assert re.search(r"shared_at<128>\(3, at \* 2 \+ i1 \* 32( % 128)?, 4096\)", store), store
+    assert "2048" in store

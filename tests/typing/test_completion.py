@@ -34,9 +34,9 @@ NAMES = {
     "pk.exp(tile).": "shape rows cols dtype to",
     "vector.": "length dtype to",
     "pk.row_sum(tile).": "length dtype to",
-    "shared.": "shape rows cols tiles",
+    "shared.": "shape rows cols tiles row",
     "ring.": "fill drain",
-    "stage.a.": "shape rows cols tiles",
+    "stage.a.": "shape rows cols tiles row",
 }
 # A word, its signature as the server shows it, and the object with its docstring.
 WORDS = {

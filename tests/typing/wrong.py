@@ -80,6 +80,7 @@ def staging(x: pk.Global, y: pk.Global) -> None:
         w.rows  # reportAttributeAccessIssue / attr-defined
         s.a.T  # reportAttributeAccessIssue / attr-defined
         s.a.parts(16)  # reportAttributeAccessIssue / attr-defined
+        s.a.row(0).parts(16)  # reportAttributeAccessIssue / attr-defined
         t.a  # reportAttributeAccessIssue / attr-defined
         t.to(pk.f32)  # reportAttributeAccessIssue / attr-defined
         v.parts(16).rows  # reportAttributeAccessIssue / attr-defined
