@@ -1,302 +1,260 @@
-"""A program of generic instructions: memories for weights, constants and vectors, and words that add instructions."""
+"""A machine for models: a program of generic instructions, and the words that add them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
-import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.mega.isa import decode
-from pykittens.mega.program import Kind, Program
-from pykittens.runtime.arrays import torch_dtype
-from pykittens.types.dtypes import bf16, f32
+from pykittens.ir.numbers import is_int
+from pykittens.mega.isa import decode, vectors
+from pykittens.mega.isa.matrices import Matrices
+from pykittens.mega.isa.memory import Matrix, Vector
+from pykittens.mega.isa.packing import UNIT, rounded
 
-UNIT = 16  # rows of a page
-
-
-@dataclass(frozen=True)
-class Vector:
-    """Elements of the memory of vectors, or of constants: the first, and how many."""
-
-    start: int
-    length: int
-
-    def part(self, start: int, length: int) -> Vector:
-        return Vector(self.start + start, length)
-
-    def in_units(self, of: int) -> int:
-        """Where it starts, in parts of so many elements."""
-        if self.start % of:
-            raise ArgumentError(
-                f"a vector that starts at {self.start} is not at a multiple of {of}"
-            )
-        return self.start // of
+PARTS = 2 * vectors.PART  # elements of a unit of work of instructions on vectors
+MOST = 2**20  # integers below are exact in a vector
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """A packed matrix of the memory of weights: its first page, rows and columns."""
-
-    page: int
-    rows: int
-    cols: int
-
-
-@dataclass
-class Machine:
+class Machine(Matrices):
     """A program of generic instructions for one token of a model.
 
-    blocks: as of Program. chunk: columns that an instruction multiplies with a vector at a time, 1024 or 2048. head,
-    heads: the width of a head of attention, and the number of heads of keys. capacity, layers: of the cache.
-    vocabulary: rows of the embedding. pages, flight: of the ring of weights. eps: of norms.
+    Words for memory return places: `vector`, `constant`, `weights`. Words for instructions add them to `program`, in
+    the order in which they could run: each vector is written once, before it is read. All take vectors of any length
+    in f32, of which 20 bits of the significand are kept, and add up in f32. `run` and `run_coarse` run the program.
+
+    blocks, dynamic: as of Program. chunk: columns that an instruction multiplies with a vector at a time, 1024 or 2048.
+    head, heads: the width of a head of attention, 64 or 128, and the number of heads of keys. capacity, layers: of the
+    cache, in positions. vocabulary: rows of the embedding. pages, flight: of the ring of weights. eps: of norms.
+
+        >>> machine = Machine(blocks=2, chunk=1024, vocabulary=100)
+        >>> table = np.ones((100, 48), ml_dtypes.bfloat16)
+        >>> x, y = machine.vector(48), machine.vector(33)
+        >>> machine.embedding(x)
+        >>> machine.matvec(machine.weights(np.ones((33, 48), ml_dtypes.bfloat16)), x, y)
+        >>> tensors = machine.tensors(table=table)
+        >>> machine.run(tensors, token=3)
+        >>> machine.values(tensors, y)[[0, 32]]
+        array([48., 48.], dtype=float32)
     """
 
-    blocks: int
-    chunk: int = 2048
-    head: int = 64
-    heads: int = 8
-    layers: int = 1
-    capacity: int = 64
-    vocabulary: int = 256
-    pages: int = 10
-    flight: int | None = 3
-    inputs_: int = 2
-    eps: float = 1e-5
-    _weights: list[Any] = field(default_factory=list, init=False, repr=False)
-    _constants: list[Any] = field(default_factory=list, init=False, repr=False)
-    _page: int = field(default=0, init=False)
-    _constant: int = field(default=0, init=False)
-    _vectors: int = field(default=0, init=False)
-    _kinds: dict[str, Kind] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.program = Program(self.blocks)
-        self.program.number("position", self.capacity)
-        self.program.number("token", self.vocabulary)
-        self._pages = self.program.ring(self.pages, flight=self.flight)
-        self._tiles, self._norms = self.program.ring(1), self.program.ring(1)
-        self._queries = self.program.ring(1)
-        self._sums, self._inputs = self.program.ring(3), self.program.ring(self.inputs_)
-        self.count, self.quarter, self.scale = self.chunk // 512, self.chunk // 4, self.head**-0.5
-
-    # -- called by instructions ------------------------------------------------------------------
-
-    def instruction(self, function: Callable[..., Any]) -> Kind:
-        return self.program.instruction(function)
-
-    def rings(self) -> Any:
-        """The rings of products."""
-        return SimpleNamespace(
-            pages=self._pages.view(pk.st(bf16, 128, 64)),
-            vectors=self._tiles.view(pk.st(bf16, 16, self.chunk // 8)),
-            norms=self._norms.view(pk.sv(f32, 4 * UNIT)),
-            sums=self._sums.view(pk.sv(f32, 8 * UNIT)),
-        )
-
-    def weights_ring(self) -> Any:
-        """The ring of pages of weights, of which all may be on their way."""
-        return self._pages.view(pk.st(bf16, 128, 64), flight=self.pages)
-
-    def queries(self) -> Any:
-        """The ring of 128 queries."""
-        return self._queries.view(pk.st(bf16, 128, self.head))
-
-    def inputs(self) -> Any:
-        """The ring of pages of what instructions write."""
-        return self._inputs.view(pk.st(bf16, 128, 64))
-
-    def keys(self) -> Any:
-        """The same ring for keys and values."""
-        return self._inputs.view(k=pk.st(bf16, 64, self.head), v=pk.st(bf16, 64, self.head))
-
-    # -- memories --------------------------------------------------------------------------------
-
-    def vector(self, length: int, align: int = 1) -> Vector:
-        """Room for a vector, which starts at a multiple of a chunk, or of `align` if that is given."""
-        align = self.chunk if align == 1 else align
-        start = -(-self._vectors // align) * align
-        self._vectors = start + length
-        return Vector(start, length)
-
-    def constant(self, values: Any) -> Vector:
-        """A constant vector in f32."""
-        start, length = (
-            self._constant,
-            values.size if isinstance(values, np.ndarray) else values.numel(),
-        )
-        self._constants.append(values.reshape(-1))
-        self._constant += length
-        return Vector(start, length)
-
-    def weights(self, matrix: Any) -> Matrix:
-        """A matrix in bf16, (rows, columns), packed in pages."""
-        rows, cols = matrix.shape
-        if rows % UNIT or cols % self.chunk:
-            raise ArgumentError(
-                f"a matrix has multiples of {UNIT} rows and of {self.chunk} columns, not {rows} x {cols}"
-            )
-        chunks, slices = cols // self.chunk, self.chunk // 1024
-        x = matrix.reshape(rows // UNIT, UNIT, chunks, 2, 4, slices, 2, 64)
-        order = 0, 2, 5, 3, 6, 4, 1, 7
-        x = x.transpose(order) if isinstance(x, np.ndarray) else x.permute(order)
-        self._weights.append(x.reshape(-1, 64))
-        made = Matrix(self._page, rows, cols)
-        self._page += len(self._weights[-1]) // 128
-        return made
-
-    def tensors(self, cache: Any, table: Any) -> dict[str, Any]:
-        """The tensors of the program beside `position` and `token`; cache: (2 * layers, capacity, heads * head)."""
-        if isinstance(cache, np.ndarray):
-            vectors, chosen = np.zeros(self._vectors, np.float32), np.zeros(1, np.int32)
-        else:
-            vectors = cache.new_zeros(self._vectors, dtype=torch_dtype("f32"))
-            chosen = cache.new_zeros(1, dtype=torch_dtype("int32"))
-        given = {"V": vectors, "E": table, "cache": cache, "chosen": chosen}
-        given |= {
-            name: _joined(parts)
-            for name, parts in (("W", self._weights), ("C", self._constants))
-            if parts
-        }
-        used = {name for kind in self.program.kinds for name in kind.operands}
-        return {name: x for name, x in given.items() if name in used}
-
-    # -- instructions ----------------------------------------------------------------------------
-
-    def _add(self, make: Callable[[Machine], Kind], **fields: Any) -> None:
-        self.program.add(self._kind(make), **fields)
-
-    def _kind(self, make: Callable[[Machine], Kind]) -> Kind:
-        if make.__name__ not in self._kinds:
-            self._kinds[make.__name__] = make(self)
-        return self._kinds[make.__name__]
-
-    def _runs(self, make: Callable[[Machine], Kind], count: int, **fields: Any) -> None:
-        self.program.add_runs(self._kind(make), count, **fields)
-
-    def embedding(self, out: Vector) -> None:
-        for part in range(out.length // 512):
-            self._add(decode.embedding, part=part, out=out.in_units(256))
+    # -- a matrix by a vector --------------------------------------------------------------------
 
     def matvec(self, w: Matrix, x: Vector, out: Vector) -> None:
         """out = w x."""
-        self._runs(
-            decode.matvec,
-            w.rows // UNIT,
-            x=x.in_units(self.quarter),
-            out=out.in_units(UNIT),
-            page=w.page,
-        )
+        if self._chunks(w, x, out) == 1:
+            self._products(decode.matvec, w, x, out)
+        else:
+            self._products(decode.matvec_long, w, x, out, chunks=self._chunks(w, x, out))
 
     def matvec_add(self, w: Matrix, x: Vector, other: Vector, out: Vector) -> None:
         """out = other + w x."""
-        self._runs(
-            decode.matvec_add,
-            w.rows // UNIT,
-            x=x.in_units(self.quarter),
-            chunks=w.cols // self.chunk,
-            other=other.in_units(UNIT),
-            out=out.in_units(UNIT),
-            page=w.page,
-        )
+        chunks = self._chunks(w, x, out)
+        self._check_lengths(other=(other, w.rows))
+        at = self._read("other", other, UNIT)
+        self._products(decode.matvec_add, w, x, out, chunks=chunks, other=at)
 
     def norm_matvec(self, w: Matrix, x: Vector, gain: Vector, out: Vector) -> None:
-        """out = w (rms_norm(x) * gain)."""
-        self._normed(decode.norm_matvec, w, x, gain, out, 1)
+        """out = w (rms_norm(x) * gain), of a vector of at most one chunk."""
+        self._normed(decode.norm_matvec, w, x, gain, out)
 
-    def norm_gate(self, w: Matrix, x: Vector, gain: Vector, out: Vector) -> None:
-        """out = silu(a x) * (b x), of the normed x; w: 16 rows of a and of b in turn (`in_turn`)."""
-        self._normed(decode.norm_gate, w, x, gain, out, 2)
+    def norm_gate(
+        self, w: Matrix, x: Vector, gain: Vector, out: Vector, activation: str = "silu"
+    ) -> None:
+        """out = activation(a y) * (b y) with y = rms_norm(x) * gain, of a vector of at most one chunk.
+
+        w: 16 rows of a and of b in turn, weights(in_turn(a, b)). activation: as of `gate`.
+        """
+        self._normed(decode.norm_gate, w, x, gain, out, _checked(activation))
 
     def norm_rotary(self, w: Matrix, x: Vector, gain: Vector, rope: Vector, out: Vector) -> None:
-        self._normed(decode.norm_rotary, w, x, gain, out, 2, rope=rope.in_units(UNIT))
+        """out = the heads of w (rms_norm(x) * gain), rotated as `rotary` does, of a vector of at most one chunk.
+
+        w: 16 rows of the first half of a head and of the second in turn, weights(halves_in_turn(matrix, head)).
+        """
+        self._heads("out", out)
+        angles = self._angles(rope)
+        self._normed(decode.norm_rotary, w, x, gain, out, rope=angles * (self.head // 2 // UNIT))
 
     def _normed(
-        self, make: Any, w: Matrix, x: Vector, gain: Vector, out: Vector, blocks: int, **more: int
+        self, make: Any, w: Matrix, x: Vector, gain: Vector, out: Vector, *options: str, **more: int
     ) -> None:
-        self._runs(
-            make,
-            w.rows // UNIT // blocks,
-            x=x.in_units(self.quarter),
-            gain=gain.in_units(self.quarter),
-            out=out.in_units(UNIT),
-            page=w.page,
-            **more,
-        )
+        blocks = 1 if make is decode.norm_matvec else 2
+        if self._chunks(w, x, out, is_pair=make is decode.norm_gate) > 1:
+            raise ArgumentError(
+                f"`x` must have at most {self.chunk} elements, a chunk, not {x.length}",
+                help="add machine.rms_norm(x, gain, y), and multiply y by machine.matvec",
+            )
+        self._check_lengths(gain=(gain, w.cols))
+        more["gain"] = self._read_constant("gain", gain, self.quarter)
+        self._products(make, w, x, out, *options, blocks=blocks, length=w.cols, **more)
 
-    def append(self, layer: int, x: Vector) -> None:
-        self._add(decode.append, layer=layer, x=x.in_units(self.heads * self.head))
+    def _products(
+        self,
+        make: Any,
+        w: Matrix,
+        x: Vector,
+        out: Vector,
+        *options: str,
+        blocks: int = 1,
+        **more: int,
+    ) -> None:
+        """Deal out the rows of a product, 16 of each of some blocks of rows at a time."""
+        at = {
+            "x": self._read("x", x, self.quarter, self.chunk),
+            "out": self._write("out", out, UNIT),
+        }
+        count = rounded(w.rows, UNIT) // UNIT // blocks
+        self._runs(self._kind(make, *options), count, page=w.page, **at, **more)
+
+    def _chunks(self, w: Matrix, x: Vector, out: Vector, is_pair: bool = False) -> int:
+        """The chunks of a product, whose operands are checked; is_pair: of two matrices in turn."""
+        self._check_matrix(w)
+        self._check_lengths(x=(x, w.cols))
+        if isinstance(out, Vector):
+            rows = 2 * rounded(out.length, UNIT) if is_pair else out.length
+            if rows != w.rows:
+                of = f"{w.rows} rows" + " of two matrices in turn" * is_pair
+                raise ArgumentError(f"`out` has {out.length} elements, and `w` has {of}")
+        return rounded(w.cols, self.chunk) // self.chunk
+
+    # -- vectors ---------------------------------------------------------------------------------
+
+    def embedding(self, out: Vector) -> None:
+        """out = the row of the table for the token."""
+        if self._row not in (0, out.length):
+            raise ArgumentError(
+                f"`out` must have {self._row} elements, as before, not {out.length}"
+            )
+        self._row = out.length
+        self._elements(vectors.embedding, out)
+
+    def add(self, a: Vector, b: Vector, out: Vector) -> None:
+        """out = a + b."""
+        self._elements(vectors.add, out, a=a, b=b)
+
+    def gate(self, a: Vector, b: Vector, out: Vector, activation: str = "silu") -> None:
+        """out = activation(a) * b; activation: "silu", "gelu" with erf, or "gelu_tanh"."""
+        self._elements(vectors.gate, out, _checked(activation), a=a, b=b)
+
+    def rms_norm(self, x: Vector, gain: Vector, out: Vector) -> None:
+        """out = x / sqrt(mean(x^2) + eps) * gain."""
+        self._norm(vectors.rms_norm, x, out, gain=gain)
+
+    def layer_norm(self, x: Vector, gain: Vector, bias: Vector, out: Vector) -> None:
+        """out = (x - mean(x)) / sqrt(variance(x) + eps) * gain + bias."""
+        self._norm(vectors.layer_norm, x, out, gain=gain, bias=bias)
+
+    def _norm(self, make: Any, x: Vector, out: Vector, **constants: Vector) -> None:
+        self._check_lengths(x=(x, out.length), **{n: (c, x.length) for n, c in constants.items()})
+        at = {n: self._read_constant(n, c, vectors.PART) for n, c in constants.items()}
+        at["x"] = self._read("x", x, self.chunk)
+        more = {"chunks": rounded(x.length, self.chunk) // self.chunk, "length": x.length}
+        self._elements(make, out, **at, **more)
+
+    def _elements(self, make: Any, out: Vector, *options: str, **operands: Vector | int) -> None:
+        """Deal out the elements of a vector, 256 at a time; operands that are vectors have as many."""
+        given = {n: x for n, x in operands.items() if not isinstance(x, int)}
+        self._check_lengths(**{name: (x, out.length) for name, x in given.items()})
+        for name, x in given.items():
+            operands[name] = self._read(name, x, vectors.PART, PARTS)
+        at = self._write("out", out, vectors.PART, PARTS)
+        count = rounded(out.length, PARTS) // PARTS
+        self._runs(self._kind(make, *options), count, out=at, **operands)
+
+    # -- heads -----------------------------------------------------------------------------------
+
+    def rotary(self, x: Vector, rope: Vector, out: Vector) -> None:
+        """out = the heads of x, rotated by the angles of the position: (a, b) to (a cos - b sin, b cos + a sin).
+
+        a and b are the halves of a head. rope: a constant, (capacity, head), the cosines of a half and then the sines.
+        """
+        heads, half = self._heads("x", x), self.head // 2
+        self._check_lengths(out=(out, x.length))
+        at = {"x": self._read("x", x, half), "out": self._write("out", out, half)}
+        self._runs(self._kind(vectors.rotary), heads, rope=self._angles(rope), **at)
+
+    def append(self, layer: int, keys: Vector, values: Vector) -> None:
+        """Add the keys and the values of the position to the cache of a layer, rounded to bf16."""
+        size = self.heads * self.head
+        self._check_lengths(keys=(keys, size), values=(values, size))
+        unit = size & -size
+        at = {"keys": self._read("keys", keys, unit), "values": self._read("values", values, unit)}
+        self._add(vectors.append, layer=self._layer(layer), **at)
 
     def attention(self, layer: int, q: Vector, out: Vector, parts: int = 1) -> None:
-        """out = attention of the queries, head after head, to the cache of a layer, in parts of the capacity."""
-        heads, pages = q.length // self.head, -(-self.capacity // 64)
+        """out = softmax(q k / sqrt(head)) v for each head, of the keys and values of a layer up to the position.
+
+        q: heads, a multiple of those of the keys; neighbours share a head of keys. parts: of the capacity, each with
+        instructions of its own, at most one for 64 positions.
+        """
+        heads, pages = self._heads("q", q), rounded(self.capacity, 64) // 64
+        self._check_lengths(out=(out, q.length))
+        if heads % self.heads:
+            raise ArgumentError(f"`q` must have a multiple of {self.heads} heads, not {heads}")
+        if not 1 <= parts <= pages:
+            raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
+        each, layer = heads // self.heads, self._layer(layer)
         to = out if parts == 1 else self.vector(q.length * parts)
-        sums = self.vector(UNIT * heads * parts)
+        sums = self._write("sums", self.vector(UNIT * heads * parts), UNIT)
+        x, y = self._read("q", q, self.head), self._write("out", to, self.head)
+        step = 128 // self.head  # heads of an instruction
         for part in range(parts):
-            for head in range(0, heads, 2):
-                at = part * heads + head
+            for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
                 self._add(
                     decode.attend,
                     layer=layer,
-                    head=head * self.heads // heads,
-                    q=q.in_units(self.head) + head,
-                    out=to.in_units(self.head) + at,
-                    sums=sums.in_units(UNIT) + at,
+                    head=head // each,
+                    q=x + head,
+                    count=min(step, each - head % each),
+                    out=y + part * heads + head,
+                    sums=sums + part * heads + head,
                     first=pages * part // parts,
                     last=pages * (part + 1) // parts,
                 )
         if parts > 1:
-            for head in range(0, heads, 2):
-                self._add(
-                    decode.merge,
-                    x=to.in_units(self.head) + head,
-                    sums=sums.in_units(UNIT) + head,
-                    heads=heads,
-                    count=parts,
-                    out=out.in_units(self.head) + head,
-                )
+            at = self._write("out", out, self.head)
+            more = {"heads": heads, "count": parts}
+            self._runs(self._kind(decode.merge), heads, x=y, sums=sums, out=at, **more)
+
+    def _heads(self, name: str, x: Vector) -> int:
+        if isinstance(x, Vector) and x.length % self.head:
+            raise ArgumentError(f"`{name}` must be heads of {self.head}, not {x.length} elements")
+        return x.length // self.head if isinstance(x, Vector) else 0
+
+    def _angles(self, rope: Vector) -> int:
+        self._check_lengths(rope=(rope, self.capacity * self.head))
+        return self._read_constant("rope", rope, self.head // 2)
+
+    def _layer(self, layer: int) -> int:
+        if not is_int(layer) or not 0 <= layer < self.layers:
+            raise ArgumentError(f"`layer` must be from 0 to {self.layers - 1}, not {layer!r}")
+        return layer
+
+    # -- the next token --------------------------------------------------------------------------
 
     def argmax(self, x: Vector) -> None:
-        """chosen = the index of the largest element."""
-        size = 2 * UNIT * self.blocks
-        best, at = (self.vector(size, size) for _ in range(2))
+        """chosen = the index of the largest element, the first of equals."""
+        if isinstance(x, Vector) and x.length > MOST:
+            raise ArgumentError(f"`x` must have at most {MOST} elements, not {x.length}")
+        size, start = 2 * UNIT * self.blocks, self._read("x", x, PARTS)
+        best, at = (self._vectors.vector(size, size) for _ in range(2))
+        count = rounded(x.length, PARTS) // PARTS
         for block in range(self.blocks):
-            count = x.length // 256
-            ends = [count * (block + i) // self.blocks for i in range(2)]
             self._add(
-                decode.largest,
-                block=block,
-                x=x.in_units(256),
-                first=ends[0],
-                last=ends[1],
-                best=best.in_units(UNIT) + 2 * block,
-                at=at.in_units(UNIT) + 2 * block,
+                vectors.largest,
+                block=None if self.dynamic else block,
+                x=start,
+                length=x.length,
+                first=count * block // self.blocks,
+                last=count * (block + 1) // self.blocks,
+                best=best.start // UNIT + 2 * block,
+                at=at.start // UNIT + 2 * block,
             )
-        self._add(decode.choose, best=best.in_units(size), at=at.in_units(size))
+        self._add(vectors.choose, best=best.start // size, at=at.start // size)
 
 
-def in_turn(a: Any, b: Any) -> Any:
-    """Two matrices as one, 16 rows of each in turn."""
-    rows, cols = a.shape
-    both = a.reshape(rows // UNIT, 1, UNIT, cols), b.reshape(rows // UNIT, 1, UNIT, cols)
-    return _joined(both, 1).reshape(2 * rows, cols)
-
-
-def _joined(parts: Sequence[Any], axis: int = 0) -> Any:
-    """Arrays of NumPy, or tensors of PyTorch, one after another."""
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts, axis)
-    import torch
-
-    return torch.cat(tuple(parts), axis)
-
-
-def halves_in_turn(w: Any, head: int) -> Any:
-    """A matrix whose rows are heads, 16 rows of the first half of a head and of the second in turn."""
-    rows, cols = w.shape
-    x = w.reshape(rows // head, 2, head // 2, cols)
-    return in_turn(x[:, 0].reshape(rows // 2, cols), x[:, 1].reshape(rows // 2, cols))
+def _checked(activation: str) -> str:
+    if activation not in vectors.ACTIVATIONS:
+        known = ", ".join(map(repr, vectors.ACTIVATIONS))
+        raise ArgumentError(f"`activation` must be one of {known}, not {activation!r}")
+    return activation

@@ -52,6 +52,18 @@ def fill_slices(tile: Any, v: Any, part: Any) -> None:
 
 
 @pk.function
+def fill_chunks(
+    rings: Any, V: Any, x: Any, chunks: Any, part: Any, times: Any, length: int, tag: Any
+) -> None:
+    """The tiles of all chunks of a vector, so many times."""
+    for _ in pk.range(times):
+        for chunk in pk.range(chunks):
+            v = pk.load_tagged(V[x + 4 * chunk + part], tag, cols=length)
+            with rings.vectors.fill() as tile:
+                fill_slices(tile, v, part)
+
+
+@pk.function
 def fill_normed(rings: Any, src: Any, gain: Any, part: Any, length: int, tag: Any) -> None:
     """The tile of a vector times its gains, and the sums of its squares."""
     g = pk.load(gain, cols=length)
@@ -100,6 +112,18 @@ def multiply_rows(rings: Any, group: Any, count: Any) -> None:
 
 
 @pk.function
+def multiply_chunks(rings: Any, group: Any, chunks: Any, count: Any) -> None:
+    """Leave the sums of 16 rows after another with a vector of several chunks."""
+    for _ in pk.range(count):
+        acc = zero_products()
+        for _ in pk.range(chunks):
+            with rings.vectors.drain() as tile:
+                acc = add_products(rings.pages, tile, group, acc)
+        with rings.sums.fill() as s:
+            pk.store(s.parts(64)[group], own_slices(acc))
+
+
+@pk.function
 def added_up(sums: Any) -> Any:
     """The sums of 16 rows, which are in eight parts."""
     with sums.drain() as s:
@@ -110,8 +134,8 @@ def added_up(sums: Any) -> Any:
 
 
 @pk.function
-def scale_of(norms: Any, isa: Any) -> Any:
-    """One over the root of the mean square of a vector of one chunk, 16 times."""
+def scale_of(norms: Any, length: Any, eps: float) -> Any:
+    """One over the root of the mean square of a vector of this length, 16 times."""
     with norms.drain() as s:
         a, b, c, d = (pk.load(s.parts(ROWS)[i]) for i in range(4))
-    return pk.rsqrt(((a + b) + (c + d)) / isa.chunk + isa.eps)
+    return pk.rsqrt(((a + b) + (c + d)) / length.to(f32) + eps)
