@@ -316,3 +316,23 @@ def llama(
     logits = m.norm_matvec(h, m.gains(width), vocabulary)
     m.argmax(logits)
     return m, logits
+
+
+def all_kinds(**words):
+    """A model with an instruction of each kind."""
+    m = Model(vocabulary=300, capacity=100, heads=3, **words)
+    width = 1000
+    gain, rope, keys = m.gains(width), m.angles(), 3 * m.machine.head
+    x = m.rms_norm(m.embedding(width), gain)
+    y = m.add(x, m.layer_norm(x, gain, gain))
+    for activation in ACTIVATIONS:
+        m.gate(x, y, activation)
+        m.norm_gate(y, gain, 72, activation)
+    q = m.vector(2 * keys)
+    m.norm_rotary(y, gain, rope, q)
+    k = m.rotary(m.matvec(y, keys), rope)
+    m.append(0, k, k)
+    long = m.matvec(m.attention(0, q, 2), 3000)
+    m.matvec_add(long, m.matvec(long, 500))
+    m.argmax(m.norm_matvec(y, gain, 300))
+    return m

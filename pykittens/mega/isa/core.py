@@ -236,8 +236,7 @@ class Core:
 
     def _place(self, name: str, x: Vector, unit: int, whole: int, space: Space) -> tuple[int, int]:
         """Where a vector starts, in units, and the end of its elements up to a multiple of `whole`."""
-        if not isinstance(x, Vector):
-            raise ArgumentError(f"`{name}` must be a vector of {space.name}, not {describe(x)}")
+        self._length(name, x)
         if x.space is not space:
             mine = x.space in (self._vectors, self._constants)
             of = f"the memory of {x.space.name}" if mine else "another machine"
@@ -255,10 +254,18 @@ class Core:
             )
         return x.start // unit, end
 
+    def _length(self, name: str, x: Vector) -> int:
+        if not isinstance(x, Vector):
+            raise ArgumentError(
+                f"`{name}` must be a vector of the machine, not {describe(x)}",
+                help="machine.vector(length) and machine.constant(values) make vectors",
+            )
+        return x.length
+
     def _check_lengths(self, **lengths: tuple[Vector, int]) -> None:
         for name, (x, length) in lengths.items():
-            if isinstance(x, Vector) and x.length != length:
-                raise ArgumentError(f"`{name}` must have {length} elements, not {x.length}")
+            if (found := self._length(name, x)) != length:
+                raise ArgumentError(f"`{name}` must have {length} elements, not {found}")
 
     def _check_matrix(self, w: Matrix) -> None:
         if not isinstance(w, Matrix):

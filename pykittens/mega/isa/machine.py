@@ -110,18 +110,19 @@ class Machine(Matrices):
         """The chunks of a product, whose operands are checked; is_pair: of two matrices in turn."""
         self._check_matrix(w)
         self._check_lengths(x=(x, w.cols))
-        if isinstance(out, Vector):
-            rows = 2 * rounded(out.length, UNIT) if is_pair else out.length
-            if rows != w.rows:
-                of = f"{w.rows} rows" + " of two matrices in turn" * is_pair
-                raise ArgumentError(f"`out` has {out.length} elements, and `w` has {of}")
+        rows = length = self._length("out", out)
+        if is_pair:
+            rows = 2 * rounded(length, UNIT)
+        if rows != w.rows:
+            of = f"{w.rows} rows" + " of two matrices in turn" * is_pair
+            raise ArgumentError(f"`out` has {length} elements, and `w` has {of}")
         return rounded(w.cols, self.chunk) // self.chunk
 
     # -- vectors ---------------------------------------------------------------------------------
 
     def embedding(self, out: Vector) -> None:
         """out = the row of the table for the token."""
-        if self._row not in (0, out.length):
+        if self._row not in (0, self._length("out", out)):
             raise ArgumentError(
                 f"`out` must have {self._row} elements, as before, not {out.length}"
             )
@@ -145,21 +146,24 @@ class Machine(Matrices):
         self._norm(vectors.layer_norm, x, out, gain=gain, bias=bias)
 
     def _norm(self, make: Any, x: Vector, out: Vector, **constants: Vector) -> None:
-        self._check_lengths(x=(x, out.length), **{n: (c, x.length) for n, c in constants.items()})
+        length = self._length("x", x)
+        self._check_lengths(out=(out, length), **{n: (c, length) for n, c in constants.items()})
         at = {n: self._read_constant(n, c, vectors.PART) for n, c in constants.items()}
-        at["x"] = self._read("x", x, self.chunk)
-        more = {"chunks": rounded(x.length, self.chunk) // self.chunk, "length": x.length}
-        self._elements(make, out, **at, **more)
+        at |= {"x": self._read("x", x, self.chunk), "length": length}
+        self._deal(make, out, chunks=rounded(length, self.chunk) // self.chunk, **at)
 
-    def _elements(self, make: Any, out: Vector, *options: str, **operands: Vector | int) -> None:
-        """Deal out the elements of a vector, 256 at a time; operands that are vectors have as many."""
-        given = {n: x for n, x in operands.items() if not isinstance(x, int)}
-        self._check_lengths(**{name: (x, out.length) for name, x in given.items()})
-        for name, x in given.items():
-            operands[name] = self._read(name, x, vectors.PART, PARTS)
+    def _elements(self, make: Any, out: Vector, *options: str, **operands: Vector) -> None:
+        """Add an instruction on vectors of one length, element by element."""
+        length = self._length("out", out)
+        self._check_lengths(**{name: (x, length) for name, x in operands.items()})
+        at = {name: self._read(name, x, vectors.PART, PARTS) for name, x in operands.items()}
+        self._deal(make, out, *options, **at)
+
+    def _deal(self, make: Any, out: Vector, *options: str, **fields: int) -> None:
+        """Deal out the elements of a vector, 256 at a time."""
         at = self._write("out", out, vectors.PART, PARTS)
         count = rounded(out.length, PARTS) // PARTS
-        self._runs(self._kind(make, *options), count, out=at, **operands)
+        self._runs(self._kind(make, *options), count, out=at, **fields)
 
     # -- heads -----------------------------------------------------------------------------------
 
@@ -217,9 +221,9 @@ class Machine(Matrices):
             self._runs(self._kind(decode.merge), heads, x=y, sums=sums, out=at, **more)
 
     def _heads(self, name: str, x: Vector) -> int:
-        if isinstance(x, Vector) and x.length % self.head:
-            raise ArgumentError(f"`{name}` must be heads of {self.head}, not {x.length} elements")
-        return x.length // self.head if isinstance(x, Vector) else 0
+        if (length := self._length(name, x)) % self.head:
+            raise ArgumentError(f"`{name}` must be heads of {self.head}, not {length} elements")
+        return length // self.head
 
     def _angles(self, rope: Vector) -> int:
         self._check_lengths(rope=(rope, self.capacity * self.head))
@@ -234,8 +238,8 @@ class Machine(Matrices):
 
     def argmax(self, x: Vector) -> None:
         """chosen = the index of the largest element, the first of equals."""
-        if isinstance(x, Vector) and x.length > MOST:
-            raise ArgumentError(f"`x` must have at most {MOST} elements, not {x.length}")
+        if (length := self._length("x", x)) > MOST:
+            raise ArgumentError(f"`x` must have at most {MOST} elements, not {length}")
         size, start = 2 * UNIT * self.blocks, self._read("x", x, PARTS)
         best, at = (self._vectors.vector(size, size) for _ in range(2))
         count = rounded(x.length, PARTS) // PARTS

@@ -1,0 +1,247 @@
+"""Generic instructions compute what float64 does, of any lengths; emulator and coarse machine agree to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pykittens as pk
+from pykittens.mega.isa import Machine, Vector, in_turn
+from pykittens.runtime import nvrtc
+from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, bf16, llama
+
+LENGTHS = [1, 16, 100, 256, 1000, 1024]
+LONG = [*LENGTHS, 1025, 2500]
+HEADS = [(64, 1, 1), (64, 2, 6), (64, 3, 3), (128, 1, 3), (128, 2, 4)]  # width, of keys, of queries
+
+
+def normed(m: Model, length: int) -> Vector:
+    return m.rms_norm(m.embedding(length), m.gains(length))
+
+
+# -- each kind alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", LONG)
+def test_the_embedding_is_the_row_of_the_token(length):
+    m = Model()
+    m.embedding(length)
+    m.checked(token=255)
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 1), (16, 1024), (70, 100), (33, 2500), (7, 1040)])
+@pytest.mark.parametrize("chunk", [1024, 2048])
+def test_products_take_matrices_of_any_shape(rows, length, chunk):
+    m = Model(chunk=chunk)
+    x = m.embedding(length)
+    m.matvec_add(x, m.matvec(x, rows))
+    m.checked(token=3)
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 1), (16, 1024), (70, 100), (300, 1000)])
+def test_products_with_a_norm(rows, length):
+    m = Model()
+    x, gain = m.embedding(length), m.gains(length)
+    m.norm_matvec(x, gain, rows)
+    for activation in ACTIVATIONS:
+        m.norm_gate(x, gain, rows, activation)
+    m.checked(token=7)
+
+
+@pytest.mark.parametrize("length", LONG)
+def test_a_sum_of_vectors(length):
+    m = Model()
+    x = m.embedding(length)
+    m.add(x, normed(m, length))
+    m.checked(token=9)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_gate(length, activation):
+    m = Model()
+    x = m.embedding(length)
+    m.gate(x, normed(m, length), activation)
+    m.checked(token=9)
+
+
+@pytest.mark.parametrize("length", LONG)
+@pytest.mark.parametrize("chunk", [1024, 2048])
+def test_norms(length, chunk):
+    m = Model(chunk=chunk)
+    x, gain = m.embedding(length), m.gains(length)
+    y = m.layer_norm(m.rms_norm(x, gain), gain, m.constant(m.rng.standard_normal(length)))
+    assert y.length == length
+    m.checked(token=1)
+
+
+def test_a_layer_norm_subtracts_a_large_mean():
+    m = Model()
+    x = m.embedding(1500)
+    m.table = (m.table + np.array(1000, bf16)).astype(bf16)
+    m.layer_norm(x, m.gains(1500), m.gains(1500))
+    m.checked()
+
+
+@pytest.mark.parametrize("head", [64, 128])
+@pytest.mark.parametrize("heads", [1, 2, 5])
+def test_heads_are_rotated_by_the_angles_of_the_position(head, heads):
+    m = Model(head=head, capacity=70)
+    rope, x = m.angles(), m.embedding(heads * head)
+    m.rotary(x, rope)
+    out = m.vector(3 * head)
+    m.norm_rotary(x, m.gains(x.length), rope, out)
+    m.checked(position=69)
+
+
+@pytest.mark.parametrize(("head", "heads", "queries"), HEADS)
+@pytest.mark.parametrize(
+    ("capacity", "parts", "position"), [(64, 1, 0), (100, 2, 99), (300, 3, 130)]
+)
+def test_attention_to_the_keys_up_to_the_position(head, heads, queries, capacity, parts, position):
+    m = Model(head=head, heads=heads, capacity=capacity, layers=2)
+    x = m.embedding(200)
+    m.append(1, m.matvec(x, heads * head), m.matvec(x, heads * head))
+    m.attention(1, m.matvec(x, queries * head), parts)
+    m.checked(position, 11)
+
+
+@pytest.mark.parametrize("length", [1, 16, 255, 256, 257, 3000])
+def test_the_largest_of_any_vector(length):
+    m = Model()
+    x = m.embedding(length)
+    m.table = (-np.abs(m.table) - np.array(1, bf16)).astype(bf16)  # less than what pads it
+    m.argmax(x)
+    m.checked(token=2)
+    assert m.chosen == int(m.table[2].argmax())
+
+
+# -- exactly ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [100, 2500])
+def test_integers_are_exact(length):
+    m = Model()
+    x = m.embedding(length)
+    m.table = m.rng.integers(-4, 5, m.table.shape).astype(bf16)
+    m.matrix = lambda rows, cols: m.rng.integers(-4, 5, (rows, cols)).astype(bf16)
+    y = m.matvec(x, 50)
+    m.matvec_add(x, m.add(y, y))
+    found = m.checked(token=5)
+    for out, *_ in m.steps:
+        values = m.read(found, out).view(np.int32) & ~15
+        m.expect(token=5)
+        np.testing.assert_array_equal(values.view(np.float32), m.found[out])
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("chunk", [1024, 2048])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_small_llama_continues_from_its_cache(chunk, parts, dynamic):
+    m, logits = llama(chunk=chunk, parts=parts, dynamic=dynamic)
+    tensors = [m.tensors() for _ in range(2)]
+    for position, token in ((70, 3), (71, 299)):
+        for t, word in zip(tensors, ("run", "run_coarse"), strict=True):
+            getattr(m.machine, word)(t, position=position, token=token)
+            m.check(t, position, token)
+        assert all(tensors[0][n].tobytes() == tensors[1][n].tobytes() for n in tensors[0])
+    fresh, _ = llama(chunk=chunk, parts=parts, dynamic=dynamic)
+    for position, token in ((70, 3), (71, 299)):
+        fresh.expect(position, token)  # with one step after another in float64
+    error = np.abs(m.read(tensors[0], logits) - fresh.found[fresh.steps[-2][0]])
+    assert error.max() < 1e-3
+
+
+@pytest.mark.parametrize(("head", "heads", "queries"), HEADS[2:])
+def test_llamas_with_other_heads(head, heads, queries):
+    m, _ = llama(head=head, heads=heads, queries=queries, parts=2)
+    m.checked(99, 17)
+
+
+def test_a_launcher_runs_any_number_of_times():
+    m, _ = llama(layers=1)
+    tensors, other = m.tensors(), m.tensors()
+    launch = m.machine.launcher(tensors)
+    for position, token in ((0, 0), (1, 5), (2, 299)):
+        launch(position=position, token=token)
+        m.machine.run_coarse(other, position=position, token=token)
+        m.check(tensors, position, token)
+        assert tensors["chosen"] == other["chosen"]
+
+
+def test_a_model_with_layer_norms_and_gelu():
+    """It has separate keys and values, and a width of more than a chunk."""
+    m = Model(heads=2, capacity=64, vocabulary=90)
+    h = m.embedding(1100)
+    norm = m.layer_norm(h, m.gains(1100), m.gains(1100))
+    q, k, v = (m.matvec(norm, 128) for _ in range(3))
+    m.append(0, k, v)
+    h = m.matvec_add(m.attention(0, q), h)
+    norm = m.layer_norm(h, m.gains(1100), m.gains(1100))
+    h = m.matvec_add(m.gate(m.matvec(norm, 900), m.matvec(norm, 900), "gelu"), h)
+    m.argmax(m.matvec(m.rms_norm(h, m.gains(1100)), 90))
+    m.checked(33, 89)
+
+
+def test_there_are_no_races():
+    m, _ = llama(layers=1, width=48, hidden=33, vocabulary=20, heads=1, queries=2, blocks=2)
+    tensors = m.tensors()
+    tensors["position"][0], tensors["token"][0] = 65, 3
+    program = m.machine.program
+    arguments = program.arguments(program.scheduled(**tensors), **tensors)
+    report = pk.check(program.kernel(), *arguments, schedules=2)
+    assert report.ok, str(report)
+
+
+def test_what_pads_a_vector_is_written_once_if_it_is_read():
+    m = Model()
+    x = m.embedding(100)
+    m.matvec(x, 20)
+    m.matvec(x, 20)
+    kinds = [step.kind.name for step in m.machine.program.instructions]
+    assert kinds.count("clear") == 1
+    y = m.add(x, x)
+    assert [s.kind.name for s in m.machine.program.instructions][-1] == "add"
+    assert y.room - y.start == 1024
+
+
+def test_matrices_in_turn_are_padded():
+    a = np.arange(34, dtype=np.float32).reshape(17, 2)
+    both = in_turn(a, -a)
+    assert both.shape == (64, 2)
+    np.testing.assert_array_equal(both[16:32], -a[:16])
+    np.testing.assert_array_equal(both[32], a[16])
+    assert not both[33:48].any()
+
+
+def test_parts_of_vectors_are_written_one_by_one():
+    m = Model()
+    x, both = m.embedding(64), m.vector(100)
+    m.matvec(x, 48, out=both.part(0, 48))
+    m.matvec(x, 52, out=both.part(48, 52))
+    m.found[both] = None
+    out = m.vector(100)
+    m.machine.add(both, both, out)
+    tensors = m.tensors()
+    m.machine.run(tensors, token=3)
+    y = m.read(tensors, both)
+    np.testing.assert_allclose(m.read(tensors, out), y + y, rtol=2**-18)
+
+
+@pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
+@pytest.mark.parametrize(("head", "chunk"), [(64, 1024), (128, 2048)])
+def test_no_kind_spills_registers(head, chunk):
+    m = all_kinds(head=head, chunk=chunk)
+    tensors, program = m.tensors(), m.machine.program
+    arguments = program.arguments(program.scheduled(**tensors), **tensors)
+    found = program.kernel().compile(*arguments, arch="sm_90a").resources
+    assert found.frame == 0
+    assert (found.registers, found.threads) == (128, 512)
+
+
+def test_machines_are_shown_by_what_they_are_made_of():
+    assert repr(Machine(blocks=2)).startswith("Machine(blocks=2, chunk=2048, head=64, heads=8")
+    assert repr(Machine(blocks=2).vector(3)) == "Vector(start=0, length=3)"
