@@ -69,3 +69,21 @@ def test_launches_on_any_blocks_have_the_same_bits(head):
             found = bits, tensors["cache"].view(torch.int16), tensors["chosen"]
             known = wanted.setdefault((position, token), [x.clone() for x in found])
             assert all(map(torch.equal, found, known)), (placement, i)
+
+
+def test_other_work_on_the_gpu_delays_it_and_changes_nothing():
+    """Blocks that cannot start, as others have their multiprocessors, start later, all of them or none."""
+    m, _ = small(blocks=132)
+    tensors, other = m.tensors(), torch.cuda.Stream()
+    launch = m.machine.launcher(tensors)
+    launch(position=100, token=7)
+    wanted = tensors["V"].view(torch.int32) & ~TAG
+    a, b = (torch.randn(2048, 2048, device="cuda") for _ in range(2))
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        with torch.cuda.stream(other):
+            for _ in range(rng.integers(4)):
+                torch.mm(a, b)
+        launch(position=100, token=7)
+    assert torch.equal(tensors["V"].view(torch.int32) & ~TAG, wanted)
+    torch.cuda.synchronize()
