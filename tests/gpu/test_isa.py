@@ -1,4 +1,4 @@
-"""A small Llama of generic instructions on a GPU: what float64 gives, and the same bits on any blocks, launch after launch."""
+"""A small Llama of generic instructions on a GPU: what float64 gives, and the same bits on any blocks."""
 
 from __future__ import annotations
 

@@ -202,8 +202,10 @@ class Model:
             return np.einsum("hgp,phd->hgd", p, values).ravel()
 
         def size():
+            # Parts are merged by logarithms of their sums, of which a vector keeps 20 bits.
             score, values = operands()
-            return np.abs(values).max() * (1 + np.abs(score).max())
+            log = np.abs(score).max() + np.log(score.shape[2])
+            return np.abs(values).max() * (1 + log)
 
         return self._then(out, value, size)
 
