@@ -15,6 +15,7 @@ from pykittens.ir.values import Global, TileRef, Value
 from pykittens.types.tiles import RT, ST
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 # The values of scalars, one for each row; (2, rows), the least and the most, of a number that is read from memory.
 Columns = Mapping[Value, Numbers]
 # Operations that keep or turn the order of an operand if the others are fixed; of quotients, that of the first.
@@ -44,54 +45,84 @@ class RoleBody:
     def touched(self, given: Columns) -> list[Touched]:
         """What instructions touch of these tensors, whose fields and groups have these values; `owner` counts the rows.
 
-        A LanguageError if a place follows neither from fields nor from loops over them.
+        A LanguageError if a place follows neither from fields nor from loops over them, or if elements with tags are
+        written at a place, or under a condition, that depends on a number or on memory.
         """
-        count = len(next(iter(given.values())))
-        return [*self._block(self.body, given, np.arange(count))]
+        owner = np.arange(len(next(iter(given.values()))))
+        return [*self._block(self.body, given, owner, owner >= 0)]
 
-    def _block(self, block: Block, columns: Columns, owner: Numbers) -> Iterator[Touched]:
+    def _block(
+        self, block: Block, columns: Columns, owner: Numbers, is_sure: Flags
+    ) -> Iterator[Touched]:
+        """What a block touches, for rows whose fields have these values; is_sure: those in which it surely runs."""
         for node in block.nodes:
             match node:
                 case Call():
-                    yield from self._call(node, columns, owner)
+                    yield from self._call(node, columns, owner, is_sure)
                 case For():
-                    ends = [self._ends(x, columns, owner) for x in (node.start, node.stop)]
-                    if ends[0] is None or ends[1] is None:  # nothing may depend on its passes
-                        yield from self._block(node.body, columns, owner)
-                        continue
-                    # The passes that there may be.
-                    start, stop = ends[0][node.step < 0], ends[1][node.step > 0]
-                    counts = np.maximum(-(-(stop - start) // node.step), 0)
-                    rows = np.repeat(np.arange(len(owner)), counts)
-                    number = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-                    inner = {value: x[..., rows] for value, x in columns.items()}
-                    inner[node.index] = start[rows] + number * node.step
-                    yield from self._block(node.body, inner, owner[rows])
+                    yield from self._for(node, columns, owner, is_sure)
                 case If():
                     taken = self._ends(node.condition, columns, owner)
                     for side, is_then in ((node.then, True), (node.otherwise, False)):
-                        rows = np.ones(len(owner), np.bool_)
+                        rows, surely = np.ones(len(owner), np.bool_), np.zeros(len(owner), np.bool_)
                         if taken is not None:
                             rows = (taken[0] == is_then) | (taken[1] == is_then)
+                            surely = is_sure & (taken[0] == taken[1])
                         inner = {value: x[..., rows] for value, x in columns.items()}
-                        yield from self._block(side, inner, owner[rows])
+                        yield from self._block(side, inner, owner[rows], surely[rows])
                 case While():
-                    yield from self._block(node.test, columns, owner)
-                    yield from self._block(node.body, columns, owner)
+                    yield from self._block(node.test, columns, owner, is_sure)
+                    yield from self._block(node.body, columns, owner, is_sure & False)
                 case _:
                     assert not blocks(node), "a node with blocks that is not known here"
 
-    def _call(self, call: Call, columns: Columns, owner: Numbers) -> Iterator[Touched]:
+    def _for(
+        self, node: For, columns: Columns, owner: Numbers, is_sure: Flags
+    ) -> Iterator[Touched]:
+        starts = self._ends(node.start, columns, owner)
+        stops = self._ends(node.stop, columns, owner)
+        if starts is None or stops is None:  # nothing may depend on its passes
+            yield from self._block(node.body, columns, owner, is_sure & False)
+            return
+        vary = [bool(np.any(least != most)) for least, most in (starts, stops)]
+        step = (
+            int(np.sign(node.step)) if vary[0] else node.step
+        )  # a start may be any between its ends
+        # The passes that there may be.
+        start, stop = starts[step < 0], stops[step > 0]
+        counts = np.maximum(-(-(stop - start) // step), 0)
+        rows = np.repeat(np.arange(len(owner)), counts)
+        number = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        inner = {value: x[..., rows] for value, x in columns.items()}
+        inner[node.index] = start[rows] + number * step
+        yield from self._block(node.body, inner, owner[rows], is_sure[rows] & (not any(vary)))
+
+    def _call(
+        self, call: Call, columns: Columns, owner: Numbers, is_sure: Flags
+    ) -> Iterator[Touched]:
         effects = call.op.effects
         for operands, writes in ((effects.reads, False), (effects.writes, True)):
             for name in operands:
                 for tensor in (t for t in tensors(call, (name,)) if t in self.written):
-                    low, high = self._box(call, call.args[name], columns, owner)
+                    low, high, is_exact = self._box(call, call.args[name], columns, owner)
+                    if writes and effects.tagged and not np.all(is_sure & is_exact):
+                        self._refuse_store(call, tensor)
                     yield Touched(tensor, writes, owner, low, high)
+
+    def _refuse_store(self, call: Call, tensor: str) -> None:
+        """A reader waits for the tags of elements, so they are written in every run."""
+        name = tensor.partition(".")[2]
+        raise LanguageError(
+            f"{self.kind}: elements of `{name}` with tags are written at a place, or under a condition, that depends "
+            "on memory or on a number of the program",
+            loc=call.loc,
+            help="write the same elements in every run, and choose what is written by pk.where",
+        )
 
     def _box(
         self, call: Call, target: TileRef | Global, columns: Columns, owner: Numbers
-    ) -> tuple[Numbers, Numbers]:
+    ) -> tuple[Numbers, Numbers, Flags]:
+        """The first elements along each axis, those after the last, and whether these are all touched for sure."""
         ref = target.first
         name = ref.tensor.name.partition(".")[2]
         if ref.windows or call.op.effects.index is not None:
@@ -103,6 +134,7 @@ class RoleBody:
         rows, cols = _extents(call)
         sides = dict(zip(ref.plane, (rows, cols)[-len(ref.plane) :], strict=True))
         low, high = (np.empty((len(owner), len(ref.index)), np.int64) for _ in range(2))
+        is_exact = np.ones(len(owner), np.bool_)
         for axis, index in enumerate(ref.index):
             ends = self._ends(index, columns, owner)
             if ends is None:
@@ -114,10 +146,11 @@ class RoleBody:
                     "memory or carried round a loop is not known",
                 )
             side = sides.get(axis, 1)
+            is_exact &= ends[0] == ends[1]
             extent = host_value(ref.tensor.extents[axis], self.host)
             low[:, axis] = np.clip(ends[0] * side, 0, extent)
             high[:, axis] = np.clip(ends[1] * side + side, 0, extent)
-        return low, high
+        return low, high, is_exact
 
     def _ends(self, value: Any, columns: Columns, owner: Numbers) -> tuple[Numbers, Numbers] | None:
         """The least and the most that a scalar can be, None if they are not known."""
