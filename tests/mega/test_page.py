@@ -1,10 +1,14 @@
-"""The code of docs/mega.md and docs/instruction.md runs; the first draws the picture of its page."""
+"""The code of docs/mega.md, instruction.md and generic.md runs; the first draws the picture of its page."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from pathlib import Path
 
 from pykittens.cli.arguments import load
+from pykittens.mega.isa import decode, vectors
 
 PAGES = load(Path(__file__).parents[2] / "tools" / "pictures.py")
 
@@ -17,3 +21,21 @@ def test_the_code_of_the_page_runs():
 
 def test_an_instruction_is_written_as_the_page_says():
     assert PAGES.of_page("instruction")["report"].ok
+
+
+def test_a_model_of_generic_instructions_computes_what_the_page_says():
+    found = PAGES.of_page("generic")
+    assert len(found["tokens"]) == 4
+
+
+def test_the_table_of_kinds_has_all_of_them_and_their_lines():
+    page = (PAGES.FOLDER.parent / "generic.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| (?:`\w+`)? ?\| .* \| (\d+) \|$", page, re.M)
+    assert sorted(listed) == sorted(
+        (maker.name, f"{kind.end_lineno - kind.lineno + 1}")
+        for module in (decode, vectors)
+        for maker in ast.parse(inspect.getsource(module)).body
+        if isinstance(maker, ast.FunctionDef) and ast.unparse(maker.args).startswith("isa: Machine")
+        for kind in maker.body
+        if isinstance(kind, ast.FunctionDef)
+    )

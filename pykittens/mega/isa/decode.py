@@ -14,6 +14,7 @@ from pykittens.mega.isa.products import (
     added_up,
     fetchers,
     fill_chunks,
+    fill_keys,
     fill_normed,
     fill_pages,
     fill_slices,
@@ -179,13 +180,9 @@ def attend(isa: Machine) -> Kind:
 
     @isa.instruction
     def attend(V, cache, *, layer, head, q, count, out, sums, first, last, position, tag):  # type: ignore[no-untyped-def]
-        ring = isa.keys()
-        stop = pk.minimum(last, position // 64 + 1)
+        ring, stop = isa.keys(), pk.minimum(last, position // 64 + 1)
         with fetchers() as f:
-            for page in pk.range(first, stop):
-                with ring.fill() as s:  # each warp a quarter of the rows
-                    for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
-                        pk.load_async(tile.tiles(16, isa.head)[f, 0], cache[of, 4 * page + f, head])
+            fill_keys(ring, cache, layer, head, first, stop, f)
         with pk.consumers(2) as g:
             mine, half = (q + pk.minimum(g, count - 1), 0) if halves == 1 else (q, g)
             x = pk.load_tagged(V[mine], tag, cols=isa.head, spread=pk.per_column)

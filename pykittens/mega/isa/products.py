@@ -1,4 +1,4 @@
-"""Parts of the roles of instructions that multiply a matrix with a vector.
+"""Parts of the roles of instructions that multiply a matrix with a vector, or attend.
 
 A page has 16 rows of a matrix and four of the eight slices of a chunk of columns: row 16 q + r of the page is slice q
 of row r. The tile of a vector has a slice in each row, rounded to bf16 in rows 0 to 7, and what is left of it in rows 8
@@ -72,6 +72,15 @@ def fill_normed(rings: Any, src: Any, gain: Any, part: Any, length: int, tag: An
         fill_slices(tile, v * g, part)
     with rings.norms.fill() as s:
         pk.store(s.parts(ROWS)[part], pk.zeros(f32, ROWS) + pk.sum(v * v))
+
+
+@pk.function
+def fill_keys(ring: Any, cache: Any, layer: Any, head: Any, first: Any, stop: Any, f: Any) -> None:
+    """Fill the ring with 64 keys and values after others, of which each of four warps has a quarter."""
+    for page in pk.range(first, stop):
+        with ring.fill() as s:
+            for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
+                pk.load_async(tile.tiles(16, tile.cols)[f, 0], cache[of, 4 * page + f, head])
 
 
 @pk.function
