@@ -157,12 +157,16 @@ class Emitter(Values):
             first = f"{shared[axis]} * {self.kernel.cluster}"
             self.line(f"const int {names[axis]} = {first} + (int)rank;")
 
+    def condition(self, node: If) -> str:
+        """The condition of a branch, as a C++ expression."""
+        return self.scalar(node.condition)
+
     def branch(self, node: If) -> None:
         self.at(node.loc)
         for m in node.merged:
             self.declare(m.result)
         has_else = bool(node.otherwise.nodes or node.merged)
-        with self.braces(f"if ({self.scalar(node.condition)}) {{", None if has_else else "}"):
+        with self.braces(f"if ({self.condition(node)}) {{", None if has_else else "}"):
             self.block(node.then)
             self.move([(m.then, m.result) for m in node.merged])
         if has_else:

@@ -57,10 +57,10 @@ def fetch_pages(ring: Any, M: Any, first: Any, panels: int, f: Any) -> None:
 
 
 @pk.function
-def scores(ring: Any, queries: Any, panels: int) -> Any:
+def scores(ring: Any, queries: Any) -> Any:
     """The products of 64 queries with 128 keys."""
     s = None
-    for i in range(panels):
+    for i in range(queries.cols // 64):
         with ring.drain() as p:
             s = pk.mma_ABt(queries.tiles(64, 64)[0, i], p, s)
     return s
@@ -76,10 +76,14 @@ def add_values(ring: Any, p: Any, acc: Any) -> Any:
 
 
 @pk.function
-def softmax_step(s: Any, scale: float, carried: Any, acc: Any) -> Any:
-    """The weights of 128 keys, with the largest scores and the sums so far; earlier sums of values are scaled."""
-    p, m, l, alpha = pk.online_softmax(s, scale, *carried, to=bf16)  # noqa: E741
-    return p, (m, l), [x * alpha for x in acc]
+def next_block(ring: Any, queries: Any, scale: float, carried: Any, **mask: Any) -> Any:
+    """The weights of the next 128 keys, the largest scores, and the sums, to which the values before are added."""
+    p, m, l, acc = carried  # noqa: E741
+    s, acc = scores(ring, queries), add_values(ring, p, acc)
+    if mask:
+        s = pk.mask(s, causal=True, **mask)
+    p, m, l, alpha = pk.online_softmax(s, scale, m, l, to=bf16)  # noqa: E741
+    return p, m, l, [x * alpha for x in acc]
 
 
 def attention(isa: Machine) -> Kind:
@@ -102,20 +106,18 @@ def attention(isa: Machine) -> Kind:
                 fetch_pages(ring, M, k + (block - 1) * step, panels, f)
                 fetch_pages(ring, M, v + block * step, panels, f)
             fetch_pages(ring, M, v, panels, f)
-        with pk.consumers(2) as g, queries.drain() as all_queries:
-            mine, row = all_queries.tiles(64, isa.head)[g, 0], row + 64 * g
-            acc = [pk.zeros(f32, 64, 64) for _ in range(panels)]
-            s = pk.mask(scores(ring, mine, panels), row=row, col=128 * last, cols=keys, causal=True)
+        with pk.consumers(2) as g, queries.drain() as both:
+            mine, row = both.tiles(64, isa.head)[g, 0], row + 64 * g
+            s = pk.mask(scores(ring, mine), row=row, col=128 * last, cols=keys, causal=True)
             p, m, l, _ = pk.online_softmax(s, scale, to=bf16)  # noqa: E741
+            carried = p, m, l, [pk.zeros(f32, 64, 64) for _ in range(panels)]
             for block in pk.range(last - 1, last - masked, -1):
-                s = scores(ring, mine, panels)
-                acc = add_values(ring, p, acc)
-                s = pk.mask(s, row=row, col=128 * block, cols=keys, causal=True)
-                p, (m, l), acc = softmax_step(s, scale, (m, l), acc)
+                carried = next_block(
+                    ring, mine, scale, carried, row=row, col=128 * block, cols=keys
+                )
             for _ in pk.range(last - masked + 1):
-                s = scores(ring, mine, panels)
-                acc = add_values(ring, p, acc)
-                p, (m, l), acc = softmax_step(s, scale, (m, l), acc)
+                carried = next_block(ring, mine, scale, carried)
+            p, m, l, acc = carried  # noqa: E741
             for i, y in enumerate(add_values(ring, p, acc)):
                 pk.store(M[2 * (out + i) + g, 0], pk.normalize(y, l).to(bf16))
 

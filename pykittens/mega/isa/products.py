@@ -84,14 +84,11 @@ def fill_keys(ring: Any, cache: Any, layer: Any, head: Any, first: Any, stop: An
 
 
 @pk.function
-def zero_products() -> Any:
-    """Sums of 16 rows before the first page: of the first four slices and of the others."""
-    return pk.zeros(f32, 64, 16), pk.zeros(f32, 64, 16)
+def add_products(pages: Any, tile: Any, group: Any, acc: Any = (None, None)) -> Any:
+    """The sums of 16 rows with a chunk, of the first four slices and of the others.
 
-
-@pk.function
-def add_products(pages: Any, tile: Any, group: Any, acc: Any) -> Any:
-    """The sums with a chunk of 16 rows: two pages for every 128 columns of the tile."""
+    Two pages for every 128 columns of the tile.
+    """
     first, second = acc
     for i in range(tile.cols // 128):
         part = tile.tiles(16, 64)[0, 2 * i + group]
@@ -115,7 +112,7 @@ def multiply_rows(rings: Any, group: Any, count: Any) -> None:
     """Leave the sums of 16 rows after another with a vector of one chunk."""
     with rings.vectors.drain() as tile:
         for _ in pk.range(count):
-            acc = add_products(rings.pages, tile, group, zero_products())
+            acc = add_products(rings.pages, tile, group)
             with rings.sums.fill() as s:
                 pk.store(s.parts(64)[group], own_slices(acc))
 
@@ -124,8 +121,9 @@ def multiply_rows(rings: Any, group: Any, count: Any) -> None:
 def multiply_chunks(rings: Any, group: Any, chunks: Any, count: Any) -> None:
     """Leave the sums of 16 rows after another with a vector of several chunks."""
     for _ in pk.range(count):
-        acc = zero_products()
-        for _ in pk.range(chunks):
+        with rings.vectors.drain() as tile:
+            acc = add_products(rings.pages, tile, group)
+        for _ in pk.range(chunks - 1):
             with rings.vectors.drain() as tile:
                 acc = add_products(rings.pages, tile, group, acc)
         with rings.sums.fill() as s:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from pykittens.ir.nodes import Block, For, ForTasks, Kernel, Loop, Node, walk
+from pykittens.ir.nodes import Block, For, ForTasks, If, Kernel, Loop, Node, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
@@ -93,6 +93,16 @@ class CudaEmitter(Emitter):
         with instruction(self, block.kind) if self.clocks else nullcontext():
             super().block(block)
         self.instruction = None
+
+    def condition(self, node: If) -> str:
+        """The lanes of a warp take the branch of an instruction together: the compiler then knows it, too.
+
+        Otherwise it may make products of warpgroups wait for one another.
+        """
+        found = super().condition(node)
+        if node.then.kind and self.team_lanes == 32:
+            return f"__shfl_sync(~0u, {found}, 0)"
+        return found
 
     def loop(self, node: Loop) -> None:
         if self.instruction is None:
