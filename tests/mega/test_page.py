@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import inspect
 import re
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
+
 from pykittens.cli.arguments import load
-from pykittens.mega.isa import decode, vectors
+from pykittens.mega.isa import Machine, decode, prefill, vectors
 
 PAGES = load(Path(__file__).parents[2] / "tools" / "pictures.py")
 
@@ -28,12 +32,18 @@ def test_a_model_of_generic_instructions_computes_what_the_page_says():
     assert len(found["tokens"]) == 4
 
 
+def test_the_example_of_a_machine_runs():
+    names = {"Machine": Machine, "np": np, "ml_dtypes": ml_dtypes}
+    (test,) = doctest.DocTestFinder(recurse=False).find(Machine, "Machine", globs=names)
+    assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
+
+
 def test_the_table_of_kinds_has_all_of_them_and_their_lines():
     page = (PAGES.FOLDER.parent / "generic.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \| (?:`\w+`)? ?\| .* \| (\d+) \|$", page, re.M)
     assert sorted(listed) == sorted(
         (maker.name, f"{kind.end_lineno - kind.lineno + 1}")
-        for module in (decode, vectors)
+        for module in (decode, prefill, vectors)
         for maker in ast.parse(inspect.getsource(module)).body
         if isinstance(maker, ast.FunctionDef) and ast.unparse(maker.args).startswith("isa: Machine")
         for kind in maker.body

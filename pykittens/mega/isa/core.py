@@ -17,6 +17,7 @@ from pykittens.mega.isa.memory import Matrix, Space, Vector
 from pykittens.mega.isa.packing import UNIT, check_array, joined, packed, padded, rounded
 from pykittens.mega.isa.vectors import clear
 from pykittens.mega.program import Kind, Program
+from pykittens.ops.tagged import TAG
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.types.dtypes import bf16, f32, int32
 
@@ -167,8 +168,10 @@ class Core:
         return {name: given[name] for name in used}
 
     def values(self, tensors: Mapping[str, Any], x: Vector) -> Any:
-        """The elements of a vector after a run, a view of them; their lowest 4 bits are a tag."""
-        return tensors["V"][x.start : x.start + x.length]
+        """A copy of the elements of a vector after a run, without their tags."""
+        found = tensors["V"][x.start : x.start + x.length]
+        bits = np.int32 if isinstance(found, np.ndarray) else torch_dtype("int32")
+        return (found.view(bits) & ~TAG).view(found.dtype)
 
     # -- runs ------------------------------------------------------------------------------------
 

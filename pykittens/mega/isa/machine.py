@@ -24,7 +24,8 @@ class Machine(Matrices):
 
     blocks, dynamic: as of Program. chunk: columns that an instruction multiplies with a vector at a time, 1024 or 2048.
     head, heads: the width of a head of attention, 64 or 128, and the number of heads of keys. capacity, layers: of the
-    cache, in positions. vocabulary: rows of the embedding. pages, flight: of the ring of weights. eps: of norms.
+    cache, in positions. vocabulary: rows of the embedding. pages, flight: stages of the ring of weights, and how many
+    may be on their way. fetched: stages of the ring of keys, values and matrices. eps: of norms.
 
         >>> machine = Machine(blocks=2, chunk=1024, vocabulary=100)
         >>> table = np.ones((100, 48), ml_dtypes.bfloat16)
