@@ -170,6 +170,21 @@ def norm_rotary(isa: Machine) -> Kind:
 # -- attention -------------------------------------------------------------------------------------
 
 
+@pk.function
+def query(V: Any, first: Any, count: int, tag: Any) -> list[Any]:
+    """A head of a query, 64 columns after another."""
+    return [pk.load_tagged(V[first + i], tag, cols=64, spread=pk.per_column) for i in range(count)]
+
+
+@pk.function
+def key_scores(keys: Any, x: list[Any]) -> Any:
+    """The products of a query with 64 keys."""
+    score = pk.zeros(f32, 64, spread=pk.per_row)
+    for i, part in enumerate(x):
+        score = score + pk.row_sum(pk.load(keys.tiles(64, 64)[0, i]).to(f32) * part)
+    return score
+
+
 def attend(isa: Machine) -> Kind:
     """V[out + i] = softmax(V[q + i] K^T) V of `count` heads i that share keys; the sums of it to V[sums + i].
 
@@ -185,12 +200,12 @@ def attend(isa: Machine) -> Kind:
             fill_keys(ring, cache, layer, head, first, stop, f)
         with pk.consumers(2) as g:
             mine, half = (q + pk.minimum(g, count - 1), 0) if halves == 1 else (q, g)
-            x = pk.load_tagged(V[mine], tag, cols=isa.head, spread=pk.per_column)
+            x = query(V, halves * mine, halves, tag)
             top = pk.full(f32, LEAST, 64, spread=pk.per_row)
             total, acc = pk.zeros(f32, 64, spread=pk.per_row), pk.zeros(f32, 64, 64)
             for page in pk.range(first, stop):
                 with ring.drain() as s:
-                    score = pk.row_sum(pk.load(s.k).to(f32) * x) * isa.scale
+                    score = key_scores(s.k, x) * isa.scale
                     seen = pk.row_index(64) + 64 * page <= position
                     score = pk.where(seen, score, LEAST)
                     new = pk.maximum(top, score)

@@ -14,7 +14,7 @@ from pykittens.types.dtypes import bf16, f32
 
 ROWS = 16
 # Registers of a thread of warps that copy and store, and of those that fetch: the others are for those that multiply.
-STORING, FETCHING = 72, 72
+STORING, FETCHING = 64, 80
 
 
 def producer() -> Any:

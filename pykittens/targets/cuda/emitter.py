@@ -100,7 +100,7 @@ class CudaEmitter(Emitter):
         Otherwise it may make products of warpgroups wait for one another.
         """
         found = super().condition(node)
-        if node.then.kind and self.team_lanes == 32:
+        if node.then.kind and self.role.is_warpgroup:
             return f"__shfl_sync(~0u, {found}, 0)"
         return found
 
