@@ -16,6 +16,7 @@ from pykittens.ir.stages import Acquire
 from pykittens.lang.homes import RolePlace
 from pykittens.lang.loops import for_loop
 from pykittens.lang.merging import Merging
+from pykittens.mega.flows import read_ends
 
 if TYPE_CHECKING:
     from pykittens.mega.program import Kind
@@ -38,6 +39,7 @@ class Interpreter:
     int32 (waits, 2), each a counter and its value after all that signal it. counters: int32 (2, counters); launches use
     both rows in turn, and set that of the next one to 0. parities: int32 (blocks, groups), the row of this launch for
     each group of all roles. tickets: int32 (1,), or None if each block has a queue. operands: tensors by name.
+    rewrites: elements are written again, so roles that write wait as well, and those that read signal.
     """
 
     kinds: Sequence[Kind]
@@ -47,6 +49,7 @@ class Interpreter:
     parities: Any
     tickets: Any
     operands: Mapping[str, Any]
+    rewrites: bool = False
     merging: Merging = field(default_factory=Merging)
     # The fields and numbers of each kind, in the bodies of the merging.
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class Interpreter:
                 self.tagged.update(tensors(call, call.op.effects.reads + call.op.effects.writes))
         self._check_tags()
         self.written -= self.tagged
+        bodies = {key: role.body for key, role in self.merging.found.items()}
+        self.read_ends = read_ends(bodies, self.written | self.tagged)
         for kind in self.kinds:
             outside = _tensors(self.merging.outside[kind.name].nodes, False)
             if found := outside & (self.written | self.tagged):
@@ -160,7 +165,7 @@ class Interpreter:
                         self._run(kind, place, index, words)
 
     def _run(self, kind: Kind, place: RolePlace, index: Any, words: list[Any]) -> None:
-        """What a role does of an instruction. It waits before it reads what others write, and signals at its end."""
+        """What a role does of an instruction. It waits before it accesses what others write, and signals at its end."""
         nodes = current(kind.name).stack[-1].nodes
         begin = len(nodes)
         first, count, counter = words[-OF_A_ROLE:]
@@ -171,16 +176,27 @@ class Interpreter:
         del nodes[begin:]
         with self.merging.record(kind.name, place, index):
             kind.record(self.operands, kind.given(self.operands, words), self.parity + 1)
-        reads = (i for i in range(begin, len(nodes)) if self._takes_part(nodes[i : i + 1], False))
-        if (at := next(reads, None)) is not None:
+        accesses = (i for i in range(begin, len(nodes)) if self._waits_before(nodes[i : i + 1]))
+        if (at := next(accesses, None)) is not None:
             nodes[at:at] = waiting
         mine = nodes[begin:]
-        if self._takes_part(mine, writing=True):
+        writes = self._takes_part(mine, writing=True)
+        if writes:
             of_engine = (c.op.effects.engine is Engine.COPY_OUT for c in calls(Block(mine)))
             if any(of_engine):
                 pk.store_wait()
+        if writes or (self.rewrites and self._ends_reads(kind, place)):
             with _if(counter >= 0):
                 pk.signal(self.counters[self.parity, counter], 1, op="add")
+
+    def _waits_before(self, nodes: Sequence[Node]) -> bool:
+        """Whether nodes have accesses that must come after those of others."""
+        return self._takes_part(nodes, False) or (self.rewrites and self._takes_part(nodes, True))
+
+    def _ends_reads(self, kind: Kind, place: RolePlace) -> bool:
+        """Whether reads of a tensor that instructions write are over at the end of a role."""
+        ends = (ends for (of, _, _), ends in self.read_ends.items() if of == kind.name)
+        return any(place in some for some in ends)
 
     def _takes_part(self, nodes: Sequence[Node], writing: bool) -> bool:
         """Whether nodes write, or read, a tensor that instructions write."""

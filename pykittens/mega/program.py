@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from inspect import isfunction
 from itertools import pairwise
 from typing import Any
@@ -100,6 +100,10 @@ class Ring:
         return declared("view", make)
 
 
+class Rewritten:
+    """Marks the tensors of a program that writes elements again: its kernel waits and signals more often."""
+
+
 @dataclass(frozen=True)
 class Instruction:
     """An instruction of a program: its kind, its fields, and the block that runs it, None if it is any that is free."""
@@ -124,8 +128,9 @@ class Program:
 
     blocks: as many as run at once, at most one a multiprocessor. Each instruction is of a kind, a function marked with
     @program.instruction, and belongs to a block; a block runs its instructions in the order in which they were added.
-    In a `dynamic` program it belongs to none: a block that is free takes the next of all. An instruction waits until
-    those added before it have written what it reads. Every element is written once at most.
+    In a `dynamic` program it belongs to none: a block that is free takes the next of all. Results are
+    those of instructions that run one after another, in the order in which they were added: an instruction waits until
+    those before it have written what it reads, and have read and written what it writes.
 
         >>> program = Program(blocks=2)
         >>> @program.instruction
@@ -151,12 +156,12 @@ class Program:
     dynamic: bool = field(default=False, kw_only=True)
     # The numbers that launches read from memory, by name, each with what it stays below.
     numbers: dict[str, int] = field(default_factory=dict, init=False)
-    # The cost of each block; the recordings of its kernel; the kernel and the kinds when it was made; and a class that
-    # holds its tensors.
+    # The cost of each block; the recordings of its kernel; the kernel and the kinds when it was made; and classes that
+    # hold its tensors, by their names and whether elements are written again.
     _costs: list[float] = field(default_factory=list, init=False, repr=False)
     recorded: list[Interpreter] = field(default_factory=list, init=False, repr=False)
     _kernel: Any = field(default=None, init=False, repr=False)
-    _tensors: Any = field(default=None, init=False, repr=False)
+    _tensors: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not is_int(self.blocks) or self.blocks < 1:
@@ -302,7 +307,8 @@ class Program:
 
             @pk.kernel
             def interpreter(code, waits, counters, parities, tickets, tensors):  # type: ignore[no-untyped-def]
-                made = Interpreter(kinds, code, waits, counters, parities, tickets, vars(tensors))
+                words = code, waits, counters, parities, tickets
+                made = Interpreter(kinds, *words, vars(tensors), isinstance(tensors, Rewritten))
                 made.record()
                 recorded.append(made)
 
@@ -310,7 +316,7 @@ class Program:
         kernel: KernelFunction = self._kernel[1]
         return kernel
 
-    def operands(self, tensors: Mapping[str, Any]) -> Any:
+    def operands(self, tensors: Mapping[str, Any], rewrites: bool = False) -> Any:
         """The tensors of all kinds in one object; an ArgumentError if some are missing, or unknown."""
         names = tuple(dict.fromkeys(t for kind in self.kinds for t in kind.operands))
         if set(names) != set(tensors):
@@ -321,16 +327,18 @@ class Program:
                 if some
             ]
             raise ArgumentError(f"the program takes {', '.join(names)}: {'; '.join(wrong)}")
-        if self._tensors is None or tuple(x.name for x in fields(self._tensors)) != names:
-            self._tensors = make_dataclass("tensors", names, frozen=True)
+        key = names, rewrites
+        if key not in self._tensors:
+            marks = (Rewritten,) if rewrites else ()
+            self._tensors[key] = make_dataclass("tensors", names, bases=marks, frozen=True)
             # Since Python 3.12 it would count as a class of this package, whose parts are no arguments.
-            self._tensors.__module__ = "tensors"
-        return self._tensors(**tensors)
+            self._tensors[key].__module__ = "tensors"
+        return self._tensors[key](**tensors)
 
     def scheduled(self, /, **tensors: Any) -> Schedule:
         """The schedule for tensors of these shapes, proved: which instruction waits for which.
 
-        A LanguageError if an instruction reads what is written later, or an element is written twice.
+        A LanguageError if an instruction reads what it writes itself, or an element with a tag is written twice.
         """
         if not self.instructions:
             raise ArgumentError(
@@ -353,13 +361,20 @@ class Program:
                 )
         for name in schedule.tagged:
             _clear_tags(tensors[name.partition(".")[2]])
-        return self.words(*schedule.encoded(), schedule.counters, sum(schedule.groups), tensors)
+        sizes = schedule.counters, sum(schedule.groups)
+        return self.words(*schedule.encoded(), *sizes, tensors, schedule.rewrites)
 
     def words(
-        self, code: Any, waits: Any, counters: int, groups: int, tensors: Mapping[str, Any]
+        self,
+        code: Any,
+        waits: Any,
+        counters: int,
+        groups: int,
+        tensors: Mapping[str, Any],
+        rewrites: bool,
     ) -> tuple[Any, ...]:
         """The arguments of the kernel for these words, so many counters, and groups of all roles of a block."""
-        operands = self.operands(tensors)
+        operands = self.operands(tensors, rewrites)
         shapes = (2, max(counters, 1)), (self.blocks, groups), *(((1,),) if self.dynamic else ())
         given = code, waits, *(np.zeros(shape, np.int32) for shape in shapes)
         like = next((x for x in tensors.values() if hasattr(x, "new_tensor")), None)

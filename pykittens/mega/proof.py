@@ -1,4 +1,4 @@
-"""Whether a schedule is right: every run of its queues ends, and whatever is read was written before.
+"""Whether a schedule is right: every run of its queues ends, and accesses to an element are in the program's order.
 
 The proof takes the boxes, the queues, the waits and the signals as they are, wherever they come from.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 from pykittens.errors import KernelError
-from pykittens.mega.schedule import Clocks, Event, Schedule, box_text, check_tagged
+from pykittens.mega.accesses import Event, box_text
+from pykittens.mega.schedule import Clocks, Schedule, check_tagged
 
 _COUNTER, _WRITER = "counter", "writer"  # what a block waits for
 
 
 class ScheduleError(KernelError):
-    """A schedule whose run may not end, or in which a read may come before the write of what it reads."""
+    """A schedule whose run may not end, or in which an access may come before an earlier one of the program."""
 
 
 def prove(schedule: Schedule) -> None:
@@ -27,20 +28,21 @@ def prove(schedule: Schedule) -> None:
     block is free, and all before it have ended: its waits are over. The roles of its block go through tickets in one
     order. What can hold a role up, a stage or the slot of the next ticket, is given back by roles at this instruction
     or at earlier ones of the block. A role that is further on holds only stages after those that this instruction
-    takes. Reads are judged without an order of the instructions in a block.
+    takes. Accesses are judged without an order of the instructions in a block.
     """
     _check_totals(schedule)
-    _check_reads(schedule, order(schedule))
+    _check_accesses(schedule, order(schedule))
 
 
 def _check_totals(schedule: Schedule) -> None:
     """Raise for a wait for other than all signals, and for waits and signals that no role carries out."""
     totals = _totals(schedule)
     for event in schedule.signals:
-        if event not in schedule.writes:
+        if event not in schedule.ends:
             raise ScheduleError(f"{who(schedule, event)} signals a counter, and writes nothing")
+    waiting = {*schedule.reads, *(schedule.writes if schedule.rewrites else ())}
     for event, waits in schedule.waits.items():
-        if waits and event not in schedule.reads:
+        if waits and event not in waiting:
             raise ScheduleError(f"{who(schedule, event)} waits, and reads nothing that is written")
         for counter, value in waits:
             if not totals.get(counter):
@@ -132,8 +134,8 @@ def _roles(schedule: Schedule, step: int) -> list[int]:
     return list(schedule.flows[schedule.program.instructions[step].kind.name])
 
 
-def _check_reads(schedule: Schedule, steps: list[int]) -> None:
-    """Raise unless the role that reads has waited for all that write what it reads."""
+def _check_accesses(schedule: Schedule, steps: list[int]) -> None:
+    """Raise unless each role has waited, before it accesses elements, for all accesses that the program has before."""
     clocks, made = Clocks(schedule), dict[int, int]()
     for step in steps:
         for role in _roles(schedule, step):
@@ -143,14 +145,16 @@ def _check_reads(schedule: Schedule, steps: list[int]) -> None:
             for box in schedule.reads.get(event, ()):
                 if box[0] in schedule.tagged:
                     check_tagged(schedule, event, box)
-                    continue
-                writer = clocks.unseen(event, box)
-                if writer is not None:
+            for box, of_reads in schedule.accesses(event):
+                other = clocks.unseen(event, clocks.before(step, box, of_reads))
+                if other is not None:
+                    does = "reads" if box in schedule.reads.get(event, ()) else "writes"
+                    did = "reads" if of_reads else "writes"
                     raise ScheduleError(
-                        f"{who(schedule, event)} reads {box_text(box)}, and {who(schedule, writer)} writes it: "
+                        f"{who(schedule, event)} {does} {box_text(box)}, and {who(schedule, other)} {did} it: "
                         "nothing orders them",
-                        help="the role that reads must wait for a counter that the writer signals, or that one signals "
-                        "which has waited for the writer",
+                        help=f"the role that {does} must wait for a counter that the other signals, or that one signals "
+                        "which has waited for the other",
                     )
             ended = clocks.end(event)
             if event in schedule.signals:

@@ -69,16 +69,16 @@ def _kinds(
         own = {name: given[name] for name in kind.operands}
         mean = f"{waits[kind] / max(count[kind], 1):.2g}"
         ahead = ", ".join(dict.fromkeys(read))
-        rows.append((kind.name, f"{count[kind]:,}", *_registers(alone, own), mean, ahead))
-    rows.append((ALL, f"{len(program.instructions):,}", *_registers(program, given), "", ""))
+        rows.append((kind.name, f"{count[kind]:,}", *_registers(alone, own, schedule.rewrites), mean, ahead))
+    rows.append((ALL, f"{len(program.instructions):,}", *_registers(program, given, schedule.rewrites), "", ""))
     return ("instruction", "number", "registers", "spilled", "waits of one", "reads ahead"), rows
 
 
-def _registers(program: Program, given: Mapping[str, Any]) -> tuple[str, str]:
+def _registers(program: Program, given: Mapping[str, Any], rewrites: bool) -> tuple[str, str]:
     """The most registers of a thread, and bytes that are spilled."""
     if nvrtc.available() is not None:
         return "", ""
-    _, arguments = recording(program, given)
+    _, arguments = recording(program, given, rewrites)
     found: Resources = program.kernel().compile(*arguments, arch="sm_90a").resources
     used = max((role.used for role in found.roles), default=found.registers)
     return f"{used}", f"{found.frame}"

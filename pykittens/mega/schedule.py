@@ -1,8 +1,9 @@
 """Which instruction waits for which, by counters; and the words that tell the running kernel.
 
 A role of an instruction that reads what others write waits for counters, unless an earlier wait of this role shows that
-these have written. The instructions that write what the same roles need share a counter; each group that writes adds
-one, and readers wait for the total.
+these have written. If elements are written again, a role that writes waits as well, for those that have read or written
+them before. The roles that the same ones wait for share a counter; each of their groups adds one at its end, and those
+that wait do so for the total.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from pykittens.errors import LanguageError
 from pykittens.ir.values import Value
+from pykittens.mega.accesses import Accesses, Box, Event, History, box_text
 from pykittens.mega.boxes import Numbers, RoleBody, Touched
 from pykittens.mega.flows import Flows, flows
 from pykittens.mega.interpreter import OF_A_ROLE, Interpreter, word_of_role
@@ -26,40 +28,45 @@ from pykittens.runtime.arguments import Arguments, check, known_values
 if TYPE_CHECKING:
     from pykittens.mega.program import Program
 
-Event = tuple[int, int]  # an instruction, by its number in the program, and a role, by its number
-# A tensor, the first element along each axis, and that after the last.
-Box = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+UNKNOWN = -1  # the role at whose end a read is over, if it is not known
 
 
 @dataclass
 class Schedule:
     """The instructions of a program on their blocks, with the boxes that they touch, and what they wait for and signal.
 
-    roles, groups: the name and the number of groups of each role. flows: by kind, the roles that a role knows. shapes:
-    of the tensors. tagged: those whose elements have tags. reads, writes: the boxes of tensors that instructions write.
-    waits: counters and the values to wait for. signals: the counter to which each group of a role adds one.
+    roles, groups: the name and the number of groups of each role. read_ends: by kind, role and tensor, the roles at
+    whose ends the reads of the role are over; none if they are not known. shapes: of the tensors. tagged: those whose
+    elements have tags. reads, writes: the boxes of tensors that instructions write. flows: by kind, the roles that a
+    role knows. waits: counters and the values to wait for. signals: the counter to which each group of a role adds one.
     """
 
     program: Program
     roles: list[str]
     groups: list[int]
-    flows: dict[str, dict[int, list[int]]]
+    read_ends: dict[tuple[str, int, str], list[int]]
     shapes: dict[str, tuple[int, ...]]
     tagged: frozenset[str] = frozenset()
     reads: dict[Event, list[Box]] = field(default_factory=dict)
     writes: dict[Event, list[Box]] = field(default_factory=dict)
     waits: dict[Event, list[tuple[int, int]]] = field(default_factory=dict)
     signals: dict[Event, int] = field(default_factory=dict)
-    _writing: dict[Box, Numbers] = field(default_factory=dict, init=False, repr=False)
+    flows: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    _touching: dict[tuple[Box, bool], Numbers] = field(default_factory=dict, init=False, repr=False)
     _is_written: dict[Box, bool] = field(default_factory=dict, init=False, repr=False)
 
     def writing(self, box: Box) -> Numbers:
         """The events that write elements of a box, in their order: (events, 2)."""
-        if box not in self._writing:
-            of_tensor = self.writers.get(box[0])
+        return self.touching(box, reads=False)
+
+    def touching(self, box: Box, reads: bool) -> Numbers:
+        """The events at whose ends reads, or writes, of elements of a box are over, in their order: (events, 2)."""
+        if (box, reads) not in self._touching:
+            of_tensor = (self.readers if reads else self.writers).get(box[0])
             none = np.empty((0, 2), np.int64)
-            self._writing[box] = none if of_tensor is None else of_tensor.writing(box)
-        return self._writing[box]
+            self._touching[box, reads] = none if of_tensor is None else of_tensor.touching(box)
+        return self._touching[box, reads]
 
     def is_written(self, box: Box) -> bool:
         """Whether instructions write all elements of a box."""
@@ -69,9 +76,50 @@ class Schedule:
         return self._is_written[box]
 
     @cached_property
-    def writers(self) -> dict[str, Writers]:
+    def writers(self) -> dict[str, Accesses]:
         """The boxes of each tensor that instructions write, once all are found."""
-        return Writers.of(self)
+        return Accesses.of((event, box) for event in sorted(self.writes) for box in self.writes[event])
+
+    @cached_property
+    def readers(self) -> dict[str, Accesses]:
+        """The boxes of each tensor that instructions read, with the events at whose ends they have."""
+        kinds = [step.kind.name for step in self.program.instructions]
+        return Accesses.of(
+            ((step, end), box)
+            for step, role in sorted(self.reads)
+            for box in self.reads[step, role]
+            for end in self.read_ends[kinds[step], role, box[0]] or [UNKNOWN]
+        )
+
+    @cached_property
+    def rewrites(self) -> bool:
+        """Whether elements that an instruction reads or writes are written by it, or by a later one."""
+        return any(
+            of_tensor.pair() is not None
+            for tensor, of_tensor in self.writers.items()
+            if tensor not in self.tagged
+        ) or any(
+            len(writers := self.writing(box)) and writers[-1, 0] >= step
+            for (step, _), boxes in self.reads.items()
+            for box in boxes
+            if box[0] not in self.tagged
+        )
+
+    @cached_property
+    def ends(self) -> set[Event]:
+        """The events at whose ends there are accesses over for which others may wait."""
+        found = {*self.writes}
+        for of_tensor in self.readers.values() if self.rewrites else ():
+            found |= {(step, role) for step, role in of_tensor.events.tolist()}
+        return found
+
+    def accesses(self, event: Event) -> list[tuple[Box, bool]]:
+        """The boxes that an event accesses, each with whether reads, or else writes, must be over before."""
+        reads = [box for box in self.reads.get(event, ()) if box[0] not in self.tagged]
+        if not self.rewrites:
+            return [(box, False) for box in reads]
+        writes = [box for box in self.writes.get(event, ()) if box[0] not in self.tagged]
+        return [*((box, True) for box in writes), *((box, False) for box in reads + writes)]
 
     @cached_property
     def queues(self) -> list[list[int]]:
@@ -123,23 +171,28 @@ class Schedule:
 def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
     """The schedule of a program for tensors of these shapes.
 
-    A LanguageError if an instruction writes what another has written, or reads what is not written before.
+    A LanguageError if an instruction reads what it writes itself, or an element with a tag is written twice.
     """
     made, arguments = recording(program, tensors)
     host = known_values(made.kernel, check(program.kernel().parameters, arguments, {}))
     places = list(made.merging.roles)
     bodies = {key: role.body for key, role in made.merging.found.items()}
-    known = {kind.name: flows(kind.name, bodies, made.written) for kind in program.kinds}
     schedule = Schedule(
         program,
         [f"{kind} {number}" if number else kind for kind, number in places],
         [role.context.groups for role in made.merging.roles.values()],
-        {kind: _numbered(of, places) for kind, of in known.items()},
+        {
+            (kind, places.index(place), tensor): [places.index(end) for end in ends]
+            for (kind, place, tensor), ends in made.read_ends.items()
+        },
         {name: tuple(x.shape) for name, x in tensors.items() if hasattr(x, "shape")},
         frozenset(made.tagged),
     )
     _find_boxes(schedule, made, host)
-    _check_written_once(schedule)
+    _check_tags(schedule)
+    for kind in program.kinds:
+        known = flows(kind.name, bodies, made.written, schedule.rewrites)
+        schedule.flows[kind.name] = _numbered(known, places)
     _count(schedule, _needed(schedule))
     return schedule
 
@@ -148,10 +201,12 @@ def _numbered(of: Flows, places: list[Any]) -> dict[int, list[int]]:
     return {places.index(p): [places.index(q) for q in known] for p, known in of.items()}
 
 
-def recording(program: Program, tensors: Mapping[str, Any]) -> tuple[Interpreter, tuple[Any, ...]]:
+def recording(
+    program: Program, tensors: Mapping[str, Any], rewrites: bool = False
+) -> tuple[Interpreter, tuple[Any, ...]]:
     """The recording of a program for these tensors, and arguments of its kernel, without instructions."""
     code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
-    arguments = program.words(code, waits, 1, 1, tensors)
+    arguments = program.words(code, waits, 1, 1, tensors, rewrites)
     return recorded(program, arguments)[0], arguments
 
 
@@ -212,114 +267,39 @@ def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> Non
         mine += [(touched.tensor, tuple(a), tuple(b)) for a, b in some]
 
 
-@dataclass(frozen=True)
-class Writers:
-    """The boxes of a tensor that instructions write, in the order of the program; events: (boxes, 2)."""
-
-    events: Numbers
-    low: Numbers
-    high: Numbers
-
-    @staticmethod
-    def of(schedule: Schedule) -> dict[str, Writers]:
-        """Those of each tensor."""
-        found: dict[str, list[tuple[Event, Box]]] = defaultdict(list)
-        for event in sorted(schedule.writes):
-            for box in schedule.writes[event]:
-                found[box[0]].append((event, box))
-        return {
-            name: Writers(
-                np.array([event for event, _ in some]),
-                np.array([low for _, (_, low, _) in some]),
-                np.array([high for _, (_, _, high) in some]),
-            )
-            for name, some in found.items()
-        }
-
-    def writing(self, box: Box) -> Numbers:
-        """The events that write elements of a box, in their order."""
-        return np.unique(self.events[self._meeting(box)], axis=0)
-
-    def cover(self, box: Box) -> bool:
-        """Whether all elements of a box are written."""
-        written = np.zeros(np.subtract(box[2], box[1]), np.bool_)
-        found = self._meeting(box)
-        for low, high in zip(self.low[found], self.high[found], strict=True):
-            sides = zip(np.maximum(low - box[1], 0), high - box[1], strict=True)
-            written[tuple(slice(a, b) for a, b in sides)] = True
-        return bool(written.all())
-
-    def _meeting(self, box: Box) -> Any:
-        """The numbers of the boxes that have elements of a box."""
-        return (self.low < box[2]).all(axis=1) & (self.high > box[1]).all(axis=1)
-
-
-def box_text(box: Box) -> str:
-    """A box as it is written in Python."""
-    sides = (f"{a}" if b == a + 1 else f"{a}:{b}" for a, b in zip(*box[1:], strict=True))
-    return f"{box[0].partition('.')[2]}[{', '.join(sides)}]"
-
-
-def _check_written_once(schedule: Schedule) -> None:
-    """Raise if two instructions write an element."""
-    for tensor, writers in schedule.writers.items():
-        found = _overlap(writers, np.arange(len(writers.low)), 0)
-        if found is not None:
-            one, other = (schedule.text(tuple(writers.events[i])) for i in found)
-            low = np.maximum(*(writers.low[i] for i in found)).tolist()
-            high = np.minimum(*(writers.high[i] for i in found)).tolist()
-            raise LanguageError(
-                f"{one} and {other} both write {box_text((tensor, tuple(low), tuple(high)))}",
-                help="let every element be written once: give the tensor an axis for the layer or the step",
-            )
-
-
-def _overlap(writers: Writers, some: Numbers, axis: int) -> tuple[int, int] | None:
-    """Two of some boxes of different instructions that have elements in common, if they have on the axes before."""
-    if axis == writers.low.shape[1]:
-        step = writers.events[some, 0]
-        others = some[step != step[0]]
-        return (int(some[0]), int(others[0])) if len(others) else None
-    low, high = writers.low[some, axis], writers.high[some, axis]
-    starts, of = np.unique(low, return_inverse=True)
-    ends = np.zeros_like(starts)
-    np.maximum.at(ends, of, high)
-    if (ends[:-1] <= starts[1:]).all():  # by their start, boxes are apart on this axis
-        order = np.argsort(of, kind="stable")
-        parts = np.split(some[order], np.flatnonzero(np.diff(of[order])) + 1)
-        return next((pair for part in parts if (pair := _overlap(writers, part, axis + 1))), None)
-    for i, box in enumerate(some.tolist()):
-        rest = some[i + 1 :]
-        both = (writers.low[rest] < writers.high[box]) & (writers.high[rest] > writers.low[box])
-        other = both.all(axis=1) & (writers.events[rest, 0] != writers.events[box, 0])
-        if other.any():
-            return box, int(rest[np.argmax(other)])
-    return None
-
-
 # -- waits -----------------------------------------------------------------------------------------
 
 
 class Clocks:
-    """What roles know to be over: sets of the events that write, as the bits of ints, by the stream of a role.
+    """What roles know to be over: sets of events, as the bits of ints, by the stream of a role.
 
-    seen: by waits of the role itself, after which it may read. known: also by stages of rings that others have filled;
-    its signals pass this on.
+    seen: by waits of the role itself, after which it may access. known: also by stages of rings that others have
+    filled; its signals pass this on.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self.schedule, self.events = schedule, sorted(schedule.writes)
+        self.schedule, self.events = schedule, sorted(schedule.ends)
         self.bits = {event: 1 << number for number, event in enumerate(self.events)}
         self.seen, self.known = defaultdict[Event, int](int), defaultdict[Event, int](int)
-        self._writing = dict[Box, int]()
+        self._earlier = defaultdict[tuple[Box, bool], dict[int, int]](lambda: {0: 0})
 
-    def unseen(self, event: Event, box: Box) -> Event | None:
-        """The first event that writes elements of a box on whose being over the role of an event may not rely."""
-        if box not in self._writing:
-            mine = (self.bits[step, role] for step, role in self.schedule.writing(box).tolist())
-            self._writing[box] = sum(mine)
-        late = self._writing[box] & ~self.seen[self.schedule.stream(event)]
+    def unseen(self, event: Event, over: int) -> Event | None:
+        """The first of some events on whose being over the role of an event may not rely."""
+        late = over & ~self.seen[self.schedule.stream(event)]
         return self.events[(late & -late).bit_length() - 1] if late else None
+
+    def before(self, step: int, box: Box, reads: bool) -> int:
+        """The events before an instruction at whose ends reads, or writes, of elements of a box are over."""
+        known = self._earlier[box, reads]
+        events = self.schedule.touching(box, reads)
+        count = len(events)
+        if self.schedule.rewrites:
+            count = int(np.searchsorted(events[:, 0], step))
+        if count not in known:
+            start = max(number for number in known if number < count)
+            new = (self.bits[step, role] for step, role in events[start:count].tolist())
+            known[count] = known[start] | sum(new)
+        return known[count]
 
     def wait(self, event: Event, over: int) -> None:
         """The role has waited until these events are over."""
@@ -341,42 +321,101 @@ class Clocks:
         return self.known[mine]
 
 
-def _needed(schedule: Schedule) -> dict[Event, list[Box]]:
-    """For each event the boxes for whose writers it must wait."""
-    clocks, of_box = Clocks(schedule), dict[Box, int]()
-    after, found = dict[Event, int](), dict[Event, list[Box]]()
+@dataclass(frozen=True, eq=False)
+class Need:
+    """Events that must be over before the accesses to a box that need the same."""
+
+    events: list[Event]
+
+
+class Needs:
+    """The needs of all accesses."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self._histories = dict[Box, History]()
+        self._found = dict[tuple[Box, bool, int, int], Need]()
+
+    def of(self, step: int, box: Box, reads: bool) -> Need:
+        """What an access of an instruction needs: the last writes of each element before it, or the reads since then.
+
+        Those before these are over as well: the last writes have waited for them.
+        """
+        both = [self.schedule.touching(box, of_reads) for of_reads in (False, True)[: 1 + reads]]
+        counts = [len(events) for events in both]
+        if self.schedule.rewrites:
+            counts = [int(np.searchsorted(events[:, 0], step)) for events in both]
+        key = box, reads, counts[0], counts[-1]
+        if key not in self._found:
+            events = [(step, role) for step, role in both[0].tolist()]
+            if self.schedule.rewrites:
+                events = self._history(box).last(step, reads)
+            self._found[key] = Need(events)
+        return self._found[key]
+
+    def _history(self, box: Box) -> History:
+        if box not in self._histories:
+            tensor = box[0]
+            self._histories[box] = History(
+                box, self.schedule.writers[tensor], self.schedule.readers.get(tensor)
+            )
+        return self._histories[box]
+
+
+def _needed(schedule: Schedule) -> dict[Event, list[Need]]:
+    """For each event what it must wait for."""
+    clocks, needs = Clocks(schedule), Needs(schedule)
+    wanted, over = dict[Need, int](), dict[Need, int]()
+    after, found = dict[Event, int](), dict[Event, list[Need]]()
     for step, this in enumerate(schedule.program.instructions):
         for role in schedule.flows[this.kind.name]:
             event = step, role
-            for box in sorted(schedule.reads.get(event, ()), key=_size, reverse=True):
-                mine = schedule.writing(box)
-                _check_before(schedule, event, box, mine)
-                if box[0] in schedule.tagged:
-                    check_tagged(schedule, event, box)
-                elif clocks.unseen(event, box) is not None:
-                    found.setdefault(event, []).append(box)
-                    if box not in of_box:
-                        of_box[box] = reduce(or_, (after[s, r] for s, r in mine.tolist()))
-                    clocks.wait(event, of_box[box])
+            for box in schedule.reads.get(event, ()):
+                _check_read(schedule, event, box)
+            for box, reads in sorted(schedule.accesses(event), key=_reads_and_largest_first):
+                need = needs.of(step, box, reads)
+                if need not in wanted:
+                    _check_known(schedule, event, box, need)
+                    wanted[need] = sum(clocks.bits[e] for e in need.events)
+                if clocks.unseen(event, wanted[need]) is not None:
+                    found.setdefault(event, []).append(need)
+                    if need not in over:
+                        over[need] = reduce(or_, (after[e] for e in need.events))
+                    clocks.wait(event, over[need])
             ended = clocks.end(event)
-            if event in schedule.writes:
+            if event in clocks.bits:
                 after[event] = ended
     return found
 
 
-def _check_before(schedule: Schedule, event: Event, box: Box, writers: Numbers) -> None:
-    """Raise if a writer of a box that is read comes later, or is the instruction itself; they are in order."""
+def _check_read(schedule: Schedule, event: Event, box: Box) -> None:
+    """Raise if an instruction reads what it writes itself, or elements with tags that none or a later one writes."""
+    writers = schedule.writing(box)
     if len(writers) and writers[-1, 0] >= event[0]:
-        last = schedule.text((int(writers[-1, 0]), 0))
-        if writers[-1, 0] == event[0]:
+        if event[0] in writers[:, 0]:
             raise LanguageError(
                 f"{schedule.text(event)} reads {box_text(box)}, which it writes itself",
                 help="let it write elsewhere: to another tensor, or along an axis for the step",
             )
-        raise LanguageError(
-            f"{schedule.text(event)} reads {box_text(box)}, which {last} writes after it",
-            help="add an instruction to the program before those that read what it writes",
-        )
+        if box[0] in schedule.tagged:
+            last = schedule.text((int(writers[-1, 0]), 0))
+            raise LanguageError(
+                f"{schedule.text(event)} reads {box_text(box)}, which {last} writes after it",
+                help="add an instruction to the program before those that read what it writes",
+            )
+    if box[0] in schedule.tagged:
+        check_tagged(schedule, event, box)
+
+
+def _check_known(schedule: Schedule, event: Event, box: Box, need: Need) -> None:
+    """Raise if the end of a read is not known for which an event must wait."""
+    for step, role in need.events:
+        if role == UNKNOWN:
+            raise LanguageError(
+                f"{schedule.text(event)} writes {box_text(box)}, which {schedule.text((step, role))} copies before: when "
+                "the copy has read it is not known",
+                help="let it copy to a stage of a ring that a role of the same instruction drains",
+            )
 
 
 def check_tagged(schedule: Schedule, event: Event, box: Box) -> None:
@@ -388,23 +427,37 @@ def check_tagged(schedule: Schedule, event: Event, box: Box) -> None:
         )
 
 
-def _size(box: Box) -> int:
-    return int(np.prod(np.subtract(box[2], box[1])))
+def _check_tags(schedule: Schedule) -> None:
+    """Raise if two instructions write an element with a tag."""
+    for tensor in schedule.tagged & schedule.writers.keys():
+        writers = schedule.writers[tensor]
+        found = writers.pair()
+        if found is not None:
+            one, other = (schedule.text(tuple(writers.events[i])) for i in found)
+            low = np.maximum(*(writers.low[i] for i in found)).tolist()
+            high = np.minimum(*(writers.high[i] for i in found)).tolist()
+            raise LanguageError(
+                f"{one} and {other} both write {box_text((tensor, tuple(low), tuple(high)))}, whose elements have tags",
+                help="let every element with a tag be written once: give the tensor an axis for the layer or the step",
+            )
 
 
-def _count(schedule: Schedule, needed: Mapping[Event, list[Box]]) -> None:
-    """Set counters, waits and signals: a counter for all that write what the same readers need."""
-    readers: dict[Box, list[Event]] = defaultdict(list)
+def _reads_and_largest_first(access: tuple[Box, bool]) -> tuple[bool, int]:
+    (_, low, high), reads = access
+    return not reads, -int(np.prod(np.subtract(high, low)))
+def _count(schedule: Schedule, needed: Mapping[Event, list[Need]]) -> None:
+    """Set counters, waits and signals: a counter for all that the same roles need."""
+    waiting: dict[Need, list[Event]] = defaultdict(list)
     for event, some in sorted(needed.items()):
-        for box in some:
-            readers[box].append(event)
-    # Boxes with the same readers have one number.
+        for need in some:
+            waiting[need].append(event)
+    # Needs of the same roles have one number.
     numbers: dict[tuple[Event, ...], int] = {}
-    number_of = {box: numbers.setdefault(tuple(of), len(numbers)) for box, of in readers.items()}
+    number_of = {need: numbers.setdefault(tuple(of), len(numbers)) for need, of in waiting.items()}
     needed_by: dict[Event, set[int]] = defaultdict(set)
-    for box, number in number_of.items():
-        for step, role in schedule.writing(box).tolist():
-            needed_by[step, role].add(number)
+    for need, number in number_of.items():
+        for event in need.events:
+            needed_by[event].add(number)
     counter_of: dict[frozenset[int], int] = {}
     totals, counters = defaultdict[int, int](int), defaultdict[int, list[int]](list)
     for event, of in sorted(needed_by.items()):
@@ -418,6 +471,6 @@ def _count(schedule: Schedule, needed: Mapping[Event, list[Box]]) -> None:
     seen: dict[Event, set[int]] = defaultdict(set)  # by stream
     for event, some in sorted(needed.items()):
         known = seen[schedule.stream(event)]
-        new = {c for box in some for c in counters[number_of[box]]} - known
+        new = {c for need in some for c in counters[number_of[need]]} - known
         known |= new
         schedule.waits[event] = [(c, totals[c]) for c in sorted(new)]

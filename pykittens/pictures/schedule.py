@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pykittens.mega.program import Instruction
-from pykittens.mega.schedule import Box, Schedule
+from pykittens.mega.accesses import Box
+from pykittens.mega.schedule import Needs, Schedule
 from pykittens.pictures.svg import MARGIN, Drawing, hue
 
 WIDTH, HEIGHT, GAP, ROW = 230, 50, 24, 92  # of a box, pixels; between boxes; from a row to the next
@@ -28,12 +29,12 @@ class Group:
 def groups_of(schedule: Schedule) -> list[Group]:
     """All groups, each after those that it reads from."""
     found: dict[tuple[str, frozenset[int]], int] = {}
-    groups, group_of = list[Group](), dict[int, int]()
+    groups, group_of, needs = list[Group](), dict[int, int](), Needs(schedule)
     reads = defaultdict[int, list[Box]](list)
     for (number, _), boxes in schedule.reads.items():
         reads[number] += boxes
     for number, instruction in enumerate(schedule.program.instructions):
-        writers = {int(w) for box in reads[number] for w, _ in schedule.writing(box)}
+        writers = {w for box in reads[number] for w, _ in needs.of(number, box, False).events}
         sources = frozenset(group_of[w] for w in writers)
         group = found.setdefault((instruction.kind.name, sources), len(groups))
         if group == len(groups):

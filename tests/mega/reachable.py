@@ -3,34 +3,77 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
-from pykittens.mega.schedule import Event, Schedule, Writers
+from pykittens.mega.accesses import Box, Event
+from pykittens.mega.schedule import Schedule
 
 
 def is_right(schedule: Schedule) -> bool:
-    """Whether waits are for all signals, a run ends, and each read comes after all writes of what it reads."""
-    graph = _graph(schedule)
+    """Whether waits are for all signals, a run ends, and accesses to an element are in the order of the program."""
+    graph, accesses = _graph(schedule), _accesses(schedule)
+    pairs = list(_in_order(schedule, accesses))
+    # Without writes after other accesses, roles that only write do not wait, and those that only read do not signal.
+    again = any(of_later for _, _, of_later in pairs) or _on_themselves(accesses)
+    waiting = {event for event, _, writes in accesses if again or not writes}
+    signalling = {
+        end
+        for event, box, writes in accesses
+        if again or writes
+        for end in _ends(schedule, event, box, writes)
+    }
     return (
-        all(event in schedule.reads for event, some in schedule.waits.items() if some)
-        and all(event in schedule.writes for event in schedule.signals)
+        all(event in waiting for event, some in schedule.waits.items() if some)
+        and all(event in signalling for event in schedule.signals)
         and _waits_for_all(schedule)
-        and _ends(schedule)
-        and all(
-            ("over", *writer) in _before(graph, ("seen", *event))
-            for event, writer in _read_and_written(schedule)
-        )
+        and _run_ends(schedule)
+        and all(("over", *end) in _before(graph, ("seen", *later)) for end, later, _ in pairs)
     )
 
 
-def _read_and_written(schedule: Schedule) -> list[tuple[Event, Event]]:
-    writers = Writers.of(schedule)
+def _accesses(schedule: Schedule) -> list[tuple[Event, Box, bool]]:
+    """The boxes of all events, without those whose elements have tags, and whether they are written."""
     return [
-        (event, tuple(writer))
-        for event, boxes in schedule.reads.items()
+        (event, box, writes)
+        for some, writes in ((schedule.reads, False), (schedule.writes, True))
+        for event, boxes in some.items()
         for box in boxes
-        if box[0] in writers and box[0] not in schedule.tagged
-        for writer in writers[box[0]].writing(box).tolist()
+        if box[0] not in schedule.tagged
     ]
+
+
+def _ends(schedule: Schedule, event: Event, box: Box, writes: bool) -> list[Event]:
+    """The events at whose ends an access is over."""
+    step, role = event
+    if writes:
+        return [event]
+    kind = schedule.program.instructions[step].kind.name
+    return [(step, end) for end in schedule.read_ends[kind, role, box[0]]]
+
+
+def _in_order(
+    schedule: Schedule, accesses: list[tuple[Event, Box, bool]]
+) -> Iterator[tuple[Event, Event, bool]]:
+    """The pairs of an event that must be over before another, and whether the other writes the elements."""
+    for one, its, first_writes in accesses:
+        for other, box, then_writes in accesses:
+            if one[0] < other[0] and (first_writes or then_writes) and _meet(its, box):
+                for end in _ends(schedule, one, its, first_writes):
+                    yield end, other, then_writes
+
+
+def _on_themselves(accesses: list[tuple[Event, Box, bool]]) -> bool:
+    """Whether an instruction reads what it writes."""
+    return any(
+        one[0] == other[0] and writes and not writes_too and _meet(its, box)
+        for one, its, writes in accesses
+        for other, box, writes_too in accesses
+    )
+
+
+def _meet(one: Box, other: Box) -> bool:
+    sides = zip(*one[1:], *other[1:], strict=True)
+    return one[0] == other[0] and all(a < d and c < b for a, b, c, d in sides)
 
 
 def _waits_for_all(schedule: Schedule) -> bool:
@@ -42,7 +85,7 @@ def _waits_for_all(schedule: Schedule) -> bool:
     )
 
 
-def _ends(schedule: Schedule) -> bool:
+def _run_ends(schedule: Schedule) -> bool:
     """Whether blocks that run one instruction after another all end.
 
     If any block may take any instruction, those that one waits for are taken before it.
@@ -64,13 +107,13 @@ def _ends(schedule: Schedule) -> bool:
 
 def _may_run(schedule: Schedule, step: int, done: set[int]) -> bool:
     waited = {c for (s, _), some in schedule.waits.items() if s == step for c, _ in some}
-    writers = Writers.of(schedule)
     of_tags = {
         writer
         for (s, _), boxes in schedule.reads.items()
         for box in boxes
         if s == step and box[0] in schedule.tagged
-        for writer in writers[box[0]].writing(box)[:, 0].tolist()
+        for (writer, _), written in schedule.writes.items()
+        if any(_meet(box, its) for its in written)
     }
     signalled = {s for (s, _), c in schedule.signals.items() if c in waited}
     return of_tags | signalled <= done

@@ -156,22 +156,6 @@ def test_a_dropped_wait_is_a_race_in_the_emulator():
     assert not report.ok
 
 
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        ([Cell("double", 4, 0), Cell("double", 4, 1)], "both write x\\[4, 0:64\\]"),
-        (
-            [Cell("double", 4, 5), Cell("double", 5, 0)],
-            r"reads x\[5, 0:64\], which double.* writes after it",
-        ),
-        ([Cell("double", 4, 4)], "writes itself"),
-    ],
-)
-def test_programs_without_an_order_are_refused(steps, message):
-    with pytest.raises(LanguageError, match=message):
-        added(cells(2), steps).scheduled(x=given_cells(steps))
-
-
 def test_a_deadlock_names_both_instructions():
     steps = [
         Cell("double", 4, 0, block=0),
