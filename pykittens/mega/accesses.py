@@ -133,10 +133,11 @@ class History:
         while at and left:
             first, written = bisect_left(self.steps, self.steps[at - 1]), 0
             for i in range(first, at):  # the accesses of one instruction
-                if self.cells[i] & left:
-                    if self.is_write[i] != reads:
-                        found.add(self.events[i])
-                    if self.is_write[i]:
-                        written |= self.cells[i]
+                if self.is_write[i]:
+                    written |= self.cells[i]
+            for i in range(first, at):
+                wanted = left & ~written if reads else left
+                if self.is_write[i] != reads and self.cells[i] & wanted:
+                    found.add(self.events[i])
             left, at = left & ~written, first
         return sorted(found)

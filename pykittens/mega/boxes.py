@@ -24,10 +24,14 @@ MONOTONE |= {"less", "less_equal", "greater", "greater_equal"}
 
 
 class Touched(NamedTuple):
-    """Boxes of a tensor: the instruction of each, its first element along each axis, and that after its last."""
+    """Boxes of a tensor: the instruction of each, its first element along each axis, and that after its last.
+
+    by_lanes: not by an engine.
+    """
 
     tensor: str
     writes: bool
+    by_lanes: bool
     owner: Numbers
     low: Numbers
     high: Numbers
@@ -107,7 +111,7 @@ class RoleBody:
                     low, high, is_exact = self._box(call, call.args[name], columns, owner)
                     if writes and effects.tagged and not np.all(is_sure & is_exact):
                         self._refuse_store(call, tensor)
-                    yield Touched(tensor, writes, owner, low, high)
+                    yield Touched(tensor, writes, effects.engine is None, owner, low, high)
 
     def _refuse_store(self, call: Call, tensor: str) -> None:
         """A reader waits for the tags of elements, so they are written in every run."""

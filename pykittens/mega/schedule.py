@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pykittens.mega.program import Program
 
 
+# By kind, role and tensor; the owner is the number of the instruction and the group.
+TouchedBy = dict[tuple[str, int, str], list[Touched]]
 UNKNOWN = -1  # the role at whose end a read is over, if it is not known
 
 
@@ -188,8 +190,10 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
         {name: tuple(x.shape) for name, x in tensors.items() if hasattr(x, "shape")},
         frozenset(made.tagged),
     )
-    _find_boxes(schedule, made, host)
+    touched = _find_boxes(schedule, made, host)
     _check_tags(schedule)
+    if schedule.rewrites:
+        _check_own(schedule, touched)
     for kind in program.kinds:
         known = flows(kind.name, bodies, made.written, schedule.rewrites)
         schedule.flows[kind.name] = _numbered(known, places)
@@ -221,8 +225,9 @@ def recorded(program: Program, arguments: tuple[Any, ...]) -> tuple[Interpreter,
 # -- boxes -----------------------------------------------------------------------------------------
 
 
-def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]) -> None:
-    """Set the boxes of tensors that instructions write."""
+def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]) -> TouchedBy:
+    """Set the boxes of tensors that instructions write; returns what these are made of."""
+    found: TouchedBy = defaultdict(list)
     places, steps = list(made.merging.roles), schedule.program.instructions
     of_kind: dict[str, list[int]] = defaultdict(list)
     for number, step in enumerate(steps):
@@ -242,7 +247,11 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
             given[role.index] = np.tile(np.arange(groups), len(numbers))
         of_interest = made.written | made.tagged
         for touched in RoleBody(kind, role.body, host, of_interest).touched(given):
-            _add(schedule, numbers[touched.owner // groups], places.index(place), touched)
+            owner = numbers[touched.owner // groups]
+            _add(schedule, owner, places.index(place), touched)
+            by_group = touched._replace(owner=np.stack([owner, touched.owner % groups], axis=1))
+            found[kind, places.index(place), touched.tensor].append(by_group)
+    return found
 
 
 def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> None:
@@ -323,8 +332,9 @@ class Clocks:
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Events that must be over before the accesses to a box that need the same."""
+    """Events that must be over before some accesses to a box."""
 
+    box: Box
     events: list[Event]
 
 
@@ -350,8 +360,16 @@ class Needs:
             events = [(step, role) for step, role in both[0].tolist()]
             if self.schedule.rewrites:
                 events = self._history(box).last(step, reads)
-            self._found[key] = Need(events)
+            self._found[key] = Need(box, events)
         return self._found[key]
+
+    def of_event(self, event: Event) -> list[Need]:
+        """Those of all accesses of an event. The largest are first, which may imply others."""
+        accesses = sorted(self.schedule.accesses(event), key=_reads_and_largest_first)
+        found = [self.of(event[0], box, reads) for box, reads in accesses]
+        if self.schedule.rewrites:
+            found.sort(key=lambda need: -len(need.events))
+        return found
 
     def _history(self, box: Box) -> History:
         if box not in self._histories:
@@ -372,10 +390,9 @@ def _needed(schedule: Schedule) -> dict[Event, list[Need]]:
             event = step, role
             for box in schedule.reads.get(event, ()):
                 _check_read(schedule, event, box)
-            for box, reads in sorted(schedule.accesses(event), key=_reads_and_largest_first):
-                need = needs.of(step, box, reads)
+            for need in needs.of_event(event):
                 if need not in wanted:
-                    _check_known(schedule, event, box, need)
+                    _check_known(schedule, event, need)
                     wanted[need] = sum(clocks.bits[e] for e in need.events)
                 if clocks.unseen(event, wanted[need]) is not None:
                     found.setdefault(event, []).append(need)
@@ -389,30 +406,62 @@ def _needed(schedule: Schedule) -> dict[Event, list[Need]]:
 
 
 def _check_read(schedule: Schedule, event: Event, box: Box) -> None:
-    """Raise if an instruction reads what it writes itself, or elements with tags that none or a later one writes."""
-    writers = schedule.writing(box)
-    if len(writers) and writers[-1, 0] >= event[0]:
-        if event[0] in writers[:, 0]:
-            raise LanguageError(
-                f"{schedule.text(event)} reads {box_text(box)}, which it writes itself",
-                help="let it write elsewhere: to another tensor, or along an axis for the step",
-            )
-        if box[0] in schedule.tagged:
-            last = schedule.text((int(writers[-1, 0]), 0))
-            raise LanguageError(
-                f"{schedule.text(event)} reads {box_text(box)}, which {last} writes after it",
-                help="add an instruction to the program before those that read what it writes",
-            )
+    """Raise if a role reads elements with tags that no instruction writes, or only this one or a later one."""
     if box[0] in schedule.tagged:
         check_tagged(schedule, event, box)
+        last = schedule.writing(box)[-1, 0]
+        if last == event[0]:
+            raise _own(schedule, event, box)
+        if last > event[0]:
+            raise LanguageError(
+                f"{schedule.text(event)} reads {box_text(box)}, which {schedule.text((last, 0))} writes after it",
+                help="add an instruction to the program before those that read what it writes",
+            )
 
 
-def _check_known(schedule: Schedule, event: Event, box: Box, need: Need) -> None:
+def _check_own(schedule: Schedule, touched: TouchedBy) -> None:
+    """Raise if an instruction reads what it writes itself, unless lanes of one group do both."""
+    for event, boxes in schedule.reads.items():
+        for box in boxes:
+            writers = schedule.writing(box)
+            roles = set(writers[writers[:, 0] == event[0], 1].tolist())
+            if box[0] not in schedule.tagged and roles and not (
+                roles == {event[1]} and _in_one_group(touched[_key(schedule, event, box)], event[0])
+            ):
+                raise _own(schedule, event, box)
+
+
+def _key(schedule: Schedule, event: Event, box: Box) -> tuple[str, int, str]:
+    return schedule.program.instructions[event[0]].kind.name, event[1], box[0]
+
+
+def _in_one_group(touched: list[Touched], step: int) -> bool:
+    """Whether lanes of the same group write what a group of an instruction reads."""
+    sides: list[list[Any]] = [[], []]
+    for some in touched:
+        mine = some.owner[:, 0] == step
+        sides[some.writes].append((some.owner[mine, 1], some.low[mine], some.high[mine]))
+    (of, low, high), (writer, first, end) = (
+        [np.concatenate(x) for x in zip(*side, strict=True)] for side in sides
+    )
+    meet = (low[:, None] < end).all(axis=2) & (high[:, None] > first).all(axis=2)
+    return all(some.by_lanes for some in touched) and not (meet & (of[:, None] != writer)).any()
+
+
+def _own(schedule: Schedule, event: Event, box: Box) -> LanguageError:
+    return LanguageError(
+        f"{schedule.text(event)} reads {box_text(box)}, which it writes itself",
+        help="let lanes of one group load and store it, or let it write elsewhere: to another tensor, or along an axis "
+        "for the step",
+    )
+
+
+def _check_known(schedule: Schedule, event: Event, need: Need) -> None:
     """Raise if the end of a read is not known for which an event must wait."""
     for step, role in need.events:
         if role == UNKNOWN:
             raise LanguageError(
-                f"{schedule.text(event)} writes {box_text(box)}, which {schedule.text((step, role))} copies before: when "
+                f"{schedule.text(event)} writes {box_text(need.box)}, which {schedule.text((step, role))} copies before: when "
                 "the copy has read it is not known",
                 help="let it copy to a stage of a ring that a role of the same instruction drains",
             )

@@ -106,13 +106,13 @@ def random_steps(rng: np.random.Generator, inputs: int, count: int, blocks: int)
 
 
 def random_rewrites(rng: np.random.Generator, cells: int, count: int, blocks: int) -> list[Cell]:
-    """Instructions that write one of a few cells each, from others of them."""
+    """Instructions that write one of a few cells each, from others of them or, by lanes, from itself."""
     steps = []
     for _ in range(count):
         kind = str(rng.choice(["add", "double", "total"]))
         a = int(rng.integers(0, cells - 2 if kind == "total" else cells))
         b = int(rng.integers(0, cells))
-        read = {*range(a, a + 3)} if kind == "total" else {a, b} if kind == "add" else {a}
+        read = {*range(a, a + 3)} if kind == "total" else {a, b} if kind == "add" else {*()}
         out = int(rng.choice([cell for cell in range(cells) if cell not in read]))
         steps.append(Cell(kind, out, a, b, int(rng.integers(0, blocks))))
     return steps
