@@ -15,6 +15,7 @@ from pykittens.mega.boxes import Numbers
 Event = tuple[int, int]  # an instruction, by its number in the program, and a role, by its number
 # A tensor, the first element along each axis, and that after the last.
 Box = tuple[str, tuple[int, ...], tuple[int, ...]]
+UNKNOWN = -1  # the role at whose end a read is over, if it is not known
 
 
 def box_text(box: Box) -> str:

@@ -73,7 +73,7 @@ def read_ends(found: Found, written: Set[str]) -> dict[tuple[str, RolePlace, str
     ends: dict[tuple[str, RolePlace, str], Set[RolePlace]] = {}
     for (kind, place), body in found.items():
         for call in calls(body):
-            for tensor in written.intersection(tensors(call, call.op.effects.reads)):
+            for tensor in {*tensors(call, call.op.effects.reads)} & written:
                 places = {place}
                 if call.op.effects.engine is not None:
                     stage = getattr(call.args.get("dst"), "stage", None)

@@ -9,7 +9,8 @@ from collections import defaultdict, deque
 
 from pykittens.errors import KernelError
 from pykittens.mega.accesses import Event, box_text
-from pykittens.mega.schedule import Clocks, Schedule, check_tagged
+from pykittens.mega.schedule import Schedule, check_tagged
+from pykittens.mega.waits import Clocks
 
 _COUNTER, _WRITER = "counter", "writer"  # what a block waits for
 
@@ -153,8 +154,8 @@ def _check_accesses(schedule: Schedule, steps: list[int]) -> None:
                     raise ScheduleError(
                         f"{who(schedule, event)} {does} {box_text(box)}, and {who(schedule, other)} {did} it: "
                         "nothing orders them",
-                        help=f"the role that {does} must wait for a counter that the other signals, or that one signals "
-                        "which has waited for the other",
+                        help="the first role must wait for a counter that the second signals, or that one signals "
+                        "which has waited for the second",
                     )
             ended = clocks.end(event)
             if event in schedule.signals:

@@ -69,8 +69,18 @@ def _kinds(
         own = {name: given[name] for name in kind.operands}
         mean = f"{waits[kind] / max(count[kind], 1):.2g}"
         ahead = ", ".join(dict.fromkeys(read))
-        rows.append((kind.name, f"{count[kind]:,}", *_registers(alone, own, schedule.rewrites), mean, ahead))
-    rows.append((ALL, f"{len(program.instructions):,}", *_registers(program, given, schedule.rewrites), "", ""))
+        rows.append(
+            (kind.name, f"{count[kind]:,}", *_registers(alone, own, schedule.rewrites), mean, ahead)
+        )
+    rows.append(
+        (
+            ALL,
+            f"{len(program.instructions):,}",
+            *_registers(program, given, schedule.rewrites),
+            "",
+            "",
+        )
+    )
     return ("instruction", "number", "registers", "spilled", "waits of one", "reads ahead"), rows
 
 

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pykittens.mega.program import Instruction
 from pykittens.mega.accesses import Box
-from pykittens.mega.schedule import Needs, Schedule
+from pykittens.mega.program import Instruction
+from pykittens.mega.schedule import Schedule
+from pykittens.mega.waits import Needs
 from pykittens.pictures.svg import MARGIN, Drawing, hue
 
 WIDTH, HEIGHT, GAP, ROW = 230, 50, 24, 92  # of a box, pixels; between boxes; from a row to the next

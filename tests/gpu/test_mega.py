@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.mega import test_tags as tags
-from tests.mega.programs import LENGTH, added, cells, random_steps, sequential
+from tests.mega.programs import LENGTH, added, cells, random_rewrites, random_steps, sequential
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.gpu
@@ -46,6 +46,23 @@ def test_random_dynamic_programs_are_equal_to_the_last_bit(seed):
         kernel(*arguments)
         np.testing.assert_array_equal(y.cpu().numpy(), wanted)
         assert tickets.tolist() == [0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("seed", range(8))
+def test_programs_that_write_elements_again_are_equal_to_the_last_bit(seed, dynamic):
+    rng = np.random.default_rng(seed)
+    blocks, count = int(rng.integers(1, 133)), int(rng.integers(3, 60))
+    steps = random_rewrites(rng, count, int(rng.integers(1, 400)), blocks)
+    x = rng.integers(-4, 5, (count, LENGTH)).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = sequential(steps, x)
+    program, y = added(cells(blocks, dynamic), steps), torch.empty(x.shape, device="cuda")
+    arguments = program.arguments(program.scheduled(x=y), x=y)
+    for _ in range(50):
+        y.copy_(torch.from_numpy(x))
+        program.kernel()(*arguments)
+        np.testing.assert_array_equal(y.cpu().numpy(), wanted)
 
 
 def test_a_graph_of_a_dynamic_program_is_replayed():

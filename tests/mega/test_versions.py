@@ -110,7 +110,9 @@ def test_a_copy_is_over_when_its_stage_is_drained():
 
 @pytest.mark.parametrize("step", [Cell("add", 4, 4, 1), Cell("add", 4, 1, 4), Cell("total", 1, 0)])
 def test_an_engine_or_another_role_does_not_read_what_an_instruction_writes(step):
-    with pytest.raises(LanguageError, match=rf"{step.kind}.* reads x\[.*\], which it writes itself"):
+    with pytest.raises(
+        LanguageError, match=rf"{step.kind}.* reads x\[.*\], which it writes itself"
+    ):
         added(cells(2), [step]).scheduled(x=given_cells())
 
 
@@ -236,6 +238,28 @@ def test_a_program_is_run_for_shapes_with_and_without_rewrites():
         assert sum(map(len, schedule.waits.values())) == waits
         program.run(x=x)
         assert (x[::2, 0] == [1, 3][: rows // 2]).all()
+
+
+def test_a_tensor_that_no_instruction_writes_is_read_at_once():
+    """A kind that no instruction is of writes it."""
+    program = Program(blocks=2)
+
+    @program.instruction
+    def write(y, *, at):
+        with pk.warps(1):
+            pk.store(y[at, 0], pk.zeros(pk.f32, LENGTH))
+
+    @program.instruction
+    def copy(y, x, *, at):
+        with pk.warps(1):
+            pk.store(x[at, 0], pk.load(y[at, 0], cols=LENGTH))
+
+    for _ in range(2):
+        program.add(copy, at=0)
+    x, y = np.zeros((1, LENGTH), np.float32), np.ones((1, LENGTH), np.float32)
+    program.run(x=x, y=y)
+    assert (x == 1).all()
+    assert write.name not in {step.kind.name for step in program.instructions}
 
 
 def test_a_picture_shows_the_last_writers_alone():
