@@ -153,8 +153,8 @@ def _check_known(schedule: Schedule, event: Event, need: Need) -> None:
         if role == UNKNOWN:
             other = schedule.text((step, role))
             raise LanguageError(
-                f"{schedule.text(event)} writes {box_text(need.box)}, which {other} copies before: when the copy has read it "
-                "is not known",
+                f"{schedule.text(event)} writes {box_text(need.box)}, which {other} copies before: when the copy has "
+                "read it is not known",
                 help="let it copy to a stage of a ring that a role of the same instruction drains",
             )
 

@@ -52,7 +52,7 @@ def test_random_dynamic_programs_are_equal_to_the_last_bit(seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_programs_that_write_elements_again_are_equal_to_the_last_bit(seed, dynamic):
     rng = np.random.default_rng(seed)
-    blocks, count = int(rng.integers(1, 133)), int(rng.integers(3, 60))
+    blocks, count = int(rng.integers(1, 133)), int(rng.integers(4, 60))
     steps = random_rewrites(rng, count, int(rng.integers(1, 400)), blocks)
     x = rng.integers(-4, 5, (count, LENGTH)).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
