@@ -118,6 +118,8 @@ class Schedule:
 
     def accesses(self, event: Event) -> list[tuple[Box, bool]]:
         """The boxes that an event accesses, each with whether reads, or else writes, must be over before."""
+        if event not in self.reads and not self.rewrites:
+            return []
         reads = [box for box in self.reads.get(event, ()) if box[0] not in self.tagged]
         if not self.rewrites:
             return [(box, False) for box in reads]

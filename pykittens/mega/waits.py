@@ -104,7 +104,9 @@ class Needs:
 
     def of_event(self, event: Event) -> list[Need]:
         """Those of all accesses of an event. The largest are first, which may imply others."""
-        accesses = sorted(self.schedule.accesses(event), key=_reads_and_largest_first)
+        accesses = self.schedule.accesses(event)
+        if len(accesses) > 1:
+            accesses.sort(key=_reads_and_largest_first)
         found = [self.of(event[0], box, reads) for box, reads in accesses]
         if self.schedule.rewrites:
             found.sort(key=lambda need: -len(need.events))
