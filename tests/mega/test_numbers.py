@@ -229,20 +229,24 @@ def test_names_and_ranges_of_numbers():
             program.number(name, 3)
 
 
-def test_two_instructions_may_not_write_one_element_for_any_value():
-    program = Program(1)
+@pytest.mark.parametrize("n", range(BELOW))
+def test_instructions_that_write_one_element_for_any_value_are_in_order(n):
+    program = Program(2)
     program.number("n", BELOW)
 
     @program.instruction
-    def write(y, *, k, n):
+    def write(y, *, k, to, n):
         with pk.warps(1):
-            pk.store(y[n + k], pk.zeros(pk.f32, PART))
+            pk.store(y[n + k], pk.zeros(pk.f32, PART) + to.to(pk.f32))
 
-    program.add(write, k=0)
-    program.add(write, k=BELOW - 1)
-    given = {"y": tensors()["y"], "n": np.zeros(1, np.int32)}
-    with pytest.raises(LanguageError, match="both write"):
-        program.scheduled(**given)
+    program.add(write, k=0, to=1)
+    program.add(write, k=BELOW - 1, to=2)
+    given = {"y": np.zeros(2 * BELOW * PART, np.float32), "n": np.array([n], np.int32)}
+    assert sum(map(len, program.scheduled(**given).waits.values())) == 1
+    program.run(**given)
+    wanted = np.zeros(2 * BELOW)
+    wanted[n], wanted[n + BELOW - 1] = 1, 2
+    assert (given["y"].reshape(-1, PART)[:, 0] == wanted).all()
 
 
 @given(st.data())
