@@ -7,7 +7,8 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import KernelError, TypeMismatch
-from pykittens.ir.values import SharedVector
+from pykittens.ir.passes.ownership import own_memory
+from pykittens.ir.values import SharedRow, SharedVector
 from pykittens.types.tiles import SV
 from tests.running import recorded
 
@@ -89,3 +90,46 @@ def test_the_tiles_of_a_tile_take_a_row_and_a_column():
 
     with pytest.raises(TypeMismatch, match="a row and a column, not 3 indices"):
         recorded(kernel, np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("way", "is_own"),
+    [
+        (lambda t, w, i: t.row(w), True),
+        (lambda t, w, i: t.tiles(16, 64)[w].row(i), True),
+        (lambda t, w, i: t.tiles(16, 64)[i].row(w), True),
+        (lambda t, w, i: t.row(i), False),
+        (lambda t, w, i: t.row(w + i), False),
+    ],
+)
+def test_rows_that_a_group_selects_by_its_index_are_its_own(way, is_own):
+    @pk.kernel
+    def kernel(x, i):
+        tile = pk.shared(pk.st(pk.f32, 64, 64))
+        pk.grid(1)
+        with pk.warps(2) as w:
+            pk.store(way(tile, w, i), pk.zeros(pk.f32, 64))
+            pk.store(x, pk.load(way(tile, w, i)))
+
+    made = recorded(kernel, np.zeros(64, np.float32), 1)
+    assert len(own_memory(made)) == is_own
+
+
+def test_a_row_belongs_to_the_stage_of_its_tile():
+    found = []
+
+    @pk.kernel
+    def kernel(x, i):
+        ring = pk.pipeline(1, pk.st(pk.f32, 64, 64))
+        pk.grid(1)
+        with ring.fill() as stage:
+            found.extend([stage, stage.row(3), stage.tiles(16, 32)[i].row(i)])
+            pk.load_async(stage, x[0])
+        with ring.drain() as stage:
+            pk.store(x[0], pk.load(stage))
+
+    recorded(kernel, np.zeros((64, 64), np.float32), 1)
+    stage, row, inner = found
+    assert isinstance(row, SharedRow)
+    assert row.stage is inner.stage is stage.stage
+    assert (row.length, inner.length) == (64, 32)
