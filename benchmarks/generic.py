@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import record  # noqa: E402
 import torch  # noqa: E402
+from mega import launch_of  # noqa: E402
 from protocol import Bench, bench_of, normal  # noqa: E402
 from record import Row, about  # noqa: E402
 
@@ -157,13 +158,6 @@ def by_pytorch(
     return h, by(model.output, normed(h, model.last))
 
 
-def launch_of(machine: Machine, tensors: dict[str, Any]) -> Callable[[int], Any]:
-    """A launch of the program with the numbers that its tensors have."""
-    program = machine.program
-    kernel, given = program.kernel(), program.arguments(program.scheduled(**tensors), **tensors)
-    return lambda _: kernel(*given)
-
-
 def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found.double() - wanted.double()).norm() / wanted.double().norm())
 
@@ -187,7 +181,7 @@ def tokens(
         errors[name] = relative(machine.values(tensors, h), wanted[0])
         if int(tensors["chosen"][0]) != int(wanted[1].argmax()):
             errors[name] = float("inf")
-        contenders[name] = launch_of(machine, tensors)
+        contenders[name] = launch_of(machine.program, tensors)
     at, work = torch.tensor([token], device=bench.device), cache.clone()
     contenders["PyTorch"] = lambda _: by_pytorch(model, work, at, position, torch.bfloat16)
     *ours, library = bench.measure(contenders, 1)
@@ -221,7 +215,7 @@ def vectors(bench: Bench, shapes: list[tuple[int, int, int]], blocks: int) -> It
         joined, narrow = torch.cat(all_weights), table[0]
         ours, library = bench.measure(
             {
-                "matvec": launch_of(machine, tensors),
+                "matvec": launch_of(machine.program, tensors),
                 "PyTorch": lambda _, w=joined, x=narrow: torch.mv(w, x),
             },
             1,
@@ -250,7 +244,10 @@ def products(bench: Bench, shapes: list[tuple[int, int, int]], blocks: int) -> I
         machine.launcher(tensors)()
         error = relative(machine.matrix_values(tensors, y), a.double() @ b.double().T)
         ours, library = bench.measure(
-            {"matmul": launch_of(machine, tensors), "cuBLAS": lambda _, a=a, b=b: torch.mm(a, b.T)},
+            {
+                "matmul": launch_of(machine.program, tensors),
+                "cuBLAS": lambda _, a=a, b=b: torch.mm(a, b.T),
+            },
             1,
         )
         yield record.row(
@@ -279,7 +276,7 @@ def attentions(
         error = relative(found, wanted[0, 0])
         ours, library = bench.measure(
             {
-                "attention": launch_of(machine, tensors),
+                "attention": launch_of(machine.program, tensors),
                 "own kernel": lambda _, given=(q, k, v), causal=causal: attention(
                     *given, causal=causal
                 ),

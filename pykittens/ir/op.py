@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -71,6 +71,11 @@ class Effects:
     def removable(self) -> bool:
         """Whether the operation may be left out, moved or repeated if nothing reads its result."""
         return self.pure and not self.stays
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the operation does no more than read memory and compute its result."""
+        return replace(self, reads=()).removable
 
     @property
     def flags(self) -> tuple[str, ...]:

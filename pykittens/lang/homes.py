@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pykittens.errors import LanguageError
@@ -94,10 +94,7 @@ class Homes:
 
     def of_operands(self, what: str, values: Iterable[Any]) -> str | None:
         """Where the values live, None if everywhere; raises if they live in two roles."""
-        found: dict[str, Value] = {}
-        for value in values:
-            if isinstance(value, Value) and value.home is not None:
-                found.setdefault(value.home, value)
+        found = _by_home(values)
         if len(found) > 1:
             raise _two(what, found)
         return next(iter(found), None)
@@ -105,7 +102,7 @@ class Homes:
     @staticmethod
     def apart(values: Iterable[Any]) -> str | None:
         """Two roles in which these values live, None if they live in one or everywhere."""
-        found = dict.fromkeys(v.home for v in values if isinstance(v, Value) and v.home is not None)
+        found = _by_home(values)
         return " and with the ".join([*found][:2]) if len(found) > 1 else None
 
     @property
@@ -204,8 +201,8 @@ def is_everywhere(call: Call) -> bool:
     if effects.removable:
         return bool(call.results)
     only_tensors = all(isinstance(call.args[name], TileRef | Global) for name in effects.reads)
-    only_reads = replace(effects, reads=()).removable
-    return bool(call.results) and not makes_tiles(call) and only_tensors and only_reads
+    reads_a_number = only_tensors and effects.only_reads and not makes_tiles(call)
+    return bool(call.results) and reads_a_number
 
 
 def makes_tiles(call: Call) -> bool:
@@ -220,6 +217,15 @@ def _takes(node: Node, acquire: Acquire) -> bool:
         for inner in within(node)
         for value in uses(inner)
     )
+
+
+def _by_home(values: Iterable[Any]) -> dict[str, Value]:
+    """The first of these values that lives in each role."""
+    found: dict[str, Value] = {}
+    for value in values:
+        if isinstance(value, Value) and value.home is not None:
+            found.setdefault(value.home, value)
+    return found
 
 
 def _two(what: str, found: dict[str, Value]) -> LanguageError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykittens.errors import LanguageError, Loc
@@ -59,6 +59,11 @@ class Merging:
     outer: list[Role | None] = field(default_factory=list)
     rings: dict[object, Any] = field(default_factory=dict)
 
+    @property
+    def bodies(self) -> dict[tuple[str, RolePlace], Block]:
+        """What each role of each function does."""
+        return {key: role.body for key, role in self.found.items()}
+
     @contextmanager
     def _open(self, function: str, place: RolePlace | None) -> Iterator[None]:
         builder = current(function)
@@ -99,7 +104,7 @@ class Merging:
     def _check_outside(outside: Block) -> None:
         """Raise if something outside of roles does more than read, as each role would do it."""
         for node in walk(outside):
-            if isinstance(node, Call) and not replace(node.op.effects, reads=()).removable:
+            if isinstance(node, Call) and not node.op.effects.only_reads:
                 raise LanguageError(
                     f"{node.op.name}: must be in a role of the instruction, which has roles",
                     loc=node.loc,

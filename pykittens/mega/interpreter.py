@@ -78,8 +78,7 @@ class Interpreter:
                 self.tagged.update(tensors(call, call.op.effects.reads + call.op.effects.writes))
         self._check_tags()
         self.written -= self.tagged
-        bodies = {key: role.body for key, role in self.merging.found.items()}
-        self.read_ends = read_ends(bodies, self.written | self.tagged)
+        self.read_ends = read_ends(self.merging.bodies, self.written | self.tagged)
         for kind in self.kinds:
             outside = _tensors(self.merging.outside[kind.name].nodes, False)
             if found := outside & (self.written | self.tagged):

@@ -181,7 +181,7 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
     made, arguments = recording(program, tensors)
     host = known_values(made.kernel, check(program.kernel().parameters, arguments, {}))
     places = list(made.merging.roles)
-    bodies = {key: role.body for key, role in made.merging.found.items()}
+    bodies = made.merging.bodies
     schedule = Schedule(
         program,
         [f"{kind} {number}" if number else kind for kind, number in places],

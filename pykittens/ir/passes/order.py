@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from pykittens.ir.nodes import (
@@ -155,7 +154,7 @@ class _Walker:
         effects = call.op.effects
         read = list(tensors(call, effects.reads))
         known = len(read) == len(effects.reads) and self.written.isdisjoint(read)
-        return known and replace(effects, reads=()).removable
+        return known and effects.only_reads
 
     def holds(self) -> bool:
         """Whether it has drained stages that it has not given back."""

@@ -287,6 +287,3 @@ class Core:
         if key not in self._kinds:
             self._kinds[key] = make(self, *options)
         return self._kinds[key]
-
-    def _runs(self, kind: Kind, count: int, /, **fields: Any) -> None:
-        self.program.add_runs(kind, count, **fields)

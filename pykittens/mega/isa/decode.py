@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pykittens as pk
+from pykittens.mega.isa.packing import UNIT
 from pykittens.mega.isa.products import (
-    ROWS,
     added_up,
     fetchers,
     fill_chunks,
@@ -87,7 +87,7 @@ def matvec_add(isa: Machine) -> Kind:
             multiply_chunks(rings, g, chunks, last - first)
         with storer():
             for row in pk.range(first, last):
-                y = pk.load_tagged(V[other + row], tag, cols=ROWS)
+                y = pk.load_tagged(V[other + row], tag, cols=UNIT)
                 pk.store_tagged(V[out + row], y + added_up(rings.sums), tag)
 
     return matvec_add
@@ -158,7 +158,7 @@ def norm_rotary(isa: Machine) -> Kind:
             scale = scale_of(rings.norms, length, isa.eps)
             for row in pk.range(first, last):
                 at = rope + 2 * parts * position + row % parts
-                cos, sin = (pk.load(C[at + i * parts], cols=ROWS) for i in range(2))
+                cos, sin = (pk.load(C[at + i * parts], cols=UNIT) for i in range(2))
                 a, b = (added_up(rings.sums) * scale for _ in range(2))
                 to = out + row // parts * (2 * parts) + row % parts
                 pk.store_tagged(V[to], a * cos - b * sin, tag)
@@ -218,7 +218,7 @@ def attend(isa: Machine) -> Kind:
             if g < count * halves:
                 pk.store_tagged(V[halves * out + g], pk.col_sum(acc * part) / whole, tag)
             if g < count:
-                pk.store_tagged(V[sums + g], pk.zeros(f32, ROWS) + (most + pk.log(whole)), tag)
+                pk.store_tagged(V[sums + g], pk.zeros(f32, UNIT) + (most + pk.log(whole)), tag)
 
     return attend
 
@@ -233,7 +233,7 @@ def merge(isa: Machine) -> Kind:
                 top, total = pk.full(f32, LEAST, isa.head), pk.zeros(f32, isa.head)
                 acc = pk.zeros(f32, isa.head)
                 for k in pk.range(count):
-                    log = pk.max(pk.load_tagged(V[sums + i + k * heads], tag, cols=ROWS))
+                    log = pk.max(pk.load_tagged(V[sums + i + k * heads], tag, cols=UNIT))
                     y = pk.load_tagged(V[x + i + k * heads], tag, cols=isa.head)
                     most: Any = pk.maximum(top, log)
                     old, p = pk.exp(top - most), pk.exp(log - most)

@@ -105,7 +105,7 @@ class Machine(Matrices):
             "out": self._write("out", out, UNIT),
         }
         count = rounded(w.rows, UNIT) // UNIT // blocks
-        self._runs(self._kind(make, *options), count, page=w.page, **at, **more)
+        self.program.add_runs(self._kind(make, *options), count, page=w.page, **at, **more)
 
     def _chunks(self, w: Matrix, x: Vector, out: Vector, is_pair: bool = False) -> int:
         """The chunks of a product, whose operands are checked; is_pair: of two matrices in turn."""
@@ -164,7 +164,7 @@ class Machine(Matrices):
         """Deal out the elements of a vector, 256 at a time."""
         at = self._write("out", out, vectors.PART, PARTS)
         count = rounded(out.length, PARTS) // PARTS
-        self._runs(self._kind(make, *options), count, out=at, **fields)
+        self.program.add_runs(self._kind(make, *options), count, out=at, **fields)
 
     # -- heads -----------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Machine(Matrices):
         heads, half = self._heads("x", x), self.head // 2
         self._check_lengths(out=(out, x.length))
         at = {"x": self._read("x", x, half), "out": self._write("out", out, half)}
-        self._runs(self._kind(vectors.rotary), heads, rope=self._angles(rope), **at)
+        self.program.add_runs(self._kind(vectors.rotary), heads, rope=self._angles(rope), **at)
 
     def append(self, layer: int, keys: Vector, values: Vector) -> None:
         """Add the keys and the values of the position to the cache of a layer, rounded to bf16."""
@@ -219,7 +219,7 @@ class Machine(Matrices):
         if parts > 1:
             at = self._write("out", out, self.head)
             more = {"heads": heads, "count": parts}
-            self._runs(self._kind(decode.merge), heads, x=y, sums=sums, out=at, **more)
+            self.program.add_runs(self._kind(decode.merge), heads, x=y, sums=sums, out=at, **more)
 
     def _heads(self, name: str, x: Vector) -> int:
         if (length := self._length(name, x)) % self.head:

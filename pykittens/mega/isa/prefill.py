@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from pykittens.mega.program import Kind
 
 
+@pk.function
+def fetch_pages(ring: Any, M: Any, first: Any, panels: int, f: Any) -> None:
+    """Fill the ring with neighbouring pages, of which each of four warps has a quarter of the rows."""
+    for i in range(panels):
+        with ring.fill() as p:
+            pk.load_async(p.tiles(32, 64)[f, 0], M[4 * (first + i) + f, 0])
+
+
 def matmul(isa: Machine) -> Kind:
     """Up to four pages of M from `out`, 128 x 256 of A B^T: a row of pages of A from M[a], two of B from W[b]."""
 
@@ -30,8 +38,7 @@ def matmul(isa: Machine) -> Kind:
                         pk.load_async(p, W[b + i * depth + k, 0])
         with fetchers() as f:
             for k in pk.range(depth):
-                with inputs.fill() as p:  # each warp a quarter of the rows
-                    pk.load_async(p.tiles(32, 64)[f, 0], M[4 * (a + k) + f, 0])
+                fetch_pages(inputs, M, a + k, 1, f)
         with pk.consumers(2) as g:
             left, right = pk.zeros(f32, 64, 128), pk.zeros(f32, 64, 128)
             for _ in pk.range(depth):
@@ -46,14 +53,6 @@ def matmul(isa: Machine) -> Kind:
                     pk.store(M[2 * (out + i) + g, 0], part.to(bf16))
 
     return matmul
-
-
-@pk.function
-def fetch_pages(ring: Any, M: Any, first: Any, panels: int, f: Any) -> None:
-    """Fill the ring with neighbouring pages, of which each of four warps has a quarter of the rows."""
-    for i in range(panels):
-        with ring.fill() as p:
-            pk.load_async(p.tiles(32, 64)[f, 0], M[4 * (first + i) + f, 0])
 
 
 @pk.function

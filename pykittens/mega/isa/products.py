@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
+from pykittens.mega.isa.packing import UNIT
 from pykittens.types.dtypes import bf16, f32
 
-ROWS = 16
 # Registers of a thread of warps that copy and store, and of those that fetch: the others are for those that multiply.
 STORING, FETCHING = 64, 80
 
@@ -71,7 +71,7 @@ def fill_normed(rings: Any, src: Any, gain: Any, part: Any, length: int, tag: An
     with rings.vectors.fill() as tile:
         fill_slices(tile, v * g, part)
     with rings.norms.fill() as s:
-        pk.store(s.parts(ROWS)[part], pk.zeros(f32, ROWS) + pk.sum(v * v))
+        pk.store(s.parts(UNIT)[part], pk.zeros(f32, UNIT) + pk.sum(v * v))
 
 
 @pk.function
@@ -134,7 +134,7 @@ def multiply_chunks(rings: Any, group: Any, chunks: Any, count: Any) -> None:
 def added_up(sums: Any) -> Any:
     """The sums of 16 rows, which are in eight parts."""
     with sums.drain() as s:
-        parts = [pk.load(s.parts(ROWS)[i]) for i in range(8)]
+        parts = [pk.load(s.parts(UNIT)[i]) for i in range(8)]
     while len(parts) > 1:
         parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
@@ -144,5 +144,5 @@ def added_up(sums: Any) -> Any:
 def scale_of(norms: Any, length: Any, eps: float) -> Any:
     """One over the root of the mean square of a vector of this length, 16 times."""
     with norms.drain() as s:
-        a, b, c, d = (pk.load(s.parts(ROWS)[i]) for i in range(4))
+        a, b, c, d = (pk.load(s.parts(UNIT)[i]) for i in range(4))
     return pk.rsqrt(((a + b) + (c + d)) / length.to(f32) + eps)

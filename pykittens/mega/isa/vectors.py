@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pykittens as pk
+from pykittens.mega.isa.packing import UNIT
 from pykittens.types.dtypes import f32
 
 if TYPE_CHECKING:
     from pykittens.mega.isa.machine import Machine
     from pykittens.mega.program import Kind
 
-ROWS = 16
 LEAST = -1e30  # below all scores
 PART = 128  # elements of a group
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -32,7 +32,7 @@ def clear(isa: Machine) -> Kind:
     def clear(V, *, first, last, tag):  # type: ignore[no-untyped-def]
         with pk.consumers(2) as g:
             for i in pk.range(first + g, last, 2):
-                pk.store_tagged(V[i], pk.zeros(f32, ROWS), tag)
+                pk.store_tagged(V[i], pk.zeros(f32, UNIT), tag)
 
     return clear
 
@@ -181,15 +181,15 @@ def largest(isa: Machine) -> Kind:
                 here = pk.max(v)
                 where = (256 * i + pk.argmax(v)).to(f32)
                 index, most = pk.where(here > most, where, index), pk.maximum(here, most)
-            pk.store_tagged(V[best + g], pk.zeros(f32, ROWS) + most, tag)
-            pk.store_tagged(V[at + g], pk.zeros(f32, ROWS) + index, tag)
+            pk.store_tagged(V[best + g], pk.zeros(f32, UNIT) + most, tag)
+            pk.store_tagged(V[at + g], pk.zeros(f32, UNIT) + index, tag)
 
     return largest
 
 
 def choose(isa: Machine) -> Kind:
     """chosen = the first index in V[at] of the largest of V[best], which are those of all blocks."""
-    count = 2 * ROWS * isa.blocks
+    count = 2 * UNIT * isa.blocks
 
     @isa.instruction
     def choose(V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
