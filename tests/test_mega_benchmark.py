@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from pykittens.runtime import nvrtc
 from tests.benches import by_letters, program
+from tests.speed import least_seconds
 from tests.targets.clean import frame, spills
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -47,11 +46,4 @@ def test_ten_thousand_instructions_are_derived_and_proved_in_two_seconds(mega):
     shapes = {"h": (layers + 1, n), "gain": (layers, n), "pre": (layers, 2 * n)}
     x = {name: torch.empty(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
     x["pre"], x["W"] = x["pre"].float(), torch.empty(layers, 2 * n, n, dtype=torch.bfloat16)
-    took = []
-    for _ in range(10):  # the best of several: another program may take a core for a while
-        begin = time.perf_counter()
-        made.scheduled(**x)
-        took.append(time.perf_counter() - begin)
-        if min(took) < 2:
-            break
-    assert min(took) < 2
+    assert least_seconds(lambda: made.scheduled(**x), 2, tries=10) <= 2

@@ -1,6 +1,7 @@
 """Every case, example and kernel of the library compiles with older releases of NVRTC, which `make compilers` installs.
 
-PyTorch brings some of them. Spills are not looked for: the release that the package installs decides about these.
+PyTorch brings some of them. Each program is compiled with one of the releases in turn, with the others in the soak.
+Spills are not looked for: the release that the package installs decides about these.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=sorted(LIBRARIES) or ["none"])
+@pytest.fixture
 def release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compile with another release of NVRTC."""
     remembered = (releases.releases, releases.chosen, nvrtc.architectures, nvrtc.identity)
@@ -60,6 +62,25 @@ UNITS = [
 ]
 
 
+def in_turn(units: list[Any]) -> pytest.MarkDecorator:
+    """Parameters of a test: each unit with one release, and with the others in the soak."""
+    found = sorted(LIBRARIES) or ["none"]
+    return pytest.mark.parametrize(
+        ("release", "names", "arch"),
+        [
+            pytest.param(
+                name,
+                *unit.values,
+                marks=() if (i + j) % len(found) == 0 else pytest.mark.soak,
+                id=f"{name}-{unit.id}",
+            )
+            for i, unit in enumerate(units)
+            for j, name in enumerate(found)
+        ],
+        indirect=["release"],
+    )
+
+
 @functools.cache
 def kernel_source(name: str, arch: str) -> Source | None:
     """The program of a kernel; None if the target lacks shared memory for it."""
@@ -83,11 +104,11 @@ def compile_together(sources: list[Source | None], arch: str) -> None:
         nvrtc.compile(units.unit(list(mine.values())), arch, "unit")
 
 
-@pytest.mark.parametrize(("names", "arch"), UNITS)
+@in_turn(UNITS)
 def test_kernels_compile(release, names, arch):
     compile_together([kernel_source(name, arch) for name in names], arch)
 
 
-@pytest.mark.parametrize(("names", "arch"), test_cases.UNITS)
+@in_turn(test_cases.UNITS)
 def test_cases_compile(release, names, arch):
     compile_together([case_source(name, arch) for name in names], arch)
