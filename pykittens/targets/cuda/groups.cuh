@@ -29,6 +29,37 @@ template <int FROM, int TO, class T, class J> DEVICE T join_lanes(T x, J join) {
     UNROLL for (int d = FROM; d <= TO; d *= 2) x = join(x, of_other_lane(x, d));
     return x;
 }
+// The columns of a tile, of which a lane has joined its own rows. With several warps lanes share the columns: at each of
+// the distances 4, 8, 16 a lane gives half of its blocks of 8 columns away, if they are even in number. `held` has room
+// for a value a column and warp.
+template <int DISTANCE, bool HALVES, int COUNT, class T, class J> DEVICE void join_distance(T* x, int lane, J join) {
+    const bool second = lane & DISTANCE;
+    UNROLL for (int i = 0; i < (HALVES ? COUNT / 2 : COUNT); ++i) {
+        const int at = HALVES ? i / 2 * 4 + i % 2 : i, other = HALVES ? at + 2 : i;
+        const T given = second ? x[at] : x[other], kept = second ? x[other] : x[at];
+        x[i] = join(kept, of_other_lane(given, DISTANCE));
+    }
+}
+template <int COLS, int WARPS, int COUNT, class T, class J> DEVICE void join_columns(T (&x)[COUNT], T* held, int barrier, int warp, int lane, J join) {
+    constexpr int HALVINGS = WARPS == 1 ? 0 : COLS % 64 == 0 ? 3 : COLS % 32 == 0 ? 2 : 1;
+    join_distance<4, (HALVINGS > 0), COUNT>(x, lane, join);
+    join_distance<8, (HALVINGS > 1), (HALVINGS > 0 ? COUNT / 2 : COUNT)>(x, lane, join);
+    join_distance<16, (HALVINGS > 2), (HALVINGS > 1 ? COUNT / 4 : HALVINGS > 0 ? COUNT / 2 : COUNT)>(x, lane, join);
+    if (WARPS == 1) return;
+    UNROLL for (int i = 0; i < (COUNT >> HALVINGS); ++i) {
+        const int block = i / 2 << HALVINGS | (lane / 4 & (1 << HALVINGS) - 1);
+        held[warp * COLS + block * 8 + lane % 4 * 2 + i % 2] = x[i];
+    }
+    group_sync(barrier, WARPS * 32);
+    for (int col = warp * 32 + lane; col < COLS; col += WARPS * 32) {
+        T done = held[col];
+        UNROLL for (int w = 1; w < WARPS; ++w) done = join(done, held[w * COLS + col]);
+        held[col] = done;
+    }
+    group_sync(barrier, WARPS * 32);
+    UNROLL for (int i = 0; i < COUNT; ++i) x[i] = held[col_at(i, lane)];
+    group_sync(barrier, WARPS * 32);
+}
 
 // -- scans, inclusive, in place -----------------------------------------------
 

@@ -52,7 +52,8 @@ DEVICE void fence_engines() {
 
 // -- tagged elements ----------------------------------------------------------
 
-DEVICE bool has_tag(float x, int tag) { return ((__float_as_uint(x) ^ tag) & 15) == 0; }
+// Of `missing`, the low 4 bits are 0 as long as all elements that it has seen have the tag.
+DEVICE void see_tag(u32& missing, float x, int tag) { missing |= __float_as_uint(x) ^ tag; }
 DEVICE float with_tag(float x, int tag) { return __uint_as_float((__float_as_uint(x) & ~15u) | (tag & 15)); }
 // COUNT neighbours of a row that others may be reading.
 template <int COUNT, bool VECTOR> DEVICE void store_tagged(const float* from, int i, float* row, int col, int cols, int tag) {
@@ -70,16 +71,16 @@ template <int COUNT, bool VECTOR> DEVICE void store_tagged(const float* from, in
             if (col + k >= 0 && col + k < cols) asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" :: "l"(__cvta_generic_to_global(row + col + k)), "f"(with_tag(from[k], tag)) : "memory");
     }
 }
-// COUNT neighbours of a row that others may be writing; those that are there are not loaded again, and those outside
-// 0 <= col < cols are 0 with the tag.
+// COUNT neighbours of a row that others may be writing; those outside 0 <= col < cols are 0 with the tag.
 template <int COUNT, bool VECTOR> DEVICE void load_tagged(float* to, int i, const float* row, int col, int cols, int tag) {
     to += i;
-    bool there = true;
-    UNROLL for (int k = 0; k < COUNT; ++k) there = there && has_tag(to[k], tag);
-    if (there) return;
-    if (VECTOR && COUNT % 4 == 0 && col >= 0 && col + COUNT <= cols) {
-        UNROLL for (int k = 0; k < COUNT / 4 * 4; k += 4)
-            asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[k]), "=f"(to[k + 1]), "=f"(to[k + 2]), "=f"(to[k + 3]) : "l"(__cvta_generic_to_global(row + col + k)) : "memory");
+    if (VECTOR && COUNT % 2 == 0 && col >= 0 && col + COUNT <= cols) {
+        constexpr int WIDE = COUNT % 4 == 0 ? 4 : 2;
+        UNROLL for (int k = 0; k < COUNT / WIDE * WIDE; k += WIDE) {
+            const u64 at = __cvta_generic_to_global(row + col + k);
+            if (WIDE == 4) asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[k]), "=f"(to[k + 1]), "=f"(to[(k + 2) % COUNT]), "=f"(to[(k + 3) % COUNT]) : "l"(at) : "memory");
+            else asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(to[k]), "=f"(to[k + 1]) : "l"(at) : "memory");
+        }
     } else {
         UNROLL for (int k = 0; k < COUNT; ++k) {
             to[k] = with_tag(0.0f, tag);

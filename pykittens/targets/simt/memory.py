@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -148,20 +149,27 @@ def each_chunk(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunk
     those that no side of the matrix cuts, which need no test for each chunk.
     """
     in_chunks = isinstance(value.type, RT) or value.type.spread is Spread.LANE_ORDER  # type: ignore[union-attr]
-    if not in_chunks or at.is_strided:
-        _each_chunk(e, value, at, move, held)
+    for is_whole in whole_or_cut(e, value, at, held) if in_chunks else (False,):
+        each_of(e, value, at, move, held, is_whole)
+
+
+def whole_or_cut(e: Emitter, value: Value, at: TileAddress, held: Chunks) -> Iterator[bool]:
+    """A branch for values that no side of the matrix cuts, then one for others; strided ones have no such branch."""
+    if at.is_strided:
+        yield False
         return
     starts = [] if at.col.number == 0 else [f"{at.col} >= 0"]
     whole = [*starts, f"{at.col + extents(value)[1]} <= {held.end}"]
     with e.braces(f"if ({' && '.join(whole)}) {{", None):
-        _each_chunk(e, value, at, move, held, is_whole=True)
+        yield True
     with e.braces("} else {"):
-        _each_chunk(e, value, at, move, held)
+        yield False
 
 
-def _each_chunk(
-    e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks, is_whole: bool = False
+def each_of(
+    e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks, is_whole: bool
 ) -> None:
+    """A loop over chunks, as in `each_chunk`, of which none has a test if the value is whole."""
     vector = chunks_aligned(value, at, held)
     size = 1 if at.is_strided else held.size
     with e.braces(f"{unrolled(held.count, step=size)} {{"):

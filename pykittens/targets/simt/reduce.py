@@ -138,27 +138,17 @@ def partial_columns(call: Call, warps: int) -> Partials | None:
 @REDUCE.lower("col_reduce")
 def lower_col_reduce(e: Emitter, call: Call) -> None:
     tile, (result,) = call.args["tile"], call.results
-    how, warps, count = Joining.of(call, tile), e.role.warps, e.registers(result)
+    how, warps = Joining.of(call, tile), e.role.warps
     row, _ = tile_position(e, tile, "i")
     with partial_results(e, result, how, how.nothing) as name:
         _join_registers(e, tile, how, f"{name}[col_of<{tile.cols}>(i)]", row)
-        e.each(count, f"{name}[i] = join_lanes<4, 16>({name}[i], {how.function});")
         moved = through_scratch(call, warps)
-        if moved is None:
-            return
-        assert isinstance(moved, Partials)
-        cols = moved.length
-        at = e.scratch(warps * cols * moved.bytes, call)
-        e.line(f"{how.type}* const held = ({how.type}*)(shared + {at});")
-        # All lanes of a column hold the same value: each of them writes some of the registers.
-        slot = f"held[warp * {cols} + col_at(i, lane)]"
-        e.each(count, f"if (lane / 4 == i / 2 % 8) {slot} = {name}[i];")
-        e.line(sync(e))
-        e.each(count, f"{name}[i] = held[col_at(i, lane)];")
-        joined = how.c.format(f"{name}[i]", f"held[w * {cols} + col_at(i, lane)]")
-        with e.braces(f"{unrolled(warps, 'w', 1)} {{"):
-            e.each(count, f"{name}[i] = {joined};")
-        e.line(sync(e))
+        where = f"({how.type}*)0, 0, 0"
+        if moved is not None:
+            assert isinstance(moved, Partials)
+            at = e.scratch(warps * moved.length * moved.bytes, call)
+            where = f"({how.type}*)(shared + {at}), {e.group_barrier}, warp"
+        e.line(f"join_columns<{tile.cols}, {warps}>({name}, {where}, lane, {how.function});")
 
 
 def _join_registers(e: Emitter, tile: Value, how: Joining, partial: str, index: str) -> None:
