@@ -134,6 +134,7 @@ from pykittens.ops.mma import mma_AB as mma_AB
 from pykittens.ops.mma import mma_ABt as mma_ABt
 from pykittens.ops.mma import mma_AtB as mma_AtB
 from pykittens.ops.mma import mma_AtBt as mma_AtBt
+from pykittens.ops.prefetch import prefetch as prefetch
 from pykittens.ops.random import random_bits as random_bits
 from pykittens.ops.reduce import argmax as argmax
 from pykittens.ops.reduce import argmin as argmin

@@ -47,7 +47,8 @@ class Effects:
     of the group wait for one another. fences: the memory of which the engines see what the group wrote before. shows:
     it shows the user something. stays: it may do more than compute its result, so it runs once where the user wrote it.
     index: the vector operand that names the rows of the memory operand, one by one. tagged: each element that it reads
-    or writes says whether it is written, so reads and writes of others need no order.
+    or writes says whether it is written, so reads and writes of others need no order. prefetches: memory operands that
+    it brings nearer; it accesses none of their elements, and it runs where the user wrote it.
     """
 
     reads: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class Effects:
     stays: bool = False
     index: str | None = None
     tagged: bool = False
+    prefetches: tuple[str, ...] = ()
 
     @property
     def removable(self) -> bool:
@@ -86,7 +88,7 @@ class Effects:
     def pure(self) -> bool:
         """Whether the operation only computes its result, as far as the package knows."""
         return (
-            not (self.reads or self.writes or self.flags)
+            not (self.reads or self.writes or self.flags or self.prefetches)
             and self.engine is self.finishes is None
             and not (self.meets or self.fences or self.shows)
         )

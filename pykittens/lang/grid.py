@@ -275,7 +275,8 @@ def overlap(*, ready: Global | tuple[Global, ...] = ()) -> None:
 
     ready: tensors of the kernel that are complete when it starts, such as weights: neither the kernel nor a launch
     before it that may still run writes them. A role reads them without waiting, until it comes to another tensor; one
-    that reads nothing else never waits. So a ring of weights is full when the previous launch ends.
+    that reads nothing else never waits. So a ring of weights is full when the previous launch ends. `pk.prefetch` reads
+    nothing: before the first access of its role it does not wait, whatever tensor it names.
     """
     declared_by_kernel("pk.overlap", lambda: _overlap(ready))
 

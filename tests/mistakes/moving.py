@@ -98,6 +98,11 @@ row_of_rows(
     src=("A[0, 0]", tensor(2)), rows=("64", any_of(size(64), nothing)), cols=("64", size(16)),
     fill=("0", all_of(number, fits(pk.f32))), spread=("pk.plain", one_of()), transposed=("False", boolean),
 )  # fmt: skip
+row(
+    "prefetch",
+    "pk.prefetch({src}, rows={rows}, cols={cols})",
+    src=("A[0, 0]", tensor(2)), rows=("64", any_of(size(), nothing)), cols=("64", any_of(size(), one_of("0"))),
+)  # fmt: skip
 row_with(
     "store",
     "pk.store({dst}, {value}, op={op}, transposed={transposed})",

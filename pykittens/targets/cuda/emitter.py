@@ -28,6 +28,8 @@ PARTS = ("a_part", "a_row", "a_turn", "b_part", "b_row", "b_turn", "k_step", "m_
 # Functions of atomics, which are written to the programs that call them.
 IN_SHARED = "_shared"  # the end of their names for shared memory
 ATOMICS = tuple(f"atomic_{n}" for n in "load add max min and or xor exchange cas".split())
+# The function of prefetches, which is written to the programs that call it.
+PREFETCH = "prefetch_tile"
 
 # Names of debug.cuh and of debug programs.
 DEBUG = ("debug", "Debug", "report", "Report", "patience", "Standing", "stopped")
@@ -48,7 +50,7 @@ class CudaEmitter(Emitter):
     ) -> None:
         super().__init__(kernel, target, functions, debug)
         self.names.taken.update(
-            PARTS, ATOMICS, (n + IN_SHARED for n in ATOMICS), DEBUG if debug else ()
+            PARTS, ATOMICS, (n + IN_SHARED for n in ATOMICS), [PREFETCH], DEBUG if debug else ()
         )
         self.names.taken.update(() if kernel.tickets is None else TICKETS)
         self.clocks = clocks  # whether the roles read the clock

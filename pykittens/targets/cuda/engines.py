@@ -194,7 +194,8 @@ def _is_repeatable(kernel: Kernel, call: Call) -> bool:
         isinstance(s, TileRef | Global) and s.first.tensor.name not in written(kernel)
         for s in sources
     )
-    return effects.removable or (bool(sources) and constant and effects == Effects(effects.reads))
+    only_reads = bool(sources) and constant and effects == Effects(effects.reads)
+    return effects.removable or only_reads or bool(effects.prefetches)
 
 
 def lanes(role: Role, target: Target) -> int:
@@ -203,4 +204,5 @@ def lanes(role: Role, target: Target) -> int:
     works = any(by_lanes(role, c, target) for c in found if c.op.effects.engine is not None)
     values = (v for c in found for v in (*c.results, *operands(c.args)))
     registers = any(isinstance(v, RegTile | RegVector) for v in values)
-    return 1 if role.is_service and not works and not registers else 32
+    fetches = any(c.op.effects.prefetches for c in found)
+    return 1 if role.is_service and not (works or registers or fetches) else 32

@@ -6,7 +6,18 @@ import re
 from importlib.resources import files
 
 from pykittens.errors import BackendError
-from pykittens.ir.nodes import Call, ForTasks, Kernel, Node, Role, tensors, walk, within, written
+from pykittens.ir.nodes import (
+    Call,
+    ForTasks,
+    Kernel,
+    Node,
+    Role,
+    calls,
+    tensors,
+    walk,
+    within,
+    written,
+)
 from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import uses
 from pykittens.targets.clock_reads import begin_clocks, end_clocks
@@ -178,9 +189,13 @@ def starts_early(kernel: Kernel, target: Target) -> bool:
 
 
 def _waits_in_roles(kernel: Kernel) -> bool:
-    """Whether each role waits for earlier launches by itself, because some tensors are ready before they have ended."""
+    """Whether each role waits for earlier launches by itself, because it may have work to do before they have ended.
+
+    It reads tensors that are ready, or prefetches any.
+    """
     outside = (n for n in kernel.outside.nodes if kernel.has_roles)
-    return bool(kernel.ready) and not any(_needs_earlier(n, kernel) for n in outside)
+    early = bool(kernel.ready) or any(c.op.effects.prefetches for c in calls(kernel.body))
+    return early and not any(_needs_earlier(n, kernel) for n in outside)
 
 
 def _needs_earlier(node: Node, kernel: Kernel) -> bool:
@@ -325,10 +340,14 @@ def _role(e: CudaEmitter, team: Team) -> None:
         begin_clocks(e, group + first_group(team, e.kernel, e.target))
     _ring_positions(e)
     semaphores.write_phases(e, role)
-    if starts_early(e.kernel, e.target) and _waits_in_roles(e.kernel):
+    waits = starts_early(e.kernel, e.target) and _waits_in_roles(e.kernel)
+    if waits:
         needs = (n for n in role.body.nodes if _needs_earlier(n, e.kernel))
         e.waits_before = next(needs, None)
     e.block(role.body)
+    if waits and not any(_needs_earlier(n, e.kernel) for r in e.kernel.roles for n in r.body.nodes):
+        # The next launch waits for this one alone, which must not end before earlier ones.
+        e.line("earlier_launches_wait();")
     if starts_early(e.kernel, e.target) and role is _last_producer(e.kernel):
         e.line("next_launch_start();")
     if e.debug:

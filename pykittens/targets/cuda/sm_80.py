@@ -9,6 +9,7 @@ from pykittens.targets.cuda.flags import FLAGS
 from pykittens.targets.cuda.inline import INLINE
 from pykittens.targets.cuda.mma_sync import MMA_SYNC
 from pykittens.targets.cuda.pipeline import PIPELINE
+from pykittens.targets.cuda.prefetch import L2
 from pykittens.targets.cuda.semaphores import SEMAPHORES
 from pykittens.targets.cuda.shared import SHARED
 from pykittens.targets.cuda.sync import SYNC
@@ -23,6 +24,16 @@ SM_80 = Target(
     headers=(*SIMT.headers, "sm_80.cuh", "signals.cuh"),
     cards={"sm_86": 99 * 1024, "sm_87": 163 * 1024},
     lowerings=Lowerings(
-        ATOMIC | COPIES | MMA_SYNC | PIPELINE | SHARED | SEMAPHORES | SYNC | FLAGS | DEBUG | INLINE
+        ATOMIC
+        | COPIES
+        | MMA_SYNC
+        | PIPELINE
+        | SHARED
+        | SEMAPHORES
+        | SYNC
+        | FLAGS
+        | L2
+        | DEBUG
+        | INLINE
     ),
 )
