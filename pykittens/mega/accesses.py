@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ def box_text(box: Box) -> str:
     return f"{box[0].partition('.')[2]}[{', '.join(sides)}]"
 
 
-@dataclass(frozen=True)
-class Accesses:
+class Accesses(NamedTuple):
     """Boxes of a tensor that instructions write, or read, in the order of the program.
 
     events: (boxes, 2), the events at whose ends the accesses are over.
@@ -38,31 +36,27 @@ class Accesses:
     @staticmethod
     def of(found: Iterable[tuple[Event, Box]]) -> dict[str, Accesses]:
         """Those of each tensor."""
-        of_tensor: dict[str, list[tuple[Event, Box]]] = defaultdict(list)
-        for event, box in found:
-            of_tensor[box[0]].append((event, box))
-        return {
-            name: Accesses(
-                np.array([event for event, _ in some]),
-                np.array([low for _, (_, low, _) in some]),
-                np.array([high for _, (_, _, high) in some]),
-            )
-            for name, some in of_tensor.items()
-        }
+        of_tensor: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        for event, (name, low, high) in found:
+            of_tensor[name].append((event, low, high))
+        columns = {name: zip(*rows, strict=True) for name, rows in of_tensor.items()}
+        return {name: Accesses(*map(np.array, some)) for name, some in columns.items()}
 
-    def meeting(self, box: Box) -> Any:
-        """Which boxes have elements of a box."""
-        return (self.low < box[2]).all(axis=1) & (self.high > box[1]).all(axis=1)
+    def meeting(self, box: Box) -> Accesses:
+        """Those of the boxes that have elements of a box."""
+        meets = (self.low < box[2]).all(axis=1) & (self.high > box[1]).all(axis=1)
+        some = np.flatnonzero(meets)  # numbers select columns faster than flags
+        return Accesses(*(column[some] for column in self))
 
     def touching(self, box: Box) -> Numbers:
         """The events at whose ends the accesses to elements of a box are over, in their order."""
-        return np.unique(self.events[self.meeting(box)], axis=0)
+        return np.unique(self.meeting(box).events, axis=0)
 
     def cover(self, box: Box) -> bool:
         """Whether all elements of a box are accessed."""
         touched = np.zeros(np.subtract(box[2], box[1]), np.bool_)
-        found = self.meeting(box)
-        for low, high in zip(self.low[found], self.high[found], strict=True):
+        _, lows, highs = self.meeting(box)
+        for low, high in zip(lows, highs, strict=True):
             sides = zip(np.maximum(low - box[1], 0), high - box[1], strict=True)
             touched[tuple(slice(a, b) for a, b in sides)] = True
         return bool(touched.all())
@@ -94,6 +88,9 @@ class Accesses:
         return None
 
 
+NONE = Accesses(np.empty((0, 2), np.int64), *np.empty((2, 0, 1), np.int64))
+
+
 class History:
     """The accesses to the elements of a box, in the order of the program.
 
@@ -101,11 +98,8 @@ class History:
     """
 
     def __init__(self, box: Box, writes: Accesses, reads: Accesses | None) -> None:
-        tables = [writes] if reads is None else [writes, reads]
-        found = [table.meeting(box) for table in tables]
-        events = np.concatenate([t.events[some] for t, some in zip(tables, found, strict=True)])
-        low = np.concatenate([t.low[some] for t, some in zip(tables, found, strict=True)])
-        high = np.concatenate([t.high[some] for t, some in zip(tables, found, strict=True)])
+        found = [table.meeting(box) for table in (writes, reads) if table is not None]
+        events, low, high = map(np.concatenate, zip(*found, strict=True))
         sides = np.stack([np.maximum(low, box[1]), np.minimum(high, box[2])], axis=1)
         different, of = np.unique(sides, axis=0, return_inverse=True)
         ends = [
@@ -121,7 +115,7 @@ class History:
         self.box = cells(np.array(box[1]), np.array(box[2]))
         of_side = [cells(low, high) for low, high in different]
         order = np.argsort(events[:, 0], kind="stable")
-        is_write = np.arange(len(events)) < np.count_nonzero(found[0])
+        is_write = np.arange(len(events)) < len(found[0].events)
         self.steps: list[int] = events[order, 0].tolist()
         self.events = [(step, role) for step, role in events[order].tolist()]
         self.cells = [of_side[i] for i in of.reshape(-1)[order].tolist()]

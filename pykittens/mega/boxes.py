@@ -68,7 +68,7 @@ class RoleBody:
                 case If():
                     taken = self._ends(node.condition, columns, owner)
                     for side, is_then in ((node.then, True), (node.otherwise, False)):
-                        rows, surely = np.ones(len(owner), np.bool_), np.zeros(len(owner), np.bool_)
+                        rows, surely = owner >= 0, is_sure & False
                         if taken is not None:
                             rows = (taken[0] == is_then) | (taken[1] == is_then)
                             surely = is_sure & (taken[0] == taken[1])
@@ -83,16 +83,13 @@ class RoleBody:
     def _for(
         self, node: For, columns: Columns, owner: Numbers, is_sure: Flags
     ) -> Iterator[Touched]:
-        starts = self._ends(node.start, columns, owner)
-        stops = self._ends(node.stop, columns, owner)
+        starts, stops = (self._ends(x, columns, owner) for x in (node.start, node.stop))
         if starts is None or stops is None:  # nothing may depend on its passes
             yield from self._block(node.body, columns, owner, is_sure & False)
             return
         vary = [bool(np.any(least != most)) for least, most in (starts, stops)]
-        step = (
-            int(np.sign(node.step)) if vary[0] else node.step
-        )  # a start may be any between its ends
-        # The passes that there may be.
+        # The passes that there may be; a start may be any between its ends.
+        step = int(np.sign(node.step)) if vary[0] else node.step
         start, stop = starts[step < 0], stops[step > 0]
         counts = np.maximum(-(-(stop - start) // step), 0)
         rows = np.repeat(np.arange(len(owner)), counts)
@@ -135,9 +132,8 @@ class RoleBody:
                 loc=call.loc,
                 help="let instructions touch tiles at indices that follow from their fields",
             )
-        rows, cols = _extents(call)
-        sides = dict(zip(ref.plane, (rows, cols)[-len(ref.plane) :], strict=True))
-        low, high = (np.empty((len(owner), len(ref.index)), np.int64) for _ in range(2))
+        sides = dict(zip(ref.plane, _extents(call)[-len(ref.plane) :], strict=True))
+        low, high = np.empty((2, len(owner), len(ref.index)), np.int64)
         is_exact = np.ones(len(owner), np.bool_)
         for axis, index in enumerate(ref.index):
             ends = self._ends(index, columns, owner)
@@ -176,9 +172,8 @@ class RoleBody:
             return None
         given = [self._value(a, columns) for a in call.args.values()]
         vary = [i for i, x in enumerate(given) if np.ndim(x) == 2]
-        if vary and not (
-            len(vary) == 1 and call.op.name in MONOTONE and not (vary[0] and "div" in call.op.name)
-        ):
+        is_alone = vary == [0] or (len(vary) == 1 and "div" not in call.op.name)
+        if vary and not (is_alone and call.op.name in MONOTONE):
             return None
         operands = iter(given)
         found = fold(call, lambda _: next(operands))
@@ -190,9 +185,7 @@ class RoleBody:
 def _extents(call: Call) -> tuple[int, int]:
     """Rows and columns of the tile that an operation moves, turned as it lies in the tensor."""
     type_ = getattr(moved(call), "type", None)
-    match type_:
-        case RT() | ST():
-            rows, cols = type_.rows, type_.cols
-        case _:
-            rows, cols = 1, getattr(type_, "length", 1)
+    rows, cols = 1, getattr(type_, "length", 1)
+    if isinstance(type_, RT | ST):
+        rows, cols = type_.rows, type_.cols
     return (cols, rows) if call.args.get("transposed") else (rows, cols)

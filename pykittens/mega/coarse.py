@@ -7,7 +7,7 @@ of rings. Every counter for which an instruction waits must have its value when 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +19,10 @@ from pykittens.emulate.coarse.translation import FILE, Translation
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.waiting import Wait, pause
 from pykittens.errors import ArgumentError, BarrierError, DeadlockError, KernelError
-from pykittens.ir.nodes import Call, tensors, written
-from pykittens.ir.stages import Pipeline
+from pykittens.ir.nodes import written
+from pykittens.ir.stages import Pipeline, Side
 from pykittens.ir.values import Value
+from pykittens.mega.flows import accessed
 from pykittens.mega.interpreter import Interpreter
 from pykittens.mega.proof import ScheduleError, order, who
 from pykittens.mega.schedule import Schedule, recorded
@@ -39,11 +40,9 @@ class Ring(StageRing):
         """An instruction is over: raise unless it has drained what it has filled."""
         filled, drained = (sum(b.phases for b in some) for some in (self.full, self.empty))
         if filled != drained or any(b.arrived for b in (*self.full, *self.empty)):
-            counts = (n - self.taken for n in (filled, drained))
             raise BarrierError(
-                "{} has filled `{}` {} times and drained it {} times".format(
-                    step, self.pipeline.name, *counts
-                ),
+                f"{step} has filled `{self.pipeline.name}` {filled - self.taken} times and drained it "
+                f"{drained - self.taken} times",
                 operands={"made at": self.pipeline.loc},
                 loc=self.pipeline.loc,
                 help="an instruction drains what it fills, in all groups of its roles",
@@ -51,17 +50,11 @@ class Ring(StageRing):
         self.taken = filled
 
 
-@dataclass
-class Part:
-    """The part of a role in a kind: its number among the roles, and the function of its generators."""
-
-    role: int
-    translation: Translation
-    function: Callable[..., Iterator[Wait]]
-
-
 class RunningKind:
-    """A kind of instruction, and its rings, which are empty between instructions."""
+    """A kind of instruction, and its rings, which are empty between instructions.
+
+    parts: by the number of each of its roles, the role in Python, and the function of its generators.
+    """
 
     def __init__(
         self, name: str, made: Interpreter, known: dict[Value, Any], arrays: dict[str, Any]
@@ -69,37 +62,29 @@ class RunningKind:
         kind = next(kind for kind in made.kinds if kind.name == name)
         fields = {made.fields[name][f]: f"field{i}" for i, f in enumerate(kind.fields)}
         given = fields | {made.tag_of[name]: "tag"}
-        outside = [
-            node
-            for node in made.merging.outside[name].nodes
-            if not (
-                isinstance(node, Call) and made.code.name in tensors(node, node.op.effects.reads)
-            )
-        ]
+        nodes, code = made.merging.outside[name].nodes, made.code.name
+        outside = [node for node in nodes if code not in accessed([node], reads=True)]
         shared: set[Value] = {s.value for s in made.kernel.shared}
-        self.parts = list[Part]()
-        takers: dict[Pipeline, dict[str, int]] = {}
+        self.parts: dict[int, tuple[Translation, Callable[..., Iterator[Wait]]]] = {}
+        takers = Counter[tuple[Pipeline, Side]]()
         for number, place in enumerate(made.merging.roles):
-            if (role := made.merging.found.get((name, place))) is None:
-                continue
-            translation = Translation(role, outside, given, known, arrays, shared)
-            self.parts.append(Part(number, translation, translation.function()))
-            for ring, side in translation.rings:
-                takers.setdefault(ring, {"fill": 0, "drain": 0})[side] += translation.generators
-        self.rings = {
-            p: Ring(p, n["fill"], n["drain"], np.zeros(p.stages * p.stage_bytes, np.uint8))
-            for p, n in takers.items()
-        }
+            if (role := made.merging.found.get((name, place))) is not None:
+                part = Translation(role, outside, given, known, arrays, shared)
+                self.parts[number] = part, part.function()
+                takers.update(dict.fromkeys(part.rings, part.generators))
+        self.rings: dict[Pipeline, Ring] = {}
+        for p in dict.fromkeys(ring for ring, _ in takers):
+            memory = np.zeros(p.stages * p.stage_bytes, np.uint8)
+            self.rings[p] = Ring(p, takers[p, "fill"], takers[p, "drain"], memory)
 
     def generators(
         self, fields: tuple[int, ...], shared: dict[Value, Any]
     ) -> Iterator[tuple[int, Iterator[Wait]]]:
         """Those of an instruction, each with the number of its role."""
-        for part in self.parts:
-            count, groups = part.translation.generators, part.translation.role.groups
-            for index in range(count):
-                group = range(groups) if count < groups else index
-                yield part.role, part.function(*fields, TAG, group, self.rings, shared)
+        for number, (part, function) in self.parts.items():
+            for index in range(part.generators):
+                group = range(part.role.groups) if part.generators < part.role.groups else index
+                yield number, function(*fields, TAG, group, self.rings, shared)
 
     def locate(self, fault: KernelError) -> None:
         """Set the place of an error to that of the operation that raised it, if one did."""
@@ -107,10 +92,8 @@ class RunningKind:
         while trace is not None:
             frame = trace.tb_frame
             if frame.f_code.co_filename == FILE:
-                of = (p.translation for p in self.parts)
-                fault.loc = next(t for t in of if t.constants is frame.f_globals).loc(
-                    trace.tb_lineno
-                )
+                (of,) = (p for p, _ in self.parts.values() if p.constants is frame.f_globals)
+                fault.loc = of.loc(trace.tb_lineno)
             trace = trace.tb_next
 
 
@@ -130,12 +113,13 @@ class CoarseMachine:
 
     def _run(self, number: int) -> None:
         """Run an instruction, by its number."""
-        step, roles = self.schedule.program.instructions[number], range(len(self.schedule.groups))
-        for event in ((number, role) for role in roles):
-            for counter, value in self.schedule.waits.get(event, ()):
+        step, schedule = self.schedule.program.instructions[number], self.schedule
+        events = [(number, role) for role in range(len(schedule.groups))]
+        for event in events:
+            for counter, value in schedule.waits.get(event, ()):
                 if (found := self.counts[counter]) != value:
                     raise ScheduleError(
-                        f"{who(self.schedule, event)} waits for counter {counter} to be {value}, and it is {found} "
+                        f"{who(schedule, event)} waits for counter {counter} to be {value}, and it is {found} "
                         "when the instruction starts",
                         help="the instructions that it waits for signal too little, or come too late",
                     )
@@ -148,25 +132,20 @@ class CoarseMachine:
             raise
         for ring in kind.rings.values():
             ring.end(step)
-        for role in roles:
-            signalled = self.schedule.signals.get((number, role))
-            if signalled is not None:
-                self.counts[signalled] += self.schedule.groups[role]
+        for event in schedule.signals.keys() & events:
+            self.counts[schedule.signals[event]] += schedule.groups[event[1]]
 
     def _run_all(self, number: int, generators: list[tuple[int, Iterator[Wait]]]) -> None:
         """Run generators to their end, each as far as it goes."""
         stopped = {generator: pause(None) for _, generator in generators}
         while stopped:
-            goes_on = False
-            for generator in [*stopped]:
-                if not stopped[generator].ready():
-                    continue
-                goes_on = True
+            ready = [generator for generator, wait in stopped.items() if wait.ready()]
+            for generator in ready:
                 if (wait := next(generator, None)) is not None:
                     stopped[generator] = wait
                 else:
                     del stopped[generator]
-            if not goes_on:
+            if not ready:
                 raise DeadlockError(
                     f"deadlock: the roles of {self.schedule.text((number, 0))} wait for one another",
                     operands={

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pykittens as pk
 from pykittens.errors import LanguageError
 from pykittens.ir.build import current
-from pykittens.ir.nodes import Block, Call, If, Node, calls, tensors, walk, within
+from pykittens.ir.nodes import Block, If, Node, calls, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire
 from pykittens.lang.homes import RolePlace
 from pykittens.lang.loops import for_loop
 from pykittens.lang.merging import Merging
-from pykittens.mega.flows import read_ends
+from pykittens.mega.flows import accessed, read_ends
 
 if TYPE_CHECKING:
     from pykittens.mega.program import Kind
@@ -71,17 +71,16 @@ class Interpreter:
             self._survey(kind)
         self._check_rings()
         # Tensors that instructions write: who reads them waits, unless their elements have tags.
-        self.written, self.tagged = set[str](), set[str]()
-        for role in self.merging.found.values():
-            self.written |= _tensors(role.body.nodes, writing=True)
-            for call in (c for c in calls(role.body) if c.op.effects.tagged):
-                self.tagged.update(tensors(call, call.op.effects.reads + call.op.effects.writes))
+        all_calls = [call for body in self.merging.bodies.values() for call in calls(body)]
+        with_tags = [call for call in all_calls if call.op.effects.tagged]
+        self.tagged = {*accessed(with_tags, reads=True, writes=True)}
         self._check_tags()
-        self.written -= self.tagged
-        self.read_ends = read_ends(self.merging.bodies, self.written | self.tagged)
+        self.written = {*accessed(all_calls, writes=True)} - self.tagged
+        both = self.written | self.tagged
+        self.read_ends = read_ends(self.merging.bodies, both)
         for kind in self.kinds:
-            outside = _tensors(self.merging.outside[kind.name].nodes, False)
-            if found := outside & (self.written | self.tagged):
+            outside = self.merging.outside[kind.name].nodes
+            if found := both.intersection(accessed(outside, reads=True)):
                 raise LanguageError(
                     f"{kind.name}: reads `{min(found).partition('.')[2]}`, which instructions write, outside of its "
                     "roles",
@@ -112,7 +111,7 @@ class Interpreter:
         def run() -> None:
             if not words:
                 words.extend(self._words(0, 0))
-                self.fields[kind.name] = kind.given(self.operands, words)
+                self.fields[kind.name] = kind.values(self.operands, words)
                 self.tag_of[kind.name] = words[0]
             kind.record(self.operands, self.fields[kind.name], words[0])
 
@@ -135,10 +134,8 @@ class Interpreter:
     def _check_numbers(self) -> None:
         """Check in the emulator, and in a launch for debugging, that numbers are in their ranges."""
         for name, below in {n: b for kind in self.kinds for n, b in kind.numbers.items()}.items():
-            number, text = (
-                pk.load(self.operands[name][0]),
-                f"`{name}` must be from 0 to {below - 1}",
-            )
+            number = pk.load(self.operands[name][0])
+            text = f"`{name}` must be from 0 to {below - 1}"
             pk.assert_((number >= 0) & (number < below), text)  # noqa: PT009
 
     def _share(self, count: Any) -> Iterator[Any]:
@@ -174,40 +171,35 @@ class Interpreter:
         waiting = nodes[begin:]
         del nodes[begin:]
         with self.merging.record(kind.name, place, index):
-            kind.record(self.operands, kind.given(self.operands, words), self.parity + 1)
-        accesses = (i for i in range(begin, len(nodes)) if self._waits_before(nodes[i : i + 1]))
+            kind.record(self.operands, kind.values(self.operands, words), self.parity + 1)
+        mine = nodes[begin:]
+        sides = {"reads": True, "writes": self.rewrites}
+        accesses = (i for i, n in enumerate(mine, begin) if self._takes_part([n], **sides))
         if (at := next(accesses, None)) is not None:
             nodes[at:at] = waiting
-        mine = nodes[begin:]
-        writes = self._takes_part(mine, writing=True)
-        if writes:
-            of_engine = (c.op.effects.engine is Engine.COPY_OUT for c in calls(Block(mine)))
-            if any(of_engine):
-                pk.store_wait()
+        writes = self._takes_part(mine, writes=True)
+        of_engine = (c.op.effects.engine is Engine.COPY_OUT for c in calls(Block(mine)))
+        if writes and any(of_engine):
+            pk.store_wait()
         if writes or (self.rewrites and self._ends_reads(kind, place)):
             with _if(counter >= 0):
                 pk.signal(self.counters[self.parity, counter], 1, op="add")
-
-    def _waits_before(self, nodes: Sequence[Node]) -> bool:
-        """Whether nodes have accesses that must come after those of others."""
-        return self._takes_part(nodes, False) or (self.rewrites and self._takes_part(nodes, True))
 
     def _ends_reads(self, kind: Kind, place: RolePlace) -> bool:
         """Whether reads of a tensor that instructions write are over at the end of a role."""
         ends = (ends for (of, _, _), ends in self.read_ends.items() if of == kind.name)
         return any(place in some for some in ends)
 
-    def _takes_part(self, nodes: Sequence[Node], writing: bool) -> bool:
-        """Whether nodes write, or read, a tensor that instructions write."""
-        return not self.written.isdisjoint(_tensors(nodes, writing))
+    def _takes_part(self, nodes: Sequence[Node], **sides: bool) -> bool:
+        """Whether nodes read, or write, a tensor that instructions write."""
+        return not self.written.isdisjoint(accessed(nodes, **sides))
 
     def _check_tags(self) -> None:
         """Raise if a tensor has tags and is accessed without that of the launch."""
         for (kind, _), role in self.merging.found.items():
             for call in calls(role.body):
-                effects = call.op.effects
-                touched = self.tagged.intersection(tensors(call, effects.reads + effects.writes))
-                if touched and not effects.tagged:
+                touched = self.tagged.intersection(accessed([call], reads=True, writes=True))
+                if touched and not call.op.effects.tagged:
                     name = min(touched).partition(".")[2]
                     raise LanguageError(
                         f"{kind}: the elements of `{name}` have tags, and are accessed here without",
@@ -225,17 +217,16 @@ class Interpreter:
         """Raise unless each side of a ring belongs to one role, as its barriers count the groups of one."""
         takers: dict[tuple[Any, str], tuple[str, RolePlace]] = {}
         for (kind, place), role in self.merging.found.items():
-            for node in walk(role.body):
-                if isinstance(node, Acquire):
-                    side = node.pipeline, node.side
-                    other, its_place = takers.setdefault(side, (kind, place))
-                    if its_place != place:
-                        raise LanguageError(
-                            f"{kind}: the role `{place[0]}` {node.side}s `{node.pipeline.name}`, which the role "
-                            f"`{its_place[0]}` {node.side}s in {other}",
-                            operands={"the ring": node.pipeline.loc, "taken at": node.loc},
-                            help="let one role of the block take its stages in all instructions",
-                        )
+            for node in (node for node in walk(role.body) if isinstance(node, Acquire)):
+                side = node.pipeline, node.side
+                other, its_place = takers.setdefault(side, (kind, place))
+                if its_place != place:
+                    raise LanguageError(
+                        f"{kind}: the role `{place[0]}` {node.side}s `{node.pipeline.name}`, which the role "
+                        f"`{its_place[0]}` {node.side}s in {other}",
+                        operands={"the ring": node.pipeline.loc, "taken at": node.loc},
+                        help="let one role of the block take its stages in all instructions",
+                    )
 
 
 @contextmanager
@@ -246,11 +237,3 @@ def _if(condition: Any, kind: str = "") -> Iterator[None]:
     builder.append(node)
     with builder.inside(node.then):
         yield
-
-
-def _tensors(nodes: Sequence[Node], writing: bool) -> set[str]:
-    """The tensors that nodes and those inside them write, or read."""
-    found = set[str]()
-    for call in (n for node in nodes for n in within(node) if isinstance(n, Call)):
-        found.update(tensors(call, call.op.effects.writes if writing else call.op.effects.reads))
-    return found

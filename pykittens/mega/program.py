@@ -31,6 +31,7 @@ from pykittens.runtime.kernel import KernelFunction
 from pykittens.runtime.profile import CLOCK_READS, profiled
 from pykittens.types.dtypes import int32
 
+Tensors = Mapping[str, Any]  # by name
 TAG = "tag"  # the keyword of the tag of a launch
 # The place of an instruction, in a report of a debug program.
 _PLACE = re.compile(r"in \w+, number (\d+) of the queue")
@@ -42,32 +43,31 @@ class Kind:
 
     Its tensors are those of the program with the same names. A field is a value of the running kernel. is_tagged: it
     takes the tag of the launch. numbers: those of the program that it takes, with what each stays below.
+    given: what the function takes before its tensors.
     """
 
+    name: str
     function: Callable[..., Any]
     tensors: tuple[str, ...]
     fields: tuple[str, ...]
     is_tagged: bool = False
     numbers: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.function.__name__
+    given: tuple[Any, ...] = ()
 
     @property
     def operands(self) -> tuple[str, ...]:
         """The names of the tensors of the program that it reads or writes."""
         return *self.tensors, *self.numbers
 
-    def given(self, operands: Mapping[str, Any], words: Sequence[Any]) -> dict[str, Any]:
+    def values(self, operands: Tensors, words: Sequence[Any]) -> dict[str, Any]:
         """Its fields, which follow the first of the words of an instruction, and its numbers, read from memory."""
         numbers = {name: pk.load(operands[name][0]) for name in self.numbers}
         return dict(zip(self.fields, words[1:], strict=False)) | numbers
 
-    def record(self, operands: Mapping[str, Any], given: Mapping[str, Any], tag: Any) -> None:
+    def record(self, operands: Tensors, values: Mapping[str, Any], tag: Any) -> None:
         """Record it in the open kernel, with its fields and numbers."""
         more = {TAG: tag} if self.is_tagged else {}
-        self.function(*(operands[t] for t in self.tensors), **given, **more)
+        self.function(*self.given, *(operands[t] for t in self.tensors), **values, **more)
 
 
 @dataclass(eq=False)
@@ -164,41 +164,40 @@ class Program:
     _tensors: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not is_int(self.blocks) or self.blocks < 1:
-            raise ArgumentError(f"`blocks` must be an int of at least 1, not {self.blocks!r}")
+        check_count("blocks", self.blocks)
         if not isinstance(self.dynamic, bool):
             raise ArgumentError(f"`dynamic` must be True or False, not {self.dynamic!r}")
         self._costs = [0.0] * self.blocks
 
-    def instruction(self, function: Callable[..., Any]) -> Kind:
+    def instruction(self, function: Callable[..., Any], *given: Any, name: str = "") -> Kind:
         """Make a function a kind of instruction of this program.
 
+        given: values of its first parameters, the same for all instructions. name: by default that of the function.
         A keyword `tag` is no field: it is the tag of the launch, for pk.store_tagged and pk.load_tagged. Nor is one
         with the name of a number of the program.
         An ArgumentError for parameters that are neither tensors by position nor fields by keyword, without defaults.
         """
         if not isfunction(function):
             raise ArgumentError(f"an instruction is a function, not {describe(function)}")
-        tensors, fields = list[str](), list[str]()
-        for p in signature_of(function).parameters.values():
+        name, tensors, fields = name or function.__name__, list[str](), list[str]()
+        for p in [*signature_of(function).parameters.values()][len(given) :]:
             if p.default is not p.empty or p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
                 wrong = "has a default" if p.default is not p.empty else "is not taken by its name"
                 raise ArgumentError(
-                    f"{function.__name__}: `{p.name}` {wrong}",
+                    f"{name}: `{p.name}` {wrong}",
                     help="tensors come first, fields follow a `*`, as in `def kind(x, y, *, row)`",
                 )
             (fields if p.kind is p.KEYWORD_ONLY else tensors).append(p.name)
-        for name, meaning in (("block", "block that runs it"), ("cost", "time that it takes")):
-            if name in fields:
-                raise ArgumentError(f"{function.__name__}: `{name}` is the {meaning}, not a field")
-        if any(kind.name == function.__name__ for kind in self.kinds):
-            raise ArgumentError(f"the program has an instruction `{function.__name__}` already")
-        is_tagged = TAG in fields
-        numbers = {name: self.numbers[name] for name in fields if name in self.numbers}
-        names = tuple(name for name in fields if name != TAG and name not in numbers)
-        kind = Kind(pk.function(function), tuple(tensors), names, is_tagged, numbers)
-        self.kinds.append(kind)
-        return kind
+        for word, meaning in (("block", "block that runs it"), ("cost", "time that it takes")):
+            if word in fields:
+                raise ArgumentError(f"{name}: `{word}` is the {meaning}, not a field")
+        if any(kind.name == name for kind in self.kinds):
+            raise ArgumentError(f"the program has an instruction `{name}` already")
+        numbers = {word: self.numbers[word] for word in fields if word in self.numbers}
+        own = tuple(word for word in fields if word != TAG and word not in numbers)
+        body = pk.function(function)
+        self.kinds.append(Kind(name, body, tuple(tensors), own, TAG in fields, numbers, given))
+        return self.kinds[-1]
 
     def number(self, name: str, below: int) -> None:
         """Declare a number that each launch reads from memory, from 0 to below - 1, such as a position or a token.
@@ -208,8 +207,7 @@ class Program:
         serves all values; an index of a written tensor follows from at most one number, by sums, products, quotients
         by a divisor, and limits.
         """
-        if not is_int(below) or below < 1:
-            raise ArgumentError(f"`below` must be an int of at least 1, not {below!r}")
+        check_count("below", below)
         if not name.isidentifier() or name == TAG or name in self.numbers:
             raise ArgumentError(f"`name` must be a new name of a keyword, not {name!r}")
         self.numbers[name] = below
@@ -268,8 +266,7 @@ class Program:
             raise ArgumentError(f"{kind.name}: `cost` must be a number of at least 0, not {cost!r}")
         if not self.dynamic:
             block = self._costs.index(min(self._costs)) if block is None else block
-            if not is_int(block) or not 0 <= block < self.blocks:
-                raise ArgumentError(f"`block` must be from 0 to {self.blocks - 1}, not {block!r}")
+            check_below("block", block, self.blocks)
             self._costs[block] += cost
         elif block is not None:
             raise ArgumentError(
@@ -285,8 +282,7 @@ class Program:
         In a dynamic program there are as many, for any block. Runs are neighbours and differ by one unit at most; last
         is past the end. cost: the time of a unit.
         """
-        if not is_int(count := number(count)) or count < 0:
-            raise ArgumentError(f"`count` must be an int of at least 0, not {count!r}")
+        check_count("count", count := number(count), 0)
         for name in ("first", "last"):
             if name in fields:
                 raise ArgumentError(
@@ -295,9 +291,8 @@ class Program:
         ends = [count * block // self.blocks for block in range(self.blocks + 1)]
         for block, (first, last) in enumerate(pairwise(ends)):
             if first < last:
-                run = {**fields, "first": first, "last": last}
-                on = None if self.dynamic else block
-                self.add(kind, block=on, cost=cost * (last - first), **run)
+                on, run = None if self.dynamic else block, {"first": first, "last": last}
+                self.add(kind, block=on, cost=cost * (last - first), **fields, **run)
 
     def kernel(self) -> KernelFunction:
         """The kernel of the program: of its code, waits, counters, parities, tickets, and an object of tensors."""
@@ -316,17 +311,14 @@ class Program:
         kernel: KernelFunction = self._kernel[1]
         return kernel
 
-    def operands(self, tensors: Mapping[str, Any], rewrites: bool = False) -> Any:
+    def operands(self, tensors: Tensors, rewrites: bool = False) -> Any:
         """The tensors of all kinds in one object; an ArgumentError if some are missing, or unknown."""
         names = tuple(dict.fromkeys(t for kind in self.kinds for t in kind.operands))
         if set(names) != set(tensors):
             missing, unknown = sorted({*names} - {*tensors}), sorted({*tensors} - {*names})
-            wrong = [
-                f"{', '.join(some)} {is_}"
-                for some, is_ in ((missing, "missing"), (unknown, "unknown"))
-                if some
-            ]
-            raise ArgumentError(f"the program takes {', '.join(names)}: {'; '.join(wrong)}")
+            both = ((missing, "missing"), (unknown, "unknown"))
+            wrong = "; ".join(f"{', '.join(some)} {is_}" for some, is_ in both if some)
+            raise ArgumentError(f"the program takes {', '.join(names)}: {wrong}")
         key = names, rewrites
         if key not in self._tensors:
             marks = (Rewritten,) if rewrites else ()
@@ -360,21 +352,16 @@ class Program:
                     f"the schedule is for `{name}` of {shape}, not {tuple(tensors[name].shape)}"
                 )
         for name in schedule.tagged:
-            _clear_tags(tensors[name.partition(".")[2]])
+            bits = as_bits(tensors[name.partition(".")[2]])
+            bits &= ~TAG_BITS
         sizes = schedule.counters, sum(schedule.groups)
-        return self.words(*schedule.encoded(), *sizes, tensors, schedule.rewrites)
+        return self.words(*schedule.encoded(), sizes, tensors, schedule.rewrites)
 
     def words(
-        self,
-        code: Any,
-        waits: Any,
-        counters: int,
-        groups: int,
-        tensors: Mapping[str, Any],
-        rewrites: bool,
+        self, code: Any, waits: Any, sizes: tuple[int, int], tensors: Tensors, rewrites: bool
     ) -> tuple[Any, ...]:
-        """The arguments of the kernel for these words, so many counters, and groups of all roles of a block."""
-        operands = self.operands(tensors, rewrites)
+        """The arguments of the kernel for these words; sizes: the counters, and groups of all roles of a block."""
+        operands, (counters, groups) = self.operands(tensors, rewrites), sizes
         shapes = (2, max(counters, 1)), (self.blocks, groups), *(((1,),) if self.dynamic else ())
         given = code, waits, *(np.zeros(shape, np.int32) for shape in shapes)
         like = next((x for x in tensors.values() if hasattr(x, "new_tensor")), None)
@@ -434,9 +421,18 @@ class Program:
         coarse.run(schedule, self.arguments(schedule, **tensors))
 
 
-def _clear_tags(tensor: Any) -> None:
-    """Set the tags of a tensor, an f32 array of NumPy or PyTorch, to 0."""
-    if isinstance(tensor, np.ndarray):
-        tensor.view(np.int32)[...] &= ~TAG_BITS
-    else:
-        tensor.view(torch_dtype("int32")).bitwise_and_(~TAG_BITS)
+def as_bits(tensor: Any) -> Any:
+    """The memory of an f32 array of NumPy or PyTorch as int32."""
+    return tensor.view(np.int32 if isinstance(tensor, np.ndarray) else torch_dtype("int32"))
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise unless it is an int of at least so much."""
+    if not is_int(value) or value < least:
+        raise ArgumentError(f"`{name}` must be an int of at least {least}, not {value!r}")
+
+
+def check_below(name: str, value: Any, below: int) -> None:
+    """Raise unless it is an int from 0 to below - 1."""
+    if not is_int(value) or not 0 <= value < below:
+        raise ArgumentError(f"`{name}` must be from 0 to {below - 1}, not {value!r}")

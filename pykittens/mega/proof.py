@@ -6,6 +6,7 @@ The proof takes the boxes, the queues, the waits and the signals as they are, wh
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterator
 
 from pykittens.errors import KernelError
 from pykittens.mega.accesses import Event, box_text
@@ -71,81 +72,67 @@ def order(schedule: Schedule) -> list[int]:
     If there is one, blocks that have several under way end, too: a role is held up by stages that earlier instructions
     of its block use, which end first.
     """
-    missing, found = _totals(schedule), list[int]()
+    instructions, found = schedule.program.instructions, list[int]()
+    missing = {(_COUNTER, counter): total for counter, total in _totals(schedule).items()}
+    missing |= {(_WRITER, step): 1 for step in range(len(instructions))}
     queues = [deque(queue) for queue in schedule.queues]
     # The blocks that wait for a counter, or for an instruction that writes elements with tags.
     stopped: dict[tuple[str, int], set[int]] = defaultdict(set)
-    done = set[int]()
     ready = deque(range(len(queues)))
     while ready:
         block = ready.popleft()
         while queues[block]:
             step = queues[block][0]
-            lack = [
-                (_COUNTER, c)
-                for role in _roles(schedule, step)
-                for c, _ in schedule.waits.get((step, role), ())
-                if missing[c]
-            ]
-            lack += [(_WRITER, n) for n in _tagged_before(schedule, step) if n not in done]
-            if lack:
-                stopped[lack[0]].add(block)
+            lack = next((key for key in _awaited(schedule, step) if missing.get(key)), None)
+            if lack is not None:
+                stopped[lack].add(block)
                 break
             found.append(queues[block].popleft())
-            done.add(step)
-            ready.extend(stopped.pop((_WRITER, step), ()))
-            for role in _roles(schedule, step):
-                counter = schedule.signals.get((step, role))
-                if counter is not None:
-                    missing[counter] -= schedule.groups[role]
-                    if not missing[counter]:
-                        ready.extend(stopped.pop((_COUNTER, counter), ()))
+            over = {(_WRITER, step): 1}
+            for event in schedule.events(step):
+                if (counter := schedule.signals.get(event)) is not None:
+                    key = _COUNTER, counter
+                    over[key] = over.get(key, 0) + schedule.groups[event[1]]
+            for key, count in over.items():
+                missing[key] -= count
+                if not missing[key]:
+                    ready.extend(stopped.pop(key, ()))
     for (what, number), blocks in stopped.items():
-        block = min(blocks)
-        waiting = schedule.program.instructions[queues[block][0]]
-        late = number, 0
+        block, done = min(blocks), {*found}
+        waiting, late = instructions[queues[block][0]], number
         if what == _COUNTER:
-            late = next(e for e, c in schedule.signals.items() if c == number and e[0] not in done)
+            of = (step for (step, _), counter in schedule.signals.items() if counter == number)
+            late = next(step for step in of if step not in done)
         if schedule.program.dynamic:
             raise ScheduleError(
-                f"deadlock: {waiting} waits for {schedule.text(late)}, which does not come before it",
+                f"deadlock: {waiting} waits for {instructions[late]}, which does not come before it",
                 help="add an instruction to the program before those that wait for it",
             )
         raise ScheduleError(
-            f"deadlock: {waiting} waits in block {block} for {schedule.text(late)}, which block "
-            f"{schedule.program.instructions[late[0]].block} never reaches",
+            f"deadlock: {waiting} waits in block {block} for {instructions[late]}, which block "
+            f"{instructions[late].block} never reaches",
             help="let blocks run instructions in an order in which those that are waited for come first",
         )
     return found
 
 
-def _tagged_before(schedule: Schedule, step: int) -> list[int]:
-    """The instructions that write the elements for whose tags an instruction waits."""
-    boxes = [
-        box
-        for role in _roles(schedule, step)
-        for box in schedule.reads.get((step, role), ())
-        if box[0] in schedule.tagged
-    ]
-    return [n for box in boxes for n in schedule.writing(box)[:, 0].tolist()]
-
-
-def _roles(schedule: Schedule, step: int) -> list[int]:
-    """The roles of an instruction, in an order in which they can end."""
-    return list(schedule.flows[schedule.program.instructions[step].kind.name])
+def _awaited(schedule: Schedule, step: int) -> Iterator[tuple[str, int]]:
+    """The counters for which an instruction waits, and the writers of the elements for whose tags it does."""
+    events = schedule.events(step)
+    yield from ((_COUNTER, c) for event in events for c, _ in schedule.waits.get(event, ()))
+    for box in (box for event in events for box in schedule.tagged_reads(event)):
+        yield from ((_WRITER, n) for n in schedule.touching(box)[:, 0].tolist())
 
 
 def _check_accesses(schedule: Schedule, steps: list[int]) -> None:
     """Raise unless each role has waited, before it accesses elements, for all accesses that the program has before."""
     clocks, made = Clocks(schedule), dict[int, int]()
     for step in steps:
-        for role in _roles(schedule, step):
-            event = step, role
+        for event in schedule.events(step):
             for counter, _ in schedule.waits.get(event, ()):
                 clocks.wait(event, made[counter])
-            for box in schedule.reads.get(event, ()):
-                if box[0] in schedule.tagged:
-                    check_tagged(schedule, event, box)
+            for box in schedule.tagged_reads(event):
+                check_tagged(schedule, event, box)
             for box, of_reads in schedule.accesses(event):
                 other = clocks.unseen(event, clocks.before(step, box, of_reads))
                 if other is not None:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from pykittens.analysis.timeline.profile import Table, aligned
 from pykittens.display import Shown
-from pykittens.ir.nodes import calls, is_used, takes, tensors
-from pykittens.mega.schedule import Schedule, recording
+from pykittens.ir.nodes import is_used, takes
+from pykittens.mega.flows import accessed, of_kind
+from pykittens.mega.schedule import Schedule, blank, recorded
 from pykittens.runtime import nvrtc
 from pykittens.runtime.compiled import Resources
 
 if TYPE_CHECKING:
     from pykittens.mega.interpreter import Interpreter
-    from pykittens.mega.program import Kind, Program
+    from pykittens.mega.program import Program
 
 ALL = "all kinds"
 
@@ -37,10 +38,9 @@ class ProgramReport(Shown):
 
 def report(program: Program, schedule: Schedule, given: Mapping[str, Any]) -> ProgramReport:
     """The report of a program. Registers are those of sm_90a; without a compiler there are none."""
-    made, _ = recording(program, given)
-    return ProgramReport(
-        (_kinds(program, made, schedule, given), _rings(program, made)), _sentence(schedule)
-    )
+    made, _ = recorded(program, blank(program, given))
+    tables = _kinds(program, made, schedule, given), _rings(program, made)
+    return ProgramReport(tables, _sentence(schedule))
 
 
 def _kinds(
@@ -52,35 +52,21 @@ def _kinds(
     tensors that no instruction writes.
     """
     count = Counter(step.kind for step in program.instructions)
-    waits: Counter[Kind] = Counter()
-    for (step, _), some in schedule.waits.items():
-        waits[program.instructions[step].kind] += len(some)
+    waits = Counter(
+        program.instructions[n].kind for (n, _), some in schedule.waits.items() for _ in some
+    )
     rows = list[tuple[str, ...]]()
     for kind in program.kinds:
-        read = (
-            name.partition(".")[2]
-            for (of, _), role in made.merging.found.items()
-            for call in calls(role.body)
-            if of == kind.name
-            for name in tensors(call, call.op.effects.reads)
-            if name not in made.written | made.tagged
-        )
+        bodies = of_kind(kind.name, made.merging.bodies).values()
+        read = dict.fromkeys(t for body in bodies for t in accessed(body.nodes, reads=True))
+        ahead = [t.partition(".")[2] for t in read if t not in made.written | made.tagged]
         alone = type(program)(program.blocks, [kind], dynamic=program.dynamic)
         own = {name: given[name] for name in kind.operands}
+        registers = _registers(alone, own, schedule.rewrites)
         mean = f"{waits[kind] / max(count[kind], 1):.2g}"
-        ahead = ", ".join(dict.fromkeys(read))
-        rows.append(
-            (kind.name, f"{count[kind]:,}", *_registers(alone, own, schedule.rewrites), mean, ahead)
-        )
-    rows.append(
-        (
-            ALL,
-            f"{len(program.instructions):,}",
-            *_registers(program, given, schedule.rewrites),
-            "",
-            "",
-        )
-    )
+        rows.append((kind.name, f"{count[kind]:,}", *registers, mean, ", ".join(ahead)))
+    registers = _registers(program, given, schedule.rewrites)
+    rows.append((ALL, f"{count.total():,}", *registers, "", ""))
     return ("instruction", "number", "registers", "spilled", "waits of one", "reads ahead"), rows
 
 
@@ -88,7 +74,7 @@ def _registers(program: Program, given: Mapping[str, Any], rewrites: bool) -> tu
     """The most registers of a thread, and bytes that are spilled."""
     if nvrtc.available() is not None:
         return "", ""
-    _, arguments = recording(program, given, rewrites)
+    arguments = blank(program, given, rewrites)
     found: Resources = program.kernel().compile(*arguments, arch="sm_90a").resources
     used = max((role.used for role in found.roles), default=found.registers)
     return f"{used}", f"{found.frame}"
@@ -98,18 +84,10 @@ def _rings(program: Program, made: Interpreter) -> Table:
     """A row for each ring: its stages, and the kinds that use it."""
     rows = list[tuple[str, ...]]()
     for ring in (p for p in made.kernel.pipelines if is_used(made.kernel, p)):
-        kinds = [
-            kind.name
-            for kind in program.kinds
-            if any(
-                of == kind.name and takes(role.body, ring, "fill")
-                for (of, _), role in made.merging.found.items()
-            )
-        ]
+        users = {of for (of, _), body in made.merging.bodies.items() if takes(body, ring, "fill")}
+        kinds = ", ".join(kind.name for kind in program.kinds if kind.name in users)
         flight = "" if ring.flight is None else f"{ring.flight}"
-        rows.append(
-            (ring.name, f"{ring.stages}", f"{ring.stage_bytes:,}", flight, ", ".join(kinds))
-        )
+        rows.append((ring.name, f"{ring.stages}", f"{ring.stage_bytes:,}", flight, kinds))
     return ("ring", "stages", "bytes of one", "on their way", "instructions"), rows
 
 

@@ -9,7 +9,7 @@ that wait do so for the total.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ import numpy as np
 
 from pykittens.errors import LanguageError
 from pykittens.ir.values import Value
-from pykittens.mega.accesses import UNKNOWN, Accesses, Box, Event, box_text
+from pykittens.mega.accesses import NONE, UNKNOWN, Accesses, Box, Event, box_text
 from pykittens.mega.boxes import Numbers, RoleBody, Touched
-from pykittens.mega.flows import Flows, flows
+from pykittens.mega.flows import flows, read_ends
 from pykittens.mega.interpreter import OF_A_ROLE, Interpreter, word_of_role
 from pykittens.mega.waits import derive_waits
 from pykittens.runtime.arguments import Arguments, check, known_values
@@ -46,34 +46,33 @@ class Schedule:
     program: Program
     roles: list[str]
     groups: list[int]
-    read_ends: dict[tuple[str, int, str], list[int]]
+    read_ends: dict[tuple[str, int, str], Set[int]]
     shapes: dict[str, tuple[int, ...]]
     tagged: frozenset[str] = frozenset()
     reads: dict[Event, list[Box]] = field(default_factory=dict)
     writes: dict[Event, list[Box]] = field(default_factory=dict)
     waits: dict[Event, list[tuple[int, int]]] = field(default_factory=dict)
     signals: dict[Event, int] = field(default_factory=dict)
-    flows: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    flows: dict[str, dict[int, Set[int]]] = field(default_factory=dict)
     _touching: dict[tuple[Box, bool], Numbers] = field(default_factory=dict, init=False, repr=False)
     _is_written: dict[Box, bool] = field(default_factory=dict, init=False, repr=False)
 
-    def writing(self, box: Box) -> Numbers:
-        """The events that write elements of a box, in their order: (events, 2)."""
-        return self.touching(box, reads=False)
-
-    def touching(self, box: Box, reads: bool) -> Numbers:
-        """The events at whose ends reads, or writes, of elements of a box are over, in their order: (events, 2)."""
+    def touching(self, box: Box, reads: bool = False) -> Numbers:
+        """The events at whose ends writes, or reads, of elements of a box are over, in their order: (events, 2)."""
         if (box, reads) not in self._touching:
-            of_tensor = (self.readers if reads else self.writers).get(box[0])
-            none = np.empty((0, 2), np.int64)
-            self._touching[box, reads] = none if of_tensor is None else of_tensor.touching(box)
+            of_tensor = (self.readers if reads else self.writers).get(box[0], NONE)
+            self._touching[box, reads] = of_tensor.touching(box)
         return self._touching[box, reads]
+
+    def count_before(self, step: int, box: Box, reads: bool) -> int:
+        """How many of these are those of earlier instructions; all, if no element is written again."""
+        events = self.touching(box, reads)
+        return int(np.searchsorted(events[:, 0], step)) if self.rewrites else len(events)
 
     def is_written(self, box: Box) -> bool:
         """Whether instructions write all elements of a box."""
         if box not in self._is_written:
-            of_tensor = self.writers.get(box[0])
-            self._is_written[box] = of_tensor is not None and of_tensor.cover(box)
+            self._is_written[box] = self.writers.get(box[0], NONE).cover(box)
         return self._is_written[box]
 
     @cached_property
@@ -97,33 +96,32 @@ class Schedule:
     @cached_property
     def rewrites(self) -> bool:
         """Whether elements that an instruction reads or writes are written by it, or by a later one."""
+        untagged = self.writers.keys() - self.tagged
+        if any(self.writers[tensor].pair() is not None for tensor in untagged):
+            return True
+        read = ((step, box) for (step, _), boxes in self.reads.items() for box in boxes)
         return any(
-            of_tensor.pair() is not None
-            for tensor, of_tensor in self.writers.items()
-            if tensor not in self.tagged
-        ) or any(
-            len(writers := self.writing(box)) and writers[-1, 0] >= step
-            for (step, _), boxes in self.reads.items()
-            for box in boxes
-            if box[0] not in self.tagged
+            (self.touching(box)[-1:, 0] >= step).any() for step, box in read if box[0] in untagged
         )
 
     @cached_property
     def ends(self) -> set[Event]:
         """The events at whose ends there are accesses over for which others may wait."""
-        found = {*self.writes}
-        for of_tensor in self.readers.values() if self.rewrites else ():
-            found |= {(step, role) for step, role in of_tensor.events.tolist()}
-        return found
+        readers = self.readers.values() if self.rewrites else ()
+        return {
+            *self.writes,
+            *((step, role) for some in readers for step, role in some.events.tolist()),
+        }
+
+    def tagged_reads(self, event: Event) -> list[Box]:
+        """The boxes for whose tags an event waits."""
+        return [box for box in self.reads.get(event, ()) if box[0] in self.tagged]
 
     def accesses(self, event: Event) -> list[tuple[Box, bool]]:
         """The boxes that an event accesses, each with whether reads, or else writes, must be over before."""
-        if event not in self.reads and not self.rewrites:
-            return []
         reads = [box for box in self.reads.get(event, ()) if box[0] not in self.tagged]
-        if not self.rewrites:
-            return [(box, False) for box in reads]
-        writes = [box for box in self.writes.get(event, ()) if box[0] not in self.tagged]
+        written = self.writes.get(event, ()) if self.rewrites else ()
+        writes = [box for box in written if box[0] not in self.tagged]
         return [*((box, True) for box in writes), *((box, False) for box in reads + writes)]
 
     @cached_property
@@ -147,28 +145,28 @@ class Schedule:
     def counters(self) -> int:
         return len(set(self.signals.values()))
 
+    def events(self, step: int) -> list[Event]:
+        """Those of an instruction, in an order in which they can end."""
+        kind = self.program.instructions[step].kind.name
+        return [(step, role) for role in self.flows[kind]]
+
     def text(self, event: Event) -> str:
         """The instruction of an event."""
         return f"{self.program.instructions[event[0]]}"
 
     def encoded(self) -> tuple[np.ndarray, np.ndarray]:
         """The words of all instructions, and their waits: int32 (queues, longest queue, words) and (waits, 2)."""
-        kinds = self.program.kinds
-        words = word_of_role(kinds, len(self.groups))
+        kinds, roles = self.program.kinds, range(len(self.groups))
+        words = word_of_role(kinds, len(roles))
         code = np.zeros((len(self.queues), max(map(len, self.queues)), words), np.int32)
         waits = list[tuple[int, int]]()
         for block, queue in enumerate(self.queues):
             for turn, number in enumerate(queue):
                 step, row = self.program.instructions[number], code[block, turn]
-                row[0] = 1 + kinds.index(step.kind)
-                row[1 : 1 + len(step.fields)] = step.fields
-                for role in range(len(self.groups)):
-                    at, mine = word_of_role(kinds, role), self.waits.get((number, role), [])
-                    row[at : at + OF_A_ROLE] = (
-                        len(waits),
-                        len(mine),
-                        self.signals.get((number, role), -1),
-                    )
+                row[: 1 + len(step.fields)] = 1 + kinds.index(step.kind), *step.fields
+                for at, event in ((word_of_role(kinds, role), (number, role)) for role in roles):
+                    mine, signal = self.waits.get(event, []), self.signals.get(event, -1)
+                    row[at : at + OF_A_ROLE] = len(waits), len(mine), signal
                     waits += mine
         return code, np.array(waits or [(0, 0)], np.int32)
 
@@ -178,43 +176,31 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
 
     A LanguageError if an instruction reads what it writes itself, or an element with a tag is written twice.
     """
-    made, arguments = recording(program, tensors)
-    host = known_values(made.kernel, check(program.kernel().parameters, arguments, {}))
-    places = list(made.merging.roles)
-    bodies = made.merging.bodies
+    made, checked = recorded(program, blank(program, tensors))
+    places = {place: number for number, place in enumerate(made.merging.roles)}
+    bodies = {(kind, places[place]): body for (kind, place), body in made.merging.bodies.items()}
     schedule = Schedule(
         program,
         [f"{kind} {number}" if number else kind for kind, number in places],
         [role.context.groups for role in made.merging.roles.values()],
-        {
-            (kind, places.index(place), tensor): [places.index(end) for end in ends]
-            for (kind, place, tensor), ends in made.read_ends.items()
-        },
+        read_ends(bodies, made.written | made.tagged),
         {name: tuple(x.shape) for name, x in tensors.items() if hasattr(x, "shape")},
         frozenset(made.tagged),
     )
-    touched = _find_boxes(schedule, made, host)
+    touched = _find_boxes(schedule, made, known_values(made.kernel, checked))
     _check_tags(schedule)
     if schedule.rewrites:
         _check_own(schedule, touched)
     for kind in program.kinds:
-        known = flows(kind.name, bodies, made.written, schedule.rewrites)
-        schedule.flows[kind.name] = _numbered(known, places)
+        schedule.flows[kind.name] = flows(kind.name, bodies, made.written, schedule.rewrites)
     derive_waits(schedule)
     return schedule
 
 
-def _numbered(of: Flows, places: list[Any]) -> dict[int, list[int]]:
-    return {places.index(p): [places.index(q) for q in known] for p, known in of.items()}
-
-
-def recording(
-    program: Program, tensors: Mapping[str, Any], rewrites: bool = False
-) -> tuple[Interpreter, tuple[Any, ...]]:
-    """The recording of a program for these tensors, and arguments of its kernel, without instructions."""
+def blank(program: Program, tensors: Mapping[str, Any], rewrites: bool = False) -> tuple[Any, ...]:
+    """Arguments of the kernel of a program for these tensors, without instructions."""
     code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
-    arguments = program.words(code, waits, 1, 1, tensors, rewrites)
-    return recorded(program, arguments)[0], arguments
+    return program.words(code, waits, (1, 1), tensors, rewrites)
 
 
 def recorded(program: Program, arguments: tuple[Any, ...]) -> tuple[Interpreter, Arguments]:
@@ -231,7 +217,8 @@ def recorded(program: Program, arguments: tuple[Any, ...]) -> tuple[Interpreter,
 def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]) -> TouchedBy:
     """Set the boxes of tensors that instructions write; returns what these are made of."""
     found: TouchedBy = defaultdict(list)
-    places, steps = list(made.merging.roles), schedule.program.instructions
+    steps = schedule.program.instructions
+    places = {place: number for number, place in enumerate(made.merging.roles)}
     of_kind: dict[str, list[int]] = defaultdict(list)
     for number, step in enumerate(steps):
         of_kind[step.kind.name].append(number)
@@ -251,9 +238,9 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
         of_interest = made.written | made.tagged
         for touched in RoleBody(kind, role.body, host, of_interest).touched(given):
             owner = numbers[touched.owner // groups]
-            _add(schedule, owner, places.index(place), touched)
+            _add(schedule, owner, places[place], touched)
             by_group = touched._replace(owner=np.stack([owner, touched.owner % groups], axis=1))
-            found[kind, places.index(place), touched.tensor].append(by_group)
+            found[kind, places[place], touched.tensor].append(by_group)
     return found
 
 
@@ -285,7 +272,7 @@ def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> Non
 def _check_tagged_read(schedule: Schedule, event: Event, box: Box) -> None:
     """Raise if a role reads elements with tags that no instruction writes, or this one or a later one."""
     check_tagged(schedule, event, box)
-    last = int(schedule.writing(box)[-1, 0])
+    last = int(schedule.touching(box)[-1, 0])
     if last == event[0]:
         raise _own(schedule, event, box)
     if last > event[0]:
@@ -300,7 +287,7 @@ def _check_own(schedule: Schedule, touched: TouchedBy) -> None:
     for (step, role), boxes in schedule.reads.items():
         kind = schedule.program.instructions[step].kind.name
         for box in (box for box in boxes if box[0] not in schedule.tagged):
-            writers = schedule.writing(box)
+            writers = schedule.touching(box)
             roles = {*writers[writers[:, 0] == step, 1].tolist()}
             if roles - {role} or (roles and not _in_one_group(touched[kind, role, box[0]], step)):
                 raise _own(schedule, (step, role), box)
@@ -349,7 +336,6 @@ def _check_tags(schedule: Schedule) -> None:
                 f"{one} and {other} both write {box_text((tensor, tuple(low), tuple(high)))}, whose elements have tags",
                 help="let every element with a tag be written once: give the tensor an axis for the layer or the step",
             )
-    for event, boxes in schedule.reads.items() if schedule.tagged else ():
-        for box in boxes:
-            if box[0] in schedule.tagged:
-                _check_tagged_read(schedule, event, box)
+    for event in schedule.reads:
+        for box in schedule.tagged_reads(event):
+            _check_tagged_read(schedule, event, box)

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from operator import or_
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from pykittens.errors import LanguageError
 from pykittens.mega.accesses import UNKNOWN, Box, Event, History, box_text
@@ -38,14 +37,11 @@ class Clocks:
 
     def before(self, step: int, box: Box, reads: bool) -> int:
         """The events before an instruction at whose ends reads, or writes, of elements of a box are over."""
-        known = self._earlier[box, reads]
-        events = self.schedule.touching(box, reads)
-        count = len(events)
-        if self.schedule.rewrites:
-            count = int(np.searchsorted(events[:, 0], step))
+        known, count = self._earlier[box, reads], self.schedule.count_before(step, box, reads)
         if count not in known:
             start = max(number for number in known if number < count)
-            new = (self.bits[step, role] for step, role in events[start:count].tolist())
+            events = self.schedule.touching(box, reads)[start:count].tolist()
+            new = (self.bits[step, role] for step, role in events)
             known[count] = known[start] | sum(new)
         return known[count]
 
@@ -90,23 +86,20 @@ class Needs:
 
         Those before these are over as well: the last writes have waited for them.
         """
-        both = [self.schedule.touching(box, of_reads) for of_reads in (False, True)[: 1 + reads]]
-        counts = [len(events) for events in both]
-        if self.schedule.rewrites:
-            counts = [int(np.searchsorted(events[:, 0], step)) for events in both]
+        sides = (False, True)[: 1 + reads]
+        counts = [self.schedule.count_before(step, box, of_reads) for of_reads in sides]
         key = box, reads, counts[0], counts[-1]
         if key not in self._found:
-            events = [(step, role) for step, role in both[0].tolist()]
             if self.schedule.rewrites:
                 events = self._history(box).last(step, reads) if any(counts) else []
+            else:
+                events = [(step, role) for step, role in self.schedule.touching(box).tolist()]
             self._found[key] = Need(box, events)
         return self._found[key]
 
     def of_event(self, event: Event) -> list[Need]:
         """Those of all accesses of an event. The largest are first, which may imply others."""
-        accesses = self.schedule.accesses(event)
-        if len(accesses) > 1:
-            accesses.sort(key=_reads_and_largest_first)
+        accesses = sorted(self.schedule.accesses(event), key=_reads_and_largest_first)
         found = [self.of(event[0], box, reads) for box, reads in accesses]
         if self.schedule.rewrites:
             found.sort(key=lambda need: -len(need.events))
@@ -114,10 +107,8 @@ class Needs:
 
     def _history(self, box: Box) -> History:
         if box not in self._histories:
-            tensor = box[0]
-            self._histories[box] = History(
-                box, self.schedule.writers[tensor], self.schedule.readers.get(tensor)
-            )
+            writes, reads = self.schedule.writers[box[0]], self.schedule.readers.get(box[0])
+            self._histories[box] = History(box, writes, reads)
         return self._histories[box]
 
 
@@ -131,9 +122,8 @@ def _needed(schedule: Schedule) -> dict[Event, list[Need]]:
     clocks, needs = Clocks(schedule), Needs(schedule)
     wanted, over = dict[Need, int](), dict[Need, int]()
     after, found = dict[Event, int](), dict[Event, list[Need]]()
-    for step, this in enumerate(schedule.program.instructions):
-        for role in schedule.flows[this.kind.name]:
-            event = step, role
+    for step in range(len(schedule.program.instructions)):
+        for event in schedule.events(step):
             for need in needs.of_event(event):
                 if need not in wanted:
                     _check_known(schedule, event, need)
@@ -163,7 +153,7 @@ def _check_known(schedule: Schedule, event: Event, need: Need) -> None:
 
 def _reads_and_largest_first(access: tuple[Box, bool]) -> tuple[bool, int]:
     (_, low, high), reads = access
-    return not reads, -int(np.prod(np.subtract(high, low)))
+    return not reads, -prod(b - a for a, b in zip(low, high, strict=True))
 
 
 def _count(schedule: Schedule, needed: Mapping[Event, list[Need]]) -> None:
@@ -182,13 +172,12 @@ def _count(schedule: Schedule, needed: Mapping[Event, list[Need]]) -> None:
     counter_of: dict[frozenset[int], int] = {}
     totals, counters = defaultdict[int, int](int), defaultdict[int, list[int]](list)
     for event, of in sorted(needed_by.items()):
-        key = frozenset(of)
-        if key not in counter_of:
-            counter_of[key] = len(counter_of)
-            for number in of:
-                counters[number].append(counter_of[key])
-        schedule.signals[event] = counter_of[key]
-        totals[counter_of[key]] += schedule.groups[event[1]]
+        counter = counter_of.setdefault(frozenset(of), len(counter_of))
+        schedule.signals[event] = counter
+        totals[counter] += schedule.groups[event[1]]
+    for numbered, counter in counter_of.items():
+        for number in numbered:
+            counters[number].append(counter)
     seen: dict[Event, set[int]] = defaultdict(set)  # by stream
     for event, some in sorted(needed.items()):
         known = seen[schedule.stream(event)]

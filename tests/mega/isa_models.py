@@ -71,7 +71,7 @@ class Model:
         if x in self.found:
             return self.found[x]
         for whole, value in self.found.items():
-            if whole.space is x.space and whole.start <= x.start < whole.start + whole.length:
+            if whole.word == x.word and whole.start <= x.start < whole.start + whole.length:
                 return value[x.start - whole.start :][: x.length]
         raise KeyError(x)
 

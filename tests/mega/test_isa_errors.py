@@ -64,7 +64,7 @@ def test_lengths_of_a_product(m):
     both = m.weights(in_turn(zeros(20, 30), zeros(20, 30)))
     with pytest.raises(ArgumentError, match="64 rows of two matrices in turn"):
         m.norm_gate(both, x, m.constant(np.ones(30, np.float32)), m.vector(40))
-    with pytest.raises(ArgumentError, match="`w` must be a matrix of weights") as found:
+    with pytest.raises(ArgumentError, match="`w` must be made by weights.* not a NumPy") as found:
         m.matvec(zeros(20, 30), x, m.vector(20))
     assert found.value.help == "machine.weights(matrix) makes one"
 
@@ -78,15 +78,20 @@ def test_a_norm_of_more_than_a_chunk_is_an_instruction_of_its_own(m):
 
 def test_vectors_of_other_memories(m):
     x, gain = m.vector(16), m.constant(np.ones(16, np.float32))
-    with pytest.raises(ArgumentError, match="`a` must be in the memory of vectors, not in another"):
+    of_another = (
+        r"`a` must be made by vector\(length\) of this machine, not by .* of another machine"
+    )
+    with pytest.raises(ArgumentError, match=of_another):
         m.add(Machine(blocks=1).vector(16), x, x)
-    with pytest.raises(ArgumentError, match="not in the memory of constants") as found:
+    with pytest.raises(ArgumentError, match=r"of this machine, not by constant\(values\)") as found:
         m.add(gain, x, x)
     assert found.value.help == "machine.vector(length) makes one"
-    with pytest.raises(ArgumentError, match="`gain` must be in the memory of constants") as found:
+    with pytest.raises(ArgumentError, match=r"`gain` must be made by constant\(values\)") as found:
         m.rms_norm(x, x, m.vector(16))
     assert found.value.help == "machine.constant(values) makes one"
-    with pytest.raises(ArgumentError, match="`b` must be a vector of the machine, not"):
+    with pytest.raises(
+        ArgumentError, match=r"`b` must be made by vector\(length\) of this machine, not 3"
+    ):
         m.add(x, 3, m.vector(16))
 
 

@@ -107,9 +107,11 @@ def test_wrong_matrices_are_refused():
     w, x, y = machine.weight_pages(numbers(rng, 8, 16)), machine.matrix(4, 16), machine.matrix(4, 8)
     with pytest.raises(ArgumentError, match="out = a w\\^T: 4 x 8 by 8 x 16"):
         machine.matmul(y, w, x)
-    with pytest.raises(ArgumentError, match="`w` must be a matrix of this machine made by"):
+    with pytest.raises(
+        ArgumentError, match=r"`w` must be made by weight_pages\(matrix\) of this machine"
+    ):
         machine.matmul(x, x, y)
-    with pytest.raises(ArgumentError, match="`a` must be a matrix of this machine"):
+    with pytest.raises(ArgumentError, match="`a` must be made by matrix.* of another machine"):
         machine.matmul(other.matrix(4, 16), w, y)
     with pytest.raises(ArgumentError, match="of heads of 64 columns"):
         machine.attention_of_all(x, x, x, x)

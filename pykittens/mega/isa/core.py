@@ -5,21 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.ir.numbers import is_int
+from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
-from pykittens.mega.isa.memory import Matrix, Space, Vector
+from pykittens.mega.isa.memory import Matrix, Place, Vector
 from pykittens.mega.isa.packing import UNIT, check_array, joined, packed, padded, rounded
 from pykittens.mega.isa.vectors import clear
-from pykittens.mega.program import Kind, Program
+from pykittens.mega.program import Kind, Program, as_bits, check_below, check_count
 from pykittens.ops.tagged import TAG
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.types.dtypes import bf16, f32, int32
+
+# The words that make operands.
+VECTOR, CONSTANT, WEIGHTS = "vector(length)", "constant(values)", "weights(matrix)"
+
+Function = Callable[..., Any]  # of a kind of instruction
+
+
+class Use(NamedTuple):
+    """A vector as an operand of instructions.
+
+    length: that it must have, if not any. unit: elements by which places are counted. whole: instructions together read
+    or write multiples of it, by default a unit. word: that makes such vectors.
+    """
+
+    x: Vector
+    length: int | None
+    unit: int
+    whole: int = 0
+    word: str = VECTOR
+    writes: bool = False
 
 
 @dataclass
@@ -46,28 +66,27 @@ class Core:
                     f"`{name}` must be {allowed[0]} or {allowed[1]}, not {getattr(self, name)!r}"
                 )
         for name in ("heads", "layers", "capacity", "vocabulary"):
-            if not is_int(value := getattr(self, name)) or value < 1:
-                raise ArgumentError(f"`{name}` must be an int of at least 1, not {value!r}")
+            check_count(name, getattr(self, name))
         self.program = Program(self.blocks, dynamic=self.dynamic)
         self.program.number("position", self.capacity)
         self.program.number("token", self.vocabulary)
         self._pages = self.program.ring(self.pages, flight=self.flight)
-        self._tiles, self._norms = self.program.ring(1), self.program.ring(1)
-        self._queries = self.program.ring(1)
+        self._tiles, self._norms, self._queries = (self.program.ring(1) for _ in range(3))
         self._sums, self._inputs = self.program.ring(3), self.program.ring(self.fetched)
         self.count, self.quarter, self.scale = self.chunk // 512, self.chunk // 4, self.head**-0.5
-        self._vectors, self._constants = Space("vectors"), Space("constants")
-        self._packed: list[Any] = []
-        self._values: list[Any] = []
-        self._page = self._row = 0  # of the next matrix; the length of rows of the embedding
-        self._matrices = 0  # pages of the memory of matrices
+        self.panels = self.head // 64
+        # The sizes of the memories: elements of V and C, pages of W and M; and the arrays that W and C hold.
+        self._sizes = dict.fromkeys("VCWM", 0)
+        self._given: dict[str, list[Any]] = {"W": [], "C": []}
+        # By the end of the room of a vector, the end of what is written of it, if that is past its elements.
+        self._written: dict[int, int] = {}
+        self._row = 0  # the length of rows of the embedding
         self._kinds: dict[tuple[str, ...], Kind] = {}
 
     # -- called by instructions ------------------------------------------------------------------
 
-    def instruction(self, function: Callable[..., Any], *options: str) -> Kind:
-        """A kind of instruction of the program, whose name ends with these options."""
-        function.__name__ = "_".join([function.__name__, *options])
+    def instruction(self, function: Function) -> Kind:
+        """A kind of instruction of the program."""
         return self.program.instruction(function)
 
     def rings(self) -> Any:
@@ -99,14 +118,21 @@ class Core:
 
     def vector(self, length: int) -> Vector:
         """Room for a vector of f32, which one instruction, or one for each part, writes."""
-        return self._vectors.vector(length, self.chunk)
+        return self._vector(length, self.chunk)
+
+    def _vector(self, length: int, align: int, memory: str = "V", word: str = VECTOR) -> Vector:
+        """A vector with room up to a multiple of `align`."""
+        check_count("length", length)
+        start = rounded(self._sizes[memory], align)
+        self._sizes[memory] = start + rounded(length, align)
+        return Vector(self, word, start, length, self._sizes[memory])
 
     def constant(self, values: Any) -> Vector:
         """A constant vector of f32, such as gains, or a matrix row after row, such as angles."""
         check_array("values", values, ("float32",), None)
         flat = values.reshape(-1)
-        made = self._constants.vector(len(flat), self.chunk)
-        self._values.append(padded(flat, self.chunk))
+        made = self._vector(len(flat), self.chunk, "C", CONSTANT)
+        self._given["C"].append(padded(flat, self.chunk))
         return made
 
     def weights(self, matrix: Any) -> Matrix:
@@ -114,13 +140,13 @@ class Core:
         check_array("matrix", matrix, ("bfloat16",), 2)
         if 0 in matrix.shape:
             raise ArgumentError(f"`matrix` must have elements, not the shape {matrix.shape}")
-        return Matrix(self._pack(packed(matrix, self.chunk)), *matrix.shape)
+        return Matrix(self, WEIGHTS, self._add_pages(packed(matrix, self.chunk)), *matrix.shape)
 
-    def _pack(self, pages: Any) -> int:
+    def _add_pages(self, pages: Any) -> int:
         """Add pages to the memory of weights; returns the first of them."""
-        first = self._page
-        self._packed.append(pages)
-        self._page += len(pages) // 128
+        first = self._sizes["W"]
+        self._given["W"].append(pages)
+        self._sizes["W"] += len(pages) // 128
         return first
 
     def tensors(self, cache: Any = None, table: Any = None, like: Any = None) -> dict[str, Any]:
@@ -132,34 +158,27 @@ class Core:
         of the weights.
         """
         used = {name: None for kind in self.program.kinds for name in kind.operands}
-        for name, x, word in (("cache", cache, "cache"), ("E", table, "table")):
-            if name in used and x is None:
-                raise ArgumentError(f"the program takes `{word}`")
-        if "cache" in used:
-            check_array("cache", cache, ("bfloat16",), 3)
-            wanted = 2 * self.layers, self.capacity, self.heads * self.head
-            if tuple(cache.shape) != wanted:
-                raise ArgumentError(f"`cache` must be {wanted}, not {tuple(cache.shape)}")
-        if "E" in used:
-            check_array("table", table, ("bfloat16", "float16", "float32"), 2)
-            wanted_rows = self.vocabulary, self._row
-            if tuple(table.shape) != wanted_rows:
-                raise ArgumentError(f"`table` must be {wanted_rows}, not {tuple(table.shape)}")
-        for parts in (self._packed, self._values):
-            if len(parts) > 1:
-                parts[:] = [joined(parts)]
-        given = {
-            "W": next(iter(self._packed), None),
-            "C": next(iter(self._values), None),
-            "E": table,
-            "cache": cache,
-        }
+        shape = 2 * self.layers, self.capacity, self.heads * self.head
+        dtypes = "bfloat16", "float16", "float32"
+        for name, word, x, allowed, wanted in (
+            ("cache", "cache", cache, dtypes[:1], shape),
+            ("E", "table", table, dtypes, (self.vocabulary, self._row)),
+        ):
+            if name in used:
+                if x is None:
+                    raise ArgumentError(f"the program takes `{word}`")
+                check_array(word, x, allowed, len(wanted))
+                if tuple(x.shape) != wanted:
+                    raise ArgumentError(f"`{word}` must be {wanted}, not {tuple(x.shape)}")
+        for parts in self._given.values():
+            parts[:] = [joined(parts)] if len(parts) > 1 else parts
+        given = {name: next(iter(parts), None) for name, parts in self._given.items()}
+        given |= {"E": table, "cache": cache}
         like = next((x for x in (like, *given.values()) if x is not None), np.zeros(0))
         for name, size, dtype in (
-            ("V", (self._vectors.size,), f32),
-            ("M", (128 * self._matrices, 64), bf16),
-            ("chosen", (1,), int32),
-            *((name, (1,), int32) for name in self.program.numbers),
+            ("V", (self._sizes["V"],), f32),
+            ("M", (128 * self._sizes["M"], 64), bf16),
+            *((name, (1,), int32) for name in ("chosen", *self.program.numbers)),
         ):
             if isinstance(like, np.ndarray):
                 given[name] = np.zeros(size, dtype.numpy)
@@ -170,8 +189,7 @@ class Core:
     def values(self, tensors: Mapping[str, Any], x: Vector) -> Any:
         """A copy of the elements of a vector after a run, without their tags."""
         found = tensors["V"][x.start : x.start + x.length]
-        bits = np.int32 if isinstance(found, np.ndarray) else torch_dtype("int32")
-        return (found.view(bits) & ~TAG).view(found.dtype)
+        return (as_bits(found) & ~TAG).view(found.dtype)
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -209,81 +227,61 @@ class Core:
                 f"a run takes the numbers {', '.join(wanted) or 'none'}, not {', '.join(numbers) or 'none'}"
             )
         for name, below in wanted.items():
-            if not is_int(value := numbers[name]) or not 0 <= value < below:
-                raise ArgumentError(f"`{name}` must be from 0 to {below - 1}, not {value!r}")
-            tensors[name][0] = value
-
-    # -- places of vectors -----------------------------------------------------------------------
-
-    def _read(self, name: str, x: Vector, unit: int, whole: int = 0) -> int:
-        """Where a vector starts, in units; its room is made to be 0 if it is read past what is written of it.
-
-        whole: instructions together read multiples of it, by default a unit.
-        """
-        start, end = self._place(name, x, unit, whole, self._vectors)
-        if end > (written := self._vectors.written.get(x.room, x.end)):
-            self._add(clear, first=written // UNIT, last=x.room // UNIT)
-            self._vectors.written[x.room] = x.room
-        return start
-
-    def _read_constant(self, name: str, x: Vector, unit: int) -> int:
-        """Where a constant starts, in units; zeros follow it."""
-        return self._place(name, x, unit, 0, self._constants)[0]
-
-    def _write(self, name: str, x: Vector, unit: int, whole: int = 0) -> int:
-        """Where a vector starts, in units; instructions together write multiples of `whole`, by default a unit."""
-        start, end = self._place(name, x, unit, whole, self._vectors)
-        if end > x.end:
-            self._vectors.written[x.room] = end
-        return start
-
-    def _place(self, name: str, x: Vector, unit: int, whole: int, space: Space) -> tuple[int, int]:
-        """Where a vector starts, in units, and the end of its elements up to a multiple of `whole`."""
-        self._length(name, x)
-        if x.space is not space:
-            mine = x.space in (self._vectors, self._constants)
-            of = f"the memory of {x.space.name}" if mine else "another machine"
-            word = "constant(values)" if space is self._constants else "vector(length)"
-            raise ArgumentError(
-                f"`{name}` must be in the memory of {space.name}, not in {of}",
-                help=f"machine.{word} makes one",
-            )
-        end = x.start + rounded(x.length, whole or unit)
-        if x.start % unit or end > x.room:
-            raise ArgumentError(
-                f"`{name}` starts at a multiple of {unit}, and has room for a multiple of {whole or unit} elements, "
-                f"not {x.length} from {x.start}",
-                help="a vector of its own, by machine.vector(length), has room for that",
-            )
-        return x.start // unit, end
-
-    def _length(self, name: str, x: Vector) -> int:
-        if not isinstance(x, Vector):
-            raise ArgumentError(
-                f"`{name}` must be a vector of the machine, not {describe(x)}",
-                help="machine.vector(length) and machine.constant(values) make vectors",
-            )
-        return x.length
-
-    def _check_lengths(self, **lengths: tuple[Vector, int]) -> None:
-        for name, (x, length) in lengths.items():
-            if (found := self._length(name, x)) != length:
-                raise ArgumentError(f"`{name}` must have {length} elements, not {found}")
-
-    def _check_matrix(self, w: Matrix) -> None:
-        if not isinstance(w, Matrix):
-            raise ArgumentError(
-                f"`w` must be a matrix of weights, not {describe(w)}",
-                help="machine.weights(matrix) makes one",
-            )
+            check_below(name, numbers[name], below)
+            tensors[name][0] = numbers[name]
 
     # -- instructions ----------------------------------------------------------------------------
 
-    def _add(self, make: Callable[..., Kind], /, **fields: Any) -> None:
-        self.program.add(self._kind(make), **fields)
+    def _add(self, function: Function, /, *options: str, **fields: Any) -> None:
+        """Add an instruction, as Program.add does."""
+        places = self._places(function, fields)
+        self.program.add(self._kind(function, *options), **places)
 
-    def _kind(self, make: Callable[..., Kind], *options: str) -> Kind:
-        key = make.__name__, *options
+    def _add_runs(self, function: Function, count: int, /, *options: str, **fields: Any) -> None:
+        """Add instructions that share so many units of work, as Program.add_runs does."""
+        places = self._places(function, fields)
+        self.program.add_runs(self._kind(function, *options), count, **places)
+
+    def _kind(self, function: Function, *options: str) -> Kind:
+        """The kind of a function that takes the machine and these options before its tensors."""
+        key = function.__name__, *options
         if key not in self._kinds:
-            self._kinds[key] = make(self, *options)
+            make = self.program.instruction
+            self._kinds[key] = make(function, self, *options, name="_".join(key))
         return self._kinds[key]
+
+    def _places(self, function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the fields that the function takes; vectors are replaced by their places."""
+        words = *signature_of(function).parameters, "block", "cost"
+        taken = {name: x for name, x in given.items() if name in words}
+        return {n: self._place(n, x) if isinstance(x, Use) else x for n, x in taken.items()}
+
+    def _place(self, name: str, use: Use) -> int:
+        """Where a vector starts, in units; its room is made to be 0 if it is read past what is written of it."""
+        x, unit, whole = use.x, use.unit, use.whole or use.unit
+        self._check(use.word, **{name: x})
+        if use.length not in (x.length, None):
+            raise ArgumentError(f"`{name}` must have {use.length} elements, not {x.length}")
+        end, written = x.start + rounded(x.length, whole), self._written.get(x.room, x.end)
+        if x.start % unit or end > x.room:
+            raise ArgumentError(
+                f"`{name}` starts at a multiple of {unit}, and has room for a multiple of {whole} elements, "
+                f"not {x.length} from {x.start}",
+                help="a vector of its own, by machine.vector(length), has room for that",
+            )
+        if use.writes and end > x.end:
+            self._written[x.room] = end
+        elif use.word == VECTOR and not use.writes and end > written:
+            self._add(clear, first=written // UNIT, last=x.room // UNIT)
+            self._written[x.room] = x.room
+        return x.start // unit
+
+    def _check(self, word: str, /, **operands: Place) -> None:
+        """Raise unless this word of the machine made the operands."""
+        for name, x in operands.items():
+            if not isinstance(x, Place) or x.word != word or x.machine is not self:
+                other = " of another machine" * (isinstance(x, Place) and x.machine is not self)
+                raise ArgumentError(
+                    f"`{name}` must be made by {word} of this machine, not {describe(x)}{other}",
+                    help=f"machine.{word} makes one",
+                )

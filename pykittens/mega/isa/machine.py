@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from pykittens.errors import ArgumentError
-from pykittens.ir.numbers import is_int
 from pykittens.mega.isa import decode, vectors
+from pykittens.mega.isa.core import CONSTANT, VECTOR, WEIGHTS, Function, Use
 from pykittens.mega.isa.matrices import Matrices
 from pykittens.mega.isa.memory import Matrix, Vector
 from pykittens.mega.isa.packing import UNIT, rounded
+from pykittens.mega.isa.vectors import PART
+from pykittens.mega.program import check_below
 
-PARTS = 2 * vectors.PART  # elements of a unit of work of instructions on vectors
+PARTS = 2 * PART  # elements of a unit of work of instructions on vectors
 MOST = 2**20  # integers below are exact in a vector
 
 
@@ -42,21 +44,17 @@ class Machine(Matrices):
 
     def matvec(self, w: Matrix, x: Vector, out: Vector) -> None:
         """out = w x."""
-        if self._chunks(w, x, out) == 1:
-            self._products(decode.matvec, w, x, out)
-        else:
-            self._products(decode.matvec_long, w, x, out, chunks=self._chunks(w, x, out))
+        self._check(WEIGHTS, w=w)
+        is_short = w.cols <= self.chunk
+        self._products(decode.matvec if is_short else decode.matvec_long, w, x, out)
 
     def matvec_add(self, w: Matrix, x: Vector, other: Vector, out: Vector) -> None:
         """out = other + w x."""
-        chunks = self._chunks(w, x, out)
-        self._check_lengths(other=(other, w.rows))
-        at = self._read("other", other, UNIT)
-        self._products(decode.matvec_add, w, x, out, chunks=chunks, other=at)
+        self._products(decode.matvec_add, w, x, out, other=other)
 
     def norm_matvec(self, w: Matrix, x: Vector, gain: Vector, out: Vector) -> None:
         """out = w (rms_norm(x) * gain), of a vector of at most one chunk."""
-        self._normed(decode.norm_matvec, w, x, gain, out)
+        self._products(decode.norm_matvec, w, x, out, gain=gain)
 
     def norm_gate(
         self, w: Matrix, x: Vector, gain: Vector, out: Vector, activation: str = "silu"
@@ -65,7 +63,7 @@ class Machine(Matrices):
 
         w: 16 rows of a and of b in turn, weights(in_turn(a, b)). activation: as of `gate`.
         """
-        self._normed(decode.norm_gate, w, x, gain, out, _checked(activation))
+        self._products(decode.norm_gate, w, x, out, _checked(activation), gain=gain)
 
     def norm_rotary(self, w: Matrix, x: Vector, gain: Vector, rope: Vector, out: Vector) -> None:
         """out = the heads of w (rms_norm(x) * gain), rotated as `rotary` does, of a vector of at most one chunk.
@@ -73,57 +71,46 @@ class Machine(Matrices):
         w: 16 rows of the first half of a head and of the second in turn, weights(halves_in_turn(matrix, head)).
         """
         self._heads("out", out)
-        angles = self._angles(rope)
-        self._normed(decode.norm_rotary, w, x, gain, out, rope=angles * (self.head // 2 // UNIT))
-
-    def _normed(
-        self, make: Any, w: Matrix, x: Vector, gain: Vector, out: Vector, *options: str, **more: int
-    ) -> None:
-        blocks = 1 if make is decode.norm_matvec else 2
-        if self._chunks(w, x, out, is_pair=make is decode.norm_gate) > 1:
-            raise ArgumentError(
-                f"`x` must have at most {self.chunk} elements, a chunk, not {x.length}",
-                help="add machine.rms_norm(x, gain, y), and multiply y by machine.matvec",
-            )
-        self._check_lengths(gain=(gain, w.cols))
-        more["gain"] = self._read_constant("gain", gain, self.quarter)
-        self._products(make, w, x, out, *options, blocks=blocks, length=w.cols, **more)
+        self._products(decode.norm_rotary, w, x, out, gain=gain, rope=rope)
 
     def _products(
-        self,
-        make: Any,
-        w: Matrix,
-        x: Vector,
-        out: Vector,
-        *options: str,
-        blocks: int = 1,
-        **more: int,
+        self, function: Function, w: Matrix, x: Vector, out: Vector, *options: str, **more: Vector
     ) -> None:
-        """Deal out the rows of a product, 16 of each of some blocks of rows at a time."""
-        at = {
-            "x": self._read("x", x, self.quarter, self.chunk),
-            "out": self._write("out", out, UNIT),
+        """Deal out the rows of a product, 16 of each of the matrices or halves in turn at a time."""
+        self._check(WEIGHTS, w=w)
+        self._check(VECTOR, out=out)
+        rows, cols, is_pair = w.rows, w.cols, function is decode.norm_gate
+        if rows != (2 * rounded(out.length, UNIT) if is_pair else out.length):
+            of = f"{rows} rows" + " of two matrices in turn" * is_pair
+            raise ArgumentError(f"`out` has {out.length} elements, and `w` has {of}")
+        if "gain" in more and cols > self.chunk:
+            raise ArgumentError(
+                f"`x` must have at most {self.chunk} elements, a chunk, not {cols}",
+                help="add machine.rms_norm(x, gain, y), and multiply y by machine.matvec",
+            )
+        uses: dict[str, tuple[Any, ...]] = {
+            "other": (rows, UNIT),
+            "gain": (cols, self.quarter, 0, CONSTANT),
+            "rope": (self.capacity * self.head, UNIT, 0, CONSTANT),
+            "x": (cols, self.quarter, self.chunk),
         }
-        count = rounded(w.rows, UNIT) // UNIT // blocks
-        self.program.add_runs(self._kind(make, *options), count, page=w.page, **at, **more)
+        fields: dict[str, Any] = {
+            name: Use(v, *uses[name]) for name, v in (more | {"x": x}).items()
+        }
+        fields |= {"page": w.page, "chunks": self._chunks(cols), "length": cols}
+        fields["out"] = Use(out, None, UNIT, writes=True)
+        each = 2 * UNIT if function in (decode.norm_gate, decode.norm_rotary) else UNIT
+        self._add_runs(function, rounded(rows, UNIT) // each, *options, **fields)
 
-    def _chunks(self, w: Matrix, x: Vector, out: Vector, is_pair: bool = False) -> int:
-        """The chunks of a product, whose operands are checked; is_pair: of two matrices in turn."""
-        self._check_matrix(w)
-        self._check_lengths(x=(x, w.cols))
-        rows = length = self._length("out", out)
-        if is_pair:
-            rows = 2 * rounded(length, UNIT)
-        if rows != w.rows:
-            of = f"{w.rows} rows" + " of two matrices in turn" * is_pair
-            raise ArgumentError(f"`out` has {length} elements, and `w` has {of}")
-        return rounded(w.cols, self.chunk) // self.chunk
+    def _chunks(self, length: int) -> int:
+        return rounded(length, self.chunk) // self.chunk
 
     # -- vectors ---------------------------------------------------------------------------------
 
     def embedding(self, out: Vector) -> None:
         """out = the row of the table for the token."""
-        if self._row not in (0, self._length("out", out)):
+        self._check(VECTOR, out=out)
+        if self._row not in (0, out.length):
             raise ArgumentError(
                 f"`out` must have {self._row} elements, as before, not {out.length}"
             )
@@ -140,31 +127,21 @@ class Machine(Matrices):
 
     def rms_norm(self, x: Vector, gain: Vector, out: Vector) -> None:
         """out = x / sqrt(mean(x^2) + eps) * gain."""
-        self._norm(vectors.rms_norm, x, out, gain=gain)
+        self._elements(vectors.rms_norm, out, x=x, gain=gain)
 
     def layer_norm(self, x: Vector, gain: Vector, bias: Vector, out: Vector) -> None:
         """out = (x - mean(x)) / sqrt(variance(x) + eps) * gain + bias."""
-        self._norm(vectors.layer_norm, x, out, gain=gain, bias=bias)
+        self._elements(vectors.layer_norm, out, x=x, gain=gain, bias=bias)
 
-    def _norm(self, make: Any, x: Vector, out: Vector, **constants: Vector) -> None:
-        length = self._length("x", x)
-        self._check_lengths(out=(out, length), **{n: (c, length) for n, c in constants.items()})
-        at = {n: self._read_constant(n, c, vectors.PART) for n, c in constants.items()}
-        at |= {"x": self._read("x", x, self.chunk), "length": length}
-        self._deal(make, out, chunks=rounded(length, self.chunk) // self.chunk, **at)
-
-    def _elements(self, make: Any, out: Vector, *options: str, **operands: Vector) -> None:
-        """Add an instruction on vectors of one length, element by element."""
-        length = self._length("out", out)
-        self._check_lengths(**{name: (x, length) for name, x in operands.items()})
-        at = {name: self._read(name, x, vectors.PART, PARTS) for name, x in operands.items()}
-        self._deal(make, out, *options, **at)
-
-    def _deal(self, make: Any, out: Vector, *options: str, **fields: int) -> None:
-        """Deal out the elements of a vector, 256 at a time."""
-        at = self._write("out", out, vectors.PART, PARTS)
-        count = rounded(out.length, PARTS) // PARTS
-        self.program.add_runs(self._kind(make, *options), count, out=at, **fields)
+    def _elements(self, function: Function, out: Vector, *options: str, **more: Vector) -> None:
+        """Deal out vectors of one length, 256 elements at a time; each instruction of a norm reads all of `x`."""
+        self._check(VECTOR, out=out)
+        uses: dict[str, tuple[Any, ...]] = dict.fromkeys("ab", (PART, PARTS))
+        uses |= {"x": (self.chunk,)} | dict.fromkeys(("gain", "bias"), (PART, 0, CONSTANT))
+        fields: dict[str, Any] = {n: Use(v, out.length, *uses[n]) for n, v in more.items()}
+        fields |= {"chunks": self._chunks(out.length), "length": out.length}
+        fields["out"] = Use(out, None, PART, PARTS, writes=True)
+        self._add_runs(function, rounded(out.length, PARTS) // PARTS, *options, **fields)
 
     # -- heads -----------------------------------------------------------------------------------
 
@@ -173,18 +150,21 @@ class Machine(Matrices):
 
         a and b are the halves of a head. rope: a constant, (capacity, head), the cosines of a half and then the sines.
         """
-        heads, half = self._heads("x", x), self.head // 2
-        self._check_lengths(out=(out, x.length))
-        at = {"x": self._read("x", x, half), "out": self._write("out", out, half)}
-        self.program.add_runs(self._kind(vectors.rotary), heads, rope=self._angles(rope), **at)
+        half = self.head // 2
+        self._add_runs(
+            vectors.rotary,
+            self._heads("x", x),
+            x=Use(x, None, half),
+            out=Use(out, x.length, half, writes=True),
+            rope=Use(rope, self.capacity * self.head, half, word=CONSTANT),
+        )
 
     def append(self, layer: int, keys: Vector, values: Vector) -> None:
         """Add the keys and the values of the position to the cache of a layer, rounded to bf16."""
+        check_below("layer", layer, self.layers)
         size = self.heads * self.head
-        self._check_lengths(keys=(keys, size), values=(values, size))
-        unit = size & -size
-        at = {"keys": self._read("keys", keys, unit), "values": self._read("values", values, unit)}
-        self._add(vectors.append, layer=self._layer(layer), **at)
+        both = {"keys": Use(keys, size, size & -size), "values": Use(values, size, size & -size)}
+        self._add(vectors.append, layer=layer, **both)
 
     def attention(self, layer: int, q: Vector, out: Vector, parts: int = 1) -> None:
         """out = softmax(q k / sqrt(head)) v for each head, of the keys and values of a layer up to the position.
@@ -192,17 +172,20 @@ class Machine(Matrices):
         q: heads, a multiple of those of the keys; neighbours share a head of keys. parts: of the capacity, each with
         instructions of its own, at most one for 64 positions.
         """
+        check_below("layer", layer, self.layers)
         heads, pages = self._heads("q", q), rounded(self.capacity, 64) // 64
-        self._check_lengths(out=(out, q.length))
         if heads % self.heads:
             raise ArgumentError(f"`q` must have a multiple of {self.heads} heads, not {heads}")
         if not 1 <= parts <= pages:
             raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
-        each, layer = heads // self.heads, self._layer(layer)
-        to = out if parts == 1 else self.vector(q.length * parts)
-        sums = self._write("sums", self.vector(UNIT * heads * parts), UNIT)
-        x, y = self._read("q", q, self.head), self._write("out", to, self.head)
-        step = 128 // self.head  # heads of an instruction
+        each, step = heads // self.heads, 128 // self.head  # of a head of keys, of an instruction
+        y = at = self._place("out", Use(out, q.length, self.head, writes=True))
+        if parts > 1:
+            y = self._place(
+                "parts", Use(self.vector(q.length * parts), None, self.head, writes=True)
+            )
+        sums = self._place("sums", Use(self.vector(UNIT * heads * parts), None, UNIT, writes=True))
+        x = self._place("q", Use(q, None, self.head))
         for part in range(parts):
             for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
                 self._add(
@@ -217,32 +200,23 @@ class Machine(Matrices):
                     last=pages * (part + 1) // parts,
                 )
         if parts > 1:
-            at = self._write("out", out, self.head)
-            more = {"heads": heads, "count": parts}
-            self.program.add_runs(self._kind(decode.merge), heads, x=y, sums=sums, out=at, **more)
+            self._add_runs(decode.merge, heads, x=y, sums=sums, out=at, heads=heads, count=parts)
 
     def _heads(self, name: str, x: Vector) -> int:
-        if (length := self._length(name, x)) % self.head:
-            raise ArgumentError(f"`{name}` must be heads of {self.head}, not {length} elements")
-        return length // self.head
-
-    def _angles(self, rope: Vector) -> int:
-        self._check_lengths(rope=(rope, self.capacity * self.head))
-        return self._read_constant("rope", rope, self.head // 2)
-
-    def _layer(self, layer: int) -> int:
-        if not is_int(layer) or not 0 <= layer < self.layers:
-            raise ArgumentError(f"`layer` must be from 0 to {self.layers - 1}, not {layer!r}")
-        return layer
+        self._check(VECTOR, **{name: x})
+        if x.length % self.head:
+            raise ArgumentError(f"`{name}` must be heads of {self.head}, not {x.length} elements")
+        return x.length // self.head
 
     # -- the next token --------------------------------------------------------------------------
 
     def argmax(self, x: Vector) -> None:
         """chosen = the index of the largest element, the first of equals."""
-        if (length := self._length("x", x)) > MOST:
-            raise ArgumentError(f"`x` must have at most {MOST} elements, not {length}")
-        size, start = 2 * UNIT * self.blocks, self._read("x", x, PARTS)
-        best, at = (self._vectors.vector(size, size) for _ in range(2))
+        self._check(VECTOR, x=x)
+        if x.length > MOST:
+            raise ArgumentError(f"`x` must have at most {MOST} elements, not {x.length}")
+        size, start = 2 * UNIT * self.blocks, self._place("x", Use(x, None, PARTS))
+        best, at = (self._vector(size, size) for _ in range(2))
         count = rounded(x.length, PARTS) // PARTS
         for block in range(self.blocks):
             self._add(

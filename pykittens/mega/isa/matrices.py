@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pykittens.errors import ArgumentError
-from pykittens.ir.values import describe
 from pykittens.mega.isa import prefill
 from pykittens.mega.isa.core import Core
+from pykittens.mega.isa.memory import Pages
 from pykittens.mega.isa.packing import check_array, in_pages, out_of_pages, rounded
 
 ROWS, COLS = 128, 64  # of a page
 
 
-@dataclass(frozen=True, eq=False)
-class Pages:
-    """A matrix of bf16 in pages of 128 rows and 64 columns, row of pages after row: the first of them, and its sides.
-
-    memory: "M", that instructions write, or "W", that of weights.
-    """
-
-    page: int
-    rows: int
-    cols: int
-    memory: str
-    machine: Any = field(repr=False)
-
-    @property
-    def across(self) -> int:
-        """Pages of a row of pages."""
-        return rounded(self.cols, COLS) // COLS
-
-    @property
-    def down(self) -> int:
-        """Rows of pages."""
-        return rounded(self.rows, ROWS) // ROWS
+# The words that make operands.
+MATRIX, WEIGHT_PAGES = "matrix(rows, cols)", "weight_pages(matrix)"
 
 
 class Matrices(Core):
@@ -44,16 +23,16 @@ class Matrices(Core):
 
     def matrix(self, rows: int, cols: int) -> Pages:
         """Room for a matrix of bf16, (rows, cols), which instructions write, or `set_matrix` before a run."""
-        made = Pages(self._matrices, rows, cols, "M", self)
-        self._matrices += made.down * made.across
+        made = Pages(self, MATRIX, self._sizes["M"], rows, cols)
+        self._sizes["M"] += made.down * made.across
         return made
 
     def weight_pages(self, matrix: Any) -> Pages:
         """A matrix of bf16, (rows, columns), copied to pages of 128 rows, for `matmul`."""
         check_array("matrix", matrix, ("bfloat16",), 2)
-        rows, cols = matrix.shape
         # An instruction takes two rows of pages.
-        return Pages(self._pack(in_pages(matrix, 2 * ROWS, COLS)), rows, cols, "W", self)
+        first = self._add_pages(in_pages(matrix, 2 * ROWS, COLS))
+        return Pages(self, WEIGHT_PAGES, first, *matrix.shape)
 
     def set_matrix(self, tensors: Mapping[str, Any], to: Pages, values: Any) -> None:
         """Give a matrix its values, (rows, cols) of bf16, before a run."""
@@ -70,17 +49,18 @@ class Matrices(Core):
 
         Blocks of 8 x 128 rows come after another, so that their pages of `a` stay in the L2 cache.
         """
-        self._check_pages(a=(a, "M"), w=(w, "W"), out=(out, "M"))
+        self._check(MATRIX, a=a, out=out)
+        self._check(WEIGHT_PAGES, w=w)
         if a.cols != w.cols or (out.rows, out.cols) != (a.rows, w.rows):
             raise ArgumentError(
                 f"out = a w^T: {a.rows} x {a.cols} by {w.rows} x {w.cols} is no {out.rows} x {out.cols}"
             )
-        depth, kind = a.across, self._kind(prefill.matmul)
+        depth = a.across
         for first in range(0, a.down, 8):
             for col in range(rounded(w.rows, 2 * ROWS) // (2 * ROWS)):
                 for row in range(first, min(first + 8, a.down)):
-                    self.program.add(
-                        kind,
+                    self._add(
+                        prefill.matmul,
                         a=a.page + row * depth,
                         b=w.page + 2 * col * depth,
                         out=out.page + row * out.across + 4 * col,
@@ -96,8 +76,7 @@ class Matrices(Core):
         q and out: (queries, a multiple of the heads of the keys); k and v: (keys, heads). causal: query i of n is the
         i-th of the last n keys, and sees no later ones.
         """
-        self._check_pages(q=(q, "M"), k=(k, "M"), v=(v, "M"), out=(out, "M"))
-        panels = self.head // COLS
+        self._check(MATRIX, q=q, k=k, v=v, out=out)
         heads, of_keys = q.cols // self.head, k.cols // self.head
         sides = (k.rows, k.cols) == (v.rows, v.cols) and (q.rows, q.cols) == (out.rows, out.cols)
         if not sides or q.cols % self.head or k.cols % self.head or not of_keys or heads % of_keys:
@@ -108,16 +87,15 @@ class Matrices(Core):
         offset = k.rows - q.rows if causal else k.rows
         if causal and offset < 0:
             raise ArgumentError(f"attention: {q.rows} queries are no more than the {k.rows} keys")
-        kind = self._kind(prefill.attention)
         for block in reversed(range(q.down)):  # the longest first
             row = block * ROWS + offset
             last = (min(row + ROWS, k.rows) - 1) // ROWS
             masked = max(last + 1 - (row + 1) // ROWS, 1)
             for head in range(heads):
-                at = block * q.across + head * panels
-                of = head * of_keys // heads * panels
-                self.program.add(
-                    kind,
+                at = block * q.across + head * self.panels
+                of = head * of_keys // heads * self.panels
+                self._add(
+                    prefill.attention,
                     cost=last + 2,
                     q=q.page + at,
                     k=k.page + of,
@@ -128,12 +106,4 @@ class Matrices(Core):
                     row=row,
                     keys=k.rows,
                     out=out.page + at,
-                )
-
-    def _check_pages(self, **given: tuple[Pages, str]) -> None:
-        for name, (x, memory) in given.items():
-            word = "matrix(rows, cols)" if memory == "M" else "weight_pages(matrix)"
-            if not isinstance(x, Pages) or x.machine is not self or x.memory != memory:
-                raise ArgumentError(
-                    f"`{name}` must be a matrix of this machine made by machine.{word}, not {describe(x)}"
                 )

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from pykittens.errors import ArgumentError
-from pykittens.ir.numbers import is_int
 from pykittens.mega.isa.packing import UNIT, rounded
 
 
-@dataclass(eq=False)
-class Space:
-    """A memory of f32 elements in which vectors have their places, one after another.
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Elements in a memory of a machine. word: that of the machine that made it."""
 
-    size: its elements so far. written: by the end of the room of a vector, the end of what is written of it, if that
-    is past the elements of the vector.
-    """
+    machine: Any = field(repr=False)
+    word: str = field(repr=False)
 
-    name: str
-    size: int = 0
-    written: dict[int, int] = field(default_factory=dict)
-
-    def vector(self, length: int, align: int) -> Vector:
-        """A new vector, with room up to a multiple of `align`."""
-        if not is_int(length) or length < 1:
-            raise ArgumentError(f"`length` must be an int of at least 1, not {length!r}")
-        start = rounded(self.size, align)
-        self.size = start + rounded(length, align)
-        return Vector(start, length, self.size, self)
+    @property
+    def description(self) -> str:
+        """What an error says that it is."""
+        return f"by {self.word}"
 
 
 @dataclass(frozen=True, eq=False)
-class Vector:
+class Vector(Place):
     """Elements of the memory of vectors, or of constants: the first, and how many.
 
     room: the end of the elements that are its own. Those past its length are 0 if they are written.
@@ -40,7 +32,6 @@ class Vector:
     start: int
     length: int
     room: int = field(repr=False)
-    space: Space = field(repr=False)
 
     def part(self, start: int, length: int) -> Vector:
         """Neighbours among its elements; they start at a multiple of 16, and end at one or at its end."""
@@ -55,7 +46,7 @@ class Vector:
                 help="make a vector for each part, by machine.vector(length)",
             )
         room = self.room if end == self.length else self.start + end
-        return Vector(self.start + start, length, room, self.space)
+        return Vector(self.machine, self.word, self.start + start, length, room)
 
     @property
     def end(self) -> int:
@@ -63,10 +54,25 @@ class Vector:
         return rounded(self.start + self.length, UNIT)
 
 
-@dataclass(frozen=True)
-class Matrix:
+@dataclass(frozen=True, eq=False)
+class Matrix(Place):
     """A packed matrix of the memory of weights: its first page, rows and columns."""
 
     page: int
     rows: int
     cols: int
+
+
+@dataclass(frozen=True, eq=False)
+class Pages(Matrix):
+    """A matrix in pages of 128 rows and 64 columns, row of pages after row, of weights or that instructions write."""
+
+    @property
+    def across(self) -> int:
+        """Pages of a row of pages."""
+        return rounded(self.cols, 64) // 64
+
+    @property
+    def down(self) -> int:
+        """Rows of pages."""
+        return rounded(self.rows, 128) // 128

@@ -33,11 +33,12 @@ def storer() -> Any:
 
 
 @pk.function
-def fill_pages(pages: Any, W: Any, first: Any, stop: Any) -> None:
-    """Fill the ring with pages, one after another."""
-    for page in pk.range(first, stop):
-        with pages.fill() as p:
-            pk.load_async(p, W[page, 0])
+def produce_pages(pages: Any, W: Any, first: Any, stop: Any) -> None:
+    """The producer of pages, one after another."""
+    with producer():
+        for page in pk.range(first, stop):
+            with pages.fill() as p:
+                pk.load_async(p, W[page, 0])
 
 
 @pk.function
@@ -52,35 +53,38 @@ def fill_slices(tile: Any, v: Any, part: Any) -> None:
 
 
 @pk.function
-def fill_chunks(
-    rings: Any, V: Any, x: Any, chunks: Any, part: Any, times: Any, length: int, tag: Any
+def fetch_chunks(
+    rings: Any, V: Any, x: Any, chunks: Any, times: Any, length: int, tag: Any
 ) -> None:
-    """The tiles of all chunks of a vector, so many times."""
-    for _ in pk.range(times):
-        for chunk in pk.range(chunks):
-            v = pk.load_tagged(V[x + 4 * chunk + part], tag, cols=length)
-            with rings.vectors.fill() as tile:
-                fill_slices(tile, v, part)
+    """The fetchers of the tiles of all chunks of a vector, so many times."""
+    with fetchers() as f:
+        for _ in pk.range(times):
+            for chunk in pk.range(chunks):
+                v = pk.load_tagged(V[x + 4 * chunk + f], tag, cols=length)
+                with rings.vectors.fill() as tile:
+                    fill_slices(tile, v, f)
 
 
 @pk.function
-def fill_normed(rings: Any, src: Any, gain: Any, part: Any, length: int, tag: Any) -> None:
-    """The tile of a vector times its gains, and the sums of its squares."""
-    g = pk.load(gain, cols=length)
-    v = pk.load_tagged(src, tag, cols=length)
-    with rings.vectors.fill() as tile:
-        fill_slices(tile, v * g, part)
-    with rings.norms.fill() as s:
-        pk.store(s.parts(UNIT)[part], pk.zeros(f32, UNIT) + pk.sum(v * v))
+def fetch_normed(rings: Any, V: Any, x: Any, C: Any, gain: Any, length: int, tag: Any) -> None:
+    """The fetchers of the tile of a vector times its gains, and of the sums of its squares."""
+    with fetchers() as f:
+        g = pk.load(C[gain + f], cols=length)
+        v = pk.load_tagged(V[x + f], tag, cols=length)
+        with rings.vectors.fill() as tile:
+            fill_slices(tile, v * g, f)
+        with rings.norms.fill() as s:
+            pk.store(s.parts(UNIT)[f], pk.zeros(f32, UNIT) + pk.sum(v * v))
 
 
 @pk.function
-def fill_keys(ring: Any, cache: Any, layer: Any, head: Any, first: Any, stop: Any, f: Any) -> None:
-    """Fill the ring with 64 keys and values after others, of which each of four warps has a quarter."""
-    for page in pk.range(first, stop):
-        with ring.fill() as s:
-            for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
-                pk.load_async(tile.tiles(16, tile.cols)[f, 0], cache[of, 4 * page + f, head])
+def fetch_keys(ring: Any, cache: Any, layer: Any, head: Any, first: Any, stop: Any) -> None:
+    """The fetchers of 64 keys and values after others, of which each of four warps has a quarter."""
+    with fetchers() as f:
+        for page in pk.range(first, stop):
+            with ring.fill() as s:
+                for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
+                    pk.load_async(tile.tiles(16, tile.cols)[f, 0], cache[of, 4 * page + f, head])
 
 
 @pk.function
@@ -108,26 +112,27 @@ def own_slices(acc: Any) -> Any:
 
 
 @pk.function
-def multiply_rows(rings: Any, group: Any, count: Any) -> None:
-    """Leave the sums of 16 rows after another with a vector of one chunk."""
-    with rings.vectors.drain() as tile:
+def multiply_rows(rings: Any, count: Any) -> None:
+    """The consumers that leave the sums of 16 rows after another with a vector of one chunk."""
+    with pk.consumers(2) as g, rings.vectors.drain() as tile:
         for _ in pk.range(count):
-            acc = add_products(rings.pages, tile, group)
+            acc = add_products(rings.pages, tile, g)
             with rings.sums.fill() as s:
-                pk.store(s.parts(64)[group], own_slices(acc))
+                pk.store(s.parts(64)[g], own_slices(acc))
 
 
 @pk.function
-def multiply_chunks(rings: Any, group: Any, chunks: Any, count: Any) -> None:
-    """Leave the sums of 16 rows after another with a vector of several chunks."""
-    for _ in pk.range(count):
-        with rings.vectors.drain() as tile:
-            acc = add_products(rings.pages, tile, group)
-        for _ in pk.range(chunks - 1):
+def multiply_chunks(rings: Any, chunks: Any, count: Any) -> None:
+    """The consumers that leave the sums of 16 rows after another with a vector of several chunks."""
+    with pk.consumers(2) as g:
+        for _ in pk.range(count):
             with rings.vectors.drain() as tile:
-                acc = add_products(rings.pages, tile, group, acc)
-        with rings.sums.fill() as s:
-            pk.store(s.parts(64)[group], own_slices(acc))
+                acc = add_products(rings.pages, tile, g)
+            for _ in pk.range(chunks - 1):
+                with rings.vectors.drain() as tile:
+                    acc = add_products(rings.pages, tile, g, acc)
+            with rings.sums.fill() as s:
+                pk.store(s.parts(64)[g], own_slices(acc))
 
 
 @pk.function

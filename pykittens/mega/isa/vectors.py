@@ -1,20 +1,17 @@
 """Instructions on vectors without a matrix: norms, angles, gates, the embedding, the cache, and the largest element.
 
-Each of two groups takes 128 of 256 elements. Vectors are padded with zeros, which these instructions keep.
+Each of two groups takes 128 of 256 elements. Vectors are padded with zeros, which these instructions keep. isa: the
+machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pykittens as pk
 from pykittens.mega.isa.packing import UNIT
 from pykittens.types.dtypes import f32
-
-if TYPE_CHECKING:
-    from pykittens.mega.isa.machine import Machine
-    from pykittens.mega.program import Kind
 
 LEAST = -1e30  # below all scores
 PART = 128  # elements of a group
@@ -25,179 +22,130 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def clear(isa: Machine) -> Kind:
+def clear(isa, V, *, first, last, tag):  # type: ignore[no-untyped-def]
     """V = 0, elements 16 * first to 16 * last: what pads a vector."""
-
-    @isa.instruction
-    def clear(V, *, first, last, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            for i in pk.range(first + g, last, 2):
-                pk.store_tagged(V[i], pk.zeros(f32, UNIT), tag)
-
-    return clear
+    with pk.consumers(2) as g:
+        for i in pk.range(first + g, last, 2):
+            pk.store_tagged(V[i], pk.zeros(f32, UNIT), tag)
 
 
-def embedding(isa: Machine) -> Kind:
+def embedding(isa, E, V, *, out, first, last, token, tag):  # type: ignore[no-untyped-def]
     """V[out] = E[token]."""
-
-    @isa.instruction
-    def embedding(E, V, *, out, first, last, token, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            for i in pk.range(first, last):
-                row = pk.load(E[token, 2 * i + g], cols=PART)
-                pk.store_tagged(V[out + 2 * i + g], row.to(f32), tag)
-
-    return embedding
+    with pk.consumers(2) as g:
+        for i in pk.range(first, last):
+            row = pk.load(E[token, 2 * i + g], cols=PART)
+            pk.store_tagged(V[out + 2 * i + g], row.to(f32), tag)
 
 
-def add(isa: Machine) -> Kind:
+def add(isa, V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = V[a] + V[b]."""
-
-    @isa.instruction
-    def add(V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            for i in pk.range(first, last):
-                x, y = (pk.load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
-                pk.store_tagged(V[out + 2 * i + g], x + y, tag)
-
-    return add
+    with pk.consumers(2) as g:
+        for i in pk.range(first, last):
+            x, y = (pk.load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
+            pk.store_tagged(V[out + 2 * i + g], x + y, tag)
 
 
-def gate(isa: Machine, activation: str) -> Kind:
+def gate(isa, activation, V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = activation(V[a]) * V[b]."""
     function = ACTIVATIONS[activation]
-
-    def gate(V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            for i in pk.range(first, last):
-                x, y = (pk.load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
-                pk.store_tagged(V[out + 2 * i + g], function(x) * y, tag)
-
-    return isa.instruction(gate, activation)
+    with pk.consumers(2) as g:
+        for i in pk.range(first, last):
+            x, y = (pk.load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
+            pk.store_tagged(V[out + 2 * i + g], function(x) * y, tag)
 
 
 # -- norms: each instruction reads the whole vector, chunk after chunk -----------------------------
 
 
-def rms_norm(isa: Machine) -> Kind:
+def rms_norm(isa, V, C, *, x, chunks, length, gain, out, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = rms_norm(V[x]) * C[gain]."""
     parts = isa.chunk // PART
-
-    @isa.instruction
-    def rms_norm(V, C, *, x, chunks, length, gain, out, first, last, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            total: Any = 0.0
-            for k in pk.range(chunks):
-                v = pk.load_tagged(V[x + k], tag, cols=isa.chunk)
-                total = total + pk.sum(v * v)
-            scale = pk.rsqrt(total / length.to(f32) + isa.eps)
-            for i in pk.range(first, last):
-                at = 2 * i + g
-                v = pk.load_tagged(V[x * parts + at], tag, cols=PART)
-                pk.store_tagged(V[out + at], v * scale * pk.load(C[gain + at], cols=PART), tag)
-
-    return rms_norm
+    with pk.consumers(2) as g:
+        total: Any = 0.0
+        for k in pk.range(chunks):
+            v = pk.load_tagged(V[x + k], tag, cols=isa.chunk)
+            total = total + pk.sum(v * v)
+        scale = pk.rsqrt(total / length.to(f32) + isa.eps)
+        for i in pk.range(first, last):
+            at = 2 * i + g
+            v = pk.load_tagged(V[x * parts + at], tag, cols=PART)
+            pk.store_tagged(V[out + at], v * scale * pk.load(C[gain + at], cols=PART), tag)
 
 
-def layer_norm(isa: Machine) -> Kind:
+def layer_norm(isa, V, C, *, x, chunks, length, gain, bias, out, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = layer_norm(V[x]) * C[gain] + C[bias]; mean and variance are merged chunk after chunk."""
     chunk, parts = isa.chunk, isa.chunk // PART
-
-    @isa.instruction
-    def layer_norm(V, C, *, x, chunks, length, gain, bias, out, first, last, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            mean: Any = 0.0
-            squares: Any = 0.0  # of the distances to the mean
-            for k in pk.range(chunks):
-                v = pk.load_tagged(V[x + k], tag, cols=chunk)
-                count = pk.minimum(length - k * chunk, chunk)
-                before, more = (k * chunk).to(f32), count.to(f32)
-                here, share = pk.sum(v) / more, more / (before + more)
-                away, step = pk.where(pk.iota(chunk) < count, v - here, 0.0), here - mean
-                squares = squares + pk.sum(away * away) + step * step * before * share
-                mean = mean + step * share
-            scale = pk.rsqrt(squares / length.to(f32) + isa.eps)
-            for i in pk.range(first, last):
-                at = 2 * i + g
-                v = (pk.load_tagged(V[x * parts + at], tag, cols=PART) - mean) * scale
-                gains, biases = (pk.load(C[c + at], cols=PART) for c in (gain, bias))
-                pk.store_tagged(V[out + at], v * gains + biases, tag)
-
-    return layer_norm
+    with pk.consumers(2) as g:
+        mean: Any = 0.0
+        squares: Any = 0.0  # of the distances to the mean
+        for k in pk.range(chunks):
+            v = pk.load_tagged(V[x + k], tag, cols=chunk)
+            count = pk.minimum(length - k * chunk, chunk)
+            before, more = (k * chunk).to(f32), count.to(f32)
+            here, share = pk.sum(v) / more, more / (before + more)
+            away, step = pk.where(pk.iota(chunk) < count, v - here, 0.0), here - mean
+            squares = squares + pk.sum(away * away) + step * step * before * share
+            mean = mean + step * share
+        scale = pk.rsqrt(squares / length.to(f32) + isa.eps)
+        for i in pk.range(first, last):
+            at = 2 * i + g
+            v = (pk.load_tagged(V[x * parts + at], tag, cols=PART) - mean) * scale
+            gains, biases = (pk.load(C[c + at], cols=PART) for c in (gain, bias))
+            pk.store_tagged(V[out + at], v * gains + biases, tag)
 
 
 # -- heads -----------------------------------------------------------------------------------------
 
 
-def rotary(isa: Machine) -> Kind:
+def rotary(isa, V, C, *, x, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
     """V[out] = V[x] rotated by the angles of the position, heads first to last.
 
     C[rope] has for each position the cosines of a half of a head, then the sines.
     """
     half = isa.head // 2
-
-    @isa.instruction
-    def rotary(V, C, *, x, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            cos, sin = (pk.load(C[rope + 2 * position + i], cols=half) for i in range(2))
-            for i in pk.range(first + g, last, 2):
-                a, b = (pk.load_tagged(V[x + 2 * i + k], tag, cols=half) for k in range(2))
-                pk.store_tagged(V[out + 2 * i], a * cos - b * sin, tag)
-                pk.store_tagged(V[out + 2 * i + 1], b * cos + a * sin, tag)
-
-    return rotary
+    with pk.consumers(2) as g:
+        cos, sin = (pk.load(C[rope + 2 * position + i], cols=half) for i in range(2))
+        for i in pk.range(first + g, last, 2):
+            a, b = (pk.load_tagged(V[x + 2 * i + k], tag, cols=half) for k in range(2))
+            pk.store_tagged(V[out + 2 * i], a * cos - b * sin, tag)
+            pk.store_tagged(V[out + 2 * i + 1], b * cos + a * sin, tag)
 
 
-def append(isa: Machine) -> Kind:
+def append(isa, V, cache, *, layer, keys, values, position, tag):  # type: ignore[no-untyped-def]
     """The keys V[keys] and the values V[values] of all heads of a position to the cache of a layer."""
     size = isa.heads * isa.head
     width = size & -size  # the longest of which the start of a vector is a multiple
-
-    @isa.instruction
-    def append(V, cache, *, layer, keys, values, position, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            x = pk.where(g == 0, keys, values)
-            for i in pk.range(size // width):
-                v = pk.load_tagged(V[x + i], tag, cols=width)
-                pk.store(cache[2 * layer + g, position, i], v.to(cache.dtype))
-
-    return append
+    with pk.consumers(2) as g:
+        x = pk.where(g == 0, keys, values)
+        for i in pk.range(size // width):
+            v = pk.load_tagged(V[x + i], tag, cols=width)
+            pk.store(cache[2 * layer + g, position, i], v.to(cache.dtype))
 
 
 # -- the next token --------------------------------------------------------------------------------
 
 
-def largest(isa: Machine) -> Kind:
+def largest(isa, V, *, x, length, first, last, best, at, tag):  # type: ignore[no-untyped-def]
     """The largest of 256 * first to 256 * last of V[x] to V[best + i], where it is to V[at + i], for each group i."""
-
-    @isa.instruction
-    def largest(V, *, x, length, first, last, best, at, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            most: Any = LEAST
-            index: Any = 0.0
-            for i in pk.range(first + g, last, 2):
-                v = pk.load_tagged(V[x + i], tag, cols=256)
-                v = pk.where(pk.iota(256) < length - 256 * i, v, LEAST)
-                here = pk.max(v)
-                where = (256 * i + pk.argmax(v)).to(f32)
-                index, most = pk.where(here > most, where, index), pk.maximum(here, most)
-            pk.store_tagged(V[best + g], pk.zeros(f32, UNIT) + most, tag)
-            pk.store_tagged(V[at + g], pk.zeros(f32, UNIT) + index, tag)
-
-    return largest
+    with pk.consumers(2) as g:
+        most: Any = LEAST
+        index: Any = 0.0
+        for i in pk.range(first + g, last, 2):
+            v = pk.load_tagged(V[x + i], tag, cols=256)
+            v = pk.where(pk.iota(256) < length - 256 * i, v, LEAST)
+            here = pk.max(v)
+            where = (256 * i + pk.argmax(v)).to(f32)
+            index, most = pk.where(here > most, where, index), pk.maximum(here, most)
+        pk.store_tagged(V[best + g], pk.zeros(f32, UNIT) + most, tag)
+        pk.store_tagged(V[at + g], pk.zeros(f32, UNIT) + index, tag)
 
 
-def choose(isa: Machine) -> Kind:
+def choose(isa, V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
     """chosen = the first index in V[at] of the largest of V[best], which are those of all blocks."""
     count = 2 * UNIT * isa.blocks
-
-    @isa.instruction
-    def choose(V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
-        with pk.consumers(2) as g:
-            if g == 0:
-                most = pk.load_tagged(V[best], tag, cols=count)
-                where = pk.load_tagged(V[at], tag, cols=count)
-                first = pk.min(pk.where(most == pk.max(most), where, 2.0**30))
-                pk.store(chosen[0], first.to(pk.int32))
-
-    return choose
+    with pk.consumers(2) as g:
+        if g == 0:
+            most = pk.load_tagged(V[best], tag, cols=count)
+            where = pk.load_tagged(V[at], tag, cols=count)
+            first = pk.min(pk.where(most == pk.max(most), where, 2.0**30))
+            pk.store(chosen[0], first.to(pk.int32))
