@@ -186,9 +186,12 @@ class Interpreter:
                 pk.signal(self.counters[self.parity, counter], 1, op="add")
 
     def _ends_reads(self, kind: Kind, place: RolePlace) -> bool:
-        """Whether reads of a tensor that instructions write are over at the end of a role."""
-        ends = (ends for (of, _, _), ends in self.read_ends.items() if of == kind.name)
-        return any(place in some for some in ends)
+        """Whether reads of a tensor that instructions may write again are over at the end of a role."""
+        return any(
+            place in ends
+            for (of, _, tensor), ends in self.read_ends.items()
+            if of == kind.name and tensor in self.written
+        )
 
     def _takes_part(self, nodes: Sequence[Node], **sides: bool) -> bool:
         """Whether nodes read, or write, a tensor that instructions write."""

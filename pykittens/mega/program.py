@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from inspect import isfunction
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -158,7 +157,7 @@ class Program:
     numbers: dict[str, int] = field(default_factory=dict, init=False)
     # The cost of each block; the recordings of its kernel; the kernel and the kinds when it was made; and classes that
     # hold its tensors, by their names and whether elements are written again.
-    _costs: list[float] = field(default_factory=list, init=False, repr=False)
+    costs: list[float] = field(default_factory=list, init=False, repr=False)
     recorded: list[Interpreter] = field(default_factory=list, init=False, repr=False)
     _kernel: Any = field(default=None, init=False, repr=False)
     _tensors: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
@@ -167,7 +166,7 @@ class Program:
         check_count("blocks", self.blocks)
         if not isinstance(self.dynamic, bool):
             raise ArgumentError(f"`dynamic` must be True or False, not {self.dynamic!r}")
-        self._costs = [0.0] * self.blocks
+        self.costs = [0.0] * self.blocks
 
     def instruction(self, function: Callable[..., Any], *given: Any, name: str = "") -> Kind:
         """Make a function a kind of instruction of this program.
@@ -265,9 +264,9 @@ class Program:
         if not isinstance(cost := number(cost), int | float) or not 0 <= cost < math.inf:
             raise ArgumentError(f"{kind.name}: `cost` must be a number of at least 0, not {cost!r}")
         if not self.dynamic:
-            block = self._costs.index(min(self._costs)) if block is None else block
+            block = self.costs.index(min(self.costs)) if block is None else block
             check_below("block", block, self.blocks)
-            self._costs[block] += cost
+            self.costs[block] += cost
         elif block is not None:
             raise ArgumentError(
                 f"{kind.name}: `block` must be left out in a dynamic program, not {block!r}",
@@ -276,11 +275,21 @@ class Program:
         values = tuple(fields[name] for name in kind.fields)
         self.instructions.append(Instruction(kind, values, block))
 
-    def add_runs(self, kind: Kind, count: int, /, *, cost: float = 1.0, **fields: int) -> None:
+    def add_runs(
+        self,
+        kind: Kind,
+        count: int,
+        /,
+        *,
+        cost: float = 1.0,
+        blocks: Sequence[int] | None = None,
+        **fields: int,
+    ) -> None:
         """Add an instruction for each block, with a run of `count` units of work: its fields `first` and `last`.
 
         In a dynamic program there are as many, for any block. Runs are neighbours and differ by one unit at most; last
-        is past the end. cost: the time of a unit.
+        is past the end. cost: the time of a unit. blocks: all, those first that take the longer runs; by default those
+        with the least cost so far.
         """
         check_count("count", count := number(count), 0)
         for name in ("first", "last"):
@@ -288,8 +297,16 @@ class Program:
                 raise ArgumentError(
                     f"program.add_runs: `{name}` is that of each run, and not given"
                 )
-        ends = [count * block // self.blocks for block in range(self.blocks + 1)]
-        for block, (first, last) in enumerate(pairwise(ends)):
+        if blocks is None:
+            blocks = sorted(range(self.blocks), key=self.costs.__getitem__)
+        elif sorted(blocks) != [*range(self.blocks)]:
+            raise ArgumentError(
+                f"`blocks` must be all of 0 to {self.blocks - 1} in an order, not {blocks!r}"
+            )
+        each, longer = divmod(count, self.blocks)
+        longest, last = {*blocks[:longer]}, 0
+        for block in range(self.blocks):
+            first, last = last, last + each + (block in longest)
             if first < last:
                 on, run = None if self.dynamic else block, {"first": first, "last": last}
                 self.add(kind, block=on, cost=cost * (last - first), **fields, **run)

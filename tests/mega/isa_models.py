@@ -185,27 +185,28 @@ class Model:
 
         self._then(None, value)
 
-    def attention(self, layer, q, parts=1):
+    def attention(self, layer, q, keys, values, parts=1):
         out, m = self.vector(q.length), self.machine
-        m.attention(layer, q, out, parts)
+        m.attention(layer, q, keys, values, out, parts)
 
         def operands():
-            seen = self.kept[2 * layer :][:2, : self.position + 1]
-            keys, values = seen.reshape(2, -1, m.heads, m.head)
+            own = np.stack([self._(x).astype(bf16).astype(float) for x in (keys, values)])
+            before = self.kept[2 * layer :][:2, : self.position]
+            seen = np.concatenate([before, own[:, None]], axis=1).reshape(2, -1, m.heads, m.head)
             x = self._(q).reshape(m.heads, -1, m.head)
-            return np.einsum("hgd,phd->hgp", x, keys) / m.head**0.5, values
+            return np.einsum("hgd,phd->hgp", x, seen[0]) / m.head**0.5, seen[1]
 
         def value():
-            score, values = operands()
+            score, of = operands()
             p = np.exp(score - score.max(axis=2, keepdims=True))
             p /= p.sum(axis=2, keepdims=True)
-            return np.einsum("hgp,phd->hgd", p, values).ravel()
+            return np.einsum("hgp,phd->hgd", p, of).ravel()
 
         def size():
             # Parts are merged by logarithms of their sums, of which a vector keeps 20 bits.
-            score, values = operands()
+            score, of = operands()
             log = np.abs(score).max() + np.log(score.shape[2])
-            return np.abs(values).max() * (1 + log)
+            return np.abs(of).max() * (1 + log)
 
         return self._then(out, value, size)
 
@@ -312,8 +313,9 @@ def llama(
         qk = qkv.part(0, int(ends[2]))
         m.norm_rotary(h, first, rope, qk)
         m.norm_matvec(h, first, v.length, v)
+        mixed = m.attention(layer, q, k, v, parts)
         m.append(layer, k, v)
-        h = m.matvec_add(m.attention(layer, q, parts), h)
+        h = m.matvec_add(mixed, h)
         h = m.matvec_add(m.norm_gate(h, second, hidden), h)
     logits = m.norm_matvec(h, m.gains(width), vocabulary)
     m.argmax(logits)
@@ -333,8 +335,9 @@ def all_kinds(**words):
     q = m.vector(2 * keys)
     m.norm_rotary(y, gain, rope, q)
     k = m.rotary(m.matvec(y, keys), rope)
+    mixed = m.attention(0, q, k, k, 2)
     m.append(0, k, k)
-    long = m.matvec(m.attention(0, q, 2), 3000)
+    long = m.matvec(mixed, 3000)
     m.matvec_add(long, m.matvec(long, 500))
     m.argmax(m.norm_matvec(y, gain, 300))
     return m

@@ -145,7 +145,7 @@ def test_blocks_are_not_chosen():
     with pytest.raises(ArgumentError, match="`dynamic` must be True or False, not 1"):
         Program(blocks=3, dynamic=1)
     program.add_runs(fill, 7)
-    assert [i.fields for i in program.instructions] == [(0, 2), (2, 4), (4, 7)]
+    assert [i.fields for i in program.instructions] == [(0, 3), (3, 5), (5, 7)]
     y = np.zeros(7 * LENGTH, np.float32)
     program.run(y=y)
     assert (y == 1).all()

@@ -116,9 +116,11 @@ def test_activations_layers_and_heads(m):
     with pytest.raises(ArgumentError, match="`keys` must have 128 elements, not 256"):
         m.append(0, x, x)
     with pytest.raises(ArgumentError, match="`parts` must be from 1 to 2, not 3"):
-        m.attention(0, x, m.vector(256), 3)
+        m.attention(0, x, m.vector(128), m.vector(128), m.vector(256), 3)
     with pytest.raises(ArgumentError, match="`q` must have a multiple of 2 heads, not 3"):
-        m.attention(0, m.vector(192), m.vector(192))
+        m.attention(0, m.vector(192), x, x, m.vector(192))
+    with pytest.raises(ArgumentError, match="`values` must have 128 elements, not 256"):
+        m.attention(0, x, m.vector(128), x, m.vector(256))
     with pytest.raises(ArgumentError, match="`x` must be heads of 64, not 100 elements"):
         m.rotary(m.vector(100), rope, m.vector(100))
     with pytest.raises(ArgumentError, match="`rope` must have 6400 elements, not 64"):

@@ -118,5 +118,17 @@ def test_wrong_matrices_are_refused():
     q, k = machine.matrix(9, 64), machine.matrix(8, 64)
     with pytest.raises(ArgumentError, match="9 queries are no more than the 8 keys"):
         machine.attention_of_all(q, k, k, q)
+    tensors, given = {"M": np.zeros((128, 64))}, numbers(rng, 4, 9)
+    with pytest.raises(ArgumentError, match="`values` must be \\(4, 8\\), not \\(4, 9\\)"):
+        machine.set_matrix(tensors, machine.matrix(4, 8), given)
+    with pytest.raises(ArgumentError, match="`to` must be made by matrix"):
+        machine.set_matrix(tensors, machine.weight_pages(given), given)
+    with pytest.raises(ArgumentError, match="`x` must be made by vector"):
+        machine.values(tensors, machine.matrix(4, 8))
+    for rows in (0, 1.5):
+        with pytest.raises(ArgumentError, match="`rows` must be an int of at least 1"):
+            machine.matrix(rows, 8)
+    with pytest.raises(ArgumentError, match="must have elements, not the shape"):
+        machine.weight_pages(given[:0])
     with pytest.raises(ArgumentError, match="bfloat16"):
         machine.weight_pages(np.ones((8, 16), np.float32))

@@ -70,8 +70,14 @@ def random_model(seed: int, steps: int) -> Model:
         if rng.integers(2) or not free:
             return m.rotary(any_of(size), rope)
         layer = free.pop()
-        m.append(layer, any_of(size), any_of(size))
-        return m.attention(layer, any_of(size * int(rng.integers(1, 4))), int(rng.integers(1, 4)))
+        k, v, first = any_of(size), any_of(size), bool(rng.integers(2))
+        if first:
+            m.append(layer, k, v)
+        q, parts = any_of(size * int(rng.integers(1, 4))), int(rng.integers(1, 4))
+        out = m.attention(layer, q, k, v, parts)
+        if not first:
+            m.append(layer, k, v)
+        return out
 
     for _ in range(steps):
         vectors.append((product, elements, heads)[int(rng.integers(3))]())

@@ -57,6 +57,17 @@ def test_runs_are_neighbours_of_nearly_equal_length(count):
         assert x.sum() == count * 64
 
 
+def test_the_blocks_with_the_least_cost_take_the_longer_runs():
+    program, one, some = program_of_runs(4)
+    program.add(one, part=9, block=1, cost=3)
+    program.add_runs(some, 6, cost=2)
+    assert program.costs == [4, 5, 4, 2]
+    program.add_runs(some, 1)
+    program.add_runs(some, 5, blocks=[2, 0, 1, 3])
+    steps = [(step.block, *step.fields) for step in program.instructions[5:]]
+    assert steps == [(3, 0, 1), (0, 0, 1), (1, 1, 2), (2, 2, 4), (3, 4, 5)]
+
+
 def test_placements_are_checked():
     program, one, some = program_of_runs(2)
     for wrong in (-1, float("nan"), float("inf"), "1"):
@@ -65,6 +76,9 @@ def test_placements_are_checked():
     for wrong in (-1, 1.5):
         with pytest.raises(ArgumentError, match="`count` must be an int"):
             program.add_runs(some, wrong)
+    for wrong in ([0], [0, 0], [0, 1, 2]):
+        with pytest.raises(ArgumentError, match="`blocks` must be all of 0 to 1 in an order"):
+            program.add_runs(some, 3, blocks=wrong)
     with pytest.raises(ArgumentError, match="`first` is that of each run"):
         program.add_runs(some, 3, first=0)
     with pytest.raises(ArgumentError, match="takes part, not first, last"):

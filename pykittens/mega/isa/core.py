@@ -24,6 +24,9 @@ from pykittens.types.dtypes import bf16, f32, int32
 # The words that make operands.
 VECTOR, CONSTANT, WEIGHTS = "vector(length)", "constant(values)", "weights(matrix)"
 
+# The cost of a unit of work without weights, where that of a page of weights is 1.
+LIGHT = 0.25
+
 Function = Callable[..., Any]  # of a kind of instruction
 
 
@@ -82,6 +85,8 @@ class Core:
         self._written: dict[int, int] = {}
         self._row = 0  # the length of rows of the embedding
         self._kinds: dict[tuple[str, ...], Kind] = {}
+        # The costs of the blocks once the instructions that write a vector were added, by its start.
+        self._costs: dict[int, list[float]] = {}
 
     # -- called by instructions ------------------------------------------------------------------
 
@@ -138,8 +143,6 @@ class Core:
     def weights(self, matrix: Any) -> Matrix:
         """A matrix of bf16, (rows, columns), copied to pages of 16 rows."""
         check_array("matrix", matrix, ("bfloat16",), 2)
-        if 0 in matrix.shape:
-            raise ArgumentError(f"`matrix` must have elements, not the shape {matrix.shape}")
         return Matrix(self, WEIGHTS, self._add_pages(packed(matrix, self.chunk)), *matrix.shape)
 
     def _add_pages(self, pages: Any) -> int:
@@ -188,6 +191,7 @@ class Core:
 
     def values(self, tensors: Mapping[str, Any], x: Vector) -> Any:
         """A copy of the elements of a vector after a run, without their tags."""
+        self._check(VECTOR, x=x)
         found = tensors["V"][x.start : x.start + x.length]
         return (as_bits(found) & ~TAG).view(found.dtype)
 
@@ -237,10 +241,28 @@ class Core:
         places = self._places(function, fields)
         self.program.add(self._kind(function, *options), **places)
 
-    def _add_runs(self, function: Function, count: int, /, *options: str, **fields: Any) -> None:
+    def _add_runs(
+        self, function: Function, count: int, /, *options: str, cost: float = LIGHT, **fields: Any
+    ) -> None:
         """Add instructions that share so many units of work, as Program.add_runs does."""
+        uses = [use for use in fields.values() if isinstance(use, Use) and use.word == VECTOR]
+        blocks = self._idle(*(use.x for use in uses if not use.writes))
         places = self._places(function, fields)
-        self.program.add_runs(self._kind(function, *options), count, **places)
+        kind = self._kind(function, *options)
+        self.program.add_runs(kind, count, cost=cost, blocks=blocks, **places)
+        self._written_by_now(*(use.x for use in uses if use.writes))
+
+    def _written_by_now(self, *vectors: Vector) -> None:
+        """Remember that the instructions are added that write these."""
+        self._costs |= {x.start: [*self.program.costs] for x in vectors}
+
+    def _idle(self, *vectors: Vector) -> list[int]:
+        """The blocks, those first that have the least to do of what was added since these are written, and at all."""
+        now, before = self.program.costs, [0.0] * self.blocks
+        for x in vectors:
+            if known := [start for start in self._costs if start <= x.start]:
+                before = max(before, self._costs[max(known)], key=sum)
+        return sorted(range(self.blocks), key=lambda i: (now[i] - before[i], now[i]))
 
     def _kind(self, function: Function, *options: str) -> Kind:
         """The kind of a function that takes the machine and these options before its tensors."""

@@ -24,7 +24,7 @@ from pykittens.mega.isa.products import (
     storer,
 )
 from pykittens.mega.isa.vectors import ACTIVATIONS, LEAST
-from pykittens.types.dtypes import f32
+from pykittens.types.dtypes import bf16, f32
 
 # -- a matrix by a vector: rows 16 * first to 16 * last --------------------------------------------
 
@@ -133,28 +133,39 @@ def key_scores(keys: Any, x: list[Any]) -> Any:
     return score
 
 
-def attend(isa, V, cache, *, layer, head, q, count, out, sums, first, last, position, tag):  # type: ignore[no-untyped-def]
+@pk.function
+def own_key(x: list[Any], keys: list[Any], values: Any, is_seen: Any, scale: float) -> Any:
+    """What attention has of the key of the position, in row 0 of 64: its score, how often it is there, its values."""
+    score: Any = 0.0
+    for part, key in zip(x, keys, strict=True):
+        score = score + pk.sum(part * key.to(bf16).to(f32))
+    seen = (pk.row_index(64) == 0) & is_seen
+    count = seen.to(f32)
+    values = pk.zeros(f32, 64, 64) + values.to(bf16).to(f32) * count
+    return pk.where(seen, score * scale, LEAST), count, values
+
+
+def attend(isa, V, cache, *, layer, head, q, count, out, sums, first, last, k, v, position, tag):  # type: ignore[no-untyped-def]
     """V[out + i] = softmax(V[q + i] K^T) V of `count` heads i that share keys; the sums of it to V[sums + i].
 
     Each group has one of two heads of 64, or one half of the values of a head of 128. Of the keys from 64 * first to
-    64 * last those up to the position.
+    64 * last those before the position, and if first is 0 those of the position, V[k] and V[v].
     """
-    halves, ring, stop = isa.panels, isa.keys(), pk.minimum(last, position // 64 + 1)
+    halves, ring, stop = isa.panels, isa.keys(), pk.minimum(last, (position + 63) // 64)
     fetch_keys(ring, cache, layer, head, first, stop)
     with pk.consumers(2) as g:
         mine, half = (q + pk.minimum(g, count - 1), 0) if halves == 1 else (q, g)
-        x = query(V, halves * mine, halves, tag)
-        top = pk.full(f32, LEAST, 64, spread=pk.per_row)
-        total, acc = pk.zeros(f32, 64, spread=pk.per_row), pk.zeros(f32, 64, 64)
+        x, own = (query(V, halves * i, halves, tag) for i in (mine, k))
+        (value,) = query(V, halves * v + half, 1, tag)
+        top, total, acc = own_key(x, own, value, first == 0, isa.scale)
         for page in pk.range(first, stop):
             with ring.drain() as s:
-                score = key_scores(s.k, x) * isa.scale
-                seen = pk.row_index(64) + 64 * page <= position
-                score = pk.where(seen, score, LEAST)
+                seen = pk.row_index(64) + 64 * page < position
+                score = pk.where(seen, key_scores(s.k, x) * isa.scale, LEAST)
                 new = pk.maximum(top, score)
                 old, p = pk.exp(top - new), pk.where(seen, pk.exp(score - new), 0.0)
-                values = pk.load(s.v.tiles(64, 64)[0, half]).to(f32)
-                acc, total, top = acc * old + values * p, total * old + p, new
+                acc = acc * old + pk.load(s.v.tiles(64, 64)[0, half]).to(f32) * p
+                total, top = total * old + p, new
         most = pk.max(top)
         part = pk.exp(top - most)
         whole = pk.maximum(pk.sum(total * part), 1e-30)

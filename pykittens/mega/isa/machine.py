@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 from pykittens.errors import ArgumentError
 from pykittens.mega.isa import decode, vectors
-from pykittens.mega.isa.core import CONSTANT, VECTOR, WEIGHTS, Function, Use
+from pykittens.mega.isa.core import CONSTANT, LIGHT, VECTOR, WEIGHTS, Function, Use
 from pykittens.mega.isa.matrices import Matrices
 from pykittens.mega.isa.memory import Matrix, Vector
 from pykittens.mega.isa.packing import UNIT, rounded
@@ -99,8 +100,9 @@ class Machine(Matrices):
         }
         fields |= {"page": w.page, "chunks": self._chunks(cols), "length": cols}
         fields["out"] = Use(out, None, UNIT, writes=True)
-        each = 2 * UNIT if function in (decode.norm_gate, decode.norm_rotary) else UNIT
-        self._add_runs(function, rounded(rows, UNIT) // each, *options, **fields)
+        turns = 2 if function in (decode.norm_gate, decode.norm_rotary) else 1
+        cost, count = self.count * turns * self._chunks(cols), rounded(rows, UNIT) // UNIT // turns
+        self._add_runs(function, count, *options, cost=cost, **fields)
 
     def _chunks(self, length: int) -> int:
         return rounded(length, self.chunk) // self.chunk
@@ -162,15 +164,19 @@ class Machine(Matrices):
     def append(self, layer: int, keys: Vector, values: Vector) -> None:
         """Add the keys and the values of the position to the cache of a layer, rounded to bf16."""
         check_below("layer", layer, self.layers)
-        size = self.heads * self.head
-        both = {"keys": Use(keys, size, size & -size), "values": Use(values, size, size & -size)}
-        self._add(vectors.append, layer=layer, **both)
+        unit = (size := self.heads * self.head) & -size
+        own = {"keys": Use(keys, size, unit), "values": Use(values, size, unit)}
+        self._add(vectors.append, layer=layer, cost=LIGHT, **own)
 
-    def attention(self, layer: int, q: Vector, out: Vector, parts: int = 1) -> None:
-        """out = softmax(q k / sqrt(head)) v for each head, of the keys and values of a layer up to the position.
+    def attention(
+        self, layer: int, q: Vector, keys: Vector, values: Vector, out: Vector, parts: int = 1
+    ) -> None:
+        """out = softmax(q k / sqrt(head)) v for each head, of the keys and values up to the position.
 
-        q: heads, a multiple of those of the keys; neighbours share a head of keys. parts: of the capacity, each with
-        instructions of its own, at most one for 64 positions.
+        Those before the position are in the cache of the layer; keys, values: of the position, which are rounded to
+        bf16. `append` adds them to the cache, best after attention, which then does not wait for it. q: heads, a
+        multiple of those of the keys; neighbours share a head of keys. parts: of the capacity, each with instructions
+        of its own, at most one for 64 positions.
         """
         check_below("layer", layer, self.layers)
         heads, pages = self._heads("q", q), rounded(self.capacity, 64) // 64
@@ -179,28 +185,41 @@ class Machine(Matrices):
         if not 1 <= parts <= pages:
             raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
         each, step = heads // self.heads, 128 // self.head  # of a head of keys, of an instruction
-        y = at = self._place("out", Use(out, q.length, self.head, writes=True))
-        if parts > 1:
-            y = self._place(
-                "parts", Use(self.vector(q.length * parts), None, self.head, writes=True)
-            )
-        sums = self._place("sums", Use(self.vector(UNIT * heads * parts), None, UNIT, writes=True))
-        x = self._place("q", Use(q, None, self.head))
+        to = out if parts == 1 else self.vector(q.length * parts)
+        sums = self.vector(UNIT * heads * parts)
+        merged = Use(out, q.length, self.head, writes=True)
+        x, y, z = (
+            self._place("q", Use(q, None, self.head)),
+            self._place("out", merged if to is out else Use(to, None, self.head, writes=True)),
+            self._place("sums", Use(sums, None, UNIT, writes=True)),
+        )
+        size = self.heads * self.head
+        k, v = (
+            self._place(name, Use(own, size, self.head))
+            for name, own in (("keys", keys), ("values", values))
+        )
+        blocks = cycle(self._idle(q, keys, values))
         for part in range(parts):
             for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
                 self._add(
                     decode.attend,
+                    block=None if self.dynamic else next(blocks),
+                    cost=pages / parts,
                     layer=layer,
                     head=head // each,
                     q=x + head,
                     count=min(step, each - head % each),
                     out=y + part * heads + head,
-                    sums=sums + part * heads + head,
+                    sums=z + part * heads + head,
                     first=pages * part // parts,
                     last=pages * (part + 1) // parts,
+                    k=k + head // each,
+                    v=v + head // each,
                 )
+        self._written_by_now(to)
         if parts > 1:
-            self._add_runs(decode.merge, heads, x=y, sums=sums, out=at, heads=heads, count=parts)
+            more = {"sums": z, "heads": heads, "count": parts}
+            self._add_runs(decode.merge, heads, x=Use(to, None, self.head), out=merged, **more)
 
     def _heads(self, name: str, x: Vector) -> int:
         self._check(VECTOR, **{name: x})

@@ -10,6 +10,7 @@ from pykittens.mega.isa import prefill
 from pykittens.mega.isa.core import Core
 from pykittens.mega.isa.memory import Pages
 from pykittens.mega.isa.packing import check_array, in_pages, out_of_pages, rounded
+from pykittens.mega.program import check_count
 
 ROWS, COLS = 128, 64  # of a page
 
@@ -23,6 +24,8 @@ class Matrices(Core):
 
     def matrix(self, rows: int, cols: int) -> Pages:
         """Room for a matrix of bf16, (rows, cols), which instructions write, or `set_matrix` before a run."""
+        check_count("rows", rows)
+        check_count("cols", cols)
         made = Pages(self, MATRIX, self._sizes["M"], rows, cols)
         self._sizes["M"] += made.down * made.across
         return made
@@ -36,11 +39,16 @@ class Matrices(Core):
 
     def set_matrix(self, tensors: Mapping[str, Any], to: Pages, values: Any) -> None:
         """Give a matrix its values, (rows, cols) of bf16, before a run."""
+        self._check(MATRIX, to=to)
+        check_array("values", values, ("bfloat16",), 2)
+        if tuple(values.shape) != (to.rows, to.cols):
+            raise ArgumentError(f"`values` must be {(to.rows, to.cols)}, not {tuple(values.shape)}")
         pages = in_pages(values, ROWS, COLS)
         tensors["M"][to.page * ROWS : to.page * ROWS + len(pages)] = pages
 
     def matrix_values(self, tensors: Mapping[str, Any], x: Pages) -> Any:
         """The elements of a matrix after a run, a copy of them."""
+        self._check(MATRIX, x=x)
         pages = tensors["M"][x.page * ROWS : (x.page + x.down * x.across) * ROWS]
         return out_of_pages(pages, x.down)[: x.rows, : x.cols]
 

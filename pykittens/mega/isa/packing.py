@@ -37,6 +37,8 @@ def check_array(name: str, x: Any, dtypes: Sequence[str], axes: int | None) -> N
         raise ArgumentError(
             f"`{name}` must be {' or '.join(dtypes)}, not {dtype_name(x)}", help=ways[dtypes[0]]
         )
+    if 0 in x.shape:
+        raise ArgumentError(f"`{name}` must have elements, not the shape {tuple(x.shape)}")
     if axes is not None and len(x.shape) != axes:
         raise ArgumentError(f"`{name}` must have {axes} axes, not the shape {tuple(x.shape)}")
 

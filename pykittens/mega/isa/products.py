@@ -14,7 +14,7 @@ from pykittens.mega.isa.packing import UNIT
 from pykittens.types.dtypes import bf16, f32
 
 # Registers of a thread of warps that copy and store, and of those that fetch: the others are for those that multiply.
-STORING, FETCHING = 64, 80
+STORING, FETCHING = 64, 96
 
 
 def producer() -> Any:
