@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from pykittens.ir.nodes import Block, For, ForTasks, If, Kernel, Loop, Node, walk
+from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Kernel, Loop, Node, walk
 from pykittens.ir.op import Engine
+from pykittens.ir.passes.together import runs
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
@@ -66,6 +67,8 @@ class CudaEmitter(Emitter):
         self.place = ""  # the variable with the place in the queue of the instruction to come
         # Shared memory that lanes of the role write and engines access.
         self.fenced: set[object] = set()
+        # Loads that are written together, by the first of them.
+        self.together: dict[Call, list[Call]] = {}
         # The node of the role before which it waits until earlier launches have ended.
         self.waits_before: Node | None = None
         self.team: Team
@@ -88,6 +91,7 @@ class CudaEmitter(Emitter):
             super().node(node)
 
     def block(self, block: Block) -> None:
+        self.together |= {run[0]: run for run in runs(block)}
         if not block.kind:
             super().block(block)
             return

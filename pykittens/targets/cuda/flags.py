@@ -5,8 +5,9 @@ Source: PTX ISA, "Memory Consistency Model" and "fence.proxy".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import Global, TileRef, Value
@@ -21,7 +22,7 @@ from pykittens.targets.simt.memory import (
     chunks,
     each_of,
     extents,
-    whole_or_cut,
+    is_whole,
 )
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import LANES
@@ -55,49 +56,85 @@ def lower_wait(e: CudaEmitter, call: Call) -> None:
 
 @FLAGS.lower("store_tagged")
 def lower_store_tagged(e: CudaEmitter, call: Call) -> None:
-    dst, value, tag = call.args["dst"], call.args["value"], e.scalar(call.args["tag"])
-    at = address_of(e, dst, *extents(value))
-    held = chunks(e, value, at)
-    store = f"store_tagged<{{template}}>({e.array(value)}, i, {{row}}, {{col}}, {{cols}}, {tag});"
-    with e.braces(f"if ({held.owner}) {{") if held.owner else nullcontext():
-        for is_whole in _whole_or_cut(e, value, at, held):
-            each_of(e, value, at, store, held, is_whole)
+    moved = Tagged.of(e, call.args["dst"], call.args["value"], call)
+    with e.braces(f"if ({moved.held.owner}) {{") if moved.held.owner else nullcontext():
+        for whole in _branches(e, moved):
+            moved.write(e, whole)
 
 
 @FLAGS.lower("load_tagged")
 def lower_load_tagged(e: CudaEmitter, call: Call) -> None:
-    """All elements are on their way at once, and are loaded again until all are there."""
-    src, (result,), tag = call.args["src"], call.results, e.scalar(call.args["tag"])
-    at = address_of(e, src, *extents(result))
-    e.declare(result)
-    held, array, count = chunks(e, result, at), e.array(result), e.registers(result)
-    load = f"load_tagged<{{template}}>({array}, i, {{row}}, {{col}}, {{cols}}, {tag});"
-    name = literal(src.first.tensor.name)
+    """All elements of loads side by side are on their way at once, and are loaded again until all are there."""
+    calls = [call] if e.debug else e.together.get(call, ())
+    if not calls:
+        return  # written with the first
+    loads = [Tagged.of(e, c.args["src"], c.results[0], c) for c in calls]
+    for load in loads:
+        e.declare(load.vector)
+    tag = loads[0].tag
+    name = literal(call.args["src"].first.tensor.name)
     debug = wait_arguments(e, f"at {{loc}} for {name} to have the tag {{0}}", f"{tag} & 15")
     with e.braces("{"):
         if debug:
             e.line("const i64 start = nanoseconds();")
-        for is_whole in _whole_or_cut(e, result, at, held):
+        for whole in _branches(e, *loads):
             with e.braces("for (bool waits = true; waits;) {"):
-                each_of(e, result, at, load, held, is_whole)
+                for load in loads:
+                    load.write(e, whole)
                 e.line("u32 missing = 0;")
-                e.each(count, f"see_tag(missing, {array}[i], {tag});")
+                for load in loads:
+                    e.each(load.count, f"see_tag(missing, {load.array}[i], {load.tag});")
                 e.line("waits = missing & 15;")
                 if debug:
                     e.line(f"if (waits) wait_on(start{debug});")
         if debug:
             e.line("debug.go_on();")
-        e.each(count, f"{array}[i] = with_tag({array}[i], 0);")
+        for load in loads:
+            e.each(load.count, f"{load.array}[i] = with_tag({load.array}[i], 0);")
 
 
-def _whole_or_cut(e: CudaEmitter, vector: Value, at: TileAddress, held: Chunks) -> Iterable[bool]:
-    """Branches for vectors that no side of the tensor cuts, and others: tests of chunks cost more than the accesses."""
-    assert isinstance(vector.type, RV), vector
-    spread, warps = vector.type.spread, e.role.warps
-    fills = spread is Spread.PER_COLUMN
-    if spread is Spread.PLAIN:  # nothing past the end of the vector
-        fills = vector.type.length % (vector.type.chunk(warps) * LANES * warps) == 0
-    return whole_or_cut(e, vector, at, held) if fills else (False,)
+@dataclass(frozen=True)
+class Tagged:
+    """A vector with tags that moves, its address and its chunks. condition: that none of these needs a test, if any."""
+
+    op: str
+    vector: Value
+    at: TileAddress
+    held: Chunks
+    array: str
+    count: int
+    tag: str
+    condition: str
+
+    @staticmethod
+    def of(e: CudaEmitter, tensor: TileRef | Global, vector: Value, call: Call) -> Tagged:
+        """The vector of a call."""
+        assert isinstance(vector.type, RV), vector
+        at, warps = address_of(e, tensor, *extents(vector)), e.role.warps
+        held, spread = chunks(e, vector, at), vector.type.spread
+        fills = spread is Spread.PER_COLUMN
+        if spread is Spread.PLAIN:  # no lane holds what is past the end of the vector
+            fills = vector.type.length % (vector.type.chunk(warps) * LANES * warps) == 0
+        condition = is_whole(vector, at, held) if fills and not at.is_strided else ""
+        tag, array = e.scalar(call.args["tag"]), e.array(vector)
+        return Tagged(call.op.name, vector, at, held, array, e.registers(vector), tag, condition)
+
+    def write(self, e: CudaEmitter, whole: bool) -> None:
+        """Write the loop over its chunks, which need no test if it is whole."""
+        move = f"{self.op}<{{template}}>({self.array}, i, {{row}}, {{col}}, {{cols}}, {self.tag});"
+        each_of(e, self.vector, self.at, move, self.held, whole)
+
+
+def _branches(e: CudaEmitter, *moved: Tagged) -> Iterator[bool]:
+    """A branch for vectors that no side of a tensor cuts, if there can be one, and one for others."""
+    conditions = [some.condition for some in moved]
+    if not all(conditions):
+        yield False
+        return
+    with e.braces(f"if ({' && '.join(conditions)}) {{", None):
+        yield True
+    with e.braces("} else {"):
+        yield False
 
 
 def address_of_flag(e: CudaEmitter, flag: TileRef | Global) -> str:

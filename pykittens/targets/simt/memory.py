@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -149,31 +148,29 @@ def each_chunk(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunk
     those that no side of the matrix cuts, which need no test for each chunk.
     """
     in_chunks = isinstance(value.type, RT) or value.type.spread is Spread.LANE_ORDER  # type: ignore[union-attr]
-    for is_whole in whole_or_cut(e, value, at, held) if in_chunks else (False,):
-        each_of(e, value, at, move, held, is_whole)
-
-
-def whole_or_cut(e: Emitter, value: Value, at: TileAddress, held: Chunks) -> Iterator[bool]:
-    """A branch for values that no side of the matrix cuts, then one for others; strided ones have no such branch."""
-    if at.is_strided:
-        yield False
+    if not in_chunks or at.is_strided:
+        each_of(e, value, at, move, held)
         return
-    starts = [] if at.col.number == 0 else [f"{at.col} >= 0"]
-    whole = [*starts, f"{at.col + extents(value)[1]} <= {held.end}"]
-    with e.braces(f"if ({' && '.join(whole)}) {{", None):
-        yield True
+    with e.braces(f"if ({is_whole(value, at, held)}) {{", None):
+        each_of(e, value, at, move, held, whole=True)
     with e.braces("} else {"):
-        yield False
+        each_of(e, value, at, move, held)
+
+
+def is_whole(value: Value, at: TileAddress, held: Chunks) -> str:
+    """The condition that no side of the matrix cuts a value."""
+    starts = [] if at.col.number == 0 else [f"{at.col} >= 0"]
+    return " && ".join([*starts, f"{at.col + extents(value)[1]} <= {held.end}"])
 
 
 def each_of(
-    e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks, is_whole: bool
+    e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks, whole: bool = False
 ) -> None:
     """A loop over chunks, as in `each_chunk`, of which none has a test if the value is whole."""
     vector = chunks_aligned(value, at, held)
     size = 1 if at.is_strided else held.size
     with e.braces(f"{unrolled(held.count, step=size)} {{"):
-        row, col, cols = at.matrix, str(held.col), str(held.size) if is_whole else held.end
+        row, col, cols = at.matrix, str(held.col), str(held.size) if whole else held.end
         if held.row.number != 0 or at.rows != "1":
             e.line(f"const {'i64' if '(i64)' in held.row.text else 'int'} at_row = {held.row};")
             e.line(f"const bool inside = at_row >= 0 && at_row < {at.rows};")
@@ -183,7 +180,7 @@ def each_of(
             e.line(f"const int at_col = {col};")
             e.line(f"const bool there = at_col >= 0 && at_col < ({cols});")
             row, col, cols = f"{row} + (there ? at_col * {at.pitch} : 0)", "0", "there"
-        if is_whole:
+        if whole:
             row, col = f"{row} + {col}", "0"
         template = f"{size}, {str(vector).lower()}"
         e.line(move.format(template=template, row=row, col=col, cols=cols))
