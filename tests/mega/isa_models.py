@@ -134,12 +134,26 @@ class Model:
             lambda: 2 * self._terms(w, self._normed(x, gain)),
         )
 
-    def rotary(self, x, rope):
+    def rotary(self, x, rope, bias=None, gain=None):
         out = self.vector(x.length)
-        self.machine.rotary(x, rope, out)
+        self.machine.rotary(x, rope, out, bias, gain)
+
+        def before():
+            y = self._(x) if bias is None else self._(x) + self._(bias)
+            if gain is None:
+                return y
+            heads = y.reshape(-1, self.machine.head)
+            scale = 1 / np.sqrt((heads * heads).mean(axis=1, keepdims=True) + self.machine.eps)
+            return (heads * scale * self._(gain)).ravel()
+
         return self._then(
-            out, lambda: self._rotated(self._(x), rope), lambda: 2 * np.abs(self._(x)).max()
+            out, lambda: self._rotated(before(), rope), lambda: 2 * np.abs(before()).max()
         )
+
+    def shift(self, a, bias):
+        out = self.vector(a.length)
+        self.machine.shift(a, bias, out)
+        return self._then(out, lambda: self._(a) + self._(bias))
 
     def add(self, a, b):
         out = self.vector(a.length)
@@ -334,7 +348,8 @@ def all_kinds(**words):
         m.norm_gate(y, gain, 72, activation)
     q = m.vector(2 * keys)
     m.norm_rotary(y, gain, rope, q)
-    k = m.rotary(m.matvec(y, keys), rope)
+    k = m.rotary(m.rotary(m.matvec(y, keys), rope, bias=m.gains(keys)), rope)
+    k = m.shift(m.rotary(k, rope, gain=m.gains(m.machine.head)), m.gains(keys))
     mixed = m.attention(0, q, k, k, 2)
     m.append(0, k, k)
     long = m.matvec(mixed, 3000)

@@ -123,6 +123,13 @@ def test_activations_layers_and_heads(m):
         m.attention(0, x, m.vector(128), x, m.vector(256))
     with pytest.raises(ArgumentError, match="`x` must be heads of 64, not 100 elements"):
         m.rotary(m.vector(100), rope, m.vector(100))
+    gain, bias = m.constant(np.ones(64, np.float32)), m.constant(np.ones(256, np.float32))
+    with pytest.raises(ArgumentError, match="`bias` or `gain`, not both"):
+        m.rotary(x, rope, m.vector(256), bias=bias, gain=gain)
+    with pytest.raises(ArgumentError, match="`gain` must have 64 elements, not 256"):
+        m.rotary(x, rope, m.vector(256), gain=bias)
+    with pytest.raises(ArgumentError, match="`bias` must be made by constant"):
+        m.shift(x, x, m.vector(256))
     with pytest.raises(ArgumentError, match="`rope` must have 6400 elements, not 64"):
         m.rotary(x, m.constant(np.ones(64, np.float32)), m.vector(256))
     with pytest.raises(ArgumentError, match="not 2097152"):

@@ -61,14 +61,15 @@ def random_model(seed: int, steps: int) -> Model:
     def elements():
         n = length()
         a, b = any_of(n), any_of(n)
-        norm = m.layer_norm(b, m.gains(n), m.gains(n))
+        norm = m.shift(m.layer_norm(b, m.gains(n), m.gains(n)), m.gains(n))
         return (
             m.add(a, norm) if rng.integers(2) else m.gate(norm, a, str(rng.choice([*ACTIVATIONS])))
         )
 
     def heads():
         if rng.integers(2) or not free:
-            return m.rotary(any_of(size), rope)
+            more = ({}, {"bias": m.gains(size)}, {"gain": m.gains(m.machine.head)})
+            return m.rotary(any_of(size), rope, **more[int(rng.integers(3))])
         layer = free.pop()
         k, v, first = any_of(size), any_of(size), bool(rng.integers(2))
         if first:

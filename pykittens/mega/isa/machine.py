@@ -123,6 +123,10 @@ class Machine(Matrices):
         """out = a + b."""
         self._elements(vectors.add, out, a=a, b=b)
 
+    def shift(self, a: Vector, bias: Vector, out: Vector) -> None:
+        """out = a + bias, a constant."""
+        self._elements(vectors.shift, out, a=a, bias=bias)
+
     def gate(self, a: Vector, b: Vector, out: Vector, activation: str = "silu") -> None:
         """out = activation(a) * b; activation: "silu", "gelu" with erf, or "gelu_tanh"."""
         self._elements(vectors.gate, out, _checked(activation), a=a, b=b)
@@ -147,19 +151,37 @@ class Machine(Matrices):
 
     # -- heads -----------------------------------------------------------------------------------
 
-    def rotary(self, x: Vector, rope: Vector, out: Vector) -> None:
+    def rotary(
+        self,
+        x: Vector,
+        rope: Vector,
+        out: Vector,
+        bias: Vector | None = None,
+        gain: Vector | None = None,
+    ) -> None:
         """out = the heads of x, rotated by the angles of the position: (a, b) to (a cos - b sin, b cos + a sin).
 
         a and b are the halves of a head. rope: a constant, (capacity, head), the cosines of a half and then the sines.
+        Before that a bias is added, a constant as long as x, or each head h becomes rms_norm(h) * gain, a constant as
+        long as a head.
         """
         half = self.head // 2
-        self._add_runs(
-            vectors.rotary,
-            self._heads("x", x),
-            x=Use(x, None, half),
-            out=Use(out, x.length, half, writes=True),
-            rope=Use(rope, self.capacity * self.head, half, word=CONSTANT),
-        )
+        fields: dict[str, Any] = {
+            "x": Use(x, None, half),
+            "out": Use(out, x.length, half, writes=True),
+            "rope": Use(rope, self.capacity * self.head, half, word=CONSTANT),
+        }
+        function: Function = vectors.rotary
+        if bias is not None and gain is not None:
+            raise ArgumentError("rotary takes `bias` or `gain`, not both")
+        if bias is not None:
+            function, fields["bias"] = vectors.rotary_bias, Use(bias, x.length, half, word=CONSTANT)
+        if gain is not None:
+            function, fields["gain"] = (
+                vectors.rotary_norm,
+                Use(gain, self.head, half, word=CONSTANT),
+            )
+        self._add_runs(function, self._heads("x", x), **fields)
 
     def append(self, layer: int, keys: Vector, values: Vector) -> None:
         """Add the keys and the values of the position to the cache of a layer, rounded to bf16."""

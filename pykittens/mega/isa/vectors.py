@@ -45,6 +45,16 @@ def add(isa, V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
             pk.store_tagged(V[out + 2 * i + g], x + y, tag)
 
 
+def shift(isa, V, C, *, a, bias, out, first, last, tag):  # type: ignore[no-untyped-def]
+    """V[out] = V[a] + C[bias]."""
+    with pk.consumers(2) as g:
+        for i in pk.range(first, last):
+            y = pk.load(C[bias + 2 * i + g], cols=PART)
+            pk.store_tagged(
+                V[out + 2 * i + g], pk.load_tagged(V[a + 2 * i + g], tag, cols=PART) + y, tag
+            )
+
+
 def gate(isa, activation, V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = activation(V[a]) * V[b]."""
     function = ACTIVATIONS[activation]
@@ -97,6 +107,26 @@ def layer_norm(isa, V, C, *, x, chunks, length, gain, bias, out, first, last, ta
 # -- heads -----------------------------------------------------------------------------------------
 
 
+@pk.function
+def angles_of(C: Any, rope: Any, position: Any, half: int) -> Any:
+    """The cosines of a position, then the sines."""
+    return [pk.load(C[rope + 2 * position + i], cols=half) for i in range(2)]
+
+
+@pk.function
+def halves_of(V: Any, x: Any, half: int, tag: Any) -> Any:
+    """The halves of a head."""
+    return [pk.load_tagged(V[x + i], tag, cols=half) for i in range(2)]
+
+
+@pk.function
+def store_rotated(V: Any, out: Any, a: Any, b: Any, angles: Any, tag: Any) -> None:
+    """Store a head whose halves are given, rotated."""
+    cos, sin = angles
+    pk.store_tagged(V[out], a * cos - b * sin, tag)
+    pk.store_tagged(V[out + 1], b * cos + a * sin, tag)
+
+
 def rotary(isa, V, C, *, x, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
     """V[out] = V[x] rotated by the angles of the position, heads first to last.
 
@@ -104,11 +134,33 @@ def rotary(isa, V, C, *, x, rope, out, first, last, position, tag):  # type: ign
     """
     half = isa.head // 2
     with pk.consumers(2) as g:
-        cos, sin = (pk.load(C[rope + 2 * position + i], cols=half) for i in range(2))
+        angles = angles_of(C, rope, position, half)
         for i in pk.range(first + g, last, 2):
-            a, b = (pk.load_tagged(V[x + 2 * i + k], tag, cols=half) for k in range(2))
-            pk.store_tagged(V[out + 2 * i], a * cos - b * sin, tag)
-            pk.store_tagged(V[out + 2 * i + 1], b * cos + a * sin, tag)
+            a, b = halves_of(V, x + 2 * i, half, tag)
+            store_rotated(V, out + 2 * i, a, b, angles, tag)
+
+
+def rotary_bias(isa, V, C, *, x, bias, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
+    """The same of V[x] + C[bias]."""
+    half = isa.head // 2
+    with pk.consumers(2) as g:
+        angles = angles_of(C, rope, position, half)
+        for i in pk.range(first + g, last, 2):
+            more = [pk.load(C[bias + 2 * i + k], cols=half) for k in range(2)]
+            a, b = halves_of(V, x + 2 * i, half, tag)
+            store_rotated(V, out + 2 * i, a + more[0], b + more[1], angles, tag)
+
+
+def rotary_norm(isa, V, C, *, x, gain, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
+    """The same of rms_norm(h) * C[gain] of each head h of V[x]."""
+    half = isa.head // 2
+    with pk.consumers(2) as g:
+        angles = angles_of(C, rope, position, half)
+        gains = [pk.load(C[gain + k], cols=half) for k in range(2)]
+        for i in pk.range(first + g, last, 2):
+            a, b = halves_of(V, x + 2 * i, half, tag)
+            scale = pk.rsqrt(pk.sum(a * a + b * b) / isa.head + isa.eps)
+            store_rotated(V, out + 2 * i, a * scale * gains[0], b * scale * gains[1], angles, tag)
 
 
 def append(isa, V, cache, *, layer, keys, values, position, tag):  # type: ignore[no-untyped-def]
