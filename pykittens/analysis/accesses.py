@@ -14,6 +14,7 @@ They follow from types/layouts.py and types/fragments.py. The pattern of each mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 
 from pykittens.analysis.requests import Requests
 from pykittens.ir.values import Value
-from pykittens.targets.simt.scratch import Exchange, Partials, Strides
+from pykittens.targets.simt.scratch import Exchange, JoinedPartials, Partials, Strides
 from pykittens.types.dtypes import DType, int8
 from pykittens.types.fragments import (
     A_REGISTERS,
@@ -283,6 +284,9 @@ def exchanges(moved: Exchange | Partials, result: Value, warps: int) -> Iterator
 
     The compiler moves the neighbours that a lane holds at once, up to 16 bytes, if they are neighbours in memory.
     """
+    if isinstance(moved, JoinedPartials):
+        yield from _joined(moved, warps)
+        return
     if isinstance(moved, Partials):
         yield from _partials(moved, warps)
         return
@@ -317,17 +321,44 @@ def _partials(moved: Partials, warps: int) -> Iterator[Requests]:
     """Partial results of columns: the lanes of a column hold the same, and one of them writes each pair."""
     warp, pair, lane = np.ogrid[:warps, : moved.length // 8, :LANES]
     first = (warp * moved.length + 8 * pair + 2 * (lane % 4)) * moved.bytes
-    fields = np.cumsum([0, *moved.fields[:-1]])
-    pieces = [
-        (k * moved.bytes + at, n)
-        for k in range(2)
-        for at, n in zip(fields, moved.fields, strict=True)
-    ]
-    if 2 * moved.bytes <= PIECE:  # neighbours are moved at once
-        pieces = [(0, 2 * moved.bytes)]
-    for at, size in pieces:
+    for at, size in _pieces(moved):
         yield Requests.of(first + at, size, lane // 4 == pair % 8)
         yield Requests.of(first + at, size).times(warps)
+
+
+def _pieces(moved: Partials) -> list[tuple[int, int]]:
+    """Where the moves of two neighbours start, and their bytes: one if they fit in it, else one for each field."""
+    if 2 * moved.bytes <= PIECE:
+        return [(0, 2 * moved.bytes)]
+    fields = np.cumsum([0, *moved.fields[:-1]]).tolist()
+    both = zip(fields, moved.fields, strict=True)
+    return [(k * moved.bytes + at, n) for at, n in both for k in range(2)]
+
+
+def _joined(moved: JoinedPartials, warps: int) -> Iterator[Requests]:
+    """Partial results of columns, whose blocks of 8 the lanes share as far as these are even in number (groups.cuh)."""
+    blocks, size = moved.length // 8, moved.bytes
+    shares = math.gcd(
+        blocks, 8
+    )  # lanes whose numbers differ above their columns have different blocks
+    warp, pair, lane = np.ogrid[:warps, : blocks // shares, :LANES]
+    column = 8 * (pair * shares + lane // 4 % shares) + 2 * (lane % 4)
+    for at, n in _pieces(moved):
+        yield Requests.of((warp * moved.length + column) * size + at, n)
+    turn, warp, lane = np.ogrid[: -(-moved.length // (LANES * warps)), :warps, :LANES]
+    column = (turn * warps + warp) * LANES + lane
+    there = column < moved.length
+    fields = np.cumsum([0, *moved.fields[:-1]]).tolist()
+    is_whole = len({*moved.fields}) == 1  # without padding
+    whole = [(0, size)] if is_whole else [*zip(fields, moved.fields, strict=True)]
+    for at, n in whole:
+        for of in (*range(warps), 0):  # loads of all, and the store of what they make
+            yield Requests.of((of * moved.length + column) * size + at, n, there)
+    pair, lane = np.ogrid[:blocks, :LANES]
+    first = (8 * pair + 2 * (lane % 4)) * size
+    alone = [(k * size + fields[-1], moved.fields[-1]) for k in range(2)]
+    for at, n in _pieces(moved) if len(fields) == 1 else alone:
+        yield Requests.of(first + at, n).times(warps)
 
 
 # -- copies ----------------------------------------------------------------------------------------

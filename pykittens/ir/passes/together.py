@@ -12,7 +12,6 @@ from pykittens.ir.nodes import Block, Call, Kernel, Node, all_blocks
 from pykittens.ir.structure import inputs
 from pykittens.ir.values import Scalar
 
-
 MOST = 3  # loads that wait together, as they hold their registers at once
 
 

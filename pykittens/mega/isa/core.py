@@ -13,6 +13,7 @@ import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
+from pykittens.mega.coarse import run
 from pykittens.mega.isa.memory import Matrix, Place, Vector
 from pykittens.mega.isa.packing import UNIT, check_array, joined, packed, padded, rounded
 from pykittens.mega.isa.vectors import clear
@@ -197,17 +198,22 @@ class Core:
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def launcher(self, tensors: Mapping[str, Any]) -> Callable[..., None]:
+    def launcher(self, tensors: Mapping[str, Any], coarse: bool = False) -> Callable[..., None]:
         """A function that runs the program on these tensors, with its numbers by name; the schedule is made once.
 
-        `launch = machine.launcher(tensors)`, then `launch(position=7, token=3)` any number of times.
+        `launch = machine.launcher(tensors)`, then `launch(position=7, token=3)` any number of times. coarse: run it as
+        `run_coarse` does.
         """
-        arguments = self.program.arguments(self.program.scheduled(**tensors), **tensors)
+        schedule = self.program.scheduled(**tensors)
+        arguments = self.program.arguments(schedule, **tensors)
         kernel = self.program.kernel()
 
         def launch(**numbers: int) -> None:
             self._set(tensors, numbers)
-            kernel(*arguments)
+            if coarse:  # which takes the arguments of a first launch
+                run(schedule, self.program.arguments(schedule, **tensors))
+            else:
+                kernel(*arguments)
 
         return launch
 

@@ -51,7 +51,9 @@ template <int COLS, int WARPS, int COUNT, class T, class J> DEVICE void join_col
         held[warp * COLS + block * 8 + lane % 4 * 2 + i % 2] = x[i];
     }
     group_sync(barrier, WARPS * 32);
-    for (int col = warp * 32 + lane; col < COLS; col += WARPS * 32) {
+    UNROLL for (int first = 0; first < COLS; first += WARPS * 32) {
+        const int col = first + warp * 32 + lane;
+        if (col >= COLS) continue;
         T done = held[col];
         UNROLL for (int w = 1; w < WARPS; ++w) done = join(done, held[w * COLS + col]);
         held[col] = done;

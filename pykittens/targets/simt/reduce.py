@@ -13,7 +13,7 @@ from pykittens.targets.emitter import Emitter
 from pykittens.targets.lines import unrolled
 from pykittens.targets.simt.exchange import sync, tile_position, vector_position
 from pykittens.targets.simt.map import write_elements
-from pykittens.targets.simt.scratch import SCRATCH, Partials, scratch, through_scratch
+from pykittens.targets.simt.scratch import SCRATCH, JoinedPartials, scratch, through_scratch
 from pykittens.targets.source import number, rounded_scalar, scalar_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import RT, RV, Spread
@@ -128,11 +128,11 @@ def _of_a_row(x: str, how: Joining) -> str:
 
 
 @scratch("col_reduce")
-def partial_columns(call: Call, warps: int) -> Partials | None:
+def partial_columns(call: Call, warps: int) -> JoinedPartials | None:
     """The partial results of each warp's rows, if there are several warps."""
     tile: RegTile = call.args["tile"]
     how = Joining.of(call, tile)
-    return Partials(tile.cols, how.fields, how.bytes) if warps > 1 else None
+    return JoinedPartials(tile.cols, how.fields, how.bytes) if warps > 1 else None
 
 
 @REDUCE.lower("col_reduce")
@@ -145,7 +145,7 @@ def lower_col_reduce(e: Emitter, call: Call) -> None:
         moved = through_scratch(call, warps)
         where = f"({how.type}*)0, 0, 0"
         if moved is not None:
-            assert isinstance(moved, Partials)
+            assert isinstance(moved, JoinedPartials)
             at = e.scratch(warps * moved.length * moved.bytes, call)
             where = f"({how.type}*)(shared + {at}), {e.group_barrier}, warp"
         e.line(f"join_columns<{tile.cols}, {warps}>({name}, {where}, lane, {how.function});")

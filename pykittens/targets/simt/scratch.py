@@ -84,6 +84,14 @@ class Partials:
     bytes: int
 
 
+@dataclass(frozen=True)
+class JoinedPartials(Partials):
+    """The same of columns that the warps share: each writes its vector, joins some columns, and reads the results.
+
+    Of results that were found somewhere, which have several fields, only the last is read.
+    """
+
+
 # By operation or family: the function that gives the moves of a call in a group of `warps` warps, None if there are
 # none; or the reason why the moves are not counted.
 Declaration = Callable[[Call, int], Exchange | Partials | None]
