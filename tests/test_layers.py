@@ -14,7 +14,7 @@ PACKAGE = ROOT / "pykittens"
 # The order of the house. `pykittens` is the package itself, the language as a kernel imports it.
 ORDER = (
     ["errors", "settings", "logger", "display", "types", "ir", "ops", "lang", "emulate", "targets", "analysis"]
-    + ["aot", "runtime", "pykittens", "templates", "kernels", "mega", "torch", "pictures", "checker", "cli"]
+    + ["aot", "runtime", "pykittens", "templates", "kernels", "mega", "models", "torch", "pictures", "checker", "cli"]
 )  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 
