@@ -80,18 +80,23 @@ def test_every_folder_has_its_place_in_the_order() -> None:
 
 
 def test_imports_by_name_are_known() -> None:
-    """The package loads the checker and pictures, which few programs need; the library loads its files."""
+    """Few programs need the checker, pictures or the weights of models; the library loads its files."""
     found = {
         (path.relative_to(PACKAGE).as_posix(), ast.unparse(node.args[0]))
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
-        and ast.unparse(node.args[0]).strip("'") not in ("nvidia", "torch", "torch.nn.attention")
+        and ast.unparse(node.args[0]).strip("'")
+        not in ("nvidia", "tokenizers", "torch", "torch.nn.attention")
     }
     known = {
         ("__init__.py", "'pykittens.checker.check'"),
         ("__init__.py", "'pykittens.pictures.notebook'"),
+        ("cli/generate.py", "'pykittens.models.checkpoint'"),
+        ("cli/generate.py", "'pykittens.models.config'"),
+        ("cli/generate.py", "'pykittens.models.llama'"),
+        ("models/__init__.py", "'pykittens.models.loading'"),
         ("kernels/library.py", "f'{kernels.__name__}.{module.name}'"),
     }
     assert found == known, "a layer is named in one place only"

@@ -9,11 +9,22 @@ import sys
 from collections.abc import Sequence
 
 import pykittens
-from pykittens.cli import cache, check, compile, demo, doctor, profile, screen, show, tune
+from pykittens.cli import (
+    cache,
+    check,
+    compile,
+    demo,
+    doctor,
+    generate,
+    profile,
+    screen,
+    show,
+    tune,
+)
 from pykittens.errors import KernelError, Loc
 
 # Each has `add(commands)`, which adds its parser and sets `run`, a function of the parsed arguments.
-COMMANDS = (doctor, demo, check, profile, show, compile, tune, cache)
+COMMANDS = (doctor, demo, check, profile, show, compile, tune, generate, cache)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,112 @@
+"""A model gives the logits of float64, token by token, and its program is right for any sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pykittens.errors import ArgumentError
+from pykittens.models.config import Config
+from pykittens.models.llama import Llama
+from tests.models.reference import Reference
+
+SMALL = Config(
+    hidden=192, layers=2, heads=4, key_heads=2, head=64, inner=320, vocabulary=300, positions=100
+)
+MODELS = {
+    "llama": SMALL,
+    "tied": replace(SMALL, tied=True, heads=2),
+    "wide heads": replace(SMALL, head=128, heads=3, key_heads=3),
+    "biases": replace(SMALL, biases=True, key_heads=1, heads=3),
+    "norms of heads": replace(SMALL, head_norms=True, head=128, heads=6, hidden=100),
+    "several chunks": replace(SMALL, hidden=2112, inner=96, layers=1, vocabulary=64),
+    "several chunks, biases": replace(SMALL, hidden=2064, inner=40, layers=1, biases=True),
+}
+
+
+def weights_of(config, seed=0):
+    """Random normal weights that keep the size of what they multiply."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name, shape in config.shapes().items():
+        x = rng.standard_normal(shape).astype(np.float32)
+        if len(shape) == 2:
+            scale = 1.0 if "embed" in name else shape[1] ** -0.5
+            made[name] = (x * scale).astype(ml_dtypes.bfloat16)
+        else:
+            made[name] = 0.1 * x if name.endswith("bias") else 1 + 0.1 * x
+    return made
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_float64(name):
+    config = MODELS[name]
+    weights = weights_of(config)
+    model = Llama(config, weights, capacity=70)
+    exact = Reference(config, weights, ml_dtypes.bfloat16)
+    rng = np.random.default_rng(1)
+    tokens = rng.integers(config.vocabulary, size=66 if name == "llama" else 4).tolist()
+    for position, token in enumerate(tokens):
+        chosen = model.step(token, position)
+        wanted, found = exact.logits(token), model.logits()
+        assert found.dtype == np.float32
+        # A rounded key or value may fall on the other side: 2^-9 of one term of a sum.
+        np.testing.assert_allclose(found, wanted, atol=2e-3 * np.abs(wanted).max())
+        assert chosen == int(found.argmax())
+
+
+def test_a_prompt_is_run_token_by_token_on_the_cpu():
+    weights = weights_of(SMALL)
+    model, same = (Llama(SMALL, weights, capacity=10) for _ in range(2))
+    logits = model.prefill([5, 9, 2])
+    for position, token in enumerate([5, 9, 2]):
+        same.step(token, position)
+    np.testing.assert_array_equal(logits, same.logits())
+
+
+@pytest.mark.parametrize("name", ["llama", "biases", "norms of heads"])
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_kernels_fill_the_cache_as_tokens_do(name, framework):
+    """The kernels that fill the cache of a prompt on a GPU, in the emulator."""
+    config, weights = MODELS[name], weights_of(MODELS[name])
+    if framework == "torch":
+        torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+        weights = {
+            n: torch.from_numpy(x.astype(np.float32)).to(
+                torch.bfloat16 if x.ndim == 2 else torch.float32
+            )
+            for n, x in weights.items()
+        }
+    filled, stepped = (Llama(config, weights, capacity=10) for _ in range(2))
+    tokens = [5, 9, 2, 250, 31, 7]
+    filled._prefill(tokens)
+    for position, token in enumerate(tokens):
+        stepped.step(token, position)
+    found, wanted = (
+        np.asarray([[*map(float, r)] for r in m.cache.reshape(-1, m.cache.shape[-1])])
+        for m in (filled, stepped)
+    )
+    found, wanted = (x.reshape(2 * config.layers, 10, -1) for x in (found, wanted))
+    np.testing.assert_allclose(found[:, :6], wanted[:, :6], atol=0.04)
+    assert not found[:, 6:].any()
+    assert filled.step(3, 6) == stepped.step(3, 6)
+
+
+def test_what_a_model_cannot_do_is_refused():
+    weights = weights_of(SMALL)
+    with pytest.raises(ArgumentError, match="heads must be 64 or 128 wide, not 32"):
+        Llama(replace(SMALL, head=32), weights, capacity=10)
+    for wrong in (0, 101, 1.5):
+        with pytest.raises(ArgumentError, match="`capacity` must be (an int of|at most 100, the)"):
+            Llama(SMALL, weights, capacity=wrong)
+    model = Llama(SMALL, weights, capacity=4)
+    for tokens in ([], [1] * 5):
+        with pytest.raises(ArgumentError, match="from 1 to 4, the capacity"):
+            model.prefill(tokens)
+    with pytest.raises(ArgumentError, match="`token` must be"):
+        model.step(300, 0)
+    with pytest.raises(ArgumentError, match="`position` must be"):
+        model.step(0, 4)
