@@ -311,6 +311,11 @@ class Program:
                 on, run = None if self.dynamic else block, {"first": first, "last": last}
                 self.add(kind, block=on, cost=cost * (last - first), **fields, **run)
 
+    @property
+    def used(self) -> dict[str, None]:
+        """The names of the tensors that its kinds take, in their order."""
+        return {name: None for kind in self.kinds for name in kind.operands}
+
     def kernel(self) -> KernelFunction:
         """The kernel of the program: of its code, waits, counters, parities, tickets, and an object of tensors."""
         kinds = tuple(self.kinds)
@@ -330,7 +335,7 @@ class Program:
 
     def operands(self, tensors: Tensors, rewrites: bool = False) -> Any:
         """The tensors of all kinds in one object; an ArgumentError if some are missing, or unknown."""
-        names = tuple(dict.fromkeys(t for kind in self.kinds for t in kind.operands))
+        names = (*self.used,)
         if set(names) != set(tensors):
             missing, unknown = sorted({*names} - {*tensors}), sorted({*tensors} - {*names})
             both = ((missing, "missing"), (unknown, "unknown"))

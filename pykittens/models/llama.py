@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from pykittens.errors import ArgumentError
 from pykittens.kernels.attention import attention
 from pykittens.kernels.gemm import gemm
 from pykittens.kernels.rms_norm import rms_norm
-from pykittens.mega.isa import Machine, Vector, halves_in_turn, in_turn
+from pykittens.mega.isa import Machine, Matrix, Vector, halves_in_turn, in_turn
 from pykittens.mega.isa.packing import joined
 from pykittens.mega.program import check_count
 from pykittens.models.config import Config
@@ -26,6 +25,7 @@ from pykittens.runtime.arrays import torch_dtype
 from pykittens.types.dtypes import DType, bf16, f32
 
 CHUNK = 2048  # columns that an instruction multiplies at a time
+SHORT = 512  # positions of which a block attends to those of a head at least as fast as several do
 
 
 @dataclass
@@ -64,15 +64,21 @@ class Llama:
             vocabulary=c.vocabulary,
             eps=c.eps,
         )
-        self._constants: dict[str, Vector] = {}
+        self._places: dict[tuple[str, ...], Any] = {}  # of weights, by their names
         self._rope = self.machine.constant(self._like(c.angles(self.capacity)))
-        self._logits = self._program()
+        # Programs with the positions below which each is the fastest, and their logits.
+        self._programs = [(min(SHORT, self.capacity), self.machine.program, self._add_token(1))]
+        if (parts := self._parts()) > 1:
+            self.machine.begin()
+            self._programs.append((self.capacity, self.machine.program, self._add_token(parts)))
         self.tensors = self.machine.tensors(self.cache, table)
+        self._launches: dict[int, Callable[..., None]] = {}
+        self._last = 0  # the program of the last step
 
     # -- the program of a token ------------------------------------------------------------------
 
-    def _program(self) -> Vector:
-        """Add the instructions of a token; returns the logits."""
+    def _add_token(self, parts: int) -> Vector:
+        """Add the instructions of a token, with attention in so many parts; returns the logits."""
         c, m = self.config, self.machine
         h = m.vector(c.hidden)
         m.embedding(h)
@@ -80,39 +86,38 @@ class Llama:
             name = f"model.layers.{layer}."
             q, k, v = self._heads(name, h)
             mixed, middle = m.vector(q.length), m.vector(c.hidden)
-            m.attention(layer, q, k, v, mixed, self._parts())
+            m.attention(layer, q, k, v, mixed, parts)
             m.append(layer, k, v)
-            o, down = (self.weights[f"{name}{w}_proj.weight"] for w in ("self_attn.o", "mlp.down"))
-            m.matvec_add(m.weights(o), mixed, h, middle)
+            m.matvec_add(self._matrix(f"{name}self_attn.o_proj"), mixed, h, middle)
             h = m.vector(c.hidden)
-            m.matvec_add(m.weights(down), self._gated(name, middle), middle, h)
-        table = "model.embed_tokens" if c.tied else "lm_head"
+            m.matvec_add(self._matrix(f"{name}mlp.down_proj"), self._gated(name, middle), middle, h)
+        output = self._matrix("model.embed_tokens" if c.tied else "lm_head")
         y = h if self._is_short else self._normed(h, "model.norm.weight")
-        logits = self._product(self.weights[f"{table}.weight"], y, "model.norm.weight")
+        logits = self._product(output, y, "model.norm.weight")
         m.argmax(logits)
         return logits
 
     def _parts(self) -> int:
-        """Parts of the cache that have instructions of their own: all blocks attend, if each has pages enough."""
+        """Parts of a long cache that have instructions of their own: so many that all blocks attend."""
         of_one = -(-self.config.heads // self.config.key_heads // (128 // self.config.head))
         most = max(self.machine.blocks // (self.config.key_heads * of_one), 1)
-        return min(most, -(-self.capacity // 512))
+        return min(most, -(-self.capacity // SHORT))
 
     def _heads(self, name: str, h: Vector) -> list[Vector]:
         """The rotated heads of queries and of keys, and the values."""
         c, m = self.config, self.machine
         sizes = [n * c.head for n in (c.heads, c.key_heads, c.key_heads)]
-        w = [self.weights[f"{name}self_attn.{x}_proj.weight"] for x in "qkv"]
+        w = [f"{name}self_attn.{x}_proj" for x in "qkv"]
         gain = f"{name}input_layernorm.weight"
         if self._is_short and not c.biases and not c.head_norms:
             rotated, values = m.vector(sizes[0] + sizes[1]), m.vector(sizes[2])
             g = self._constant(gain)
-            rows = halves_in_turn(joined(w[:2]), c.head)
-            m.norm_rotary(m.weights(rows), h, g, self._rope, rotated)
-            m.norm_matvec(m.weights(w[2]), h, g, values)
+            rows = self._matrix(*w[:2], how=lambda q, k: halves_in_turn(joined([q, k]), c.head))
+            m.norm_rotary(rows, h, g, self._rope, rotated)
+            m.norm_matvec(self._matrix(w[2]), h, g, values)
             return [rotated.part(0, sizes[0]), rotated.part(*sizes[:2]), values]
         y = h if self._is_short else self._normed(h, gain)
-        found = [self._product(x, y, gain) for x in w]
+        found = [self._product(self._matrix(x), y, gain) for x in w]
         out = [m.vector(n) for n in sizes]
         for x, product, to in zip("qk", found, out, strict=False):
             options = {"bias": f"{x}_proj.bias"} if c.biases else {}
@@ -127,16 +132,15 @@ class Llama:
     def _gated(self, name: str, h: Vector) -> Vector:
         """silu(gate x) * (up x) of the normed hidden state x."""
         m = self.machine
-        gate, up = (self.weights[f"{name}mlp.{x}_proj.weight"] for x in ("gate", "up"))
+        gate, up = (f"{name}mlp.{x}_proj" for x in ("gate", "up"))
         gain, out = f"{name}post_attention_layernorm.weight", m.vector(self.config.inner)
         if self._is_short:
-            w = m.weights(in_turn(gate, up))
-            m.norm_gate(w, h, self._constant(gain), out)
+            m.norm_gate(self._matrix(gate, up, how=in_turn), h, self._constant(gain), out)
             return out
         x = self._normed(h, gain)
         a, b = (m.vector(self.config.inner) for _ in range(2))
-        m.matvec(m.weights(gate), x, a)
-        m.matvec(m.weights(up), x, b)
+        m.matvec(self._matrix(gate), x, a)
+        m.matvec(self._matrix(up), x, b)
         m.gate(a, b, out)
         return out
 
@@ -151,29 +155,47 @@ class Llama:
         return out
 
     def _constant(self, name: str) -> Vector:
-        if name not in self._constants:
-            self._constants[name] = self.machine.constant(self.weights[name])
-        return self._constants[name]
+        """A vector in the memory of the machine, once for all programs."""
+        made: Vector = self._place((name,), lambda: self.machine.constant(self.weights[name]))
+        return made
 
-    def _product(self, w: Any, h: Vector, gain: str) -> Vector:
+    def _matrix(self, *names: str, how: Callable[..., Any] = lambda w: w) -> Matrix:
+        """A matrix in the memory of the machine, once for all programs; how: makes it of those of these names."""
+        given = (self.weights[f"{name}.weight"] for name in names)
+        made: Matrix = self._place(names, lambda: self.machine.weights(how(*given)))
+        return made
+
+    def _place(self, names: tuple[str, ...], make: Callable[[], Any]) -> Any:
+        if names not in self._places:
+            self._places[names] = make()
+        return self._places[names]
+
+    def _product(self, w: Matrix, h: Vector, gain: str) -> Vector:
         """A matrix by a hidden state, of which a norm is taken with this gain if it is one chunk."""
-        m, out = self.machine, self.machine.vector(len(w))
+        m, out = self.machine, self.machine.vector(w.rows)
         if self._is_short:
-            m.norm_matvec(m.weights(w), h, self._constant(gain), out)
+            m.norm_matvec(w, h, self._constant(gain), out)
         else:
-            m.matvec(m.weights(w), h, out)
+            m.matvec(w, h, out)
         return out
 
     # -- runs ------------------------------------------------------------------------------------
 
     def step(self, token: int, position: int) -> int:
         """Run the model on a token at a position, behind those in the cache; returns the likeliest next token."""
-        self._launch(token=token, position=position)
+        found = (i for i, (below, *_) in enumerate(self._programs) if position < below)
+        self._last = next(found, 0)  # which refuses a position past the end
+        if self._last not in self._launches:
+            program = self._programs[self._last][1]
+            self._launches[self._last] = self.machine.launcher(
+                self.tensors, coarse=not self._is_on_gpu, program=program
+            )
+        self._launches[self._last](token=token, position=position)
         return int(self.tensors["chosen"][0])
 
     def logits(self) -> np.ndarray[Any, Any]:
         """The logits that the last step found: float32, (vocabulary,)."""
-        found = self.machine.values(self.tensors, self._logits)
+        found = self.machine.values(self.tensors, self._programs[self._last][2])
         return found if isinstance(found, np.ndarray) else found.cpu().numpy()
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -194,10 +216,6 @@ class Llama:
     @property
     def _is_on_gpu(self) -> bool:
         return bool(getattr(self.cache, "is_cuda", False))
-
-    @cached_property
-    def _launch(self) -> Callable[..., None]:
-        return self.machine.launcher(self.tensors, coarse=not self._is_on_gpu)
 
     def _prefill(self, tokens: Sequence[int]) -> None:
         """Fill the cache of the first tokens by the kernels of the library, all at once."""

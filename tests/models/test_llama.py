@@ -58,6 +58,28 @@ def test_logits_are_those_of_float64(name):
         assert chosen == int(found.argmax())
 
 
+def test_long_texts_have_a_program_of_their_own():
+    """Its blocks share the keys of a head. The cache of the first positions is filled at random."""
+    config = replace(SMALL, positions=2000, layers=1, key_heads=1, heads=2)
+    weights = weights_of(config)
+    model = Llama(config, weights, capacity=1500, blocks=8)
+    exact = Reference(config, weights, ml_dtypes.bfloat16)
+    rng = np.random.default_rng(5)
+    for start in (509, 1100):
+        kept = rng.standard_normal((2, start, 64)).astype(ml_dtypes.bfloat16)
+        model.cache[:, :start] = kept
+        keys, values = kept.astype(np.float64)[:, :, None]
+        exact.keys, exact.values = [[*keys]], [[*values]]
+        programs = []
+        for position in range(start, start + 5):
+            token = int(rng.integers(config.vocabulary))
+            model.step(token, position)
+            programs.append(model._last)
+            wanted = exact.logits(token)
+            np.testing.assert_allclose(model.logits(), wanted, atol=2e-3 * np.abs(wanted).max())
+        assert programs == ([0, 0, 0, 1, 1] if start == 509 else [1] * 5)
+
+
 def test_a_prompt_is_run_token_by_token_on_the_cpu():
     weights = weights_of(SMALL)
     model, same = (Llama(SMALL, weights, capacity=10) for _ in range(2))

@@ -71,12 +71,6 @@ class Core:
                 )
         for name in ("heads", "layers", "capacity", "vocabulary"):
             check_count(name, getattr(self, name))
-        self.program = Program(self.blocks, dynamic=self.dynamic)
-        self.program.number("position", self.capacity)
-        self.program.number("token", self.vocabulary)
-        self._pages = self.program.ring(self.pages, flight=self.flight)
-        self._tiles, self._norms, self._queries = (self.program.ring(1) for _ in range(3))
-        self._sums, self._inputs = self.program.ring(3), self.program.ring(self.fetched)
         self.count, self.quarter, self.scale = self.chunk // 512, self.chunk // 4, self.head**-0.5
         self.panels = self.head // 64
         # The sizes of the memories: elements of V and C, pages of W and M; and the arrays that W and C hold.
@@ -85,6 +79,20 @@ class Core:
         # By the end of the room of a vector, the end of what is written of it, if that is past its elements.
         self._written: dict[int, int] = {}
         self._row = 0  # the length of rows of the embedding
+        self.programs: list[Program] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another program, to which words add from now on. It has the same weights and constants, but no vectors
+        of another; `tensors` makes those of all programs.
+        """
+        self.program = Program(self.blocks, dynamic=self.dynamic)
+        self.programs.append(self.program)
+        self.program.number("position", self.capacity)
+        self.program.number("token", self.vocabulary)
+        self._pages = self.program.ring(self.pages, flight=self.flight)
+        self._tiles, self._norms, self._queries = (self.program.ring(1) for _ in range(3))
+        self._sums, self._inputs = self.program.ring(3), self.program.ring(self.fetched)
         self._kinds: dict[tuple[str, ...], Kind] = {}
         # The costs of the blocks once the instructions that write a vector were added, by its start.
         self._costs: dict[int, list[float]] = {}
@@ -154,14 +162,14 @@ class Core:
         return first
 
     def tensors(self, cache: Any = None, table: Any = None, like: Any = None) -> dict[str, Any]:
-        """The tensors of the program by name, for `run` and for its own words, such as program.report(**tensors).
+        """The tensors of the programs by name, for `run` and for words of one, such as program.report(**tensors).
 
         cache: the keys and the values of each layer, (2 * layers, capacity, heads * head) of bf16, to which `append`
         adds. table: the rows of the embedding, (vocabulary, length). Each may be left out if nothing takes it. like: an
         array of NumPy, or a tensor of PyTorch, beside which vectors and matrices are made, by default one of these or
         of the weights.
         """
-        used = {name: None for kind in self.program.kinds for name in kind.operands}
+        used = {name: None for program in self.programs for name in program.used}
         shape = 2 * self.layers, self.capacity, self.heads * self.head
         dtypes = "bfloat16", "float16", "float32"
         for name, word, x, allowed, wanted in (
@@ -198,20 +206,24 @@ class Core:
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def launcher(self, tensors: Mapping[str, Any], coarse: bool = False) -> Callable[..., None]:
+    def launcher(
+        self, tensors: Mapping[str, Any], coarse: bool = False, program: Program | None = None
+    ) -> Callable[..., None]:
         """A function that runs the program on these tensors, with its numbers by name; the schedule is made once.
 
         `launch = machine.launcher(tensors)`, then `launch(position=7, token=3)` any number of times. coarse: run it as
-        `run_coarse` does.
+        `run_coarse` does. program: by default the last.
         """
-        schedule = self.program.scheduled(**tensors)
-        arguments = self.program.arguments(schedule, **tensors)
-        kernel = self.program.kernel()
+        program = program or self.program
+        own = _of(program, tensors)
+        schedule = program.scheduled(**own)
+        arguments = program.arguments(schedule, **own)
+        kernel = program.kernel()
 
         def launch(**numbers: int) -> None:
-            self._set(tensors, numbers)
+            self._set(own, numbers)
             if coarse:  # which takes the arguments of a first launch
-                run(schedule, self.program.arguments(schedule, **tensors))
+                run(schedule, program.arguments(schedule, **own))
             else:
                 kernel(*arguments)
 
@@ -223,12 +235,12 @@ class Core:
         The token that it chooses is in tensors["chosen"].
         """
         self._set(tensors, numbers)
-        self.program.run(**tensors)
+        self.program.run(**_of(self.program, tensors))
 
     def run_coarse(self, tensors: Mapping[str, Any], **numbers: int) -> None:
         """Run the program once on the CPU, each instruction as a whole, as Program.run_coarse does."""
         self._set(tensors, numbers)
-        self.program.run_coarse(**tensors)
+        self.program.run_coarse(**_of(self.program, tensors))
 
     def _set(self, tensors: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
         wanted = {name: n for name, n in self.program.numbers.items() if name in tensors}
@@ -313,3 +325,8 @@ class Core:
                     f"`{name}` must be made by {word} of this machine, not {describe(x)}{other}",
                     help=f"machine.{word} makes one",
                 )
+
+
+def _of(program: Program, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the tensors that a program takes; it names what is missing."""
+    return {name: tensors[name] for name in program.used if name in tensors}
