@@ -151,8 +151,11 @@ class Merging:
             raise LanguageError(
                 f"pk.{context.kind}: {self.function} has {context.description}, and {known.first} has "
                 f"{known.context.description}",
-                help="instructions share the warps of a block: the groups of a role have equal numbers and registers",
+                help="instructions share the warps of a block: the groups of a role have equal numbers, and registers "
+                "in all of them or in none",
             )
+        if known.context.registers is not None and context.registers is not None:
+            known.context.registers = max(known.context.registers, context.registers)
         return known
 
     @contextmanager

@@ -35,9 +35,9 @@ class RoleContext(Named, Generic[I]):
         self.home = ""  # its name in a function whose values have homes
 
     @property
-    def shape(self) -> tuple[RoleKind, int, int, int | None]:
-        """Equal for contexts that make the same role."""
-        return self.kind, self.groups, self.warps, self.registers
+    def shape(self) -> tuple[RoleKind, int, int, bool]:
+        """Equal for contexts of which one role can be made; it has the most of their registers."""
+        return self.kind, self.groups, self.warps, self.registers is None
 
     @property
     def description(self) -> str:

@@ -7,6 +7,7 @@ import pytest
 import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.mega.isa import Machine
+from pykittens.runtime import nvrtc
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -132,3 +133,25 @@ def test_wrong_matrices_are_refused():
         machine.weight_pages(given[:0])
     with pytest.raises(ArgumentError, match="bfloat16"):
         machine.weight_pages(np.ones((8, 16), np.float32))
+
+
+@pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
+@pytest.mark.parametrize("head", [64, 128])
+def test_kinds_beside_one_another_spill_no_registers(head):
+    """The roles of a program have the most registers that one of its kinds asks for; what is left is the consumers'."""
+    machine, budgets = Machine(blocks=132, head=head, pages=6), []
+    rng = np.random.default_rng(0)
+    a, out, q, k, v, mixed = (machine.matrix(256, 512) for _ in range(6))
+    machine.matmul(a, machine.weight_pages(numbers(rng, 512, 512)), out)
+    machine.attention_of_all(q, k, v, mixed)
+    for more in (False, True):
+        if more:  # a kind whose warps that fetch vectors need more
+            x = machine.vector(100)
+            machine.embedding(x)
+            machine.matvec(machine.weights(numbers(rng, 32, 100)), x, machine.vector(32))
+        tensors, program = machine.tensors(table=numbers(rng, 256, 100)), machine.program
+        arguments = program.arguments(program.scheduled(**tensors), **tensors)
+        found = program.kernel().compile(*arguments, arch="sm_90a").resources
+        budgets.append({role.budget for role in found.roles})
+        assert found.frame == 0 or (more and head == 128)
+    assert budgets == [{40, 216}, {64, 96, 176}]

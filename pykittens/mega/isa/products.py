@@ -13,18 +13,19 @@ import pykittens as pk
 from pykittens.mega.isa.packing import UNIT
 from pykittens.types.dtypes import bf16, f32
 
-# Registers of a thread of warps that copy and store, and of those that fetch: the others are for those that multiply.
-STORING, FETCHING = 64, 96
+# Registers of a thread of warps that only start copies, that store, and that fetch vectors. The others are for those that
+# multiply.
+COPYING, STORING, FETCHING = 40, 64, 96
 
 
-def producer() -> Any:
-    """The role that fills pages of weights, ahead of all waits."""
-    return pk.producer(registers=STORING)
+def producer(registers: int = STORING) -> Any:
+    """The role that fills pages of weights, ahead of all waits; a storer has the registers of the same warpgroup."""
+    return pk.producer(registers=registers)
 
 
-def fetchers() -> Any:
+def fetchers(registers: int = FETCHING) -> Any:
     """The role of four warps that fetch what other instructions write."""
-    return pk.warps(4, registers=FETCHING)
+    return pk.warps(4, registers=registers)
 
 
 def storer() -> Any:
