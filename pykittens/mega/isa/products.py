@@ -13,8 +13,8 @@ import pykittens as pk
 from pykittens.mega.isa.packing import UNIT
 from pykittens.types.dtypes import bf16, f32
 
-# Registers of a thread of warps that only start copies, that store, and that fetch vectors. The others are for those that
-# multiply.
+# Registers of a thread of warps that only start copies, that store, and that fetch vectors. The others are for those
+# that multiply.
 COPYING, STORING, FETCHING = 40, 64, 96
 
 
