@@ -330,17 +330,13 @@ def _pieces(moved: Partials) -> list[tuple[int, int]]:
     """Where the moves of two neighbours start, and their bytes: one if they fit in it, else one for each field."""
     if 2 * moved.bytes <= PIECE:
         return [(0, 2 * moved.bytes)]
-    fields = np.cumsum([0, *moved.fields[:-1]]).tolist()
-    both = zip(fields, moved.fields, strict=True)
-    return [(k * moved.bytes + at, n) for at, n in both for k in range(2)]
+    return [(k * moved.bytes + at, n) for k in range(2) for at, n in moved.places]
 
 
 def _joined(moved: JoinedPartials, warps: int) -> Iterator[Requests]:
     """Partial results of columns, whose blocks of 8 the lanes share as far as these are even in number (groups.cuh)."""
     blocks, size = moved.length // 8, moved.bytes
-    shares = math.gcd(
-        blocks, 8
-    )  # lanes whose numbers differ above their columns have different blocks
+    shares = math.gcd(blocks, 8)  # a lane has every so many blocks
     warp, pair, lane = np.ogrid[:warps, : blocks // shares, :LANES]
     column = 8 * (pair * shares + lane // 4 % shares) + 2 * (lane % 4)
     for at, n in _pieces(moved):
@@ -348,16 +344,15 @@ def _joined(moved: JoinedPartials, warps: int) -> Iterator[Requests]:
     turn, warp, lane = np.ogrid[: -(-moved.length // (LANES * warps)), :warps, :LANES]
     column = (turn * warps + warp) * LANES + lane
     there = column < moved.length
-    fields = np.cumsum([0, *moved.fields[:-1]]).tolist()
     is_whole = len({*moved.fields}) == 1  # without padding
-    whole = [(0, size)] if is_whole else [*zip(fields, moved.fields, strict=True)]
-    for at, n in whole:
+    for at, n in [(0, size)] if is_whole else moved.places:
         for of in (*range(warps), 0):  # loads of all, and the store of what they make
             yield Requests.of((of * moved.length + column) * size + at, n, there)
     pair, lane = np.ogrid[:blocks, :LANES]
     first = (8 * pair + 2 * (lane % 4)) * size
-    alone = [(k * size + fields[-1], moved.fields[-1]) for k in range(2)]
-    for at, n in _pieces(moved) if len(fields) == 1 else alone:
+    last, n = moved.places[-1]
+    alone = [(k * size + last, n) for k in range(2)]
+    for at, n in _pieces(moved) if len(moved.fields) == 1 else alone:
         yield Requests.of(first + at, n).times(warps)
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from pykittens.errors import ArgumentError
+
 _PACKAGE = __package__.partition(".")[0] + "."
 # Things that are no number, or Python's already.
 _DONE = frozenset((int, float, bool, str, tuple, list, dict, slice, type(None)))
@@ -43,3 +45,15 @@ def numbers(x: Any) -> Any:
 def is_int(x: Any) -> TypeGuard[int]:
     """Whether an argument is an int and no bool, after `number`."""
     return isinstance(x, int) and not isinstance(x, bool)
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise unless it is an int of at least so much."""
+    if not is_int(value) or value < least:
+        raise ArgumentError(f"`{name}` must be an int of at least {least}, not {value!r}")
+
+
+def check_below(name: str, value: Any, below: int) -> None:
+    """Raise unless it is an int from 0 to below - 1."""
+    if not is_int(value) or not 0 <= value < below:
+        raise ArgumentError(f"`{name}` must be from 0 to {below - 1}, not {value!r}")

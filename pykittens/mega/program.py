@@ -15,7 +15,7 @@ import pykittens as pk
 from pykittens.analysis.timeline.profile import Profile
 from pykittens.errors import ArgumentError, KernelError, LanguageError
 from pykittens.ir.build import current
-from pykittens.ir.numbers import is_int, number, numbers
+from pykittens.ir.numbers import check_below, check_count, is_int, number, numbers
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
 from pykittens.lang.merging import declared
@@ -446,15 +446,3 @@ class Program:
 def as_bits(tensor: Any) -> Any:
     """The memory of an f32 array of NumPy or PyTorch as int32."""
     return tensor.view(np.int32 if isinstance(tensor, np.ndarray) else torch_dtype("int32"))
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise unless it is an int of at least so much."""
-    if not is_int(value) or value < least:
-        raise ArgumentError(f"`{name}` must be an int of at least {least}, not {value!r}")
-
-
-def check_below(name: str, value: Any, below: int) -> None:
-    """Raise unless it is an int from 0 to below - 1."""
-    if not is_int(value) or not 0 <= value < below:
-        raise ArgumentError(f"`{name}` must be from 0 to {below - 1}, not {value!r}")

@@ -17,8 +17,8 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import check_count
 from pykittens.mega.isa.packing import check_array
-from pykittens.mega.program import check_count
 from pykittens.models.config import Config
 from pykittens.models.config_json import check_folder, read_json
 

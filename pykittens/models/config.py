@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import ArgumentError
-from pykittens.mega.program import check_count
+from pykittens.ir.numbers import check_count
 from pykittens.models.config_json import (
     COUNTS,
     TYPES,

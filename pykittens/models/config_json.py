@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import check_count
 from pykittens.ir.values import describe
-from pykittens.mega.program import check_count
 
 # The types of models, and what sets each apart.
 TYPES: dict[str, dict[str, bool]] = {

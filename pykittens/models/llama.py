@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import check_count
 from pykittens.kernels.attention import attention
 from pykittens.kernels.gemm import gemm
 from pykittens.kernels.rms_norm import rms_norm
 from pykittens.mega.isa import Machine, Matrix, Vector, halves_in_turn, in_turn
-from pykittens.mega.isa.packing import joined
-from pykittens.mega.program import check_count
+from pykittens.mega.isa.packing import cast, joined, zeros
 from pykittens.models.config import Config
-from pykittens.runtime.arrays import torch_dtype
-from pykittens.types.dtypes import DType, bf16, f32
+from pykittens.types.dtypes import bf16, f32
 
 CHUNK = 2048  # columns that an instruction multiplies at a time
 SHORT = 512  # positions of which a block attends to those of a head at least as fast as several do
@@ -53,7 +52,7 @@ class Llama:
             )
         table = self.weights["model.embed_tokens.weight"]
         shape = 2 * c.layers, self.capacity, c.key_heads * c.head
-        self.cache = zeros_like(table, shape)
+        self.cache = zeros(table, shape)
         self.machine = Machine(
             self.blocks or multiprocessors(table),
             chunk=1024 if c.hidden <= 1024 else CHUNK,
@@ -262,16 +261,6 @@ class Llama:
         import torch
 
         return torch.from_numpy(values).to(self.cache.device)
-
-
-def cast(x: Any, dtype: DType) -> Any:
-    """An array in another dtype."""
-    return x.astype(dtype.numpy) if isinstance(x, np.ndarray) else x.to(torch_dtype(dtype.name))
-
-
-def zeros_like(x: Any, shape: Sequence[int]) -> Any:
-    """Zeros beside an array, of its dtype."""
-    return np.zeros(shape, x.dtype) if isinstance(x, np.ndarray) else x.new_zeros(shape)
 
 
 def multiprocessors(x: Any) -> int:

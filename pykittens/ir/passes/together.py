@@ -46,7 +46,7 @@ def _ordered(block: Block) -> list[Node]:
     between: list[Call] = []  # since the last load
     for node in block.nodes:
         known = {id(v) for load in loads for v in load.results}
-        needs = isinstance(node, Call) and any(id(v) in known for v in inputs(node))
+        needs = bool(known) and isinstance(node, Call) and any(id(v) in known for v in inputs(node))
         if _waits(node) and not needs:
             done += between
             loads.append(node)

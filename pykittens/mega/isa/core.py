@@ -11,15 +11,15 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import check_below, check_count
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
 from pykittens.mega.coarse import run
 from pykittens.mega.isa.memory import Matrix, Place, Vector
-from pykittens.mega.isa.packing import UNIT, check_array, joined, packed, padded, rounded
+from pykittens.mega.isa.packing import UNIT, check_array, joined, packed, padded, rounded, zeros
 from pykittens.mega.isa.vectors import clear
-from pykittens.mega.program import Kind, Program, as_bits, check_below, check_count
+from pykittens.mega.program import Kind, Program, as_bits
 from pykittens.ops.tagged import TAG
-from pykittens.runtime.arrays import torch_dtype
 from pykittens.types.dtypes import bf16, f32, int32
 
 # The words that make operands.
@@ -192,10 +192,7 @@ class Core:
             ("M", (128 * self._sizes["M"], 64), bf16),
             *((name, (1,), int32) for name in ("chosen", *self.program.numbers)),
         ):
-            if isinstance(like, np.ndarray):
-                given[name] = np.zeros(size, dtype.numpy)
-            else:
-                given[name] = like.new_zeros(size, dtype=torch_dtype(dtype.name))
+            given[name] = zeros(like, size, dtype)
         return {name: given[name] for name in used}
 
     def values(self, tensors: Mapping[str, Any], x: Vector) -> Any:

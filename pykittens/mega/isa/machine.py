@@ -6,13 +6,13 @@ from itertools import cycle
 from typing import Any
 
 from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import check_below
 from pykittens.mega.isa import decode, vectors
 from pykittens.mega.isa.core import CONSTANT, LIGHT, VECTOR, WEIGHTS, Function, Use
 from pykittens.mega.isa.matrices import Matrices
 from pykittens.mega.isa.memory import Matrix, Vector
 from pykittens.mega.isa.packing import UNIT, rounded
 from pykittens.mega.isa.vectors import PART
-from pykittens.mega.program import check_below
 
 PARTS = 2 * PART  # elements of a unit of work of instructions on vectors
 MOST = 2**20  # integers below are exact in a vector
@@ -207,19 +207,14 @@ class Machine(Matrices):
         if not 1 <= parts <= pages:
             raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
         each, step = heads // self.heads, 128 // self.head  # of a head of keys, of an instruction
-        to = out if parts == 1 else self.vector(q.length * parts)
-        sums = self.vector(UNIT * heads * parts)
-        merged = Use(out, q.length, self.head, writes=True)
-        x, y, z = (
-            self._place("q", Use(q, None, self.head)),
-            self._place("out", merged if to is out else Use(to, None, self.head, writes=True)),
-            self._place("sums", Use(sums, None, UNIT, writes=True)),
-        )
-        size = self.heads * self.head
-        k, v = (
-            self._place(name, Use(own, size, self.head))
-            for name, own in (("keys", keys), ("values", values))
-        )
+        y = at = self._place("out", Use(out, q.length, self.head, writes=True))
+        of_parts = out if parts == 1 else self.vector(q.length * parts)
+        if parts > 1:
+            y = self._place("parts", Use(of_parts, None, self.head, writes=True))
+        sums = self._place("sums", Use(self.vector(UNIT * heads * parts), None, UNIT, writes=True))
+        x, size = self._place("q", Use(q, None, self.head)), self.heads * self.head
+        k = self._place("keys", Use(keys, size, self.head))
+        v = self._place("values", Use(values, size, self.head))
         blocks = cycle(self._idle(q, keys, values))
         for part in range(parts):
             for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
@@ -232,16 +227,17 @@ class Machine(Matrices):
                     q=x + head,
                     count=min(step, each - head % each),
                     out=y + part * heads + head,
-                    sums=z + part * heads + head,
+                    sums=sums + part * heads + head,
                     first=pages * part // parts,
                     last=pages * (part + 1) // parts,
                     k=k + head // each,
                     v=v + head // each,
                 )
-        self._written_by_now(to)
+        self._written_by_now(of_parts)
         if parts > 1:
-            more = {"sums": z, "heads": heads, "count": parts}
-            self._add_runs(decode.merge, heads, x=Use(to, None, self.head), out=merged, **more)
+            more = {"sums": sums, "out": at, "heads": heads, "count": parts}
+            self._add_runs(decode.merge, heads, x=Use(of_parts, None, self.head), **more)
+            self._written_by_now(out)
 
     def _heads(self, name: str, x: Vector) -> int:
         self._check(VECTOR, **{name: x})

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykittens.errors import ArgumentError
+from pykittens.ir.numbers import check_count
 from pykittens.mega.isa import prefill
 from pykittens.mega.isa.core import Core
 from pykittens.mega.isa.memory import Pages
 from pykittens.mega.isa.packing import check_array, in_pages, out_of_pages, rounded
-from pykittens.mega.program import check_count
 
 ROWS, COLS = 128, 64  # of a page
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from pykittens.errors import ArgumentError
 from pykittens.ir.values import describe
+from pykittens.runtime.arrays import torch_dtype
+from pykittens.types.dtypes import DType
 
 UNIT = 16  # rows of a page, and elements that an instruction writes at least
 
@@ -43,12 +45,24 @@ def check_array(name: str, x: Any, dtypes: Sequence[str], axes: int | None) -> N
         raise ArgumentError(f"`{name}` must have {axes} axes, not the shape {tuple(x.shape)}")
 
 
+def zeros(like: Any, shape: Sequence[int], dtype: DType | None = None) -> Any:
+    """Zeros beside an array, by default of its dtype."""
+    if isinstance(like, np.ndarray):
+        return np.zeros(shape, like.dtype if dtype is None else dtype.numpy)
+    return like.new_zeros(shape, dtype=None if dtype is None else torch_dtype(dtype.name))
+
+
+def cast(x: Any, dtype: DType) -> Any:
+    """An array in another dtype."""
+    return x.astype(dtype.numpy) if isinstance(x, np.ndarray) else x.to(torch_dtype(dtype.name))
+
+
 def padded(x: Any, *units: int) -> Any:
     """An array with zeros past the end of each axis, up to a multiple of its unit."""
     shape = tuple(rounded(n, unit) for n, unit in zip(x.shape, units, strict=True))
     if shape == tuple(x.shape):
         return x
-    made = np.zeros(shape, x.dtype) if isinstance(x, np.ndarray) else x.new_zeros(shape)
+    made = zeros(x, shape)
     made[tuple(slice(n) for n in x.shape)] = x
     return made
 

@@ -13,7 +13,7 @@ from pykittens.targets.emitter import Emitter
 from pykittens.targets.lines import unrolled
 from pykittens.targets.simt.exchange import sync, tile_position, vector_position
 from pykittens.targets.simt.map import write_elements
-from pykittens.targets.simt.scratch import SCRATCH, JoinedPartials, scratch, through_scratch
+from pykittens.targets.simt.scratch import SCRATCH, JoinedPartials, scratch
 from pykittens.targets.source import number, rounded_scalar, scalar_type
 from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import RT, RV, Spread
@@ -81,6 +81,13 @@ def partial_results(e: Emitter, result: Value, how: Joining, initial: str) -> It
             write_elements(e, result, lambda i: f"partial[{i}]{field}")
 
 
+def shared_by_warps(e: Emitter, call: Call, how: Joining, size: int) -> str:
+    """The operands of a device function that say where the warps of a group meet; `size` bytes of scratch memory."""
+    if e.role.warps == 1:
+        return f"({how.type}*)0, 0, 0"
+    return f"({how.type}*)(shared + {e.scratch(size, call)}), {e.group_barrier}, warp"
+
+
 # -- along rows and columns ------------------------------------------------------------------------
 
 
@@ -142,12 +149,7 @@ def lower_col_reduce(e: Emitter, call: Call) -> None:
     row, _ = tile_position(e, tile, "i")
     with partial_results(e, result, how, how.nothing) as name:
         _join_registers(e, tile, how, f"{name}[col_of<{tile.cols}>(i)]", row)
-        moved = through_scratch(call, warps)
-        where = f"({how.type}*)0, 0, 0"
-        if moved is not None:
-            assert isinstance(moved, JoinedPartials)
-            at = e.scratch(warps * moved.length * moved.bytes, call)
-            where = f"({how.type}*)(shared + {at}), {e.group_barrier}, warp"
+        where = shared_by_warps(e, call, how, warps * tile.cols * how.bytes)
         e.line(f"join_columns<{tile.cols}, {warps}>({name}, {where}, lane, {how.function});")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykittens.ir.nodes import Call
 from pykittens.ir.values import RegTile, Value
 from pykittens.targets.emitter import Emitter
-from pykittens.targets.simt.reduce import Joining, partial_results
+from pykittens.targets.simt.reduce import Joining, partial_results, shared_by_warps
 from pykittens.targets.simt.scratch import SCRATCH, Partials, scratch, through_scratch
 from pykittens.targets.target import Lowerings
 from pykittens.types.layouts import BLOCK_ROWS, plain_chunk
@@ -37,17 +37,10 @@ def lower_col_scan(e: Emitter, call: Call) -> None:
     tile: RegTile = call.args["tile"]
     how, warps, moved = Joining.of(call, tile), e.role.warps, through_scratch(call, e.role.warps)
     size = moved.length * moved.bytes * warps if isinstance(moved, Partials) else 0
-    where = _shared_by_warps(e, call, how, size)
+    where = shared_by_warps(e, call, how, size)
     with partial_results(e, call.results[0], how, e.element(tile, "i", tile)) as name:
         operands = f"{name}, {where}, lane, {how.nothing}, {how.function}"
         e.line(f"scan_columns<{tile.cols}, {warps}>({operands});")
-
-
-def _shared_by_warps(e: Emitter, call: Call, how: Joining, size: int) -> str:
-    """The operands of a device function that say where the warps of a group meet; `size` bytes of scratch memory."""
-    if e.role.warps == 1:
-        return f"({how.type}*)0, 0, 0"
-    return f"({how.type}*)(shared + {e.scratch(size, call)}), {e.group_barrier}, warp"
 
 
 SCRATCH["scan"] = "one value per warp and chunk: no two lanes meet in a bank"
@@ -62,7 +55,7 @@ def lower_scan(e: Emitter, call: Call) -> None:
         return
     how, warps, count = Joining.of(call, vector), e.role.warps, e.registers(vector)
     chunk = plain_chunk(vector.type.length, warps)
-    where = _shared_by_warps(e, call, how, count // chunk * warps * how.bytes)
+    where = shared_by_warps(e, call, how, count // chunk * warps * how.bytes)
     with partial_results(e, call.results[0], how, e.element(vector, "i", vector)) as name:
         operands = f"{name}, {where}, lane, {how.nothing}, {how.function}"
         e.line(f"scan_vector<{chunk}, {warps}>({operands});")

@@ -83,6 +83,11 @@ class Partials:
     fields: tuple[int, ...]
     bytes: int
 
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Where each field starts in a partial result, and its bytes."""
+        return [(sum(self.fields[:i]), n) for i, n in enumerate(self.fields)]
+
 
 @dataclass(frozen=True)
 class JoinedPartials(Partials):
