@@ -61,6 +61,7 @@ class Llama:
             layers=c.layers,
             capacity=self.capacity,
             vocabulary=c.vocabulary,
+            pages=10 if c.head == 64 else 9,  # keys and values take the rest of the shared memory
             eps=c.eps,
         )
         self._places: dict[tuple[str, ...], Any] = {}  # of weights, by their names

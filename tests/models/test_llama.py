@@ -11,6 +11,7 @@ import pytest
 from pykittens.errors import ArgumentError
 from pykittens.models.config import Config
 from pykittens.models.llama import Llama
+from pykittens.runtime import nvrtc
 from tests.models.reference import Reference
 
 SMALL = Config(
@@ -23,6 +24,9 @@ MODELS = {
     "biases": replace(SMALL, biases=True, key_heads=1, heads=3),
     "norms of heads": replace(SMALL, head_norms=True, head=128, heads=6, hidden=100),
     "several chunks": replace(SMALL, hidden=2112, inner=96, layers=1, vocabulary=64),
+    "several chunks, wide heads": replace(
+        SMALL, hidden=2112, inner=96, layers=1, vocabulary=64, head=128, heads=2
+    ),
     "several chunks, biases": replace(SMALL, hidden=2064, inner=40, layers=1, biases=True),
 }
 
@@ -56,6 +60,15 @@ def test_logits_are_those_of_float64(name):
         # A rounded key or value may fall on the other side: 2^-9 of one term of a sum.
         np.testing.assert_allclose(found, wanted, atol=2e-3 * np.abs(wanted).max())
         assert chosen == int(found.argmax())
+
+
+@pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_program_fits_a_block_and_spills_no_registers(name):
+    model = Llama(MODELS[name], weights_of(MODELS[name]), capacity=70, blocks=132)
+    program, tensors = model.machine.program, model.tensors
+    arguments = program.arguments(program.scheduled(**tensors), **tensors)
+    assert program.kernel().compile(*arguments, arch="sm_90a").resources.frame == 0
 
 
 def test_long_texts_have_a_program_of_their_own():
