@@ -55,13 +55,13 @@ def mistakes(row: Row) -> list[tuple[Mistake, Fault]]:
     """The refused calls of a row, with their texts; the calls that must pass do, and the others do not."""
     found = []
     for mistake, passes in calls.replaced(row):
-        fault = run(mistake.call)
+        fault = run(mistake.call, warps=row.warps)
         assert (fault is None) == passes, f"{mistake.call}\n{fault and fault.text}"
         if fault is not None:
             check_form(row, mistake, fault)
             found.append((mistake, fault))
     for mistake in calls.wrong_arguments(row):
-        fault = run(mistake.call)
+        fault = run(mistake.call, warps=row.warps)
         assert fault is not None, mistake.call
         check_form(row, mistake, fault)
         found.append((mistake, fault))
@@ -91,7 +91,7 @@ def recorded():
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_wrong_call_is_refused_with_its_text_and_a_good_one_passes(row, recorded, request):
-    assert run(good_call(row)) is None
+    assert run(good_call(row), warps=row.warps) is None
     found = texts.entries(row, mistakes(row))
     assert found
     if not request.config.getoption("--update-golden"):

@@ -152,7 +152,7 @@ def _of_value(
 def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Requests:
     """The requests of the copy engine, one per box; each block copies its share of a tile for the cluster."""
     tile, _ = copy_operands(call)
-    at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile)
+    at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile.type)
     assert width is not None
     rows = tile.rows // (cluster if call.args.get("multicast") else 1)
     box, row, piece = np.ogrid[: tile.cols // width, :rows, : width * size // PIECE]

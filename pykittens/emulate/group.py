@@ -227,6 +227,11 @@ class Group:
         """The barrier that counts the arrivals and bytes of the stage that the group fills."""
         return self.block.rings[acquire.pipeline].barrier("drain", self.filling[acquire])
 
+    def is_full(self, pipeline: Pipeline) -> bool:
+        """Whether the next fill of a ring would wait."""
+        ring, number = self.block.rings[pipeline], self.taken[pipeline, "fill"]
+        return ring.barrier("fill", number).phases <= ring.phase("fill", number)
+
     def release(self, node: GiveBack) -> None:
         if node.fences:
             self.watch.fences(self, ("shared",))
@@ -369,6 +374,8 @@ class Group:
             name = ref.tensor.name
             array = self.launch.tensors[name]
             return GlobalTile(name, array, index, ref.plane, windows, self.watch)
+        if isinstance(thing, Pipeline):
+            return self.is_full(thing)
         return self.env[thing] if isinstance(thing, Value) else thing
 
     def value(self, thing: Any) -> Any:

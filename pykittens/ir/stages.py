@@ -28,6 +28,9 @@ class Pipeline:
     reuse: Pipeline | None = None
     flight: int | None = None  # the most stages whose copies have not landed
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def offsets(self) -> dict[str, tuple[int, int]]:
         """The bytes from the start of a stage to each tile and to its end."""

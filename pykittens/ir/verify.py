@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from pykittens.errors import LanguageError
-from pykittens.ir.nodes import Block, Call, Kernel, Node, While, blocks, calls, tensors, walk
+from pykittens.ir.nodes import (
+    Block,
+    Call,
+    Kernel,
+    Node,
+    While,
+    blocks,
+    calls,
+    takes,
+    tensors,
+    walk,
+)
 from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.structure import heads, inputs, results, yielded
 from pykittens.ir.values import Scalar, Semaphore, SharedTile, Value
@@ -26,6 +37,8 @@ def verify(kernel: Kernel) -> None:
         _only_scalars_outside_roles(kernel)
     for pipeline in kernel.pipelines:
         _both_ends(kernel, pipeline)
+    for body in [role.body for role in kernel.roles] or [kernel.body]:
+        _asks_of_its_own(body)
     _signalled(kernel)
     _not_ready(kernel)
 
@@ -105,6 +118,18 @@ def _both_ends(kernel: Kernel, pipeline: Pipeline) -> None:
             operands={"made at": pipeline.loc},
             help=f"another role takes its stages with `{pipeline.name}.{other}()`",
         )
+
+
+def _asks_of_its_own(body: Block) -> None:
+    """Raise if a role asks whether a ring is full that it does not fill."""
+    for call in calls(body):
+        ring = call.args.get("ring")
+        if isinstance(ring, Pipeline) and not takes(body, ring, "fill"):
+            raise LanguageError(
+                f"is_full: the role does not fill `{ring.name}`",
+                loc=call.loc,
+                help="let the role ask that fills the ring",
+            )
 
 
 def _signalled(kernel: Kernel) -> None:

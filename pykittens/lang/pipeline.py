@@ -16,6 +16,7 @@ from pykittens.ir.values import (
     Int,
     RegTile,
     RegVector,
+    Scalar,
     SharedTile,
     SharedVector,
     TileRef,
@@ -27,6 +28,7 @@ from pykittens.lang.bindings import Named
 from pykittens.lang.merging import declared
 from pykittens.ops.arguments import check_between, check_dtype, check_size
 from pykittens.ops.map import NUMBER
+from pykittens.ops.ring import is_full
 from pykittens.types.dtypes import DType
 from pykittens.types.tiles import ST, SV, shared_tile, shared_vector
 
@@ -191,6 +193,15 @@ class PipelineHandle(Named, Arithmetic, Generic[S]):
         """`with ring.drain() as stage`: wait until a stage is full. The stage is free after the `with`, when the
         products that read it are complete."""
         return StageContext(self._pipeline, "drain", self._keys)
+
+    @called("is_full")
+    def is_full(self, after: int = 0) -> Scalar:
+        """Whether the next fill of the ring would wait, and would after so many cycles of the clock.
+
+        It returns as soon as a stage is free. Only a role of one warp that fills the ring may ask. What it answers
+        depends on the speed of others: use it for hints, such as a prefetch of what comes next.
+        """
+        return is_full(self._pipeline, after)
 
     @called("stream")
     def stream(self, src: TileRef | Global | None = None, **named: TileRef | Global) -> S:

@@ -37,6 +37,7 @@ def load_async(
     *,
     signal: Semaphore | None = None,
     multicast: bool = False,
+    evict_first: bool = False,
 ) -> None:
     """Start to copy a tile of a tensor to shared memory; elements outside the tensor read as zero.
 
@@ -45,14 +46,16 @@ def load_async(
     A copy to a stage of a pipeline has landed when the stage can be drained. With `multicast`, all blocks of the
     cluster copy the same tile: each fetches its share of the rows and sends it to all blocks. The bytes of a copy to
     memory of pk.shared count towards the phase of `signal`; `signal.expect` sets the number of bytes to wait for.
+    With `evict_first`, a hint for what is read once, the tile is the first to leave the L2 cache.
     """
 
 
 @load_async.type
-def _load_async_type(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
+def _load_async_type(dst: Any, src: Any, signal: Any, multicast: bool, evict_first: bool) -> None:
     check_shared("dst", dst)
     check_tensor("src", src)
     check_truth("multicast", multicast)
+    check_truth("evict_first", evict_first)
     _same_dtype(dst, src, "src")
     if dst.stage is None:
         if multicast:
@@ -83,7 +86,7 @@ def _load_async_type(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
 
 
 @load_async.numpy
-def _load_async_numpy(dst: Any, src: Any, signal: Any, multicast: bool) -> None:
+def _load_async_numpy(dst: Any, src: Any, signal: Any, multicast: bool, evict_first: bool) -> None:
     dst.write(src.read(dst.rows, dst.cols, 0))
 
 

@@ -25,7 +25,7 @@ def _case(
 
     return Case(
         f"prefetch-{name}",
-        ("prefetch",),
+        ("prefetch", *(["is_full"] if kernel is while_full else [])),
         kernel,
         inputs,
         ((shape, dtype),),
@@ -74,6 +74,26 @@ def by_roles(x, y):
                 pk.store(y[i, k], pk.load(t))
 
 
+@pk.kernel
+def while_full(x, y):
+    """A producer that brings tiles nearer as long as its ring is full; they leave the L2 cache first once read."""
+    ring, count = pk.pipeline(2, pk.st(x.dtype, 64, 64), flight=1), pk.cdiv(x.cols, 64)
+    (i,) = pk.grid(x.rows // 64)
+    with pk.producer():
+        ahead = i * 0
+        for k in pk.range(count):
+            ahead, last = pk.maximum(ahead, k), pk.minimum(k + 3, count)
+            while (ahead < last) & ring.is_full(100):
+                pk.prefetch(x[i, ahead], rows=64, cols=64)
+                ahead = ahead + 1
+            with ring.fill() as t:
+                pk.load_async(t, x[i, k], evict_first=True)
+    with pk.consumers(1):
+        for k in pk.range(count):
+            with ring.drain() as t:
+                pk.store(y[i, k], pk.load(t))
+
+
 def _cases() -> Any:
     for dtype in DTYPES.values():
         yield _case(f"tile-{dtype}", ahead, (77, 53), dtype, rows=24, cols=40)
@@ -85,6 +105,8 @@ def _cases() -> Any:
         yield _case(f"planes-{dtype}", planes, (4, 33, 20), dtype, 2)
     for width in (192, 100):
         yield _case(f"roles-{width}", by_roles, (128, width), bf16)
+        yield _case(f"full-{width}", while_full, (128, width), bf16)
+    yield _case("full-f32", while_full, (64, 1088), f32)
 
 
 CASES = list(_cases())

@@ -99,7 +99,8 @@ def test_heads_are_rotated_by_the_angles_of_the_position(head, heads):
 
 @pytest.mark.parametrize(("head", "heads", "queries"), HEADS)
 @pytest.mark.parametrize(
-    ("capacity", "parts", "position"), [(64, 1, 0), (100, 2, 99), (300, 3, 130)]
+    ("capacity", "parts", "position"),
+    [(64, 1, 0), (100, 2, 99), (300, 3, 130), (300, 3, 5)],
 )
 def test_attention_to_the_keys_up_to_the_position(head, heads, queries, capacity, parts, position):
     m = Model(head=head, heads=heads, capacity=capacity, layers=2)

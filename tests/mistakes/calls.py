@@ -103,13 +103,13 @@ def things_in(text: str) -> Set[str]:
     return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} & THINGS.keys()
 
 
-def run(call: str, case: Case | None = None) -> Fault | None:
+def run(call: str, case: Case | None = None, warps: int = 4) -> Fault | None:
     """Record a call in a kernel; what it raises, None if it passes. Any error that is no KernelError goes through."""
     filename = f"<call {next(_numbers)}>"
     text = f"def kernel():\n    {call}\n"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     try:
-        with case or Case() as case:
+        with case or Case(warps) as case:
             names = scope(text, case)
             exec(compile(text, filename, "exec"), names)
             with suppress(Restart):  # of pk.homes: the call is right

@@ -133,11 +133,18 @@ row_with(
 )
 row_with(
     "load_async",
-    "pk.load_async({dst}, {src}, signal={signal}, multicast={multicast})",
+    "pk.load_async({dst}, {src}, signal={signal}, multicast={multicast}, evict_first={evict_first})",
     dict(dst=("shared_tile", all_of(shared(pk.f32, ""))), src=("A[0, 0]", tensor(2, pk.f32)),
-    signal=("full", one_of("full")), multicast=("False", one_of())),
+    signal=("full", one_of("full")), multicast=("False", one_of()), evict_first=("True", boolean)),
     blames={"dst": "signal"},
 )  # fmt: skip
+row_with(
+    "is_full",
+    "ring.is_full({after})",
+    {"after": ("8", compile_time_int(0, 2**20))},
+    warps=1,
+    rows=True,
+)
 row(
     "store_async",
     "pk.store_async({dst}, {src}, op={op})",
@@ -234,18 +241,20 @@ row("wait", "pk.wait({flag}, {value})", flag=_FLAG, value=("1", index()))
 _TAGGED = ("A[0, 0]", tensor(1, pk.f32))
 row(
     "store_tagged",
-    "pk.store_tagged({dst}, {value}, {tag})",
+    "pk.store_tagged({dst}, {value}, {tag}, whole={whole})",
     dst=_TAGGED,
     value=("vector", register_vector(dtype=pk.f32)),
     tag=("1", index()),
+    whole=("True", boolean),
 )
 row(
     "load_tagged",
-    "pk.load_tagged({src}, {tag}, cols={cols}, spread={spread})",
+    "pk.load_tagged({src}, {tag}, cols={cols}, spread={spread}, whole={whole})",
     src=_TAGGED,
     tag=("1", index()),
     cols=("64", any_of(size(), one_of("0"))),
     spread=("pk.plain", spread_word),
+    whole=("True", boolean),
 )
 for _name in ("add", "max", "min", "and", "or", "xor", "exchange"):
     _call = f"pk.atomic_{_name}({{element}}, {{value}})"

@@ -22,7 +22,7 @@ class Row:
     others. blames: what else than the operand a text may name as the one that does not fit. rows: it makes 64 rows
     of what lies in no registers, so that a group of eight warps is too large. scalars: it may stand outside roles.
     wrong: the calls with wrong arguments, where they are not made of the good one. word: it is no operation and
-    lists no operands.
+    lists no operands. warps: of the group in which it is right.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Row:
     scalars: bool = False
     wrong: tuple[str, ...] = ()
     word: bool = False
+    warps: int = 4
 
 
 TABLE: dict[str, Row] = {}

@@ -332,6 +332,8 @@ class Translation:
                 return self.names[thing] + (at if thing in self.differing else "")
             case tuple():
                 return f"({''.join(f'{self._text(x, at)}, ' for x in thing)})"
+            case Pipeline():
+                return "False"  # a question whether it is full: nothing here takes time
             case _:
                 return self._constant(thing)
 

@@ -120,6 +120,16 @@ class Core:
         """The ring of 128 queries."""
         return self._queries.view(pk.st(bf16, 128, self.head))
 
+    def heads_ring(self) -> Any:
+        """The ring of tiles of vectors for 128 columns of queries, what attention has of the key of the position, and
+        the weights of 64 keys, which each group of the consumers writes."""
+        return self._tiles.view(
+            x=pk.st(bf16, 16, 128),
+            scores=pk.sv(f32, 4 * UNIT),
+            values=pk.sv(f32, 128),
+            weights=pk.st(bf16, 128, 16),
+        )
+
     def inputs(self) -> Any:
         """The ring of pages of what instructions write."""
         return self._inputs.view(pk.st(bf16, 128, 64))

@@ -208,10 +208,12 @@ class Machine(Matrices):
             raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
         each, step = heads // self.heads, 128 // self.head  # of a head of keys, of an instruction
         y = at = self._place("out", Use(out, q.length, self.head, writes=True))
-        of_parts = out if parts == 1 else self.vector(q.length * parts)
+        of_parts, sums, of = out, 0, "all"
         if parts > 1:
+            of_parts, of = self.vector(q.length * parts), "part"
             y = self._place("parts", Use(of_parts, None, self.head, writes=True))
-        sums = self._place("sums", Use(self.vector(UNIT * heads * parts), None, UNIT, writes=True))
+            of_sums = self.vector(UNIT * heads * parts)
+            sums = self._place("sums", Use(of_sums, None, UNIT, writes=True))
         x, size = self._place("q", Use(q, None, self.head)), self.heads * self.head
         k = self._place("keys", Use(keys, size, self.head))
         v = self._place("values", Use(values, size, self.head))
@@ -220,6 +222,7 @@ class Machine(Matrices):
             for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
                 self._add(
                     decode.attend,
+                    of,
                     block=None if self.dynamic else next(blocks),
                     cost=pages / parts,
                     layer=layer,

@@ -11,7 +11,12 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.mega.isa.packing import UNIT
+from pykittens.mega.isa.vectors import LEAST, load_tagged
 from pykittens.types.dtypes import bf16, f32
+
+# Pages that are brought to the L2 cache while the ring of pages is full, and the cycles of the clock between two: as
+# many as the memory takes for a page, so that nothing queues in front of what other warps load.
+AHEAD, PACE = 8, 800
 
 # Registers of a thread of warps that only start copies, that store, and that fetch vectors. The others are for those
 # that multiply.
@@ -37,20 +42,36 @@ def storer() -> Any:
 def produce_pages(pages: Any, W: Any, first: Any, stop: Any) -> None:
     """The producer of pages, one after another."""
     with producer():
+        ahead = first
         for page in pk.range(first, stop):
+            ahead, last = pk.maximum(ahead, page), pk.minimum(page + AHEAD, stop)
+            while (ahead < last) & pages.is_full(PACE):
+                pk.prefetch(W[ahead, 0], rows=128, cols=64)
+                ahead = ahead + 1
             with pages.fill() as p:
-                pk.load_async(p, W[page, 0])
+                pk.load_async(p, W[page, 0], evict_first=True)
 
 
 @pk.function
-def fill_slices(tile: Any, v: Any, part: Any) -> None:
+def in_two(x: Any) -> tuple[Any, Any]:
+    """x rounded to bf16, and what is left of it: products with both have the accuracy of f32."""
+    high = x.to(bf16).to(f32)
+    return high, x - high
+
+
+@pk.function
+def slices_of(V: Any, part: Any, length: int, tag: Any) -> list[Any]:
+    """A part of a vector that one of four warps has, in two slices."""
+    return [load_tagged(V[2 * part + i], tag, cols=length // 2) for i in range(2)]
+
+
+@pk.function
+def fill_slices(tile: Any, slices: list[Any], part: Any) -> None:
     """The rows of the tile of a vector that one of four warps has, of two slices."""
-    length = v.length // 2
-    for i in range(2):
-        slice_ = v[length * i : length * (i + 1)]
-        high = slice_.to(bf16)
-        pk.store(tile.row(2 * part + i), high)
-        pk.store(tile.row(8 + 2 * part + i), (slice_ - high.to(f32)).to(bf16))
+    for i, slice_ in enumerate(slices):
+        high, low = in_two(slice_)
+        pk.store(tile.row(2 * part + i), high.to(bf16))
+        pk.store(tile.row(8 + 2 * part + i), low.to(bf16))
 
 
 @pk.function
@@ -61,31 +82,22 @@ def fetch_chunks(
     with fetchers() as f:
         for _ in pk.range(times):
             for chunk in pk.range(chunks):
-                v = pk.load_tagged(V[x + 4 * chunk + f], tag, cols=length)
+                slices = slices_of(V, x + 4 * chunk + f, length, tag)
                 with rings.vectors.fill() as tile:
-                    fill_slices(tile, v, f)
+                    fill_slices(tile, slices, f)
 
 
 @pk.function
 def fetch_normed(rings: Any, V: Any, x: Any, C: Any, gain: Any, length: int, tag: Any) -> None:
     """The fetchers of the tile of a vector times its gains, and of the sums of its squares."""
     with fetchers() as f:
-        g = pk.load(C[gain + f], cols=length)
-        v = pk.load_tagged(V[x + f], tag, cols=length)
+        gains = [pk.load(C[2 * (gain + f) + i], cols=length // 2) for i in range(2)]
+        slices = slices_of(V, x + f, length, tag)
         with rings.vectors.fill() as tile:
-            fill_slices(tile, v * g, f)
+            fill_slices(tile, [v * g for v, g in zip(slices, gains, strict=True)], f)
+        a, b = slices
         with rings.norms.fill() as s:
-            pk.store(s.parts(UNIT)[f], pk.zeros(f32, UNIT) + pk.sum(v * v))
-
-
-@pk.function
-def fetch_keys(ring: Any, cache: Any, layer: Any, head: Any, first: Any, stop: Any) -> None:
-    """The fetchers of 64 keys and values after others, of which each of four warps has a quarter."""
-    with fetchers() as f:
-        for page in pk.range(first, stop):
-            with ring.fill() as s:
-                for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
-                    pk.load_async(tile.tiles(16, tile.cols)[f, 0], cache[of, 4 * page + f, head])
+            pk.store(s.parts(UNIT)[f], pk.zeros(f32, UNIT) + pk.sum(a * a + b * b))
 
 
 @pk.function
@@ -152,3 +164,72 @@ def scale_of(norms: Any, length: Any, eps: float) -> Any:
     with norms.drain() as s:
         a, b, c, d = (pk.load(s.parts(UNIT)[i]) for i in range(4))
     return pk.rsqrt(((a + b) + (c + d)) / length.to(f32) + eps)
+
+
+# -- attention -------------------------------------------------------------------------------------
+
+
+@pk.function
+def fetch_keys(ring: Any, cache: Any, layer: Any, head: Any, page: Any, f: Any) -> None:
+    """Fetch 64 keys and values, of which each of four warps f has a quarter."""
+    with ring.fill() as s:
+        for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
+            pk.load_async(tile.tiles(16, tile.cols)[f, 0], cache[of, 4 * page + f, head])
+
+
+@pk.function
+def fetch_heads(
+    ring: Any, V: Any, q: Any, count: Any, k: Any, v: Any, parts: int, f: Any, tag: Any
+) -> None:
+    """Fetch 128 columns of `count` queries, and of the key of the position: their products, its values.
+
+    Each of four warps f has 32 columns, one of so many parts of a head. A query is in rows 0 and 1.
+    """
+    row, each = pk.row_index(16), {"tag": tag, "cols": 32, "spread": pk.per_column}
+    with ring.fill() as s:
+        at = pk.minimum(f, count * parts - 1)
+        x = load_tagged(V[parts * q + at], **each)
+        key, value = (load_tagged(V[parts * i + f % parts], **each) for i in (k, v))
+        high, low = in_two(x)
+        tile = pk.where(row == 0, high, pk.where(row == 1, low, 0.0))
+        pk.store(s.x.tiles(16, 32)[0, f], tile.to(bf16))
+        score = pk.sum(x * key.to(bf16).to(f32))
+        pk.store(s.scores.parts(UNIT)[f], pk.zeros(f32, UNIT) + score)
+        if f < parts:
+            pk.store(s.values.parts(32)[f], value.to(bf16).to(f32))
+
+
+@pk.function
+def attended(isa: Any, heads: Any, ring: Any, first: Any, stop: Any, position: Any, g: Any) -> Any:
+    """For one head, by group g of the consumers: the sum of the values, that of their weights, and the largest score.
+
+    Each group has one of two heads of 64, or one half of the values of a head of 128. Of the keys from 64 * first to
+    64 * stop those before the position, and if first is 0 that of the position. Scores are in powers of 2.
+    """
+    halves, scale, keys, col = isa.panels, isa.scale * pk.log2e, pk.row_index(64), pk.col_index(16)
+    half, panels = (0, [g]) if halves == 1 else (g, [0, 1])
+    with heads.drain() as own:
+        queries = [own.x.tiles(16, 64)[0, i] for i in panels]
+        weights = own.weights.tiles(64, 16)[g, 0]
+        parts = [pk.load(own.scores.parts(1)[UNIT * (2 * i + k)]) for i in panels for k in range(2)]
+        count = (first == 0).to(f32)
+        top: Any = pk.where(first == 0, sum(parts) * scale, LEAST)
+        total = pk.where(keys == 0, count, 0.0)
+        value = pk.load(own.values.parts(64)[half], spread=pk.per_row)
+        acc = pk.where(col == 0, value * count, 0.0)
+        for page in pk.range(first, stop):
+            with ring.drain() as s:
+                product: Any = None
+                for i, query in enumerate(queries):
+                    product = pk.mma_ABt(s.k.tiles(64, 64)[0, i], query, product)
+                score = pk.where(keys + 64 * page < position, pk.row_sum(product) * scale, LEAST)
+                new = pk.maximum(top, pk.max(score))
+                old, p = pk.exp2(top - new), pk.exp2(score - new)
+                high, low = in_two(p)
+                pk.sync()  # the products of the last page have read them
+                pk.store(weights, pk.where(col == 0, high, pk.where(col == 1, low, 0.0)).to(bf16))
+                pk.fence_async()
+                pk.sync()
+                acc = pk.mma_AtB(s.v.tiles(64, 64)[0, half], weights, acc * old)
+                total, top = total * old + p, new
+    return pk.row_sum(acc), pk.maximum(pk.sum(total), 1e-30), top

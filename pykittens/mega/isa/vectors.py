@@ -22,11 +22,23 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pk.function
+def load_tagged(src: Any, tag: Any, cols: int, spread: Any = pk.plain) -> Any:
+    """A vector with tags, as pk.load_tagged, all of which is inside: vectors have room for what reads them."""
+    return pk.load_tagged(src, tag, cols=cols, spread=spread, whole=True)
+
+
+@pk.function
+def store_tagged(dst: Any, value: Any, tag: Any) -> None:
+    """Store a vector with tags, as pk.store_tagged, all of which is inside."""
+    pk.store_tagged(dst, value, tag, whole=True)
+
+
 def clear(isa, V, *, first, last, tag):  # type: ignore[no-untyped-def]
     """V = 0, elements 16 * first to 16 * last: what pads a vector."""
     with pk.consumers(2) as g:
         for i in pk.range(first + g, last, 2):
-            pk.store_tagged(V[i], pk.zeros(f32, UNIT), tag)
+            store_tagged(V[i], pk.zeros(f32, UNIT), tag)
 
 
 def embedding(isa, E, V, *, out, first, last, token, tag):  # type: ignore[no-untyped-def]
@@ -34,15 +46,15 @@ def embedding(isa, E, V, *, out, first, last, token, tag):  # type: ignore[no-un
     with pk.consumers(2) as g:
         for i in pk.range(first, last):
             row = pk.load(E[token, 2 * i + g], cols=PART)
-            pk.store_tagged(V[out + 2 * i + g], row.to(f32), tag)
+            store_tagged(V[out + 2 * i + g], row.to(f32), tag)
 
 
 def add(isa, V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = V[a] + V[b]."""
     with pk.consumers(2) as g:
         for i in pk.range(first, last):
-            x, y = (pk.load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
-            pk.store_tagged(V[out + 2 * i + g], x + y, tag)
+            x, y = (load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
+            store_tagged(V[out + 2 * i + g], x + y, tag)
 
 
 def shift(isa, V, C, *, a, bias, out, first, last, tag):  # type: ignore[no-untyped-def]
@@ -50,9 +62,7 @@ def shift(isa, V, C, *, a, bias, out, first, last, tag):  # type: ignore[no-unty
     with pk.consumers(2) as g:
         for i in pk.range(first, last):
             y = pk.load(C[bias + 2 * i + g], cols=PART)
-            pk.store_tagged(
-                V[out + 2 * i + g], pk.load_tagged(V[a + 2 * i + g], tag, cols=PART) + y, tag
-            )
+            store_tagged(V[out + 2 * i + g], load_tagged(V[a + 2 * i + g], tag, cols=PART) + y, tag)
 
 
 def gate(isa, activation, V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
@@ -60,8 +70,8 @@ def gate(isa, activation, V, *, a, b, out, first, last, tag):  # type: ignore[no
     function = ACTIVATIONS[activation]
     with pk.consumers(2) as g:
         for i in pk.range(first, last):
-            x, y = (pk.load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
-            pk.store_tagged(V[out + 2 * i + g], function(x) * y, tag)
+            x, y = (load_tagged(V[v + 2 * i + g], tag, cols=PART) for v in (a, b))
+            store_tagged(V[out + 2 * i + g], function(x) * y, tag)
 
 
 # -- norms: each instruction reads the whole vector, chunk after chunk -----------------------------
@@ -73,13 +83,13 @@ def rms_norm(isa, V, C, *, x, chunks, length, gain, out, first, last, tag):  # t
     with pk.consumers(2) as g:
         total: Any = 0.0
         for k in pk.range(chunks):
-            v = pk.load_tagged(V[x + k], tag, cols=isa.chunk)
+            v = load_tagged(V[x + k], tag, cols=isa.chunk)
             total = total + pk.sum(v * v)
         scale = pk.rsqrt(total / length.to(f32) + isa.eps)
         for i in pk.range(first, last):
             at = 2 * i + g
-            v = pk.load_tagged(V[x * parts + at], tag, cols=PART)
-            pk.store_tagged(V[out + at], v * scale * pk.load(C[gain + at], cols=PART), tag)
+            v = load_tagged(V[x * parts + at], tag, cols=PART)
+            store_tagged(V[out + at], v * scale * pk.load(C[gain + at], cols=PART), tag)
 
 
 def layer_norm(isa, V, C, *, x, chunks, length, gain, bias, out, first, last, tag):  # type: ignore[no-untyped-def]
@@ -89,7 +99,7 @@ def layer_norm(isa, V, C, *, x, chunks, length, gain, bias, out, first, last, ta
         mean: Any = 0.0
         squares: Any = 0.0  # of the distances to the mean
         for k in pk.range(chunks):
-            v = pk.load_tagged(V[x + k], tag, cols=chunk)
+            v = load_tagged(V[x + k], tag, cols=chunk)
             count = pk.minimum(length - k * chunk, chunk)
             before, more = (k * chunk).to(f32), count.to(f32)
             here, share = pk.sum(v) / more, more / (before + more)
@@ -99,9 +109,9 @@ def layer_norm(isa, V, C, *, x, chunks, length, gain, bias, out, first, last, ta
         scale = pk.rsqrt(squares / length.to(f32) + isa.eps)
         for i in pk.range(first, last):
             at = 2 * i + g
-            v = (pk.load_tagged(V[x * parts + at], tag, cols=PART) - mean) * scale
+            v = (load_tagged(V[x * parts + at], tag, cols=PART) - mean) * scale
             gains, biases = (pk.load(C[c + at], cols=PART) for c in (gain, bias))
-            pk.store_tagged(V[out + at], v * gains + biases, tag)
+            store_tagged(V[out + at], v * gains + biases, tag)
 
 
 # -- heads -----------------------------------------------------------------------------------------
@@ -116,15 +126,15 @@ def angles_of(C: Any, rope: Any, position: Any, half: int) -> Any:
 @pk.function
 def halves_of(V: Any, x: Any, half: int, tag: Any) -> Any:
     """The halves of a head."""
-    return [pk.load_tagged(V[x + i], tag, cols=half) for i in range(2)]
+    return [load_tagged(V[x + i], tag, cols=half) for i in range(2)]
 
 
 @pk.function
 def store_rotated(V: Any, out: Any, a: Any, b: Any, angles: Any, tag: Any) -> None:
     """Store a head whose halves are given, rotated."""
     cos, sin = angles
-    pk.store_tagged(V[out], a * cos - b * sin, tag)
-    pk.store_tagged(V[out + 1], b * cos + a * sin, tag)
+    store_tagged(V[out], a * cos - b * sin, tag)
+    store_tagged(V[out + 1], b * cos + a * sin, tag)
 
 
 def rotary(isa, V, C, *, x, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
@@ -170,7 +180,7 @@ def append(isa, V, cache, *, layer, keys, values, position, tag):  # type: ignor
     with pk.consumers(2) as g:
         x = pk.where(g == 0, keys, values)
         for i in pk.range(size // width):
-            v = pk.load_tagged(V[x + i], tag, cols=width)
+            v = load_tagged(V[x + i], tag, cols=width)
             pk.store(cache[2 * layer + g, position, i], v.to(cache.dtype))
 
 
@@ -183,13 +193,13 @@ def largest(isa, V, *, x, length, first, last, best, at, tag):  # type: ignore[n
         most: Any = LEAST
         index: Any = 0.0
         for i in pk.range(first + g, last, 2):
-            v = pk.load_tagged(V[x + i], tag, cols=256)
+            v = load_tagged(V[x + i], tag, cols=256)
             v = pk.where(pk.iota(256) < length - 256 * i, v, LEAST)
             here = pk.max(v)
             where = (256 * i + pk.argmax(v)).to(f32)
             index, most = pk.where(here > most, where, index), pk.maximum(here, most)
-        pk.store_tagged(V[best + g], pk.zeros(f32, UNIT) + most, tag)
-        pk.store_tagged(V[at + g], pk.zeros(f32, UNIT) + index, tag)
+        store_tagged(V[best + g], pk.zeros(f32, UNIT) + most, tag)
+        store_tagged(V[at + g], pk.zeros(f32, UNIT) + index, tag)
 
 
 def choose(isa, V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
@@ -197,7 +207,7 @@ def choose(isa, V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
     count = 2 * UNIT * isa.blocks
     with pk.consumers(2) as g:
         if g == 0:
-            most = pk.load_tagged(V[best], tag, cols=count)
-            where = pk.load_tagged(V[at], tag, cols=count)
+            most = load_tagged(V[best], tag, cols=count)
+            where = load_tagged(V[at], tag, cols=count)
             first = pk.min(pk.where(most == pk.max(most), where, 2.0**30))
             pk.store(chosen[0], first.to(pk.int32))

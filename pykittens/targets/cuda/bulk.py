@@ -17,6 +17,7 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import (
     MAX_BOX_EXTENT,
     beyond_copy_engine,
+    beyond_prefetch_engine,
     box_cols,
     by_lanes,
     calls,
@@ -32,6 +33,7 @@ from pykittens.targets.index import Index, least
 from pykittens.targets.simt.memory import address_of, combined_type
 from pykittens.targets.source import MapSlot
 from pykittens.targets.target import Lowerings
+from pykittens.types.tiles import ST, SV, shared_tile
 
 BULK = Lowerings()
 
@@ -79,7 +81,8 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
         e.kernel.cluster if call.args["multicast"] else 1
     )  # each of them copies some of the rows
     rows = tile.rows // blocks
-    function = "copy_box(" if blocks == 1 else f"multicast_box({(1 << blocks) - 1}, "
+    one = "copy_box_first(" if call.args["evict_first"] else "copy_box("
+    function = one if blocks == 1 else f"multicast_box({(1 << blocks) - 1}, "
     with _if_whole(e, call, copies.lower_load_async), e.one_thread():
         if acquire and e.arms_each_copy(acquire):
             e.line(f"barrier_expect({full}, {tile.type.bytes});")
@@ -90,6 +93,14 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
                     to += Index("rank") * (rows * tile.type.layout.swizzle)
                     coordinates[1] += Index("(int)rank") * rows
                 e.line(f"{function}{to}, {name}, {full}, {', '.join(map(str, coordinates))});")
+
+
+@BULK.lower("prefetch", declines=beyond_prefetch_engine)
+def lower_prefetch(e: CudaEmitter, call: Call) -> None:
+    src, rows, cols = call.args["src"], call.args["rows"], call.args["cols"]
+    with e.one_thread():
+        for coordinates, name in _boxes_of(e, shared_tile(src.dtype, rows, cols), src, rows):
+            e.line(f"prefetch_box({name}, {', '.join(map(str, coordinates))});")
 
 
 @BULK.lower("store_async", declines=beyond_copy_engine, engine=Engine.COPY_OUT)
@@ -152,25 +163,36 @@ def _boxes(
     e: CudaEmitter, tile: SharedTile, ref: TileRef | Global, rows: int
 ) -> list[tuple[Index, list[Index], str]]:
     """The boxes of a tile, one per panel: shared address, coordinates with the innermost first, and map."""
-    layout, ref, width = tile.type.layout, ref.first, box_cols(tile)
+    layout, width = tile.type.layout, box_cols(tile.type)
     assert width is not None, f"{tile} cannot be cut into boxes"
     is_vector = isinstance(tile, SharedVector)
     distance = width * tile.dtype.bytes if is_vector else layout.panel_bytes
-    rank, line = len(ref.index), width * tile.dtype.bytes
+    at = shared_location(e, tile).address
+    found = enumerate(_boxes_of(e, tile.type, ref, rows))
+    return [(at + box * distance, coordinates, name) for box, (coordinates, name) in found]
+
+
+def _boxes_of(
+    e: CudaEmitter, type_: ST, ref: TileRef | Global, rows: int
+) -> list[tuple[list[Index], str]]:
+    """The boxes of a tensor in a tile of a type: coordinates and map."""
+    layout, ref, width = type_.layout, ref.first, box_cols(type_)
+    assert width is not None, f"{type_} cannot be cut into boxes"
+    rank, line = len(ref.index), width * type_.dtype.bytes
     # CUDA Driver API, cuTensorMapEncodeTiled: what a box may be.
     assert 1 <= rank <= 5, f"a tensor map has no {rank} axes"
     assert 1 <= min(rows, width) <= max(rows, width) <= MAX_BOX_EXTENT, f"a box of {rows} x {width}"
     assert line % 16 == 0, f"a row of a box has {line} bytes"
+    is_vector = isinstance(type_, SV)
     assert is_vector or line <= layout.swizzle, f"a row of {line} bytes, {layout.swizzle} swizzled"
     row_axis = ref.plane[0] if len(ref.plane) > 1 else rank - 2
     slot = MapSlot(ref.tensor.name, rows, width, layout.swizzle, row_axis)
-    name, sides = e.tensor_map(slot, ref.tensor), ref.sides(tile.rows, tile.cols)
-    at = shared_location(e, tile).address
-    check_access(e, ref, tile.rows, tile.cols)
+    name, sides = e.tensor_map(slot, ref.tensor), ref.sides(type_.rows, type_.cols)
+    check_access(e, ref, type_.rows, type_.cols)
     boxes = []
-    for box in range(tile.cols // width):
+    for box in range(type_.cols // width):
         x, *outer = (_coordinate(e, ref, axis, sides[axis]) for axis in slot.axes(rank))
-        boxes.append((at + box * distance, [x + box * width, *outer], name))
+        boxes.append(([x + box * width, *outer], name))
     return boxes
 
 

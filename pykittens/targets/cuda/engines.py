@@ -22,10 +22,11 @@ from pykittens.ir.nodes import Call, Kernel, Role, operands, walk, written
 from pykittens.ir.op import Effects, Engine
 from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import memory_of
-from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, SharedVector, TileRef
+from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, TileRef
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.simt.memory import starts_aligned
 from pykittens.targets.target import Target
+from pykittens.types.tiles import ST, SV
 
 # -- products --------------------------------------------------------------------------------------
 
@@ -65,16 +66,16 @@ def copy_operands(call: Call) -> tuple[SharedTile, TileRef | Global]:
     return tile, ref
 
 
-def box_cols(tile: SharedTile) -> int | None:
+def box_cols(type_: ST) -> int | None:
     """Columns of the equal boxes of a tile or vector; None if equal boxes do not divide it."""
-    if not isinstance(tile, SharedVector):
-        panel = tile.type.layout.panel_cols
-        return panel if tile.cols % panel == 0 else None
-    if tile.length <= MAX_BOX_EXTENT:
-        return tile.length
-    unit = LINE // tile.dtype.bytes
+    if not isinstance(type_, SV):
+        panel = type_.layout.panel_cols
+        return panel if type_.cols % panel == 0 else None
+    if type_.cols <= MAX_BOX_EXTENT:
+        return type_.cols
+    unit = LINE // type_.dtype.bytes
     lengths = range(unit, MAX_BOX_EXTENT + 1, unit)
-    return max((n for n in lengths if tile.length % n == 0), default=None)
+    return max((n for n in lengths if type_.cols % n == 0), default=None)
 
 
 def beyond_copy_engine(role: Role, call: Call) -> str | None:
@@ -83,13 +84,24 @@ def beyond_copy_engine(role: Role, call: Call) -> str | None:
     tile, ref = copy_operands(call)
     if ref.first.is_strided:
         return "the copy engine moves rows whose elements are neighbours in memory"
-    reached = box_cols(tile) and ref.type.aligned and (ref.type.whole_rows or not stores)
+    reached = box_cols(tile.type) and ref.type.aligned and (ref.type.whole_rows or not stores)
     op = call.args.get("op")
     combines = op is None or tile.dtype.name in COMBINED_IN_BULK[op]
     cut_multicast = call.args.get("multicast") and edged_axes(ref)
     if reached and combines and not cut_multicast:
         return None
     return "the copy engine does not reach the tensor or the part of a panel"
+
+
+def beyond_prefetch_engine(role: Role, call: Call) -> str | None:
+    """Why the lanes prefetch: the engine takes the boxes of which it could copy a tile, without windows."""
+    src, rows, cols = call.args["src"], call.args["rows"], call.args["cols"]
+    ref, width = src.first, cols * src.dtype.bytes
+    if rows is None or not 0 < rows <= MAX_BOX_EXTENT or ref.is_strided or ref.windows:
+        return "the engine takes boxes of up to 256 rows, whose elements are neighbours in memory"
+    if not width or width % (LINE if width > LINE else 16) or not ref.type.aligned:
+        return "the engine takes whole panels of aligned tensors"
+    return None
 
 
 def edged_axes(ref: TileRef | Global) -> list[int]:
@@ -198,11 +210,15 @@ def _is_repeatable(kernel: Kernel, call: Call) -> bool:
     return effects.removable or only_reads or bool(effects.prefetches)
 
 
+def _prefetched_by_lanes(role: Role, call: Call, target: Target) -> bool:
+    return not target.engines or beyond_prefetch_engine(role, call) is not None
+
+
 def lanes(role: Role, target: Target) -> int:
     """Lanes of a warp that run a role: one if the role only starts the copies of an engine."""
     found = calls(role)
     works = any(by_lanes(role, c, target) for c in found if c.op.effects.engine is not None)
     values = (v for c in found for v in (*c.results, *operands(c.args)))
     registers = any(isinstance(v, RegTile | RegVector) for v in values)
-    fetches = any(c.op.effects.prefetches for c in found)
+    fetches = any(c.op.effects.prefetches and _prefetched_by_lanes(role, c, target) for c in found)
     return 1 if role.is_service and not (works or registers or fetches) else 32

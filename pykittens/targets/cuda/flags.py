@@ -78,6 +78,8 @@ def lower_load_tagged(e: CudaEmitter, call: Call) -> None:
         if debug:
             e.line("const i64 start = nanoseconds();")
         for whole in _branches(e, *loads):
+            for load in loads:  # without the tag, so that each is loaded
+                e.each(load.count, f"{load.array}[i] = with_tag(0.0f, ~({load.tag}));")
             with e.braces("for (bool waits = true; waits;) {"):
                 for load in loads:
                     load.write(e, whole)
@@ -95,7 +97,10 @@ def lower_load_tagged(e: CudaEmitter, call: Call) -> None:
 
 @dataclass(frozen=True)
 class Tagged:
-    """A vector with tags that moves, its address and its chunks. condition: that none of these needs a test, if any."""
+    """A vector with tags that moves, its address and its chunks.
+
+    condition: that none of these needs a test, if there is one; that is so if the vector is whole.
+    """
 
     op: str
     vector: Value
@@ -105,6 +110,7 @@ class Tagged:
     count: int
     tag: str
     condition: str
+    whole: bool
 
     @staticmethod
     def of(e: CudaEmitter, tensor: TileRef | Global, vector: Value, call: Call) -> Tagged:
@@ -115,9 +121,11 @@ class Tagged:
         fills = spread is Spread.PER_COLUMN
         if spread is Spread.PLAIN:  # no lane holds what is past the end of the vector
             fills = vector.type.length % (vector.type.chunk(warps) * LANES * warps) == 0
-        condition = is_whole(vector, at, held) if fills and not at.is_strided else ""
-        tag, array = e.scalar(call.args["tag"]), e.array(vector)
-        return Tagged(call.op.name, vector, at, held, array, e.registers(vector), tag, condition)
+        fills = fills and not at.is_strided
+        condition = is_whole(vector, at, held) if fills else ""
+        tag, array, count = e.scalar(call.args["tag"]), e.array(vector), e.registers(vector)
+        is_known = fills and call.args["whole"] and not e.debug
+        return Tagged(call.op.name, vector, at, held, array, count, tag, condition, is_known)
 
     def write(self, e: CudaEmitter, whole: bool) -> None:
         """Write the loop over its chunks, which need no test if it is whole."""
@@ -127,9 +135,9 @@ class Tagged:
 
 def _branches(e: CudaEmitter, *moved: Tagged) -> Iterator[bool]:
     """A branch for vectors that no side of a tensor cuts, if there can be one, and one for others."""
-    conditions = [some.condition for some in moved]
-    if not all(conditions):
-        yield False
+    conditions = [some.condition for some in moved if not some.whole]
+    if not all(conditions) or not conditions:
+        yield not conditions
         return
     with e.braces(f"if ({' && '.join(conditions)}) {{", None):
         yield True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import is_multicast
+from pykittens.ir.nodes import Call, is_multicast
 from pykittens.ir.stages import Acquire, GiveBack, Leave
-from pykittens.ir.values import SharedTile
+from pykittens.ir.values import Scalar, SharedTile
 from pykittens.targets.clock_reads import seen
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import by_lanes, calls, is_fenced
@@ -59,6 +59,20 @@ def _wait_for_flight(e: CudaEmitter, node: Acquire, position: str) -> None:
     debug = wait_arguments(e, awaited, f"{before}.stage", f"{before}.phase")
     # The phase before the first one counts as complete.
     e.line(f"barrier_wait({ring}_full + 8 * {before}.stage, {before}.phase{debug});")
+
+
+@PIPELINE.lower("is_full")
+def is_full(e: CudaEmitter, call: Call) -> None:
+    """One lane asks, so that all have the same answer."""
+    ring = call.args["ring"]
+    position = e.turns[ring, "fill"]
+    bar = f"{e.rings[ring]}_empty + 8 * {position}.stage"
+    answer = f"barrier_goes_on({bar}, {position}.phase ^ 1, {call.args['after']})"
+    if e.team_lanes > 1:
+        answer = f"__shfl_sync(~0u, lane == 0 && {answer}, 0)"
+    (result,) = call.results
+    assert isinstance(result, Scalar)
+    e.assign(result, answer)
 
 
 @PIPELINE.lower(Leave)

@@ -1,7 +1,6 @@
 """Prefetches to the L2 cache: one instruction for each line of a tile, by the lanes of the group.
 
-Source: PTX ISA, "prefetch, prefetchu". The bulk prefetch of Hopper takes only addresses and sizes that are multiples of
-16 bytes.
+Hopper's copy engine takes whole panels of aligned tensors (bulk.py). Source: PTX ISA, "prefetch, prefetchu".
 """
 
 from __future__ import annotations

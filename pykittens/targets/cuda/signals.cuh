@@ -71,9 +71,12 @@ template <int COUNT, bool VECTOR> DEVICE void store_tagged(const float* from, in
             if (col + k >= 0 && col + k < cols) asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" :: "l"(__cvta_generic_to_global(row + col + k)), "f"(with_tag(from[k], tag)) : "memory");
     }
 }
-// COUNT neighbours of a row that others may be writing; those outside 0 <= col < cols are 0 with the tag.
+// COUNT neighbours of a row that others may be writing, unless they have the tag; those outside 0 <= col < cols are 0 with the tag.
 template <int COUNT, bool VECTOR> DEVICE void load_tagged(float* to, int i, const float* row, int col, int cols, int tag) {
     to += i;
+    u32 missing = 0;
+    UNROLL for (int k = 0; k < COUNT; ++k) see_tag(missing, to[k], tag);
+    if (!(missing & 15)) return;
     if (VECTOR && COUNT % 2 == 0 && col >= 0 && col + COUNT <= cols) {
         constexpr int WIDE = COUNT % 4 == 0 ? 4 : 2;
         UNROLL for (int k = 0; k < COUNT / WIDE * WIDE; k += WIDE) {

@@ -14,6 +14,15 @@ DEVICE void barrier_wait(u32 bar, u32 phase) {
 #endif
 }
 
+// Whether a phase goes on for so many cycles; it returns when the phase ends.
+DEVICE bool barrier_goes_on(u32 bar, u32 phase, u32 cycles) {
+    const u32 start = clock();
+    for (u32 past;;) {
+        asm volatile("{ .reg .pred past; mbarrier.test_wait.parity.shared.b64 past, [%1], %2; selp.u32 %0, 1, 0, past; }" : "=r"(past) : "r"(bar), "r"(phase) : "memory");
+        if (past || (u32)clock() - start >= cycles) return !past;
+    }
+}
+
 // The place of a role in a ring of stages.
 template <int STAGES> struct Turn {
     u32 stage = 0, phase = 0;

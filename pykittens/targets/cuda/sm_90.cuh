@@ -15,11 +15,21 @@ DEVICE void store_matrix_transposed(u32 at, u32 a, u32 b, u32 c, u32 d) { asm vo
 // -- bulk tensor copies -------------------------------------------------------
 
 DEVICE void prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory"); }
-DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x) { asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x) : "memory"); }
-DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y) : "memory"); }
-DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory"); }
-DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); }
-DEVICE void copy_box(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
+// Boxes of a tensor; those of copy_box_first are the first to leave the L2 cache.
+#define BOXES_IN(NAME, START, HINT, END) \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x) { asm volatile(START ".1d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile(START ".2d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile(START ".3d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4, %5}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile(START ".4d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4, %5, %6}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w, int v) { asm volatile(START ".5d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4, %5, %6, %7}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
+BOXES_IN(copy_box, "cp.async.bulk.tensor", "", ";")
+// The policy is that of CUTLASS, TMA::CacheHintSm90::EVICT_FIRST.
+BOXES_IN(copy_box_first, "{ .reg .b64 policy; mov.b64 policy, 0x12F0000000000000; cp.async.bulk.tensor", ".L2::cache_hint", ", policy; }")
+// Boxes to the L2 cache.
+DEVICE void prefetch_box(const TensorMap& from, int x, int y) { asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" :: "l"(&from), "r"(x), "r"(y) : "memory"); }
+DEVICE void prefetch_box(const TensorMap& from, int x, int y, int z) { asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" :: "l"(&from), "r"(x), "r"(y), "r"(z) : "memory"); }
+DEVICE void prefetch_box(const TensorMap& from, int x, int y, int z, int w) { asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" :: "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); }
+DEVICE void prefetch_box(const TensorMap& from, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" :: "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
 // The same to all blocks whose bit is set in `blocks`, at the same place of their shared memory.
 DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "h"(blocks) : "memory"); }
 DEVICE void multicast_box(unsigned short blocks, u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory"); }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pykittens.ir.nodes import Block, Node, all_blocks, within
+from pykittens.ir.nodes import Block, Call, Node, all_blocks, walk, within
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 
 Use = Acquire | GiveBack
@@ -36,9 +36,13 @@ def shared_turns(body: Block) -> Iterator[SharedTurn]:
         for node in block.nodes:
             if isinstance(node, Acquire | GiveBack):
                 uses.setdefault(position_of(node), []).append((block, node))
+    # A question needs the position at each moment.
+    asked = {n.args.get("ring") for n in walk(body) if isinstance(n, Call)}
     alike: dict[object, list[Position]] = {}
     for position, of in uses.items():
-        is_single = all(isinstance(n, Acquire) or (n.exact and n.count == 1) for _, n in of)
+        is_single = position[0] not in asked and all(
+            isinstance(n, Acquire) or (n.exact and n.count == 1) for _, n in of
+        )
         where = position[0].stages, *(block for block, _ in of)
         alike.setdefault(where if is_single else position, []).append(position)
     for positions in alike.values():
