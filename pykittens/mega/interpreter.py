@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pykittens as pk
 from pykittens.errors import LanguageError
 from pykittens.ir.build import current
-from pykittens.ir.nodes import Block, If, Node, calls, walk
+from pykittens.ir.nodes import Block, Call, If, Node, calls, walk, within
 from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire
+from pykittens.ir.structure import uses
 from pykittens.lang.homes import RolePlace
 from pykittens.lang.loops import for_loop
 from pykittens.lang.merging import Merging
@@ -39,7 +40,9 @@ class Interpreter:
     int32 (waits, 2), each a counter and its value after all that signal it. counters: int32 (2, counters); launches use
     both rows in turn, and set that of the next one to 0. parities: int32 (blocks, groups), the row of this launch for
     each group of all roles. tickets: int32 (1,), or None if each block has a queue. operands: tensors by name.
-    rewrites: elements are written again, so roles that write wait as well, and those that read signal.
+    rewrites: elements are written again, so roles that write wait as well, and those that read signal. apart: the
+    instructions of a launch need nothing of one another, so that there are no counters, waits and parities; a launch
+    loads weights before the one in front of it has ended.
     """
 
     kinds: Sequence[Kind]
@@ -50,6 +53,7 @@ class Interpreter:
     tickets: Any
     operands: Mapping[str, Any]
     rewrites: bool = False
+    apart: bool = False
     merging: Merging = field(default_factory=Merging)
     # The fields and numbers of each kind, in the bodies of the merging.
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -86,24 +90,42 @@ class Interpreter:
                     "roles",
                     help="read it in the roles that need it, which wait for those that write it",
                 )
+        if self.apart:
+            pk.overlap(ready=(self.code, *self._constants(both)))
         group = 0
         for number, (place, of) in enumerate(self.merging.roles.items()):
             with of.context as index:
                 one = 0 if of.context.groups == 1 else index
-                mine = group + one
-                self.parity = pk.load(self.parities[self.block, mine])
+                mine, self.parity = group + one, 0
+                if not self.apart:
+                    self.parity = pk.load(self.parities[self.block, mine])
+                    if group == 0:
+                        self._clear(one)
                 if group == 0:
-                    self._clear(one)
                     self._check_numbers()
                 self._role(place, index, word_of_role(self.kinds, number))
-                if of.context.warps > 1:
-                    pk.sync()  # all warps have loaded it
-                # Blocks that are not there this time may be there the next.
-                all_rows = self.parities.shape[0]
-                rows = [self.block] if self.tickets is None else self._share(all_rows)
-                for row in rows:
-                    pk.store(self.parities[row, mine], 1 - self.parity)
+                if not self.apart:
+                    self._turn_parity(mine, of.context.warps)
             group += of.context.groups
+
+    def _constants(self, both: Set[str]) -> list[Any]:
+        """The tensors that no instruction writes, and that are no numbers: a launch before may set these."""
+        numbers = {name for kind in self.kinds for name in kind.numbers}
+        return [
+            tensor
+            for name, tensor in self.operands.items()
+            if tensor.name not in both and name not in numbers
+        ]
+
+    def _turn_parity(self, group: Any, warps: int) -> None:
+        """At the end of a role, let its group of the next launch use the other row of counters."""
+        if warps > 1:
+            pk.sync()  # all warps have loaded it
+        # Blocks that are not there this time may be there the next.
+        all_rows = self.parities.shape[0]
+        rows = [self.block] if self.tickets is None else self._share(all_rows)
+        for row in rows:
+            pk.store(self.parities[row, group], 1 - self.parity)
 
     def _survey(self, kind: Kind) -> None:
         words = list[Any]()
@@ -165,14 +187,22 @@ class Interpreter:
         nodes = current(kind.name).stack[-1].nodes
         begin = len(nodes)
         first, count, counter = words[-OF_A_ROLE:]
-        for k in for_loop(pk.range(first, first + count)):
-            flag = self.counters[self.parity, pk.load(self.waits[k, 0])]
-            pk.wait(flag, pk.load(self.waits[k, 1]))
+        if not self.apart:
+            for k in for_loop(pk.range(first, first + count)):
+                flag = self.counters[self.parity, pk.load(self.waits[k, 0])]
+                pk.wait(flag, pk.load(self.waits[k, 1]))
         waiting = nodes[begin:]
         del nodes[begin:]
         with self.merging.record(kind.name, place, index):
-            kind.record(self.operands, kind.values(self.operands, words), self.parity + 1)
+            values = kind.values(self.operands, words)
+            numbers = nodes[begin:]
+            kind.record(self.operands, values, self.parity + 1)
+        used = {v for node in nodes[begin:] for inner in within(node) for v in uses(inner)}
+        unused = [n for n in numbers if isinstance(n, Call) and used.isdisjoint(n.results)]
+        nodes[begin:] = [n for n in nodes[begin:] if n not in unused]
         mine = nodes[begin:]
+        if self.apart:
+            return
         sides = {"reads": True, "writes": self.rewrites}
         accesses = (i for i, n in enumerate(mine, begin) if self._takes_part([n], **sides))
         if (at := next(accesses, None)) is not None:

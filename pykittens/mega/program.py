@@ -21,6 +21,7 @@ from pykittens.ir.values import describe
 from pykittens.lang.merging import declared
 from pykittens.mega import coarse
 from pykittens.mega.interpreter import Interpreter
+from pykittens.mega.levels import levels
 from pykittens.mega.proof import prove
 from pykittens.mega.report import ProgramReport, report
 from pykittens.mega.schedule import Schedule, derive
@@ -32,6 +33,7 @@ from pykittens.types.dtypes import int32
 
 Tensors = Mapping[str, Any]  # by name
 TAG = "tag"  # the keyword of the tag of a launch
+NO_WAITS = np.zeros((1, 2), np.int32)
 # The place of an instruction, in a report of a debug program.
 _PLACE = re.compile(r"in \w+, number (\d+) of the queue")
 
@@ -317,15 +319,21 @@ class Program:
         return {name: None for kind in self.kinds for name in kind.operands}
 
     def kernel(self) -> KernelFunction:
-        """The kernel of the program: of its code, waits, counters, parities, tickets, and an object of tensors."""
+        """The kernel of the program: of its code, waits, counters, parities, tickets, and an object of tensors.
+
+        `apart=True`: for launches whose instructions need nothing of one another, as of `launches`.
+        """
         kinds = tuple(self.kinds)
         if self._kernel is None or self._kernel[0] != kinds:
             recorded = self.recorded = list[Interpreter]()
 
             @pk.kernel
-            def interpreter(code, waits, counters, parities, tickets, tensors):  # type: ignore[no-untyped-def]
+            def interpreter(  # type: ignore[no-untyped-def]
+                code, waits, counters, parities, tickets, tensors, *, apart=False
+            ):
                 words = code, waits, counters, parities, tickets
-                made = Interpreter(kinds, *words, vars(tensors), isinstance(tensors, Rewritten))
+                rewrites = isinstance(tensors, Rewritten)
+                made = Interpreter(kinds, *words, vars(tensors), rewrites, apart)
                 made.record()
                 recorded.append(made)
 
@@ -390,6 +398,20 @@ class Program:
         if like is not None:
             given = tuple(like.new_tensor(x, dtype=torch_dtype("int32")) for x in given)
         return (*given, *(() if self.dynamic else (None,)), operands)
+
+    def launches(self, schedule: Schedule, /, **tensors: Any) -> list[tuple[Any, ...]]:
+        """What the kernel takes, with `apart=True`, to run a schedule by launches one after another.
+
+        The instructions of a launch need nothing of one another, so they need not run at once: this is the program for
+        a GPU that runs something else beside it, and for comparison. The weights of a launch are loaded while the one
+        before it ends. The launches may be repeated any number of times; nothing else may write the tensors.
+        """
+        if self.dynamic:
+            raise ArgumentError("launches: the program must not be dynamic")
+        self.arguments(schedule, **tensors)  # which checks the tensors, and takes away their tags
+        sizes = 0, sum(schedule.groups)
+        codes = (schedule.encoded(level)[0] for level in levels(schedule))
+        return [self.words(code, NO_WAITS, sizes, tensors, schedule.rewrites) for code in codes]
 
     def report(self, /, **tensors: Any) -> ProgramReport:
         """What the program is made of, for tensors of these shapes: kinds and their registers, rings, the schedule."""

@@ -154,13 +154,14 @@ class Schedule:
         """The instruction of an event."""
         return f"{self.program.instructions[event[0]]}"
 
-    def encoded(self) -> tuple[np.ndarray, np.ndarray]:
-        """The words of all instructions, and their waits: int32 (queues, longest queue, words) and (waits, 2)."""
+    def encoded(self, some: Set[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The words of all instructions, or of some, and waits: int32 (queues, longest queue, words) and (waits, 2)."""
         kinds, roles = self.program.kinds, range(len(self.groups))
         words = word_of_role(kinds, len(roles))
-        code = np.zeros((len(self.queues), max(map(len, self.queues)), words), np.int32)
+        queues = [[n for n in queue if some is None or n in some] for queue in self.queues]
+        code = np.zeros((len(queues), max(map(len, queues)), words), np.int32)
         waits = list[tuple[int, int]]()
-        for block, queue in enumerate(self.queues):
+        for block, queue in enumerate(queues):
             for turn, number in enumerate(queue):
                 step, row = self.program.instructions[number], code[block, turn]
                 row[: 1 + len(step.fields)] = 1 + kinds.index(step.kind), *step.fields

@@ -15,13 +15,10 @@ import numpy as np
 
 from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import check_count
-from pykittens.kernels.attention import attention
-from pykittens.kernels.gemm import gemm
-from pykittens.kernels.rms_norm import rms_norm
 from pykittens.mega.isa import Machine, Matrix, Vector, halves_in_turn, in_turn
-from pykittens.mega.isa.packing import cast, joined, zeros
+from pykittens.mega.isa.packing import joined, zeros
 from pykittens.models.config import Config
-from pykittens.types.dtypes import bf16, f32
+from pykittens.models.prefill import fill_cache, like
 
 CHUNK = 2048  # columns that an instruction multiplies at a time
 SHORT = 512  # positions of which a block attends to those of a head at least as fast as several do
@@ -33,13 +30,15 @@ class Llama:
 
     config: its sizes. weights: by the names of Hugging Face, arrays of NumPy or tensors of PyTorch, as
     `checkpoint.read` gives them. capacity: positions of the cache. blocks: of the program of a token, by default one
-    for each multiprocessor. On a GPU a token is a launch; on the CPU each instruction runs as a whole.
+    for each multiprocessor. On a GPU a token is a launch; on the CPU each instruction runs as a whole. apart: a token
+    is a launch for each step of dependences, so that its blocks need not run at once: for a GPU that others keep busy.
     """
 
     config: Config
     weights: Mapping[str, Any]
     capacity: int
     blocks: int | None = None
+    apart: bool = False
 
     def __post_init__(self) -> None:
         c = self.config
@@ -65,7 +64,7 @@ class Llama:
             eps=c.eps,
         )
         self._places: dict[tuple[str, ...], Any] = {}  # of weights, by their names
-        self._rope = self.machine.constant(self._like(c.angles(self.capacity)))
+        self._rope = self.machine.constant(like(self.cache, c.angles(self.capacity)))
         # Programs with the positions below which each is the fastest, and their logits.
         self._programs = [(min(SHORT, self.capacity), self.machine.program, self._add_token(1))]
         if (parts := self._parts()) > 1:
@@ -183,15 +182,36 @@ class Llama:
 
     def step(self, token: int, position: int) -> int:
         """Run the model on a token at a position, behind those in the cache; returns the likeliest next token."""
-        found = (i for i, (below, *_) in enumerate(self._programs) if position < below)
-        self._last = next(found, 0)  # which refuses a position past the end
+        self._last = self._program_at(position)
         if self._last not in self._launches:
-            program = self._programs[self._last][1]
             self._launches[self._last] = self.machine.launcher(
-                self.tensors, coarse=not self._is_on_gpu, program=program
+                self.tensors,
+                coarse=not self._is_on_gpu,
+                program=self._programs[self._last][1],
+                apart=self.apart and self._is_on_gpu,
             )
         self._launches[self._last](token=token, position=position)
         return int(self.tensors["chosen"][0])
+
+    def _program_at(self, position: int) -> int:
+        """The number of the program for a position; for one past the end the first, which refuses it."""
+        found = (i for i, (below, *_) in enumerate(self._programs) if position < below)
+        return next(found, 0)
+
+    def repeater(
+        self, token: int, position: int, apart: bool | None = None
+    ) -> tuple[Callable[[], None], dict[str, Any]]:
+        """A function that runs the model on a token at a position, then on the token chosen last at the next one.
+
+        It waits for nothing, so a CUDA graph holds any number of runs. The program is that of the first position. Also
+        returns the tensors of these runs: they share the cache with all others, and `token` and `chosen`, `position`
+        and `following` change places after each. apart: by default as of the model.
+        """
+        tensors = self.machine.tensors(self.cache, self.weights["model.embed_tokens.weight"])
+        tensors["token"][0], tensors["position"][0] = token, position
+        program = self._programs[self._program_at(position)][1]
+        run = self.machine.repeater(tensors, program, self.apart if apart is None else apart)
+        return run, tensors
 
     def logits(self) -> np.ndarray[Any, Any]:
         """The logits that the last step found: float32, (vocabulary,)."""
@@ -206,7 +226,7 @@ class Llama:
             )
         before = len(tokens) - 1
         if before and self._is_on_gpu:
-            self._prefill(tokens[:before])
+            fill_cache(self.config, self.weights, self.cache, tokens[:before])
         else:
             for position in range(before):
                 self.step(tokens[position], position)
@@ -216,52 +236,6 @@ class Llama:
     @property
     def _is_on_gpu(self) -> bool:
         return bool(getattr(self.cache, "is_cuda", False))
-
-    def _prefill(self, tokens: Sequence[int]) -> None:
-        """Fill the cache of the first tokens by the kernels of the library, all at once."""
-        c, w, n = self.config, self.weights, len(tokens)
-        h = cast(w["model.embed_tokens.weight"][[*tokens]], f32)
-        cos, sin = (self._like(x) for x in np.split(c.angles(n)[:, None], 2, axis=2))
-
-        def normed(x: Any, gain: str) -> Any:
-            return rms_norm(x, w[gain], c.eps)
-
-        def heads_of(name: str, which: str, x: Any) -> Any:
-            y = gemm(
-                x,
-                w[f"{name}{which}_proj.weight"],
-                bias=w.get(f"{name}{which}_proj.bias"),
-                out_dtype=f32,
-            )
-            y = y.reshape(-1, c.head)
-            if which != "v" and c.head_norms:
-                y = normed(y, f"{name}{which}_norm.weight")
-            y = y.reshape(n, -1, c.head)
-            if which != "v":
-                a, b = y[..., : c.head // 2], y[..., c.head // 2 :]
-                y = joined([a * cos - b * sin, b * cos + a * sin], 2)
-            return cast(y, bf16)
-
-        for layer in range(c.layers):
-            name = f"model.layers.{layer}."
-            x = cast(normed(h, f"{name}input_layernorm.weight"), bf16)
-            q, k, v = (heads_of(f"{name}self_attn.", which, x) for which in "qkv")
-            for i, kept in enumerate((k, v)):
-                self.cache[2 * layer + i, :n] = kept.reshape(n, -1)
-            q, k, v = (y.swapaxes(0, 1)[None] for y in (q, k, v))
-            mixed = attention(q, k, v, causal=True)[0].swapaxes(0, 1).reshape(n, -1)
-            h = h + gemm(mixed, w[f"{name}self_attn.o_proj.weight"], out_dtype=f32)
-            x = cast(normed(h, f"{name}post_attention_layernorm.weight"), bf16)
-            gate, up, down = (w[f"{name}mlp.{i}_proj.weight"] for i in ("gate", "up", "down"))
-            h = h + gemm(gemm(x, gate, gate=up, activation="silu"), down, out_dtype=f32)
-
-    def _like(self, values: np.ndarray[Any, Any]) -> Any:
-        """An array where the weights are."""
-        if isinstance(self.cache, np.ndarray):
-            return values
-        import torch
-
-        return torch.from_numpy(values).to(self.cache.device)
 
 
 def multiprocessors(x: Any) -> int:

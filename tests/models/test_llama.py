@@ -11,6 +11,7 @@ import pytest
 from pykittens.errors import ArgumentError
 from pykittens.models.config import Config
 from pykittens.models.llama import Llama
+from pykittens.models.prefill import fill_cache
 from pykittens.runtime import nvrtc
 from tests.models.reference import Reference
 
@@ -117,7 +118,7 @@ def test_kernels_fill_the_cache_as_tokens_do(name, framework):
         }
     filled, stepped = (Llama(config, weights, capacity=10) for _ in range(2))
     tokens = [5, 9, 2, 250, 31, 7]
-    filled._prefill(tokens)
+    fill_cache(config, weights, filled.cache, tokens)
     for position, token in enumerate(tokens):
         stepped.step(token, position)
     found, wanted = (

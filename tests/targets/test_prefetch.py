@@ -33,16 +33,21 @@ def test_a_prefetch_is_one_instruction_for_each_line(arch):
     assert spills(made) == []
     assert frame(made) == 0
     # Rows of 128 bytes may lie in two lines: two instructions for each lane of two warps, and one for a vector. All of
-    # the tile x[-1, 0] is outside.
-    assert made.sass.count("CCTL.E.PF2 ") == 2 + 1
+    # the tile x[-1, 0] is outside. Hopper's copy engine takes both tiles.
+    boxes = made.sass.count("UTMAPF.L2")
+    assert boxes == (2 if arch == "sm_90a" else 0)
+    assert made.sass.count("CCTL.E.PF2 ") == (1 if boxes else 2 + 1)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_a_warp_shares_the_lines_of_a_producer(arch):
     text = emit(recorded(by_roles, matrix(128, 192), matrix(128, 192)), TARGETS[arch]).program
     producer, consumer = re.split(r"// consumers", text)
-    assert "prefetch_tile<64, 64, 32>" in producer
-    assert "&& lane == 0) {  // producer" not in producer
+    # One lane starts the copies and prefetches of the engine.
+    by_engine = arch == "sm_90a"
+    assert ("prefetch_tile<64, 64, 32>" in producer) != by_engine
+    assert ("prefetch_box(x_map, (k + 2) * 64, i1 * 64);" in producer) == by_engine
+    assert ("&& lane == 0) {  // producer" in producer) == by_engine
     assert "prefetch_tile<64, 200, 128>" in consumer
 
 
@@ -106,7 +111,7 @@ def test_a_launch_of_prefetches_alone_ends_after_earlier_launches():
     head, first, second = text.split("{  // warps")
     assert "earlier_launches_wait();" not in head
     for role in (first, second):
-        assert role.index("prefetch_tile<") < role.index("earlier_launches_wait();")
+        assert role.index("prefetch_box(") < role.index("earlier_launches_wait();")
 
 
 @compiles

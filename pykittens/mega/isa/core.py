@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from pykittens.mega.isa.memory import Matrix, Place, Vector
 from pykittens.mega.isa.packing import UNIT, check_array, joined, packed, padded, rounded, zeros
 from pykittens.mega.isa.vectors import clear
 from pykittens.mega.program import Kind, Program, as_bits
+from pykittens.mega.schedule import Schedule
 from pykittens.ops.tagged import TAG
 from pykittens.types.dtypes import bf16, f32, int32
 
@@ -200,7 +202,7 @@ class Core:
         for name, size, dtype in (
             ("V", (self._sizes["V"],), f32),
             ("M", (128 * self._sizes["M"], 64), bf16),
-            *((name, (1,), int32) for name in ("chosen", *self.program.numbers)),
+            *((name, (1,), int32) for name in ("chosen", "following", *self.program.numbers)),
         ):
             given[name] = zeros(like, size, dtype)
         return {name: given[name] for name in used}
@@ -214,27 +216,59 @@ class Core:
     # -- runs ------------------------------------------------------------------------------------
 
     def launcher(
-        self, tensors: Mapping[str, Any], coarse: bool = False, program: Program | None = None
+        self,
+        tensors: Mapping[str, Any],
+        coarse: bool = False,
+        program: Program | None = None,
+        apart: bool = False,
     ) -> Callable[..., None]:
         """A function that runs the program on these tensors, with its numbers by name; the schedule is made once.
 
         `launch = machine.launcher(tensors)`, then `launch(position=7, token=3)` any number of times. coarse: run it as
-        `run_coarse` does. program: by default the last.
+        `run_coarse` does. program: by default the last. apart: run it by launches one after another, as
+        Program.launches; the blocks then need not run at once.
         """
         program = program or self.program
         own = _of(program, tensors)
         schedule = program.scheduled(**own)
-        arguments = program.arguments(schedule, **own)
-        kernel = program.kernel()
+        launches, kernel = _launches(program, schedule, own, apart), program.kernel()
 
         def launch(**numbers: int) -> None:
             self._set(own, numbers)
             if coarse:  # which takes the arguments of a first launch
                 run(schedule, program.arguments(schedule, **own))
-            else:
-                kernel(*arguments)
+                return
+            for arguments in launches:
+                kernel(*arguments, apart=apart)
 
         return launch
+
+    def repeater(
+        self, tensors: Mapping[str, Any], program: Program | None = None, apart: bool = False
+    ) -> Callable[[], None]:
+        """A function that runs a program with `argmax`, each time on the token chosen last, at the next position.
+
+        The first token and position are tensors["token"] and tensors["position"]. These and tensors["chosen"],
+        ["following"] change places after each run, so that a CUDA graph holds any number of runs. program, apart: as of
+        `launcher`.
+        """
+        program = program or self.program
+        own = _of(program, tensors)
+        schedule, kernel = program.scheduled(**own), program.kernel()
+        swapped = own | {
+            name: own[other]
+            for one in (("token", "chosen"), ("position", "following"))
+            for name, other in (one, one[::-1])
+        }
+        launches = _launches(program, schedule, own, apart)
+        others = [(*some[:-1], program.operands(swapped, schedule.rewrites)) for some in launches]
+        turns = cycle((launches, others))
+
+        def run_next() -> None:
+            for arguments in next(turns):
+                kernel(*arguments, apart=apart)
+
+        return run_next
 
     def run(self, tensors: Mapping[str, Any], **numbers: int) -> None:
         """Run the program once, in the emulator or on a GPU: `machine.run(tensors, position=7, token=3)`.
@@ -337,3 +371,12 @@ class Core:
 def _of(program: Program, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the tensors that a program takes; it names what is missing."""
     return {name: tensors[name] for name in program.used if name in tensors}
+
+
+def _launches(
+    program: Program, schedule: Schedule, tensors: Mapping[str, Any], apart: bool
+) -> list[tuple[Any, ...]]:
+    """The arguments of the launches of a run."""
+    return (
+        program.launches(schedule, **tensors) if apart else [program.arguments(schedule, **tensors)]
+    )

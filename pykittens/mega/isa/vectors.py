@@ -202,8 +202,8 @@ def largest(isa, V, *, x, length, first, last, best, at, tag):  # type: ignore[n
         store_tagged(V[at + g], pk.zeros(f32, UNIT) + index, tag)
 
 
-def choose(isa, V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
-    """chosen = the first index in V[at] of the largest of V[best], which are those of all blocks."""
+def choose(isa, V, chosen, following, *, best, at, position, tag):  # type: ignore[no-untyped-def]
+    """chosen = the first index in V[at] of the largest of V[best], which are those of all blocks; the next position."""
     count = 2 * UNIT * isa.blocks
     with pk.consumers(2) as g:
         if g == 0:
@@ -211,3 +211,4 @@ def choose(isa, V, chosen, *, best, at, tag):  # type: ignore[no-untyped-def]
             where = load_tagged(V[at], tag, cols=count)
             first = pk.min(pk.where(most == pk.max(most), where, 2.0**30))
             pk.store(chosen[0], first.to(pk.int32))
+            pk.store(following[0], position + 1)

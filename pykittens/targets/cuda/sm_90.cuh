@@ -15,16 +15,18 @@ DEVICE void store_matrix_transposed(u32 at, u32 a, u32 b, u32 c, u32 d) { asm vo
 // -- bulk tensor copies -------------------------------------------------------
 
 DEVICE void prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory"); }
-// Boxes of a tensor; those of copy_box_first are the first to leave the L2 cache.
-#define BOXES_IN(NAME, START, HINT, END) \
-    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x) { asm volatile(START ".1d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x) : "memory"); } \
-    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile(START ".2d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y) : "memory"); } \
-    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile(START ".3d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4, %5}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory"); } \
-    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile(START ".4d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4, %5, %6}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory"); } \
-    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w, int v) { asm volatile(START ".5d.shared::cluster.global.mbarrier::complete_tx::bytes" HINT " [%0], [%1, {%3, %4, %5, %6, %7}], [%2]" END :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory"); }
-BOXES_IN(copy_box, "cp.async.bulk.tensor", "", ";")
-// The policy is that of CUTLASS, TMA::CacheHintSm90::EVICT_FIRST.
-BOXES_IN(copy_box_first, "{ .reg .b64 policy; mov.b64 policy, 0x12F0000000000000; cp.async.bulk.tensor", ".L2::cache_hint", ", policy; }")
+// Boxes of a tensor; those of copy_box_first are the first to leave the L2 cache, by the policy that CUTLASS calls
+// TMA::CacheHintSm90::EVICT_FIRST.
+#define GIVEN(...) __VA_ARGS__
+#define LEFT_OUT(...)
+#define BOXES_IN(NAME, POLICY) \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x) { asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes" POLICY(".L2::cache_hint") " [%0], [%1, {%3}], [%2]" POLICY(", %4") ";" :: "r"(to), "l"(&from), "r"(bar), "r"(x) POLICY(, "l"(0x12f0000000000000ull)) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes" POLICY(".L2::cache_hint") " [%0], [%1, {%3, %4}], [%2]" POLICY(", %5") ";" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y) POLICY(, "l"(0x12f0000000000000ull)) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z) { asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes" POLICY(".L2::cache_hint") " [%0], [%1, {%3, %4, %5}], [%2]" POLICY(", %6") ";" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z) POLICY(, "l"(0x12f0000000000000ull)) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w) { asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes" POLICY(".L2::cache_hint") " [%0], [%1, {%3, %4, %5, %6}], [%2]" POLICY(", %7") ";" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) POLICY(, "l"(0x12f0000000000000ull)) : "memory"); } \
+    DEVICE void NAME(u32 to, const TensorMap& from, u32 bar, int x, int y, int z, int w, int v) { asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes" POLICY(".L2::cache_hint") " [%0], [%1, {%3, %4, %5, %6, %7}], [%2]" POLICY(", %8") ";" :: "r"(to), "l"(&from), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) POLICY(, "l"(0x12f0000000000000ull)) : "memory"); }
+BOXES_IN(copy_box, LEFT_OUT)
+BOXES_IN(copy_box_first, GIVEN)
 // Boxes to the L2 cache.
 DEVICE void prefetch_box(const TensorMap& from, int x, int y) { asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" :: "l"(&from), "r"(x), "r"(y) : "memory"); }
 DEVICE void prefetch_box(const TensorMap& from, int x, int y, int z) { asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" :: "l"(&from), "r"(x), "r"(y), "r"(z) : "memory"); }
