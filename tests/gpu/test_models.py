@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from pykittens.cli.arguments import load
 from pykittens.models.checkpoint import random_weights
-from pykittens.models.config import NAMED
-from pykittens.models.generate import generate
+from pykittens.models.config import NAMED, Config, Scaling
 from pykittens.models.llama import Llama
 from tests.models.reference import Reference
 from tests.models.test_llama import MODELS, weights_of
@@ -54,54 +56,100 @@ def test_a_prompt_fills_the_cache_as_tokens_do(name):
 
 
 @pytest.mark.parametrize("name", ["llama-1b", "qwen-0.6b"])
-def test_a_model_of_a_published_size_agrees_with_pytorch(name):
-    """The hidden layers of the same weights in float32, without a cache: all positions at once."""
+def test_200_steps_of_a_published_size_agree_with_pytorch_in_float32(name):
+    """The same tokens at every position; the likeliest is float32's wherever no other is nearly as likely."""
     config = NAMED[name]
     weights = random_weights(config, 0, "cuda")
-    model = Llama(config, weights, capacity=64)
-    tokens = np.random.default_rng(4).integers(config.vocabulary, size=8).tolist()
+    model = Llama(config, weights, capacity=200)
+    tokens = np.random.default_rng(4).integers(config.vocabulary, size=200).tolist()
+    wanted = in_float32(config, weights).logits(torch.tensor(tokens, device="cuda")).cpu().numpy()
     for position, token in enumerate(tokens):
-        model.step(token, position)
-    wanted = whole(config, weights, torch.tensor(tokens, device="cuda"))[-1].cpu().numpy()
-    found = model.logits()
-    assert np.linalg.norm(found - wanted) < 0.01 * np.linalg.norm(wanted)
-    greedy = list(generate(model, tokens, limit=5))
-    assert greedy == list(generate(model, tokens, limit=5))
+        chosen = model.step(token, position)
+        found, exact = model.logits(), wanted[position]
+        error = np.abs(found - exact).max()
+        assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact)
+        second, first = np.sort(exact)[-2:]
+        assert first - second < 2 * error or chosen == int(exact.argmax())
 
 
-def whole(config, weights, tokens):
-    """The logits at all positions, in float32; keys and values are not rounded."""
-    c, n = config, len(tokens)
-    cos, sin = torch.from_numpy(c.angles(n)).cuda()[:, None].chunk(2, dim=2)
+def in_float32(config, weights):
+    return eager().Eager(config, weights, torch.float32)
 
-    def norm(x, gain):
-        return torch.nn.functional.rms_norm(x, x.shape[-1:], weights[gain], c.eps)
 
-    def rotated(x):
-        a, b = x.chunk(2, dim=2)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], 2)
+def eager():
+    """benchmarks/eager.py as a module."""
+    return load(Path(__file__).resolve().parents[2] / "benchmarks" / "eager.py")
 
-    h = weights["model.embed_tokens.weight"][tokens].float()
-    for layer in range(c.layers):
-        name = f"model.layers.{layer}."
-        x, of = norm(h, f"{name}input_layernorm.weight"), f"{name}self_attn."
-        q, k, v = (
-            (
-                x @ weights[f"{of}{i}_proj.weight"].float().T + weights.get(f"{of}{i}_proj.bias", 0)
-            ).reshape(n, -1, c.head)
-            for i in "qkv"
-        )
-        if c.head_norms:
-            q, k = (norm(y, f"{of}{i}_norm.weight") for i, y in (("q", q), ("k", k)))
-        q, k, v = (y.transpose(0, 1) for y in (rotated(q), rotated(k), v))
-        mixed = torch.nn.functional.scaled_dot_product_attention(
-            q[None], k[None], v[None], is_causal=True, enable_gqa=True
-        )[0]
-        h = h + mixed.transpose(0, 1).flatten(1) @ weights[f"{of}o_proj.weight"].float().T
-        x = norm(h, f"{name}post_attention_layernorm.weight")
-        gate, up, down = (
-            weights[f"{name}mlp.{i}_proj.weight"].float() for i in ("gate", "up", "down")
-        )
-        h = h + (torch.nn.functional.silu(x @ gate.T) * (x @ up.T)) @ down.T
-    output = weights["model.embed_tokens.weight" if c.tied else "lm_head.weight"].float()
-    return norm(h, "model.norm.weight") @ output.T
+
+def random_config(rng):
+    """Sizes of a model that may be any that are supported."""
+    head = int(rng.choice([64, 128]))
+    key_heads = int(rng.integers(1, 9))
+    hidden = int(rng.integers(8, 65)) * 64 if rng.integers(2) else int(rng.integers(512, 8193))
+    return Config(
+        hidden=hidden,
+        layers=int(rng.integers(1, 4)),
+        heads=key_heads * int(rng.integers(1, 9)),
+        key_heads=key_heads,
+        head=head,
+        inner=int(rng.integers(256, 9000)),
+        vocabulary=int(rng.integers(500, 40_000)),
+        positions=4096,
+        tied=bool(rng.integers(2)),
+        biases=(with_biases := bool(rng.integers(3) == 0)),
+        head_norms=not with_biases and bool(rng.integers(2)),
+        scaling=Scaling(8.0, 1.0, 4.0, 1024) if rng.integers(2) else None,
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_sizes_agree_with_pytorch_in_float32(seed):
+    """A prompt by kernels or by steps, then steps; in one launch and by launches."""
+    rng = np.random.default_rng(seed)
+    config = random_config(rng)
+    weights = random_weights(config, seed, "cuda")
+    model = Llama(config, weights, capacity=int(rng.integers(40, 900)), apart=bool(seed % 2))
+    tokens = rng.integers(config.vocabulary, size=24).tolist()
+    wanted = in_float32(config, weights).logits(torch.tensor(tokens, device="cuda")).cpu().numpy()
+    before = int(rng.integers(1, 20))
+    found = [model.prefill(tokens[:before])]
+    for position in range(before, len(tokens)):
+        model.step(tokens[position], position)
+        found.append(model.logits())
+    for logits, exact in zip(found, wanted[before - 1 :], strict=True):
+        assert np.linalg.norm(logits - exact) < 0.02 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_graph_of_steps_chooses_what_single_steps_do(apart):
+    config = MODELS["llama"]
+    model = Llama(config, on_gpu(weights_of(config)), capacity=60)
+    token = first = 17
+    wanted = [token := model.step(token, position) for position in range(20)]
+    run, tensors = model.repeater(first, 0, apart)
+    chosen = torch.zeros(20, dtype=torch.int32, device="cuda")
+    for _ in range(2):
+        run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(20):
+            run()
+            chosen[i : i + 1].copy_(tensors["token" if i % 2 else "chosen"])
+    for _ in range(3):
+        tensors["token"].fill_(first)
+        tensors["position"].fill_(0)
+        graph.replay()
+        assert chosen.tolist() == wanted
+
+
+def test_other_work_on_the_gpu_does_not_stop_a_token():
+    """Products on another stream, which take its multiprocessors, while tokens are launched."""
+    config = MODELS["llama"]
+    model = Llama(config, on_gpu(weights_of(config)), capacity=60)
+    wanted = [model.step(3, position) for position in range(50)]
+    other, x = torch.cuda.Stream(), torch.randn(4096, 4096, device="cuda")
+    for _ in range(4):
+        with torch.cuda.stream(other):
+            for _ in range(20):
+                x = torch.tanh(x @ x)
+        assert [model.step(3, position) for position in range(50)] == wanted
