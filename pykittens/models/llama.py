@@ -16,11 +16,12 @@ import numpy as np
 from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import check_count
 from pykittens.mega.isa import Machine, Matrix, Vector, halves_in_turn, in_turn
-from pykittens.mega.isa.packing import joined, zeros
+from pykittens.mega.isa.packing import joined, rounded, zeros
 from pykittens.models.config import Config
 from pykittens.models.prefill import fill_cache, like
 
-CHUNK = 2048  # columns that an instruction multiplies at a time
+CHUNKS = 2048, 1024  # columns that an instruction multiplies at a time
+WIDEST = 8192  # elements of a hidden state, which is one tile
 SHORT = 512  # positions of which a block attends to those of a head at least as fast as several do
 
 
@@ -44,6 +45,10 @@ class Llama:
         c = self.config
         if c.head not in (64, 128):
             raise ArgumentError(f"heads must be 64 or 128 wide, not {c.head}")
+        if c.hidden > WIDEST:
+            raise ArgumentError(
+                f"a hidden state must have at most {WIDEST} elements, not {c.hidden}"
+            )
         check_count("capacity", self.capacity)
         if self.capacity > c.positions:
             raise ArgumentError(
@@ -54,13 +59,13 @@ class Llama:
         self.cache = zeros(table, shape)
         self.machine = Machine(
             self.blocks or multiprocessors(table),
-            chunk=1024 if c.hidden <= 1024 else CHUNK,
+            chunk=(chunk := chunk_of(c)),
             head=c.head,
             heads=c.key_heads,
             layers=c.layers,
             capacity=self.capacity,
             vocabulary=c.vocabulary,
-            pages=10 if c.head == 64 else 9,  # keys and values take the rest of the shared memory
+            widest=rounded(c.hidden, chunk) // chunk,
             eps=c.eps,
         )
         self._places: dict[tuple[str, ...], Any] = {}  # of weights, by their names
@@ -90,9 +95,8 @@ class Llama:
             m.matvec_add(self._matrix(f"{name}self_attn.o_proj"), mixed, h, middle)
             h = m.vector(c.hidden)
             m.matvec_add(self._matrix(f"{name}mlp.down_proj"), self._gated(name, middle), middle, h)
-        output = self._matrix("model.embed_tokens" if c.tied else "lm_head")
-        y = h if self._is_short else self._normed(h, "model.norm.weight")
-        logits = self._product(output, y, "model.norm.weight")
+        output = "model.embed_tokens" if c.tied else "lm_head"
+        logits = self._product(output, h, "model.norm.weight")
         m.argmax(logits)
         return logits
 
@@ -108,16 +112,13 @@ class Llama:
         sizes = [n * c.head for n in (c.heads, c.key_heads, c.key_heads)]
         w = [f"{name}self_attn.{x}_proj" for x in "qkv"]
         gain = f"{name}input_layernorm.weight"
-        if self._is_short and not c.biases and not c.head_norms:
-            rotated, values = m.vector(sizes[0] + sizes[1]), m.vector(sizes[2])
-            g = self._constant(gain)
+        if not c.biases and not c.head_norms:
+            rotated = m.vector(sizes[0] + sizes[1])
             rows = self._matrix(*w[:2], how=lambda q, k: halves_in_turn(joined([q, k]), c.head))
-            m.norm_rotary(rows, h, g, self._rope, rotated)
-            m.norm_matvec(self._matrix(w[2]), h, g, values)
+            m.norm_rotary(rows, h, self._constant(gain), self._rope, rotated)
+            values = self._product(w[2], h, gain)
             return [rotated.part(0, sizes[0]), rotated.part(*sizes[:2]), values]
-        y = h if self._is_short else self._normed(h, gain)
-        found = [self._product(self._matrix(x), y, gain) for x in w]
-        out = [m.vector(n) for n in sizes]
+        found, out = [self._product(x, h, gain) for x in w], [m.vector(n) for n in sizes]
         for x, product, to in zip("qk", found, out, strict=False):
             options = {"bias": f"{x}_proj.bias"} if c.biases else {}
             options |= {"gain": f"{x}_norm.weight"} if c.head_norms else {}
@@ -130,27 +131,17 @@ class Llama:
 
     def _gated(self, name: str, h: Vector) -> Vector:
         """silu(gate x) * (up x) of the normed hidden state x."""
-        m = self.machine
         gate, up = (f"{name}mlp.{x}_proj" for x in ("gate", "up"))
-        gain, out = f"{name}post_attention_layernorm.weight", m.vector(self.config.inner)
-        if self._is_short:
-            m.norm_gate(self._matrix(gate, up, how=in_turn), h, self._constant(gain), out)
-            return out
-        x = self._normed(h, gain)
-        a, b = (m.vector(self.config.inner) for _ in range(2))
-        m.matvec(self._matrix(gate), x, a)
-        m.matvec(self._matrix(up), x, b)
-        m.gate(a, b, out)
+        gain = self._constant(f"{name}post_attention_layernorm.weight")
+        out = self.machine.vector(self.config.inner)
+        self.machine.norm_gate(self._matrix(gate, up, how=in_turn), h, gain, out)
         return out
 
-    @property
-    def _is_short(self) -> bool:
-        """Whether a hidden state is one chunk."""
-        return self.config.hidden <= self.machine.chunk
-
-    def _normed(self, h: Vector, gain: str) -> Vector:
-        out = self.machine.vector(h.length)
-        self.machine.rms_norm(h, self._constant(gain), out)
+    def _product(self, w: str, h: Vector, gain: str) -> Vector:
+        """A matrix by a hidden state, of which a norm is taken with a gain."""
+        rows = self._matrix(w)
+        out = self.machine.vector(rows.rows)
+        self.machine.norm_matvec(rows, h, self._constant(gain), out)
         return out
 
     def _constant(self, name: str) -> Vector:
@@ -168,15 +159,6 @@ class Llama:
         if names not in self._places:
             self._places[names] = make()
         return self._places[names]
-
-    def _product(self, w: Matrix, h: Vector, gain: str) -> Vector:
-        """A matrix by a hidden state, of which a norm is taken with this gain if it is one chunk."""
-        m, out = self.machine, self.machine.vector(w.rows)
-        if self._is_short:
-            m.norm_matvec(w, h, self._constant(gain), out)
-        else:
-            m.matvec(w, h, out)
-        return out
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -236,6 +218,17 @@ class Llama:
     @property
     def _is_on_gpu(self) -> bool:
         return bool(getattr(self.cache, "is_cuda", False))
+
+
+def chunk_of(c: Config) -> int:
+    """The chunk with which the matrices of a model have the fewest zeros at the ends of their rows."""
+    rows = (c.heads + 2 * c.key_heads) * c.head + 2 * c.inner + c.vocabulary
+
+    def size(chunk: int) -> int:
+        of_hidden = rounded(c.inner, chunk) + rounded(c.heads * c.head, chunk)
+        return rows * rounded(c.hidden, chunk) + c.hidden * of_hidden
+
+    return min(CHUNKS, key=size)
 
 
 def multiprocessors(x: Any) -> int:

@@ -30,17 +30,20 @@ def test_the_embedding_is_the_row_of_the_token(length):
 
 
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (16, 1024), (70, 100), (33, 2500), (7, 1040)])
-@pytest.mark.parametrize("chunk", [1024, 2048])
-def test_products_take_matrices_of_any_shape(rows, length, chunk):
-    m = Model(chunk=chunk)
+@pytest.mark.parametrize(("chunk", "widest"), [(1024, 1), (2048, 1), (1024, 3)])
+def test_products_take_matrices_of_any_shape(rows, length, chunk, widest):
+    m = Model(chunk=chunk, widest=widest)
     x = m.embedding(length)
     m.matvec_add(x, m.matvec(x, rows))
     m.checked(token=3)
 
 
-@pytest.mark.parametrize(("rows", "length"), [(1, 1), (16, 1024), (70, 100), (300, 1000)])
-def test_products_with_a_norm(rows, length):
-    m = Model()
+@pytest.mark.parametrize(
+    ("rows", "length", "widest"),
+    [(1, 1, 1), (16, 1024, 1), (70, 100, 2), (300, 1000, 1), (33, 1025, 2), (20, 5100, 5)],
+)
+def test_products_with_a_norm(rows, length, widest):
+    m = Model(widest=widest)
     x, gain = m.embedding(length), m.gains(length)
     m.norm_matvec(x, gain, rows)
     for activation in ACTIVATIONS:

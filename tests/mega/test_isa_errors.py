@@ -69,7 +69,7 @@ def test_lengths_of_a_product(m):
     assert found.value.help == "machine.weights(matrix) makes one"
 
 
-def test_a_norm_of_more_than_a_chunk_is_an_instruction_of_its_own(m):
+def test_a_norm_of_more_than_the_widest_vector_is_an_instruction_of_its_own(m):
     w, gain = m.weights(zeros(20, 1025)), m.constant(np.ones(1025, np.float32))
     with pytest.raises(ArgumentError, match="`x` must have at most 1024 elements") as found:
         m.norm_matvec(w, m.vector(1025), gain, m.vector(20))

@@ -12,7 +12,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.ir.numbers import check_below, check_count
+from pykittens.ir.numbers import check_below, check_count, is_int
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
 from pykittens.mega.coarse import run
@@ -22,10 +22,14 @@ from pykittens.mega.isa.vectors import clear
 from pykittens.mega.program import Kind, Program, as_bits
 from pykittens.mega.schedule import Schedule
 from pykittens.ops.tagged import TAG
+from pykittens.targets.architectures import TARGETS
 from pykittens.types.dtypes import bf16, f32, int32
 
 # The words that make operands.
 VECTOR, CONSTANT, WEIGHTS = "vector(length)", "constant(values)", "weights(matrix)"
+
+# Bytes of a page, of what attention has of heads, and of the small rings, barriers and reductions.
+PAGE, OF_HEADS, SMALL = 16384, 10240, 4096
 
 # The cost of a unit of work without weights, where that of a page of weights is 1.
 LIGHT = 0.25
@@ -59,10 +63,11 @@ class Core:
     layers: int = 1
     capacity: int = 64
     vocabulary: int = 256
-    pages: int = 10
+    pages: int = 0
     flight: int | None = 3
     fetched: int = 2
     eps: float = 1e-5
+    widest: int = 1
     dynamic: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -73,6 +78,10 @@ class Core:
                 )
         for name in ("heads", "layers", "capacity", "vocabulary"):
             check_count(name, getattr(self, name))
+        most = 8192 // self.chunk
+        if not is_int(self.widest) or not 1 <= self.widest <= most:
+            raise ArgumentError(f"`widest` must be from 1 to {most}, not {self.widest!r}")
+        self.pages = self.pages or self._most_pages()
         self.count, self.quarter, self.scale = self.chunk // 512, self.chunk // 4, self.head**-0.5
         self.panels = self.head // 64
         # The sizes of the memories: elements of V and C, pages of W and M; and the arrays that W and C hold.
@@ -83,6 +92,12 @@ class Core:
         self._row = 0  # the length of rows of the embedding
         self.programs: list[Program] = []
         self.begin()
+
+    def _most_pages(self) -> int:
+        """As many pages as the shared memory of Hopper has room for beside the other rings, but at most 11."""
+        of_keys = self.fetched * max(PAGE, 2 * 64 * self.head * bf16.bytes)
+        of_vectors = max(16 * self.widest * self.chunk // 8 * bf16.bytes, OF_HEADS)
+        return min((TARGETS["sm_90a"].shared_bytes - of_keys - of_vectors - SMALL) // PAGE, 11)
 
     def begin(self) -> None:
         """Begin another program, to which words add from now on. It has the same weights and constants, but no vectors
@@ -95,7 +110,7 @@ class Core:
         self._pages = self.program.ring(self.pages, flight=self.flight)
         self._tiles, self._norms, self._queries = (self.program.ring(1) for _ in range(3))
         self._sums, self._inputs = self.program.ring(3), self.program.ring(self.fetched)
-        self._kinds: dict[tuple[str, ...], Kind] = {}
+        self._kinds: dict[str, Kind] = {}
         # The costs of the blocks once the instructions that write a vector were added, by its start.
         self._costs: dict[int, list[float]] = {}
 
@@ -105,11 +120,11 @@ class Core:
         """A kind of instruction of the program."""
         return self.program.instruction(function)
 
-    def rings(self) -> Any:
-        """The rings of products."""
+    def rings(self, chunks: int = 1) -> Any:
+        """The rings of products; chunks: of a vector in one tile."""
         return SimpleNamespace(
             pages=self._pages.view(pk.st(bf16, 128, 64)),
-            vectors=self._tiles.view(pk.st(bf16, 16, self.chunk // 8)),
+            vectors=self._tiles.view(pk.st(bf16, 16, chunks * self.chunk // 8)),
             norms=self._norms.view(pk.sv(f32, 4 * UNIT)),
             sums=self._sums.view(pk.sv(f32, 8 * UNIT)),
         )
@@ -295,13 +310,19 @@ class Core:
 
     # -- instructions ----------------------------------------------------------------------------
 
-    def _add(self, function: Function, /, *options: str, **fields: Any) -> None:
+    def _add(self, function: Function, /, *options: str | int, **fields: Any) -> None:
         """Add an instruction, as Program.add does."""
         places = self._places(function, fields)
         self.program.add(self._kind(function, *options), **places)
 
     def _add_runs(
-        self, function: Function, count: int, /, *options: str, cost: float = LIGHT, **fields: Any
+        self,
+        function: Function,
+        count: int,
+        /,
+        *options: str | int,
+        cost: float = LIGHT,
+        **fields: Any,
     ) -> None:
         """Add instructions that share so many units of work, as Program.add_runs does."""
         uses = [use for use in fields.values() if isinstance(use, Use) and use.word == VECTOR]
@@ -323,13 +344,12 @@ class Core:
                 before = max(before, self._costs[max(known)], key=sum)
         return sorted(range(self.blocks), key=lambda i: (now[i] - before[i], now[i]))
 
-    def _kind(self, function: Function, *options: str) -> Kind:
+    def _kind(self, function: Function, *options: str | int) -> Kind:
         """The kind of a function that takes the machine and these options before its tensors."""
-        key = function.__name__, *options
-        if key not in self._kinds:
-            make = self.program.instruction
-            self._kinds[key] = make(function, self, *options, name="_".join(key))
-        return self._kinds[key]
+        name = "_".join(f"{x}" for x in (function.__name__, *options) if x != 1)
+        if name not in self._kinds:
+            self._kinds[name] = self.program.instruction(function, self, *options, name=name)
+        return self._kinds[name]
 
     def _places(self, function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the fields that the function takes; vectors are replaced by their places."""

@@ -17,13 +17,12 @@ from pykittens.mega.isa.products import (
     fetch_heads,
     fetch_keys,
     fetch_normed,
+    fetch_vector,
     fetchers,
-    fill_slices,
     multiply_chunks,
     multiply_rows,
     produce_pages,
     scale_of,
-    slices_of,
     storer,
 )
 from pykittens.mega.isa.vectors import ACTIVATIONS, LEAST, load_tagged, store_tagged
@@ -32,20 +31,19 @@ from pykittens.types.dtypes import f32
 # -- a matrix by a vector: rows 16 * first to 16 * last --------------------------------------------
 
 
-def matvec(isa, V, W, *, x, out, page, first, last, tag):  # type: ignore[no-untyped-def]
-    """V[out] = W V[x], of a vector of one chunk."""
-    rings = isa.rings()
-    produce_pages(rings.pages, W, page + first * isa.count, page + last * isa.count)
-    with fetchers() as f, rings.vectors.fill() as tile:
-        fill_slices(tile, slices_of(V, x + f, isa.quarter, tag), f)
-    multiply_rows(rings, last - first)
+def matvec(isa, wide, V, W, *, x, out, page, first, last, tag):  # type: ignore[no-untyped-def]
+    """V[out] = W V[x], of a vector of `wide` chunks, in one tile."""
+    rings, count = isa.rings(wide), wide * isa.count
+    produce_pages(rings.pages, W, page + first * count, page + last * count)
+    fetch_vector(rings.vectors, V, x, wide, isa.quarter, tag)
+    multiply_rows(rings, wide, last - first)
     with storer():
         for row in pk.range(first, last):
             store_tagged(V[out + row], added_up(rings.sums), tag)
 
 
 def matvec_long(isa, V, W, *, x, chunks, out, page, first, last, tag):  # type: ignore[no-untyped-def]
-    """V[out] = W V[x], of a vector of any number of chunks."""
+    """V[out] = W V[x], of a vector of any number of chunks, one after another."""
     rings, count = isa.rings(), chunks * isa.count
     produce_pages(rings.pages, W, page + first * count, page + last * count)
     fetch_chunks(rings, V, x, chunks, last - first, isa.quarter, tag)
@@ -67,28 +65,28 @@ def matvec_add(isa, V, W, *, x, chunks, other, out, page, first, last, tag):  # 
             store_tagged(V[out + row], y + added_up(rings.sums), tag)
 
 
-# -- the same with rms_norm(V[x]) * C[gain] --------------------------------------------------------
+# -- the same with rms_norm(V[x]) * C[gain], of a vector of `wide` chunks, in one tile --------------
 
 
-def norm_matvec(isa, V, W, C, *, x, length, gain, out, page, first, last, tag):  # type: ignore[no-untyped-def]
+def norm_matvec(isa, wide, V, W, C, *, x, length, gain, out, page, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = W (rms_norm(V[x]) * C[gain])."""
-    rings = isa.rings()
-    produce_pages(rings.pages, W, page + first * isa.count, page + last * isa.count)
-    fetch_normed(rings, V, x, C, gain, isa.quarter, tag)
-    multiply_rows(rings, last - first)
+    rings, count = isa.rings(wide), wide * isa.count
+    produce_pages(rings.pages, W, page + first * count, page + last * count)
+    fetch_normed(rings, V, x, C, gain, wide, isa.quarter, tag)
+    multiply_rows(rings, wide, last - first)
     with storer():
         scale = scale_of(rings.norms, length, isa.eps)
         for row in pk.range(first, last):
             store_tagged(V[out + row], added_up(rings.sums) * scale, tag)
 
 
-def norm_gate(isa, activation, V, W, C, *, x, length, gain, out, page, first, last, tag):  # type: ignore[no-untyped-def]
+def norm_gate(isa, wide, activation, V, W, C, *, x, length, gain, out, page, first, last, tag):  # type: ignore[no-untyped-def]
     """V[out] = activation(A x) * (B x) with x = rms_norm(V[x]) * C[gain]; 16 rows of A and of B in turn."""
     function = ACTIVATIONS[activation]
-    rings, count = isa.rings(), 2 * isa.count
+    rings, count = isa.rings(wide), 2 * wide * isa.count
     produce_pages(rings.pages, W, page + first * count, page + last * count)
-    fetch_normed(rings, V, x, C, gain, isa.quarter, tag)
-    multiply_rows(rings, 2 * (last - first))
+    fetch_normed(rings, V, x, C, gain, wide, isa.quarter, tag)
+    multiply_rows(rings, wide, 2 * (last - first))
     with storer():
         scale = scale_of(rings.norms, length, isa.eps)
         for row in pk.range(first, last):
@@ -96,17 +94,19 @@ def norm_gate(isa, activation, V, W, C, *, x, length, gain, out, page, first, la
             store_tagged(V[out + row], function(gate) * added_up(rings.sums) * scale, tag)
 
 
-def norm_rotary(isa, V, W, C, *, x, length, gain, rope, out, page, first, last, position, tag):  # type: ignore[no-untyped-def]
+def norm_rotary(  # type: ignore[no-untyped-def]
+    isa, wide, V, W, C, *, x, length, gain, rope, out, page, first, last, position, tag
+):
     """V[out] = rotated(W (rms_norm(V[x]) * C[gain])), by the angles of the position.
 
     16 rows of the first half of a head and of the second in turn; C[rope] has for each position the cosines of a half,
     then the sines.
     """
     parts = isa.head // 32  # of a half of a head
-    rings, count = isa.rings(), 2 * isa.count
+    rings, count = isa.rings(wide), 2 * wide * isa.count
     produce_pages(rings.pages, W, page + first * count, page + last * count)
-    fetch_normed(rings, V, x, C, gain, isa.quarter, tag)
-    multiply_rows(rings, 2 * (last - first))
+    fetch_normed(rings, V, x, C, gain, wide, isa.quarter, tag)
+    multiply_rows(rings, wide, 2 * (last - first))
     with storer():
         scale = scale_of(rings.norms, length, isa.eps)
         for row in pk.range(first, last):

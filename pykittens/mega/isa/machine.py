@@ -27,8 +27,9 @@ class Machine(Matrices):
 
     blocks, dynamic: as of Program. chunk: columns that an instruction multiplies with a vector at a time, 1024 or 2048.
     head, heads: the width of a head of attention, 64 or 128, and the number of heads of keys. capacity, layers: of the
-    cache, in positions. vocabulary: rows of the embedding. pages, flight: stages of the ring of weights, and how many
-    may be on their way. fetched: stages of the ring of keys, values and matrices. eps: of norms.
+    cache, in positions. vocabulary: rows of the embedding. pages, flight: stages of the ring of weights, by default as
+    many as there is room for, and how many may be on their way. fetched: stages of the ring of keys, values and
+    matrices. eps: of norms. widest: chunks of the widest vector that is multiplied as one tile, up to 8192 elements.
 
         >>> machine = Machine(blocks=2, chunk=1024, vocabulary=100)
         >>> table = np.ones((100, 48), ml_dtypes.bfloat16)
@@ -46,7 +47,7 @@ class Machine(Matrices):
     def matvec(self, w: Matrix, x: Vector, out: Vector) -> None:
         """out = w x."""
         self._check(WEIGHTS, w=w)
-        is_short = w.cols <= self.chunk
+        is_short = self._chunks(w.cols) <= self.widest
         self._products(decode.matvec if is_short else decode.matvec_long, w, x, out)
 
     def matvec_add(self, w: Matrix, x: Vector, other: Vector, out: Vector) -> None:
@@ -54,20 +55,20 @@ class Machine(Matrices):
         self._products(decode.matvec_add, w, x, out, other=other)
 
     def norm_matvec(self, w: Matrix, x: Vector, gain: Vector, out: Vector) -> None:
-        """out = w (rms_norm(x) * gain), of a vector of at most one chunk."""
+        """out = w (rms_norm(x) * gain), of a vector of at most `widest` chunks."""
         self._products(decode.norm_matvec, w, x, out, gain=gain)
 
     def norm_gate(
         self, w: Matrix, x: Vector, gain: Vector, out: Vector, activation: str = "silu"
     ) -> None:
-        """out = activation(a y) * (b y) with y = rms_norm(x) * gain, of a vector of at most one chunk.
+        """out = activation(a y) * (b y) with y = rms_norm(x) * gain, of a vector of at most `widest` chunks.
 
         w: 16 rows of a and of b in turn, weights(in_turn(a, b)). activation: as of `gate`.
         """
         self._products(decode.norm_gate, w, x, out, _checked(activation), gain=gain)
 
     def norm_rotary(self, w: Matrix, x: Vector, gain: Vector, rope: Vector, out: Vector) -> None:
-        """out = the heads of w (rms_norm(x) * gain), rotated as `rotary` does, of a vector of at most one chunk.
+        """out = the heads of w (rms_norm(x) * gain), rotated as `rotary` does, of a vector of at most `widest` chunks.
 
         w: 16 rows of the first half of a head and of the second in turn, weights(halves_in_turn(matrix, head)).
         """
@@ -75,7 +76,13 @@ class Machine(Matrices):
         self._products(decode.norm_rotary, w, x, out, gain=gain, rope=rope)
 
     def _products(
-        self, function: Function, w: Matrix, x: Vector, out: Vector, *options: str, **more: Vector
+        self,
+        function: Function,
+        w: Matrix,
+        x: Vector,
+        out: Vector,
+        *options: str | int,
+        **more: Vector,
     ) -> None:
         """Deal out the rows of a product, 16 of each of the matrices or halves in turn at a time."""
         self._check(WEIGHTS, w=w)
@@ -84,9 +91,9 @@ class Machine(Matrices):
         if rows != (2 * rounded(out.length, UNIT) if is_pair else out.length):
             of = f"{rows} rows" + " of two matrices in turn" * is_pair
             raise ArgumentError(f"`out` has {out.length} elements, and `w` has {of}")
-        if "gain" in more and cols > self.chunk:
+        if "gain" in more and self._chunks(cols) > self.widest:
             raise ArgumentError(
-                f"`x` must have at most {self.chunk} elements, a chunk, not {cols}",
+                f"`x` must have at most {self.widest * self.chunk} elements, the widest vector, not {cols}",
                 help="add machine.rms_norm(x, gain, y), and multiply y by machine.matvec",
             )
         uses: dict[str, tuple[Any, ...]] = {
@@ -100,6 +107,8 @@ class Machine(Matrices):
         }
         fields |= {"page": w.page, "chunks": self._chunks(cols), "length": cols}
         fields["out"] = Use(out, None, UNIT, writes=True)
+        if "gain" in more or function is decode.matvec:
+            options = self._chunks(cols), *options
         turns = 2 if function in (decode.norm_gate, decode.norm_rotary) else 1
         cost, count = self.count * turns * self._chunks(cols), rounded(rows, UNIT) // UNIT // turns
         self._add_runs(function, count, *options, cost=cost, **fields)

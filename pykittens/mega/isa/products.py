@@ -61,17 +61,26 @@ def in_two(x: Any) -> tuple[Any, Any]:
 
 @pk.function
 def slices_of(V: Any, part: Any, length: int, tag: Any) -> list[Any]:
-    """A part of a vector that one of four warps has, in two slices."""
+    """A part of a chunk that one of four warps has, in two slices."""
     return [load_tagged(V[2 * part + i], tag, cols=length // 2) for i in range(2)]
 
 
 @pk.function
 def fill_slices(tile: Any, slices: list[Any], part: Any) -> None:
-    """The rows of the tile of a vector that one of four warps has, of two slices."""
+    """The rows of the tile of a chunk that one of four warps has, of two slices."""
     for i, slice_ in enumerate(slices):
         high, low = in_two(slice_)
         pk.store(tile.row(2 * part + i), high.to(bf16))
         pk.store(tile.row(8 + 2 * part + i), low.to(bf16))
+
+
+@pk.function
+def fetch_vector(ring: Any, V: Any, x: Any, chunks: int, length: int, tag: Any) -> None:
+    """The fetchers of a vector of so many chunks, in one tile."""
+    with fetchers() as f, ring.fill() as tile:
+        for i in range(chunks):
+            part = tile.tiles(16, tile.cols // chunks)[0, i]
+            fill_slices(part, slices_of(V, x + 4 * i + f, length, tag), f)
 
 
 @pk.function
@@ -88,16 +97,24 @@ def fetch_chunks(
 
 
 @pk.function
-def fetch_normed(rings: Any, V: Any, x: Any, C: Any, gain: Any, length: int, tag: Any) -> None:
-    """The fetchers of the tile of a vector times its gains, and of the sums of its squares."""
+def fetch_normed(
+    rings: Any, V: Any, x: Any, C: Any, gain: Any, chunks: int, length: int, tag: Any
+) -> None:
+    """The fetchers of a vector times its gains, of so many chunks in one tile, and of the sums of its squares."""
     with fetchers() as f:
         gains = [pk.load(C[2 * (gain + f) + i], cols=length // 2) for i in range(2)]
-        slices = slices_of(V, x + f, length, tag)
+        slices, squares = slices_of(V, x + f, length, tag), list[Any]()
         with rings.vectors.fill() as tile:
-            fill_slices(tile, [v * g for v, g in zip(slices, gains, strict=True)], f)
-        a, b = slices
+            for i in range(chunks):
+                if i:
+                    at = gain + 4 * i + f
+                    gains = [pk.load(C[2 * at + k], cols=length // 2) for k in range(2)]
+                    slices = slices_of(V, x + 4 * i + f, length, tag)
+                part = tile.tiles(16, tile.cols // chunks)[0, i]
+                fill_slices(part, [v * g for v, g in zip(slices, gains, strict=True)], f)
+                squares.append(sum(v * v for v in slices))
         with rings.norms.fill() as s:
-            pk.store(s.parts(UNIT)[f], pk.zeros(f32, UNIT) + pk.sum(a * a + b * b))
+            pk.store(s.parts(UNIT)[f], pk.zeros(f32, UNIT) + pk.sum(sum(squares)))
 
 
 @pk.function
@@ -125,11 +142,15 @@ def own_slices(acc: Any) -> Any:
 
 
 @pk.function
-def multiply_rows(rings: Any, count: Any) -> None:
-    """The consumers that leave the sums of 16 rows after another with a vector of one chunk."""
+def multiply_rows(rings: Any, chunks: int, count: Any) -> None:
+    """The consumers that leave the sums of 16 rows after another with a vector that is one tile of so many chunks."""
     with pk.consumers(2) as g, rings.vectors.drain() as tile:
+        parts = tile.tiles(16, tile.cols // chunks)
         for _ in pk.range(count):
-            acc = add_products(rings.pages, tile, g)
+            acc = add_products(rings.pages, parts[0, 0], g)
+            if chunks > 1:
+                for i in pk.range(1, chunks):
+                    acc = add_products(rings.pages, parts[0, i], g, acc)
             with rings.sums.fill() as s:
                 pk.store(s.parts(64)[g], own_slices(acc))
 
