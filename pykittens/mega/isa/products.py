@@ -74,12 +74,17 @@ def fill_slices(tile: Any, slices: list[Any], part: Any) -> None:
         pk.store(tile.row(8 + 2 * part + i), low.to(bf16))
 
 
+def chunks_of(wide: int) -> Any:
+    """A loop over the chunks of a tile, which is none for one."""
+    return range(1) if wide == 1 else pk.range(wide)
+
+
 @pk.function
-def fetch_vector(ring: Any, V: Any, x: Any, chunks: int, length: int, tag: Any) -> None:
-    """The fetchers of a vector of so many chunks, in one tile."""
+def fetch_vector(ring: Any, V: Any, x: Any, wide: int, length: int, tag: Any) -> None:
+    """The fetchers of a vector of `wide` chunks, in one tile."""
     with fetchers() as f, ring.fill() as tile:
-        for i in range(chunks):
-            part = tile.tiles(16, tile.cols // chunks)[0, i]
+        for i in chunks_of(wide):
+            part = tile.tiles(16, tile.cols // wide)[0, i]
             fill_slices(part, slices_of(V, x + 4 * i + f, length, tag), f)
 
 
@@ -98,23 +103,21 @@ def fetch_chunks(
 
 @pk.function
 def fetch_normed(
-    rings: Any, V: Any, x: Any, C: Any, gain: Any, chunks: int, length: int, tag: Any
+    rings: Any, V: Any, x: Any, C: Any, gain: Any, wide: int, length: int, tag: Any
 ) -> None:
-    """The fetchers of a vector times its gains, of so many chunks in one tile, and of the sums of its squares."""
+    """The fetchers of a vector times its gains, of `wide` chunks in one tile, and of the sums of its squares."""
     with fetchers() as f:
-        gains = [pk.load(C[2 * (gain + f) + i], cols=length // 2) for i in range(2)]
-        slices, squares = slices_of(V, x + f, length, tag), list[Any]()
+        squares: Any = pk.zeros(f32, length // 2)
         with rings.vectors.fill() as tile:
-            for i in range(chunks):
-                if i:
-                    at = gain + 4 * i + f
-                    gains = [pk.load(C[2 * at + k], cols=length // 2) for k in range(2)]
-                    slices = slices_of(V, x + 4 * i + f, length, tag)
-                part = tile.tiles(16, tile.cols // chunks)[0, i]
+            for i in chunks_of(wide):
+                at = 4 * i + f
+                gains = [pk.load(C[2 * (gain + at) + k], cols=length // 2) for k in range(2)]
+                slices = slices_of(V, x + at, length, tag)
+                part = tile.tiles(16, tile.cols // wide)[0, i]
                 fill_slices(part, [v * g for v, g in zip(slices, gains, strict=True)], f)
-                squares.append(sum(v * v for v in slices))
+                squares = squares + sum(v * v for v in slices)
         with rings.norms.fill() as s:
-            pk.store(s.parts(UNIT)[f], pk.zeros(f32, UNIT) + pk.sum(sum(squares)))
+            pk.store(s.parts(UNIT)[f], pk.zeros(f32, UNIT) + pk.sum(squares))
 
 
 @pk.function
@@ -142,14 +145,14 @@ def own_slices(acc: Any) -> Any:
 
 
 @pk.function
-def multiply_rows(rings: Any, chunks: int, count: Any) -> None:
-    """The consumers that leave the sums of 16 rows after another with a vector that is one tile of so many chunks."""
+def multiply_rows(rings: Any, wide: int, count: Any) -> None:
+    """The consumers that leave the sums of 16 rows after another with a vector that is one tile of `wide` chunks."""
     with pk.consumers(2) as g, rings.vectors.drain() as tile:
-        parts = tile.tiles(16, tile.cols // chunks)
+        parts = tile.tiles(16, tile.cols // wide)
         for _ in pk.range(count):
             acc = add_products(rings.pages, parts[0, 0], g)
-            if chunks > 1:
-                for i in pk.range(1, chunks):
+            if wide > 1:
+                for i in pk.range(1, wide):
                     acc = add_products(rings.pages, parts[0, i], g, acc)
             with rings.sums.fill() as s:
                 pk.store(s.parts(64)[g], own_slices(acc))
