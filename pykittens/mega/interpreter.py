@@ -62,7 +62,8 @@ class Interpreter:
     def record(self) -> None:
         """Record all roles."""
         self.kernel = current("pykittens.mega").kernel
-        queues, length, _ = self.code.shape
+        queues, length, words = self.code.shape
+        pk.static(words)  # so that no word is tested whether it is there
         self.queue: Any = 0
         if self.tickets is None:
             (self.block,) = pk.grid(queues)

@@ -67,14 +67,16 @@ class Llama:
             vocabulary=c.vocabulary,
             widest=rounded(c.hidden, chunk) // chunk,
             eps=c.eps,
+            below=(short := min(SHORT, self.capacity)),
         )
         self._places: dict[tuple[str, ...], Any] = {}  # of weights, by their names
         self._rope = self.machine.constant(like(self.cache, c.angles(self.capacity)))
         # Programs with the positions below which each is the fastest, and their logits.
-        self._programs = [(min(SHORT, self.capacity), self.machine.program, self._add_token(1))]
-        if (parts := self._parts()) > 1:
+        self._programs = [(short, self.machine.program, self._add_token(1))]
+        if short < self.capacity:
             self.machine.begin()
-            self._programs.append((self.capacity, self.machine.program, self._add_token(parts)))
+            long = self.machine.program, self._add_token(self._parts())
+            self._programs.append((self.capacity, *long))
         self.tensors = self.machine.tensors(self.cache, table)
         self._launches: dict[int, Callable[..., None]] = {}
         self._last = 0  # the program of the last step

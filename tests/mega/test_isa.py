@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens.errors import ArgumentError
 from pykittens.mega.isa import Machine, Vector, in_turn
 from pykittens.runtime import nvrtc
 from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, bf16, llama
@@ -253,3 +254,23 @@ def test_no_kind_spills_registers(head, chunk):
 def test_machines_are_shown_by_what_they_are_made_of():
     assert repr(Machine(blocks=2)).startswith("Machine(blocks=2, chunk=2048, head=64, heads=8")
     assert repr(Machine(blocks=2).vector(3)) == "Vector(start=0, length=3)"
+
+
+def test_a_program_may_be_for_the_first_positions_alone():
+    """Its instructions attend to these pages, whatever the capacity is, and it runs at no later position."""
+    m = Model(capacity=300, below=100, heads=1)
+    x = m.embedding(128)
+    q, k, v = (m.matvec(x, 64) for _ in range(3))
+    m.attention(0, q, k, v, 2)
+    m.append(0, k, v)
+    tensors = m.checked(position=99)
+    (last,) = {
+        step.fields[step.kind.fields.index("last")]
+        for step in m.machine.program.instructions
+        if step.kind.name == "attend_part"
+    } - {1}
+    assert last == 2
+    with pytest.raises(ArgumentError, match="`position` must be from 0 to 99, not 100"):
+        m.machine.run(tensors, position=100, token=0)
+    with pytest.raises(ArgumentError, match="`below` must be from 1 to 300, not 301"):
+        m.machine.begin(301)

@@ -68,6 +68,7 @@ class Core:
     fetched: int = 2
     eps: float = 1e-5
     widest: int = 1
+    below: int = 0
     dynamic: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ class Core:
         self._written: dict[int, int] = {}
         self._row = 0  # the length of rows of the embedding
         self.programs: list[Program] = []
-        self.begin()
+        self.begin(self.below)
 
     def _most_pages(self) -> int:
         """As many pages as the shared memory of Hopper has room for beside the other rings, but at most 11."""
@@ -99,13 +100,18 @@ class Core:
         of_vectors = max(16 * self.widest * self.chunk // 8 * bf16.bytes, OF_HEADS)
         return min((TARGETS["sm_90a"].shared_bytes - of_keys - of_vectors - SMALL) // PAGE, 11)
 
-    def begin(self) -> None:
+    def begin(self, below: int = 0) -> None:
         """Begin another program, to which words add from now on. It has the same weights and constants, but no vectors
         of another; `tensors` makes those of all programs.
+
+        below: what the positions of the program are below, by default the capacity.
         """
+        self.below = below or self.capacity
+        if not is_int(self.below) or not 1 <= self.below <= self.capacity:
+            raise ArgumentError(f"`below` must be from 1 to {self.capacity}, not {self.below!r}")
         self.program = Program(self.blocks, dynamic=self.dynamic)
         self.programs.append(self.program)
-        self.program.number("position", self.capacity)
+        self.program.number("position", self.below)
         self.program.number("token", self.vocabulary)
         self._pages = self.program.ring(self.pages, flight=self.flight)
         self._tiles, self._norms, self._queries = (self.program.ring(1) for _ in range(3))

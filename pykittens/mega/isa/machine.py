@@ -30,6 +30,7 @@ class Machine(Matrices):
     cache, in positions. vocabulary: rows of the embedding. pages, flight: stages of the ring of weights, by default as
     many as there is room for, and how many may be on their way. fetched: stages of the ring of keys, values and
     matrices. eps: of norms. widest: chunks of the widest vector that is multiplied as one tile, up to 8192 elements.
+    below: as of `begin`, for the first program.
 
         >>> machine = Machine(blocks=2, chunk=1024, vocabulary=100)
         >>> table = np.ones((100, 48), ml_dtypes.bfloat16)
@@ -206,11 +207,11 @@ class Machine(Matrices):
 
         Those before the position are in the cache of the layer; keys, values: of the position, which are rounded to
         bf16. `append` adds them to the cache, best after attention, which then does not wait for it. q: heads, a
-        multiple of those of the keys; neighbours share a head of keys. parts: of the capacity, each with instructions
+        multiple of those of the keys; neighbours share a head of keys. parts: of the positions, each with instructions
         of its own, at most one for 64 positions.
         """
         check_below("layer", layer, self.layers)
-        heads, pages = self._heads("q", q), rounded(self.capacity, 64) // 64
+        heads, pages = self._heads("q", q), rounded(self.below, 64) // 64
         if heads % self.heads:
             raise ArgumentError(f"`q` must have a multiple of {self.heads} heads, not {heads}")
         if not 1 <= parts <= pages:
