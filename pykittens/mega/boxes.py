@@ -21,6 +21,7 @@ Columns = Mapping[Value, Numbers]
 # Operations that keep or turn the order of an operand if the others are fixed; of quotients, that of the first.
 MONOTONE = {"add", "sub", "mul", "neg", "minimum", "maximum", "floor_div", "cdiv"}
 MONOTONE |= {"less", "less_equal", "greater", "greater_equal"}
+RISING = {"minimum", "maximum"}  # with all operands, each of which may be any between two ends
 
 
 class Touched(NamedTuple):
@@ -173,7 +174,8 @@ class RoleBody:
         given = [self._value(a, columns) for a in call.args.values()]
         vary = [i for i, x in enumerate(given) if np.ndim(x) == 2]
         is_alone = vary == [0] or (len(vary) == 1 and "div" not in call.op.name)
-        if vary and not (is_alone and call.op.name in MONOTONE):
+        rises = call.op.name in RISING and len(vary) == len(given)
+        if vary and not (rises or (is_alone and call.op.name in MONOTONE)):
             return None
         operands = iter(given)
         found = fold(call, lambda _: next(operands))

@@ -62,8 +62,7 @@ class Interpreter:
     def record(self) -> None:
         """Record all roles."""
         self.kernel = current("pykittens.mega").kernel
-        queues, length, words = self.code.shape
-        pk.static(words)  # so that no word is tested whether it is there
+        queues, length, _ = self.code.shape
         self.queue: Any = 0
         if self.tickets is None:
             (self.block,) = pk.grid(queues)

@@ -264,12 +264,12 @@ def test_a_program_may_be_for_the_first_positions_alone():
     m.attention(0, q, k, v, 2)
     m.append(0, k, v)
     tensors = m.checked(position=99)
-    (last,) = {
-        step.fields[step.kind.fields.index("last")]
+    (parts,) = {
+        step.fields[step.kind.fields.index("parts")]
         for step in m.machine.program.instructions
         if step.kind.name == "attend_part"
-    } - {1}
-    assert last == 2
+    }
+    assert parts == 2
     with pytest.raises(ArgumentError, match="`position` must be from 0 to 99, not 100"):
         m.machine.run(tensors, position=100, token=0)
     with pytest.raises(ArgumentError, match="`below` must be from 1 to 300, not 301"):

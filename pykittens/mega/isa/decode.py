@@ -122,17 +122,15 @@ def norm_rotary(  # type: ignore[no-untyped-def]
 
 
 def attend(  # type: ignore[no-untyped-def]
-    isa, of, V, cache, *, layer, head, q, count, out, sums, first, last, k, v, position, tag
+    isa, of, V, cache, *, layer, head, q, count, out, sums, part, parts, k, v, position, tag
 ):
-    """V[out + i] = softmax(V[q + i] K^T) V of `count` heads i that share keys.
+    """V[out + i] = softmax(V[q + i] K^T) V of `count` heads i that share keys, of a part of the pages of the cache.
 
-    of: "all" the keys, or "part" of them; then V[sums + i] is the logarithm of the sum of the weights of head i.
+    of: "all" if this is all keys, or "part"; then V[sums + i] is the logarithm of the sum of the weights of head i.
     """
-    heads, ring = isa.heads_ring(), isa.keys()
-    stop = pk.maximum(first, pk.minimum(last, (position + 63) // 64))
-    ahead = pk.minimum(
-        first + isa.fetched, stop
-    )  # pages that fill the ring before the query is there
+    heads, ring, pages = isa.heads_ring(), isa.keys(), (position + 63) // 64
+    first, stop = pages * part // parts, pages * (part + 1) // parts
+    ahead = pk.minimum(first + isa.fetched, stop)  # fill the ring before the query is there
     with fetchers() as f:
         for i in pk.range(first, stop + 1):
             page = i - pk.minimum(pk.maximum(i - ahead, 0), 1)
@@ -141,7 +139,7 @@ def attend(  # type: ignore[no-untyped-def]
             else:
                 fetch_keys(ring, cache, layer, head, page, f)
     with pk.consumers(2) as g:
-        y, total, top = attended(isa, heads, ring, first, stop, position, g)
+        y, total, top = attended(isa, heads, ring, part == 0, first, stop, position, g)
         if g < count * isa.panels:
             store_tagged(V[isa.panels * out + g], y / total, tag)
         if of == "part" and g < count:

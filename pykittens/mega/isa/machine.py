@@ -207,8 +207,8 @@ class Machine(Matrices):
 
         Those before the position are in the cache of the layer; keys, values: of the position, which are rounded to
         bf16. `append` adds them to the cache, best after attention, which then does not wait for it. q: heads, a
-        multiple of those of the keys; neighbours share a head of keys. parts: of the positions, each with instructions
-        of its own, at most one for 64 positions.
+        multiple of those of the keys; neighbours share a head of keys. parts: of the pages of 64 positions
+        before this one, each with instructions of its own, at most one for each page of the program.
         """
         check_below("layer", layer, self.layers)
         heads, pages = self._heads("q", q), rounded(self.below, 64) // 64
@@ -241,8 +241,8 @@ class Machine(Matrices):
                     count=min(step, each - head % each),
                     out=y + part * heads + head,
                     sums=sums + part * heads + head,
-                    first=pages * part // parts,
-                    last=pages * (part + 1) // parts,
+                    part=part,
+                    parts=parts,
                     k=k + head // each,
                     v=v + head // each,
                 )

@@ -224,11 +224,13 @@ def fetch_heads(
 
 
 @pk.function
-def attended(isa: Any, heads: Any, ring: Any, first: Any, stop: Any, position: Any, g: Any) -> Any:
+def attended(
+    isa: Any, heads: Any, ring: Any, own_key: Any, first: Any, stop: Any, position: Any, g: Any
+) -> Any:
     """For one head, by group g of the consumers: the sum of the values, that of their weights, and the largest score.
 
     Each group has one of two heads of 64, or one half of the values of a head of 128. Of the keys from 64 * first to
-    64 * stop those before the position, and if first is 0 that of the position. Scores are in powers of 2.
+    64 * stop those before the position, and that of the position if `own_key`. Scores are in powers of 2.
     """
     halves, scale, keys, col = isa.panels, isa.scale * pk.log2e, pk.row_index(64), pk.col_index(16)
     half, panels = (0, [g]) if halves == 1 else (g, [0, 1])
@@ -236,8 +238,8 @@ def attended(isa: Any, heads: Any, ring: Any, first: Any, stop: Any, position: A
         queries = [own.x.tiles(16, 64)[0, i] for i in panels]
         weights = own.weights.tiles(64, 16)[g, 0]
         parts = [pk.load(own.scores.parts(1)[UNIT * (2 * i + k)]) for i in panels for k in range(2)]
-        count = (first == 0).to(f32)
-        top: Any = pk.where(first == 0, sum(parts) * scale, LEAST)
+        count = own_key.to(f32)
+        top: Any = pk.where(own_key, sum(parts) * scale, LEAST)
         total = pk.where(keys == 0, count, 0.0)
         value = pk.load(own.values.parts(64)[half], spread=pk.per_row)
         acc = pk.where(col == 0, value * count, 0.0)
