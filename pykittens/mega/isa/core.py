@@ -351,7 +351,7 @@ class Core:
         return sorted(range(self.blocks), key=lambda i: (now[i] - before[i], now[i]))
 
     def _kind(self, function: Function, *options: str | int) -> Kind:
-        """The kind of a function that takes the machine and these options before its tensors."""
+        """The kind of a function that takes the machine and these options before its tensors, named without ones."""
         name = "_".join(f"{x}" for x in (function.__name__, *options) if x != 1)
         if name not in self._kinds:
             self._kinds[name] = self.program.instruction(function, self, *options, name=name)
