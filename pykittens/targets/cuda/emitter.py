@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from pykittens.ir.evaluate import definition
 from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Kernel, Loop, Node, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.passes.together import runs
@@ -64,6 +65,7 @@ class CudaEmitter(Emitter):
         self.ends: set[Node] = set()
         self.tickets: int | None = None  # the offset in shared memory of the tasks to come
         self.phases: dict[Value, str] = {}  # the variable with the next phase of the role's turns
+        self.of_warp: dict[Value, str] = {}  # the numbers of kinds, as one lane of a warp has them
         self.place = ""  # the variable with the place in the queue of the instruction to come
         # Shared memory that lanes of the role write and engines access.
         self.fenced: set[object] = set()
@@ -103,12 +105,17 @@ class CudaEmitter(Emitter):
     def condition(self, node: If) -> str:
         """The lanes of a warp take the branch of an instruction together: the compiler then knows it, too.
 
-        Otherwise it may make products of warpgroups wait for one another.
+        Otherwise it may make products of warpgroups wait for one another. The number of the kind is taken from one lane
+        before the first branch.
         """
-        found = super().condition(node)
-        if node.then.kind and self.role.is_warpgroup:
-            return f"__shfl_sync(~0u, {found}, 0)"
-        return found
+        found, test = super().condition(node), definition(node.condition)
+        if not node.then.kind or not self.role.is_warpgroup or test is None:
+            return found
+        word, number = test.args.values()
+        if word not in self.of_warp:
+            name = self.of_warp[word] = self.names.unique(f"{self.scalar(word)}_of_warp")
+            self.line(f"const int {name} = __shfl_sync(~0u, {self.scalar(word)}, 0);")
+        return f"{self.of_warp[word]} == {number}"
 
     def loop(self, node: Loop) -> None:
         if self.instruction is None:
