@@ -178,9 +178,9 @@ class Llama:
         return int(self.tensors["chosen"][0])
 
     def _program_at(self, position: int) -> int:
-        """The number of the program for a position; for one past the end the first, which refuses it."""
+        """The number of the program for a position; for one past the end the last, which refuses it."""
         found = (i for i, (below, *_) in enumerate(self._programs) if position < below)
-        return next(found, 0)
+        return next(found, len(self._programs) - 1)
 
     def repeater(
         self, token: int, position: int, apart: bool | None = None

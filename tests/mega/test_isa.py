@@ -272,5 +272,9 @@ def test_a_program_may_be_for_the_first_positions_alone():
     assert parts == 2
     with pytest.raises(ArgumentError, match="`position` must be from 0 to 99, not 100"):
         m.machine.run(tensors, position=100, token=0)
+    launch = m.machine.launcher(tensors)
+    m.machine.begin()  # of which the launches of the first program know nothing
+    with pytest.raises(ArgumentError, match="`position` must be from 0 to 99, not 100"):
+        launch(position=100, token=0)
     with pytest.raises(ArgumentError, match="`below` must be from 1 to 300, not 301"):
         m.machine.begin(301)

@@ -255,7 +255,7 @@ class Core:
         launches, kernel = _launches(program, schedule, own, apart), program.kernel()
 
         def launch(**numbers: int) -> None:
-            self._set(own, numbers)
+            _set(program, own, numbers)
             if coarse:  # which takes the arguments of a first launch
                 run(schedule, program.arguments(schedule, **own))
                 return
@@ -296,23 +296,13 @@ class Core:
 
         The token that it chooses is in tensors["chosen"].
         """
-        self._set(tensors, numbers)
+        _set(self.program, tensors, numbers)
         self.program.run(**_of(self.program, tensors))
 
     def run_coarse(self, tensors: Mapping[str, Any], **numbers: int) -> None:
         """Run the program once on the CPU, each instruction as a whole, as Program.run_coarse does."""
-        self._set(tensors, numbers)
+        _set(self.program, tensors, numbers)
         self.program.run_coarse(**_of(self.program, tensors))
-
-    def _set(self, tensors: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
-        wanted = {name: n for name, n in self.program.numbers.items() if name in tensors}
-        if numbers.keys() != wanted.keys():
-            raise ArgumentError(
-                f"a run takes the numbers {', '.join(wanted) or 'none'}, not {', '.join(numbers) or 'none'}"
-            )
-        for name, below in wanted.items():
-            check_below(name, numbers[name], below)
-            tensors[name][0] = numbers[name]
 
     # -- instructions ----------------------------------------------------------------------------
 
@@ -406,3 +396,15 @@ def _launches(
     return (
         program.launches(schedule, **tensors) if apart else [program.arguments(schedule, **tensors)]
     )
+
+
+def _set(program: Program, tensors: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
+    """Set the numbers of a program, each of which must be in its range."""
+    wanted = {name: n for name, n in program.numbers.items() if name in tensors}
+    if numbers.keys() != wanted.keys():
+        raise ArgumentError(
+            f"a run takes the numbers {', '.join(wanted) or 'none'}, not {', '.join(numbers) or 'none'}"
+        )
+    for name, below in wanted.items():
+        check_below(name, numbers[name], below)
+        tensors[name][0] = numbers[name]
