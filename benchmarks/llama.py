@@ -40,12 +40,16 @@ RUNS = {
 
 @dataclass(frozen=True)
 class Contender:
-    """A graph of steps. start: sets the first token and its position. chosen: the token that the last step chose."""
+    """A graph of steps. start: sets the first token and its position. chosen: the token that the last step chose.
+
+    step: has the tensors that the graph reads.
+    """
 
     name: str
     start: Callable[[], None]
     replay: Callable[[], None]
     chosen: Callable[[], int]
+    step: Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def ours(
         run()
     last = tensors["chosen" if steps % 2 else "token"]
     name = "launches" if apart else "one launch"
-    return Contender(name, start, graph(run, steps), lambda: int(last[0]))
+    return Contender(name, start, graph(run, steps), lambda: int(last[0]), run)
 
 
 def by_pytorch(
@@ -116,7 +120,9 @@ def by_pytorch(
 
     for _ in range(2):
         step()
-    return Contender("PyTorch", lambda: at.fill_(token), graph(step, steps), lambda: int(at[0]))
+    return Contender(
+        "PyTorch", lambda: at.fill_(token), graph(step, steps), lambda: int(at[0]), step
+    )
 
 
 def measured(

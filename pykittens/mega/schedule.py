@@ -246,25 +246,33 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
 
 
 def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> None:
-    """Add the boxes of an operation: one for each instruction if its tiles fill it, else each tile once."""
+    """Add the boxes of an operation, of which those of an instruction that lie side by side become one."""
+    rows = np.column_stack([owner, touched.low, touched.high])
     rank = touched.low.shape[1]
-    rows = np.unique(np.column_stack([owner, touched.low, touched.high]), axis=0)
-    rows = rows[(rows[:, 1 : 1 + rank] < rows[:, 1 + rank :]).all(axis=1)]
-    if not len(rows):
-        return
-    low, high = rows[:, 1 : 1 + rank], rows[:, 1 + rank :]
-    starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
-    first, last = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
-    sizes = np.add.reduceat((high - low).prod(axis=1), starts)
-    is_filled = sizes == (last - first).prod(axis=1)
+    rows = rows[(touched.low < touched.high).all(axis=1)]
+    for axis in range(rank):
+        rows = _joined(rows, 1 + axis, 1 + axis + rank)
     boxes = schedule.writes if touched.writes else schedule.reads
-    ends = [*starts[1:].tolist(), len(rows)]
-    for i, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
-        some = zip(first[i : i + 1].tolist(), last[i : i + 1].tolist(), strict=True)
-        if not is_filled[i]:
-            some = zip(low[start:end].tolist(), high[start:end].tolist(), strict=True)
-        mine = boxes.setdefault((int(rows[start, 0]), role), [])
-        mine += [(touched.tensor, tuple(a), tuple(b)) for a, b in some]
+    for step, *ends in rows.tolist():
+        box = touched.tensor, tuple(ends[:rank]), tuple(ends[rank:])
+        boxes.setdefault((step, role), []).append(box)
+
+
+def _joined(rows: Numbers, low: int, high: int) -> Numbers:
+    """Rows of which those that differ in the ends of an interval alone, columns low and high, have one for each gap."""
+    if not len(rows):
+        return rows
+    others = [k for k in range(rows.shape[1]) if k not in (low, high)]
+    rows = rows[np.lexsort((rows[:, low], *rows[:, others[::-1]].T))]
+    starts = np.diff(rows[:, others], axis=0, prepend=-1).any(axis=1)
+    # The end of all intervals so far; a number of the others in front keeps it to rows that are alike.
+    of = np.cumsum(starts) * (rows[:, high].max() + 1)
+    reached = np.maximum.accumulate(rows[:, high] + of) - of
+    starts[1:] |= rows[1:, low] > reached[:-1]
+    begins = np.flatnonzero(starts)
+    found = rows[begins]
+    found[:, high] = np.maximum.reduceat(rows[:, high], begins)
+    return found
 
 
 # -- checks ----------------------------------------------------------------------------------------

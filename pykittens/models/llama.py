@@ -187,9 +187,10 @@ class Llama:
     ) -> tuple[Callable[[], None], dict[str, Any]]:
         """A function that runs the model on a token at a position, then on the token chosen last at the next one.
 
-        It waits for nothing, so a CUDA graph holds any number of runs. The program is that of the first position. Also
-        returns the tensors of these runs: they share the cache with all others, and `token` and `chosen`, `position`
-        and `following` change places after each. apart: by default as of the model.
+        It waits for nothing, so a CUDA graph holds any number of runs; keep the function as long as the graph, which
+        reads its tensors. The program is that of the first position. Also returns the tensors of these runs: they share
+        the cache with all others, and `token` and `chosen`, `position` and `following` change places after each. apart:
+        by default as of the model.
         """
         tensors = self.machine.tensors(self.cache, self.weights["model.embed_tokens.weight"])
         tensors["token"][0], tensors["position"][0] = token, position

@@ -270,8 +270,8 @@ class Core:
         """A function that runs a program with `argmax`, each time on the token chosen last, at the next position.
 
         The first token and position are tensors["token"] and tensors["position"]. These and tensors["chosen"],
-        ["following"] change places after each run, so that a CUDA graph holds any number of runs. program, apart: as of
-        `launcher`.
+        ["following"] change places after each run, so that a CUDA graph holds any number of runs. The function has the
+        tensors that such a graph reads: keep it as long as the graph. program, apart: as of `launcher`.
         """
         program = program or self.program
         own = _of(program, tensors)
