@@ -264,7 +264,7 @@ def _joined(rows: Numbers, low: int, high: int) -> Numbers:
         return rows
     others = [k for k in range(rows.shape[1]) if k not in (low, high)]
     rows = rows[np.lexsort((rows[:, low], *rows[:, others[::-1]].T))]
-    starts = np.diff(rows[:, others], axis=0, prepend=-1).any(axis=1)
+    starts = np.any(np.diff(rows[:, others], axis=0, prepend=-1), axis=1)
     # The end of all intervals so far; a number of the others in front keeps it to rows that are alike.
     of = np.cumsum(starts) * (rows[:, high].max() + 1)
     reached = np.maximum.accumulate(rows[:, high] + of) - of

@@ -66,6 +66,7 @@ class Llama:
             capacity=self.capacity,
             vocabulary=c.vocabulary,
             widest=rounded(c.hidden, chunk) // chunk,
+            fetched=0,
             eps=c.eps,
             below=(short := min(SHORT, self.capacity)),
         )
@@ -104,8 +105,7 @@ class Llama:
 
     def _parts(self) -> int:
         """Parts of a long cache that have instructions of their own: so many that all blocks attend."""
-        of_one = -(-self.config.heads // self.config.key_heads // (128 // self.config.head))
-        most = max(self.machine.blocks // (self.config.key_heads * of_one), 1)
+        most = max(self.machine.blocks // self.config.key_heads, 1)
         return min(most, -(-self.capacity // SHORT))
 
     def _heads(self, name: str, h: Vector) -> list[Vector]:

@@ -104,7 +104,7 @@ def test_heads_are_rotated_by_the_angles_of_the_position(head, heads):
 @pytest.mark.parametrize(("head", "heads", "queries"), HEADS)
 @pytest.mark.parametrize(
     ("capacity", "parts", "position"),
-    [(64, 1, 0), (100, 2, 99), (300, 3, 130), (300, 3, 5)],
+    [(64, 1, 0), (100, 2, 99), (300, 3, 130), (300, 3, 5), (1100, 18, 1090)],
 )
 def test_attention_to_the_keys_up_to_the_position(head, heads, queries, capacity, parts, position):
     m = Model(head=head, heads=heads, capacity=capacity, layers=2)
@@ -113,6 +113,17 @@ def test_attention_to_the_keys_up_to_the_position(head, heads, queries, capacity
     m.attention(1, m.matvec(x, queries * head), k, v, parts)
     m.append(1, k, v)
     m.checked(position, 11)
+
+
+@pytest.mark.parametrize(("head", "queries"), [(64, 17), (128, 9)])
+def test_more_queries_share_a_key_than_an_instruction_takes(head, queries):
+    m = Model(head=head, heads=1, capacity=100)
+    x = m.embedding(200)
+    k, v = m.matvec(x, head), m.matvec(x, head)
+    m.attention(0, m.matvec(x, queries * head), k, v, 2)
+    assert sum(step.kind.name == "attend_part" for step in m.machine.program.instructions) == 4
+    m.append(0, k, v)
+    m.checked(90, 3)
 
 
 @pytest.mark.parametrize("length", [1, 16, 255, 256, 257, 3000])

@@ -107,6 +107,18 @@ def test_parts(m):
         m.matvec(w, x.part(0, 48), m.vector(16))
 
 
+def test_a_machine_without_stages_of_matrices():
+    m = Machine(blocks=1, fetched=0)
+    a, b = m.matrix(16, 64), m.matrix(16, 64)
+    w = m.weight_pages(zeros(64, 64))
+    with pytest.raises(ArgumentError, match=r"take stages of their own: Machine\(fetched=2\)"):
+        m.matmul(a, w, b)
+    with pytest.raises(ArgumentError, match=r"take stages of their own: Machine\(fetched=2\)"):
+        m.attention_of_all(a, a, a, b)
+    with pytest.raises(ArgumentError, match="`fetched` must be .*, not -1"):
+        Machine(blocks=1, fetched=-1)
+
+
 def test_activations_layers_and_heads(m):
     x, rope = m.vector(256), m.constant(np.ones((100, 64), np.float32))
     with pytest.raises(ArgumentError, match="one of .*, not \"relu\"|not 'relu'"):

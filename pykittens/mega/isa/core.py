@@ -29,7 +29,7 @@ from pykittens.types.dtypes import bf16, f32, int32
 VECTOR, CONSTANT, WEIGHTS = "vector(length)", "constant(values)", "weights(matrix)"
 
 # Bytes of a page, of what attention has of heads, and of the small rings, barriers and reductions.
-PAGE, OF_HEADS, SMALL = 16384, 10240, 4096
+PAGE, OF_HEADS, SMALL = 16384, 13312, 4096
 
 # The cost of a unit of work without weights, where that of a page of weights is 1.
 LIGHT = 0.25
@@ -79,6 +79,7 @@ class Core:
                 )
         for name in ("heads", "layers", "capacity", "vocabulary"):
             check_count(name, getattr(self, name))
+        check_count("fetched", self.fetched, 0)
         most = 8192 // self.chunk
         if not is_int(self.widest) or not 1 <= self.widest <= most:
             raise ArgumentError(f"`widest` must be from 1 to {most}, not {self.widest!r}")
@@ -95,10 +96,10 @@ class Core:
         self.begin(self.below)
 
     def _most_pages(self) -> int:
-        """As many pages as the shared memory of Hopper has room for beside the other rings, but at most 11."""
-        of_keys = self.fetched * max(PAGE, 2 * 64 * self.head * bf16.bytes)
+        """As many pages as the shared memory of Hopper has room for beside the other rings."""
         of_vectors = max(16 * self.widest * self.chunk // 8 * bf16.bytes, OF_HEADS)
-        return min((TARGETS["sm_90a"].shared_bytes - of_keys - of_vectors - SMALL) // PAGE, 11)
+        room = TARGETS["sm_90a"].shared_bytes - of_vectors - SMALL
+        return room // PAGE - self.fetched
 
     def begin(self, below: int = 0) -> None:
         """Begin another program, to which words add from now on. It has the same weights and constants, but no vectors
@@ -115,7 +116,7 @@ class Core:
         self.program.number("token", self.vocabulary)
         self._pages = self.program.ring(self.pages, flight=self.flight)
         self._tiles, self._norms, self._queries = (self.program.ring(1) for _ in range(3))
-        self._sums, self._inputs = self.program.ring(3), self.program.ring(self.fetched)
+        self._sums, self._inputs = self.program.ring(3), self.program.ring(max(self.fetched, 1))
         self._kinds: dict[str, Kind] = {}
         # The costs of the blocks once the instructions that write a vector were added, by its start.
         self._costs: dict[int, list[float]] = {}
@@ -144,13 +145,13 @@ class Core:
         return self._queries.view(pk.st(bf16, 128, self.head))
 
     def heads_ring(self) -> Any:
-        """The ring of tiles of vectors for 128 columns of queries, what attention has of the key of the position, and
-        the weights of 64 keys, which each group of the consumers writes."""
+        """The ring of what attention has of heads: tiles of queries, their products with the key of the position, its
+        values, and the weights of 64 keys, which each group of the consumers writes."""
         return self._tiles.view(
-            x=pk.st(bf16, 16, 128),
-            scores=pk.sv(f32, 4 * UNIT),
+            x=pk.st(bf16, 4 * UNIT, 64),
+            scores=pk.sv(f32, 2 * UNIT),
             values=pk.sv(f32, 128),
-            weights=pk.st(bf16, 128, 16),
+            weights=pk.st(bf16, 128, UNIT),
         )
 
     def inputs(self) -> Any:
@@ -158,8 +159,10 @@ class Core:
         return self._inputs.view(pk.st(bf16, 128, 64))
 
     def keys(self) -> Any:
-        """The same ring for keys and values."""
-        return self._inputs.view(k=pk.st(bf16, 64, self.head), v=pk.st(bf16, 64, self.head))
+        """The ring of pages for 64 keys and values, or, of heads of 128, for keys and then values."""
+        if self.panels == 1:
+            return self._pages.view(k=pk.st(bf16, 64, 64), v=pk.st(bf16, 64, 64))
+        return self._pages.view(pk.st(bf16, 64, 128))
 
     # -- memories --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Instructions for one token that multiply a vector with a matrix, or attend to a cache.
+"""Instructions for one token that multiply a vector with a matrix.
 
 The elements of vectors are f32 and have tags. V is the memory of the vectors, W that of pages of weights, C of
 constants; indices count the parts that are moved. isa: the machine.
@@ -6,27 +6,20 @@ constants; indices count the parts that are moved. isa: the machine.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pykittens as pk
 from pykittens.mega.isa.packing import UNIT
 from pykittens.mega.isa.products import (
     added_up,
-    attended,
     fetch_chunks,
-    fetch_heads,
-    fetch_keys,
     fetch_normed,
     fetch_vector,
-    fetchers,
     multiply_chunks,
     multiply_rows,
     produce_pages,
     scale_of,
     storer,
 )
-from pykittens.mega.isa.vectors import ACTIVATIONS, LEAST, load_tagged, store_tagged
-from pykittens.types.dtypes import f32
+from pykittens.mega.isa.vectors import ACTIVATIONS, load_tagged, store_tagged
 
 # -- a matrix by a vector: rows 16 * first to 16 * last --------------------------------------------
 
@@ -116,47 +109,3 @@ def norm_rotary(  # type: ignore[no-untyped-def]
             to = out + row // parts * (2 * parts) + row % parts
             store_tagged(V[to], a * cos - b * sin, tag)
             store_tagged(V[to + parts], b * cos + a * sin, tag)
-
-
-# -- attention -------------------------------------------------------------------------------------
-
-
-def attend(  # type: ignore[no-untyped-def]
-    isa, of, V, cache, *, layer, head, q, count, out, sums, part, parts, k, v, position, tag
-):
-    """V[out + i] = softmax(V[q + i] K^T) V of `count` heads i that share keys, of a part of the pages of the cache.
-
-    of: "all" if this is all keys, or "part"; then V[sums + i] is the logarithm of the sum of the weights of head i.
-    """
-    heads, ring, pages = isa.heads_ring(), isa.keys(), (position + 63) // 64
-    first, stop = pages * part // parts, pages * (part + 1) // parts
-    ahead = pk.minimum(first + isa.fetched, stop)  # fill the ring before the query is there
-    with fetchers() as f:
-        for i in pk.range(first, stop + 1):
-            page = i - pk.minimum(pk.maximum(i - ahead, 0), 1)
-            if i == ahead:
-                fetch_heads(heads, V, q, count, k, v, isa.head // 32, f, tag)
-            else:
-                fetch_keys(ring, cache, layer, head, page, f)
-    with pk.consumers(2) as g:
-        y, total, top = attended(isa, heads, ring, part == 0, first, stop, position, g)
-        if g < count * isa.panels:
-            store_tagged(V[isa.panels * out + g], y / total, tag)
-        if of == "part" and g < count:
-            log = (top + pk.log2(total)) / pk.log2e
-            store_tagged(V[sums + g], pk.zeros(f32, UNIT) + log, tag)
-
-
-def merge(isa, V, *, x, sums, heads, count, out, first, last, tag):  # type: ignore[no-untyped-def]
-    """V[out + i] = the parts V[x + i + k * heads] of attention by their sums V[sums + i + k * heads], of a head i."""
-    with pk.consumers(2) as g:
-        for i in pk.range(first + g, last, 2):
-            top, total = pk.full(f32, LEAST, isa.head), pk.zeros(f32, isa.head)
-            acc = pk.zeros(f32, isa.head)
-            for k in pk.range(count):
-                log = pk.max(load_tagged(V[sums + i + k * heads], tag, cols=UNIT))
-                y = load_tagged(V[x + i + k * heads], tag, cols=isa.head)
-                most: Any = pk.maximum(top, log)
-                old, p = pk.exp(top - most), pk.exp(log - most)
-                acc, total, top = acc * old + y * p, total * old + p, most
-            store_tagged(V[out + i], acc / total, tag)

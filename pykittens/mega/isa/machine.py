@@ -7,7 +7,7 @@ from typing import Any
 
 from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import check_below
-from pykittens.mega.isa import decode, vectors
+from pykittens.mega.isa import attention, decode, vectors
 from pykittens.mega.isa.core import CONSTANT, LIGHT, VECTOR, WEIGHTS, Function, Use
 from pykittens.mega.isa.matrices import Matrices
 from pykittens.mega.isa.memory import Matrix, Vector
@@ -28,9 +28,9 @@ class Machine(Matrices):
     blocks, dynamic: as of Program. chunk: columns that an instruction multiplies with a vector at a time, 1024 or 2048.
     head, heads: the width of a head of attention, 64 or 128, and the number of heads of keys. capacity, layers: of the
     cache, in positions. vocabulary: rows of the embedding. pages, flight: stages of the ring of weights, by default as
-    many as there is room for, and how many may be on their way. fetched: stages of the ring of keys, values and
-    matrices. eps: of norms. widest: chunks of the widest vector that is multiplied as one tile, up to 8192 elements.
-    below: as of `begin`, for the first program.
+    many as there is room for, and how many may be on their way. fetched: stages of the ring of matrices, 0 for
+    programs without `matmul` and `attention_of_all`. eps: of norms. widest: chunks of the widest vector that is
+    multiplied as one tile, up to 8192 elements. below: as of `begin`, for the first program.
 
         >>> machine = Machine(blocks=2, chunk=1024, vocabulary=100)
         >>> table = np.ones((100, 48), ml_dtypes.bfloat16)
@@ -216,14 +216,15 @@ class Machine(Matrices):
             raise ArgumentError(f"`q` must have a multiple of {self.heads} heads, not {heads}")
         if not 1 <= parts <= pages:
             raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
-        each, step = heads // self.heads, 128 // self.head  # of a head of keys, of an instruction
+        each = heads // self.heads  # of a head of keys
+        step = 2 * attention.HALF // self.panels  # of an instruction
         y = at = self._place("out", Use(out, q.length, self.head, writes=True))
         of_parts, sums, of = out, 0, "all"
         if parts > 1:
             of_parts, of = self.vector(q.length * parts), "part"
             y = self._place("parts", Use(of_parts, None, self.head, writes=True))
-            of_sums = self.vector(UNIT * heads * parts)
-            sums = self._place("sums", Use(of_sums, None, UNIT, writes=True))
+            of_sums = self.vector(q.length * parts)
+            sums = self._place("sums", Use(of_sums, None, self.head, writes=True))
         x, size = self._place("q", Use(q, None, self.head)), self.heads * self.head
         k = self._place("keys", Use(keys, size, self.head))
         v = self._place("values", Use(values, size, self.head))
@@ -231,10 +232,10 @@ class Machine(Matrices):
         for part in range(parts):
             for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
                 self._add(
-                    decode.attend,
+                    attention.attend,
                     of,
                     block=None if self.dynamic else next(blocks),
-                    cost=pages / parts,
+                    cost=pages / parts / 2,  # on average
                     layer=layer,
                     head=head // each,
                     q=x + head,
@@ -249,7 +250,7 @@ class Machine(Matrices):
         self._written_by_now(of_parts)
         if parts > 1:
             more = {"sums": sums, "out": at, "heads": heads, "count": parts}
-            self._add_runs(decode.merge, heads, x=Use(of_parts, None, self.head), **more)
+            self._add_runs(attention.merge, heads, x=Use(of_parts, None, self.head), **more)
             self._written_by_now(out)
 
     def _heads(self, name: str, x: Vector) -> int:

@@ -59,6 +59,7 @@ class Matrices(Core):
         """
         self._check(MATRIX, a=a, out=out)
         self._check(WEIGHT_PAGES, w=w)
+        self._check_fetched()
         if a.cols != w.cols or (out.rows, out.cols) != (a.rows, w.rows):
             raise ArgumentError(
                 f"out = a w^T: {a.rows} x {a.cols} by {w.rows} x {w.cols} is no {out.rows} x {out.cols}"
@@ -85,6 +86,7 @@ class Matrices(Core):
         i-th of the last n keys, and sees no later ones.
         """
         self._check(MATRIX, q=q, k=k, v=v, out=out)
+        self._check_fetched()
         heads, of_keys = q.cols // self.head, k.cols // self.head
         sides = (k.rows, k.cols) == (v.rows, v.cols) and (q.rows, q.cols) == (out.rows, out.cols)
         if not sides or q.cols % self.head or k.cols % self.head or not of_keys or heads % of_keys:
@@ -115,3 +117,9 @@ class Matrices(Core):
                     keys=k.rows,
                     out=out.page + at,
                 )
+
+    def _check_fetched(self) -> None:
+        if not self.fetched:
+            raise ArgumentError(
+                "instructions on matrices take stages of their own: Machine(fetched=2)"
+            )

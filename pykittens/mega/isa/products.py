@@ -1,4 +1,4 @@
-"""Parts of the roles of instructions that multiply a matrix with a vector, or attend.
+"""Parts of the roles of instructions that multiply a matrix with a vector.
 
 A page has 16 rows of a matrix and four of the eight slices of a chunk of columns: row 16 q + r of the page is slice q
 of row r. The tile of a vector has a slice in each row, rounded to bf16 in rows 0 to 7, and what is left of it in rows 8
@@ -11,7 +11,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.mega.isa.packing import UNIT
-from pykittens.mega.isa.vectors import LEAST, load_tagged
+from pykittens.mega.isa.vectors import load_tagged
 from pykittens.types.dtypes import bf16, f32
 
 # Pages that are brought to the L2 cache while the ring of pages is full, and the cycles of the clock between two: as
@@ -188,74 +188,3 @@ def scale_of(norms: Any, length: Any, eps: float) -> Any:
     with norms.drain() as s:
         a, b, c, d = (pk.load(s.parts(UNIT)[i]) for i in range(4))
     return pk.rsqrt(((a + b) + (c + d)) / length.to(f32) + eps)
-
-
-# -- attention -------------------------------------------------------------------------------------
-
-
-@pk.function
-def fetch_keys(ring: Any, cache: Any, layer: Any, head: Any, page: Any, f: Any) -> None:
-    """Fetch 64 keys and values, of which each of four warps f has a quarter."""
-    with ring.fill() as s:
-        for tile, of in ((s.k, 2 * layer), (s.v, 2 * layer + 1)):
-            pk.load_async(tile.tiles(16, tile.cols)[f, 0], cache[of, 4 * page + f, head])
-
-
-@pk.function
-def fetch_heads(
-    ring: Any, V: Any, q: Any, count: Any, k: Any, v: Any, parts: int, f: Any, tag: Any
-) -> None:
-    """Fetch 128 columns of `count` queries, and of the key of the position: their products, its values.
-
-    Each of four warps f has 32 columns, one of so many parts of a head. A query is in rows 0 and 1.
-    """
-    row, each = pk.row_index(16), {"tag": tag, "cols": 32, "spread": pk.per_column}
-    with ring.fill() as s:
-        at = pk.minimum(f, count * parts - 1)
-        x = load_tagged(V[parts * q + at], **each)
-        key, value = (load_tagged(V[parts * i + f % parts], **each) for i in (k, v))
-        high, low = in_two(x)
-        tile = pk.where(row == 0, high, pk.where(row == 1, low, 0.0))
-        pk.store(s.x.tiles(16, 32)[0, f], tile.to(bf16))
-        score = pk.sum(x * key.to(bf16).to(f32))
-        pk.store(s.scores.parts(UNIT)[f], pk.zeros(f32, UNIT) + score)
-        if f < parts:
-            pk.store(s.values.parts(32)[f], value.to(bf16).to(f32))
-
-
-@pk.function
-def attended(
-    isa: Any, heads: Any, ring: Any, own_key: Any, first: Any, stop: Any, position: Any, g: Any
-) -> Any:
-    """For one head, by group g of the consumers: the sum of the values, that of their weights, and the largest score.
-
-    Each group has one of two heads of 64, or one half of the values of a head of 128. Of the keys from 64 * first to
-    64 * stop those before the position, and that of the position if `own_key`. Scores are in powers of 2.
-    """
-    halves, scale, keys, col = isa.panels, isa.scale * pk.log2e, pk.row_index(64), pk.col_index(16)
-    half, panels = (0, [g]) if halves == 1 else (g, [0, 1])
-    with heads.drain() as own:
-        queries = [own.x.tiles(16, 64)[0, i] for i in panels]
-        weights = own.weights.tiles(64, 16)[g, 0]
-        parts = [pk.load(own.scores.parts(1)[UNIT * (2 * i + k)]) for i in panels for k in range(2)]
-        count = own_key.to(f32)
-        top: Any = pk.where(own_key, sum(parts) * scale, LEAST)
-        total = pk.where(keys == 0, count, 0.0)
-        value = pk.load(own.values.parts(64)[half], spread=pk.per_row)
-        acc = pk.where(col == 0, value * count, 0.0)
-        for page in pk.range(first, stop):
-            with ring.drain() as s:
-                product: Any = None
-                for i, query in enumerate(queries):
-                    product = pk.mma_ABt(s.k.tiles(64, 64)[0, i], query, product)
-                score = pk.where(keys + 64 * page < position, pk.row_sum(product) * scale, LEAST)
-                new = pk.maximum(top, pk.max(score))
-                old, p = pk.exp2(top - new), pk.exp2(score - new)
-                high, low = in_two(p)
-                pk.sync()  # the products of the last page have read them
-                pk.store(weights, pk.where(col == 0, high, pk.where(col == 1, low, 0.0)).to(bf16))
-                pk.fence_async()
-                pk.sync()
-                acc = pk.mma_AtB(s.v.tiles(64, 64)[0, half], weights, acc * old)
-                total, top = total * old + p, new
-    return pk.row_sum(acc), pk.maximum(pk.sum(total), 1e-30), top

@@ -71,8 +71,8 @@ class CudaEmitter(Emitter):
         self.fenced: set[object] = set()
         # Loads that are written together, by the first of them.
         self.together: dict[Call, list[Call]] = {}
-        # The node of the role before which it waits until earlier launches have ended.
-        self.waits_before: Node | None = None
+        # The nodes of the role before which it waits until earlier launches have ended.
+        self.waits_before: list[Node] = []
         self.team: Team
         self.team_lanes = 32
 
@@ -84,7 +84,7 @@ class CudaEmitter(Emitter):
         self.line_now = 0
 
     def node(self, node: Node) -> None:
-        if node is self.waits_before:
+        if any(node is other for other in self.waits_before):
             self.line("earlier_launches_wait();")
         if not self.clocks:
             super().node(node)

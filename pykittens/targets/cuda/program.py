@@ -7,8 +7,11 @@ from importlib.resources import files
 
 from pykittens.errors import BackendError
 from pykittens.ir.nodes import (
+    Block,
     Call,
+    For,
     ForTasks,
+    If,
     Kernel,
     Node,
     Role,
@@ -210,6 +213,32 @@ def _needs_earlier(node: Node, kernel: Kernel) -> bool:
     return False
 
 
+def _first_needs(block: Block, kernel: Kernel) -> list[Node]:
+    """The nodes before which a block waits for earlier launches.
+
+    A role that takes different instructions in turn waits in the branches of those that need it.
+    """
+    found = list[Node]()
+    for node in block.nodes:
+        inner = _branches_of_instructions(node, kernel)
+        for branch in inner:
+            found += _first_needs(branch, kernel)
+        if not inner and _needs_earlier(node, kernel):
+            return [*found, node]
+    return found
+
+
+def _branches_of_instructions(node: Node, kernel: Kernel) -> list[Block]:
+    """Those of a node, or of a loop over nothing else that needs earlier launches."""
+    if isinstance(node, If):
+        return [node.then] if node.then.kind else []
+    if not isinstance(node, For | ForTasks):
+        return []
+    needs = [n for n in node.body.nodes if _needs_earlier(n, kernel)]
+    found = [_branches_of_instructions(n, kernel) for n in needs]
+    return [branch for some in found for branch in some] if all(found) else []
+
+
 def _last_producer(kernel: Kernel) -> Role | None:
     """The producer at whose end the next launch may start; without a producer it may start at once.
 
@@ -342,8 +371,7 @@ def _role(e: CudaEmitter, team: Team) -> None:
     semaphores.write_phases(e, role)
     waits = starts_early(e.kernel, e.target) and _waits_in_roles(e.kernel)
     if waits:
-        needs = (n for n in role.body.nodes if _needs_earlier(n, e.kernel))
-        e.waits_before = next(needs, None)
+        e.waits_before = _first_needs(role.body, e.kernel)
     e.block(role.body)
     if waits and not any(_needs_earlier(n, e.kernel) for r in e.kernel.roles for n in r.body.nodes):
         # The next launch waits for this one alone, which must not end before earlier ones.
