@@ -3,7 +3,8 @@
 Batch 1, random weights in the sizes of the models. A sequence has a prompt of 32 tokens, which is not timed, and a
 graph of steps, each of which takes the token that the last one has chosen, at the next position: embedding, choice and
 counters are inside. Sequences of all contenders alternate, 5 to warm up and 10 that count; intervals are those of a
-bootstrap of the mean. Steps at later positions run on a random cache. docs/tuning/llama.md has the predictions.
+bootstrap of the mean. Steps at later positions run on a random cache. Batches of sequences run beside a single one.
+docs/tuning/llama.md has the predictions.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ RUNS = {
     "qwen-0.6b": ((PROMPT, STEPS), (4000, 31)),
     "llama-8b": ((PROMPT, STEPS),),
 }
+BATCHES = {"llama-1b": (2, 4, 8)}
 
 
 @dataclass(frozen=True)
@@ -85,19 +87,21 @@ def graph_of(step: Callable[[], Any], count: int) -> Callable[[], None]:
 
 
 def ours(
-    model: Llama, apart: bool, token: int, position: int, steps: int, graph: Any = graph_of
+    model: Llama, apart: bool, token: Any, position: int, steps: int, graph: Any = graph_of
 ) -> Contender:
-    """Steps of a model, in one launch or by launches."""
-    run, tensors = model.repeater(token, position, apart)
+    """Steps of a model, in one launch or by launches; of a batch all sequences are at one position."""
+    single = model.batch == 1
+    run, tensors = model.repeater(token, position if single else [position] * model.batch, apart)
+    first = tensors["token"].clone()
 
     def start() -> None:
-        tensors["token"].fill_(token)
+        tensors["token"].copy_(first)
         tensors["position"].fill_(position)
 
     for _ in range(2):  # compilation cannot be captured; two runs leave each tensor where it was
         run()
     last = tensors["chosen" if steps % 2 else "token"]
-    name = "launches" if apart else "one launch"
+    name = ("launches" if apart else "one launch") if single else f"batch of {model.batch}"
     return Contender(name, start, graph(run, steps), lambda: int(last[0]), run)
 
 
@@ -174,18 +178,34 @@ def runs(
         yield row_of(name, config, position, steps, found)
 
 
+def batches(name: str, sizes: Sequence[int], sequences: int = SEQUENCES) -> dict[str, Any]:
+    """The first steps of a model, and of batches of so many sequences."""
+    config = NAMED[name]
+    weights = random_weights(config, 0, "cuda")
+    rng = np.random.default_rng(0)
+    texts = rng.integers(config.vocabulary, size=(max(sizes), PROMPT + 1)).tolist()
+    contenders = []
+    for batch in (1, *sizes):
+        model = Llama(config, weights, PROMPT + STEPS + 1, batch=batch)
+        some = [text[:PROMPT] for text in texts[:batch]]
+        model.prefill(some if batch > 1 else some[0])
+        tokens = [text[PROMPT] for text in texts[:batch]]
+        contenders.append(ours(model, False, tokens if batch > 1 else tokens[0], PROMPT, STEPS))
+    return row_of(name, config, PROMPT, STEPS, measured(contenders, STEPS, sequences))
+
+
 def row_of(
     name: str, config: Config, position: int, steps: int, found: Sequence[Times]
 ) -> dict[str, Any]:
-    """What is written of a run. Both of ours choose the same last token."""
+    """What is written of a run. By launches, it chooses the same last token as in one."""
     size = bytes_of(config, position + steps // 2)
-    one, launches, *_ = found
+    one, chosen = found[0], {t.name: t.chosen for t in found}
     return {
         "model": name,
         "position": position,
         "steps": steps,
         "bytes": size,
-        "same": one.chosen == launches.chosen,
+        "same": chosen.get("launches", one.chosen) == one.chosen,
         "times": {
             t.name: {
                 "microseconds": 1e3 * t.mean,
@@ -226,6 +246,8 @@ def main() -> None:
     where, rows = about(), []
     for name in options.models:
         rows += runs(name, RUNS[name], options.rounds)
+        if name in BATCHES:
+            rows.append(batches(name, BATCHES[name], options.rounds))
         torch.cuda.empty_cache()
     text = f"{record.heading(where)}\n\n{table(rows)}\n"
     print(text)

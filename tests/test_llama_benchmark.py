@@ -70,6 +70,15 @@ def test_pytorch_multiplies_the_same_model(llama):
     assert int(chosen) == int(wanted[-1].argmax())
 
 
+def test_a_batch_chooses_the_tokens_of_its_sequences(llama):
+    weights = random_weights(SMALL, 1, "cpu")
+    model, texts = Llama(SMALL, weights, 32, blocks=2, batch=2), [[5, 9, 2], [7, 1, 1]]
+    model.prefill([text[:-1] for text in texts])
+    some = llama.ours(model, False, [text[-1] for text in texts], 2, 2, in_turn)
+    (times,) = llama.measured([some], 2, 2, lambda run: float(bool(run()) + 1))
+    assert (times.name, times.chosen) == ("batch of 2", exact_tokens(weights, texts[0], 2)[-1])
+
+
 def test_figures_are_those_of_the_sequences(llama):
     fast, slow = llama.Times("a", (1.0, 1.2, 0.8), 7), llama.Times("b", (2.0, 2.4, 1.6), 7)
     low, high = fast.interval()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +25,8 @@ def box_text(box: Box) -> str:
     return f"{box[0].partition('.')[2]}[{', '.join(sides)}]"
 
 
-class Accesses(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Accesses:
     """Boxes of a tensor that instructions write, or read, in the order of the program.
 
     events: (boxes, 2), the events at whose ends the accesses are over.
@@ -44,9 +47,19 @@ class Accesses(NamedTuple):
 
     def meeting(self, box: Box) -> Accesses:
         """Those of the boxes that have elements of a box."""
-        meets = (self.low < box[2]).all(axis=1) & (self.high > box[1]).all(axis=1)
-        some = np.flatnonzero(meets)  # numbers select columns faster than flags
-        return Accesses(*(column[some] for column in self))
+        order, starts, reached = self._by_start
+        # None that starts behind the box, and none of the first, all of which end in front of it.
+        first = np.searchsorted(reached, box[1][0], side="right")
+        some = np.sort(order[first : np.searchsorted(starts, box[2][0])])
+        low, high = self.low[some], self.high[some]
+        some = some[(low < box[2]).all(axis=1) & (high > box[1]).all(axis=1)]
+        return Accesses(self.events[some], self.low[some], self.high[some])
+
+    @cached_property
+    def _by_start(self) -> tuple[Numbers, Numbers, Numbers]:
+        """The numbers of the boxes by their starts on the first axis, these, and the ends that boxes so far reach."""
+        order = np.argsort(self.low[:, 0], kind="stable")
+        return order, self.low[order, 0], np.maximum.accumulate(self.high[order, 0])
 
     def touching(self, box: Box) -> Numbers:
         """The events at whose ends the accesses to elements of a box are over, in their order."""
@@ -55,8 +68,8 @@ class Accesses(NamedTuple):
     def cover(self, box: Box) -> bool:
         """Whether all elements of a box are accessed."""
         touched = np.zeros(np.subtract(box[2], box[1]), np.bool_)
-        _, lows, highs = self.meeting(box)
-        for low, high in zip(lows, highs, strict=True):
+        found = self.meeting(box)
+        for low, high in zip(found.low, found.high, strict=True):
             sides = zip(np.maximum(low - box[1], 0), high - box[1], strict=True)
             touched[tuple(slice(a, b) for a, b in sides)] = True
         return bool(touched.all())
@@ -99,7 +112,10 @@ class History:
 
     def __init__(self, box: Box, writes: Accesses, reads: Accesses | None) -> None:
         found = [table.meeting(box) for table in (writes, reads) if table is not None]
-        events, low, high = map(np.concatenate, zip(*found, strict=True))
+        events, low, high = (
+            np.concatenate([getattr(some, side) for some in found])
+            for side in ("events", "low", "high")
+        )
         sides = np.stack([np.maximum(low, box[1]), np.minimum(high, box[2])], axis=1)
         different, of = np.unique(sides, axis=0, return_inverse=True)
         ends = [

@@ -40,12 +40,16 @@ class Touched(NamedTuple):
 
 @dataclass(frozen=True)
 class RoleBody:
-    """The body of a role of a kind of instruction, the numbers that the host knows, and the tensors of interest."""
+    """The body of a role of a kind of instruction, the values that the host knows, and the tensors of interest.
+
+    most: of the numbers in a tensor, of which the least is 0.
+    """
 
     kind: str
     body: Block
     host: Mapping[Value, Any]
     written: Collection[str]
+    most: Mapping[str, int]
 
     def touched(self, given: Columns) -> list[Touched]:
         """What instructions touch of these tensors, whose fields and groups have these values; `owner` counts the rows.
@@ -168,6 +172,10 @@ class RoleBody:
             return columns[value]
         if (known := host_value(value, self.host)) is not None:
             return known
+        if isinstance(source := getattr(value, "source", None), Call):
+            for tensor in tensors(source, source.op.effects.reads):
+                if tensor in self.most:
+                    return np.array([[0], [self.most[tensor]]])
         call = definition(value)
         if call is None:
             return None

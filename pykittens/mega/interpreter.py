@@ -155,10 +155,11 @@ class Interpreter:
 
     def _check_numbers(self) -> None:
         """Check in the emulator, and in a launch for debugging, that numbers are in their ranges."""
-        for name, below in {n: b for kind in self.kinds for n, b in kind.numbers.items()}.items():
-            number = pk.load(self.operands[name][0])
-            text = f"`{name}` must be from 0 to {below - 1}"
-            pk.assert_((number >= 0) & (number < below), text)  # noqa: PT009
+        for name, of in {n: of for kind in self.kinds for n, of in kind.numbers.items()}.items():
+            text = f"`{name}` must be from 0 to {of.below - 1}"
+            for i in range(of.count or 1):
+                number = pk.load(self.operands[name][i])
+                pk.assert_((number >= 0) & (number < of.below), text)  # noqa: PT009
 
     def _share(self, count: Any) -> Iterator[Any]:
         """A loop over numbers below `count`, each of which one block has."""

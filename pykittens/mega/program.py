@@ -38,13 +38,35 @@ NO_WAITS = np.zeros((1, 2), np.int32)
 _PLACE = re.compile(r"in \w+, number (\d+) of the queue")
 
 
+@dataclass(frozen=True)
+class Number:
+    """A number that launches read from memory: what it stays below; and how many there are, if there are several."""
+
+    below: int
+    count: int | None = None
+
+    def read(self, tensor: Any) -> Any:
+        """The number in the running kernel; of several an object whose [i] is the i-th."""
+        return pk.load(tensor[0]) if self.count is None else Several(tensor)
+
+
+@dataclass(frozen=True)
+class Several:
+    """Numbers of one name, read from memory where they are taken: numbers[i]."""
+
+    tensor: Any
+
+    def __getitem__(self, i: Any) -> Any:
+        return pk.load(self.tensor[i])
+
+
 @dataclass(eq=False)
 class Kind:
     """A kind of instruction: a function with roles, of tensors by position and of int32 fields by keyword.
 
     Its tensors are those of the program with the same names. A field is a value of the running kernel. is_tagged: it
-    takes the tag of the launch. numbers: those of the program that it takes, with what each stays below.
-    given: what the function takes before its tensors.
+    takes the tag of the launch. numbers: those of the program that it takes. given: what the function takes before its
+    tensors.
     """
 
     name: str
@@ -52,7 +74,7 @@ class Kind:
     tensors: tuple[str, ...]
     fields: tuple[str, ...]
     is_tagged: bool = False
-    numbers: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, Number] = field(default_factory=dict)
     given: tuple[Any, ...] = ()
 
     @property
@@ -62,7 +84,7 @@ class Kind:
 
     def values(self, operands: Tensors, words: Sequence[Any]) -> dict[str, Any]:
         """Its fields, which follow the first of the words of an instruction, and its numbers, read from memory."""
-        numbers = {name: pk.load(operands[name][0]) for name in self.numbers}
+        numbers = {name: of.read(operands[name]) for name, of in self.numbers.items()}
         return dict(zip(self.fields, words[1:], strict=False)) | numbers
 
     def record(self, operands: Tensors, values: Mapping[str, Any], tag: Any) -> None:
@@ -155,8 +177,8 @@ class Program:
     kinds: list[Kind] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     dynamic: bool = field(default=False, kw_only=True)
-    # The numbers that launches read from memory, by name, each with what it stays below.
-    numbers: dict[str, int] = field(default_factory=dict, init=False)
+    # The numbers that launches read from memory, by name.
+    numbers: dict[str, Number] = field(default_factory=dict, init=False)
     # The cost of each block; the recordings of its kernel; the kernel and the kinds when it was made; and classes that
     # hold its tensors, by their names and whether elements are written again.
     costs: list[float] = field(default_factory=list, init=False, repr=False)
@@ -200,18 +222,21 @@ class Program:
         self.kinds.append(Kind(name, body, tuple(tensors), own, TAG in fields, numbers, given))
         return self.kinds[-1]
 
-    def number(self, name: str, below: int) -> None:
+    def number(self, name: str, below: int, count: int | None = None) -> None:
         """Declare a number that each launch reads from memory, from 0 to below - 1, such as a position or a token.
 
         A kind that is added afterwards takes it by a keyword of this name. It is the first element of an int32 tensor
         of the same name. An instruction is taken to touch what it can touch for any value of the number, so a schedule
         serves all values; an index of a written tensor follows from at most one number, by sums, products, quotients
-        by a divisor, and limits.
+        by a divisor, and limits. count: declare so many, the elements of the tensor; the keyword `name` is then an
+        object whose name[i] is the i-th.
         """
         check_count("below", below)
+        if count is not None:
+            check_count("count", count)
         if not name.isidentifier() or name == TAG or name in self.numbers:
             raise ArgumentError(f"`name` must be a new name of a keyword, not {name!r}")
-        self.numbers[name] = below
+        self.numbers[name] = Number(below, count)
 
     def ring(self, stages: int, *, flight: int | None = None) -> Ring:
         """A ring of shared stages for all kinds of instructions, each of which has a view of it.

@@ -232,29 +232,40 @@ def _find_boxes(schedule: Schedule, made: Interpreter, host: Mapping[Value, Any]
         columns = np.repeat(np.array(values, np.int64), groups, axis=0)
         known = made.fields[kind]
         given = dict(zip((made.block, *known.values()), columns.T, strict=False))
-        for name, below in steps[numbers[0]].kind.numbers.items():
-            given[known[name]] = np.array([[0], [below - 1]]).repeat(len(columns), axis=1)
         if role.index is not None:
             given[role.index] = np.tile(np.arange(groups), len(numbers))
         of_interest = made.written | made.tagged
-        for touched in RoleBody(kind, role.body, host, of_interest).touched(given):
+        most = {
+            made.operands[name].name: of.below - 1
+            for name, of in steps[numbers[0]].kind.numbers.items()
+        }
+        alike: dict[tuple[str, bool, int], list[Numbers]] = defaultdict(list)
+        body = RoleBody(kind, role.body, host, of_interest, most)
+        for number, touched in enumerate(body.touched(given)):
             owner = numbers[touched.owner // groups]
-            _add(schedule, owner, places[place], touched)
+            rows = np.column_stack([owner, touched.low, touched.high])
+            # An operation has a box of its own if another wait may imply that for it.
+            of = 0 if touched.tensor in schedule.tagged else number
+            alike[touched.tensor, touched.writes, of].append(rows)
             by_group = touched._replace(owner=np.stack([owner, touched.owner % groups], axis=1))
             found[kind, places[place], touched.tensor].append(by_group)
+        for (tensor, writes, _), some in alike.items():
+            boxes = schedule.writes if writes else schedule.reads
+            _add(boxes, places[place], tensor, np.concatenate(some))
     return found
 
 
-def _add(schedule: Schedule, owner: Numbers, role: int, touched: Touched) -> None:
-    """Add the boxes of an operation, of which those of an instruction that lie side by side become one."""
-    rows = np.column_stack([owner, touched.low, touched.high])
-    rank = touched.low.shape[1]
-    rows = rows[(touched.low < touched.high).all(axis=1)]
+def _add(boxes: dict[Event, list[Box]], role: int, tensor: str, rows: Numbers) -> None:
+    """Add the boxes of a tensor, of which those of an instruction that lie side by side become one.
+
+    rows: the instruction of each, its first elements, and those after its last.
+    """
+    rank = rows.shape[1] // 2
+    rows = rows[(rows[:, 1 : 1 + rank] < rows[:, 1 + rank :]).all(axis=1)]
     for axis in range(rank):
         rows = _joined(rows, 1 + axis, 1 + axis + rank)
-    boxes = schedule.writes if touched.writes else schedule.reads
     for step, *ends in rows.tolist():
-        box = touched.tensor, tuple(ends[:rank]), tuple(ends[rank:])
+        box = tensor, tuple(ends[:rank]), tuple(ends[rank:])
         boxes.setdefault((step, role), []).append(box)
 
 

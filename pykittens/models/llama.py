@@ -7,7 +7,7 @@ Models", 2024; "Qwen2 Technical Report", 2024; "Qwen3 Technical Report", 2025.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from pykittens.ir.numbers import check_count
 from pykittens.mega.isa import Machine, Matrix, Vector, halves_in_turn, in_turn
 from pykittens.mega.isa.packing import joined, rounded, zeros
 from pykittens.models.config import Config
-from pykittens.models.prefill import fill_cache, like
+from pykittens.models.prefill import fill, like
 
 CHUNKS = 2048, 1024  # columns that an instruction multiplies at a time
 WIDEST = 8192  # elements of a hidden state, which is one tile
@@ -33,6 +33,7 @@ class Llama:
     `checkpoint.read` gives them. capacity: positions of the cache. blocks: of the program of a token, by default one
     for each multiprocessor. On a GPU a token is a launch; on the CPU each instruction runs as a whole. apart: a token
     is a launch for each step of dependences, so that its blocks need not run at once: for a GPU that others keep busy.
+    batch: sequences, 1, 2, 4 or 8; a step then takes and gives lists, of one token of each.
     """
 
     config: Config
@@ -40,6 +41,7 @@ class Llama:
     capacity: int
     blocks: int | None = None
     apart: bool = False
+    batch: int = 1
 
     def __post_init__(self) -> None:
         c = self.config
@@ -55,7 +57,7 @@ class Llama:
                 f"`capacity` must be at most {c.positions}, the positions of the model, not {self.capacity}"
             )
         table = self.weights["model.embed_tokens.weight"]
-        shape = 2 * c.layers, self.capacity, c.key_heads * c.head
+        shape = 2 * c.layers * self.batch, self.capacity, c.key_heads * c.head
         self.cache = zeros(table, shape)
         self.machine = Machine(
             self.blocks or multiprocessors(table),
@@ -69,6 +71,7 @@ class Llama:
             fetched=0,
             eps=c.eps,
             below=(short := min(SHORT, self.capacity)),
+            batch=self.batch,
         )
         self._places: dict[tuple[str, ...], Any] = {}  # of weights, by their names
         self._rope = self.machine.constant(like(self.cache, c.angles(self.capacity)))
@@ -105,7 +108,7 @@ class Llama:
 
     def _parts(self) -> int:
         """Parts of a long cache that have instructions of their own: so many that all blocks attend."""
-        most = max(self.machine.blocks // self.config.key_heads, 1)
+        most = max(self.machine.blocks // (self.config.key_heads * self.batch), 1)
         return min(most, -(-self.capacity // SHORT))
 
     def _heads(self, name: str, h: Vector) -> list[Vector]:
@@ -164,26 +167,28 @@ class Llama:
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def step(self, token: int, position: int) -> int:
+    def step(self, token: Any, position: Any) -> Any:
         """Run the model on a token at a position, behind those in the cache; returns the likeliest next token."""
         self._last = self._program_at(position)
         if self._last not in self._launches:
             self._launches[self._last] = self.machine.launcher(
                 self.tensors,
-                coarse=not self._is_on_gpu,
+                coarse=not self.is_on_gpu,
                 program=self._programs[self._last][1],
-                apart=self.apart and self._is_on_gpu,
+                apart=self.apart and self.is_on_gpu,
             )
         self._launches[self._last](token=token, position=position)
-        return int(self.tensors["chosen"][0])
+        chosen: list[int] = self.tensors["chosen"].tolist()
+        return chosen if self.batch > 1 else chosen[0]
 
-    def _program_at(self, position: int) -> int:
+    def _program_at(self, position: Any) -> int:
         """The number of the program for a position; for one past the end the last, which refuses it."""
-        found = (i for i, (below, *_) in enumerate(self._programs) if position < below)
+        last = position if self.batch == 1 else max(position)
+        found = (i for i, (below, *_) in enumerate(self._programs) if last < below)
         return next(found, len(self._programs) - 1)
 
     def repeater(
-        self, token: int, position: int, apart: bool | None = None
+        self, token: Any, position: Any, apart: bool | None = None
     ) -> tuple[Callable[[], None], dict[str, Any]]:
         """A function that runs the model on a token at a position, then on the token chosen last at the next one.
 
@@ -193,33 +198,26 @@ class Llama:
         by default as of the model.
         """
         tensors = self.machine.tensors(self.cache, self.weights["model.embed_tokens.weight"])
-        tensors["token"][0], tensors["position"][0] = token, position
+        for name, given in (("token", token), ("position", position)):
+            for i, number in enumerate(given if self.batch > 1 else [given]):
+                tensors[name][i] = number
         program = self._programs[self._program_at(position)][1]
         run = self.machine.repeater(tensors, program, self.apart if apart is None else apart)
         return run, tensors
 
     def logits(self) -> np.ndarray[Any, Any]:
-        """The logits that the last step found: float32, (vocabulary,)."""
+        """The logits that the last step found: float32, (vocabulary,), or (batch, vocabulary) of several sequences."""
         found = self.machine.values(self.tensors, self._programs[self._last][2])
         return found if isinstance(found, np.ndarray) else found.cpu().numpy()
 
-    def prefill(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
+    def prefill(self, tokens: Any) -> np.ndarray[Any, Any]:
         """Run the model on tokens from position 0 on; returns the logits after the last."""
-        if not 1 <= len(tokens) <= self.capacity:
-            raise ArgumentError(
-                f"`tokens` must be from 1 to {self.capacity}, the capacity, not {len(tokens)}"
-            )
-        before = len(tokens) - 1
-        if before and self._is_on_gpu:
-            fill_cache(self.config, self.weights, self.cache, tokens[:before])
-        else:
-            for position in range(before):
-                self.step(tokens[position], position)
-        self.step(tokens[before], before)
+        fill(self, tokens if self.batch > 1 else [tokens])
         return self.logits()
 
     @property
-    def _is_on_gpu(self) -> bool:
+    def is_on_gpu(self) -> bool:
+        """Whether its cache is in the memory of a GPU."""
         return bool(getattr(self.cache, "is_cuda", False))
 
 

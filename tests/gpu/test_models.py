@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -153,3 +154,42 @@ def test_other_work_on_the_gpu_does_not_stop_a_token():
             for _ in range(20):
                 x = torch.tanh(x @ x)
         assert [model.step(3, position) for position in range(50)] == wanted
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("batch", [2, 4, 8])
+def test_a_batch_of_sequences_agrees_with_pytorch_in_float32(batch, apart):
+    """Prompts of different lengths and two steps, of a model of two layers in the sizes of Llama-1B."""
+    config = replace(NAMED["llama-1b"], layers=2)
+    weights = random_weights(config, 5, "cuda")
+    model = Llama(config, weights, capacity=700, batch=batch, apart=apart)
+    rng, exact = np.random.default_rng(batch), in_float32(config, weights)
+    texts = [
+        rng.integers(config.vocabulary, size=n).tolist()
+        for n in rng.integers(1, 690 if batch == 2 else 300, size=batch)
+    ]
+    found = [model.prefill(texts)]
+    for _ in range(2):
+        texts = [
+            [*text, int(token)] for text, token in zip(texts, found[-1].argmax(1), strict=True)
+        ]
+        chosen = model.step([text[-1] for text in texts], [len(text) - 1 for text in texts])
+        found.append(model.logits())
+        assert chosen == found[-1].argmax(1).tolist()
+    for row, text in enumerate(texts):
+        wanted = exact.logits(torch.tensor(text, device="cuda"))[-3:].cpu().numpy()
+        for logits, right in zip(found, wanted, strict=True):
+            assert np.linalg.norm(logits[row] - right) < 0.02 * np.linalg.norm(right)
+
+
+def test_a_graph_of_steps_of_a_batch():
+    config = MODELS["llama"]
+    model = Llama(config, on_gpu(weights_of(config)), capacity=60, batch=2)
+    first, positions = [17, 3], [0, 5]
+    tokens, wanted = first, []
+    for i in range(8):
+        wanted.append(tokens := model.step(tokens, [p + i for p in positions]))
+    run, tensors = model.repeater(first, positions)
+    for i in range(8):
+        run()
+        assert tensors["token" if i % 2 else "chosen"].tolist() == wanted[i]

@@ -36,9 +36,9 @@ class Model:
         self.table, self.cache, self.kept, self.chosen = None, None, None, None
         if words.get("capacity"):
             m = self.machine
-            shape = 2 * m.layers, m.capacity, m.heads * m.head
+            shape = 2 * m.layers * m.batch, m.capacity, m.heads * m.head
             self.cache = self.rng.standard_normal(shape).astype(bf16)
-            self.kept = exact(self.cache)
+            self.kept = self.of_row(exact(self.cache), 0)
 
     # -- operands ---------------------------------------------------------------------------------
 
@@ -261,22 +261,38 @@ class Model:
                 self.found[out] = found
 
     def check(self, tensors, position=0, token=0, bound=BOUND):
-        """Compare each instruction of a run with float64, computed from what the others wrote in this run."""
-        self.position, self.token = position, token
-        outs = [out for out, *_ in self.steps if out is not None]
-        self.found |= {out: exact(self.read(tensors, out)) for out in outs}
-        if "cache" in tensors:
-            self.kept = exact(self.host(tensors["cache"]))
-        before = None if self.kept is None else self.kept.copy()
-        for out, value, size in self.steps:
-            wanted = value()
-            if out is not None:
-                error = np.abs(self.found[out] - wanted).max()
-                assert error <= bound * size(), (out, error, size())
-        if before is not None:
-            np.testing.assert_allclose(before, self.kept, rtol=2**-7, atol=1e-30)
-        if self.chosen is not None:
-            assert int(tensors["chosen"][0]) == self.chosen
+        """Compare each instruction of a run with float64, computed from what the others wrote in this run.
+
+        position, token: one, or one of each sequence.
+        """
+        batch = self.machine.batch
+        outs = {out: self.read(tensors, out) for out, *_ in self.steps if out is not None}
+        cache = exact(self.host(tensors["cache"])) if "cache" in tensors else None
+        for row, (at, of) in enumerate(zip(*map(self.each, (position, token)), strict=True)):
+            self.position, self.token = at, of
+            self.found |= {out: exact(x.reshape(batch, -1)[row]) for out, x in outs.items()}
+            if cache is not None:
+                self.kept = self.of_row(cache, row).copy()
+            before = None if self.kept is None else self.kept.copy()
+            for out, value, size in self.steps:
+                wanted = value()
+                if out is not None:
+                    error = np.abs(self.found[out] - wanted).max()
+                    assert error <= bound * size(), (out, error, size())
+            if before is not None:
+                np.testing.assert_allclose(before, self.kept, rtol=2**-7, atol=1e-30)
+            if self.chosen is not None:
+                assert int(tensors["chosen"][row]) == self.chosen
+                assert int(tensors["following"][row]) == at + 1
+
+    def each(self, number):
+        """A number of each sequence."""
+        return number if isinstance(number, list) else [number] * self.machine.batch
+
+    def of_row(self, cache, row):
+        """The keys and values of a sequence, layer after layer."""
+        shape = self.machine.layers, self.machine.batch, 2, *cache.shape[1:]
+        return cache.reshape(shape)[:, row].reshape(-1, *cache.shape[1:])
 
     def read(self, tensors, x):
         return self.host(self.machine.values(tensors, x))
@@ -287,7 +303,7 @@ class Model:
         return x if isinstance(x, np.ndarray) else x.float().cpu().numpy()
 
     def numbers(self, tensors, position, token):
-        given = {"position": position, "token": token}
+        given = {"position": self.each(position), "token": self.each(token)}
         return {name: value for name, value in given.items() if name in tensors}
 
     def checked(self, position=0, token=0, bound=BOUND):

@@ -128,7 +128,7 @@ def test_an_element_that_no_instruction_tags_is_refused():
     tensors, _ = filled(cells(2), 0, 2)
     program.add(kinds["give"], out=0)
     program.add(kinds["add"], a=0, b=1, out=2)
-    message = r"add\(a=0, b=1, out=2\) waits for the tags of x\[1, 0:.*\], some of which"
+    message = r"add\(a=0, b=1, out=2\) waits for the tags of x\[0:2, 0:.*\], some of which"
     with pytest.raises(LanguageError, match=message):
         program.scheduled(**tensors)
 

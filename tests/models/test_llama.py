@@ -118,7 +118,7 @@ def test_kernels_fill_the_cache_as_tokens_do(name, framework):
         }
     filled, stepped = (Llama(config, weights, capacity=10) for _ in range(2))
     tokens = [5, 9, 2, 250, 31, 7]
-    fill_cache(config, weights, filled.cache, tokens)
+    fill_cache(config, weights, filled.cache.reshape(-1, 2, *filled.cache.shape[1:]), tokens)
     for position, token in enumerate(tokens):
         stepped.step(token, position)
     found, wanted = (
@@ -146,3 +146,24 @@ def test_what_a_model_cannot_do_is_refused():
         model.step(300, 0)
     with pytest.raises(ArgumentError, match="`position` must be"):
         model.step(0, 4)
+
+
+def test_sequences_of_a_batch_are_those_of_single_ones():
+    """Prompts of different lengths, then steps; the second program from position 8 on."""
+    config = MODELS["llama"]
+    weights = weights_of(config)
+    both = Llama(config, weights, capacity=24, blocks=2, batch=2)
+    texts = [[5, 9, 2, 50, 7], [11]]
+    logits = both.prefill(texts)
+    singles = [Llama(config, weights, capacity=24, blocks=2) for _ in texts]
+    for row, (single, text) in enumerate(zip(singles, texts, strict=True)):
+        np.testing.assert_allclose(logits[row], single.prefill(text), atol=1e-4)
+    tokens, positions = [3, 4], [5, 1]
+    for _ in range(3):
+        chosen = both.step(tokens, positions)
+        wanted = [m.step(t, p) for m, t, p in zip(singles, tokens, positions, strict=True)]
+        assert chosen == wanted
+        np.testing.assert_allclose(both.logits(), [m.logits() for m in singles], atol=1e-4)
+        tokens, positions = chosen, [p + 1 for p in positions]
+    with pytest.raises(ArgumentError, match="`tokens` must be 2 texts, not 3"):
+        both.prefill([[1], [2], [3]])

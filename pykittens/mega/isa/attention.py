@@ -21,25 +21,26 @@ MERGED = 16  # parts that are loaded at a time
 
 
 def attend(  # type: ignore[no-untyped-def]
-    isa, of, V, cache, *, layer, head, q, count, out, sums, part, parts, k, v, position, tag
+    isa, of, V, cache, *, layer, head, q, keys, values, n, out, sums, part, parts, position, tag
 ):
-    """V[out + i] = softmax(V[q + i] K^T) V of `count` heads i that share keys, of a part of the pages of the cache.
+    """V[out + i] = softmax(V[q + i] K^T) V of `n` heads i that share keys, of a part of the pages of the cache.
 
     of: "all" if this is all keys, or "part"; then V[sums + i] is the logarithm to base 2 of the sum of the weights of
     head i, in each element.
     """
-    heads, ring, pages = isa.heads_ring(), isa.keys(), (position + PAGE_KEYS - 1) // PAGE_KEYS
+    heads, ring, before = isa.heads_ring(), isa.keys(), position[layer % isa.batch]
+    pages = (before + PAGE_KEYS - 1) // PAGE_KEYS
     first, stop = pages * part // parts, pages * (part + 1) // parts
     with producer():
         for page in pk.range(first, stop):
             produce_keys(ring, isa.panels, cache, layer, head, page)
-    with fetchers() as f, heads.fill() as s:
-        fetch_heads(s, V, q, count * isa.panels, k, v, isa.panels, f, tag)
+    with fetchers(isa) as f, heads.fill() as s:
+        fetch_heads(s, V, q, n * isa.panels, keys, values, isa.panels, f, tag)
     with pk.consumers(2) as g:
-        y, log = attended(heads, ring, isa, part == 0, first, stop, position, g)
+        y, log = attended(heads, ring, isa, part == 0, first, stop, before, g)
         col = pk.col_index(UNIT)
         # Of both groups the heads in turn, or the halves of each.
-        for i in pk.range(g, count * isa.panels, 2):
+        for i in pk.range(g, n * isa.panels, 2):
             mine = pk.row_sum(pk.where(col % HALF == i // 2, y, 0.0))
             store_tagged(V[isa.panels * out + i], mine, tag)
             if of == "part":

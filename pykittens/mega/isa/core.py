@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from types import SimpleNamespace
@@ -28,8 +28,10 @@ from pykittens.types.dtypes import bf16, f32, int32
 # The words that make operands.
 VECTOR, CONSTANT, WEIGHTS = "vector(length)", "constant(values)", "weights(matrix)"
 
-# Bytes of a page, of what attention has of heads, and of the small rings, barriers and reductions.
-PAGE, OF_HEADS, SMALL = 16384, 13312, 4096
+# Bytes of a page, of what attention has of heads, of the small rings, barriers and reductions, and of the small rings
+# for one more sequence. Pages of the shortest ring.
+PAGE, OF_HEADS, SMALL, OF_SUMS = 16384, 14336, 4096, 2048
+LEAST_PAGES = 2
 
 # The cost of a unit of work without weights, where that of a page of weights is 1.
 LIGHT = 0.25
@@ -69,14 +71,15 @@ class Core:
     eps: float = 1e-5
     widest: int = 1
     below: int = 0
+    batch: int = 1
     dynamic: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, allowed in (("chunk", (1024, 2048)), ("head", (64, 128))):
+        of = {"chunk": (1024, 2048), "head": (64, 128), "batch": (1, 2, 4, 8)}
+        for name, allowed in of.items():
             if getattr(self, name) not in allowed:
-                raise ArgumentError(
-                    f"`{name}` must be {allowed[0]} or {allowed[1]}, not {getattr(self, name)!r}"
-                )
+                some = f"{', '.join(map(str, allowed[:-1]))} or {allowed[-1]}"
+                raise ArgumentError(f"`{name}` must be {some}, not {getattr(self, name)!r}")
         for name in ("heads", "layers", "capacity", "vocabulary"):
             check_count(name, getattr(self, name))
         check_count("fetched", self.fetched, 0)
@@ -97,9 +100,14 @@ class Core:
 
     def _most_pages(self) -> int:
         """As many pages as the shared memory of Hopper has room for beside the other rings."""
-        of_vectors = max(16 * self.widest * self.chunk // 8 * bf16.bytes, OF_HEADS)
-        room = TARGETS["sm_90a"].shared_bytes - of_vectors - SMALL
-        return room // PAGE - self.fetched
+        of_vectors = max(16 * self.batch * self.widest * self.chunk // 8 * bf16.bytes, OF_HEADS)
+        room = TARGETS["sm_90a"].shared_bytes - of_vectors - SMALL - (self.batch - 1) * OF_SUMS
+        if (pages := room // PAGE - self.fetched) < LEAST_PAGES:
+            raise ArgumentError(
+                f"{self.batch} vectors of {self.widest * self.chunk} elements leave no room for pages of weights",
+                help="fewer sequences (`batch`), or a lower `widest` with machine.rms_norm and machine.matvec",
+            )
+        return pages
 
     def begin(self, below: int = 0) -> None:
         """Begin another program, to which words add from now on. It has the same weights and constants, but no vectors
@@ -112,8 +120,8 @@ class Core:
             raise ArgumentError(f"`below` must be from 1 to {self.capacity}, not {self.below!r}")
         self.program = Program(self.blocks, dynamic=self.dynamic)
         self.programs.append(self.program)
-        self.program.number("position", self.below)
-        self.program.number("token", self.vocabulary)
+        self.program.number("position", self.below, self.batch)
+        self.program.number("token", self.vocabulary, self.batch)
         self._pages = self.program.ring(self.pages, flight=self.flight)
         self._tiles, self._norms, self._queries = (self.program.ring(1) for _ in range(3))
         self._sums, self._inputs = self.program.ring(3), self.program.ring(max(self.fetched, 1))
@@ -131,9 +139,9 @@ class Core:
         """The rings of products; chunks: of a vector in one tile."""
         return SimpleNamespace(
             pages=self._pages.view(pk.st(bf16, 128, 64)),
-            vectors=self._tiles.view(pk.st(bf16, 16, chunks * self.chunk // 8)),
-            norms=self._norms.view(pk.sv(f32, 4 * UNIT)),
-            sums=self._sums.view(pk.sv(f32, 8 * UNIT)),
+            vectors=self._tiles.view(pk.st(bf16, 16 * self.batch, chunks * self.chunk // 8)),
+            norms=self._norms.view(pk.sv(f32, 4 * UNIT * self.batch)),
+            sums=self._sums.view(pk.sv(f32, 8 * UNIT * self.batch)),
         )
 
     def weights_ring(self) -> Any:
@@ -167,15 +175,16 @@ class Core:
     # -- memories --------------------------------------------------------------------------------
 
     def vector(self, length: int) -> Vector:
-        """Room for a vector of f32, which one instruction, or one for each part, writes."""
+        """Room for a vector of f32 of each sequence, which one instruction, or one for each part, writes."""
         return self._vector(length, self.chunk)
 
     def _vector(self, length: int, align: int, memory: str = "V", word: str = VECTOR) -> Vector:
         """A vector with room up to a multiple of `align`."""
         check_count("length", length)
-        start = rounded(self._sizes[memory], align)
-        self._sizes[memory] = start + rounded(length, align)
-        return Vector(self, word, start, length, self._sizes[memory])
+        start, size = rounded(self._sizes[memory], align), rounded(length, align)
+        step = size if word == VECTOR else 0  # constants are those of all sequences
+        self._sizes[memory] = start + size + step * (self.batch - 1)
+        return Vector(self, word, start, length, start + size, step)
 
     def constant(self, values: Any) -> Vector:
         """A constant vector of f32, such as gains, or a matrix row after row, such as angles."""
@@ -200,13 +209,13 @@ class Core:
     def tensors(self, cache: Any = None, table: Any = None, like: Any = None) -> dict[str, Any]:
         """The tensors of the programs by name, for `run` and for words of one, such as program.report(**tensors).
 
-        cache: the keys and the values of each layer, (2 * layers, capacity, heads * head) of bf16, to which `append`
-        adds. table: the rows of the embedding, (vocabulary, length). Each may be left out if nothing takes it. like: an
-        array of NumPy, or a tensor of PyTorch, beside which vectors and matrices are made, by default one of these or
-        of the weights.
+        cache: the keys and the values of each layer, of each sequence, (2 * layers * batch, capacity, heads * head) of
+        bf16, to which `append` adds. table: the rows of the embedding, (vocabulary, length). Each may be left out if
+        nothing takes it. like: an array of NumPy, or a tensor of PyTorch, beside which vectors and matrices are made,
+        by default one of these or of the weights.
         """
         used = {name: None for program in self.programs for name in program.used}
-        shape = 2 * self.layers, self.capacity, self.heads * self.head
+        shape = 2 * self.layers * self.batch, self.capacity, self.heads * self.head
         dtypes = "bfloat16", "float16", "float32"
         for name, word, x, allowed, wanted in (
             ("cache", "cache", cache, dtypes[:1], shape),
@@ -226,16 +235,20 @@ class Core:
         for name, size, dtype in (
             ("V", (self._sizes["V"],), f32),
             ("M", (128 * self._sizes["M"], 64), bf16),
-            *((name, (1,), int32) for name in ("chosen", "following", *self.program.numbers)),
+            *(
+                (name, (self.batch,), int32)
+                for name in ("chosen", "following", *self.program.numbers)
+            ),
         ):
             given[name] = zeros(like, size, dtype)
         return {name: given[name] for name in used}
 
     def values(self, tensors: Mapping[str, Any], x: Vector) -> Any:
-        """A copy of the elements of a vector after a run, without their tags."""
+        """A copy of the elements of a vector after a run, without their tags; (batch, length) of several sequences."""
         self._check(VECTOR, x=x)
-        found = tensors["V"][x.start : x.start + x.length]
-        return (as_bits(found) & ~TAG).view(found.dtype)
+        found = tensors["V"][x.start : x.start + x.step * self.batch]
+        found = (as_bits(found) & ~TAG).view(found.dtype).reshape(self.batch, x.step)[:, : x.length]
+        return found if self.batch > 1 else found[0]
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -257,7 +270,7 @@ class Core:
         schedule = program.scheduled(**own)
         launches, kernel = _launches(program, schedule, own, apart), program.kernel()
 
-        def launch(**numbers: int) -> None:
+        def launch(**numbers: Any) -> None:
             _set(program, own, numbers)
             if coarse:  # which takes the arguments of a first launch
                 run(schedule, program.arguments(schedule, **own))
@@ -294,7 +307,7 @@ class Core:
 
         return run_next
 
-    def run(self, tensors: Mapping[str, Any], **numbers: int) -> None:
+    def run(self, tensors: Mapping[str, Any], **numbers: Any) -> None:
         """Run the program once, in the emulator or on a GPU: `machine.run(tensors, position=7, token=3)`.
 
         The token that it chooses is in tensors["chosen"].
@@ -302,16 +315,16 @@ class Core:
         _set(self.program, tensors, numbers)
         self.program.run(**_of(self.program, tensors))
 
-    def run_coarse(self, tensors: Mapping[str, Any], **numbers: int) -> None:
+    def run_coarse(self, tensors: Mapping[str, Any], **numbers: Any) -> None:
         """Run the program once on the CPU, each instruction as a whole, as Program.run_coarse does."""
         _set(self.program, tensors, numbers)
         self.program.run_coarse(**_of(self.program, tensors))
 
     # -- instructions ----------------------------------------------------------------------------
 
-    def _add(self, function: Function, /, *options: str | int, **fields: Any) -> None:
-        """Add an instruction, as Program.add does."""
-        places = self._places(function, fields)
+    def _add(self, function: Function, /, *options: str | int, row: int = 0, **fields: Any) -> None:
+        """Add an instruction, as Program.add does; row: the sequence of the vectors."""
+        places = self._places(function, fields, row)
         self.program.add(self._kind(function, *options), **places)
 
     def _add_runs(
@@ -321,14 +334,19 @@ class Core:
         /,
         *options: str | int,
         cost: float = LIGHT,
+        rows: int = 0,
         **fields: Any,
     ) -> None:
-        """Add instructions that share so many units of work, as Program.add_runs does."""
+        """Add instructions that share so many units of work, as Program.add_runs does.
+
+        rows: how many sequences have instructions of their own, by default all.
+        """
         uses = [use for use in fields.values() if isinstance(use, Use) and use.word == VECTOR]
-        blocks = self._idle(*(use.x for use in uses if not use.writes))
-        places = self._places(function, fields)
         kind = self._kind(function, *options)
-        self.program.add_runs(kind, count, cost=cost, blocks=blocks, **places)
+        for row in range(rows or self.batch):
+            blocks = self._idle(*(use.x for use in uses if not use.writes))
+            places = self._places(function, fields, row)
+            self.program.add_runs(kind, count, cost=cost, blocks=blocks, **places)
         self._written_by_now(*(use.x for use in uses if use.writes))
 
     def _written_by_now(self, *vectors: Vector) -> None:
@@ -350,14 +368,15 @@ class Core:
             self._kinds[name] = self.program.instruction(function, self, *options, name=name)
         return self._kinds[name]
 
-    def _places(self, function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the fields that the function takes; vectors are replaced by their places."""
+    def _places(self, function: Function, given: Mapping[str, Any], row: int) -> dict[str, Any]:
+        """Those of the fields that the function takes; vectors of a sequence are replaced by their places."""
         words = *signature_of(function).parameters, "block", "cost"
-        taken = {name: x for name, x in given.items() if name in words}
-        return {n: self._place(n, x) if isinstance(x, Use) else x for n, x in taken.items()}
+        taken = {name: x for name, x in {**given, "row": row}.items() if name in words}
+        return {n: self._place(n, x, row) if isinstance(x, Use) else x for n, x in taken.items()}
 
-    def _place(self, name: str, use: Use) -> int:
-        """Where a vector starts, in units; its room is made to be 0 if it is read past what is written of it."""
+    def _place(self, name: str, use: Use, row: int = 0) -> int:
+        """Where a vector of a sequence starts, in units; its room is made to be 0 if it is read past what is written of
+        it."""
         x, unit, whole = use.x, use.unit, use.whole or use.unit
         self._check(use.word, **{name: x})
         if use.length not in (x.length, None):
@@ -372,9 +391,10 @@ class Core:
         if use.writes and end > x.end:
             self._written[x.room] = end
         elif use.word == VECTOR and not use.writes and end > written:
-            self._add(clear, first=written // UNIT, last=x.room // UNIT)
+            for of in range(0, x.step * self.batch, x.step):
+                self._add(clear, first=(written + of) // UNIT, last=(x.room + of) // UNIT)
             self._written[x.room] = x.room
-        return x.start // unit
+        return (x.start + row * x.step) // unit
 
     def _check(self, word: str, /, **operands: Place) -> None:
         """Raise unless this word of the machine made the operands."""
@@ -401,13 +421,17 @@ def _launches(
     )
 
 
-def _set(program: Program, tensors: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
-    """Set the numbers of a program, each of which must be in its range."""
+def _set(program: Program, tensors: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Set the numbers of a program, each of which must be in its range: one, or one for each sequence."""
     wanted = {name: n for name, n in program.numbers.items() if name in tensors}
-    if numbers.keys() != wanted.keys():
+    if given.keys() != wanted.keys():
         raise ArgumentError(
-            f"a run takes the numbers {', '.join(wanted) or 'none'}, not {', '.join(numbers) or 'none'}"
+            f"a run takes the numbers {', '.join(wanted) or 'none'}, not {', '.join(given) or 'none'}"
         )
-    for name, below in wanted.items():
-        check_below(name, numbers[name], below)
-        tensors[name][0] = numbers[name]
+    for name, number in wanted.items():
+        values = given[name] if isinstance(given[name], Sequence) else [given[name]]
+        if len(values) != number.count:
+            raise ArgumentError(f"`{name}` must be {number.count} numbers, not {len(values)}")
+        for i, value in enumerate(values):
+            check_below(name, value, number.below)
+            tensors[name][i] = value

@@ -19,7 +19,7 @@ MOST = 2**20  # integers below are exact in a vector
 
 
 class Machine(Matrices):
-    """A program of generic instructions for one token of a model.
+    """A program of generic instructions for one token of a model, or one of each of several sequences.
 
     Words for memory return places: `vector`, `constant`, `weights`. Words for instructions add them to `program`, in
     the order in which they could run: each vector is written once, before it is read. All take vectors of any length
@@ -30,7 +30,8 @@ class Machine(Matrices):
     cache, in positions. vocabulary: rows of the embedding. pages, flight: stages of the ring of weights, by default as
     many as there is room for, and how many may be on their way. fetched: stages of the ring of matrices, 0 for
     programs without `matmul` and `attention_of_all`. eps: of norms. widest: chunks of the widest vector that is
-    multiplied as one tile, up to 8192 elements. below: as of `begin`, for the first program.
+    multiplied as one tile, up to 8192 elements. below: as of `begin`, for the first program. batch: sequences, 1, 2, 4
+    or 8, each with a token, a position, a cache, and vectors of its own; products read the weights once for all.
 
         >>> machine = Machine(blocks=2, chunk=1024, vocabulary=100)
         >>> table = np.ones((100, 48), ml_dtypes.bfloat16)
@@ -108,11 +109,13 @@ class Machine(Matrices):
         }
         fields |= {"page": w.page, "chunks": self._chunks(cols), "length": cols}
         fields["out"] = Use(out, None, UNIT, writes=True)
+        vectors = {name: use for name, use in fields.items() if isinstance(use, Use)}
+        fields |= {f"d{name}": use.x.step // use.unit for name, use in vectors.items()}
         if "gain" in more or function is decode.matvec:
             options = self._chunks(cols), *options
         turns = 2 if function in (decode.norm_gate, decode.norm_rotary) else 1
         cost, count = self.count * turns * self._chunks(cols), rounded(rows, UNIT) // UNIT // turns
-        self._add_runs(function, count, *options, cost=cost, **fields)
+        self._add_runs(function, count, *options, cost=cost, rows=1, **fields)
 
     def _chunks(self, length: int) -> int:
         return rounded(length, self.chunk) // self.chunk
@@ -198,7 +201,9 @@ class Machine(Matrices):
         check_below("layer", layer, self.layers)
         unit = (size := self.heads * self.head) & -size
         own = {"keys": Use(keys, size, unit), "values": Use(values, size, unit)}
-        self._add(vectors.append, layer=layer, cost=LIGHT, **own)
+        for row in range(self.batch):
+            of = layer * self.batch + row
+            self._add(vectors.append, row=row, layer=of, cost=LIGHT, **own)
 
     def attention(
         self, layer: int, q: Vector, keys: Vector, values: Vector, out: Vector, parts: int = 1
@@ -218,40 +223,37 @@ class Machine(Matrices):
             raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
         each = heads // self.heads  # of a head of keys
         step = 2 * attention.HALF // self.panels  # of an instruction
-        y = at = self._place("out", Use(out, q.length, self.head, writes=True))
-        of_parts, sums, of = out, 0, "all"
+        size, of_parts, of = self.heads * self.head, out, "all"
+        uses: dict[str, Any] = {"q": Use(q, None, self.head), "sums": 0}
+        uses |= {n: Use(x, size, self.head) for n, x in (("keys", keys), ("values", values))}
         if parts > 1:
-            of_parts, of = self.vector(q.length * parts), "part"
-            y = self._place("parts", Use(of_parts, None, self.head, writes=True))
-            of_sums = self.vector(q.length * parts)
-            sums = self._place("sums", Use(of_sums, None, self.head, writes=True))
-        x, size = self._place("q", Use(q, None, self.head)), self.heads * self.head
-        k = self._place("keys", Use(keys, size, self.head))
-        v = self._place("values", Use(values, size, self.head))
+            of_parts, of_sums, of = *(self.vector(q.length * parts) for _ in range(2)), "part"
+            uses["sums"] = Use(of_sums, None, self.head, writes=True)
+        uses["out"] = Use(of_parts, parts * q.length, self.head, writes=True)
         blocks = cycle(self._idle(q, keys, values))
-        for part in range(parts):
-            for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
-                self._add(
-                    attention.attend,
-                    of,
-                    block=None if self.dynamic else next(blocks),
-                    cost=pages / parts / 2,  # on average
-                    layer=layer,
-                    head=head // each,
-                    q=x + head,
-                    count=min(step, each - head % each),
-                    out=y + part * heads + head,
-                    sums=sums + part * heads + head,
-                    part=part,
-                    parts=parts,
-                    k=k + head // each,
-                    v=v + head // each,
-                )
+        for row in range(self.batch):
+            places = self._places(attention.attend, uses, row)
+            for part in range(parts):
+                for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
+                    of_head = {"q": head, "keys": head // each, "values": head // each}
+                    of_head |= dict.fromkeys(("out", "sums"), part * heads + head)
+                    self._add(
+                        attention.attend,
+                        of,
+                        block=None if self.dynamic else next(blocks),
+                        cost=pages / parts / 2,  # on average
+                        layer=layer * self.batch + row,
+                        head=head // each,
+                        n=min(step, each - head % each),
+                        part=part,
+                        parts=parts,
+                        **{name: places[name] + at for name, at in of_head.items()},
+                    )
         self._written_by_now(of_parts)
         if parts > 1:
-            more = {"sums": sums, "out": at, "heads": heads, "count": parts}
+            more = {"sums": uses["sums"]._replace(writes=False), "heads": heads, "count": parts}
+            more["out"] = Use(out, q.length, self.head, writes=True)
             self._add_runs(attention.merge, heads, x=Use(of_parts, None, self.head), **more)
-            self._written_by_now(out)
 
     def _heads(self, name: str, x: Vector) -> int:
         self._check(VECTOR, **{name: x})
@@ -266,21 +268,25 @@ class Machine(Matrices):
         self._check(VECTOR, x=x)
         if x.length > MOST:
             raise ArgumentError(f"`x` must have at most {MOST} elements, not {x.length}")
-        size, start = 2 * UNIT * self.blocks, self._place("x", Use(x, None, PARTS))
+        size = 2 * UNIT * self.blocks
         best, at = (self._vector(size, size) for _ in range(2))
-        count = rounded(x.length, PARTS) // PARTS
-        for block in range(self.blocks):
-            self._add(
-                vectors.largest,
-                block=None if self.dynamic else block,
-                x=start,
-                length=x.length,
-                first=count * block // self.blocks,
-                last=count * (block + 1) // self.blocks,
-                best=best.start // UNIT + 2 * block,
-                at=at.start // UNIT + 2 * block,
-            )
-        self._add(vectors.choose, best=best.start // size, at=at.start // size)
+        count, uses = rounded(x.length, PARTS) // PARTS, {"x": Use(x, None, PARTS)}
+        uses |= {name: Use(v, None, UNIT) for name, v in (("best", best), ("at", at))}
+        for row in range(self.batch):
+            places = self._places(vectors.largest, uses, row)
+            for block in range(self.blocks):
+                self._add(
+                    vectors.largest,
+                    block=None if self.dynamic else block,
+                    length=x.length,
+                    first=count * block // self.blocks,
+                    last=count * (block + 1) // self.blocks,
+                    x=places["x"],
+                    best=places["best"] + 2 * block,
+                    at=places["at"] + 2 * block,
+                )
+            whole = {name: Use(v, None, size) for name, v in (("best", best), ("at", at))}
+            self._add(vectors.choose, row=row, **whole)
 
 
 def _checked(activation: str) -> str:

@@ -26,12 +26,14 @@ class Place:
 class Vector(Place):
     """Elements of the memory of vectors, or of constants: the first, and how many.
 
-    room: the end of the elements that are its own. Those past its length are 0 if they are written.
+    room: the end of the elements that are its own. Those past its length are 0 if they are written. step: from an
+    element of a sequence to that of the next one.
     """
 
     start: int
     length: int
     room: int = field(repr=False)
+    step: int = field(repr=False)
 
     def part(self, start: int, length: int) -> Vector:
         """Neighbours among its elements; they start at a multiple of 16, and end at one or at its end."""
@@ -46,7 +48,7 @@ class Vector(Place):
                 help="make a vector for each part, by machine.vector(length)",
             )
         room = self.room if end == self.length else self.start + end
-        return Vector(self.machine, self.word, self.start + start, length, room)
+        return Vector(self.machine, self.word, self.start + start, length, room, self.step)
 
     @property
     def end(self) -> int:

@@ -1,7 +1,7 @@
 """Instructions on vectors without a matrix: norms, angles, gates, the embedding, the cache, and the largest element.
 
-Each of two groups takes 128 of 256 elements. Vectors are padded with zeros, which these instructions keep. isa: the
-machine.
+Each is of one sequence, by its number `row` if it matters. Each of two groups takes 128 of 256 elements. Vectors are
+padded with zeros, which these instructions keep. isa: the machine.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def clear(isa, V, *, first, last, tag):  # type: ignore[no-untyped-def]
             store_tagged(V[i], pk.zeros(f32, UNIT), tag)
 
 
-def embedding(isa, E, V, *, out, first, last, token, tag):  # type: ignore[no-untyped-def]
+def embedding(isa, E, V, *, out, first, last, row, token, tag):  # type: ignore[no-untyped-def]
     """V[out] = E[token]."""
     with pk.consumers(2) as g:
         for i in pk.range(first, last):
-            row = pk.load(E[token, 2 * i + g], cols=PART)
-            store_tagged(V[out + 2 * i + g], row.to(f32), tag)
+            x = pk.load(E[token[row], 2 * i + g], cols=PART)
+            store_tagged(V[out + 2 * i + g], x.to(f32), tag)
 
 
 def add(isa, V, *, a, b, out, first, last, tag):  # type: ignore[no-untyped-def]
@@ -137,35 +137,35 @@ def store_rotated(V: Any, out: Any, a: Any, b: Any, angles: Any, tag: Any) -> No
     store_tagged(V[out + 1], b * cos + a * sin, tag)
 
 
-def rotary(isa, V, C, *, x, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
+def rotary(isa, V, C, *, x, rope, out, first, last, row, position, tag):  # type: ignore[no-untyped-def]
     """V[out] = V[x] rotated by the angles of the position, heads first to last.
 
     C[rope] has for each position the cosines of a half of a head, then the sines.
     """
     half = isa.head // 2
     with pk.consumers(2) as g:
-        angles = angles_of(C, rope, position, half)
+        angles = angles_of(C, rope, position[row], half)
         for i in pk.range(first + g, last, 2):
             a, b = halves_of(V, x + 2 * i, half, tag)
             store_rotated(V, out + 2 * i, a, b, angles, tag)
 
 
-def rotary_bias(isa, V, C, *, x, bias, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
+def rotary_bias(isa, V, C, *, x, bias, rope, out, first, last, row, position, tag):  # type: ignore[no-untyped-def]
     """The same of V[x] + C[bias]."""
     half = isa.head // 2
     with pk.consumers(2) as g:
-        angles = angles_of(C, rope, position, half)
+        angles = angles_of(C, rope, position[row], half)
         for i in pk.range(first + g, last, 2):
             more = [pk.load(C[bias + 2 * i + k], cols=half) for k in range(2)]
             a, b = halves_of(V, x + 2 * i, half, tag)
             store_rotated(V, out + 2 * i, a + more[0], b + more[1], angles, tag)
 
 
-def rotary_norm(isa, V, C, *, x, gain, rope, out, first, last, position, tag):  # type: ignore[no-untyped-def]
+def rotary_norm(isa, V, C, *, x, gain, rope, out, first, last, row, position, tag):  # type: ignore[no-untyped-def]
     """The same of rms_norm(h) * C[gain] of each head h of V[x]."""
     half = isa.head // 2
     with pk.consumers(2) as g:
-        angles = angles_of(C, rope, position, half)
+        angles = angles_of(C, rope, position[row], half)
         gains = [pk.load(C[gain + k], cols=half) for k in range(2)]
         for i in pk.range(first + g, last, 2):
             a, b = halves_of(V, x + 2 * i, half, tag)
@@ -173,7 +173,7 @@ def rotary_norm(isa, V, C, *, x, gain, rope, out, first, last, position, tag):  
             store_rotated(V, out + 2 * i, a * scale * gains[0], b * scale * gains[1], angles, tag)
 
 
-def append(isa, V, cache, *, layer, keys, values, position, tag):  # type: ignore[no-untyped-def]
+def append(isa, V, cache, *, layer, keys, values, row, position, tag):  # type: ignore[no-untyped-def]
     """The keys V[keys] and the values V[values] of all heads of a position to the cache of a layer."""
     size = isa.heads * isa.head
     width = size & -size  # the longest of which the start of a vector is a multiple
@@ -181,7 +181,7 @@ def append(isa, V, cache, *, layer, keys, values, position, tag):  # type: ignor
         x = pk.where(g == 0, keys, values)
         for i in pk.range(size // width):
             v = load_tagged(V[x + i], tag, cols=width)
-            pk.store(cache[2 * layer + g, position, i], v.to(cache.dtype))
+            pk.store(cache[2 * layer + g, position[row], i], v.to(cache.dtype))
 
 
 # -- the next token --------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def largest(isa, V, *, x, length, first, last, best, at, tag):  # type: ignore[n
         store_tagged(V[at + g], pk.zeros(f32, UNIT) + index, tag)
 
 
-def choose(isa, V, chosen, following, *, best, at, position, tag):  # type: ignore[no-untyped-def]
+def choose(isa, V, chosen, following, *, best, at, row, position, tag):  # type: ignore[no-untyped-def]
     """chosen = the first index in V[at] of the largest of V[best], which are those of all blocks; the next position."""
     count = 2 * UNIT * isa.blocks
     with pk.consumers(2) as g:
@@ -210,5 +210,5 @@ def choose(isa, V, chosen, following, *, best, at, position, tag):  # type: igno
             most = load_tagged(V[best], tag, cols=count)
             where = load_tagged(V[at], tag, cols=count)
             first = pk.min(pk.where(most == pk.max(most), where, 2.0**30))
-            pk.store(chosen[0], first.to(pk.int32))
-            pk.store(following[0], position + 1)
+            pk.store(chosen[row], first.to(pk.int32))
+            pk.store(following[row], position[row] + 1)
