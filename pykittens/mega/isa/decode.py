@@ -10,6 +10,7 @@ from __future__ import annotations
 import pykittens as pk
 from pykittens.mega.isa.packing import UNIT
 from pykittens.mega.isa.products import (
+    UNIT_OF_LANES,
     all_added_up,
     each_normed,
     each_sum,
@@ -57,7 +58,9 @@ def matvec_add(  # type: ignore[no-untyped-def]
     with storer():
         for row in pk.range(first, last):
             at = [other + i * dother + row for i in range(isa.batch)]
-            found = [load_tagged(V[i], tag, cols=UNIT) for i in at]  # before the sums are there
+            found = [
+                load_tagged(V[i], tag, cols=UNIT, **UNIT_OF_LANES) for i in at
+            ]  # before the sums are there
             for i, y in enumerate(all_added_up(isa, rings.sums)):
                 store_tagged(V[out + i * dout + row], found[i] + y, tag)
 
@@ -108,7 +111,7 @@ def norm_rotary(  # type: ignore[no-untyped-def]
     with storer():
         for row, i, a, b in each_normed(isa, rings, length, first, last, 2):
             at = rope + 2 * parts * position[i] + row % parts
-            cos, sin = (pk.load(C[at + k * parts], cols=UNIT) for k in range(2))
+            cos, sin = (pk.load(C[at + k * parts], cols=UNIT, **UNIT_OF_LANES) for k in range(2))
             to = out + i * dout + row // parts * (2 * parts) + row % parts
             store_tagged(V[to], a * cos - b * sin, tag)
             store_tagged(V[to + parts], b * cos + a * sin, tag)

@@ -23,6 +23,9 @@ from pykittens.types.dtypes import bf16, f32
 # many as the memory takes for a page, so that nothing queues in front of what other warps load.
 AHEAD, PACE = 8, 800
 
+# 16 elements that each eight lanes of a warp hold: no lane has a branch of its own when they move.
+UNIT_OF_LANES: dict[str, Any] = {"spread": pk.per_column}
+
 # Registers of a thread of warps that only start copies, that store, and that fetch the vectors of one sequence, or
 # several. The others are for those that multiply.
 COPYING, STORING, FETCHING, FETCHING_SEVERAL = 40, 64, 96, 112
@@ -187,7 +190,8 @@ def fill_normed(  # type: ignore[no-untyped-def]
 def store_squares(norms: Any, squares: list[Any], row: Any, f: Any) -> None:
     """Store the sums of one of four warps, of sequences from `row` on."""
     for k, some in enumerate(squares):
-        pk.store(norms.parts(UNIT)[4 * (row + k) + f], pk.zeros(f32, UNIT) + pk.sum(some))
+        total = pk.zeros(f32, UNIT, **UNIT_OF_LANES) + pk.sum(some)
+        pk.store(norms.parts(UNIT)[4 * (row + k) + f], total)
 
 
 @pk.function
@@ -294,7 +298,7 @@ def all_added_up(isa: Any, ring: Any) -> list[Any]:
 @pk.function
 def added_up(sums: Any, i: Any) -> Any:
     """The sums of 16 rows of a sequence, which are in eight parts."""
-    parts = [pk.load(sums.parts(UNIT)[8 * i + k]) for k in range(8)]
+    parts = [pk.load(sums.parts(UNIT)[8 * i + k], **UNIT_OF_LANES) for k in range(8)]
     while len(parts) > 1:
         parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
@@ -303,5 +307,5 @@ def added_up(sums: Any, i: Any) -> Any:
 @pk.function
 def scale_of(isa: Any, norms: Any, i: Any, length: Any) -> Any:
     """One over the root of the mean square of a vector of this length of a sequence, 16 times."""
-    a, b, c, d = (pk.load(norms.parts(UNIT)[4 * i + k]) for k in range(4))
+    a, b, c, d = (pk.load(norms.parts(UNIT)[4 * i + k], **UNIT_OF_LANES) for k in range(4))
     return pk.rsqrt(((a + b) + (c + d)) / length.to(f32) + isa.eps)
