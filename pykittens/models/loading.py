@@ -17,14 +17,16 @@ def load(
     *,
     random: str | None = None,
     capacity: int | None = None,
+    batch: int = 1,
     device: str | None = None,
     seed: int = 0,
 ) -> Llama:
     """The model of a checkpoint of Hugging Face, a folder with config.json and *.safetensors.
 
     random: the name of a shape in place of a folder, "llama-1b", "llama-8b", "qwen-0.6b" or "tiny", with random weights
-    of this seed. capacity: positions of the cache, by default 4096 or what the model has. device: "cuda:1" or "cpu", by
-    default the current GPU if there is one. What is wrong with a checkpoint is an ArgumentError before anything runs.
+    of this seed. capacity: positions of the cache, by default 4096 or what the model has. batch: sequences of a step,
+    1, 2, 4 or 8. device: "cuda:1" or "cpu", by default the current GPU if there is one. What is wrong with a checkpoint
+    is an ArgumentError before anything runs.
     """
     if (folder is None) == (random is None):
         raise ArgumentError("load takes a folder, or `random`, the name of a shape")
@@ -36,4 +38,5 @@ def load(
     weights = (
         read(folder, config, device) if folder is not None else random_weights(config, seed, device)
     )
-    return Llama(config, weights, min(CAPACITY, config.positions) if capacity is None else capacity)
+    capacity = min(CAPACITY, config.positions) if capacity is None else capacity
+    return Llama(config, weights, capacity, batch=batch)

@@ -1,0 +1,36 @@
+"""benchmarks/llama_soak.py: it counts steps, and the replays in which a token is another."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykittens.models.config import Config
+from tests.benches import program
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+SMALL = Config(
+    hidden=128, layers=1, heads=2, key_heads=1, head=64, inner=192, vocabulary=100, positions=64
+)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_token_that_changes_is_counted(monkeypatch, fault):
+    soak, replays = program("llama_soak", monkeypatch), []
+    monkeypatch.setattr(soak, "PROMPT", 2)
+    clock = iter(range(100))
+    monkeypatch.setattr(soak.time, "monotonic", lambda: next(clock))
+
+    def graph(step, count):
+        def replay():
+            for _ in range(count):
+                step()
+            replays.append(count)
+            if fault and len(replays) == 2:
+                step.__closure__[0].cell_contents[0] += 1
+
+        return replay
+
+    found = soak.soaked(SMALL, 4, 2, graph, "cpu")
+    assert found == {"steps": 2 * len(replays), "changed": int(fault)}
+    assert len(replays) == 3
