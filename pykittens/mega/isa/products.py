@@ -298,10 +298,11 @@ def all_added_up(isa: Any, ring: Any) -> list[Any]:
 @pk.function
 def added_up(sums: Any, i: Any) -> Any:
     """The sums of 16 rows of a sequence, which are in eight parts."""
-    parts = [pk.load(sums.parts(UNIT)[8 * i + k], **UNIT_OF_LANES) for k in range(8)]
-    while len(parts) > 1:
-        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
+    first, second = (
+        sum(pk.load(sums.parts(UNIT)[8 * i + k], **UNIT_OF_LANES) for k in range(j, 8, 2))
+        for j in range(2)
+    )
+    return first + second
 
 
 @pk.function
