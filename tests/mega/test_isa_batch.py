@@ -75,8 +75,9 @@ def test_what_a_machine_of_several_sequences_refuses():
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
-@pytest.mark.parametrize("batch", [1, 2, 4, 8])
-@pytest.mark.parametrize(("chunk", "head"), [(1024, 64), (2048, 128)])
+@pytest.mark.parametrize(
+    ("batch", "chunk", "head"), [(1, 2048, 64), (2, 1024, 64), (4, 1024, 128), (8, 2048, 128)]
+)
 def test_all_pages_that_a_machine_takes_have_room(batch, chunk, head):
     m = all_kinds(batch=batch, chunk=chunk, head=head, pages=0, fetched=0)
     tensors, program = m.tensors(), m.machine.program
