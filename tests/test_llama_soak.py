@@ -6,14 +6,10 @@ import inspect
 
 import pytest
 
-from pykittens.models.config import Config
 from tests.benches import program
+from tests.test_llama_benchmark import SMALL
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-
-SMALL = Config(
-    hidden=128, layers=1, heads=2, key_heads=1, head=64, inner=192, vocabulary=100, positions=64
-)
 
 
 def test_the_replay_in_which_a_token_changes_is_counted(monkeypatch):

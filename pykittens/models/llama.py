@@ -183,7 +183,7 @@ class Llama:
 
     def _program_at(self, position: Any) -> int:
         """The number of the program for a position; for one past the end the last, which refuses it."""
-        last = position if self.batch == 1 else max(position)
+        last = max(self._rows(position))
         found = (i for i, (below, *_) in enumerate(self._programs) if last < below)
         return next(found, len(self._programs) - 1)
 
@@ -199,7 +199,7 @@ class Llama:
         """
         tensors = self.machine.tensors(self.cache, self.weights["model.embed_tokens.weight"])
         for name, given in (("token", token), ("position", position)):
-            for i, number in enumerate(given if self.batch > 1 else [given]):
+            for i, number in enumerate(self._rows(given)):
                 tensors[name][i] = number
         program = self._programs[self._program_at(position)][1]
         run = self.machine.repeater(tensors, program, self.apart if apart is None else apart)
@@ -212,8 +212,12 @@ class Llama:
 
     def prefill(self, tokens: Any) -> np.ndarray[Any, Any]:
         """Run the model on tokens from position 0 on; returns the logits after the last."""
-        fill(self, tokens if self.batch > 1 else [tokens])
+        fill(self, self._rows(tokens))
         return self.logits()
+
+    def _rows(self, x: Any) -> Any:
+        """What is given for each sequence, of which a single one has no list."""
+        return x if self.batch > 1 else [x]
 
     @property
     def is_on_gpu(self) -> bool:

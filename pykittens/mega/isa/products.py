@@ -100,9 +100,9 @@ def at_once(isa: Any) -> int:
     return min(4096 // int(isa.chunk), batch)
 
 
-def sequences(isa: Any, step: int = 1) -> Any:
-    """A loop over the first of every `step` sequences, which is none if these are all."""
-    return range(1) if step == isa.batch else pk.range(0, isa.batch, step)
+def sequences(isa: Any) -> Any:
+    """A loop over the first of those sequences that are at once, which is none if these are all."""
+    return range(1) if at_once(isa) == isa.batch else pk.range(0, isa.batch, at_once(isa))
 
 
 @pk.function
@@ -126,7 +126,7 @@ def fetch_vector(isa: Any, ring: Any, V: Any, x: Any, step: Any, wide: int, tag:
     with fetchers(isa) as f, ring.fill() as tile:
         for i in chunks_of(wide):
             part = tile.tiles(16 * isa.batch, tile.cols // wide)[0, i]
-            for row in sequences(isa, at_once(isa)):
+            for row in sequences(isa):
                 halves = chunk_of(isa, V, x + 4 * i + f, step, row, tag)
                 fill_chunk(isa, part, halves, f, row)
 
@@ -162,7 +162,7 @@ def fetch_normed(
                 store_squares(s, squares, 0, f)
         else:
             with rings.vectors.fill() as tile, rings.norms.fill() as s:
-                for row in sequences(isa, at_once(isa)):
+                for row in sequences(isa):
                     squares = fill_normed(isa, tile, V, x, step, C, gain, wide, row, f, tag)
                     store_squares(s, squares, row, f)
 

@@ -72,7 +72,7 @@ class CudaEmitter(Emitter):
         # Loads that are written together, by the first of them.
         self.together: dict[Call, list[Call]] = {}
         # The nodes of the role before which it waits until earlier launches have ended.
-        self.waits_before: list[Node] = []
+        self.waits_before: set[Node] = set()
         self.team: Team
         self.team_lanes = 32
 
@@ -84,7 +84,7 @@ class CudaEmitter(Emitter):
         self.line_now = 0
 
     def node(self, node: Node) -> None:
-        if any(node is other for other in self.waits_before):
+        if node in self.waits_before:
             self.line("earlier_launches_wait();")
         if not self.clocks:
             super().node(node)

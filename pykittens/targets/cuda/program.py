@@ -371,7 +371,7 @@ def _role(e: CudaEmitter, team: Team) -> None:
     semaphores.write_phases(e, role)
     waits = starts_early(e.kernel, e.target) and _waits_in_roles(e.kernel)
     if waits:
-        e.waits_before = _first_needs(role.body, e.kernel)
+        e.waits_before = {*_first_needs(role.body, e.kernel)}
     e.block(role.body)
     if waits and not any(_needs_earlier(n, e.kernel) for r in e.kernel.roles for n in r.body.nodes):
         # The next launch waits for this one alone, which must not end before earlier ones.
