@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
+from heapq import heapify, heapreplace
 from inspect import isfunction
 from typing import Any
 
@@ -309,14 +310,15 @@ class Program:
         /,
         *,
         cost: float = 1.0,
-        blocks: Sequence[int] | None = None,
+        busy: Sequence[float] | None = None,
         **fields: int,
     ) -> None:
         """Add an instruction for each block, with a run of `count` units of work: its fields `first` and `last`.
 
-        In a dynamic program there are as many, for any block. Runs are neighbours and differ by one unit at most; last
-        is past the end. cost: the time of a unit. blocks: all, those first that take the longer runs; by default those
-        with the least cost so far.
+        In a dynamic program there are as many, for any block. Runs are neighbours; last is past the end. cost: the time
+        of a unit. busy: the time that each block is busy before, such as with other instructions on the same vectors;
+        units go to the blocks that end first with them, of these to those with the least cost so far. By default runs
+        differ by one unit at most.
         """
         check_count("count", count := number(count), 0)
         for name in ("first", "last"):
@@ -324,19 +326,21 @@ class Program:
                 raise ArgumentError(
                     f"program.add_runs: `{name}` is that of each run, and not given"
                 )
-        if blocks is None:
-            blocks = sorted(range(self.blocks), key=self.costs.__getitem__)
-        elif sorted(blocks) != [*range(self.blocks)]:
-            raise ArgumentError(
-                f"`blocks` must be all of 0 to {self.blocks - 1} in an order, not {blocks!r}"
-            )
-        each, longer = divmod(count, self.blocks)
-        longest, last = {*blocks[:longer]}, 0
-        for block in range(self.blocks):
-            first, last = last, last + each + (block in longest)
-            if first < last:
+        busy = [0.0] * self.blocks if busy is None else busy
+        if len(busy) != self.blocks:
+            raise ArgumentError(f"`busy` must be {self.blocks} numbers, not {len(busy)}")
+        ends = [*zip(busy, self.costs, range(self.blocks), strict=True)]
+        heapify(ends)
+        lengths, last = [0] * self.blocks, 0
+        for _ in range(count):
+            end, before, block = ends[0]
+            lengths[block] += 1
+            heapreplace(ends, (end + cost, before, block))
+        for block, length in enumerate(lengths):
+            first, last = last, last + length
+            if length:
                 on, run = None if self.dynamic else block, {"first": first, "last": last}
-                self.add(kind, block=on, cost=cost * (last - first), **fields, **run)
+                self.add(kind, block=on, cost=cost * length, **fields, **run)
 
     @property
     def used(self) -> dict[str, None]:

@@ -94,10 +94,10 @@ class Llama:
         m.embedding(h)
         for layer in range(c.layers):
             name = f"model.layers.{layer}."
-            q, k, v = self._heads(name, h)
+            q, k, v, squares = self._heads(name, h)
             mixed, middle = m.vector(q.length), m.vector(c.hidden)
-            m.attention(layer, q, k, v, mixed, parts)
-            m.append(layer, k, v)
+            m.attention(layer, q, k, v, mixed, parts, squares)
+            m.append(layer, k, v, squares and squares[1])
             m.matvec_add(self._matrix(f"{name}self_attn.o_proj"), mixed, h, middle)
             h = m.vector(c.hidden)
             m.matvec_add(self._matrix(f"{name}mlp.down_proj"), self._gated(name, middle), middle, h)
@@ -111,28 +111,32 @@ class Llama:
         most = max(self.machine.blocks // (self.config.key_heads * self.batch), 1)
         return min(most, -(-self.capacity // SHORT))
 
-    def _heads(self, name: str, h: Vector) -> list[Vector]:
-        """The rotated heads of queries and of keys, and the values."""
+    def _heads(self, name: str, h: Vector) -> list[Any]:
+        """The rotated heads of queries and of keys, and the values; the squares of the heads if these have norms."""
         c, m = self.config, self.machine
         sizes = [n * c.head for n in (c.heads, c.key_heads, c.key_heads)]
         w = [f"{name}self_attn.{x}_proj" for x in "qkv"]
         gain = f"{name}input_layernorm.weight"
-        if not c.biases and not c.head_norms:
-            rotated = m.vector(sizes[0] + sizes[1])
-            rows = self._matrix(*w[:2], how=lambda q, k: halves_in_turn(joined([q, k]), c.head))
-            m.norm_rotary(rows, h, self._constant(gain), self._rope, rotated)
-            values = self._product(w[2], h, gain)
-            return [rotated.part(0, sizes[0]), rotated.part(*sizes[:2]), values]
-        found, out = [self._product(x, h, gain) for x in w], [m.vector(n) for n in sizes]
-        for x, product, to in zip("qk", found, out, strict=False):
-            options = {"bias": f"{x}_proj.bias"} if c.biases else {}
-            options |= {"gain": f"{x}_norm.weight"} if c.head_norms else {}
-            made = {o: self._constant(f"{name}self_attn.{n}") for o, n in options.items()}
-            m.rotary(product, self._rope, to, **made)
-        if not c.biases:
-            return [*out[:2], found[2]]
-        m.shift(found[2], self._constant(f"{name}self_attn.v_proj.bias"), out[2])
-        return out
+        if c.biases:
+            found, out = [self._product(x, h, gain) for x in w], [m.vector(n) for n in sizes]
+            biases = [self._constant(f"{name}self_attn.{x}_proj.bias") for x in "qkv"]
+            for product, to, bias in zip(found[:2], out[:2], biases[:2], strict=True):
+                m.rotary(product, self._rope, to, bias)
+            m.shift(found[2], biases[2], out[2])
+            return [*out, None]
+        rotated = m.vector(sizes[0] + sizes[1])
+        rows = self._matrix(*w[:2], how=lambda q, k: halves_in_turn(joined([q, k]), c.head))
+        ends, of_heads, squares = ((0, sizes[0]), (sizes[0], sizes[1])), {}, None
+        if c.head_norms:
+            norms = (f"{name}self_attn.{x}_norm.weight" for x in "qk")
+            each = self._constant(
+                *norms, how=lambda q, k: joined([q] * c.heads + [k] * c.key_heads)
+            )
+            of_heads = {"head_gain": each, "squares": m.vector(rotated.length // 2)}
+            squares = tuple(of_heads["squares"].part(start // 2, n // 2) for start, n in ends)
+        m.norm_rotary(rows, h, self._constant(gain), self._rope, rotated, **of_heads)
+        values = self._product(w[2], h, gain)
+        return [*(rotated.part(*end) for end in ends), values, squares]
 
     def _gated(self, name: str, h: Vector) -> Vector:
         """silu(gate x) * (up x) of the normed hidden state x."""
@@ -149,9 +153,10 @@ class Llama:
         self.machine.norm_matvec(rows, h, self._constant(gain), out)
         return out
 
-    def _constant(self, name: str) -> Vector:
-        """A vector in the memory of the machine, once for all programs."""
-        made: Vector = self._place((name,), lambda: self.machine.constant(self.weights[name]))
+    def _constant(self, *names: str, how: Callable[..., Any] = lambda x: x) -> Vector:
+        """A vector in the memory of the machine, once for all programs; how: makes it of those of these names."""
+        given = (self.weights[name] for name in names)
+        made: Vector = self._place(names, lambda: self.machine.constant(how(*given)))
         return made
 
     def _matrix(self, *names: str, how: Callable[..., Any] = lambda w: w) -> Matrix:

@@ -12,6 +12,7 @@ from pykittens.ir.passes.together import MOST, runs
 from tests.running import recorded
 
 TAG = 5
+AT_ONCE = MOST // 2  # a lane of a warp has two of 64 elements
 BITS = np.arange(1024, dtype=np.float32).view(np.int32) & ~15 | TAG
 X = BITS.view(np.float32)
 EXACT = (BITS & ~15).view(np.float32)
@@ -51,7 +52,7 @@ def after_the_first(x, out, n, w):
 def many(x, out, n, w):
     """More than wait together."""
     total = pk.zeros(f32, 64)
-    for v in [pk.load_tagged(x[n + i], TAG, cols=64) for i in range(MOST + 2)]:
+    for v in [pk.load_tagged(x[n + i], TAG, cols=64) for i in range(AT_ONCE + 2)]:
         total = total + v
     pk.store(out[0], total)
 
@@ -78,7 +79,7 @@ def sum_of(*places):
         (in_turn, [1, 1], sum_of(1, 3)),
         (around_a_store, [1, 1], sum_of(1, 3)),
         (after_the_first, [1, 1], sum_of(1, 3)),
-        (many, [MOST, 2], sum_of(*range(1, MOST + 3))),
+        (many, [AT_ONCE, 2], sum_of(*range(1, AT_ONCE + 3))),
         (in_a_loop, [2], sum_of(0, 1, 1, 2, 2, 3)),
     ],
     ids=lambda x: getattr(x, "__name__", None),
@@ -97,7 +98,7 @@ def test_loads_wait_together_and_give_the_same(body, lengths, wanted):
         run
         for r in recorded(kernel, X, out, 1).roles
         for b in all_blocks(r.body)
-        for run in runs(b)
+        for run in runs(b, lambda v: v.type.length // 32)
     ]
     assert [len(run) for run in found] == lengths
     text = kernel.source(X, out, 1)

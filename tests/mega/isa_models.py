@@ -124,15 +124,41 @@ class Model:
 
         return self._then(out, value, size)
 
-    def norm_rotary(self, x, gain, rope, out):
+    def norm_rotary(self, x, gain, rope, out, normed=False):
+        """normed: heads have norms, by squares; these are returned, otherwise the heads."""
         w = self.matrix(out.length, x.length)
         packed = self.machine.weights(self.array(halves_in_turn(w, self.machine.head)))
-        self.machine.norm_rotary(packed, x, gain, rope, out)
-        return self._then(
+        more, squares, head_gain = {}, None, 1.0
+        if normed:
+            head_gain = self.gains(out.length)
+            squares = self.vector(out.length // 2)
+            more = {"head_gain": head_gain, "squares": squares}
+        self.machine.norm_rotary(packed, x, gain, rope, out, **more)
+
+        def product():
+            return exact(w) @ self._normed(x, gain)
+
+        self._then(
             out,
-            lambda: self._rotated(exact(w) @ self._normed(x, gain), rope),
-            lambda: 2 * self._terms(w, self._normed(x, gain)),
+            lambda: self._rotated(product() * (self._(head_gain) if normed else 1), rope),
+            lambda: 3 * self._terms(w, self._normed(x, gain)),
         )
+        if not normed:
+            return out
+
+        def sums():
+            halves = product().reshape(-1, 2, self.machine.head // 32, 16)
+            return np.repeat((halves**2).sum(axis=(1, 3)).ravel(), 16)
+
+        return self._then(squares, sums)
+
+    def _scaled(self, x, squares):
+        """Heads divided by the roots of their mean squares, if there are squares."""
+        heads = self._(x).reshape(-1, self.machine.head)
+        if squares is None:
+            return heads
+        total = self._(squares).reshape(len(heads), -1).sum(axis=1, keepdims=True)
+        return heads / np.sqrt(total / 16 / self.machine.head + self.machine.eps)
 
     def rotary(self, x, rope, bias=None, gain=None):
         out = self.vector(x.length)
@@ -190,24 +216,26 @@ class Model:
 
         return self._then(out, value, size)
 
-    def append(self, layer, keys, values):
-        self.machine.append(layer, keys, values)
+    def append(self, layer, keys, values, squares=None):
+        self.machine.append(layer, keys, values, squares)
 
         def value():
-            for i, x in enumerate((keys, values)):
-                self.kept[2 * layer + i, self.position] = self._(x).astype(bf16)
+            for i, (x, of) in enumerate(((keys, squares), (values, None))):
+                self.kept[2 * layer + i, self.position] = self._scaled(x, of).astype(bf16).ravel()
 
         self._then(None, value)
 
-    def attention(self, layer, q, keys, values, parts=1):
+    def attention(self, layer, q, keys, values, parts=1, squares=None):
         out, m = self.vector(q.length), self.machine
-        m.attention(layer, q, keys, values, out, parts)
+        m.attention(layer, q, keys, values, out, parts, squares)
+        of_q, of_keys = squares or (None, None)
 
         def operands():
-            own = np.stack([self._(x).astype(bf16).astype(float) for x in (keys, values)])
+            found = self._scaled(keys, of_keys).ravel(), self._(values)
+            own = np.stack([x.astype(bf16).astype(float) for x in found])
             before = self.kept[2 * layer :][:2, : self.position]
             seen = np.concatenate([before, own[:, None]], axis=1).reshape(2, -1, m.heads, m.head)
-            x = self._(q).reshape(m.heads, -1, m.head)
+            x = self._scaled(q, of_q).reshape(m.heads, -1, m.head)
             return np.einsum("hgd,phd->hgp", x, seen[0]) / m.head**0.5, seen[1]
 
         def value():
@@ -364,10 +392,13 @@ def all_kinds(**words):
         m.norm_gate(y, gain, 72, activation)
     q = m.vector(2 * keys)
     m.norm_rotary(y, gain, rope, q)
+    of_k = m.norm_rotary(y, gain, rope, normed := m.vector(keys), normed=True)
+    of_q = m.norm_rotary(y, gain, rope, other := m.vector(2 * keys), normed=True)
     k = m.rotary(m.rotary(m.matvec(y, keys), rope, bias=m.gains(keys)), rope)
     k = m.shift(m.rotary(k, rope, gain=m.gains(m.machine.head)), m.gains(keys))
     mixed = m.attention(0, q, k, k, 2)
     m.append(0, k, k)
+    mixed = m.attention(0, other, normed, k, 2, (of_q, of_k))
     long = m.matvec(mixed, 3000)
     m.matvec_add(long, m.matvec(long, 500))
     m.argmax(m.norm_matvec(y, gain, 300))

@@ -115,7 +115,33 @@ def test_attention_to_the_keys_up_to_the_position(head, heads, queries, capacity
     m.checked(position, 11)
 
 
-@pytest.mark.parametrize(("head", "queries"), [(64, 17), (128, 9)])
+@pytest.mark.parametrize("position", [0, 1, 70])
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(("head", "queries"), [(64, 3), (128, 1), (128, 9)])
+def test_attention_of_heads_with_norms(head, queries, parts, position):
+    m = Model(head=head, heads=2, capacity=100)
+    x, rope = m.embedding(200), m.angles()
+    qk = m.vector((2 + 2 * queries) * head)
+    q, k = qk.part(0, 2 * queries * head), qk.part(2 * queries * head, 2 * head)
+    squares = m.norm_rotary(x, m.gains(200), rope, qk, normed=True)
+    of_heads = squares.part(0, q.length // 2), squares.part(q.length // 2, head)
+    v = m.matvec(x, 2 * head)
+    m.attention(0, q, k, v, parts, of_heads)
+    m.append(0, k, v, of_heads[1])
+    m.checked(position, 11)
+
+
+def test_keys_may_be_longer_than_a_chunk():
+    m = Model(head=128, heads=16, capacity=70)
+    x = m.embedding(100)
+    k, v = m.matvec(x, 2048), m.matvec(x, 2048)
+    assert k.start % 2048
+    m.attention(0, m.matvec(x, 2048), k, v)
+    m.append(0, k, v)
+    m.checked(65, 3)
+
+
+@pytest.mark.parametrize(("head", "queries"), [(64, 9), (128, 10)])
 def test_more_queries_share_a_key_than_an_instruction_takes(head, queries):
     m = Model(head=head, heads=1, capacity=100)
     x = m.embedding(200)

@@ -70,14 +70,22 @@ def random_model(seed: int, steps: int) -> Model:
         if rng.integers(2) or not free:
             more = ({}, {"bias": m.gains(size)}, {"gain": m.gains(m.machine.head)})
             return m.rotary(any_of(size), rope, **more[int(rng.integers(3))])
-        layer = free.pop()
-        k, v, first = any_of(size), any_of(size), bool(rng.integers(2))
+        layer, v, each = free.pop(), any_of(size), int(rng.integers(1, 4))
+        first, parts = bool(rng.integers(2)), int(rng.integers(1, 4))
+        narrow, squares = [x for x in vectors if x.length <= m.machine.chunk], None
+        if narrow and rng.integers(2):  # heads with norms
+            x, qk = narrow[0], m.vector(size * (each + 1))
+            q, k = qk.part(0, size * each), qk.part(size * each, size)
+            of = m.norm_rotary(x, m.gains(x.length), rope, qk, normed=True)
+            squares = of.part(0, size * each // 2), of.part(size * each // 2, size // 2)
+        else:
+            q, k = any_of(size * each), any_of(size)
+        of_keys = squares and squares[1]
         if first:
-            m.append(layer, k, v)
-        q, parts = any_of(size * int(rng.integers(1, 4))), int(rng.integers(1, 4))
-        out = m.attention(layer, q, k, v, parts)
+            m.append(layer, k, v, of_keys)
+        out = m.attention(layer, q, k, v, parts, squares)
         if not first:
-            m.append(layer, k, v)
+            m.append(layer, k, v, of_keys)
         return out
 
     for _ in range(steps):

@@ -63,9 +63,22 @@ def test_the_blocks_with_the_least_cost_take_the_longer_runs():
     program.add_runs(some, 6, cost=2)
     assert program.costs == [4, 5, 4, 2]
     program.add_runs(some, 1)
-    program.add_runs(some, 5, blocks=[2, 0, 1, 3])
     steps = [(step.block, *step.fields) for step in program.instructions[5:]]
-    assert steps == [(3, 0, 1), (0, 0, 1), (1, 1, 2), (2, 2, 4), (3, 4, 5)]
+    assert steps == [(3, 0, 1)]
+    assert program.costs == [4, 5, 4, 3]
+
+
+def test_units_go_to_the_blocks_that_end_first_with_them():
+    program, _, some = program_of_runs(4)
+    program.add_runs(some, 6, cost=2, busy=[5, 1, 0, 2.5])
+    assert [(step.block, *step.fields) for step in program.instructions] == [
+        (1, 0, 2),
+        (2, 2, 5),
+        (3, 5, 6),
+    ]
+    # Of those that end at the same time the one with the least cost before is first.
+    program.add_runs(some, 1, busy=[4, 0, 0, 0])
+    assert program.costs == [0, 4, 6, 3]
 
 
 def test_placements_are_checked():
@@ -76,9 +89,9 @@ def test_placements_are_checked():
     for wrong in (-1, 1.5):
         with pytest.raises(ArgumentError, match="`count` must be an int"):
             program.add_runs(some, wrong)
-    for wrong in ([0], [0, 0], [0, 1, 2]):
-        with pytest.raises(ArgumentError, match="`blocks` must be all of 0 to 1 in an order"):
-            program.add_runs(some, 3, blocks=wrong)
+    for wrong in ([0], [0, 1, 2]):
+        with pytest.raises(ArgumentError, match="`busy` must be 2 numbers"):
+            program.add_runs(some, 3, busy=wrong)
     with pytest.raises(ArgumentError, match="`first` is that of each run"):
         program.add_runs(some, 3, first=0)
     with pytest.raises(ArgumentError, match="takes part, not first, last"):

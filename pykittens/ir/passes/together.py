@@ -6,13 +6,14 @@ depend on them, goes before the first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeGuard
 
 from pykittens.ir.nodes import Block, Call, Kernel, Node, all_blocks
 from pykittens.ir.structure import inputs
-from pykittens.ir.values import Scalar
+from pykittens.ir.values import Scalar, Value
 
-MOST = 3  # loads that wait together, as they hold their registers at once
+MOST = 24  # registers of a lane for loads that wait together
 
 
 def bring_together(kernel: Kernel) -> None:
@@ -22,16 +23,20 @@ def bring_together(kernel: Kernel) -> None:
             block.nodes[:] = _ordered(block)
 
 
-def runs(block: Block) -> list[list[Call]]:
-    """The loads that stand side by side, in their order, a few at a time."""
+def runs(block: Block, registers: Callable[[Value], int]) -> list[list[Call]]:
+    """The loads that stand side by side, in their order, as many at a time as MOST registers hold."""
     found: list[list[Call]] = []
-    before: Node | None = None
+    left = 0
     for node in block.nodes:
-        if _waits(node):
-            if before is None or not _waits(before) or len(found[-1]) == MOST:
-                found.append([])
-            found[-1].append(node)
-        before = node
+        if not _waits(node):
+            left = 0
+            continue
+        own = registers(node.results[0])
+        if own > left:
+            found.append([])
+            left = max(MOST, own)
+        found[-1].append(node)
+        left -= own
     return found
 
 

@@ -88,6 +88,8 @@ class Core:
             raise ArgumentError(f"`widest` must be from 1 to {most}, not {self.widest!r}")
         self.pages = self.pages or self._most_pages()
         self.count, self.quarter, self.scale = self.chunk // 512, self.chunk // 4, self.head**-0.5
+        # The elements of keys that move at a time: the starts of all vectors of keys are multiples of them.
+        self.of_keys = min((size := self.heads * self.head) & -size, self.chunk)
         self.panels = self.head // 64
         # The sizes of the memories: elements of V and C, pages of W and M; and the arrays that W and C hold.
         self._sizes = dict.fromkeys("VCWM", 0)
@@ -156,11 +158,15 @@ class Core:
         """The ring of what attention has of heads: tiles of queries, their products with the key of the position, its
         values, and the weights of 64 keys, which each group of the consumers writes."""
         return self._tiles.view(
-            x=pk.st(bf16, 4 * UNIT, 64),
-            scores=pk.sv(f32, 2 * UNIT),
-            values=pk.sv(f32, 128),
+            x=pk.st(bf16, 2 * self.panels * UNIT, 64),
+            scores=pk.sv(f32, self.panels * UNIT),
+            values=pk.sv(f32, self.head),
             weights=pk.st(bf16, 128, UNIT),
         )
+
+    def halves_ring(self) -> Any:
+        """The ring of what groups find for 64 elements of a head, and logarithms of the sums of their weights."""
+        return self._sums.view(x=pk.sv(f32, 128), logs=pk.sv(f32, 2 * UNIT))
 
     def inputs(self) -> Any:
         """The ring of pages of what instructions write."""
@@ -344,22 +350,22 @@ class Core:
         uses = [use for use in fields.values() if isinstance(use, Use) and use.word == VECTOR]
         kind = self._kind(function, *options)
         for row in range(rows or self.batch):
-            blocks = self._idle(*(use.x for use in uses if not use.writes))
+            busy = self._busy(*(use.x for use in uses if not use.writes))
             places = self._places(function, fields, row)
-            self.program.add_runs(kind, count, cost=cost, blocks=blocks, **places)
+            self.program.add_runs(kind, count, cost=cost, busy=busy, **places)
         self._written_by_now(*(use.x for use in uses if use.writes))
 
     def _written_by_now(self, *vectors: Vector) -> None:
         """Remember that the instructions are added that write these."""
         self._costs |= {x.start: [*self.program.costs] for x in vectors}
 
-    def _idle(self, *vectors: Vector) -> list[int]:
-        """The blocks, those first that have the least to do of what was added since these are written, and at all."""
-        now, before = self.program.costs, [0.0] * self.blocks
+    def _busy(self, *vectors: Vector) -> list[float]:
+        """What each block has to do of what was added since these are written."""
+        before = [0.0] * self.blocks
         for x in vectors:
             if known := [start for start in self._costs if start <= x.start]:
                 before = max(before, self._costs[max(known)], key=sum)
-        return sorted(range(self.blocks), key=lambda i: (now[i] - before[i], now[i]))
+        return [now - then for now, then in zip(self.program.costs, before, strict=True)]
 
     def _kind(self, function: Function, *options: str | int) -> Kind:
         """The kind of a function that takes the machine and these options before its tensors, named without ones."""

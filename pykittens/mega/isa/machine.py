@@ -69,13 +69,32 @@ class Machine(Matrices):
         """
         self._products(decode.norm_gate, w, x, out, _checked(activation), gain=gain)
 
-    def norm_rotary(self, w: Matrix, x: Vector, gain: Vector, rope: Vector, out: Vector) -> None:
+    def norm_rotary(
+        self,
+        w: Matrix,
+        x: Vector,
+        gain: Vector,
+        rope: Vector,
+        out: Vector,
+        head_gain: Vector | None = None,
+        squares: Vector | None = None,
+    ) -> None:
         """out = the heads of w (rms_norm(x) * gain), rotated as `rotary` does, of a vector of at most `widest` chunks.
 
         w: 16 rows of the first half of a head and of the second in turn, weights(halves_in_turn(matrix, head)).
+        head_gain: a constant as long as out, by which the heads are multiplied before; `squares`, half as long as out,
+        then is what their norms are found of: `attention` and `append` divide by them. So a norm of heads needs no
+        instruction between.
         """
         self._heads("out", out)
-        self._products(decode.norm_rotary, w, x, out, gain=gain, rope=rope)
+        if (head_gain is None) != (squares is None):
+            raise ArgumentError("norm_rotary takes `head_gain` and `squares` together")
+        more = {"gain": gain, "rope": rope}
+        function: Function = decode.norm_rotary
+        if head_gain is not None and squares is not None:
+            more |= {"head_gain": head_gain, "squares": squares}
+            function = decode.norm_rotary_squares
+        self._products(function, w, x, out, **more)
 
     def _products(
         self,
@@ -102,6 +121,8 @@ class Machine(Matrices):
             "other": (rows, UNIT),
             "gain": (cols, self.quarter, 0, CONSTANT),
             "rope": (self.capacity * self.head, UNIT, 0, CONSTANT),
+            "head_gain": (rows, UNIT, 0, CONSTANT),
+            "squares": (rows // 2, UNIT, 0, VECTOR, True),
             "x": (cols, self.quarter, self.chunk),
         }
         fields: dict[str, Any] = {
@@ -113,7 +134,7 @@ class Machine(Matrices):
         fields |= {f"d{name}": use.x.step // use.unit for name, use in vectors.items()}
         if "gain" in more or function is decode.matvec:
             options = self._chunks(cols), *options
-        turns = 2 if function in (decode.norm_gate, decode.norm_rotary) else 1
+        turns = 2 if "rope" in more or is_pair else 1
         cost, count = self.count * turns * self._chunks(cols), rounded(rows, UNIT) // UNIT // turns
         self._add_runs(function, count, *options, cost=cost, rows=1, **fields)
 
@@ -196,24 +217,41 @@ class Machine(Matrices):
             )
         self._add_runs(function, self._heads("x", x), **fields)
 
-    def append(self, layer: int, keys: Vector, values: Vector) -> None:
-        """Add the keys and the values of the position to the cache of a layer, rounded to bf16."""
+    def append(
+        self, layer: int, keys: Vector, values: Vector, squares: Vector | None = None
+    ) -> None:
+        """Add the keys and the values of the position to the cache of a layer, rounded to bf16.
+
+        squares: of the keys, by norm_rotary(squares=); the keys are divided by the roots of their means.
+        """
         check_below("layer", layer, self.layers)
-        unit = (size := self.heads * self.head) & -size
-        own = {"keys": Use(keys, size, unit), "values": Use(values, size, unit)}
+        size = self.heads * self.head
+        unit = self.of_keys if squares is None else self.head
+        fields: dict[str, Any] = {"keys": Use(keys, size, unit), "values": Use(values, size, unit)}
+        if squares is not None:
+            fields |= {"squares": self._squares(squares, size), "layer": layer}
+            self._add_runs(vectors.append_scaled, self.heads, **fields)
+            return
         for row in range(self.batch):
-            of = layer * self.batch + row
-            self._add(vectors.append, row=row, layer=of, cost=LIGHT, **own)
+            self._add(vectors.append, row=row, layer=layer, cost=LIGHT, **fields)
 
     def attention(
-        self, layer: int, q: Vector, keys: Vector, values: Vector, out: Vector, parts: int = 1
+        self,
+        layer: int,
+        q: Vector,
+        keys: Vector,
+        values: Vector,
+        out: Vector,
+        parts: int = 1,
+        squares: tuple[Vector, Vector] | None = None,
     ) -> None:
         """out = softmax(q k / sqrt(head)) v for each head, of the keys and values up to the position.
 
         Those before the position are in the cache of the layer; keys, values: of the position, which are rounded to
         bf16. `append` adds them to the cache, best after attention, which then does not wait for it. q: heads, a
         multiple of those of the keys; neighbours share a head of keys. parts: of the pages of 64 positions
-        before this one, each with instructions of its own, at most one for each page of the program.
+        before this one, each with instructions of its own, at most one for each page of the program. squares: of q and
+        of keys, by norm_rotary(squares=); heads are divided by the roots of their means.
         """
         check_below("layer", layer, self.layers)
         heads, pages = self._heads("q", q), rounded(self.below, 64) // 64
@@ -222,38 +260,52 @@ class Machine(Matrices):
         if not 1 <= parts <= pages:
             raise ArgumentError(f"`parts` must be from 1 to {pages}, not {parts!r}")
         each = heads // self.heads  # of a head of keys
-        step = 2 * attention.HALF // self.panels  # of an instruction
         size, of_parts, of = self.heads * self.head, out, "all"
-        uses: dict[str, Any] = {"q": Use(q, None, self.head), "sums": 0}
+        uses: dict[str, Any] = {"q": Use(q, None, self.head)}
+        uses |= dict.fromkeys(("sums", "squares", "of_keys"), 0)
         uses |= {n: Use(x, size, self.head) for n, x in (("keys", keys), ("values", values))}
         if parts > 1:
             of_parts, of_sums, of = *(self.vector(q.length * parts) for _ in range(2)), "part"
             uses["sums"] = Use(of_sums, None, self.head, writes=True)
+        if squares is not None:
+            of = f"{of}_scaled"
+            for name, x, n in zip(("squares", "of_keys"), squares, (q.length, size), strict=True):
+                uses[name] = self._squares(x, n)
         uses["out"] = Use(of_parts, parts * q.length, self.head, writes=True)
-        blocks = cycle(self._idle(q, keys, values))
+        busy = zip(self._busy(q, keys, values), self.program.costs, range(self.blocks), strict=True)
+        blocks = cycle([block for *_, block in sorted(busy)])
+        if parts == 1:  # blocks that attend are later than others to begin what follows
+            self._written_by_now(out)
         for row in range(self.batch):
             places = self._places(attention.attend, uses, row)
             for part in range(parts):
-                for head in (h for i in range(0, heads, each) for h in range(i, i + each, step)):
+                for head in (
+                    h for i in range(0, heads, each) for h in range(i, i + each, attention.QUERIES)
+                ):
                     of_head = {"q": head, "keys": head // each, "values": head // each}
                     of_head |= dict.fromkeys(("out", "sums"), part * heads + head)
+                    of_head |= {"squares": head, "of_keys": head // each}
                     self._add(
                         attention.attend,
                         of,
                         block=None if self.dynamic else next(blocks),
-                        cost=pages / parts / 2,  # on average
+                        cost=pages / parts / 2 + LIGHT,  # on average
                         layer=layer * self.batch + row,
                         head=head // each,
-                        n=min(step, each - head % each),
+                        n=min(attention.QUERIES, each - head % each),
                         part=part,
                         parts=parts,
                         **{name: places[name] + at for name, at in of_head.items()},
                     )
-        self._written_by_now(of_parts)
         if parts > 1:
+            self._written_by_now(of_parts)
             more = {"sums": uses["sums"]._replace(writes=False), "heads": heads, "count": parts}
             more["out"] = Use(out, q.length, self.head, writes=True)
             self._add_runs(attention.merge, heads, x=Use(of_parts, None, self.head), **more)
+
+    def _squares(self, x: Vector, length: int) -> Use:
+        """The squares of heads of this length as an operand, a place for each head."""
+        return Use(x, length // 2, self.head // 2, word=VECTOR)
 
     def _heads(self, name: str, x: Vector) -> int:
         self._check(VECTOR, **{name: x})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.mega.isa.products import COPYING, fetchers, producer
+from pykittens.mega.isa.products import COPYING, producer
 from pykittens.types.dtypes import bf16, f32
 
 
@@ -29,7 +29,7 @@ def matmul(isa, M, W, *, a, b, out, depth, width):  # type: ignore[no-untyped-de
             for i in range(2):
                 with pages.fill() as p:
                     pk.load_async(p, W[b + i * depth + k, 0])
-    with fetchers(isa, COPYING) as f:
+    with pk.warps(4, registers=COPYING) as f:
         for k in pk.range(depth):
             fetch_pages(inputs, M, a + k, 1, f)
     with pk.consumers(2) as g:
@@ -84,7 +84,7 @@ def attention(isa, M, *, q, k, v, step, last, masked, row, keys, out):  # type: 
     """
     panels, scale = isa.panels, isa.scale * pk.log2e
     queries, ring = isa.queries(), isa.inputs()
-    with fetchers(isa, COPYING) as f:
+    with pk.warps(4, registers=COPYING) as f:
         with queries.fill() as p:
             for i in range(panels):
                 pk.load_async(p.tiles(32, 64)[f, i], M[4 * (q + i) + f, 0])

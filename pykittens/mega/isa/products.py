@@ -9,7 +9,7 @@ little for tensor cores, both pages multiply all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -26,9 +26,11 @@ AHEAD, PACE = 8, 800
 # 16 elements that each eight lanes of a warp hold: no lane has a branch of its own when they move.
 UNIT_OF_LANES: dict[str, Any] = {"spread": pk.per_column}
 
-# Registers of a thread of warps that only start copies, that store, and that fetch the vectors of one sequence, or
-# several. The others are for those that multiply.
-COPYING, STORING, FETCHING, FETCHING_SEVERAL = 40, 64, 96, 112
+Load = Callable[[Any, Any], Any]  # of a row and a sequence
+
+# Registers of a thread of warps that only start copies, that store, and that fetch vectors; and what the latter two get
+# more for some kinds, and for several sequences. The others are for those that multiply.
+COPYING, STORING, FETCHING, MORE = 40, 64, 96, 8
 
 
 def producer(registers: int = STORING) -> Any:
@@ -36,15 +38,14 @@ def producer(registers: int = STORING) -> Any:
     return pk.producer(registers=registers)
 
 
-def fetchers(isa: Any, registers: int = 0) -> Any:
+def fetchers(isa: Any, more: bool = False) -> Any:
     """The role of four warps that fetch what other instructions write."""
-    of_vectors = FETCHING if isa.batch == 1 else FETCHING_SEVERAL
-    return pk.warps(4, registers=registers or of_vectors)
+    return pk.warps(4, registers=FETCHING + MORE * (more or isa.batch > 1))
 
 
-def storer() -> Any:
+def storer(isa: Any, more: bool = False) -> Any:
     """The role that stores results of products."""
-    return pk.storer(registers=STORING)
+    return pk.storer(registers=STORING + MORE * (more or isa.batch > 1))
 
 
 @pk.function
@@ -261,20 +262,33 @@ def multiply_chunks(isa: Any, rings: Any, chunks: Any, count: Any) -> None:
             store_sums(isa, rings.sums, acc, g)
 
 
-def each_sum(isa: Any, rings: Any, first: Any, last: Any, turns: int = 1) -> Iterator[Any]:
-    """A loop of the storer over rows, 16 at a time, and sequences: the row, the sequence, and its sums of each turn."""
+def each_sum(
+    isa: Any, rings: Any, first: Any, last: Any, turns: int = 1, load: Load | None = None
+) -> Iterator[Any]:
+    """A loop of the storer over rows, 16 at a time, and sequences: the row, the sequence, and its sums of each turn.
+
+    load: called before the sums of a row and a sequence are there; what it returns is behind them.
+    """
     for row in for_loop(pk.range(first, last)):
         if isa.batch == 1:
-            yield row, 0, *(all_added_up(isa, rings.sums)[0] for _ in range(turns))
+            more = [load(row, 0)] if load else []
+            yield row, 0, *(all_added_up(isa, rings.sums)[0] for _ in range(turns)), *more
             continue
         with ExitStack() as held:
             stages = [held.enter_context(rings.sums.drain()) for _ in range(turns)]
             for i in for_loop(pk.range(isa.batch)):
-                yield row, i, *(added_up(s, i) for s in stages)
+                more = [load(row, i)] if load else []
+                yield row, i, *(added_up(s, i) for s in stages), *more
 
 
 def each_normed(
-    isa: Any, rings: Any, length: Any, first: Any, last: Any, turns: int = 1
+    isa: Any,
+    rings: Any,
+    length: Any,
+    first: Any,
+    last: Any,
+    turns: int = 1,
+    load: Load | None = None,
 ) -> Iterator[Any]:
     """The same of normed vectors of this length."""
     with ExitStack() as held:
@@ -283,9 +297,9 @@ def each_normed(
         if isa.batch == 1:
             scale = scale_of(isa, norms, 0, length)
             held.close()
-        for row, i, *sums in each_sum(isa, rings, first, last, turns):
+        for row, i, *found in each_sum(isa, rings, first, last, turns, load):
             by = scale_of(isa, norms, i, length) if scale is None else scale
-            yield row, i, *(x * by for x in sums)
+            yield row, i, *(x * by for x in found[:turns]), *found[turns:]
 
 
 @pk.function

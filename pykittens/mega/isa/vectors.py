@@ -175,13 +175,37 @@ def rotary_norm(isa, V, C, *, x, gain, rope, out, first, last, row, position, ta
 
 def append(isa, V, cache, *, layer, keys, values, row, position, tag):  # type: ignore[no-untyped-def]
     """The keys V[keys] and the values V[values] of all heads of a position to the cache of a layer."""
-    size = isa.heads * isa.head
-    width = size & -size  # the longest of which the start of a vector is a multiple
+    size, width = isa.heads * isa.head, isa.of_keys
     with pk.consumers(2) as g:
-        x = pk.where(g == 0, keys, values)
+        x, at = pk.where(g == 0, keys, values), 2 * (layer * isa.batch + row) + g
         for i in pk.range(size // width):
             v = load_tagged(V[x + i], tag, cols=width)
-            pk.store(cache[2 * layer + g, position[row], i], v.to(cache.dtype))
+            pk.store(cache[at, position[row], i], v.to(cache.dtype))
+
+
+def append_scaled(  # type: ignore[no-untyped-def]
+    isa, V, cache, *, layer, keys, squares, values, first, last, row, position, tag
+):
+    """The same of heads first to last; keys are divided by the roots of the mean squares of their heads."""
+    with pk.consumers(2) as g:
+        x, at = pk.where(g == 0, keys, values), 2 * (layer * isa.batch + row) + g
+        for i in pk.range(first, last):
+            v = load_tagged(V[x + i], tag, cols=isa.head)
+            scale = scale_of_head(load_squares(V, isa, squares + i, tag), isa)
+            v = v * pk.where(g == 0, scale, 1.0)
+            pk.store(cache[at, position[row], i], v.to(cache.dtype))
+
+
+@pk.function
+def load_squares(V: Any, isa: Any, head: Any, tag: Any) -> Any:
+    """The sums of squares of a head, of 32 elements each, in 16 elements each."""
+    return load_tagged(V[head], tag, cols=isa.head // 2)
+
+
+@pk.function
+def scale_of_head(squares: Any, isa: Any) -> Any:
+    """One over the root of the mean square of a head."""
+    return pk.rsqrt(pk.sum(squares) / (UNIT * isa.head) + isa.eps)
 
 
 # -- the next token --------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class CudaEmitter(Emitter):
             super().node(node)
 
     def block(self, block: Block) -> None:
-        self.together |= {run[0]: run for run in runs(block)}
+        self.together |= {run[0]: run for run in runs(block, self.registers)}
         if not block.kind:
             super().block(block)
             return
