@@ -203,11 +203,9 @@ class Llama:
         by default as of the model.
         """
         tensors = self.machine.tensors(self.cache, self.weights["model.embed_tokens.weight"])
-        for name, given in (("token", token), ("position", position)):
-            for i, number in enumerate(self._rows(given)):
-                tensors[name][i] = number
         program = self._programs[self._program_at(position)][1]
-        run = self.machine.repeater(tensors, program, self.apart if apart is None else apart)
+        apart = self.apart if apart is None else apart
+        run = self.machine.repeater(tensors, program, apart, token=token, position=position)
         return run, tensors
 
     def logits(self) -> np.ndarray[Any, Any]:

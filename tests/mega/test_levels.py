@@ -103,9 +103,8 @@ def test_blocks_that_take_instructions_have_no_launches_of_their_own():
 def test_runs_that_follow_one_another_take_the_token_chosen_last(apart):
     m, tensors = token_program()
     same = {n: x.copy() for n, x in tensors.items()}
-    run, launch = m.machine.repeater(tensors, apart=apart), m.machine.launcher(same)
-    tensors["token"][0], tensors["position"][0] = 11, 4
-    token = 11
+    run = m.machine.repeater(tensors, apart=apart, token=11, position=4)
+    launch, token = m.machine.launcher(same), 11
     for position in range(4, 7):
         run()
         launch(token=token, position=position)
@@ -115,3 +114,5 @@ def test_runs_that_follow_one_another_take_the_token_chosen_last(apart):
         found = "chosen" if position % 2 == 0 else "token"
         assert tensors[found][0] == token
     np.testing.assert_array_equal(tensors["cache"], same["cache"])
+    with pytest.raises(ArgumentError, match="`token` must be"):
+        m.machine.repeater(tensors, token=-1, position=0)

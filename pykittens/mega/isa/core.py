@@ -287,15 +287,22 @@ class Core:
         return launch
 
     def repeater(
-        self, tensors: Mapping[str, Any], program: Program | None = None, apart: bool = False
+        self,
+        tensors: Mapping[str, Any],
+        program: Program | None = None,
+        apart: bool = False,
+        **numbers: Any,
     ) -> Callable[[], None]:
         """A function that runs a program with `argmax`, each time on the token chosen last, at the next position.
 
-        The first token and position are tensors["token"] and tensors["position"]. These and tensors["chosen"],
-        ["following"] change places after each run, so that a CUDA graph holds any number of runs. The function has the
-        tensors that such a graph reads: keep it as long as the graph. program, apart: as of `launcher`.
+        numbers: the first token and position, as of `run`; by default those in tensors["token"] and ["position"]. These
+        and tensors["chosen"], ["following"] change places after each run, so that a CUDA graph holds any number of
+        runs. The function has the tensors that such a graph reads: keep it as long as the graph. program, apart: as of
+        `launcher`.
         """
         program = program or self.program
+        if numbers:
+            _set(program, tensors, numbers)
         own = _of(program, tensors)
         schedule, kernel = program.scheduled(**own), program.kernel()
         swapped = own | {
