@@ -29,18 +29,26 @@ from pykittens.runtime.kernel import KernelFunction
 from pykittens.runtime.launch import Launch
 
 Args: TypeAlias = tuple[Any, ...]
-Named: TypeAlias = Mapping[str, Any]
+Named: TypeAlias = Mapping[Any, Any]  # by name, and None by None
 # Where an array of a call is: its position, its keyword, or its keyword and place in a tuple.
 Source: TypeAlias = int | str | tuple[str, int]
 
 
 @dataclass(frozen=True)
 class PlanStep:
-    """A launch: the kernel, the names of its arrays and numbers, and its compile-time constants."""
+    """A launch: the kernel, the names of its arrays and numbers, and its compile-time constants.
+
+    The name of an argument that is None is None.
+    """
 
     kernel: KernelFunction
-    args: tuple[str, ...]
+    args: tuple[str | None, ...]
     constants: Named = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the arguments that are not None, which are those of a recorded kernel."""
+        return [name for name in self.args if name is not None]
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,8 @@ class Plan:
         """Launch all steps; the result of the call."""
         return self.run_with(self.memory())
 
-    def memory(self, alone: bool = False) -> dict[str, Any]:
-        """All arrays and numbers by name as kernels take them; results and copies are made.
+    def memory(self, alone: bool = False) -> dict[str | None, Any]:
+        """All arrays and numbers by name as kernels take them, and None by None; results and copies are made.
 
         alone: scratch memory is not shared with other launches.
         """
@@ -70,7 +78,7 @@ class Plan:
             views[name] = contiguous(views[name]).reshape(shape)
         for name, made in self.arrays.made.items():
             views[name] = empty(like, made.seen, made.dtype)
-        return views | workspace.memory(self.scratch, like, alone)
+        return {None: None} | views | workspace.memory(self.scratch, like, alone)
 
     def run_with(self, memory: Named) -> Any:
         """Launch all steps with these arrays and numbers; the result of the call."""
@@ -91,7 +99,7 @@ class Plan:
         args = tuple(memory[name] for name in step.args)
         kernel = step.kernel.record(check(step.kernel.parameters, args, step.constants))
         outputs = written(kernel)
-        for param, name in zip(kernel.params, step.args, strict=True):
+        for param, name in zip(kernel.params, step.names, strict=True):
             if name in self.arrays.copies and param.name in outputs:
                 view = self.arrays.views[name]
                 view[...] = memory[name].reshape(view.shape)
@@ -132,10 +140,10 @@ class Prepared:
         order = [*names, *plan.scratch, *defaults, *made]
         launches = plan.launches(memory)
         self._steps = [
-            (launch.launch, itemgetter(*map(order.index, step.args), len(order)))
+            (launch.launch, itemgetter(*map(order.index, step.names), len(order)))
             for (launch, _), step in zip(launches, plan.steps, strict=True)
         ]
-        used = {name for step in plan.steps for name in step.args}
+        used = {name for step in plan.steps for name in step.names}
         self._shifts = [
             (i, shift)
             for i, n in enumerate(names)
@@ -159,7 +167,7 @@ class Prepared:
         self._numbers = numbers if is_by_value else []  # those of the call are part of a program
         self.is_fixed = not (self._recordings or self._numbers)
         stored = [
-            step.args[i]
+            step.names[i]
             for (launch, _), step in zip(launches, plan.steps, strict=True)
             for i in launch.outputs
         ]

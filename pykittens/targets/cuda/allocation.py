@@ -60,32 +60,33 @@ class Allocation:
 
 
 def layout_shared(kernel: Kernel, target: Target, debug: bool = False) -> Allocation:
-    """Allocate stages and barriers after them; a ResourceError if a block has too little.
+    """Allocate stages and tiles, and barriers after them; a ResourceError if a block has too little.
 
-    A pipeline that no role uses gets no barriers, and stages only if another pipeline takes over its memory.
+    What needs the largest alignment comes first, so that nothing is left between. A pipeline that no role uses gets no
+    barriers, and stages only if another pipeline takes over its memory.
     """
     at = Allocation()
     used = [p for p in kernel.pipelines if is_used(kernel, p)]
     owners = {p.reuse for p in kernel.pipelines}
 
-    def alignment_of(p: Pipeline) -> int:
+    def alignment_of(p: Pipeline | Shared) -> int:
         """Of its tiles and of those that take over its memory."""
+        if isinstance(p, Shared):
+            return TILE_ALIGNMENT if isinstance(p.value, SharedTile) else BARRIER_BYTES
         taking = [alignment_of(q) for q in kernel.pipelines if q.reuse is p]
         return max([t.alignment for t in p.tiles.values()] + taking)
 
-    for p in sorted(kernel.pipelines, key=alignment_of, reverse=True):
-        if p not in used and p not in owners:
+    needed: list[Pipeline | Shared] = [p for p in kernel.pipelines if p in used or p in owners]
+    for some in sorted([*needed, *kernel.shared], key=alignment_of, reverse=True):
+        if isinstance(some, Shared):
+            at.shared[some.value] = at.append(shared_bytes(some), alignment_of(some))
             continue
-        size = p.stages * p.stage_bytes
-        if p.reuse is None:
-            at.stages[p] = at.append(size, alignment_of(p))
+        size = some.stages * some.stage_bytes
+        if some.reuse is None:
+            at.stages[some] = at.append(size, alignment_of(some))
         else:
-            at.stages[p] = at.stages[p.reuse]
-            at.end = max(at.end, at.stages[p] + size)
-    # Tiles come before semaphores, so that they stay aligned.
-    for shared in sorted(kernel.shared, key=lambda s: not isinstance(s.value, SharedTile)):
-        alignment = TILE_ALIGNMENT if isinstance(shared.value, SharedTile) else BARRIER_BYTES
-        at.shared[shared.value] = at.append(shared_bytes(shared), alignment)
+            at.stages[some] = at.stages[some.reuse]
+            at.end = max(at.end, at.stages[some] + size)
     for p in used:
         at.full[p] = at.append(BARRIER_BYTES * p.stages)
         at.empty[p] = at.append(BARRIER_BYTES * p.stages)

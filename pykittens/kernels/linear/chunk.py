@@ -1,0 +1,78 @@
+"""Parts of the kernels of linear attention: the decay inside of a chunk of positions, and the state after it.
+
+Let c_i be the sum of the logarithms of the decay up to position i of a chunk, c the sum of all, and S the state before
+the chunk. Then
+
+    o_i = exp(c_i) q_i S + sum over j <= i of exp(c_i - c_j) (q_i k_j) v_j
+    S' = exp(c) S + sum over j of k_j (exp(c - c_j) v_j)^T
+
+No factor is above 1 if no decay is, so none overflows, however strong the decay is. Logarithms are to base 2.
+Source: Sun et al., "Retentive Network", 2023; Yang et al., "Gated Linear Attention Transformers", 2024, section 4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+
+CHUNK = 64  # positions
+ROWS = 64  # rows of a state that a warpgroup multiplies at a time
+LEAST = (
+    -150.0
+)  # of the logarithm of a decay: 0 in f32, and so small that sums of a chunk stay exact
+
+
+def rows_of(d: int) -> int:
+    """The rows of a state with d of them: those past the last are 0."""
+    return -(-d // ROWS) * ROWS
+
+
+def gates_ring(stages: int) -> Any:
+    """The ring of the sums of decay of a chunk: up to each position, from there to the end, and of all."""
+    return pk.pipeline(
+        stages,
+        before=pk.sv(pk.f32, CHUNK),
+        behind=pk.sv(pk.f32, CHUNK),
+        total=pk.sv(pk.f32, CHUNK),
+    )
+
+
+@pk.function
+def log_decay(decay: Any, b: Any, h: Any, chunk: Any, n: Any) -> Any:
+    """The logarithms of the decay of a chunk, 0 past the last of n positions: one for each position or for the head."""
+    if len(decay.shape) == 1:
+        log = pk.where(pk.iota(CHUNK) < n - chunk * CHUNK, pk.load(decay[h]), 0.0)
+    else:
+        log = pk.load(decay[b, h, chunk], cols=CHUNK)
+    return pk.maximum(log * pk.log2e, LEAST)
+
+
+@pk.function
+def fill_gates(ring: Any, log: Any) -> Any:
+    """Fill a stage with the sums of a chunk's decay; returns the sum of all."""
+    total, before = pk.sum(log), pk.cumsum(log)
+    with ring.fill() as t:
+        pk.store(t.before, before)
+        pk.store(t.behind, total - before)
+        pk.store(t.total, pk.zeros(pk.f32, CHUNK) + total)
+    return total
+
+
+@pk.function
+def decayed_values(v: Any, behind: Any, scaled: Any) -> Any:
+    """The values of a chunk for its state: as they are without decay, else scaled to its end, in other memory."""
+    if behind is None:
+        return v
+    pk.store(scaled, (pk.load(v).to(pk.f32) * pk.exp2(behind)).to(scaled.dtype))
+    pk.fence_async()
+    pk.sync()
+    return scaled
+
+
+@pk.function
+def next_state(state: list[Any], k: Any, v: Any, total: Any) -> list[Any]:
+    """The state after a chunk, 64 rows at a time."""
+    kept = 1.0 if total is None else pk.exp2(total)
+    parts = k.tiles(CHUNK, ROWS)
+    return [pk.mma_AtB(parts[0, i], v, x * kept) for i, x in enumerate(state)]

@@ -1,0 +1,57 @@
+"""How the work of linear attention is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pykittens.kernels.limits import Limits, first_that_fits
+from pykittens.kernels.linear.chunk import CHUNK, rows_of
+
+# Microseconds of an H200 for a chunk of 64 columns, of its outputs and of its state alone; and for two more launches.
+OUTPUT, STATE, LAUNCHES = 2.0, 1.2, 8.0
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """The work of a block.
+
+    columns: of the values and the state, of each of `groups` warpgroups. stages: chunks that are in flight. shared:
+    heads of values that share a head of queries and keys.
+    """
+
+    columns: int
+    groups: int
+    stages: int
+    shared: int = 1
+
+    def shared_bytes(self, d: int) -> int:
+        """Bytes of shared memory of a block: the stages, the output, a state, and values with decay."""
+        rows, own = rows_of(d), self.columns * self.groups
+        stage = 2 * CHUNK * (2 * rows + own) + 3 * 4 * CHUNK + 64
+        return self.stages * stage + 2 * own * (2 * CHUNK + rows) + 16
+
+
+def config_for(d: int, width: int, shared: int, limits: Limits) -> LinearConfig:
+    """The configuration for heads of d queries and `width` values.
+
+    Registers hold up to 128 x 64 of a state, or half of it where warps multiply alone.
+    """
+    columns = 64 if d <= (128 if limits.warpgroups else 64) and width > 32 else 32
+    groups = 2 if width > columns and limits.warpgroups else 1
+    configs = [LinearConfig(columns, groups, stages) for stages in (3, 2, 1)]
+    configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
+    found = first_that_fits("linear_attention", configs, lambda c: c.shared_bytes(d), limits)
+    return replace(found, shared=shared)
+
+
+def segments_for(tasks: int, chunks: int, limits: Limits) -> int:
+    """How many parts of a sequence have blocks of their own: those with the least time by the rates above."""
+
+    def microseconds(segments: int) -> float:
+        steps = -(-tasks * segments // limits.multiprocessors) * -(-chunks // segments)
+        if segments == 1:
+            return steps * OUTPUT
+        return steps * (OUTPUT + STATE) + LAUNCHES
+
+    counts: list[int] = [2**i for i in range(10) if 2**i <= max(chunks // 4, 1)]
+    return min(counts, key=microseconds)  # of equals the fewest

@@ -1,0 +1,125 @@
+"""The host function of linear attention, its cases and its rival."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pykittens.ir.numbers import number
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.library import entry
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.linear.call import add_scale, check_heads
+from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.config import LinearConfig, config_for, segments_for
+from pykittens.kernels.linear.forward import chunk_outputs
+from pykittens.kernels.linear.reference import reference
+from pykittens.kernels.linear.states import scan_states, segment_states
+from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.workspace import Scratch
+
+CASES = (
+    {"batch": 16, "heads": 16, "length": 1024, "d": 128, "width": 128, "decay": "position"},
+    {"batch": 16, "heads": 16, "length": 12288, "d": 128, "width": 128, "decay": "position"},
+    {"batch": 1, "heads": 16, "length": 12288, "d": 128, "width": 128, "decay": "position"},
+    {"batch": 1, "heads": 16, "length": 12288, "d": 64, "width": 64, "decay": "head"},
+    {"batch": 1, "heads": 2, "length": 100, "d": 16, "width": 24, "decay": "position"},
+    {"batch": 1, "heads": 1, "length": 65, "d": 32, "width": 32, "decay": "none"},
+    {"batch": 1, "heads": 1, "length": 17, "d": 48, "width": 80, "decay": "head"},
+)
+
+
+def inputs(
+    rng: np.random.Generator, batch: int, heads: int, length: int, d: int, width: int, decay: str
+) -> dict[str, Any]:
+    """Random normal q, k and v in bf16, and logarithms of decay from 0 to -0.1, or none."""
+    sizes = {"q": d, "k": d, "v": width}
+    found: dict[str, Any] = {
+        name: rng.standard_normal((batch, heads, length, size)).astype(ml_dtypes.bfloat16)
+        for name, size in sizes.items()
+    }
+    shapes = {"position": (batch, heads, length), "head": (heads,)}
+    if decay in shapes:
+        found["decay"] = (-0.1 * rng.random(shapes[decay])).astype(np.float32)
+    return found
+
+
+@entry(reference=reference, cases=CASES, inputs=inputs)
+def linear_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    decay: Any = None,
+    out: Any = None,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    segments: int | None = None,
+    config: LinearConfig | None = None,
+) -> Plan:
+    """scale S^T q at each position, with the state S = exp(decay) S + k v^T, which begins with `initial_state` or 0.
+
+    q, k: (batch, groups, n, d), v: (batch, heads, n, width), all bf16 or all f16, NumPy or PyTorch, in any strides; d
+    is at most 256. Head h of v goes with group h // (heads / groups). The result (batch, heads, n, width) has their
+    dtype; it is written to `out` if that is given. decay: the logarithm of what is kept of the state at each position,
+    f32 (batch, heads, n), or that of each head, (heads,); at most 0. Without it all is kept. With one of each head this
+    is RetNet and Lightning attention, with one of each position simple gated linear attention, and the recurrence of
+    Mamba-2.
+
+    scale: 1 / sqrt(d) if None. initial_state: f32 (batch, heads, d, width). With return_state the result is (out,
+    state), the state after the last position. States are summed in f32, and rounded to the dtype where q meets them.
+
+    segments: parts of the sequence that have blocks of their own; the states before these are found first, from k and
+    v. If None, it is chosen so that few heads keep the GPU busy. config: how the work of a block is cut. An
+    ArgumentError for other arguments.
+
+        >>> x = np.ones((1, 2, 8, 32), np.float16)
+        >>> linear_attention(x, x, x, scale=1.0)[0, 0, :3, 0]
+        array([32., 64., 96.], dtype=float16)
+    """
+    given = {"q": q, "k": k, "v": v, "decay": decay, "initial_state": initial_state, "out": out}
+    arrays = Arrays("linear_attention", **given)
+    arrays.shapes(q="batch groups n d", k="batch groups n d", v="batch heads n width")
+    arrays.shapes(decay="heads|batch heads n", initial_state="batch heads d width")
+    shared, dims, parts = check_heads(arrays), arrays.dims, number(segments)
+    if not dims["n"]:
+        raise arrays.fail("n must be at least 1, not 0")
+    if parts is not None and not (type(parts) is int and parts > 0):
+        raise arrays.fail(f"`segments` must be a positive int or None, not {parts!r}")
+    arrays.result("batch heads n width", arrays.found["v"].dtype)
+    result: tuple[str, ...] = ("out",)
+    if return_state:
+        arrays.make("state", "batch heads d width", "f32")
+        result = ("out", "state")
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=result)
+    arrays.lines("q", "k", "v", "decay", "initial_state", "out")
+    limits = limits_of(q)
+    config = config or config_for(dims["d"], dims["width"], shared, limits)
+    lead, chunks = (dims["batch"], dims["heads"]), -(-dims["n"] // CHUNK)
+    if parts is None:
+        tasks = lead[0] * lead[1] * -(-dims["width"] // (config.columns * config.groups))
+        parts = segments_for(tasks, chunks, limits)
+    add_scale(arrays, scale)
+    arrays.views["segments"] = arrays.given["segments"] = parts
+    decay_of, before = (x if x in arrays else None for x in ("decay", "initial_state"))
+    after, constants = "state" if return_state else None, {"config": config}
+    if parts == 1:
+        args = ("q", "k", "v", "out", decay_of, before, after, "scale", None)
+        return Plan(arrays, [PlanStep(chunk_outputs, args, constants)], result=result)
+    scratch = {"states": Scratch((*lead, parts, dims["d"], dims["width"]))}
+    scratch |= {"totals": Scratch((*lead, parts))} if decay_of else {}
+    totals = "totals" if decay_of else None
+    steps = [
+        PlanStep(segment_states, ("k", "v", decay_of, "states", totals, "segments"), constants),
+        PlanStep(scan_states, ("states", totals, before, after)),
+        PlanStep(
+            chunk_outputs,
+            ("q", "k", "v", "out", decay_of, "states", None, "scale", "segments"),
+            constants,
+        ),
+    ]
+    return Plan(arrays, steps, scratch, result)
