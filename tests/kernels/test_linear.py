@@ -186,10 +186,10 @@ def test_few_heads_are_cut_into_segments():
     assert segments_for(256, 16, limits) == 1
     assert segments_for(16, 192, limits) > 4
     assert segments_for(1, 3, limits) == 1
-    config = config_for(128, 128, 1, limits)
+    config = config_for(128, 128, limits)
     assert (config.columns, config.groups) == (64, 2)
     for d in (16, 64, 128, 256):
         for width in (16, 64, 256):
-            found = config_for(d, width, 1, limits)
+            found = config_for(d, width, limits)
             assert found.shared_bytes(d) <= limits.shared_bytes
             assert isinstance(found, LinearConfig)

@@ -2,12 +2,14 @@
 
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.function import linear_attention
+from pykittens.kernels.linear.gradient import linear_attention_backward
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.linear.step import linear_attention_step, state_step
 
 __all__ = [
     "chunk_outputs",
     "linear_attention",
+    "linear_attention_backward",
     "linear_attention_step",
     "scan_states",
     "segment_states",

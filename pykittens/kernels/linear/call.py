@@ -1,27 +1,91 @@
-"""Checks that the host functions of linear attention share."""
+"""What the host functions of linear attention share: checks, and the launches of a pass over a sequence."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any
+
 from pykittens.kernels.arrays import NARROW, Arrays
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.config import LinearConfig, config_for, segments_for
+from pykittens.kernels.linear.forward import chunk_outputs
+from pykittens.kernels.linear.states import scan_states, segment_states
+from pykittens.kernels.plan import PlanStep
+from pykittens.kernels.workspace import Scratch
 
 WIDEST = 256  # elements of a query
 
 
-def check_heads(arrays: Arrays) -> int:
-    """How many heads of v share a head of q and k; an ArgumentError unless that and the dtypes are right."""
+def check_heads(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless heads of v share those of q and k, and the dtypes are right."""
     dims = arrays.dims
-    arrays.dtypes("q", "k", "v", "out", among=NARROW)
-    for name in ("decay", "initial_state", "state", "next_state"):
+    arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
+    for name in ("decay", "initial_state", "state", "next_state", "state_gradient"):
         arrays.dtypes(name, among=("f32",))
     if not dims["groups"] or dims["heads"] % dims["groups"]:
         raise arrays.fail(f"{dims['heads']} heads of v do not share {dims['groups']} of q and k")
     if not 1 <= dims["d"] <= WIDEST:
         raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
-    shared: int = dims["heads"] // dims["groups"]
-    return shared
 
 
-def add_scale(arrays: Arrays, scale: float | None) -> None:
-    """Add the number by which results are multiplied: that of attention, or what is given."""
-    number = arrays.dims["d"] ** -0.5 if scale is None else float(scale)
-    arrays.views["scale"] = arrays.given["scale"] = number
+def add_number(arrays: Arrays, name: str, number: Any) -> None:
+    """Pass a number to the kernels."""
+    arrays.views[name] = arrays.given[name] = number
+
+
+def scale_of(arrays: Arrays, scale: float | None) -> float:
+    """By what results are multiplied: as attention does, or what is given."""
+    return float(arrays.dims["d"] ** -0.5 if scale is None else scale)
+
+
+@dataclass
+class Passes:
+    """The launches of passes over sequences of n positions, and their scratch memory.
+
+    heads: batch and heads. segments: parts of a sequence with blocks of their own, chosen for each pass if None.
+    """
+
+    arrays: Arrays
+    heads: tuple[int, int]
+    n: int
+    segments: int | None = None
+    config: LinearConfig | None = None
+    steps: list[PlanStep] = field(default_factory=list)
+    scratch: dict[str, Scratch] = field(default_factory=dict)
+
+    def add(
+        self,
+        q: str,
+        k: str,
+        v: str,
+        out: str,
+        sizes: tuple[int, int],
+        *,
+        states: tuple[str | None, str | None] = (None, None),
+        numbers: tuple[str, str] = ("scale", "one"),
+        reverse: bool = False,
+        result_bytes: int = 2,
+    ) -> None:
+        """Add a pass, by the names of its arrays, of its first and last state, and of its numbers.
+
+        sizes: of a query and of a value. numbers: by which outputs and states are multiplied. result_bytes: of an
+        element of the output.
+        """
+        limits, decay = limits_of(self.arrays.like), "decay" if "decay" in self.arrays else None
+        config = self.config or config_for(*sizes, limits, result_bytes)
+        tasks = self.heads[0] * self.heads[1] * -(-sizes[1] // (config.columns * config.groups))
+        segments = self.segments or segments_for(tasks, -(-self.n // CHUNK), limits)
+        how = {"reverse": reverse}
+        if segments > 1:
+            cut, totals = f"states_{out}", f"totals_{out}" if decay else None
+            self.scratch[cut] = Scratch((*self.heads, segments, *sizes))
+            if totals:
+                self.scratch[totals] = Scratch((*self.heads, segments))
+            self.steps += [
+                PlanStep(segment_states, (k, v, decay, cut, totals), {"config": config} | how),
+                PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
+            ]
+            states = cut, None
+        args = (q, k, v, out, decay, *states, *numbers)
+        self.steps.append(PlanStep(chunk_outputs, args, {"config": config} | how))

@@ -6,6 +6,11 @@ the chunk. Then
     o_i = exp(c_i) q_i S + sum over j <= i of exp(c_i - c_j) (q_i k_j) v_j
     S' = exp(c) S + sum over j of k_j (exp(c - c_j) v_j)^T
 
+In reverse the state comes from behind, and with S the state behind the chunk
+
+    o_i = exp(c - c_i) q_i S + sum over j >= i of exp(c_j - c_i) (q_i k_j) v_j
+    S' = exp(c) S + sum over j of k_j (exp(c_j) v_j)^T
+
 No factor is above 1 if no decay is, so none overflows, however strong the decay is. Logarithms are to base 2.
 Source: Sun et al., "Retentive Network", 2023; Yang et al., "Gated Linear Attention Transformers", 2024, section 4.
 """
@@ -38,6 +43,19 @@ def gates_ring(stages: int) -> Any:
     )
 
 
+def chunks_of(chunks: Any, segments: Any, segment: Any, reverse: bool) -> Any:
+    """The chunks of a segment, one after another; of all if `segments` is None."""
+    if segments is None:
+        return pk.range(chunks - 1, -1, -1) if reverse else pk.range(chunks)
+    first, stop = chunks * segment // segments, chunks * (segment + 1) // segments
+    return pk.range(stop - 1, first - 1, -1) if reverse else pk.range(first, stop)
+
+
+def matrix_of(x: Any, b: Any, h: Any, heads: Any) -> Any:
+    """The matrix of a head of a tensor, whose heads may be shared by several of all heads."""
+    return x.at(b, h // (heads // x.shape[1]))
+
+
 @pk.function
 def log_decay(decay: Any, b: Any, h: Any, chunk: Any, n: Any) -> Any:
     """The logarithms of the decay of a chunk, 0 past the last of n positions: one for each position or for the head."""
@@ -60,11 +78,29 @@ def fill_gates(ring: Any, log: Any) -> Any:
 
 
 @pk.function
-def decayed_values(v: Any, behind: Any, scaled: Any) -> Any:
-    """The values of a chunk for its state: as they are without decay, else scaled to its end, in other memory."""
-    if behind is None:
+def drained_gates(ring: Any, reverse: bool) -> tuple[Any, Any, Any, Any]:
+    """Sums of the decay of a chunk, None without decay: along rows those between a position and the state that it sees,
+    between it and the state that it is part of, and of all; and those between two positions, of which one sees the
+    other.
+    """
+    if ring is None:
+        return None, None, None, None
+    with ring.drain() as t:
+        before, behind, total = (
+            pk.load(x, spread=pk.per_row) for x in (t.before, t.behind, t.total)
+        )
+        across = pk.load(t.before, spread=pk.per_column)
+    if reverse:
+        return behind, before, total, across - before
+    return before, behind, total, before - across
+
+
+@pk.function
+def decayed_values(v: Any, log: Any, scaled: Any) -> Any:
+    """The values of a chunk for the next state: as they are without decay, else scaled by it, in other memory."""
+    if log is None:
         return v
-    pk.store(scaled, (pk.load(v).to(pk.f32) * pk.exp2(behind)).to(scaled.dtype))
+    pk.store(scaled, (pk.load(v).to(pk.f32) * pk.exp2(log)).to(scaled.dtype))
     pk.fence_async()
     pk.sync()
     return scaled

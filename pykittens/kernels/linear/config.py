@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.chunk import CHUNK, rows_of
@@ -15,23 +15,24 @@ OUTPUT, STATE, LAUNCHES = 2.0, 1.2, 8.0
 class LinearConfig:
     """The work of a block.
 
-    columns: of the values and the state, of each of `groups` warpgroups. stages: chunks that are in flight. shared:
-    heads of values that share a head of queries and keys.
+    columns: of the values and the state, of each of `groups` warpgroups. stages: chunks that are in flight.
     """
 
     columns: int
     groups: int
     stages: int
-    shared: int = 1
 
-    def shared_bytes(self, d: int) -> int:
-        """Bytes of shared memory of a block: the stages, the output, a state, and values with decay."""
+    def shared_bytes(self, d: int, result_bytes: int = 2) -> int:
+        """Bytes of shared memory of a block: the stages, the output, a state, and values with decay.
+
+        result_bytes: of an element of the output.
+        """
         rows, own = rows_of(d), self.columns * self.groups
         stage = 2 * CHUNK * (2 * rows + own) + 3 * 4 * CHUNK + 64
-        return self.stages * stage + 2 * own * (2 * CHUNK + rows) + 16
+        return self.stages * stage + own * (2 * rows + (2 + result_bytes) * CHUNK) + 16
 
 
-def config_for(d: int, width: int, shared: int, limits: Limits) -> LinearConfig:
+def config_for(d: int, width: int, limits: Limits, result_bytes: int = 2) -> LinearConfig:
     """The configuration for heads of d queries and `width` values.
 
     Registers hold up to 128 x 64 of a state, or half of it where warps multiply alone.
@@ -40,8 +41,9 @@ def config_for(d: int, width: int, shared: int, limits: Limits) -> LinearConfig:
     groups = 2 if width > columns and limits.warpgroups else 1
     configs = [LinearConfig(columns, groups, stages) for stages in (3, 2, 1)]
     configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
-    found = first_that_fits("linear_attention", configs, lambda c: c.shared_bytes(d), limits)
-    return replace(found, shared=shared)
+    return first_that_fits(
+        "linear_attention", configs, lambda c: c.shared_bytes(d, result_bytes), limits
+    )
 
 
 def segments_for(tasks: int, chunks: int, limits: Limits) -> int:

@@ -10,15 +10,10 @@ import numpy as np
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.limits import limits_of
-from pykittens.kernels.linear.call import add_scale, check_heads
-from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import LinearConfig, config_for, segments_for
-from pykittens.kernels.linear.forward import chunk_outputs
+from pykittens.kernels.linear.call import Passes, add_number, check_heads, scale_of
+from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.reference import reference
-from pykittens.kernels.linear.states import scan_states, segment_states
-from pykittens.kernels.plan import Plan, PlanStep
-from pykittens.kernels.workspace import Scratch
+from pykittens.kernels.plan import Plan
 
 CASES = (
     {"batch": 16, "heads": 16, "length": 1024, "d": 128, "width": 128, "decay": "position"},
@@ -84,7 +79,8 @@ def linear_attention(
     arrays = Arrays("linear_attention", **given)
     arrays.shapes(q="batch groups n d", k="batch groups n d", v="batch heads n width")
     arrays.shapes(decay="heads|batch heads n", initial_state="batch heads d width")
-    shared, dims, parts = check_heads(arrays), arrays.dims, number(segments)
+    check_heads(arrays)
+    dims, parts = arrays.dims, number(segments)
     if not dims["n"]:
         raise arrays.fail("n must be at least 1, not 0")
     if parts is not None and not (type(parts) is int and parts > 0):
@@ -97,29 +93,10 @@ def linear_attention(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines("q", "k", "v", "decay", "initial_state", "out")
-    limits = limits_of(q)
-    config = config or config_for(dims["d"], dims["width"], shared, limits)
-    lead, chunks = (dims["batch"], dims["heads"]), -(-dims["n"] // CHUNK)
-    if parts is None:
-        tasks = lead[0] * lead[1] * -(-dims["width"] // (config.columns * config.groups))
-        parts = segments_for(tasks, chunks, limits)
-    add_scale(arrays, scale)
-    arrays.views["segments"] = arrays.given["segments"] = parts
-    decay_of, before = (x if x in arrays else None for x in ("decay", "initial_state"))
-    after, constants = "state" if return_state else None, {"config": config}
-    if parts == 1:
-        args = ("q", "k", "v", "out", decay_of, before, after, "scale", None)
-        return Plan(arrays, [PlanStep(chunk_outputs, args, constants)], result=result)
-    scratch = {"states": Scratch((*lead, parts, dims["d"], dims["width"]))}
-    scratch |= {"totals": Scratch((*lead, parts))} if decay_of else {}
-    totals = "totals" if decay_of else None
-    steps = [
-        PlanStep(segment_states, ("k", "v", decay_of, "states", totals, "segments"), constants),
-        PlanStep(scan_states, ("states", totals, before, after)),
-        PlanStep(
-            chunk_outputs,
-            ("q", "k", "v", "out", decay_of, "states", None, "scale", "segments"),
-            constants,
-        ),
-    ]
-    return Plan(arrays, steps, scratch, result)
+    add_number(arrays, "scale", scale_of(arrays, scale))
+    add_number(arrays, "one", 1.0)
+    passes = Passes(arrays, (dims["batch"], dims["heads"]), dims["n"], parts, config)
+    before = "initial_state" if "initial_state" in arrays else None
+    states = before, "state" if return_state else None
+    passes.add("q", "k", "v", "out", (dims["d"], dims["width"]), states=states)
+    return Plan(arrays, passes.steps, passes.scratch, result)

@@ -10,7 +10,7 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import add_scale, check_heads
+from pykittens.kernels.linear.call import add_number, check_heads, scale_of
 from pykittens.kernels.linear.chunk import LEAST
 from pykittens.kernels.plan import Plan, PlanStep
 
@@ -38,9 +38,10 @@ def reference(
 
 
 @pk.kernel(inplace=True)
-def state_step(Q, K, V, O, state, following, decay, scale, *, shared):  # type: ignore[no-untyped-def]
+def state_step(Q, K, V, O, state, following, decay, scale):  # type: ignore[no-untyped-def]
     """O, and the next state, some columns of a head a block."""
     batch, heads, width = V.shape
+    shared = heads // Q.shape[1]
     b, h, c = pk.grid(batch, heads, pk.cdiv(width, SIDE))
     v = pk.load(V[b, h, c], cols=SIDE, spread=pk.per_column).to(pk.f32)
     kept: Any = 1.0
@@ -105,12 +106,12 @@ def linear_attention_step(
     arrays.shapes(q="batch groups d", k="batch groups d", v="batch heads width")
     of_state = "batch heads d width"
     arrays.shapes(state=of_state, next_state=of_state, decay="heads|batch heads")
-    shared = check_heads(arrays)
+    check_heads(arrays)
     arrays.result("batch heads width", arrays.found["v"].dtype)
     if not arrays.have_memory:
         return Plan(arrays, [])
     arrays.lines("q", "k", "v", "state", "next_state", "decay", "out")
-    add_scale(arrays, scale)
+    add_number(arrays, "scale", scale_of(arrays, scale))
     following = "next_state" if "next_state" in arrays else "state"
     args = ("q", "k", "v", "out", "state", following, "decay" if "decay" in arrays else None)
-    return Plan(arrays, [PlanStep(state_step, (*args, "scale"), {"shared": shared})])
+    return Plan(arrays, [PlanStep(state_step, (*args, "scale"))])
