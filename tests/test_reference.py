@@ -18,8 +18,9 @@ from tools.reference import DOCS, NAMES, call, host_functions, markdown, written
 
 ROOT = DOCS.parent
 TORCH = (
-    "attention gated_mlp grouped_mm linear matmul op scaled_dot_product_attention scaled_mm".split()
-)
+    "attention gated_mlp grouped_mm linear linear_attention matmul op scaled_dot_product_attention"
+    " scaled_mm"
+).split()
 
 
 def text_of(page: str) -> str:

@@ -4,6 +4,7 @@ from pykittens.torch.attention import attention, scaled_dot_product_attention
 from pykittens.torch.gated_mlp import gated_mlp
 from pykittens.torch.grouped_mm import grouped_mm
 from pykittens.torch.linear import linear
+from pykittens.torch.linear_attention import linear_attention
 from pykittens.torch.matmul import matmul
 from pykittens.torch.op import op
 from pykittens.torch.scaled_mm import scaled_mm
@@ -13,6 +14,7 @@ __all__ = [
     "gated_mlp",
     "grouped_mm",
     "linear",
+    "linear_attention",
     "matmul",
     "op",
     "scaled_dot_product_attention",

@@ -13,8 +13,21 @@ from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
+from pykittens.runtime.fakes import is_equal
 
 WIDEST = 256  # elements of a query
+OF_QK, OF_V, OF_STATE = "batch groups n d", "batch heads n width", "batch heads d width"
+
+
+def check_shapes(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless the arrays of a sequence fit one another, and their dtypes are right."""
+    arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, gradient=OF_V)
+    arrays.shapes(decay="heads|batch heads n")
+    arrays.shapes(**dict.fromkeys(("initial_state", "state", "state_gradient"), OF_STATE))
+    check_heads(arrays)
+    for name in ("n", "width"):
+        if is_equal(arrays.dims[name], 0):
+            raise arrays.fail(f"{name} must be at least 1, not 0")
 
 
 def check_heads(arrays: Arrays) -> None:

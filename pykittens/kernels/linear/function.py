@@ -10,7 +10,7 @@ import numpy as np
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import Passes, add_number, check_heads, scale_of
+from pykittens.kernels.linear.call import OF_STATE, OF_V, Passes, add_number, check_shapes, scale_of
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan
@@ -77,18 +77,14 @@ def linear_attention(
     """
     given = {"q": q, "k": k, "v": v, "decay": decay, "initial_state": initial_state, "out": out}
     arrays = Arrays("linear_attention", **given)
-    arrays.shapes(q="batch groups n d", k="batch groups n d", v="batch heads n width")
-    arrays.shapes(decay="heads|batch heads n", initial_state="batch heads d width")
-    check_heads(arrays)
+    check_shapes(arrays)
     dims, parts = arrays.dims, number(segments)
-    if not dims["n"]:
-        raise arrays.fail("n must be at least 1, not 0")
     if parts is not None and not (type(parts) is int and parts > 0):
         raise arrays.fail(f"`segments` must be a positive int or None, not {parts!r}")
-    arrays.result("batch heads n width", arrays.found["v"].dtype)
+    arrays.result(OF_V, arrays.found["v"].dtype)
     result: tuple[str, ...] = ("out",)
     if return_state:
-        arrays.make("state", "batch heads d width", "f32")
+        arrays.make("state", OF_STATE, "f32")
         result = ("out", "state")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)

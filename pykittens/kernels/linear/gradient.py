@@ -18,7 +18,16 @@ import pykittens as pk
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.call import WIDEST, Passes, add_number, check_heads, scale_of
+from pykittens.kernels.linear.call import (
+    OF_QK,
+    OF_STATE,
+    OF_V,
+    WIDEST,
+    Passes,
+    add_number,
+    check_shapes,
+    scale_of,
+)
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.plan import Plan, PlanStep
@@ -116,28 +125,21 @@ def linear_attention_backward(
     given = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient, "decay": decay}
     given |= {"initial_state": initial_state, "state": state, "state_gradient": state_gradient}
     arrays = Arrays("linear_attention_backward", **given)
-    of_v, of_state = "batch heads n width", "batch heads d width"
-    arrays.shapes(q="batch groups n d", k="batch groups n d", v=of_v, out=of_v, gradient=of_v)
-    arrays.shapes(decay="heads|batch heads n")
-    arrays.shapes(initial_state=of_state, state=of_state, state_gradient=of_state)
-    check_heads(arrays)
+    check_shapes(arrays)
     dims, parts = arrays.dims, number(segments)
-    for name in ("n", "width"):
-        if not dims[name]:
-            raise arrays.fail(f"{name} must be at least 1, not 0")
     if dims["width"] > WIDEST:
         raise arrays.fail(f"width must be at most {WIDEST}, not {dims['width']}")
     if "decay" in arrays:
         arrays.needs("state_gradient", "state")
     dtype, result = arrays.found["v"].dtype, ["dq", "dk", "dv"]
-    for name, shape in (("dq", "batch groups n d"), ("dk", "batch groups n d"), ("dv", of_v)):
+    for name, shape in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
         arrays.make(name, shape, dtype)
     if "decay" in arrays:
         rank = len(arrays.found["decay"].shape)
         arrays.make("d_decay", "heads" if rank == 1 else "batch heads n", "f32")
         result.append("d_decay")
     if "initial_state" in arrays:
-        arrays.make("d_initial_state", of_state, "f32")
+        arrays.make("d_initial_state", OF_STATE, "f32")
         result.append("d_initial_state")
     if not arrays.have_memory:
         return Plan(arrays, [], result=tuple(result))

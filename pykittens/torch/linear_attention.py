@@ -1,0 +1,152 @@
+"""Linear attention with a decay, with gradients of everything that is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykittens.kernels.linear import linear_attention as attend
+from pykittens.kernels.linear import linear_attention_backward
+from pykittens.kernels.linear.call import OF_QK, OF_STATE, OF_V, check_shapes
+from pykittens.torch.operands import Operands
+from pykittens.torch.operator import Operator
+
+_WAY = "compute it by products of PyTorch, in f32 or position by position"
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    return_state: bool = False,
+) -> Any:
+    """scale S^T q at each position, with the state S = exp(decay) S + k v^T, of bf16 or f16; sums in f32.
+
+    q, k: (batch, groups, n, d), v: (batch, heads, n, width), in any strides; d and width are at most 256. Head h of v
+    goes with group h // (heads / groups). The result (batch, heads, n, width) has their dtype. decay: f32, (batch,
+    heads, n) or (heads,), the logarithm of what is kept of the state, at most 0. scale: 1 / sqrt(d) if None.
+    initial_state: f32 (batch, heads, d, width). With return_state the result is (out, state), f32, the state after the
+    last position. All that is given has a gradient. Raises ArgumentError for a call without a kernel.
+
+        >>> x = torch.ones(1, 2, 8, 32, dtype=torch.bfloat16)
+        >>> linear_attention(x, x, x, torch.full((2,), -0.1)).shape
+        torch.Size([1, 2, 8, 32])
+    """
+    found = LINEAR_ATTENTION.call((q, k, v, decay, initial_state), (scale,), False)
+    return found if return_state else found[0]
+
+
+def _check(of: Operands, scale: Any) -> None:
+    check_shapes(of)
+    if "out" not in of:
+        of.result(OF_V, of.found["v"].dtype)
+        of.make("state", OF_STATE, "f32")
+
+
+def _run(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Any = None,
+    initial_state: Any = None,
+    scale: Any = None,
+) -> Any:
+    how = {"scale": scale, "initial_state": initial_state, "return_state": True}
+    return attend(q, k, v, decay, **how)
+
+
+def _setup(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*args[:5], *result)
+    ctx.scale = args[5]
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, gradient: Tensor | None, of_state: Tensor | None) -> tuple[Any, ...]:
+    q, k, v, decay, before, out, state = ctx.saved_tensors
+    gradient = out.new_zeros(out.shape) if gradient is None else gradient
+    found = GRADIENTS.launch(
+        q,
+        k,
+        v,
+        out,
+        gradient,
+        decay,
+        before,
+        None if of_state is None else state,
+        of_state,
+        ctx.scale,
+    )
+    of_decay, of_before = found[3:]
+    return (
+        *found[:3],
+        None if decay is None else of_decay,
+        None if before is None else of_before,
+        None,
+    )
+
+
+def _check_gradients(of: Operands, scale: Any) -> None:
+    check_shapes(of)
+    for name, x in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
+        of.make(name, x, of.found["v"].dtype)
+    of_decay = "0"
+    if "decay" in of:
+        of_decay = "heads" if of.rank("decay") == 1 else "batch heads n"
+    of.make("d_decay", of_decay, "f32")
+    of.make("d_initial_state", OF_STATE if "initial_state" in of else "0", "f32")
+
+
+def _run_gradients(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    gradient: Tensor,
+    decay: Any = None,
+    initial_state: Any = None,
+    state: Any = None,
+    state_gradient: Any = None,
+    scale: Any = None,
+) -> Any:
+    how = {"initial_state": initial_state, "state": state, "state_gradient": state_gradient}
+    found = linear_attention_backward(q, k, v, out, gradient, decay, scale=scale, **how)
+    nothing, more = q.new_empty(0, dtype=torch.float32), [*found[3:]]
+    of_decay = nothing if decay is None else more.pop(0)
+    return *found[:3], of_decay, nothing if initial_state is None else more.pop(0)
+
+
+def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+    """The products of the recurrence: of each position with the state, and its part of that."""
+    flops: int = 4 * v.numel() * q.shape[3]
+    return flops
+
+
+LINEAR_ATTENTION = Operator(
+    "linear_attention(Tensor q, Tensor k, Tensor v, Tensor? decay=None, Tensor? initial_state=None,"
+    " float? scale=None) -> (Tensor, Tensor)",
+    _check,
+    _run,
+    setup=_setup,
+    backward=_backward,
+    flops=_flops,
+    casts=3,
+    way=_WAY,
+)
+
+GRADIENTS = Operator(
+    "linear_attention_backward(Tensor q, Tensor k, Tensor v, Tensor out, Tensor gradient,"
+    " Tensor? decay=None, Tensor? initial_state=None, Tensor? state=None,"
+    " Tensor? state_gradient=None, float? scale=None)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _check_gradients,
+    _run_gradients,
+    flops=lambda q, k, v, *_: 3 * _flops(q, k, v),
+    no_gradient=("there is no second derivative", "compute the first without create_graph"),
+    way=_WAY,
+)
