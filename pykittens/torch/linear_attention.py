@@ -62,26 +62,15 @@ def _run(
 
 
 def _setup(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*args[:5], *result)
+    ctx.save_for_backward(*args[:5])
     ctx.scale = args[5]
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, gradient: Tensor | None, of_state: Tensor | None) -> tuple[Any, ...]:
-    q, k, v, decay, before, out, state = ctx.saved_tensors
-    gradient = out.new_zeros(out.shape) if gradient is None else gradient
-    found = GRADIENTS.launch(
-        q,
-        k,
-        v,
-        out,
-        gradient,
-        decay,
-        before,
-        None if of_state is None else state,
-        of_state,
-        ctx.scale,
-    )
+    q, k, v, decay, before = ctx.saved_tensors
+    gradient = torch.zeros_like(v) if gradient is None else gradient
+    found = GRADIENTS.launch(q, k, v, gradient, decay, before, of_state, ctx.scale)
     of_decay, of_before = found[3:]
     return (
         *found[:3],
@@ -106,16 +95,14 @@ def _run_gradients(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    out: Tensor,
     gradient: Tensor,
     decay: Any = None,
     initial_state: Any = None,
-    state: Any = None,
     state_gradient: Any = None,
     scale: Any = None,
 ) -> Any:
-    how = {"initial_state": initial_state, "state": state, "state_gradient": state_gradient}
-    found = linear_attention_backward(q, k, v, out, gradient, decay, scale=scale, **how)
+    how = {"initial_state": initial_state, "state_gradient": state_gradient}
+    found = linear_attention_backward(q, k, v, gradient, decay, scale=scale, **how)
     nothing, more = q.new_empty(0, dtype=torch.float32), [*found[3:]]
     of_decay = nothing if decay is None else more.pop(0)
     return *found[:3], of_decay, nothing if initial_state is None else more.pop(0)
@@ -140,10 +127,9 @@ LINEAR_ATTENTION = Operator(
 )
 
 GRADIENTS = Operator(
-    "linear_attention_backward(Tensor q, Tensor k, Tensor v, Tensor out, Tensor gradient,"
-    " Tensor? decay=None, Tensor? initial_state=None, Tensor? state=None,"
-    " Tensor? state_gradient=None, float? scale=None)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "linear_attention_backward(Tensor q, Tensor k, Tensor v, Tensor gradient,"
+    " Tensor? decay=None, Tensor? initial_state=None, Tensor? state_gradient=None,"
+    " float? scale=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     _check_gradients,
     _run_gradients,
     flops=lambda q, k, v, *_: 3 * _flops(q, k, v),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from pykittens.errors import ArgumentError  # noqa: E402
 from pykittens.torch import linear_attention  # noqa: E402
+from tests.linear_random import check, problem  # noqa: E402
 
 
 def given(heads=2, groups=2, n=70, d=32, width=32, of_decay="position"):
@@ -93,3 +96,11 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ArgumentError, match=message):
             linear_attention(*words)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_calls(seed):
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    for _ in range(3):
+        check(problem(draw, longest=200, most=2), "cpu")

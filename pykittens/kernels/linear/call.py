@@ -23,7 +23,7 @@ def check_shapes(arrays: Arrays) -> None:
     """Raise an ArgumentError unless the arrays of a sequence fit one another, and their dtypes are right."""
     arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, gradient=OF_V)
     arrays.shapes(decay="heads|batch heads n")
-    arrays.shapes(**dict.fromkeys(("initial_state", "state", "state_gradient"), OF_STATE))
+    arrays.shapes(**dict.fromkeys(("initial_state", "state_gradient"), OF_STATE))
     check_heads(arrays)
     for name in ("n", "width"):
         if is_equal(arrays.dims[name], 0):
@@ -79,15 +79,18 @@ class Passes:
         numbers: tuple[str, str] = ("scale", "one"),
         reverse: bool = False,
         result_bytes: int = 2,
+        with_state: str | None = None,
     ) -> None:
         """Add a pass, by the names of its arrays, of its first and last state, and of its numbers.
 
         sizes: of a query and of a value. numbers: by which outputs and states are multiplied. result_bytes: of an
-        element of the output.
+        element of the output. with_state: an array like the output, whose rows are multiplied with what comes of the
+        state in its rows, as the scratch memory f"dots_{out}".
         """
         limits, decay = limits_of(self.arrays.like), "decay" if "decay" in self.arrays else None
-        config = self.config or config_for(*sizes, limits, result_bytes)
-        tasks = self.heads[0] * self.heads[1] * -(-sizes[1] // (config.columns * config.groups))
+        config = self.config or config_for(*sizes, limits, result_bytes, 2 if with_state else 1)
+        parts = -(-sizes[1] // (config.columns * config.groups))
+        tasks = self.heads[0] * self.heads[1] * parts
         segments = self.segments or segments_for(tasks, -(-self.n // CHUNK), limits)
         how = {"reverse": reverse}
         if segments > 1:
@@ -100,5 +103,10 @@ class Passes:
                 PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
             ]
             states = cut, None
-        args = (q, k, v, out, decay, *states, *numbers)
+        dots: tuple[str | None, str | None] = (None, None)
+        if with_state:
+            name = f"dots_{out}"
+            dots = with_state, name
+            self.scratch[name] = Scratch((parts * config.groups, *self.heads, self.n))
+        args = (q, k, v, out, decay, *states, *numbers, *dots)
         self.steps.append(PlanStep(chunk_outputs, args, {"config": config} | how))

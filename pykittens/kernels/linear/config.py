@@ -22,17 +22,19 @@ class LinearConfig:
     groups: int
     stages: int
 
-    def shared_bytes(self, d: int, result_bytes: int = 2) -> int:
+    def shared_bytes(self, d: int, result_bytes: int = 2, values: int = 1) -> int:
         """Bytes of shared memory of a block: the stages, the output, a state, and values with decay.
 
-        result_bytes: of an element of the output.
+        result_bytes: of an element of the output. values: tiles of a stage that have its columns.
         """
         rows, own = rows_of(d), self.columns * self.groups
-        stage = 2 * CHUNK * (2 * rows + own) + 3 * 4 * CHUNK + 64
+        stage = 2 * CHUNK * (2 * rows + values * own) + 3 * 4 * CHUNK + 64
         return self.stages * stage + own * (2 * rows + (2 + result_bytes) * CHUNK) + 16
 
 
-def config_for(d: int, width: int, limits: Limits, result_bytes: int = 2) -> LinearConfig:
+def config_for(
+    d: int, width: int, limits: Limits, result_bytes: int = 2, values: int = 1
+) -> LinearConfig:
     """The configuration for heads of d queries and `width` values.
 
     Registers hold up to 128 x 64 of a state, or half of it where warps multiply alone.
@@ -42,7 +44,7 @@ def config_for(d: int, width: int, limits: Limits, result_bytes: int = 2) -> Lin
     configs = [LinearConfig(columns, groups, stages) for stages in (3, 2, 1)]
     configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
     return first_that_fits(
-        "linear_attention", configs, lambda c: c.shared_bytes(d, result_bytes), limits
+        "linear_attention", configs, lambda c: c.shared_bytes(d, result_bytes, values), limits
     )
 
 

@@ -22,24 +22,23 @@ from pykittens.kernels.linear.chunk import (
 
 @pk.kernel
 def chunk_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, O, decay, before, after, scale, unit, *, config, reverse=False
+    Q, K, V, O, decay, before, after, scale, unit, X, dots, *, config, reverse=False
 ):
     """O, and the state at the end; each warpgroup has some columns of the state in its registers.
 
     before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
-    States in memory are `unit` times those of the kernel.
+    States in memory are `unit` times those of the kernel. dots: the products of rows of X with what comes of the state
+    in rows of O, of the columns of each warpgroup, (columns, batch, heads, n).
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
     pk.require(segments is None or after is None, "the state after segments is that of their scan")
-    ring: Any = pk.pipeline(
-        config.stages,
-        q=pk.st(dtype, CHUNK, rows),
-        k=pk.st(dtype, CHUNK, rows),
-        v=pk.st(dtype, CHUNK, columns * groups),
-    )
+    stage: dict[str, Any] = {"q": pk.st(dtype, CHUNK, rows), "k": pk.st(dtype, CHUNK, rows)}
+    of_values = ("v",) if X is None else ("v", "x")
+    stage |= {name: pk.st(dtype, CHUNK, columns * groups) for name in of_values}
+    ring: Any = pk.pipeline(config.stages, **stage)
     gates = None if decay is None else gates_ring(config.stages)
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns * groups))
     states: Any = pk.shared(pk.st(dtype, rows, columns), count=groups)
@@ -55,6 +54,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     pk.load_async(t.q, q[i, 0])
                     pk.load_async(t.k, k[i, 0])
                     pk.load_async(t.v, v[i, part])
+                    if X is not None:
+                        pk.load_async(t.x, matrix_of(X, b, h, heads)[i, part])
 
     if gates is not None:
         with pk.producer():
@@ -86,6 +87,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     else:
                         s = s * pk.exp2(pk.where(is_seen, between, -pk.inf))
                         o = o * pk.exp2(seen)
+                    if X is not None:
+                        x = pk.load(t.x.tiles(CHUNK, columns)[0, w]).to(pk.f32)
+                        pk.store(dots[column, b, h, i], pk.row_sum(o * x) * scale)
                     o = pk.mma_AB(s.to(dtype), v, o)
                     own = None if scaled is None else scaled[w]
                     state = next_state(state, t.k, decayed_values(v, part_of, own), total)

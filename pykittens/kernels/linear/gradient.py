@@ -4,9 +4,11 @@ With M_ij = exp(c_i - c_j) for j <= i, else 0, and dO the gradient of O = scale 
 
     dQ = scale (M * dO V^T) K        dV = scale (M * Q K^T)^T dO        dK = scale (M * dO V^T)^T Q
 
-so dQ is linear attention of dO, V and K, and dV and dK are those of K, Q and dO, and of V, dO and Q, in reverse. As O
-is linear in each of Q, K and V, the gradient of c_i is dO_i O_i - V_i dV_i, and that of a decay the sum of those from
-its position on. Source of that: Yang et al., "Gated Linear Attention Transformers", 2024, appendix C.
+so dQ is linear attention of dO, V and K, and dV and dK are those of K, Q and dO, and of V, dO and Q, in reverse. The
+gradient of the logarithm of a decay is the sum of scale M_ij (q_i k_j) (dO_i v_j) over all pairs with j before its
+position, and i not. Those of pairs in one chunk are summed as they are. Of the others let A_i be those with i, which is
+q_i times what comes of the state in dQ_i, and B_j those with j, which is v_j times what comes of the state in dV_j: a
+decay is between B_j - A_j of all positions before it. So nothing cancels that the decay itself makes small.
 """
 
 from __future__ import annotations
@@ -28,7 +30,15 @@ from pykittens.kernels.linear.call import (
     check_shapes,
     scale_of,
 )
-from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    drained_gates,
+    fill_gates,
+    gates_ring,
+    log_decay,
+    matrix_of,
+    rows_of,
+)
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -49,38 +59,54 @@ def sum_heads(parts, total):  # type: ignore[no-untyped-def]
 
 
 @pk.kernel
-def products_of_positions(O, dO, V, dV, products):  # type: ignore[no-untyped-def]
-    """dO O - V dV at each position."""
+def decay_inside(Q, K, V, dO, decay, gradient, scale):  # type: ignore[no-untyped-def]
+    """The gradient of the decay at each position, of pairs of positions in one chunk."""
     batch, heads, n, width = V.shape
-    b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
-    x = pk.zeros(pk.f32, CHUNK, COLUMNS)
-    for c in pk.range(pk.cdiv(width, COLUMNS)):
-        o, do, v, dv = (
-            pk.load(y[b, h, i, c], rows=CHUNK, cols=COLUMNS).to(pk.f32) for y in (O, dO, V, dV)
-        )
-        x = x + do * o - v * dv
-    pk.store(products[b, h, i], pk.row_sum(x))
+    rows, columns, dtype = rows_of(pk.static(Q.shape[3])), rows_of(pk.static(width)), V.dtype
+    of_pairs, of_values = pk.st(dtype, CHUNK, rows), pk.st(dtype, CHUNK, columns)
+    ring: Any = pk.pipeline(1, q=of_pairs, k=of_pairs, v=of_values, do=of_values)
+    gates: Any = gates_ring(1)
+    tasks: Any = pk.persistent((batch, heads, pk.cdiv(n, CHUNK)))
+    with pk.producer():
+        for b, h, i in tasks:
+            with ring.fill() as t:
+                for tile, x in ((t.q, Q), (t.k, K), (t.v, V), (t.do, dO)):
+                    pk.load_async(tile, matrix_of(x, b, h, heads)[i, 0])
+    with pk.producer():
+        for b, h, i in tasks:
+            fill_gates(gates, log_decay(decay, b, h, i, n))
+    with pk.consumers(1):
+        row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
+        for b, h, i in tasks:
+            *_, between = drained_gates(gates, False)
+            with ring.drain() as t:
+                pairs = pk.mma_ABt(t.q, t.k) * pk.mma_ABt(t.do, t.v)
+            pairs = pairs * pk.exp2(pk.where(row > col, between, -pk.inf))
+            before = pk.row_cumsum(pairs) - pairs
+            sums = pk.col_sum(pk.where(row >= col, before, 0.0))
+            pk.store(gradient[b, h, i], sums * scale)
 
 
-@pk.kernel
-def sums_from_positions(products, state, state_gradient, sums):  # type: ignore[no-untyped-def]
-    """The sums from each position on, and the product of the last state with its gradient."""
-    batch, heads, n = products.shape
+@pk.kernel(inplace=True)
+def decay_between(inside, of_queries, of_values, state, of_state, gradient):  # type: ignore[no-untyped-def]
+    """The same of all pairs: with those of queries and of values with the state, and of the first state."""
+    batch, heads, n = inside.shape
     b, h = pk.grid(batch, heads)
-    behind: Any = 0.0
+    before: Any = 0.0
     if state is not None:
         for r in pk.range(pk.cdiv(state.shape[2], CHUNK)):
             for c in pk.range(pk.cdiv(state.shape[3], COLUMNS)):
-                x, y = (
-                    pk.load(z[b, h, r, c], rows=CHUNK, cols=COLUMNS)
-                    for z in (state, state_gradient)
-                )
-                behind = behind + pk.sum(x * y)
-    for i in pk.range(pk.cdiv(n, RUN) - 1, -1, -1):
-        run = pk.load(products[b, h, i], cols=RUN)
-        total = pk.sum(run)
-        pk.store(sums[b, h, i], behind + (total - pk.cumsum(run)) + run)
-        behind = behind + total
+                x, y = (pk.load(z[b, h, r, c], rows=CHUNK, cols=COLUMNS) for z in (state, of_state))
+                before = before + pk.sum(x * y)
+    for i in pk.range(pk.cdiv(n, RUN)):
+        run = pk.zeros(pk.f32, RUN)
+        for part in pk.range(of_values.shape[0]):
+            run = run + pk.load(of_values[part, b, h, i], cols=RUN)
+        for part in pk.range(of_queries.shape[0]):
+            run = run - pk.load(of_queries[part, b, h, i], cols=RUN)
+        own = pk.load(inside[b, h, i], cols=RUN)
+        pk.store(gradient[b, h, i], own + before + (pk.cumsum(run) - run))
+        before = before + pk.sum(run)
 
 
 @pk.kernel
@@ -100,37 +126,32 @@ def linear_attention_backward(
     q: Any,
     k: Any,
     v: Any,
-    out: Any,
     gradient: Any,
     decay: Any = None,
     *,
     scale: float | None = None,
     initial_state: Any = None,
-    state: Any = None,
     state_gradient: Any = None,
     segments: int | None = None,
     config: LinearConfig | None = None,
 ) -> Plan:
     """The gradients of q, k and v, and then those of decay and of initial_state if these are given.
 
-    out: what linear_attention returned for the same arguments, and gradient: its gradient, both (batch, heads, n,
-    width); width is at most 256. state_gradient: that of the state after the last position, f32 (batch, heads, d,
-    width), and state: that state, needed with a decay. The gradients have the shapes and dtypes of what they are of;
-    sums are in f32. segments, config: as of linear_attention. An ArgumentError for other arguments.
+    gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
+    after the last position, f32 (batch, heads, d, width), or None. The other arguments are those of linear_attention.
+    The gradients have the shapes and dtypes of what they are of; sums are in f32. An ArgumentError for other arguments.
 
         >>> x = np.ones((1, 2, 8, 32), np.float16)
-        >>> [y.shape for y in linear_attention_backward(x, x, x, x, x)]
+        >>> [y.shape for y in linear_attention_backward(x, x, x, x)]
         [(1, 2, 8, 32), (1, 2, 8, 32), (1, 2, 8, 32)]
     """
-    given = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient, "decay": decay}
-    given |= {"initial_state": initial_state, "state": state, "state_gradient": state_gradient}
+    given = {"q": q, "k": k, "v": v, "gradient": gradient, "decay": decay}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
     arrays = Arrays("linear_attention_backward", **given)
     check_shapes(arrays)
     dims, parts = arrays.dims, number(segments)
     if dims["width"] > WIDEST:
         raise arrays.fail(f"width must be at most {WIDEST}, not {dims['width']}")
-    if "decay" in arrays:
-        arrays.needs("state_gradient", "state")
     dtype, result = arrays.found["v"].dtype, ["dq", "dk", "dv"]
     for name, shape in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
         arrays.make(name, shape, dtype)
@@ -153,8 +174,10 @@ def linear_attention_backward(
     last = "state_gradient" if behind else None, "d_initial_state" if before else None
     back: dict[str, Any] = {"numbers": ("scale", "scale"), "reverse": True}
     size = 4 if is_shared else 2
-    passes.add("gradient", "v", "k", to["dq"], (width, d), states=(before, None), result_bytes=size)
-    passes.add("k", "q", "gradient", "dv", (d, width), states=last, **back)
+    of_q, of_v = ("q", "v") if "decay" in arrays else (None, None)
+    here: dict[str, Any] = {"states": (before, None), "result_bytes": size, "with_state": of_q}
+    passes.add("gradient", "v", "k", to["dq"], (width, d), **here)
+    passes.add("k", "q", "gradient", "dv", (d, width), states=last, with_state=of_v, **back)
     back["result_bytes"] = size
     passes.add("v", "gradient", "q", to["dk"], (width, d), states=(behind, None), **back)
     steps, scratch = passes.steps, passes.scratch
@@ -162,15 +185,13 @@ def linear_attention_backward(
         scratch |= {name: Scratch((*lead, n, d)) for name in to.values()}
         steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]
     if "decay" in arrays:
-        scratch["products"] = Scratch((*lead, n))
         sums = "d_decay" if rank == 3 else "sums"
-        if rank == 1:
-            scratch["sums"] = Scratch((*lead, n))
-        states = ("state", "state_gradient") if behind else (None, None)
-        args = ("out", "gradient", "v", "dv", "products")
+        scratch |= {} if rank == 3 else {"sums": Scratch((*lead, n))}
+        states = ("initial_state", "d_initial_state") if before else (None, None)
+        of_pairs = (f"dots_{to['dq']}", "dots_dv")
         steps += [
-            PlanStep(products_of_positions, args),
-            PlanStep(sums_from_positions, ("products", *states, sums)),
+            PlanStep(decay_inside, ("q", "k", "v", "gradient", "decay", sums, "scale")),
+            PlanStep(decay_between, (sums, *of_pairs, *states, sums)),
         ]
         steps += [PlanStep(sum_of_head, ("sums", "d_decay"))] if rank == 1 else []
     return Plan(arrays, steps, scratch, tuple(result))

@@ -1,0 +1,113 @@
+"""Random calls of linear attention with all gradients, beside the gradients of its explicit form in float64."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pykittens.torch import linear_attention
+
+LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
+WIDTHS = (16, 24, 32, 40, 64, 72, 96, 128, 192, 256)
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """A call: its sizes, the axes of its decay, how strong that is, and whether there are states and other strides."""
+
+    batch: int
+    heads: int
+    groups: int
+    n: int
+    d: int
+    width: int
+    decay: str
+    strength: float
+    states: bool
+    by_rows: bool
+    half: bool
+
+
+def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> LinearProblem:
+    """A random call; longest: of its positions, most: of its heads."""
+    shared = draw.choice((1, 1, 2, 3))
+    groups = draw.randint(1, max(most // shared, 1))
+    return LinearProblem(
+        batch=draw.randint(1, 2),
+        heads=groups * shared,
+        groups=groups,
+        n=draw.choice([n for n in LENGTHS if n <= longest]),
+        d=draw.choice(WIDTHS),
+        width=draw.choice(WIDTHS),
+        decay=draw.choice(("none", "head", "position")),
+        strength=draw.choice((0.01, 0.1, 1.0, 20.0)),
+        states=draw.random() < 0.5,
+        by_rows=draw.random() < 0.5,
+        half=draw.random() < 0.25,
+    )
+
+
+def tensors(p: LinearProblem, device: str) -> list[Any]:
+    """q, k, v, decay and the state before, of which the last two may be None."""
+    dtype = torch.float16 if p.half else torch.bfloat16
+
+    def normal(heads: int, size: int) -> Any:
+        shape = (p.batch, p.n, heads, size) if p.by_rows else (p.batch, heads, p.n, size)
+        x = torch.randn(shape, device=device).to(dtype)
+        return x.transpose(1, 2) if p.by_rows else x
+
+    shapes: dict[str, tuple[int, ...]] = {"head": (p.heads,), "position": (p.batch, p.heads, p.n)}
+    state = torch.randn(p.batch, p.heads, p.d, p.width, device=device) if p.states else None
+    decay = None
+    if p.decay in shapes:
+        decay = -p.strength * torch.rand(shapes[p.decay], device=device)
+    return [normal(p.groups, p.d), normal(p.groups, p.d), normal(p.heads, p.width), decay, state]
+
+
+def explicit(q: Any, k: Any, v: Any, decay: Any, state: Any) -> tuple[Any, Any]:
+    """All pairs of positions, and the state after the last."""
+    q, k = (x.repeat_interleave(v.shape[1] // x.shape[1], dim=1) for x in (q, k))
+    n = v.shape[2]
+    log = torch.zeros(v.shape[:3], dtype=v.dtype, device=v.device)
+    if decay is not None:
+        log = log + (decay[None, :, None] if decay.dim() == 1 else decay)
+    sums = log.cumsum(dim=2)
+    seen = torch.ones(n, n, dtype=torch.bool, device=v.device).tril()
+    kept = (sums[..., :, None] - sums[..., None, :]).masked_fill(~seen, -torch.inf).exp()
+    out = ((q @ k.mT) * kept) @ v
+    after = (k * (sums[..., -1:] - sums).exp()[..., None]).mT @ v
+    if state is not None:
+        out = out + sums.exp()[..., None] * (q @ state)
+        after = after + sums[..., -1].exp()[..., None, None] * state
+    return out * q.shape[3] ** -0.5, after
+
+
+def check(p: LinearProblem, device: str) -> None:
+    """Raise unless results and gradients are those in float64, within some roundings of the largest."""
+    given = tensors(p, device)
+    found: list[Any] = []
+    exact: list[Any] = []
+    weights: list[Any] = []
+    for results, is_exact in ((found, False), (exact, True)):
+        leaves = [
+            x if x is None else (x.double() if is_exact else x).detach().requires_grad_()
+            for x in given
+        ]
+        if is_exact:
+            outs = explicit(*leaves)
+        else:
+            outs = linear_attention(*leaves[:4], initial_state=leaves[4], return_state=True)
+        weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
+        weighed = outs if p.states else outs[:1]
+        own = [x for x in leaves if x is not None]
+        of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
+        results += [*outs, *torch.autograd.grad(weighed, own, of_outs)]
+    unit = 2.0**-7
+    for i, (f, e) in enumerate(zip(found, exact, strict=True)):
+        assert f.shape == e.shape, (p, i)
+        assert f.isfinite().all(), (p, i)
+        error = (f - e).abs().max()
+        assert error <= 4 * unit * e.abs().max() + 1e-5, (p, i, float(error), float(e.abs().max()))
