@@ -38,15 +38,14 @@ def linear_attention(
         >>> linear_attention(x, x, x, torch.full((2,), -0.1)).shape
         torch.Size([1, 2, 8, 32])
     """
-    found = LINEAR_ATTENTION.call((q, k, v, decay, initial_state), (scale,), False)
+    found = LINEAR_ATTENTION.call((q, k, v, decay, initial_state), (scale, return_state), False)
     return found if return_state else found[0]
 
 
-def _check(of: Operands, scale: Any) -> None:
+def _check(of: Operands, scale: Any, return_state: bool) -> None:
     check_shapes(of)
-    if "out" not in of:
-        of.result(OF_V, of.found["v"].dtype)
-        of.make("state", OF_STATE, "f32")
+    of.result(OF_V, of.found["v"].dtype)
+    of.make("state", OF_STATE if return_state else "0", "f32")
 
 
 def _run(
@@ -56,14 +55,18 @@ def _run(
     decay: Any = None,
     initial_state: Any = None,
     scale: Any = None,
+    return_state: bool = False,
 ) -> Any:
-    how = {"scale": scale, "initial_state": initial_state, "return_state": True}
-    return attend(q, k, v, decay, **how)
+    how = {"scale": scale, "initial_state": initial_state, "return_state": return_state}
+    found = attend(q, k, v, decay, **how)
+    return found if return_state else (found, q.new_empty(0, dtype=torch.float32))
 
 
 def _setup(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*args[:5])
-    ctx.scale = args[5]
+    ctx.scale, returns_state = args[5:]
+    if not returns_state:
+        ctx.mark_non_differentiable(result[1])
     ctx.set_materialize_grads(False)
 
 
@@ -76,6 +79,7 @@ def _backward(ctx: Any, gradient: Tensor | None, of_state: Tensor | None) -> tup
         *found[:3],
         None if decay is None else of_decay,
         None if before is None else of_before,
+        None,
         None,
     )
 
@@ -116,7 +120,7 @@ def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
 
 LINEAR_ATTENTION = Operator(
     "linear_attention(Tensor q, Tensor k, Tensor v, Tensor? decay=None, Tensor? initial_state=None,"
-    " float? scale=None) -> (Tensor, Tensor)",
+    " float? scale=None, bool return_state=False) -> (Tensor, Tensor)",
     _check,
     _run,
     setup=_setup,

@@ -127,6 +127,14 @@ def test_steps_are_a_sequence():
         np.testing.assert_allclose(state, last, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("segments", [1, 3])
+def test_states_have_the_accuracy_of_f32(segments):
+    arrays = given(length=200)
+    _, state = linear_attention(**arrays, return_state=True, segments=segments)
+    _, wanted = reference(**arrays, return_state=True)
+    assert np.abs(state - wanted).max() <= 2**-15 * np.abs(wanted).max()
+
+
 def test_scale_is_that_of_attention_or_given():
     arrays = given(length=20)
     one = linear_attention(**arrays, scale=1.0).astype(np.float32)

@@ -67,7 +67,7 @@ def test_only_the_state_or_only_the_result_is_needed():
 
 def test_an_operator_is_what_pytorch_expects():
     q, k, v, decay, state = given(n=20)
-    args = (q, k, v, decay, state, 0.5)
+    args = (q, k, v, decay, state, 0.5, True)
     args = tuple(x.requires_grad_() if isinstance(x, torch.Tensor) else x for x in args)
     tests = "test_schema", "test_autograd_registration", "test_faketensor"
     torch.library.opcheck(torch.ops.pykittens.linear_attention.default, args, test_utils=tests)

@@ -80,26 +80,28 @@ class Passes:
         reverse: bool = False,
         result_bytes: int = 2,
         with_state: str | None = None,
+        exact: bool = False,
     ) -> None:
         """Add a pass, by the names of its arrays, of its first and last state, and of its numbers.
 
         sizes: of a query and of a value. numbers: by which outputs and states are multiplied. result_bytes: of an
         element of the output. with_state: an array like the output, whose rows are multiplied with what comes of the
-        state in its rows, as the scratch memory f"dots_{out}".
+        state in its rows, as the scratch memory f"dots_{out}". exact: the accuracy of states is that of f32.
         """
         limits, decay = limits_of(self.arrays.like), "decay" if "decay" in self.arrays else None
         config = self.config or config_for(*sizes, limits, result_bytes, 2 if with_state else 1)
         parts = -(-sizes[1] // (config.columns * config.groups))
         tasks = self.heads[0] * self.heads[1] * parts
         segments = self.segments or segments_for(tasks, -(-self.n // CHUNK), limits)
-        how = {"reverse": reverse}
+        how: dict[str, Any] = {"reverse": reverse}
+        of_states = {"config": config, "exact": exact or with_state is not None} | how
         if segments > 1:
             cut, totals = f"states_{out}", f"totals_{out}" if decay else None
             self.scratch[cut] = Scratch((*self.heads, segments, *sizes))
             if totals:
                 self.scratch[totals] = Scratch((*self.heads, segments))
             self.steps += [
-                PlanStep(segment_states, (k, v, decay, cut, totals), {"config": config} | how),
+                PlanStep(segment_states, (k, v, decay, cut, totals), of_states),
                 PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
             ]
             states = cut, None
@@ -109,4 +111,4 @@ class Passes:
             dots = with_state, name
             self.scratch[name] = Scratch((parts * config.groups, *self.heads, self.n))
         args = (q, k, v, out, decay, *states, *numbers, *dots)
-        self.steps.append(PlanStep(chunk_outputs, args, {"config": config} | how))
+        self.steps.append(PlanStep(chunk_outputs, args, of_states))

@@ -96,19 +96,57 @@ def drained_gates(ring: Any, reverse: bool) -> tuple[Any, Any, Any, Any]:
 
 
 @pk.function
-def decayed_values(v: Any, log: Any, scaled: Any) -> Any:
-    """The values of a chunk for the next state: as they are without decay, else scaled by it, in other memory."""
+def next_state(
+    state: list[Any], k: Any, v: Any, log: Any, total: Any, scaled: Any, exact: bool
+) -> list[Any]:
+    """The state after a chunk, 64 rows at a time.
+
+    Values that decay by `log` until then are rounded to the dtype, in memory of their own; if `exact`, what that leaves
+    is multiplied, too.
+    """
     if log is None:
-        return v
-    pk.store(scaled, (pk.load(v).to(pk.f32) * pk.exp2(log)).to(scaled.dtype))
-    pk.fence_async()
-    pk.sync()
-    return scaled
+        return with_products(state, k, v)
+    values = pk.load(v).to(pk.f32) * pk.exp2(log)
+    high = values.to(scaled.dtype)
+    store_operand(scaled, high)
+    state = with_products([x * pk.exp2(total) for x in state], k, scaled)
+    if exact:
+        pk.sync()
+        store_operand(scaled, (values - high.to(pk.f32)).to(scaled.dtype))
+        state = with_products(state, k, scaled)
+    return state
 
 
 @pk.function
-def next_state(state: list[Any], k: Any, v: Any, total: Any) -> list[Any]:
-    """The state after a chunk, 64 rows at a time."""
-    kept = 1.0 if total is None else pk.exp2(total)
+def store_operand(memory: Any, x: Any) -> None:
+    """Store a tile that the warps of the group multiply with."""
+    pk.store(memory, x)
+    pk.fence_async()
+    pk.sync()
+
+
+@pk.function
+def with_products(state: list[Any], k: Any, v: Any) -> list[Any]:
+    """The state and the products of the keys and the values of a chunk."""
     parts = k.tiles(CHUNK, ROWS)
-    return [pk.mma_AtB(parts[0, i], v, x * kept) for i, x in enumerate(state)]
+    return [pk.mma_AtB(parts[0, i], v, x) for i, x in enumerate(state)]
+
+
+@pk.function
+def of_state(q: Any, state: list[Any], memory: Any, exact: bool) -> Any:
+    """The products of queries with a state, which is rounded to the dtype; if `exact`, with what that leaves, too."""
+    tiles, dtype = memory.tiles(ROWS, memory.cols), memory.dtype
+    high = [x.to(dtype) for x in state]
+    for r, x in enumerate(high):
+        pk.store(tiles[r, 0], x)
+    pk.fence_async()
+    pk.sync()
+    o = pk.mma_AB(q, memory)
+    if exact:
+        pk.sync()
+        for r, (x, y) in enumerate(zip(state, high, strict=True)):
+            pk.store(tiles[r, 0], (x - y.to(pk.f32)).to(dtype))
+        pk.fence_async()
+        pk.sync()
+        o = pk.mma_AB(q, memory, o)
+    return o

@@ -9,26 +9,27 @@ from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
     chunks_of,
-    decayed_values,
     drained_gates,
     fill_gates,
     gates_ring,
     log_decay,
     matrix_of,
     next_state,
+    of_state,
     rows_of,
 )
 
 
 @pk.kernel
 def chunk_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, O, decay, before, after, scale, unit, X, dots, *, config, reverse=False
+    Q, K, V, O, decay, before, after, scale, unit, X, dots, *, config, reverse=False, exact=False
 ):
     """O, and the state at the end; each warpgroup has some columns of the state in its registers.
 
     before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
     States in memory are `unit` times those of the kernel. dots: the products of rows of X with what comes of the state
-    in rows of O, of the columns of each warpgroup, (columns, batch, heads, n).
+    in rows of O, of the columns of each warpgroup, (columns, batch, heads, n); queries then meet states as in f32.
+    exact: values are added to states as in f32.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
@@ -74,13 +75,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                 for r in range(rows // ROWS):
                     state[r] = pk.load(src[r, column], rows=ROWS, cols=columns) * (1 / unit)
             for i in chunks_of(chunks, segments, segment, reverse):
-                for r, x in enumerate(state):
-                    pk.store(states[w].tiles(ROWS, columns)[r, 0], x.to(dtype))
-                pk.fence_async()
-                pk.sync()
                 seen, part_of, total, between = drained_gates(gates, reverse)
                 with ring.drain() as t:
-                    s, o = pk.mma_ABt(t.q, t.k), pk.mma_AB(t.q, states[w])
+                    o, s = of_state(t.q, state, states[w], X is not None), pk.mma_ABt(t.q, t.k)
                     v = t.v.tiles(CHUNK, columns)[0, w]
                     if gates is None:
                         s = pk.where(is_seen, s, 0.0)
@@ -92,7 +89,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                         pk.store(dots[column, b, h, i], pk.row_sum(o * x) * scale)
                     o = pk.mma_AB(s.to(dtype), v, o)
                     own = None if scaled is None else scaled[w]
-                    state = next_state(state, t.k, decayed_values(v, part_of, own), total)
+                    state = next_state(state, t.k, v, part_of, total, own, exact)
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, columns)[0, w], (o * scale).to(O.dtype))
             if after is not None:

@@ -65,7 +65,8 @@ def linear_attention(
     Mamba-2.
 
     scale: 1 / sqrt(d) if None. initial_state: f32 (batch, heads, d, width). With return_state the result is (out,
-    state), the state after the last position. States are summed in f32, and rounded to the dtype where q meets them.
+    state), the state after the last position, with the accuracy of f32. States are summed in f32, and rounded to the
+    dtype where q meets them.
 
     segments: parts of the sequence that have blocks of their own; the states before these are found first, from k and
     v. If None, it is chosen so that few heads keep the GPU busy. config: how the work of a block is cut. An
@@ -94,5 +95,6 @@ def linear_attention(
     passes = Passes(arrays, (dims["batch"], dims["heads"]), dims["n"], parts, config)
     before = "initial_state" if "initial_state" in arrays else None
     states = before, "state" if return_state else None
-    passes.add("q", "k", "v", "out", (dims["d"], dims["width"]), states=states)
+    sizes = dims["d"], dims["width"]
+    passes.add("q", "k", "v", "out", sizes, states=states, exact=return_state)
     return Plan(arrays, passes.steps, passes.scratch, result)

@@ -176,8 +176,9 @@ def linear_attention_backward(
     size = 4 if is_shared else 2
     of_q, of_v = ("q", "v") if "decay" in arrays else (None, None)
     here: dict[str, Any] = {"states": (before, None), "result_bytes": size, "with_state": of_q}
+    last_of: dict[str, Any] = {"states": last, "with_state": of_v, "exact": before is not None}
     passes.add("gradient", "v", "k", to["dq"], (width, d), **here)
-    passes.add("k", "q", "gradient", "dv", (d, width), states=last, with_state=of_v, **back)
+    passes.add("k", "q", "gradient", "dv", (d, width), **last_of, **back)
     back["result_bytes"] = size
     passes.add("v", "gradient", "q", to["dk"], (width, d), states=(behind, None), **back)
     steps, scratch = passes.steps, passes.scratch

@@ -9,7 +9,6 @@ from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
     chunks_of,
-    decayed_values,
     drained_gates,
     fill_gates,
     gates_ring,
@@ -23,7 +22,7 @@ COLUMNS = 64  # of a state that a block of the scan takes
 
 
 @pk.kernel
-def segment_states(K, V, decay, states, totals, *, config, reverse=False):  # type: ignore[no-untyped-def]
+def segment_states(K, V, decay, states, totals, *, config, reverse=False, exact=False):  # type: ignore[no-untyped-def]
     """The state that each segment of chunks would end with if it began with 0, and the sum of its decay."""
     batch, heads, segments, d, width = states.shape
     n, d, width, dtype = V.shape[2], pk.static(d), pk.static(width), V.dtype
@@ -60,8 +59,8 @@ def segment_states(K, V, decay, states, totals, *, config, reverse=False):  # ty
                 _, part_of, total, _ = drained_gates(gates, reverse)
                 with ring.drain() as t:
                     own = None if scaled is None else scaled[w]
-                    v = decayed_values(t.v.tiles(CHUNK, columns)[0, w], part_of, own)
-                    state = next_state(state, t.k, v, total)
+                    v = t.v.tiles(CHUNK, columns)[0, w]
+                    state = next_state(state, t.k, v, part_of, total, own, exact)
             for r, x in enumerate(state):
                 pk.store(states[b, h, segment, r, part * groups + w], x)
 
