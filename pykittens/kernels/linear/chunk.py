@@ -23,9 +23,8 @@ import pykittens as pk
 
 CHUNK = 64  # positions
 ROWS = 64  # rows of a state that a warpgroup multiplies at a time
-LEAST = (
-    -150.0
-)  # of the logarithm of a decay: 0 in f32, and so small that sums of a chunk stay exact
+# The least logarithm of a decay: its exponential is 0 in f32, and sums of a chunk lose little beside it.
+LEAST = -150.0
 
 
 def rows_of(d: int) -> int:
