@@ -92,7 +92,9 @@ class Passes:
         config = self.config or config_for(*sizes, limits, result_bytes, 2 if with_state else 1)
         parts = -(-sizes[1] // (config.columns * config.groups))
         tasks = self.heads[0] * self.heads[1] * parts
-        segments = self.segments or segments_for(tasks, -(-self.n // CHUNK), limits)
+        segments = self.segments or segments_for(
+            tasks, -(-self.n // CHUNK), limits, config.resident
+        )
         how: dict[str, Any] = {"reverse": reverse}
         of_states = {"config": config, "exact": exact or with_state is not None} | how
         if segments > 1:

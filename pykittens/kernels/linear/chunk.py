@@ -135,16 +135,15 @@ def with_products(state: list[Any], k: Any, v: Any) -> list[Any]:
 def of_state(q: Any, state: list[Any], memory: Any, exact: bool) -> Any:
     """The products of queries with a state, which is rounded to the dtype; if `exact`, with what that leaves, too."""
     tiles, dtype = memory.tiles(ROWS, memory.cols), memory.dtype
-    high = [x.to(dtype) for x in state]
-    for r, x in enumerate(high):
-        pk.store(tiles[r, 0], x)
+    for r, x in enumerate(state):
+        pk.store(tiles[r, 0], x.to(dtype))
     pk.fence_async()
     pk.sync()
     o = pk.mma_AB(q, memory)
     if exact:
         pk.sync()
-        for r, (x, y) in enumerate(zip(state, high, strict=True)):
-            pk.store(tiles[r, 0], (x - y.to(pk.f32)).to(dtype))
+        for r, x in enumerate(state):
+            pk.store(tiles[r, 0], (x - x.to(dtype).to(pk.f32)).to(dtype))
         pk.fence_async()
         pk.sync()
         o = pk.mma_AB(q, memory, o)

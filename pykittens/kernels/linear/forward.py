@@ -36,6 +36,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
     pk.require(segments is None or after is None, "the state after segments is that of their scan")
+    pk.resident(config.resident)
     stage: dict[str, Any] = {"q": pk.st(dtype, CHUNK, rows), "k": pk.st(dtype, CHUNK, rows)}
     of_values = ("v",) if X is None else ("v", "x")
     stage |= {name: pk.st(dtype, CHUNK, columns * groups) for name in of_values}

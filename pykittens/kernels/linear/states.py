@@ -27,6 +27,7 @@ def segment_states(K, V, decay, states, totals, *, config, reverse=False, exact=
     batch, heads, segments, d, width = states.shape
     n, d, width, dtype = V.shape[2], pk.static(d), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
+    pk.resident(config.resident)
     ring: Any = pk.pipeline(
         config.stages, k=pk.st(dtype, CHUNK, rows), v=pk.st(dtype, CHUNK, columns * groups)
     )
