@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.causal_conv import causal_conv, inputs, reference, rows_of
 from tests import tolerance
@@ -78,3 +79,10 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ArgumentError, match=message):
             causal_conv(**arrays | words)
+
+
+def test_no_launch_has_a_fault():
+    plan = causal_conv.plan(**given(), initial_state=np.ones((2, 3, 72), BF16), return_state=True)
+    memory, (step,) = plan.memory(), plan.steps
+    report = pk.check(step.kernel, *[memory[n] for n in step.args], **step.constants)
+    assert report.ok, str(report)

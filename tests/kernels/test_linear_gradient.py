@@ -6,8 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.kernels.linear import linear_attention_backward
+from pykittens.kernels.linear import linear_attention, linear_attention_backward
 from pykittens.kernels.linear.reference import reference
 from tests import tolerance
 from tests.kernels.host_functions import tensor_of
@@ -164,3 +165,27 @@ def test_calls_of_a_form_compute_with_their_own_arrays(decay, emulated):
             found = linear_attention_backward(**{n: tensor_of(x) for n, x in words.items()})
             for x, y in zip(found, wanted, strict=True):
                 assert x.tolist() == tensor_of(y).tolist()
+
+
+@pytest.mark.parametrize("decay", ["none", "head", "position"])
+@pytest.mark.parametrize("segments", [1, 2])
+def test_no_pass_has_a_fault(segments, decay):
+    """Of several chunks, so that memory is written again; with all states, and heads that share."""
+    arrays = given(heads=2, length=200, d=72, width=40, decay=decay)
+    arrays |= {x: arrays[x][:, :1] for x in "qk"}
+    before = np.ones((1, 2, 72, 40), np.float32)
+    of_state = {"initial_state": before, "state_gradient": before.copy()}
+    plans = [
+        linear_attention.plan(**arrays, segments=segments),
+        linear_attention.plan(**arrays, segments=segments, initial_state=before, return_state=True),
+        linear_attention_backward.plan(
+            **arrays, gradient=np.ones_like(arrays["v"]), segments=segments, **of_state
+        ),
+    ]
+    for plan in plans:
+        memory = plan.memory()
+        for step in plan.steps:
+            args = [memory[name] for name in step.args]
+            report = pk.check(step.kernel, *args, schedules=3, **step.constants)
+            assert report.ok, str(report)
+            step.kernel(*args, **step.constants)

@@ -95,6 +95,17 @@ def drained_gates(ring: Any, reverse: bool) -> tuple[Any, Any, Any, Any]:
 
 
 @pk.function
+def store_operand(memory: Any, tiles: list[Any]) -> None:
+    """Store tiles, one below another, with which warps of the group multiply, once its products before are done."""
+    pk.mma_wait()
+    pk.sync()
+    for r, x in enumerate(tiles):
+        pk.store(memory.tiles(x.rows, memory.cols)[r, 0], x)
+    pk.fence_async()
+    pk.sync()
+
+
+@pk.function
 def next_state(
     state: list[Any], k: Any, v: Any, log: Any, total: Any, scaled: Any, exact: bool
 ) -> list[Any]:
@@ -107,21 +118,12 @@ def next_state(
         return with_products(state, k, v)
     values = pk.load(v).to(pk.f32) * pk.exp2(log)
     high = values.to(scaled.dtype)
-    store_operand(scaled, high)
+    store_operand(scaled, [high])
     state = with_products([x * pk.exp2(total) for x in state], k, scaled)
     if exact:
-        pk.sync()
-        store_operand(scaled, (values - high.to(pk.f32)).to(scaled.dtype))
+        store_operand(scaled, [(values - high.to(pk.f32)).to(scaled.dtype)])
         state = with_products(state, k, scaled)
     return state
-
-
-@pk.function
-def store_operand(memory: Any, x: Any) -> None:
-    """Store a tile that the warps of the group multiply with."""
-    pk.store(memory, x)
-    pk.fence_async()
-    pk.sync()
 
 
 @pk.function
@@ -134,17 +136,10 @@ def with_products(state: list[Any], k: Any, v: Any) -> list[Any]:
 @pk.function
 def of_state(q: Any, state: list[Any], memory: Any, exact: bool) -> Any:
     """The products of queries with a state, which is rounded to the dtype; if `exact`, with what that leaves, too."""
-    tiles, dtype = memory.tiles(ROWS, memory.cols), memory.dtype
-    for r, x in enumerate(state):
-        pk.store(tiles[r, 0], x.to(dtype))
-    pk.fence_async()
-    pk.sync()
+    dtype = memory.dtype
+    store_operand(memory, [x.to(dtype) for x in state])
     o = pk.mma_AB(q, memory)
     if exact:
-        pk.sync()
-        for r, x in enumerate(state):
-            pk.store(tiles[r, 0], (x - x.to(dtype).to(pk.f32)).to(dtype))
-        pk.fence_async()
-        pk.sync()
+        store_operand(memory, [(x - x.to(dtype).to(pk.f32)).to(dtype) for x in state])
         o = pk.mma_AB(q, memory, o)
     return o
