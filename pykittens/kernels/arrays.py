@@ -221,6 +221,10 @@ class Arrays:
 
     # -- layout ------------------------------------------------------------------------------------
 
+    def number(self, name: str, number: Any) -> None:
+        """Let kernels take a number by this name."""
+        self.given[name] = self.views[name] = number
+
     def view(self, name: str, view: Any) -> None:
         """Let kernels take this view of an array."""
         self.views[name] = view

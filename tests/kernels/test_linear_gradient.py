@@ -141,6 +141,7 @@ def test_what_does_not_fit_is_refused():
         ({"state_gradient": np.zeros((1, 2, 32, 31), np.float32)}, "`state_gradient` must have"),
         ({"gradient": arrays["v"][:, :, :19]}, "`gradient` must have the shape"),
         ({"gradient": arrays["v"].astype(np.float16)}, "`gradient` must have the dtype"),
+        ({"segments": 0}, "`segments` must be a positive int or None, not 0"),
     ):
         with pytest.raises(ArgumentError, match=message):
             linear_attention_backward(**arrays | words)

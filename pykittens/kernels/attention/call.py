@@ -68,7 +68,7 @@ class Call:
 
     def add(self, name: str, x: Any) -> None:
         """Pass a number to the kernels."""
-        self.arrays.given[name] = self.arrays.views[name] = x
+        self.arrays.number(name, x)
 
     @property
     def seen(self) -> Interval:

@@ -150,7 +150,7 @@ def attention(
     if splits == 1 and bounds and limits.warpgroups:  # elsewhere they cost registers
         scratch = {"tickets": Scratch((1,), flags=True)}
     if splits > 1:
-        arrays.given["splits"] = arrays.views["splits"] = splits
+        call.add("splits", splits)
         groups = -(-dims["queries"] // config.rows) * config.consumers
         queries = dims["queries"] * (call.group if packed else 1)
         scratch = {

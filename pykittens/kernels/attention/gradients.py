@@ -115,7 +115,7 @@ def attention_backward(
         costs = by_key * call.group + FIXED
         call.add("section", section_of(costs, heads, head_bytes, limits, bool(deterministic))[1])
     scale = arrays.given.get("scale", dims["d"] ** -0.5)
-    arrays.given["to_q"] = arrays.views["to_q"] = scale
+    arrays.number("to_q", scale)
     names = tuple(x for x in call.names if x not in ("lse", "sinks"))
     main = ("q", "k", "v", "gradient", "lse2", "delta", "sums", "dk", "dv", *names)
     steps = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK
@@ -42,30 +43,38 @@ def check_heads(arrays: Arrays) -> None:
         raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
 
 
-def add_number(arrays: Arrays, name: str, number: Any) -> None:
-    """Pass a number to the kernels."""
-    arrays.views[name] = arrays.given[name] = number
+def add_scale(arrays: Arrays, scale: float | None) -> None:
+    """Let kernels take the number by which results are multiplied: as attention does, or what is given."""
+    arrays.number("scale", float(arrays.dims["d"] ** -0.5 if scale is None else scale))
 
 
-def scale_of(arrays: Arrays, scale: float | None) -> float:
-    """By what results are multiplied: as attention does, or what is given."""
-    return float(arrays.dims["d"] ** -0.5 if scale is None else scale)
+def checked(arrays: Arrays, segments: Any) -> int | None:
+    """The number of segments, or None; an ArgumentError for anything else."""
+    found = number(segments)
+    if found is None or (type(found) is int and found > 0):
+        return found
+    raise arrays.fail(f"`segments` must be a positive int or None, not {found!r}")
 
 
 @dataclass
 class Passes:
-    """The launches of passes over sequences of n positions, and their scratch memory.
+    """The launches of passes over the sequences of a call, and their scratch memory.
 
-    heads: batch and heads. segments: parts of a sequence with blocks of their own, chosen for each pass if None.
+    scale: as of `add_scale`. segments: parts of a sequence with blocks of their own, chosen for each pass if None.
     """
 
     arrays: Arrays
-    heads: tuple[int, int]
-    n: int
+    scale: float | None
     segments: int | None = None
     config: LinearConfig | None = None
     steps: list[PlanStep] = field(default_factory=list)
     scratch: dict[str, Scratch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        add_scale(self.arrays, self.scale)
+        self.arrays.number("one", 1.0)
+        batch, heads, self.n = (self.arrays.dims[x] for x in ("batch", "heads", "n"))
+        self.heads = batch, heads
 
     def add(
         self,

@@ -1,4 +1,4 @@
-"""The host function of linear attention, its cases and its rival."""
+"""The host function of linear attention, and its cases."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import OF_STATE, OF_V, Passes, add_number, check_shapes, scale_of
+from pykittens.kernels.linear.call import OF_STATE, OF_V, Passes, check_shapes, checked
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan
@@ -79,9 +78,7 @@ def linear_attention(
     given = {"q": q, "k": k, "v": v, "decay": decay, "initial_state": initial_state, "out": out}
     arrays = Arrays("linear_attention", **given)
     check_shapes(arrays)
-    dims, parts = arrays.dims, number(segments)
-    if parts is not None and not (type(parts) is int and parts > 0):
-        raise arrays.fail(f"`segments` must be a positive int or None, not {parts!r}")
+    dims, parts = arrays.dims, checked(arrays, segments)
     arrays.result(OF_V, arrays.found["v"].dtype)
     result: tuple[str, ...] = ("out",)
     if return_state:
@@ -90,9 +87,7 @@ def linear_attention(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines("q", "k", "v", "decay", "initial_state", "out")
-    add_number(arrays, "scale", scale_of(arrays, scale))
-    add_number(arrays, "one", 1.0)
-    passes = Passes(arrays, (dims["batch"], dims["heads"]), dims["n"], parts, config)
+    passes = Passes(arrays, scale, parts, config)
     before = "initial_state" if "initial_state" in arrays else None
     states = before, "state" if return_state else None
     sizes = dims["d"], dims["width"]

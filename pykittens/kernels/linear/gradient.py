@@ -17,7 +17,6 @@ import functools
 from typing import Any
 
 import pykittens as pk
-from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
 from pykittens.kernels.linear.call import (
@@ -26,9 +25,8 @@ from pykittens.kernels.linear.call import (
     OF_V,
     WIDEST,
     Passes,
-    add_number,
     check_shapes,
-    scale_of,
+    checked,
 )
 from pykittens.kernels.linear.chunk import (
     CHUNK,
@@ -149,7 +147,7 @@ def linear_attention_backward(
     given |= {"initial_state": initial_state, "state_gradient": state_gradient}
     arrays = Arrays("linear_attention_backward", **given)
     check_shapes(arrays)
-    dims, parts = arrays.dims, number(segments)
+    dims, parts = arrays.dims, checked(arrays, segments)
     if dims["width"] > WIDEST:
         raise arrays.fail(f"width must be at most {WIDEST}, not {dims['width']}")
     dtype, result = arrays.found["v"].dtype, ["dq", "dk", "dv"]
@@ -165,11 +163,10 @@ def linear_attention_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=tuple(result))
     arrays.lines(*arrays.found)
-    add_number(arrays, "scale", scale_of(arrays, scale))
-    add_number(arrays, "one", 1.0)
     before, behind = (_turned(arrays, name) for name in ("initial_state", "state_gradient"))
-    lead, n, d, width = (dims["batch"], dims["heads"]), dims["n"], dims["d"], dims["width"]
-    passes, is_shared = Passes(arrays, lead, n, parts, config), dims["groups"] != dims["heads"]
+    n, d, width = (dims[x] for x in ("n", "d", "width"))
+    passes, is_shared = Passes(arrays, scale, parts, config), dims["groups"] != dims["heads"]
+    lead = passes.heads
     to = {x: f"{x}_of_heads" if is_shared else x for x in ("dq", "dk")}
     last = "state_gradient" if behind else None, "d_initial_state" if before else None
     back: dict[str, Any] = {"numbers": ("scale", "scale"), "reverse": True}

@@ -10,7 +10,7 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import add_number, check_heads, scale_of
+from pykittens.kernels.linear.call import add_scale, check_heads
 from pykittens.kernels.linear.chunk import LEAST
 from pykittens.kernels.plan import Plan, PlanStep
 
@@ -111,7 +111,7 @@ def linear_attention_step(
     if not arrays.have_memory:
         return Plan(arrays, [])
     arrays.lines("q", "k", "v", "state", "next_state", "decay", "out")
-    add_number(arrays, "scale", scale_of(arrays, scale))
+    add_scale(arrays, scale)
     following = "next_state" if "next_state" in arrays else "state"
     args = ("q", "k", "v", "out", "state", following, "decay" if "decay" in arrays else None)
     return Plan(arrays, [PlanStep(state_step, (*args, "scale"))])
