@@ -8,7 +8,7 @@ from typing import Any
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.limits import limits_of
-from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.chunk import CHUNK, values_in
 from pykittens.kernels.linear.config import LinearConfig, config_for, segments_for
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.states import scan_states, segment_states
@@ -89,23 +89,28 @@ class Passes:
         reverse: bool = False,
         result_bytes: int = 2,
         with_state: str | None = None,
+        inside: bool = False,
         exact: bool = False,
     ) -> None:
         """Add a pass, by the names of its arrays, of its first and last state, and of its numbers.
 
         sizes: of a query and of a value. numbers: by which outputs and states are multiplied. result_bytes: of an
         element of the output. with_state: an array like the output, whose rows are multiplied with what comes of the
-        state in its rows, as the scratch memory f"dots_{out}". exact: the accuracy of states is that of f32.
+        state in its rows, as the scratch memory f"dots_{out}"; with `inside` the gradient of the decay of pairs in one
+        chunk is f"inside_{out}". exact: the accuracy of states is that of f32.
         """
         limits, decay = limits_of(self.arrays.like), "decay" if "decay" in self.arrays else None
-        config = self.config or config_for(*sizes, limits, result_bytes, 2 if with_state else 1)
+        exact = exact or with_state is not None
+        of_values = values_in(decay, exact)
+        memory = result_bytes, 2 if with_state else 1, of_values
+        config = self.config or config_for(*sizes, limits, memory)
         parts = -(-sizes[1] // (config.columns * config.groups))
         tasks = self.heads[0] * self.heads[1] * parts
         segments = self.segments or segments_for(
             tasks, -(-self.n // CHUNK), limits, config.resident
         )
         how: dict[str, Any] = {"reverse": reverse}
-        of_states = {"config": config, "exact": exact or with_state is not None} | how
+        of_states = {"config": config, "exact": exact} | how
         if segments > 1:
             cut, totals = f"states_{out}", f"totals_{out}" if decay else None
             self.scratch[cut] = Scratch((*self.heads, segments, *sizes))
@@ -116,10 +121,10 @@ class Passes:
                 PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
             ]
             states = cut, None
-        dots: tuple[str | None, str | None] = (None, None)
+        sums: list[str | None] = [None, None]
         if with_state:
-            name = f"dots_{out}"
-            dots = with_state, name
-            self.scratch[name] = Scratch((parts * config.groups, *self.heads, self.n))
-        args = (q, k, v, out, decay, *states, *numbers, *dots)
+            sums = [f"dots_{out}", f"inside_{out}" if inside else None]
+            shape = (parts * config.groups, *self.heads, self.n)
+            self.scratch |= {name: Scratch(shape) for name in sums if name}
+        args = (q, k, v, out, decay, *states, *numbers, with_state, *sums)
         self.steps.append(PlanStep(chunk_outputs, args, of_states))

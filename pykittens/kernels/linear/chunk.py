@@ -22,6 +22,7 @@ from typing import Any
 import pykittens as pk
 
 CHUNK = 64  # positions
+AT_ONCE = 4  # chunks whose decay is loaded at a time
 ROWS = 64  # rows of a state that a warpgroup multiplies at a time
 # The least logarithm of a decay: its exponential is 0 in f32, and sums of a chunk lose little beside it.
 LEAST = -150.0
@@ -30,6 +31,11 @@ LEAST = -150.0
 def rows_of(d: int) -> int:
     """The rows of a state with d of them: those past the last are 0."""
     return -(-d // ROWS) * ROWS
+
+
+def values_in(decay: Any, exact: bool) -> int:
+    """The tiles of the dtype that hold values that decay: what the first leaves is in the second."""
+    return 0 if decay is None else 2 if exact else 1
 
 
 def gates_ring(stages: int) -> Any:
@@ -42,11 +48,16 @@ def gates_ring(stages: int) -> Any:
     )
 
 
-def chunks_of(chunks: Any, segments: Any, segment: Any, reverse: bool) -> Any:
-    """The chunks of a segment, one after another; of all if `segments` is None."""
+def chunks_of(chunks: Any, segments: Any, segment: Any) -> tuple[Any, Any]:
+    """The first chunk of a segment, and that after its last; of all if `segments` is None."""
     if segments is None:
-        return pk.range(chunks - 1, -1, -1) if reverse else pk.range(chunks)
-    first, stop = chunks * segment // segments, chunks * (segment + 1) // segments
+        return 0, chunks
+    return chunks * segment // segments, chunks * (segment + 1) // segments
+
+
+def in_order(chunks: tuple[Any, Any], reverse: bool) -> Any:
+    """A range from the first to before the last, or from there back."""
+    first, stop = chunks
     return pk.range(stop - 1, first - 1, -1) if reverse else pk.range(first, stop)
 
 
@@ -56,74 +67,107 @@ def matrix_of(x: Any, b: Any, h: Any, heads: Any) -> Any:
 
 
 @pk.function
-def log_decay(decay: Any, b: Any, h: Any, chunk: Any, n: Any) -> Any:
-    """The logarithms of the decay of a chunk, 0 past the last of n positions: one for each position or for the head."""
-    if len(decay.shape) == 1:
-        log = pk.where(pk.iota(CHUNK) < n - chunk * CHUNK, pk.load(decay[h]), 0.0)
-    else:
-        log = pk.load(decay[b, h, chunk], cols=CHUNK)
-    return pk.maximum(log * pk.log2e, LEAST)
+def fill_gates(ring: Any, decay: Any, b: Any, h: Any, n: Any, chunks: Any, reverse: bool) -> Any:
+    """Fill a stage with the sums of the decay of each chunk, from the first to before the last; returns the sum of all.
+
+    Logarithms are those of positions or of the head, and 0 past the last of n positions. Those of several chunks are
+    loaded at a time, as memory takes longer to answer than a chunk takes.
+    """
+    first, stop = chunks
+    is_constant = len(decay.shape) == 1
+    logs: Any = pk.load(decay[h]) if is_constant else decay.at(b)
+    whole: Any = 0.0
+    for start in pk.range(0, stop - first, AT_ONCE):
+        some = [pk.minimum(start + i, stop - first - 1) for i in range(AT_ONCE)]
+        some = [stop - 1 - i if reverse else first + i for i in some]
+        found = [
+            pk.where(pk.iota(CHUNK) < n - i * CHUNK, logs, 0.0)
+            if is_constant
+            else pk.load(logs[h, i], cols=CHUNK)
+            for i in some
+        ]
+        for i in range(AT_ONCE):
+            if start + i < stop - first:
+                log = pk.maximum(found[i] * pk.log2e, LEAST)
+                total, before = pk.sum(log), pk.cumsum(log)
+                with ring.fill() as t:
+                    pk.store(t.before, before)
+                    pk.store(t.behind, total - before)
+                    pk.store(t.total, pk.zeros(pk.f32, CHUNK) + total)
+                whole = whole + total
+    return whole
 
 
 @pk.function
-def fill_gates(ring: Any, log: Any) -> Any:
-    """Fill a stage with the sums of a chunk's decay; returns the sum of all."""
-    total, before = pk.sum(log), pk.cumsum(log)
-    with ring.fill() as t:
-        pk.store(t.before, before)
-        pk.store(t.behind, total - before)
-        pk.store(t.total, pk.zeros(pk.f32, CHUNK) + total)
-    return total
-
-
-@pk.function
-def drained_gates(ring: Any, reverse: bool) -> tuple[Any, Any, Any, Any]:
+def drained_gates(ring: Any, reverse: bool) -> tuple[Any, Any, Any, tuple[Any, Any]]:
     """Sums of the decay of a chunk, None without decay: along rows those between a position and the state that it sees,
-    between it and the state that it is part of, and of all; and those between two positions, of which one sees the
-    other.
+    between it and the state that it is part of, and of all; and two whose difference is that between two positions, of
+    which that of the row sees the other.
     """
     if ring is None:
-        return None, None, None, None
+        return None, None, None, (None, None)
     with ring.drain() as t:
         before, behind, total = (
             pk.load(x, spread=pk.per_row) for x in (t.before, t.behind, t.total)
         )
         across = pk.load(t.before, spread=pk.per_column)
     if reverse:
-        return behind, before, total, across - before
-    return before, behind, total, before - across
+        return behind, before, total, (across, before)
+    return before, behind, total, (before, across)
 
 
 @pk.function
-def store_operand(memory: Any, tiles: list[Any]) -> None:
-    """Store tiles, one below another, with which warps of the group multiply, once its products before are done."""
-    pk.mma_wait()
-    pk.sync()
-    for r, x in enumerate(tiles):
-        pk.store(memory.tiles(x.rows, memory.cols)[r, 0], x)
-    pk.fence_async()
-    pk.sync()
+def publish(operands: list[tuple[Any, Any]]) -> None:
+    """Store tiles to memory, from where warps of the group multiply, once its products before are done."""
+    if operands:
+        pk.sync()
+        for memory, x in operands:
+            pk.store(memory, x)
+        pk.fence_async()
+        pk.sync()
 
 
 @pk.function
-def next_state(
-    state: list[Any], k: Any, v: Any, log: Any, total: Any, scaled: Any, exact: bool
-) -> list[Any]:
-    """The state after a chunk, 64 rows at a time.
+def chunk_products(
+    q: Any,
+    k: Any,
+    v: Any,
+    state: list[Any],
+    decay: tuple[Any, Any],
+    memory: tuple[Any, list[Any]],
+    exact: bool,
+) -> tuple[Any, Any, list[Any]]:
+    """The products of the queries of a chunk with the state and with keys, in flight, and the state after the chunk.
 
-    Values that decay by `log` until then are rounded to the dtype, in memory of their own; if `exact`, what that leaves
-    is multiplied, too.
+    Without q the state alone. decay: the logarithms for values and for the state, or None. memory: of the state, 64
+    rows at a time, which is rounded to the dtype there; if `exact`, what that leaves is multiplied, too. And of values
+    that decay, which are rounded, in one tile, or without a loss that matters, in two.
     """
-    if log is None:
-        return with_products(state, k, v)
-    values = pk.load(v).to(pk.f32) * pk.exp2(log)
-    high = values.to(scaled.dtype)
-    store_operand(scaled, [high])
-    state = with_products([x * pk.exp2(total) for x in state], k, scaled)
-    if exact:
-        store_operand(scaled, [(values - high.to(pk.f32)).to(scaled.dtype)])
-        state = with_products(state, k, scaled)
-    return state
+    (log, total), (states, scaled), dtype = decay, memory, v.dtype
+    operands: list[tuple[Any, Any]] = []
+    values = [v] if log is None else scaled
+    if log is not None:
+        x = pk.load(v).to(pk.f32) * pk.exp2(log)
+        for tile in scaled:
+            operands.append((tile, x.to(dtype)))
+            x = x - x.to(dtype).to(pk.f32)
+    o, s, left, rounds = None, None, state, 2 if exact else 1
+    for i in range(rounds):
+        if i > 0:  # registers that products add to must not move while others are in flight
+            pk.mma_wait()
+        if q is not None:
+            rounded = [x.to(dtype) for x in left]
+            operands += [(states.tiles(ROWS, x.cols)[r, 0], x) for r, x in enumerate(rounded)]
+            left = [x - y.to(pk.f32) for x, y in zip(left, rounded, strict=True)]
+        if i == rounds - 1 and log is not None:
+            state = [x * pk.exp2(total) for x in state]
+        if i == 0 and q is not None:
+            s = pk.mma_ABt(q, k)
+        publish(operands)
+        o, operands = None if q is None else pk.mma_AB(q, states, o), []
+    for tile in values:
+        state = with_products(state, k, tile)
+    return o, s, state
 
 
 @pk.function
@@ -131,15 +175,3 @@ def with_products(state: list[Any], k: Any, v: Any) -> list[Any]:
     """The state and the products of the keys and the values of a chunk."""
     parts = k.tiles(CHUNK, ROWS)
     return [pk.mma_AtB(parts[0, i], v, x) for i, x in enumerate(state)]
-
-
-@pk.function
-def of_state(q: Any, state: list[Any], memory: Any, exact: bool) -> Any:
-    """The products of queries with a state, which is rounded to the dtype; if `exact`, with what that leaves, too."""
-    dtype = memory.dtype
-    store_operand(memory, [x.to(dtype) for x in state])
-    o = pk.mma_AB(q, memory)
-    if exact:
-        store_operand(memory, [(x - x.to(dtype).to(pk.f32)).to(dtype) for x in state])
-        o = pk.mma_AB(q, memory, o)
-    return o

@@ -9,6 +9,7 @@ from pykittens.kernels.linear.chunk import CHUNK, rows_of
 
 # Microseconds of an H200 for a chunk of 64 columns, of its outputs and of its state alone; and for two more launches.
 OUTPUT, STATE, LAUNCHES = 2.0, 1.2, 8.0
+EXCHANGE = 2048  # bytes for sums of two warpgroups, and for semaphores
 RESERVED = 1024  # bytes of shared memory that a block takes besides its own
 
 
@@ -25,18 +26,20 @@ class LinearConfig:
     stages: int
     resident: int = 1
 
-    def shared_bytes(self, d: int, result_bytes: int = 2, values: int = 1) -> int:
+    def shared_bytes(self, d: int, memory: tuple[int, int, int] = (2, 1, 2)) -> int:
         """Bytes of shared memory of a block: the stages, the output, a state, and values with decay.
 
-        result_bytes: of an element of the output. values: tiles of a stage that have its columns.
+        memory: bytes of an element of the output, tiles of a stage that have its columns, tiles of values that decay.
         """
-        rows, own = rows_of(d), self.columns * self.groups
+        rows, own, (result_bytes, values, scaled) = rows_of(d), self.columns * self.groups, memory
         stage = 2 * CHUNK * (2 * rows + values * own) + 3 * 4 * CHUNK + 64
-        return self.stages * stage + own * (2 * rows + (2 + result_bytes) * CHUNK) + 16
+        return (
+            self.stages * stage + own * (2 * rows + (2 * scaled + result_bytes) * CHUNK) + EXCHANGE
+        )
 
 
 def config_for(
-    d: int, width: int, limits: Limits, result_bytes: int = 2, values: int = 1
+    d: int, width: int, limits: Limits, memory: tuple[int, int, int] = (2, 1, 2)
 ) -> LinearConfig:
     """The configuration for heads of d queries and `width` values.
 
@@ -51,7 +54,7 @@ def config_for(
 
     def shared_bytes(c: LinearConfig) -> int:
         """Of all blocks that share a multiprocessor, each of which takes some more."""
-        own = c.shared_bytes(d, result_bytes, values)
+        own = c.shared_bytes(d, memory)
         return c.resident * own + (c.resident - 1) * RESERVED
 
     return first_that_fits("linear_attention", configs, shared_bytes, limits)

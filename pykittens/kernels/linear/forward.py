@@ -8,28 +8,44 @@ import pykittens as pk
 from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
+    chunk_products,
     chunks_of,
     drained_gates,
     fill_gates,
     gates_ring,
-    log_decay,
+    in_order,
     matrix_of,
-    next_state,
-    of_state,
     rows_of,
+    values_in,
 )
 
 
 @pk.kernel
 def chunk_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, O, decay, before, after, scale, unit, X, dots, *, config, reverse=False, exact=False
+    Q,
+    K,
+    V,
+    O,
+    decay,
+    before,
+    after,
+    scale,
+    unit,
+    X,
+    dots,
+    inside,
+    *,
+    config,
+    reverse=False,
+    exact=False,
 ):
     """O, and the state at the end; each warpgroup has some columns of the state in its registers.
 
     before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
     States in memory are `unit` times those of the kernel. dots: the products of rows of X with what comes of the state
     in rows of O, of the columns of each warpgroup, (columns, batch, heads, n); queries then meet states as in f32.
-    exact: values are added to states as in f32.
+    inside: the gradient of the decay of pairs in one chunk, of those columns, if Q and K are of its outputs and V and X
+    of its keys and queries. exact: values are added to states as in f32.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
@@ -37,6 +53,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     rows, groups, columns = rows_of(d), config.groups, config.columns
     pk.require(segments is None or after is None, "the state after segments is that of their scan")
     pk.resident(config.resident)
+    pk.overlap()
     stage: dict[str, Any] = {"q": pk.st(dtype, CHUNK, rows), "k": pk.st(dtype, CHUNK, rows)}
     of_values = ("v",) if X is None else ("v", "x")
     stage |= {name: pk.st(dtype, CHUNK, columns * groups) for name in of_values}
@@ -44,14 +61,15 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     gates = None if decay is None else gates_ring(config.stages)
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns * groups))
     states: Any = pk.shared(pk.st(dtype, rows, columns), count=groups)
-    scaled: Any = None if decay is None else pk.shared(pk.st(dtype, CHUNK, columns), count=groups)
+    tiles = values_in(decay, exact)
+    scaled: Any = [pk.shared(pk.st(dtype, CHUNK, columns), count=groups) for _ in range(tiles)]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
 
     with pk.producer():
         for b, h, part, segment in tasks:
             q, k, v = (matrix_of(x, b, h, heads) for x in (Q, K, V))
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in in_order(chunks_of(chunks, segments, segment), reverse):
                 with ring.fill() as t:
                     pk.load_async(t.q, q[i, 0])
                     pk.load_async(t.k, k[i, 0])
@@ -62,8 +80,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     if gates is not None:
         with pk.producer():
             for b, h, _, segment in tasks:
-                for i in chunks_of(chunks, segments, segment, reverse):
-                    fill_gates(gates, log_decay(decay, b, h, i, n))
+                fill_gates(gates, decay, b, h, n, chunks_of(chunks, segments, segment), reverse)
 
     with pk.consumers(groups) as w:
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
@@ -75,22 +92,27 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                 src = before.at(b, h) if segments is None else before.at(b, h, segment)
                 for r in range(rows // ROWS):
                     state[r] = pk.load(src[r, column], rows=ROWS, cols=columns) * (1 / unit)
-            for i in chunks_of(chunks, segments, segment, reverse):
-                seen, part_of, total, between = drained_gates(gates, reverse)
+            for i in in_order(chunks_of(chunks, segments, segment), reverse):
+                seen, part_of, total, (later, sooner) = drained_gates(gates, reverse)
                 with ring.drain() as t:
-                    o, s = of_state(t.q, state, states[w], X is not None), pk.mma_ABt(t.q, t.k)
                     v = t.v.tiles(CHUNK, columns)[0, w]
+                    memory, logs = (states[w], [x[w] for x in scaled]), (part_of, total)
+                    o, s, state = chunk_products(t.q, t.k, v, state, logs, memory, X is not None)
                     if gates is None:
                         s = pk.where(is_seen, s, 0.0)
                     else:
-                        s = s * pk.exp2(pk.where(is_seen, between, -pk.inf))
+                        s = s * pk.exp2(pk.where(is_seen, later - sooner, -pk.inf))
                         o = o * pk.exp2(seen)
                     if X is not None:
-                        x = pk.load(t.x.tiles(CHUNK, columns)[0, w]).to(pk.f32)
-                        pk.store(dots[column, b, h, i], pk.row_sum(o * x) * scale)
+                        x = t.x.tiles(CHUNK, columns)[0, w]
+                        of_state = pk.row_sum(o * pk.load(x).to(pk.f32))
+                        pk.store(dots[column, b, h, i], of_state * scale)
+                        if inside is not None:
+                            pairs = pk.mma_ABt(x, v) * s
+                            earlier = pk.row_cumsum(pairs) - pairs
+                            of_pairs = pk.col_sum(pk.where(is_seen, earlier, 0.0))
+                            pk.store(inside[column, b, h, i], of_pairs * scale)
                     o = pk.mma_AB(s.to(dtype), v, o)
-                    own = None if scaled is None else scaled[w]
-                    state = next_state(state, t.k, v, part_of, total, own, exact)
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, columns)[0, w], (o * scale).to(O.dtype))
             if after is not None:
@@ -99,6 +121,6 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
 
     with pk.storer():
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in in_order(chunks_of(chunks, segments, segment), reverse):
                 with out.drain() as t:
                     pk.store_async(O[b, h, i, part], t)

@@ -30,25 +30,20 @@ from pykittens.kernels.linear.call import (
 )
 from pykittens.kernels.linear.chunk import (
     CHUNK,
-    drained_gates,
-    fill_gates,
-    gates_ring,
-    log_decay,
-    matrix_of,
-    rows_of,
 )
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 
 COLUMNS = 64  # that a block takes at a time
-RUN = 1024  # positions that are summed at a time
+RUN = 2048  # positions that are summed at a time
 
 
 @pk.kernel
 def sum_heads(parts, total):  # type: ignore[no-untyped-def]
     """The sums of the heads that share a head of `total`."""
     batch, groups, n, d = total.shape
+    pk.overlap()
     b, g, i, c = pk.grid(batch, groups, pk.cdiv(n, CHUNK), pk.cdiv(d, COLUMNS))
     shared, x = parts.shape[1] // groups, pk.zeros(pk.f32, CHUNK, COLUMNS)
     for h in pk.range(g * shared, (g + 1) * shared):
@@ -57,38 +52,13 @@ def sum_heads(parts, total):  # type: ignore[no-untyped-def]
 
 
 @pk.kernel
-def decay_inside(Q, K, V, dO, decay, gradient, scale):  # type: ignore[no-untyped-def]
-    """The gradient of the decay at each position, of pairs of positions in one chunk."""
-    batch, heads, n, width = V.shape
-    rows, columns, dtype = rows_of(pk.static(Q.shape[3])), rows_of(pk.static(width)), V.dtype
-    of_pairs, of_values = pk.st(dtype, CHUNK, rows), pk.st(dtype, CHUNK, columns)
-    ring: Any = pk.pipeline(1, q=of_pairs, k=of_pairs, v=of_values, do=of_values)
-    gates: Any = gates_ring(1)
-    tasks: Any = pk.persistent((batch, heads, pk.cdiv(n, CHUNK)))
-    with pk.producer():
-        for b, h, i in tasks:
-            with ring.fill() as t:
-                for tile, x in ((t.q, Q), (t.k, K), (t.v, V), (t.do, dO)):
-                    pk.load_async(tile, matrix_of(x, b, h, heads)[i, 0])
-    with pk.producer():
-        for b, h, i in tasks:
-            fill_gates(gates, log_decay(decay, b, h, i, n))
-    with pk.consumers(1):
-        row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
-        for b, h, i in tasks:
-            *_, between = drained_gates(gates, False)
-            with ring.drain() as t:
-                pairs = pk.mma_ABt(t.q, t.k) * pk.mma_ABt(t.do, t.v)
-            pairs = pairs * pk.exp2(pk.where(row > col, between, -pk.inf))
-            before = pk.row_cumsum(pairs) - pairs
-            sums = pk.col_sum(pk.where(row >= col, before, 0.0))
-            pk.store(gradient[b, h, i], sums * scale)
-
-
-@pk.kernel(inplace=True)
 def decay_between(inside, of_queries, of_values, state, of_state, gradient):  # type: ignore[no-untyped-def]
-    """The same of all pairs: with those of queries and of values with the state, and of the first state."""
-    batch, heads, n = inside.shape
+    """The gradient of the decay at each position, of pairs in one chunk, of all others, and of the first state.
+
+    of_queries, of_values: what queries and values have with the state; these and `inside` are parts to be added up.
+    """
+    batch, heads, n = gradient.shape
+    pk.overlap()
     b, h = pk.grid(batch, heads)
     before: Any = 0.0
     if state is not None:
@@ -98,12 +68,14 @@ def decay_between(inside, of_queries, of_values, state, of_state, gradient):  # 
                 before = before + pk.sum(x * y)
     for i in pk.range(pk.cdiv(n, RUN)):
         run = pk.zeros(pk.f32, RUN)
-        for part in pk.range(of_values.shape[0]):
+        for part in range(pk.static(of_values.shape[0])):
             run = run + pk.load(of_values[part, b, h, i], cols=RUN)
-        for part in pk.range(of_queries.shape[0]):
+        for part in range(pk.static(of_queries.shape[0])):
             run = run - pk.load(of_queries[part, b, h, i], cols=RUN)
-        own = pk.load(inside[b, h, i], cols=RUN)
-        pk.store(gradient[b, h, i], own + before + (pk.cumsum(run) - run))
+        own = before + (pk.cumsum(run) - run)
+        for part in range(pk.static(inside.shape[0])):
+            own = own + pk.load(inside[part, b, h, i], cols=RUN)
+        pk.store(gradient[b, h, i], own)
         before = before + pk.sum(run)
 
 
@@ -111,6 +83,7 @@ def decay_between(inside, of_queries, of_values, state, of_state, gradient):  # 
 def sum_of_head(sums, total):  # type: ignore[no-untyped-def]
     """The sum of all batches and positions of a head."""
     batch, _, n = sums.shape
+    pk.overlap()
     (h,) = pk.grid(total.shape[0])
     found: Any = 0.0
     for b in pk.range(batch):
@@ -173,6 +146,7 @@ def linear_attention_backward(
     size = 4 if is_shared else 2
     of_q, of_v = ("q", "v") if "decay" in arrays else (None, None)
     here: dict[str, Any] = {"states": (before, None), "result_bytes": size, "with_state": of_q}
+    here["inside"] = True
     last_of: dict[str, Any] = {"states": last, "with_state": of_v, "exact": before is not None}
     passes.add("gradient", "v", "k", to["dq"], (width, d), **here)
     passes.add("k", "q", "gradient", "dv", (d, width), **last_of, **back)
@@ -188,8 +162,7 @@ def linear_attention_backward(
         states = ("initial_state", "d_initial_state") if before else (None, None)
         of_pairs = (f"dots_{to['dq']}", "dots_dv")
         steps += [
-            PlanStep(decay_inside, ("q", "k", "v", "gradient", "decay", sums, "scale")),
-            PlanStep(decay_between, (sums, *of_pairs, *states, sums)),
+            PlanStep(decay_between, (f"inside_{to['dq']}", *of_pairs, *states, sums)),
         ]
         steps += [PlanStep(sum_of_head, ("sums", "d_decay"))] if rank == 1 else []
     return Plan(arrays, steps, scratch, tuple(result))

@@ -8,17 +8,19 @@ import pykittens as pk
 from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
+    chunk_products,
     chunks_of,
     drained_gates,
     fill_gates,
     gates_ring,
-    log_decay,
+    in_order,
     matrix_of,
-    next_state,
     rows_of,
+    values_in,
 )
 
-COLUMNS = 64  # of a state that a block of the scan takes
+COLUMNS = 16  # of a state that a block of the scan takes
+AT_ONCE = 8  # segments that it loads at a time
 
 
 @pk.kernel
@@ -28,40 +30,40 @@ def segment_states(K, V, decay, states, totals, *, config, reverse=False, exact=
     n, d, width, dtype = V.shape[2], pk.static(d), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
     pk.resident(config.resident)
+    pk.overlap()
     ring: Any = pk.pipeline(
         config.stages, k=pk.st(dtype, CHUNK, rows), v=pk.st(dtype, CHUNK, columns * groups)
     )
     gates = None if decay is None else gates_ring(config.stages)
-    scaled: Any = None if decay is None else pk.shared(pk.st(dtype, CHUNK, columns), count=groups)
+    tiles = values_in(decay, exact)
+    scaled: Any = [pk.shared(pk.st(dtype, CHUNK, columns), count=groups) for _ in range(tiles)]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
     with pk.producer():
         for b, h, part, segment in tasks:
             k, v = (matrix_of(x, b, h, heads) for x in (K, V))
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in in_order(chunks_of(chunks, segments, segment), reverse):
                 with ring.fill() as t:
                     pk.load_async(t.k, k[i, 0])
                     pk.load_async(t.v, v[i, part])
 
     if gates is not None:
-        with pk.producer():
+        with pk.producer(registers=48):
             for b, h, part, segment in tasks:
-                sums: Any = 0.0
-                for i in chunks_of(chunks, segments, segment, reverse):
-                    sums = sums + fill_gates(gates, log_decay(decay, b, h, i, n))
+                span = chunks_of(chunks, segments, segment)
+                sums = fill_gates(gates, decay, b, h, n, span, reverse)
                 if part == 0:
                     pk.store(totals[b, h, segment], sums)
 
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
             state = [pk.zeros(pk.f32, ROWS, columns) for _ in range(rows // ROWS)]
-            for _ in chunks_of(chunks, segments, segment, reverse):
+            for _ in in_order(chunks_of(chunks, segments, segment), reverse):
                 _, part_of, total, _ = drained_gates(gates, reverse)
                 with ring.drain() as t:
-                    own = None if scaled is None else scaled[w]
-                    v = t.v.tiles(CHUNK, columns)[0, w]
-                    state = next_state(state, t.k, v, part_of, total, own, exact)
+                    v, memory = t.v.tiles(CHUNK, columns)[0, w], (None, [x[w] for x in scaled])
+                    *_, state = chunk_products(None, t.k, v, state, (part_of, total), memory, False)
             for r, x in enumerate(state):
                 pk.store(states[b, h, segment, r, part * groups + w], x)
 
@@ -74,16 +76,21 @@ def scan_states(states, totals, before, after, unit, *, reverse=False):  # type:
     as are those at the starts of segments.
     """
     batch, heads, segments, d, width = states.shape
+    pk.overlap()
     b, h, r, c = pk.grid(batch, heads, pk.cdiv(d, ROWS), pk.cdiv(width, COLUMNS))
     state = pk.zeros(pk.f32, ROWS, COLUMNS)
     if before is not None:
         state = pk.load(before[b, h, r, c], rows=ROWS, cols=COLUMNS)
-    for segment in chunks_of(segments, None, None, reverse):
-        at = states[b, h, segment, r, c]
-        added = pk.load(at, rows=ROWS, cols=COLUMNS) * unit
-        pk.store(at, state)
-        if totals is not None:
-            state = state * pk.exp2(pk.load(totals[b, h, segment]))
-        state = state + added
+    for first in pk.range(0, segments, AT_ONCE):
+        # Those past the last are loaded, too, so that no load waits for a branch.
+        some = [pk.minimum(first + i, segments - 1) for i in range(AT_ONCE)]
+        some = [segments - 1 - i for i in some] if reverse else some
+        added = [pk.load(states[b, h, i, r, c], rows=ROWS, cols=COLUMNS) for i in some]
+        logs = [0.0 if totals is None else pk.load(totals[b, h, i]) for i in some]
+        for i in range(AT_ONCE):
+            if first + i < segments:
+                pk.store(states[b, h, some[i], r, c], state)
+                kept = state if totals is None else state * pk.exp2(logs[i])
+                state = kept + added[i] * unit
     if after is not None:
         pk.store(after[b, h, r, c], state)
