@@ -191,10 +191,10 @@ def test_what_does_not_fit_is_refused():
 
 def test_few_heads_are_cut_into_segments():
     limits = limits_of(np.zeros(1))
-    assert segments_for(256, 16, limits) == 1
-    assert segments_for(16, 192, limits) > 4
-    assert segments_for(1, 3, limits) == 1
     config = config_for(128, 128, limits)
+    assert segments_for((256, 256), 16, (128, 128), config, limits) == 1
+    assert segments_for((16, 16), 192, (128, 128), config, limits) > 4
+    assert segments_for((1, 1), 3, (128, 128), config, limits) == 1
     assert (config.columns, config.groups) == (64, 2)
     for d in (16, 64, 128, 256):
         for width in (16, 64, 256):

@@ -9,7 +9,7 @@ from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK, values_in
-from pykittens.kernels.linear.config import LinearConfig, config_for, segments_for
+from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, segments_for
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.plan import PlanStep
@@ -91,6 +91,7 @@ class Passes:
         with_state: str | None = None,
         inside: bool = False,
         exact: bool = False,
+        turned: bool = False,
     ) -> None:
         """Add a pass, by the names of its arrays, of its first and last state, and of its numbers.
 
@@ -98,28 +99,36 @@ class Passes:
         element of the output. with_state: an array like the output, whose rows are multiplied with what comes of the
         state in its rows, as the scratch memory f"dots_{out}"; with `inside` the gradient of the decay of pairs in one
         chunk is f"inside_{out}". exact: the accuracy of states is that of f32.
+        turned: rows and columns of states in memory are exchanged.
         """
         limits, decay = limits_of(self.arrays.like), "decay" if "decay" in self.arrays else None
         exact = exact or with_state is not None
         of_values = values_in(decay, exact)
-        memory = result_bytes, 2 if with_state else 1, of_values
-        config = self.config or config_for(*sizes, limits, memory)
+        tiles = Tiles(2, 2 if with_state else 1, of_values, 1, result_bytes)
+        config = self.config or config_for(*sizes, limits, tiles)
         parts = -(-sizes[1] // (config.columns * config.groups))
-        tasks = self.heads[0] * self.heads[1] * parts
-        segments = self.segments or segments_for(
-            tasks, -(-self.n // CHUNK), limits, config.resident
-        )
+        keys, values, of_states = (v, k, sizes[::-1]) if turned else (k, v, sizes)
+        cut, totals = f"states_{keys}_{values}", f"totals_{keys}_{values}" if decay else None
+        segments = self.scratch[cut].shape[2] if cut in self.scratch else self.segments
+        if segments is None:
+            batch, of_v = self.heads
+            heads = batch * self.arrays.dims["groups"], batch * of_v
+            segments = segments_for(heads, -(-self.n // CHUNK), sizes, config, limits)
         how: dict[str, Any] = {"reverse": reverse}
-        of_states = {"config": config, "exact": exact} | how
         if segments > 1:
-            cut, totals = f"states_{out}", f"totals_{out}" if decay else None
-            self.scratch[cut] = Scratch((*self.heads, segments, *sizes))
-            if totals:
-                self.scratch[totals] = Scratch((*self.heads, segments))
-            self.steps += [
-                PlanStep(segment_states, (k, v, decay, cut, totals), of_states),
-                PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
-            ]
+            if cut not in self.scratch:
+                self.scratch[cut] = Scratch((*self.heads, segments, *of_states))
+                if totals:
+                    self.scratch[totals] = Scratch((*self.heads, segments))
+                own = self.config or config_for(*of_states, limits, Tiles(1, 1, of_values, 0, 0))
+                self.steps += [
+                    PlanStep(
+                        segment_states,
+                        (keys, values, decay, cut, totals),
+                        {"config": own, "exact": exact} | how,
+                    ),
+                    PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
+                ]
             states = cut, None
         sums: list[str | None] = [None, None]
         if with_state:
@@ -127,4 +136,5 @@ class Passes:
             shape = (parts * config.groups, *self.heads, self.n)
             self.scratch |= {name: Scratch(shape) for name in sums if name}
         args = (q, k, v, out, decay, *states, *numbers, with_state, *sums)
-        self.steps.append(PlanStep(chunk_outputs, args, of_states))
+        own_way = {"config": config, "exact": exact, "turned": turned}
+        self.steps.append(PlanStep(chunk_outputs, args, how | own_way))

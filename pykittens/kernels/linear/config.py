@@ -7,10 +7,25 @@ from dataclasses import dataclass
 from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.chunk import CHUNK, rows_of
 
-# Microseconds of an H200 for a chunk of 64 columns, of its outputs and of its state alone; and for two more launches.
-OUTPUT, STATE, LAUNCHES = 2.0, 1.2, 8.0
+# Microseconds of an H100: of the outputs and of the state of a chunk, at least and for each 64 x 64 of a state.
+OUTPUT, STATE = (0.95, 0.27), (0.65, 0.15)
+LAUNCHES, SCAN = 6.0, 0.15  # of two launches more, and of each segment in a scan
+BANDWIDTH = 3.0e6  # bytes in a microsecond
 EXCHANGE = 2048  # bytes for sums of two warpgroups, and for semaphores
 RESERVED = 1024  # bytes of shared memory that a block takes besides its own
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What is in shared memory: tiles of a stage with the rows of a state and with columns, of values that decay, of
+    states, and the bytes of an element of the output.
+    """
+
+    of_rows: int = 2
+    of_columns: int = 1
+    decayed: int = 2
+    states: int = 1
+    result_bytes: int = 2
 
 
 @dataclass(frozen=True)
@@ -26,21 +41,15 @@ class LinearConfig:
     stages: int
     resident: int = 1
 
-    def shared_bytes(self, d: int, memory: tuple[int, int, int] = (2, 1, 2)) -> int:
-        """Bytes of shared memory of a block: the stages, the output, a state, and values with decay.
-
-        memory: bytes of an element of the output, tiles of a stage that have its columns, tiles of values that decay.
-        """
-        rows, own, (result_bytes, values, scaled) = rows_of(d), self.columns * self.groups, memory
-        stage = 2 * CHUNK * (2 * rows + values * own) + 3 * 4 * CHUNK + 64
-        return (
-            self.stages * stage + own * (2 * rows + (2 * scaled + result_bytes) * CHUNK) + EXCHANGE
-        )
+    def shared_bytes(self, d: int, tiles: Tiles = Tiles()) -> int:  # noqa: B008 - it is frozen
+        """Bytes of shared memory of a block."""
+        rows, own = rows_of(d), self.columns * self.groups
+        stage = 2 * CHUNK * (tiles.of_rows * rows + tiles.of_columns * own) + 3 * 4 * CHUNK + 64
+        once = 2 * rows * tiles.states + (2 * tiles.decayed + tiles.result_bytes) * CHUNK
+        return self.stages * stage + own * once + EXCHANGE
 
 
-def config_for(
-    d: int, width: int, limits: Limits, memory: tuple[int, int, int] = (2, 1, 2)
-) -> LinearConfig:
+def config_for(d: int, width: int, limits: Limits, tiles: Tiles = Tiles()) -> LinearConfig:  # noqa: B008
     """The configuration for heads of d queries and `width` values.
 
     Registers hold up to 128 x 64 of a state, or half of it where warps multiply alone.
@@ -49,26 +58,44 @@ def config_for(
     groups = 2 if width > columns and limits.warpgroups else 1
     # A warpgroup alone leaves the registers of another to a second block.
     resident = 2 if groups == 1 and limits.warpgroups else 1
-    configs = [LinearConfig(columns, groups, stages, resident) for stages in (3, 2, 1)]
+    configs = [LinearConfig(columns, groups, stages, resident) for stages in (6, 4, 3, 2, 1)]
     configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
 
     def shared_bytes(c: LinearConfig) -> int:
         """Of all blocks that share a multiprocessor, each of which takes some more."""
-        own = c.shared_bytes(d, memory)
-        return c.resident * own + (c.resident - 1) * RESERVED
+        return c.resident * c.shared_bytes(d, tiles) + (c.resident - 1) * RESERVED
 
     return first_that_fits("linear_attention", configs, shared_bytes, limits)
 
 
-def segments_for(tasks: int, chunks: int, limits: Limits, resident: int = 1) -> int:
-    """How many parts of a sequence have blocks of their own: those with the least time by the rates above."""
+def segments_for(
+    heads: tuple[int, int],
+    chunks: int,
+    sizes: tuple[int, int],
+    config: LinearConfig,
+    limits: Limits,
+) -> int:
+    """How many parts of a sequence have blocks of their own: those with the least time by the rates above.
+
+    heads: of q and k, and of v, of all batches. sizes: rows and columns of a state.
+    """
+    (d, width), own = sizes, config.columns * config.groups
+    tasks, slots = heads[1] * -(-width // own), limits.multiprocessors * config.resident
+    unit = rows_of(d) * own / 4096
+    output, state = (a + b * unit for a, b in (OUTPUT, STATE))
+    of_positions = 2 * chunks * CHUNK * (heads[0] * d + heads[1] * width) / BANDWIDTH
+    of_state = 4 * heads[1] * d * width / BANDWIDTH
 
     def microseconds(segments: int) -> float:
-        rounds = -(-tasks * segments // (limits.multiprocessors * resident))
-        steps = rounds * -(-chunks // segments)
+        steps = -(-tasks * segments // slots) * -(-chunks // segments)
+        first = max(steps * output, 2 * of_positions)
         if segments == 1:
-            return steps * OUTPUT
-        return steps * (OUTPUT + STATE) + LAUNCHES
+            return first
+        more = LAUNCHES + segments * (SCAN + 3 * of_state)
+        return first + max(steps * state, of_positions) + more
 
-    counts: list[int] = [2**i for i in range(10) if 2**i <= max(chunks // 4, 1)]
-    return min(counts, key=microseconds)  # of equals the fewest
+    full = (slots * waves // tasks for waves in (1, 2))  # those that leave no multiprocessor idle
+    counts = {1, *(2**i for i in range(1, 10)), *full}
+    return min(
+        sorted(x for x in counts if 1 <= x <= chunks), key=microseconds
+    )  # of equals the fewest

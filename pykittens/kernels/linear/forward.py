@@ -38,14 +38,16 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     config,
     reverse=False,
     exact=False,
+    turned=False,
 ):
     """O, and the state at the end; each warpgroup has some columns of the state in its registers.
 
     before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
-    States in memory are `unit` times those of the kernel. dots: the products of rows of X with what comes of the state
-    in rows of O, of the columns of each warpgroup, (columns, batch, heads, n); queries then meet states as in f32.
-    inside: the gradient of the decay of pairs in one chunk, of those columns, if Q and K are of its outputs and V and X
-    of its keys and queries. exact: values are added to states as in f32.
+    States in memory are `unit` times those of the kernel; if `turned`, rows and columns of `before` are exchanged.
+    dots: the products of rows of X with what comes of the state in rows of O, of the columns of each warpgroup,
+    (columns, batch, heads, n); queries then meet states as in f32. inside: the gradient of the decay of pairs in one
+    chunk, of those columns, if Q and K are of its outputs and V and X of its keys and queries. exact: values are added
+    to states as in f32.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
@@ -91,7 +93,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
             if before is not None:
                 src = before.at(b, h) if segments is None else before.at(b, h, segment)
                 for r in range(rows // ROWS):
-                    state[r] = pk.load(src[r, column], rows=ROWS, cols=columns) * (1 / unit)
+                    at = src[column, r] if turned else src[r, column]
+                    x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
+                    state[r] = x * (1 / unit)
             for i in in_order(chunks_of(chunks, segments, segment), reverse):
                 seen, part_of, total, (later, sooner) = drained_gates(gates, reverse)
                 with ring.drain() as t:

@@ -36,7 +36,7 @@ from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 
 COLUMNS = 64  # that a block takes at a time
-RUN = 2048  # positions that are summed at a time
+RUN = 512  # positions that are summed at a time
 
 
 @pk.kernel
@@ -51,43 +51,65 @@ def sum_heads(parts, total):  # type: ignore[no-untyped-def]
     pk.store(total[b, g, i, c], x.to(total.dtype))
 
 
-@pk.kernel
-def decay_between(inside, of_queries, of_values, state, of_state, gradient):  # type: ignore[no-untyped-def]
-    """The gradient of the decay at each position, of pairs in one chunk, of all others, and of the first state.
+@pk.function
+def from_run(of_queries: Any, of_values: Any, b: Any, h: Any, run: Any) -> Any:
+    """What values have with the states after their positions, less what queries have with those before."""
+    found: Any = pk.zeros(pk.f32, RUN)
+    for part in range(pk.static(of_values.shape[0])):
+        found = found + pk.load(of_values[part, b, h, run], cols=RUN)
+    for part in range(pk.static(of_queries.shape[0])):
+        found = found - pk.load(of_queries[part, b, h, run], cols=RUN)
+    return found
 
-    of_queries, of_values: what queries and values have with the state; these and `inside` are parts to be added up.
-    """
-    batch, heads, n = gradient.shape
+
+@pk.kernel
+def sum_runs(of_queries, of_values, state, of_state, sums):  # type: ignore[no-untyped-def]
+    """The sum of each run of positions, after that of the first state, on the last axis."""
     pk.overlap()
-    b, h = pk.grid(batch, heads)
-    before: Any = 0.0
-    if state is not None:
+    b, h, i = pk.grid(*sums.shape)
+    found: Any = 0.0
+    if i > 0:
+        found = pk.sum(from_run(of_queries, of_values, b, h, i - 1))
+    elif state is not None:
         for r in pk.range(pk.cdiv(state.shape[2], CHUNK)):
             for c in pk.range(pk.cdiv(state.shape[3], COLUMNS)):
                 x, y = (pk.load(z[b, h, r, c], rows=CHUNK, cols=COLUMNS) for z in (state, of_state))
-                before = before + pk.sum(x * y)
-    for i in pk.range(pk.cdiv(n, RUN)):
-        run = pk.zeros(pk.f32, RUN)
-        for part in range(pk.static(of_values.shape[0])):
-            run = run + pk.load(of_values[part, b, h, i], cols=RUN)
-        for part in range(pk.static(of_queries.shape[0])):
-            run = run - pk.load(of_queries[part, b, h, i], cols=RUN)
-        own = before + (pk.cumsum(run) - run)
-        for part in range(pk.static(inside.shape[0])):
-            own = own + pk.load(inside[part, b, h, i], cols=RUN)
-        pk.store(gradient[b, h, i], own)
-        before = before + pk.sum(run)
+                found = found + pk.sum(x * y)
+    pk.store(sums[b, h, i], found)
+
+
+@pk.kernel
+def decay_gradient(inside, of_queries, of_values, sums, gradient, totals):  # type: ignore[no-untyped-def]
+    """The gradient of the decay at each position, of pairs in one chunk and of all others; or the sum of a run.
+
+    inside, of_queries, of_values: parts of columns, which are added up.
+    """
+    batch, heads, n = inside.shape[1:]
+    pk.overlap()
+    b, h, run = pk.grid(batch, heads, pk.cdiv(n, RUN))
+    found: Any = 0.0
+    for i in pk.range(pk.cdiv(run + 1, RUN)):
+        some = pk.load(sums[b, h, i], cols=RUN)
+        found = found + pk.sum(pk.where(pk.iota(RUN) <= run - i * RUN, some, 0.0))
+    own = from_run(of_queries, of_values, b, h, run)
+    own = pk.cumsum(own) - own + found
+    for part in range(pk.static(inside.shape[0])):
+        own = own + pk.load(inside[part, b, h, run], cols=RUN)
+    if gradient is not None:
+        pk.store(gradient[b, h, run], own)
+    if totals is not None:
+        pk.store(totals[b, h, run], pk.sum(pk.where(pk.iota(RUN) < n - run * RUN, own, 0.0)))
 
 
 @pk.kernel
 def sum_of_head(sums, total):  # type: ignore[no-untyped-def]
-    """The sum of all batches and positions of a head."""
-    batch, _, n = sums.shape
+    """The sum of all batches and runs of a head."""
+    batch, _, runs = sums.shape
     pk.overlap()
     (h,) = pk.grid(total.shape[0])
     found: Any = 0.0
     for b in pk.range(batch):
-        for i in pk.range(pk.cdiv(n, RUN)):
+        for i in pk.range(pk.cdiv(runs, RUN)):
             found = found + pk.sum(pk.load(sums[b, h, i], cols=RUN))
     pk.store(total[h], found)
 
@@ -136,43 +158,32 @@ def linear_attention_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=tuple(result))
     arrays.lines(*arrays.found)
-    before, behind = (_turned(arrays, name) for name in ("initial_state", "state_gradient"))
+    before, behind = (x if x in arrays else None for x in ("initial_state", "state_gradient"))
     n, d, width = (dims[x] for x in ("n", "d", "width"))
     passes, is_shared = Passes(arrays, scale, parts, config), dims["groups"] != dims["heads"]
     lead = passes.heads
     to = {x: f"{x}_of_heads" if is_shared else x for x in ("dq", "dk")}
-    last = "state_gradient" if behind else None, "d_initial_state" if before else None
-    back: dict[str, Any] = {"numbers": ("scale", "scale"), "reverse": True}
-    size = 4 if is_shared else 2
+    after = "d_initial_state" if before else None
     of_q, of_v = ("q", "v") if "decay" in arrays else (None, None)
-    here: dict[str, Any] = {"states": (before, None), "result_bytes": size, "with_state": of_q}
-    here["inside"] = True
-    last_of: dict[str, Any] = {"states": last, "with_state": of_v, "exact": before is not None}
-    passes.add("gradient", "v", "k", to["dq"], (width, d), **here)
-    passes.add("k", "q", "gradient", "dv", (d, width), **last_of, **back)
-    back["result_bytes"] = size
-    passes.add("v", "gradient", "q", to["dk"], (width, d), states=(behind, None), **back)
+    of_qk: dict[str, Any] = {"result_bytes": 4 if is_shared else 2, "turned": True}
+    back: dict[str, Any] = {"numbers": ("scale", "scale"), "reverse": True}
+    first: dict[str, Any] = {"states": (before, None), "with_state": of_q, "inside": True}
+    last: dict[str, Any] = {"states": (behind, after), "with_state": of_v}
+    passes.add("gradient", "v", "k", to["dq"], (width, d), **first, **of_qk)
+    passes.add("k", "q", "gradient", "dv", (d, width), exact=after is not None, **last, **back)
+    passes.add("v", "gradient", "q", to["dk"], (width, d), states=(behind, None), **of_qk, **back)
     steps, scratch = passes.steps, passes.scratch
     if is_shared:
         scratch |= {name: Scratch((*lead, n, d)) for name in to.values()}
         steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]
     if "decay" in arrays:
-        sums = "d_decay" if rank == 3 else "sums"
-        scratch |= {} if rank == 3 else {"sums": Scratch((*lead, n))}
-        states = ("initial_state", "d_initial_state") if before else (None, None)
-        of_pairs = (f"dots_{to['dq']}", "dots_dv")
-        steps += [
-            PlanStep(decay_between, (f"inside_{to['dq']}", *of_pairs, *states, sums)),
-        ]
-        steps += [PlanStep(sum_of_head, ("sums", "d_decay"))] if rank == 1 else []
+        runs, states = -(-n // RUN), (before, after)
+        dots, of_positions = (f"dots_{to['dq']}", "dots_dv"), rank == 3
+        scratch["sums"] = Scratch((*lead, runs + 1))
+        steps.append(PlanStep(sum_runs, (*dots, *states, "sums")))
+        results = ("d_decay", None) if of_positions else (None, "totals")
+        steps.append(PlanStep(decay_gradient, (f"inside_{to['dq']}", *dots, "sums", *results)))
+        if not of_positions:
+            scratch["totals"] = Scratch((*lead, runs))
+            steps.append(PlanStep(sum_of_head, ("totals", "d_decay")))
     return Plan(arrays, steps, scratch, tuple(result))
-
-
-def _turned(arrays: Arrays, name: str) -> str | None:
-    """The name of a state with rows and columns in each other's place, a copy; None if it is not given."""
-    if name not in arrays:
-        return None
-    turned = arrays.views[name].swapaxes(2, 3)
-    arrays.views[f"{name}_turned"] = turned
-    arrays.copies[f"{name}_turned"] = tuple(turned.shape)
-    return f"{name}_turned"
