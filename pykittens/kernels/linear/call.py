@@ -61,12 +61,16 @@ class Passes:
     """The launches of passes over the sequences of a call, and their scratch memory.
 
     scale: as of `add_scale`. segments: parts of a sequence with blocks of their own, chosen for each pass if None.
+    gates: the names of decay, rate and bias, those that are given. skip: the name of what is added of values, or None.
     """
 
     arrays: Arrays
     scale: float | None
     segments: int | None = None
     config: LinearConfig | None = None
+    gates: tuple[str, ...] = ("decay",)
+    softplus: bool = False
+    skip: str | None = None
     steps: list[PlanStep] = field(default_factory=list)
     scratch: dict[str, Scratch] = field(default_factory=dict)
 
@@ -89,19 +93,23 @@ class Passes:
         reverse: bool = False,
         result_bytes: int = 2,
         with_state: str | None = None,
-        inside: bool = False,
+        found: tuple[str, ...] = (),
+        skips: bool = False,
         exact: bool = False,
         turned: bool = False,
     ) -> None:
         """Add a pass, by the names of its arrays, of its first and last state, and of its numbers.
 
         sizes: of a query and of a value. numbers: by which outputs and states are multiplied. result_bytes: of an
-        element of the output. with_state: an array like the output, whose rows are multiplied with what comes of the
-        state in its rows, as the scratch memory f"dots_{out}"; with `inside` the gradient of the decay of pairs in one
-        chunk is f"inside_{out}". exact: the accuracy of states is that of f32.
-        turned: rows and columns of states in memory are exchanged.
+        element of the output. with_state: an array like the output, whose rows are multiplied with those of the output
+        and with what comes of the state there; found: which of "dots", "inside", "whole" and "skipped" of
+        `chunk_outputs` to keep, as scratch memory f"{name}_{out}". skips: add `skip` of values. exact: the accuracy of
+        states is that of f32. turned: rows and columns of states in memory are exchanged.
         """
-        limits, decay = limits_of(self.arrays.like), "decay" if "decay" in self.arrays else None
+        limits = limits_of(self.arrays.like)
+        given = [name if name in self.arrays else None for name in self.gates]
+        gates = (*given, None, None)[:3]
+        decay = gates[0]
         exact = exact or with_state is not None
         of_values = values_in(decay, exact)
         tiles = Tiles(2, 2 if with_state else 1, of_values, 1, result_bytes)
@@ -115,6 +123,7 @@ class Passes:
             heads = batch * self.arrays.dims["groups"], batch * of_v
             segments = segments_for(heads, -(-self.n // CHUNK), sizes, config, limits)
         how: dict[str, Any] = {"reverse": reverse}
+        way = how | {"exact": exact, "softplus": self.softplus}
         if segments > 1:
             if cut not in self.scratch:
                 self.scratch[cut] = Scratch((*self.heads, segments, *of_states))
@@ -124,17 +133,17 @@ class Passes:
                 self.steps += [
                     PlanStep(
                         segment_states,
-                        (keys, values, decay, cut, totals),
-                        {"config": own, "exact": exact} | how,
+                        (keys, values, *gates, cut, totals),
+                        way | {"config": own},
                     ),
                     PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
                 ]
             states = cut, None
-        sums: list[str | None] = [None, None]
-        if with_state:
-            sums = [f"dots_{out}", f"inside_{out}" if inside else None]
-            shape = (parts * config.groups, *self.heads, self.n)
-            self.scratch |= {name: Scratch(shape) for name in sums if name}
-        args = (q, k, v, out, decay, *states, *numbers, with_state, *sums)
-        own_way = {"config": config, "exact": exact, "turned": turned}
-        self.steps.append(PlanStep(chunk_outputs, args, how | own_way))
+        names = ("dots", "inside", "whole", "skipped")
+        sums = [f"{name}_{out}" if name in found else None for name in names]
+        shape = (parts * config.groups, *self.heads, self.n)
+        self.scratch |= {name: Scratch(shape) for name in sums if name}
+        skip = self.skip if skips else None
+        args = (q, k, v, out, *gates, skip, *states, *numbers, with_state, *sums)
+        way |= {"config": config, "turned": turned}
+        self.steps.append(PlanStep(chunk_outputs, args, way))

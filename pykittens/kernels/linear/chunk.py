@@ -26,6 +26,8 @@ AT_ONCE = 4  # chunks whose decay is loaded at a time
 ROWS = 64  # rows of a state that a warpgroup multiplies at a time
 # The least logarithm of a decay: its exponential is 0 in f32, and sums of a chunk lose little beside it.
 LEAST = -150.0
+# The least logarithm of a step, so that none is 0 and results can be divided by it.
+LEAST_STEP = -125.0
 
 
 def rows_of(d: int) -> int:
@@ -38,14 +40,10 @@ def values_in(decay: Any, exact: bool) -> int:
     return 0 if decay is None else 2 if exact else 1
 
 
-def gates_ring(stages: int) -> Any:
-    """The ring of the sums of decay of a chunk: up to each position, from there to the end, and of all."""
-    return pk.pipeline(
-        stages,
-        before=pk.sv(pk.f32, CHUNK),
-        behind=pk.sv(pk.f32, CHUNK),
-        total=pk.sv(pk.f32, CHUNK),
-    )
+def gates_ring(stages: int, weighted: bool) -> Any:
+    """The ring of the sums of decay of a chunk: up to each position, from there to the end, and of all; and weights."""
+    names = ("before", "behind", "total", *(("weight",) if weighted else ()))
+    return pk.pipeline(stages, **{name: pk.sv(pk.f32, CHUNK) for name in names})
 
 
 def chunks_of(chunks: Any, segments: Any, segment: Any) -> tuple[Any, Any]:
@@ -67,42 +65,63 @@ def matrix_of(x: Any, b: Any, h: Any, heads: Any) -> Any:
 
 
 @pk.function
-def fill_gates(ring: Any, decay: Any, b: Any, h: Any, n: Any, chunks: Any, reverse: bool) -> Any:
+def step_of(x: Any, bias: Any, softplus: bool) -> Any:
+    """The step of positions in f32: with a bias, and softplus, if that is wanted."""
+    wide = x.to(pk.f32) if bias is None else x.to(pk.f32) + bias
+    return pk.softplus(wide) if softplus else wide
+
+
+@pk.function
+def fill_gates(
+    ring: Any, gates: Any, softplus: bool, b: Any, h: Any, n: Any, chunks: Any, reverse: bool
+) -> Any:
     """Fill a stage with the sums of the decay of each chunk, from the first to before the last; returns the sum of all.
 
-    Logarithms are those of positions or of the head, and 0 past the last of n positions. Those of several chunks are
+    gates: the logarithms of positions or of heads, None, None; or steps of positions, what the logarithms are for a
+    step of 1, and a bias of the steps or None. They are 0 past the last of n positions. Those of several chunks are
     loaded at a time, as memory takes longer to answer than a chunk takes.
     """
-    first, stop = chunks
+    (decay, rate, bias), (first, stop) = gates, chunks
     is_constant = len(decay.shape) == 1
-    logs: Any = pk.load(decay[h]) if is_constant else decay.at(b)
+    of_head: Any = pk.load(decay[h]) if is_constant else 0.0 if rate is None else pk.load(rate[h])
+    own_bias = None if bias is None else pk.load(bias[h])
+    lines: Any = None if is_constant else decay.at(b)
     whole: Any = 0.0
     for start in pk.range(0, stop - first, AT_ONCE):
         some = [pk.minimum(start + i, stop - first - 1) for i in range(AT_ONCE)]
         some = [stop - 1 - i if reverse else first + i for i in some]
-        found = [
-            pk.where(pk.iota(CHUNK) < n - i * CHUNK, logs, 0.0)
-            if is_constant
-            else pk.load(logs[h, i], cols=CHUNK)
-            for i in some
-        ]
+        found = [of_head if is_constant else pk.load(lines[h, i], cols=CHUNK) for i in some]
         for i in range(AT_ONCE):
             if start + i < stop - first:
-                log = pk.maximum(found[i] * pk.log2e, LEAST)
+                x: Any = found[i]
+                weight: Any = None
+                if rate is not None:
+                    x = step_of(x, own_bias, softplus)
+                    weight = pk.maximum(pk.log2(x), LEAST_STEP)
+                    x = x * of_head
+                if is_constant or rate is not None:
+                    x = pk.where(pk.iota(CHUNK) < n - some[i] * CHUNK, x, 0.0)
+                log = pk.maximum(x * pk.log2e, LEAST)
                 total, before = pk.sum(log), pk.cumsum(log)
                 with ring.fill() as t:
                     pk.store(t.before, before)
                     pk.store(t.behind, total - before)
                     pk.store(t.total, pk.zeros(pk.f32, CHUNK) + total)
+                    if weight is not None:
+                        pk.store(t.weight, weight)
                 whole = whole + total
     return whole
 
 
 @pk.function
-def drained_gates(ring: Any, reverse: bool) -> tuple[Any, Any, Any, tuple[Any, Any]]:
+def drained_gates(
+    ring: Any, reverse: bool, weighted: bool
+) -> tuple[Any, Any, Any, tuple[Any, Any]]:
     """Sums of the decay of a chunk, None without decay: along rows those between a position and the state that it sees,
     between it and the state that it is part of, and of all; and two whose difference is that between two positions, of
     which that of the row sees the other.
+
+    The weights of positions are part of them: forward of those that are seen, in reverse of those that see.
     """
     if ring is None:
         return None, None, None, (None, None)
@@ -111,6 +130,12 @@ def drained_gates(ring: Any, reverse: bool) -> tuple[Any, Any, Any, tuple[Any, A
             pk.load(x, spread=pk.per_row) for x in (t.before, t.behind, t.total)
         )
         across = pk.load(t.before, spread=pk.per_column)
+        if weighted:
+            weight = pk.load(t.weight, spread=pk.per_row)
+            behind = behind + weight
+            if reverse:
+                return behind, before, total, (across, before - weight)
+            across = across - pk.load(t.weight, spread=pk.per_column)
     if reverse:
         return behind, before, total, (across, before)
     return before, behind, total, (before, across)

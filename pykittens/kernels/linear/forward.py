@@ -27,6 +27,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     V,
     O,
     decay,
+    rate,
+    bias,
+    skip,
     before,
     after,
     scale,
@@ -34,11 +37,14 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     X,
     dots,
     inside,
+    whole,
+    skipped,
     *,
     config,
     reverse=False,
     exact=False,
     turned=False,
+    softplus=False,
 ):
     """O, and the state at the end; each warpgroup has some columns of the state in its registers.
 
@@ -48,6 +54,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     (columns, batch, heads, n); queries then meet states as in f32. inside: the gradient of the decay of pairs in one
     chunk, of those columns, if Q and K are of its outputs and V and X of its keys and queries. exact: values are added
     to states as in f32.
+
+    decay, rate, bias, softplus: as of `fill_gates`; with a rate, values have the weights of their steps. skip: of a
+    head, what is added of values to outputs. whole, skipped: products of rows of X with O without `skip`, and with V.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
@@ -60,7 +69,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     of_values = ("v",) if X is None else ("v", "x")
     stage |= {name: pk.st(dtype, CHUNK, columns * groups) for name in of_values}
     ring: Any = pk.pipeline(config.stages, **stage)
-    gates = None if decay is None else gates_ring(config.stages)
+    gates = None if decay is None else gates_ring(config.stages, rate is not None)
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns * groups))
     states: Any = pk.shared(pk.st(dtype, rows, columns), count=groups)
     tiles = values_in(decay, exact)
@@ -82,7 +91,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     if gates is not None:
         with pk.producer():
             for b, h, _, segment in tasks:
-                fill_gates(gates, decay, b, h, n, chunks_of(chunks, segments, segment), reverse)
+                span = chunks_of(chunks, segments, segment)
+                fill_gates(gates, (decay, rate, bias), softplus, b, h, n, span, reverse)
 
     with pk.consumers(groups) as w:
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
@@ -97,7 +107,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
                     state[r] = x * (1 / unit)
             for i in in_order(chunks_of(chunks, segments, segment), reverse):
-                seen, part_of, total, (later, sooner) = drained_gates(gates, reverse)
+                seen, part_of, total, (later, sooner) = drained_gates(
+                    gates, reverse, rate is not None
+                )
                 with ring.drain() as t:
                     v = t.v.tiles(CHUNK, columns)[0, w]
                     memory, logs = (states[w], [x[w] for x in scaled]), (part_of, total)
@@ -116,9 +128,17 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                             earlier = pk.row_cumsum(pairs) - pairs
                             of_pairs = pk.col_sum(pk.where(is_seen, earlier, 0.0))
                             pk.store(inside[column, b, h, i], of_pairs * scale)
-                    o = pk.mma_AB(s.to(dtype), v, o)
+                    o = pk.mma_AB(s.to(dtype), v, o) * scale
+                    if whole is not None:
+                        pk.store(whole[column, b, h, i], pk.row_sum(o * pk.load(x).to(pk.f32)))
+                    if skip is not None:
+                        values = pk.load(v).to(pk.f32)
+                        if skipped is not None:
+                            of_values = pk.row_sum(values * pk.load(x).to(pk.f32))
+                            pk.store(skipped[column, b, h, i], of_values)
+                        o = o + values * pk.load(skip[h])
                 with out.fill() as t:
-                    pk.store(t.tiles(CHUNK, columns)[0, w], (o * scale).to(O.dtype))
+                    pk.store(t.tiles(CHUNK, columns)[0, w], o.to(O.dtype))
             if after is not None:
                 for r, x in enumerate(state):
                     pk.store(after[b, h, r, column], x * unit)

@@ -78,23 +78,32 @@ def sum_runs(of_queries, of_values, state, of_state, sums):  # type: ignore[no-u
     pk.store(sums[b, h, i], found)
 
 
-@pk.kernel
-def decay_gradient(inside, of_queries, of_values, sums, gradient, totals):  # type: ignore[no-untyped-def]
-    """The gradient of the decay at each position, of pairs in one chunk and of all others; or the sum of a run.
+@pk.function
+def of_logarithms(
+    inside: Any, of_queries: Any, of_values: Any, sums: Any, b: Any, h: Any, run: Any
+) -> Any:
+    """The gradient of the logarithm of the decay at each position of a run, of pairs in one chunk and of all others.
 
     inside, of_queries, of_values: parts of columns, which are added up.
     """
+    before: Any = 0.0
+    for i in pk.range(pk.cdiv(run + 1, RUN)):
+        some = pk.load(sums[b, h, i], cols=RUN)
+        before = before + pk.sum(pk.where(pk.iota(RUN) <= run - i * RUN, some, 0.0))
+    own = from_run(of_queries, of_values, b, h, run)
+    own = pk.cumsum(own) - own + before
+    for part in range(pk.static(inside.shape[0])):
+        own = own + pk.load(inside[part, b, h, run], cols=RUN)
+    return own
+
+
+@pk.kernel
+def decay_gradient(inside, of_queries, of_values, sums, gradient, totals):  # type: ignore[no-untyped-def]
+    """The gradient of the decay at each position, or its sum in each run."""
     batch, heads, n = inside.shape[1:]
     pk.overlap()
     b, h, run = pk.grid(batch, heads, pk.cdiv(n, RUN))
-    found: Any = 0.0
-    for i in pk.range(pk.cdiv(run + 1, RUN)):
-        some = pk.load(sums[b, h, i], cols=RUN)
-        found = found + pk.sum(pk.where(pk.iota(RUN) <= run - i * RUN, some, 0.0))
-    own = from_run(of_queries, of_values, b, h, run)
-    own = pk.cumsum(own) - own + found
-    for part in range(pk.static(inside.shape[0])):
-        own = own + pk.load(inside[part, b, h, run], cols=RUN)
+    own = of_logarithms(inside, of_queries, of_values, sums, b, h, run)
     if gradient is not None:
         pk.store(gradient[b, h, run], own)
     if totals is not None:
@@ -112,6 +121,39 @@ def sum_of_head(sums, total):  # type: ignore[no-untyped-def]
         for i in pk.range(pk.cdiv(runs, RUN)):
             found = found + pk.sum(pk.load(sums[b, h, i], cols=RUN))
     pk.store(total[h], found)
+
+
+def add_passes(
+    passes: Passes, q: str, k: str, v: str, sizes: tuple[int, int], of_values: tuple[str, ...] = ()
+) -> tuple[str, str]:
+    """Add the passes of f"d{q}", f"d{k}" and f"d{v}", and of d_initial_state if there is an initial state.
+
+    of_values: what the pass of values keeps, as of `Passes.add`. If there is decay, returns the names under which the
+    passes of queries and of values keep what its gradient is made of, which `sum_runs` has then added up.
+    """
+    arrays, (d, width), lead = passes.arrays, sizes, passes.heads
+    is_shared, decays = arrays.dims["groups"] != arrays.dims["heads"], passes.gates[0] in arrays
+    before, behind = (x if x in arrays else None for x in ("initial_state", "state_gradient"))
+    after = "d_initial_state" if before else None
+    to = {x: f"d{x}_of_heads" if is_shared else f"d{x}" for x in (q, k)}
+    of_qk: dict[str, Any] = {"result_bytes": 4 if is_shared else 2, "turned": True}
+    back: dict[str, Any] = {"numbers": ("scale", "scale"), "reverse": True}
+    first: dict[str, Any] = {"states": (before, None)}
+    last: dict[str, Any] = {"states": (behind, after), "exact": before is not None, "skips": True}
+    if decays:
+        first |= {"with_state": q, "found": ("dots", "inside")}
+        last |= {"with_state": v, "found": ("dots", *of_values)}
+    passes.add("gradient", v, k, to[q], (width, d), **first, **of_qk)
+    passes.add(k, q, "gradient", f"d{v}", (d, width), **last, **back)
+    passes.add(v, "gradient", q, to[k], (width, d), states=(behind, None), **of_qk, **back)
+    if is_shared:
+        passes.scratch |= {name: Scratch((*lead, passes.n, d)) for name in to.values()}
+        passes.steps += [PlanStep(sum_heads, (part, f"d{x}")) for x, part in to.items()]
+    if decays:
+        passes.scratch["sums"] = Scratch((*lead, -(-passes.n // RUN) + 1))
+        dots = f"dots_{to[q]}", f"dots_d{v}"
+        passes.steps.append(PlanStep(sum_runs, (*dots, before, after, "sums")))
+    return to[q], f"d{v}"
 
 
 @functools.partial(host_function, numbers={})
@@ -158,32 +200,13 @@ def linear_attention_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=tuple(result))
     arrays.lines(*arrays.found)
-    before, behind = (x if x in arrays else None for x in ("initial_state", "state_gradient"))
-    n, d, width = (dims[x] for x in ("n", "d", "width"))
-    passes, is_shared = Passes(arrays, scale, parts, config), dims["groups"] != dims["heads"]
-    lead = passes.heads
-    to = {x: f"{x}_of_heads" if is_shared else x for x in ("dq", "dk")}
-    after = "d_initial_state" if before else None
-    of_q, of_v = ("q", "v") if "decay" in arrays else (None, None)
-    of_qk: dict[str, Any] = {"result_bytes": 4 if is_shared else 2, "turned": True}
-    back: dict[str, Any] = {"numbers": ("scale", "scale"), "reverse": True}
-    first: dict[str, Any] = {"states": (before, None), "with_state": of_q, "inside": True}
-    last: dict[str, Any] = {"states": (behind, after), "with_state": of_v}
-    passes.add("gradient", "v", "k", to["dq"], (width, d), **first, **of_qk)
-    passes.add("k", "q", "gradient", "dv", (d, width), exact=after is not None, **last, **back)
-    passes.add("v", "gradient", "q", to["dk"], (width, d), states=(behind, None), **of_qk, **back)
-    steps, scratch = passes.steps, passes.scratch
-    if is_shared:
-        scratch |= {name: Scratch((*lead, n, d)) for name in to.values()}
-        steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]
+    passes = Passes(arrays, scale, parts, config)
+    of_q, of_v = add_passes(passes, "q", "k", "v", (dims["d"], dims["width"]))
     if "decay" in arrays:
-        runs, states = -(-n // RUN), (before, after)
-        dots, of_positions = (f"dots_{to['dq']}", "dots_dv"), rank == 3
-        scratch["sums"] = Scratch((*lead, runs + 1))
-        steps.append(PlanStep(sum_runs, (*dots, *states, "sums")))
-        results = ("d_decay", None) if of_positions else (None, "totals")
-        steps.append(PlanStep(decay_gradient, (f"inside_{to['dq']}", *dots, "sums", *results)))
-        if not of_positions:
-            scratch["totals"] = Scratch((*lead, runs))
-            steps.append(PlanStep(sum_of_head, ("totals", "d_decay")))
-    return Plan(arrays, steps, scratch, tuple(result))
+        sums = f"inside_{of_q}", f"dots_{of_q}", f"dots_{of_v}", "sums"
+        results = ("d_decay", None) if rank == 3 else (None, "totals")
+        passes.steps.append(PlanStep(decay_gradient, (*sums, *results)))
+        if rank == 1:
+            passes.scratch["totals"] = Scratch((*passes.heads, -(-passes.n // RUN)))
+            passes.steps.append(PlanStep(sum_of_head, ("totals", "d_decay")))
+    return Plan(arrays, passes.steps, passes.scratch, tuple(result))

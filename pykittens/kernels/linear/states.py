@@ -24,7 +24,9 @@ AT_ONCE = 8  # segments that it loads at a time
 
 
 @pk.kernel
-def segment_states(K, V, decay, states, totals, *, config, reverse=False, exact=False):  # type: ignore[no-untyped-def]
+def segment_states(  # type: ignore[no-untyped-def]
+    K, V, decay, rate, bias, states, totals, *, config, reverse=False, exact=False, softplus=False
+):
     """The state that each segment of chunks would end with if it began with 0, and the sum of its decay."""
     batch, heads, segments, d, width = states.shape
     n, d, width, dtype = V.shape[2], pk.static(d), pk.static(width), V.dtype
@@ -34,7 +36,7 @@ def segment_states(K, V, decay, states, totals, *, config, reverse=False, exact=
     ring: Any = pk.pipeline(
         config.stages, k=pk.st(dtype, CHUNK, rows), v=pk.st(dtype, CHUNK, columns * groups)
     )
-    gates = None if decay is None else gates_ring(config.stages)
+    gates = None if decay is None else gates_ring(config.stages, rate is not None)
     tiles = values_in(decay, exact)
     scaled: Any = [pk.shared(pk.st(dtype, CHUNK, columns), count=groups) for _ in range(tiles)]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
@@ -52,7 +54,7 @@ def segment_states(K, V, decay, states, totals, *, config, reverse=False, exact=
         with pk.producer(registers=48):
             for b, h, part, segment in tasks:
                 span = chunks_of(chunks, segments, segment)
-                sums = fill_gates(gates, decay, b, h, n, span, reverse)
+                sums = fill_gates(gates, (decay, rate, bias), softplus, b, h, n, span, reverse)
                 if part == 0:
                     pk.store(totals[b, h, segment], sums)
 
@@ -60,7 +62,7 @@ def segment_states(K, V, decay, states, totals, *, config, reverse=False, exact=
         for b, h, part, segment in tasks:
             state = [pk.zeros(pk.f32, ROWS, columns) for _ in range(rows // ROWS)]
             for _ in in_order(chunks_of(chunks, segments, segment), reverse):
-                _, part_of, total, _ = drained_gates(gates, reverse)
+                _, part_of, total, _ = drained_gates(gates, reverse, rate is not None)
                 with ring.drain() as t:
                     v, memory = t.v.tiles(CHUNK, columns)[0, w], (None, [x[w] for x in scaled])
                     *_, state = chunk_products(None, t.k, v, state, (part_of, total), memory, False)
