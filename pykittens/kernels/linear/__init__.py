@@ -3,6 +3,7 @@
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.function import linear_attention
 from pykittens.kernels.linear.gradient import linear_attention_backward
+from pykittens.kernels.linear.mamba2 import mamba2, mamba2_backward
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.linear.step import linear_attention_step, state_step
 
@@ -11,6 +12,8 @@ __all__ = [
     "linear_attention",
     "linear_attention_backward",
     "linear_attention_step",
+    "mamba2",
+    "mamba2_backward",
     "scan_states",
     "segment_states",
     "state_step",

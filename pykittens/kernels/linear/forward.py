@@ -134,8 +134,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     if skip is not None:
                         values = pk.load(v).to(pk.f32)
                         if skipped is not None:
-                            of_values = pk.row_sum(values * pk.load(x).to(pk.f32))
-                            pk.store(skipped[column, b, h, i], of_values)
+                            of_skip = pk.row_sum(values * pk.load(x).to(pk.f32))
+                            pk.store(skipped[column, b, h, i], of_skip)
                         o = o + values * pk.load(skip[h])
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, columns)[0, w], o.to(O.dtype))
