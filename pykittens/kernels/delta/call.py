@@ -42,6 +42,7 @@ class Launches:
         self.d, self.width = dims["d"], dims["width"]
         heads, sizes = self.heads[0] * self.heads[1], (self.d, self.width)
         self.segments, self.config = cut_for(heads, self.n, sizes, self.limits, segments, config)
+        self.chunks = -(-self.n // CHUNK)
         self.dtype = arrays.found["v"].dtype
         self.gates = "beta", "decay" if "decay" in arrays else None
         self.steps: list[PlanStep] = []
@@ -54,8 +55,10 @@ class Launches:
 
     def add_pairs(self) -> None:
         """What positions are to one another in each chunk."""
-        rows = -(-self.n // CHUNK) * CHUNK
-        names = [self.memory(x, rows, CHUNK, dtype=self.dtype) for x in ("inverses", "pairs")]
+        names = [
+            self.memory(x, self.chunks * CHUNK, CHUNK, dtype=self.dtype)
+            for x in ("inverses", "pairs")
+        ]
         how = {"resident": blocks_of_pairs(self.d, self.limits)}
         self.steps.append(PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale"), how))
 
@@ -78,5 +81,17 @@ class Launches:
         self.add_pairs()
         if self.segments > 1:
             before = self.add_states(before)
-        args = ("q", "k", "v", "out", *self.gates, "inverses", "pairs", before, after, "scale")
+        args = (
+            "q",
+            "k",
+            "v",
+            "out",
+            *self.gates,
+            "inverses",
+            "pairs",
+            before,
+            after,
+            None,
+            "scale",
+        )
         self.steps.append(PlanStep(delta_outputs, args, {"config": self.config}))

@@ -21,23 +21,23 @@ from pykittens.kernels.linear.chunk import CHUNK, chunks_of, matrix_of, rows_of
 
 @pk.kernel
 def delta_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, O, beta, decay, inverses, pairs, before, after, scale, *, config
+    Q, K, V, O, beta, decay, inverses, pairs, before, after, states, scale, *, config
 ):
     """O, and the state at the end; each warpgroup has the transpose of some columns of the state in its registers.
 
     inverses, pairs: those of `chunk_pairs`. before: the state at the start, or the transposes of those at the starts of
-    segments of the chunks, on an axis of their own.
+    segments of the chunks, on an axis of their own. Q, pairs: without them O gets the values U that are added to the
+    state. states: gets the transposes of the states at the starts of chunks, in the dtype.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
     d, width, dtype, groups = pk.static(K.shape[3]), pk.static(width), V.dtype, config.groups
     rows, own = rows_of(d), COLUMNS * groups
-    is_wide = rows > WIDE
     pk.resident(config.resident)
     of_keys, of_pairs = pk.st(dtype, CHUNK, rows), pk.st(dtype, CHUNK, CHUNK)
-    ring: Any = pk.pipeline(
-        config.stages, q=of_keys, k=of_keys, v=pk.st(dtype, CHUNK, own), x=of_pairs, p=of_pairs
-    )
+    stage: dict[str, Any] = {"k": of_keys, "v": pk.st(dtype, CHUNK, own), "x": of_pairs}
+    stage |= {} if Q is None else {"q": of_keys, "p": of_pairs}
+    ring: Any = pk.pipeline(config.stages, **stage)
     factors = factors_ring(config.stages, decay)
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, own))
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
@@ -45,14 +45,15 @@ def delta_outputs(  # type: ignore[no-untyped-def]
 
     with pk.producer():
         for b, h, part, segment in tasks:
-            q, k, v = (matrix_of(x, b, h, heads) for x in (Q, K, V))
+            k, v = (matrix_of(x, b, h, heads) for x in (K, V))
             for i in chunks_of(chunks, segments, segment, False):
                 with ring.fill() as t:
                     pk.load_async(t.k, k[i, 0])
-                    pk.load_async(t.q, q[i, 0])
                     pk.load_async(t.v, v[i, part])
                     pk.load_async(t.x, inverses[b, h, i, 0])
-                    pk.load_async(t.p, pairs[b, h, i, 0])
+                    if Q is not None:
+                        pk.load_async(t.q, matrix_of(Q, b, h, heads)[i, 0])
+                        pk.load_async(t.p, pairs[b, h, i, 0])
 
     with pk.producer():
         for b, h, _, segment in tasks:
@@ -66,17 +67,22 @@ def delta_outputs(  # type: ignore[no-untyped-def]
                 state = pk.load(before[b, h, 0, column], rows=COLUMNS, cols=rows, transposed=True)
             elif before is not None:
                 state = pk.load(before[b, h, segment, column, 0], rows=COLUMNS, cols=rows)
-            for _ in chunks_of(chunks, segments, segment, False):
+            for i in chunks_of(chunks, segments, segment, False):
                 with ring.drain() as t, factors.drain() as f:
-                    seen = of_state(state, t.k)
-                    o = None if is_wide else of_state(state, t.q)
+                    seen, o = of_state(state, t.k), None
+                    if Q is not None and rows <= WIDE:
+                        o = of_state(state, t.q)
+                    if states is not None:
+                        pk.store(states[b, h, i, column, 0], state.to(dtype))
                     u = added_values(t.v.tiles(CHUNK, COLUMNS)[0, w], seen, t.x, f, decay)
-                    # Registers do not hold two products beside a wide state, nor that state rounded as for k.
-                    o = of_state(state * scale, t.q) if o is None else o * scale
-                    o = pk.mma_ABt(u.to(dtype), t.p, scaled(o, along(f, "before", decay)))
+                    if Q is not None:
+                        # Registers do not hold two products beside a wide state, nor that rounded as for k.
+                        o = of_state(state * scale, t.q) if o is None else o * scale
+                        o = pk.mma_ABt(u.to(dtype), t.p, scaled(o, along(f, "before", decay)))
                     state = next_state(state, t.k, u, f, decay)
                 with out.fill() as t:
-                    pk.store(t.tiles(CHUNK, COLUMNS)[0, w], o.to(O.dtype), transposed=True)
+                    found = u if o is None else o
+                    pk.store(t.tiles(CHUNK, COLUMNS)[0, w], found.to(O.dtype), transposed=True)
             if after is not None and (segments is None or segment == segments - 1):
                 pk.store(after[b, h, 0, column], state, transposed=True)
 
