@@ -1,9 +1,9 @@
-"""The gated delta rule beside its chunk form in PyTorch, on a cold L2 cache.
+"""The gated delta rule, forward and backward, beside its chunk form in PyTorch, on a cold L2 cache.
 
 Two problems have targets of their own. Of random ones a time is to stay under 15 microseconds and four times what the
-memory or the tensor cores need at least, as of linear attention; the last column is the part of it that is taken.
-Errors are the largest ones against the chunk form in float64, to those of the chunk form with states in f32, whose
-products are of bf16. Keys have length 1, and beta is from 0 to 1.
+memory or the tensor cores need at least, as of linear attention. Backward it is to stay under 3.5 times that; the last
+columns are the parts of it that are taken. Errors are the largest ones against the chunk form in float64, to those of
+the chunk form with states in f32, whose products are of bf16. Keys have length 1, and beta is from 0 to 1.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from linear import CHECKED, CHUNK, COPY, FIXED, PRODUCTS, TIMES  # noqa: E402
 from protocol import isolated  # noqa: E402
 from record import about, heading, markdown  # noqa: E402
 
-from pykittens.kernels.delta import gated_delta_rule  # noqa: E402
+from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_backward  # noqa: E402
 
+BACKWARD = 3.5
 NAMES = ("q", "k", "v", "beta", "decay")
 ASKED = {(8, 16, 16, 4096, 128, 128): 600.0, (1, 16, 16, 8192, 128, 128): 300.0}
 
@@ -93,33 +94,47 @@ def chunked(q: Any, k: Any, v: Any, beta: Any, decay: Any) -> Any:
     return out.to(dtype).flatten(2, 3)[:, :, :n]
 
 
-def error_ratio(p: Problem, device: str = "cuda") -> float:
-    """The largest error to that of the chunk form, on fewer positions and one batch."""
-    own = Problem(1, p.heads, p.groups, min(p.n, CHECKED), p.d, p.width)
-    given = {name: x for name, x in tensors(own, device).items() if name in NAMES}
-    exact = chunked(**{name: x.double() for name, x in given.items()})
-    errors = [
-        float((x.double() - exact).abs().max())
-        for x in (gated_delta_rule(**given), chunked(**given))
+def with_gradients(given: dict[str, Any]) -> list[Any]:
+    """The result of the chunk form, and the gradients of all that it takes."""
+    leaves = {name: given[name].detach().requires_grad_() for name in NAMES}
+    out = chunked(**leaves)
+    found = torch.autograd.grad(out, list(leaves.values()), given["gradient"].to(out.dtype))
+    return [out.detach(), *found]
+
+
+def error_ratios(p: Problem, device: str = "cuda") -> list[float]:
+    """The largest errors of a result and gradients to those of the chunk form, on fewer positions and one batch."""
+    given = tensors(Problem(1, p.heads, p.groups, min(p.n, CHECKED), p.d, p.width), device)
+    exact = with_gradients({name: x.double() for name, x in given.items()})
+    found = gated_delta_rule(**{name: given[name] for name in NAMES})
+    ours, theirs = [found, *gated_delta_rule_backward(**given)], with_gradients(given)
+    # Gradients are in the order of the names.
+    return [
+        float((x.double() - e).abs().max()) / max(float((y.double() - e).abs().max()), 1e-30)
+        for x, y, e in zip(ours, theirs, exact, strict=True)
     ]
-    return errors[0] / max(errors[1], 1e-30)
 
 
 def measured(p: Problem, rounds: int) -> dict[str, Any]:
-    """The time of a problem."""
-    given = {name: x for name, x in tensors(p).items() if name in NAMES}
-    out = torch.empty_like(given["v"])
+    """The times of a problem, forward and backward."""
+    given = tensors(p)
+    words, out = {name: given[name] for name in NAMES}, torch.empty_like(given["v"])
     contenders: dict[str, Callable[..., Any]] = {
-        "forward": lambda _: gated_delta_rule(**given, out=out)
+        "forward": lambda _: gated_delta_rule(**words, out=out),
+        "backward": lambda _: gated_delta_rule_backward(**given),
     }
     figures = {f.name: 1e3 * f.median for f in isolated(contenders, 1, rounds)}
-    return {"problem": str(p), "target": p.target, "errors": error_ratio(p), **figures}
+    errors = error_ratios(p)
+    ratios = {"errors": errors[0], "errors_backward": max(errors[1:])}
+    return {"problem": str(p), "target": p.target, **ratios, **figures}
 
 
 def cells(r: dict[str, Any]) -> tuple[str, ...]:
     """A row of the table."""
-    times = (f"{r[name]:,.1f}" for name in ("forward", "target"))
-    return r["problem"], *times, f"{r['errors']:.2f}", f"{r['forward'] / r['target']:.2f}"
+    forward, backward = r["forward"] / r["target"], r["backward"] / r["target"] / BACKWARD
+    times = (f"{r[name]:,.1f}" for name in ("forward", "backward", "target"))
+    errors = (f"{r[name]:.2f}" for name in ("errors", "errors_backward"))
+    return r["problem"], *times, *errors, f"{forward:.2f}", f"{backward:.2f}"
 
 
 def main() -> None:
@@ -132,9 +147,10 @@ def main() -> None:
         sys.exit("delta: no CUDA device")
     given = [Problem(*sizes) for sizes in ASKED]
     rows = [measured(p, options.rounds) for p in (*given, *drawn(options.drawn, options.seed))]
-    heads = ("Batch, heads, n, d, width", "Forward us", "Target us", "Errors", "Of target")
+    heads = ("Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors")
+    more = ("Errors, backward", "Of target", "Of target, backward")
     where = about()
-    text = f"{heading(where)}\n\n{markdown(heads, map(cells, rows))}\n"
+    text = f"{heading(where)}\n\n{markdown((*heads, *more), map(cells, rows))}\n"
     print(text)
     record.save({"about": where, "rows": rows}, options.out, f"delta{options.label}", text)
 

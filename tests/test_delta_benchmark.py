@@ -20,7 +20,13 @@ def delta(monkeypatch):
 @pytest.mark.parametrize("sizes", [(1, 2, 2, 300, 64, 64), (2, 4, 2, 100, 32, 48)])
 def test_errors_are_no_larger_than_those_of_the_chunk_form(delta, sizes):
     torch.manual_seed(0)
-    assert delta.error_ratio(delta.Problem(*sizes), "cpu") <= 1.5
+    assert max(delta.error_ratios(delta.Problem(*sizes), "cpu")) <= 1.5
+
+
+def test_a_row_of_the_table_is_read_as_parts_of_its_target(delta):
+    row = {"problem": "x", "target": 100.0, "errors": 0.5, "errors_backward": 0.75}
+    row |= {"forward": 50.0, "backward": 175.0}
+    assert delta.cells(row) == ("x", "50.0", "175.0", "100.0", "0.50", "0.75", "0.50", "0.50")
 
 
 def test_the_chunk_form_is_the_recurrence(delta):
