@@ -194,13 +194,15 @@ def by_chunks(q, k, v, beta, decay):
     return (out * np.float32(q.shape[1] ** -0.5)).astype(BF16)[None, None]
 
 
-@pytest.mark.parametrize("decay", ["none", "head", "position"])
-@pytest.mark.parametrize("segments", [1, 2])
-def test_no_launch_has_a_fault(segments, decay):
+@pytest.mark.parametrize(
+    ("segments", "decay", "d", "width"),
+    [(1, "none", 72, 72), (2, "none", 72, 72), (2, "head", 40, 72), (2, "position", 136, 40)],
+)
+def test_no_launch_has_a_fault(segments, decay, d, width):
     """Of at least three chunks a segment, so that memory is written again; with states, and heads that share."""
-    arrays = given(heads=2, length=200 * segments, d=72, width=72, decay=decay)
+    arrays = given(heads=2, length=200 * segments, d=d, width=width, decay=decay)
     arrays |= {x: arrays[x][:, :1] for x in "qk"}
-    state = np.ones((1, 2, 72, 72), np.float32)
+    state = np.ones((1, 2, d, width), np.float32)
     plans = [
         gated_delta_rule.plan(**arrays, segments=segments, initial_state=state, return_state=True),
         gated_delta_rule.plan(**arrays, segments=segments),
@@ -249,6 +251,8 @@ def test_few_heads_are_cut_into_segments():
     assert cut_for(1, 100, (128, 128), limits)[0] == 1
     assert cut_for(16, 8192, (128, 128), limits, segments=3)[0] == 3
     assert config_for(128, 128, 128, limits).groups == 2
+    assert not config_for(128, 128, 128, limits).in_memory
+    assert config_for(192, 64, 128, limits).in_memory
     for d in (16, 64, 128, 256):
         for width in (16, 64, 256):
             for heads in (1, 1000):

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens import settings
 from pykittens.errors import ArgumentError
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_backward
 from pykittens.kernels.delta.reference import reference
+from pykittens.runtime import nvrtc
 from tests import tolerance
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_delta import given
@@ -142,12 +144,14 @@ def test_calls_of_a_form_compute_with_their_own_arrays(decay, emulated):
                 assert x.tolist() == tensor_of(y).tolist()
 
 
-@pytest.mark.parametrize("decay", ["none", "head", "position"])
-def test_no_launch_has_a_fault(decay):
+@pytest.mark.parametrize(
+    ("decay", "d", "width"), [("none", 72, 72), ("head", 72, 72), ("position", 136, 40)]
+)
+def test_no_launch_has_a_fault(decay, d, width):
     """Of several chunks, so that memory is written again; with all states, and heads that share."""
-    arrays = given(heads=2, length=200, d=72, width=72, decay=decay)
+    arrays = given(heads=2, length=200, d=d, width=width, decay=decay)
     arrays |= {x: arrays[x][:, :1] for x in "qk"}
-    state = np.ones((1, 2, 72, 72), np.float32)
+    state = np.ones((1, 2, d, width), np.float32)
     plan = gated_delta_rule_backward.plan(
         **arrays,
         gradient=np.ones_like(arrays["v"]),
@@ -160,3 +164,18 @@ def test_no_launch_has_a_fault(decay):
         report = pk.check(step.kernel, *args, schedules=3, **step.constants)
         assert report.ok, str(report)
         step.kernel(*args, **step.constants)
+
+
+@pytest.mark.units
+@pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+@pytest.mark.parametrize("d", [64, 192])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_the_launches_compile(arch, d, monkeypatch):
+    """Those of segments, too, with states in registers and in shared memory."""
+    monkeypatch.setattr(settings, "target", lambda: arch)
+    arrays = given(length=130, d=d, width=64)
+    state = np.ones((1, 2, d, 64), np.float32)
+    words = {"initial_state": state, "return_state": True, "segments": 2}
+    gated_delta_rule.plan(**arrays, **words).compile(arch)
+    plan = gated_delta_rule_backward.plan(**arrays, gradient=arrays["v"], initial_state=state)
+    plan.compile(arch)

@@ -7,7 +7,8 @@ With X and c_i of `pairs`, c the sum of all logarithms of a chunk, and S the sta
     S' = exp(c) S + K^T (exp(c - c_i) U)
 
 All of them are computed transposed: a warpgroup has 64 rows of S^T, which belong to 64 columns of the values, in
-registers. Products take it from there, as they take what comes of it, so no operand passes through shared memory.
+registers. Products take it from there, as they take what comes of it, so no operand but a wide state passes through
+shared memory.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, log_decay
+from pykittens.kernels.linear.chunk import CHUNK, log_decay, store_operand
 
 COLUMNS = 64  # of the values, that a warpgroup takes
-WIDE = 128  # rows of a state that registers hold in f32 and rounded, beside two products
 
 
 def factors_ring(stages: int, decay: Any) -> Any:
@@ -57,18 +57,20 @@ def along(factors: Any, name: str, decay: Any) -> Any:
     return None if decay is None else pk.load(getattr(factors, name), spread=pk.per_column)
 
 
+def operand_memory(dtype: Any, rows: int, config: Any) -> Any:
+    """Shared memory for the rounded states of warpgroups; None if registers hold them."""
+    if not config.in_memory:
+        return None
+    return pk.shared(pk.st(dtype, COLUMNS, rows), count=config.groups)
+
+
 @pk.function
-def of_state(state: Any, x: Any) -> Any:
-    """The products of a state, in the dtype, with the rows of a tile; of a wide one, some columns after others."""
-    if state.cols <= WIDE:
-        return pk.mma_ABt(state.to(x.dtype), x)
-    found = None
-    for r in range(state.cols // ROWS):
-        if r:
-            pk.mma_wait()
-        own = state[:, ROWS * r : ROWS * (r + 1)].to(x.dtype)
-        found = pk.mma_ABt(own, x.tiles(CHUNK, ROWS)[0, r], found)
-    return found
+def rounded(state: Any, memory: Any, w: Any, dtype: Any) -> Any:
+    """A state in the dtype, as an operand of products: in registers, or in the memory of a warpgroup."""
+    if memory is None:
+        return state.to(dtype)
+    store_operand(memory[w], [state.to(dtype)])
+    return memory[w]
 
 
 @pk.function

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykittens.kernels.delta import pairs
-from pykittens.kernels.delta.chunk import COLUMNS, WIDE
+from pykittens.kernels.delta.chunk import COLUMNS
 from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.chunk import CHUNK, rows_of
 from pykittens.kernels.linear.config import RESERVED
 
+WIDE = 128  # rows of a state that registers hold in f32 and rounded, beside two products
 # Microseconds of an H200 for a chunk of the outputs and of the state alone, of each of the warpgroups of a
 # multiprocessor, and how many times as long one takes alone. Then those of a step of the scan of segments, and of the
 # launches that segments add.
@@ -21,18 +22,21 @@ class DeltaConfig:
     """The work of a block.
 
     groups: warpgroups, of 64 columns of the values each. stages: chunks that are in flight. resident: blocks that share
-    a multiprocessor.
+    a multiprocessor. in_memory: whether products read a rounded state in shared memory, as registers hold no copy of a
+    wide one.
     """
 
     groups: int
     stages: int
     resident: int = 1
+    in_memory: bool = False
 
-    def shared_bytes(self, d: int, results: int = 1) -> int:
-        """Bytes of shared memory of a block: the stages, and tiles of results that have its columns."""
+    def shared_bytes(self, d: int) -> int:
+        """Bytes of shared memory of a block: the stages, and tiles that have its columns."""
         own = COLUMNS * self.groups
+        of_state = 2 * own * rows_of(d) if self.in_memory else 0
         stage = 2 * CHUNK * (2 * rows_of(d) + own + 2 * CHUNK) + 4 * 4 * CHUNK + 64
-        return self.stages * stage + 2 * CHUNK * own * results + 1024
+        return self.stages * stage + 2 * CHUNK * own + of_state + 1024
 
 
 def config_for(d: int, width: int, heads: int, limits: Limits) -> DeltaConfig:
@@ -41,13 +45,13 @@ def config_for(d: int, width: int, heads: int, limits: Limits) -> DeltaConfig:
     Two warpgroups share what they read of q and k. One has a block of its own where there is a multiprocessor for each,
     and where registers do not hold a wide state of two.
     """
-    wide = rows_of(d) > WIDE
+    wide = rows_of(d) > WIDE and limits.warpgroups
     together = width > COLUMNS and not wide and limits.warpgroups
     together = together and heads * -(-width // COLUMNS) > limits.multiprocessors
     configs = [DeltaConfig(2, stages) for stages in (3, 2)] if together else []
     if rows_of(d) <= CHUNK and limits.warpgroups:
         configs += [DeltaConfig(1, stages, 2) for stages in (3, 2)]
-    configs += [DeltaConfig(1, stages) for stages in (3, 2, 1)]
+    configs += [DeltaConfig(1, stages, in_memory=wide) for stages in (3, 2, 1)]
 
     def shared_bytes(c: DeltaConfig) -> int:
         """Of all blocks that share a multiprocessor, each of which takes some more."""

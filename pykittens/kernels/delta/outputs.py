@@ -7,13 +7,13 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.delta.chunk import (
     COLUMNS,
-    WIDE,
     added_values,
     along,
     factors_ring,
     fill_factors,
     next_state,
-    of_state,
+    operand_memory,
+    rounded,
     scaled,
 )
 from pykittens.kernels.linear.chunk import CHUNK, chunks_of, matrix_of, rows_of
@@ -40,6 +40,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
     ring: Any = pk.pipeline(config.stages, **stage)
     factors = factors_ring(config.stages, decay)
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, own))
+    memory = operand_memory(dtype, rows, config)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
 
@@ -69,16 +70,15 @@ def delta_outputs(  # type: ignore[no-untyped-def]
                 state = pk.load(before[b, h, segment, column, 0], rows=COLUMNS, cols=rows)
             for i in chunks_of(chunks, segments, segment, False):
                 with ring.drain() as t, factors.drain() as f:
-                    seen, o = of_state(state, t.k), None
-                    if Q is not None and rows <= WIDE:
-                        o = of_state(state, t.q)
+                    of_state = rounded(state, memory, w, dtype)
+                    seen = pk.mma_ABt(of_state, t.k)
+                    o = None if Q is None else pk.mma_ABt(of_state, t.q)
                     if states is not None:
                         pk.store(states[b, h, i, column, 0], state.to(dtype))
                     u = added_values(t.v.tiles(CHUNK, COLUMNS)[0, w], seen, t.x, f, decay)
-                    if Q is not None:
-                        # Registers do not hold two products beside a wide state, nor that rounded as for k.
-                        o = of_state(state * scale, t.q) if o is None else o * scale
-                        o = pk.mma_ABt(u.to(dtype), t.p, scaled(o, along(f, "before", decay)))
+                    if o is not None:
+                        o = scaled(o * scale, along(f, "before", decay))
+                        o = pk.mma_ABt(u.to(dtype), t.p, o)
                     state = next_state(state, t.k, u, f, decay)
                 with out.fill() as t:
                     found = u if o is None else o

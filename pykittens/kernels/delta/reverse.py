@@ -20,7 +20,8 @@ from pykittens.kernels.delta.chunk import (
     along,
     factors_ring,
     fill_factors,
-    of_state,
+    operand_memory,
+    rounded,
     scaled,
 )
 from pykittens.kernels.linear.chunk import CHUNK, chunks_of, matrix_of, rows_of
@@ -41,7 +42,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
     of_keys, of_pairs = pk.st(dtype, CHUNK, rows), pk.st(dtype, CHUNK, CHUNK)
     stage: dict[str, Any] = {"q": of_keys, "k": of_keys, "x": of_pairs, "p": of_pairs}
     ring: Any = pk.pipeline(config.stages, **stage, do=pk.st(dtype, CHUNK, own))
-    factors = factors_ring(config.stages, decay)
+    factors, memory = factors_ring(config.stages, decay), operand_memory(dtype, rows, config)
     out: Any = pk.pipeline(1, pk.st(dtype, CHUNK, own))
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
     tasks: Any = pk.persistent((batch, heads, parts))
@@ -70,7 +71,8 @@ def state_gradients(  # type: ignore[no-untyped-def]
             for i in chunks_of(chunks, None, None, True):
                 with ring.drain() as t, factors.drain() as f:
                     pk.store(states[b, h, i, column, 0], state.to(dtype))
-                    u = scaled(of_state(state, t.k), along(f, "behind", decay))
+                    u = pk.mma_ABt(rounded(state, memory, w, dtype), t.k)
+                    u = scaled(u, along(f, "behind", decay))
                     do = pk.load(t.do.tiles(CHUNK, COLUMNS)[0, w], transposed=True)
                     u = pk.mma_AB(do, t.p, u)
                     de = pk.mma_ABt(u.to(dtype), t.x)

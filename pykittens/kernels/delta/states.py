@@ -15,7 +15,8 @@ from pykittens.kernels.delta.chunk import (
     factors_ring,
     fill_factors,
     next_state,
-    of_state,
+    operand_memory,
+    rounded,
 )
 from pykittens.kernels.delta.pairs import split
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, matrix_of, rows_of
@@ -36,7 +37,7 @@ def segment_changes(K, V, beta, decay, inverses, changes, rest, *, config):  # t
     stage: dict[str, Any] = {"k": pk.st(dtype, CHUNK, rows), "x": pk.st(dtype, CHUNK, CHUNK)}
     stage |= {} if V is None else {"v": pk.st(dtype, CHUNK, own)}
     ring: Any = pk.pipeline(config.stages, **stage)
-    factors = factors_ring(config.stages, decay)
+    factors, memory = factors_ring(config.stages, decay), operand_memory(dtype, rows, config)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(side, own)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
@@ -64,7 +65,8 @@ def segment_changes(K, V, beta, decay, inverses, changes, rest, *, config):  # t
             for _ in chunks_of(chunks, segments + 1, segment, False):
                 with ring.drain() as t, factors.drain() as f:
                     v = None if V is None else t.v.tiles(CHUNK, COLUMNS)[0, w]
-                    u = added_values(v, of_state(state, t.k), t.x, f, decay)
+                    seen = pk.mma_ABt(rounded(state, memory, w, dtype), t.k)
+                    u = added_values(v, seen, t.x, f, decay)
                     state = next_state(state, t.k, u, f, decay)
             if V is None:
                 high, low = split(state)
