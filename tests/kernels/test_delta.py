@@ -211,7 +211,7 @@ def test_no_launch_has_a_fault(segments, decay, d, width):
         memory = plan.memory()
         for step in plan.steps:
             args = [memory[name] for name in step.args]
-            report = pk.check(step.kernel, *args, schedules=3, **step.constants)
+            report = pk.check(step.kernel, *args, schedules=3, costs=False, **step.constants)
             assert report.ok, str(report)
             step.kernel(*args, **step.constants)
 
