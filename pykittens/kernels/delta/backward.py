@@ -8,16 +8,16 @@ from typing import Any
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import gradients
 from pykittens.kernels.delta.call import Launches, check_shapes
-from pykittens.kernels.delta.config import DeltaConfig
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for
 from pykittens.kernels.delta.gradients import chunk_gradients
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.library import host_function
-from pykittens.kernels.limits import first_that_fits
 from pykittens.kernels.linear.call import OF_QK, OF_STATE, OF_V, WIDEST
-from pykittens.kernels.linear.config import RESERVED
 from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
 from pykittens.kernels.plan import Plan, PlanStep
+
+MOST = 2  # blocks of `chunk_gradients` on a multiprocessor, which registers hold
 
 
 def make_gradients(arrays: Arrays) -> list[str]:
@@ -103,20 +103,9 @@ def add_gradients(launches: Launches, arrays: Arrays) -> None:
     sums = launches.memory("sums", n) if of_head else gates[1] and "d_decay"
     given = ("q", "k", "v", "gradient", *values, *gates, states, ends)
     made = (*to.values(), "dv", "d_beta", sums)
-    resident = blocks_of_gradients(launches)
+    resident = blocks_for(gradients.shared_bytes(d, width), MOST, launches.limits)
     steps.append(PlanStep(chunk_gradients, (*given, *made, "scale"), {"resident": resident}))
     if is_shared:
         steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]
     if of_head:
         steps.append(PlanStep(sum_of_head, ("sums", "d_decay")))
-
-
-def blocks_of_gradients(launches: Launches) -> int:
-    """How many blocks of `chunk_gradients` share a multiprocessor."""
-    own = gradients.shared_bytes(launches.d, launches.width)
-
-    def shared_bytes(blocks: int) -> int:
-        return blocks * own + (blocks - 1) * RESERVED
-
-    counts = (2, 1)
-    return first_that_fits("gated_delta_rule_backward", counts, shared_bytes, launches.limits)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.delta.config import DeltaConfig, blocks_of_pairs, cut_for
+from pykittens.kernels.delta import pairs
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for, cut_for
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.pairs import chunk_pairs
 from pykittens.kernels.delta.states import scan_changes, segment_changes
@@ -13,6 +14,8 @@ from pykittens.kernels.linear.call import check_shapes as check_sequences
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
+
+MOST = 4  # blocks of `chunk_pairs` on a multiprocessor, which registers hold
 
 
 def check_shapes(arrays: Arrays) -> None:
@@ -59,7 +62,7 @@ class Launches:
             self.memory(x, self.chunks * CHUNK, CHUNK, dtype=self.dtype)
             for x in ("inverses", "pairs")
         ]
-        how = {"resident": blocks_of_pairs(self.d, self.limits)}
+        how = {"resident": blocks_for(pairs.shared_bytes(self.d), MOST, self.limits)}
         self.steps.append(PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale"), how))
 
     def add_states(self, before: str | None) -> str:
@@ -81,17 +84,6 @@ class Launches:
         self.add_pairs()
         if self.segments > 1:
             before = self.add_states(before)
-        args = (
-            "q",
-            "k",
-            "v",
-            "out",
-            *self.gates,
-            "inverses",
-            "pairs",
-            before,
-            after,
-            None,
-            "scale",
-        )
+        of_chunks = (*self.gates, "inverses", "pairs")
+        args = ("q", "k", "v", "out", *of_chunks, before, after, None, "scale")
         self.steps.append(PlanStep(delta_outputs, args, {"config": self.config}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykittens.kernels.delta import pairs
 from pykittens.kernels.delta.chunk import COLUMNS
 from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.chunk import CHUNK, rows_of
@@ -60,9 +59,13 @@ def config_for(d: int, width: int, heads: int, limits: Limits) -> DeltaConfig:
     return first_that_fits("gated_delta_rule", configs, shared_bytes, limits)
 
 
-def blocks_of_pairs(d: int, limits: Limits) -> int:
-    """How many blocks of `chunk_pairs` share a multiprocessor."""
-    return max(1, min(4, limits.shared_bytes // (pairs.shared_bytes(d) + RESERVED)))
+def blocks_for(shared_bytes: int, most: int, limits: Limits) -> int:
+    """How many blocks that take so much shared memory share a multiprocessor; a ResourceError if none fits."""
+
+    def of_all(blocks: int) -> int:
+        return blocks * shared_bytes + (blocks - 1) * RESERVED
+
+    return first_that_fits("gated_delta_rule", range(most, 0, -1), of_all, limits)
 
 
 def microseconds(

@@ -4,10 +4,10 @@ Let c_i be the sum of the logarithms of the decay up to position i of a chunk, a
 
     A_ij = beta_i exp(c_i - c_j) (k_i k_j)        j < i
 
-Then (I + A) U = diag(beta) (V - exp(c) K S) holds of the values U that the chunk adds to a state S before it. So
-X = (I + A)^-1 is found once for each chunk, and with it the recurrence is a few products:
-Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", 2024; "Gated Delta
-Networks", 2025, section 3.3.
+Then (I + A) U = diag(beta) (V - exp(c_i) K S) holds of the values U that the chunk adds to a state S before it. So
+X = (I + A)^-1 is found once for each chunk, and with it the recurrence is a few products, in `chunk`. Source: Yang et
+al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", 2024; "Gated Delta Networks", 2025,
+section 3.3.
 
 Powers of A would overflow where keys are alike, so X is substituted forward, in f32. Of its transpose Y = X^T, column j
 follows from those before it,
@@ -36,7 +36,7 @@ def split(x: Any) -> tuple[Any, Any]:
 
 def shared_bytes(d: int) -> int:
     """Bytes of shared memory of a block of `chunk_pairs`."""
-    return 2 * CHUNK * (2 * rows_of(d) + 4 * CHUNK) + 4 * CHUNK * SIDE + 3 * 4 * CHUNK + 1024
+    return 2 * CHUNK * (2 * rows_of(d) + 4 * CHUNK) + 4 * CHUNK * SIDE + 512
 
 
 @pk.function
