@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.runtime import driver
-from pykittens.runtime.arrays import empty
+from pykittens.runtime.arrays import empty, numpy_dtype, torch_dtype
 from pykittens.runtime.launch import current_stream
 
 OF_GRAPHS = 2**18  # flags of a GPU for captured launches
@@ -23,10 +23,23 @@ OF_GRAPHS = 2**18  # flags of a GPU for captured launches
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory of a launch: uninitialized f32, or as `flags` int32 that are 0 before the launch and after it."""
+    """Memory of a launch: uninitialized, or as `flags` int32 that are 0 before the launch and after it."""
 
     shape: tuple[int, ...]
     flags: bool = False
+    dtype: str = "f32"
+
+    @property
+    def words(self) -> int:
+        """Elements of 4 bytes that hold it, in whole units of 16 bytes."""
+        return -(-prod(self.shape) * numpy_dtype(self.dtype).itemsize // 16) * 4
+
+    def within(self, rest: Any) -> Any:
+        """The first of these elements as an array of its shape and dtype."""
+        if self.dtype != "f32":
+            of_tensor = not isinstance(rest, np.ndarray)
+            rest = rest.view(torch_dtype(self.dtype) if of_tensor else numpy_dtype(self.dtype))
+        return rest[: prod(self.shape)].reshape(self.shape)
 
 
 _kept: dict[tuple[int, int, bool], Any] = {}  # by GPU, stream, and whether it is flags
@@ -40,12 +53,11 @@ def memory(scratch: Mapping[str, Scratch], like: Any, alone: bool = False) -> di
     """
     found = {}
     for flags in (True, False):
-        shapes = {name: s.shape for name, s in scratch.items() if s.flags == flags}
-        counts = [-(-prod(shape) // 4) * 4 for shape in shapes.values()]  # aligned to 16 bytes
-        rest = _memory(like, sum(counts), flags, alone) if shapes else None
-        for (name, shape), count in zip(shapes.items(), counts, strict=True):
+        asked = {name: s for name, s in scratch.items() if s.flags == flags}
+        rest = _memory(like, sum(s.words for s in asked.values()), flags, alone) if asked else None
+        for name, s in asked.items():
             assert rest is not None
-            found[name], rest = rest[: prod(shape)].reshape(shape), rest[count:]
+            found[name], rest = s.within(rest[: s.words]), rest[s.words :]
     return found
 
 

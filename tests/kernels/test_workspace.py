@@ -55,6 +55,17 @@ def scratch(like, *shape, **words):
     return memory({"parts": Scratch(shape)}, like, **words)["parts"]
 
 
+def test_memory_of_a_narrow_dtype_takes_its_bytes(like):
+    asked = {"narrow": Scratch((5, 3), dtype="bf16"), "wide": Scratch((3,))}
+    for some in (like, np.zeros(1)):
+        found = memory(asked, some)
+        assert str(found["narrow"].dtype).endswith("bfloat16")
+        assert tuple(found["narrow"].shape) == (5, 3)
+        assert found["wide"].nbytes == 12
+    first, second = (place(memory(asked, like)[name]) for name in asked)
+    assert second - first == 32
+
+
 def spans(arrays):
     """The first and the last byte but one of arrays, in order."""
     return sorted((place(x), place(x) + x.numel() * x.itemsize) for x in arrays)

@@ -1,0 +1,111 @@
+"""The host function of the gradients of the delta rule."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.delta import gradients
+from pykittens.kernels.delta.call import Launches, check_shapes
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for
+from pykittens.kernels.delta.gradients import chunk_gradients
+from pykittens.kernels.delta.outputs import delta_outputs
+from pykittens.kernels.delta.reverse import state_gradients
+from pykittens.kernels.library import host_function
+from pykittens.kernels.linear.call import OF_QK, OF_STATE, OF_V, WIDEST
+from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
+from pykittens.kernels.plan import Plan, PlanStep
+
+MOST = 2  # blocks of `chunk_gradients` on a multiprocessor, which registers hold
+
+
+def make_gradients(arrays: Arrays) -> list[str]:
+    """Add the gradients to the arrays that a call makes; their names."""
+    dtype, found = arrays.found["v"].dtype, ["dq", "dk", "dv", "d_beta"]
+    for name, shape in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
+        arrays.make(name, shape, dtype)
+    arrays.make("d_beta", "batch heads n", arrays.found["beta"].dtype)
+    if "decay" in arrays:
+        rank = len(arrays.found["decay"].shape)
+        arrays.make("d_decay", "heads" if rank == 1 else "batch heads n", "f32")
+        found.append("d_decay")
+    if "initial_state" in arrays:
+        arrays.make("d_initial_state", OF_STATE, "f32")
+        found.append("d_initial_state")
+    return found
+
+
+@functools.partial(host_function, numbers={})
+def gated_delta_rule_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    beta: Any,
+    gradient: Any,
+    decay: Any = None,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    state_gradient: Any = None,
+    config: DeltaConfig | None = None,
+) -> Plan:
+    """The gradients of q, k, v and beta, and then those of decay and of initial_state if these are given.
+
+    gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
+    after the last position, f32 (batch, heads, d, width), or None. The other arguments are those of gated_delta_rule.
+    The gradients have the shapes and dtypes of what they are of; sums are in f32. States are computed again. An
+    ArgumentError for other arguments.
+
+        >>> x, beta = np.ones((1, 2, 8, 32), np.float16), np.full((1, 2, 8), 1 / 32, np.float32)
+        >>> [y.shape for y in gated_delta_rule_backward(x, x, x, beta, x)]
+        [(1, 2, 8, 32), (1, 2, 8, 32), (1, 2, 8, 32), (1, 2, 8)]
+    """
+    given = {"q": q, "k": k, "v": v, "beta": beta, "gradient": gradient, "decay": decay}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
+    arrays = Arrays("gated_delta_rule_backward", **given)
+    check_shapes(arrays)
+    if arrays.dims["width"] > WIDEST:
+        raise arrays.fail(f"width must be at most {WIDEST}, not {arrays.dims['width']}")
+    result = make_gradients(arrays)
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=tuple(result))
+    arrays.lines(*arrays.found)
+    launches = Launches(arrays, scale, 1, config)
+    add_gradients(launches, arrays)
+    return Plan(arrays, launches.steps, launches.scratch, tuple(result))
+
+
+def add_gradients(launches: Launches, arrays: Arrays) -> None:
+    """All launches: states again, their gradients in reverse, those of chunks, and sums of what heads share."""
+    launches.add_pairs()
+    steps, gates, how = launches.steps, launches.gates, {"config": launches.config}
+    n, d, width, dtype = launches.n, launches.d, launches.width, launches.dtype
+    values = [launches.memory(x, n, width, dtype=dtype) for x in ("u", "de")]
+    sides = launches.chunks, width, d
+    states, ends = (launches.memory(x, *sides, dtype=dtype) for x in ("states", "ends"))
+    first, last, of_first = (
+        name if name in arrays or name in arrays.made else None
+        for name in ("initial_state", "state_gradient", "d_initial_state")
+    )
+    of_u = (None, "k", "v", "u", *gates, "inverses", None, first, None, states, "scale")
+    steps.append(PlanStep(delta_outputs, of_u, how))
+    of_ends = ("q", "k", "gradient", "de", *gates, "inverses", "pairs", last, of_first, ends)
+    steps.append(PlanStep(state_gradients, (*of_ends, "scale"), how))
+
+    dims = arrays.dims
+    is_shared = dims["groups"] != dims["heads"]
+    to = {x: f"{x}_of_heads" if is_shared else x for x in ("dq", "dk")}
+    if is_shared:
+        for name in to.values():
+            launches.memory(name, n, d)
+    of_head = "decay" in arrays and len(arrays.found["decay"].shape) == 1
+    sums = launches.memory("sums", n) if of_head else gates[1] and "d_decay"
+    given = ("q", "k", "v", "gradient", *values, *gates, states, ends)
+    made = (*to.values(), "dv", "d_beta", sums)
+    resident = blocks_for(gradients.shared_bytes(d, width), MOST, launches.limits)
+    steps.append(PlanStep(chunk_gradients, (*given, *made, "scale"), {"resident": resident}))
+    if is_shared:
+        steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]
+    if of_head:
+        steps.append(PlanStep(sum_of_head, ("sums", "d_decay")))

@@ -1,0 +1,89 @@
+"""What the host functions of the delta rule share: checks, and the launches of a pass over a sequence."""
+
+from __future__ import annotations
+
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.delta import pairs
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for, cut_for
+from pykittens.kernels.delta.outputs import delta_outputs
+from pykittens.kernels.delta.pairs import chunk_pairs
+from pykittens.kernels.delta.states import scan_changes, segment_changes
+from pykittens.kernels.limits import limits_of
+from pykittens.kernels.linear.call import add_scale
+from pykittens.kernels.linear.call import check_shapes as check_sequences
+from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.plan import PlanStep
+from pykittens.kernels.workspace import Scratch
+
+MOST = 4  # blocks of `chunk_pairs` on a multiprocessor, which registers hold
+
+
+def check_shapes(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless the arrays of a sequence fit one another, and their dtypes are right."""
+    check_sequences(arrays)
+    arrays.shapes(beta="batch heads n")
+    check_rate(arrays)
+
+
+def check_rate(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless beta is f32 or has the dtype of v."""
+    arrays.dtypes("beta", among=("f32", arrays.found["v"].dtype))
+
+
+class Launches:
+    """The launches of passes over the sequences of a call, and their scratch memory.
+
+    scale: as of `add_scale`. segments: parts of a sequence with blocks of their own, chosen if None.
+    """
+
+    def __init__(
+        self, arrays: Arrays, scale: float | None, segments: int | None, config: DeltaConfig | None
+    ) -> None:
+        add_scale(arrays, scale)
+        dims, self.limits = arrays.dims, limits_of(arrays.like)
+        self.heads, self.n = (dims["batch"], dims["heads"]), dims["n"]
+        self.d, self.width = dims["d"], dims["width"]
+        heads, sizes = self.heads[0] * self.heads[1], (self.d, self.width)
+        self.segments, self.config = cut_for(heads, self.n, sizes, self.limits, segments, config)
+        self.chunks = -(-self.n // CHUNK)
+        self.dtype = arrays.found["v"].dtype
+        self.gates = "beta", "decay" if "decay" in arrays else None
+        self.steps: list[PlanStep] = []
+        self.scratch: dict[str, Scratch] = {}
+
+    def memory(self, name: str, *sides: int, dtype: str = "f32") -> str:
+        """The name of scratch memory of each head."""
+        self.scratch[name] = Scratch((*self.heads, *sides), dtype=dtype)
+        return name
+
+    def add_pairs(self) -> None:
+        """What positions are to one another in each chunk."""
+        names = [
+            self.memory(x, self.chunks * CHUNK, CHUNK, dtype=self.dtype)
+            for x in ("inverses", "pairs")
+        ]
+        how = {"resident": blocks_for(pairs.shared_bytes(self.d), MOST, self.limits)}
+        self.steps.append(PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale"), how))
+
+    def add_states(self, before: str | None) -> str:
+        """The name of the states at the starts of segments."""
+        most, d, width, how = self.segments - 1, self.d, self.width, {"config": self.config}
+        added = self.memory("added", most, width, d)
+        parts = [self.memory(x, most, d, d, dtype="bf16") for x in ("high", "low")]
+        states = self.memory("states", self.segments, width, d)
+        given = (*self.gates, "inverses")
+        self.steps += [
+            PlanStep(segment_changes, ("k", "v", *given, added, None), how),
+            PlanStep(segment_changes, ("k", None, *given, *parts), how),
+            PlanStep(scan_changes, (added, *parts, before, states)),
+        ]
+        return states
+
+    def add_outputs(self, before: str | None, after: str | None) -> None:
+        """The outputs, and the state after the last position if it has a name."""
+        self.add_pairs()
+        if self.segments > 1:
+            before = self.add_states(before)
+        of_chunks = (*self.gates, "inverses", "pairs")
+        args = ("q", "k", "v", "out", *of_chunks, before, after, None, "scale")
+        self.steps.append(PlanStep(delta_outputs, args, {"config": self.config}))

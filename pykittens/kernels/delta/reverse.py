@@ -1,0 +1,94 @@
+"""The gradients of states of the delta rule, one chunk after another from the last to the first.
+
+With the names of `chunk`, U = X E, P = scale exp(c_i - c_j) Q K^T, dO the gradient of O, and dS' that of the state
+after a chunk,
+
+    dU = P^T dO + exp(c - c_i) K dS'
+    dE = X^T dU
+    dS = exp(c) dS' + scale Q^T (exp(c_i) dO) - K^T (beta exp(c_i) dE)
+
+All of them are computed transposed, as states are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.delta.chunk import (
+    COLUMNS,
+    along,
+    factors_ring,
+    fill_factors,
+    operand_memory,
+    rounded,
+    scaled,
+)
+from pykittens.kernels.linear.chunk import CHUNK, chunks_of, matrix_of, rows_of
+
+
+@pk.kernel
+def state_gradients(  # type: ignore[no-untyped-def]
+    Q, K, dO, dE, beta, decay, inverses, pairs, after, before, states, scale, *, config
+):
+    """dE, the transposes of the gradients of states after chunks, in the dtype, and that of the first state.
+
+    inverses, pairs: those of `chunk_pairs`. after: the gradient of the state after the last chunk.
+    """
+    batch, heads, n, width = dO.shape
+    d, width, dtype, groups = pk.static(K.shape[3]), pk.static(width), dO.dtype, config.groups
+    rows, own = rows_of(d), COLUMNS * groups
+    pk.resident(config.resident)
+    of_keys, of_pairs = pk.st(dtype, CHUNK, rows), pk.st(dtype, CHUNK, CHUNK)
+    stage: dict[str, Any] = {"q": of_keys, "k": of_keys, "x": of_pairs, "p": of_pairs}
+    ring: Any = pk.pipeline(config.stages, **stage, do=pk.st(dtype, CHUNK, own))
+    factors, memory = factors_ring(config.stages, decay), operand_memory(dtype, rows, config)
+    out: Any = pk.pipeline(1, pk.st(dtype, CHUNK, own))
+    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
+    tasks: Any = pk.persistent((batch, heads, parts))
+
+    with pk.producer():
+        for b, h, part in tasks:
+            q, k, do = (matrix_of(x, b, h, heads) for x in (Q, K, dO))
+            for i in chunks_of(chunks, None, None, True):
+                with ring.fill() as t:
+                    pk.load_async(t.k, k[i, 0])
+                    pk.load_async(t.do, do[i, part])
+                    pk.load_async(t.p, pairs[b, h, i, 0])
+                    pk.load_async(t.x, inverses[b, h, i, 0])
+                    pk.load_async(t.q, q[i, 0])
+
+    with pk.producer():
+        for b, h, _ in tasks:
+            for i in chunks_of(chunks, None, None, True):
+                fill_factors(factors, beta, decay, b, h, i, n)
+
+    with pk.consumers(groups) as w:
+        for b, h, part in tasks:
+            state, column = pk.zeros(pk.f32, COLUMNS, rows), part * groups + w
+            if after is not None:
+                state = pk.load(after[b, h, 0, column], rows=COLUMNS, cols=rows, transposed=True)
+            for i in chunks_of(chunks, None, None, True):
+                with ring.drain() as t, factors.drain() as f:
+                    pk.store(states[b, h, i, column, 0], state.to(dtype))
+                    u = pk.mma_ABt(rounded(state, memory, w, dtype), t.k)
+                    u = scaled(u, along(f, "behind", decay))
+                    do = pk.load(t.do.tiles(CHUNK, COLUMNS)[0, w], transposed=True)
+                    u = pk.mma_AB(do, t.p, u)
+                    de = pk.mma_ABt(u.to(dtype), t.x)
+                    kept = None if decay is None else pk.load(f.total.parts(1)[0])
+                    do = scaled(do.to(pk.f32) * scale, along(f, "before", decay)).to(dtype)
+                    state = pk.mma_AB(do, t.q, scaled(state, kept))
+                    rate = pk.load(f.beta, spread=pk.per_column)
+                    added = (-de * scaled(rate, along(f, "before", decay))).to(dtype)
+                    state = pk.mma_AB(added, t.k, state)
+                with out.fill() as t:
+                    pk.store(t.tiles(CHUNK, COLUMNS)[0, w], de.to(dtype), transposed=True)
+            if before is not None:
+                pk.store(before[b, h, 0, column], state, transposed=True)
+
+    with pk.storer():
+        for b, h, part in tasks:
+            for i in chunks_of(chunks, None, None, True):
+                with out.drain() as t:
+                    pk.store_async(dE[b, h, i, part], t)
