@@ -87,8 +87,8 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("causal_conv: no CUDA device")
     rows = [measured(p, options.rounds) for p in GIVEN]
-    heads = ("Batch, n, channels, taps, layout", "MB of x", "Forward us", "Copy us")
-    heads += ("Backward us", "Its copy us", "Of the copy", "Of the copy, backward")
+    of_forward = ("Batch, n, channels, taps, layout", "MB of x", "Forward us", "Copy us")
+    heads = (*of_forward, "Backward us", "Its copy us", "Of the copy", "Of the copy, backward")
     where = about()
     text = f"{heading(where)}\n\n{markdown(heads, map(cells, rows))}\n"
     print(text)

@@ -1,6 +1,7 @@
 """PyTorch operators that call kernels: with gradients, under torch.compile, in CUDA graphs. `op` makes one's own."""
 
 from pykittens.torch.attention import attention, scaled_dot_product_attention
+from pykittens.torch.based_attention import based_attention
 from pykittens.torch.causal_conv import causal_conv
 from pykittens.torch.gated_mlp import gated_mlp
 from pykittens.torch.grouped_mm import grouped_mm
@@ -12,6 +13,7 @@ from pykittens.torch.scaled_mm import scaled_mm
 
 __all__ = [
     "attention",
+    "based_attention",
     "causal_conv",
     "gated_mlp",
     "grouped_mm",

@@ -57,15 +57,24 @@ def config_for(
     return first_that_fits("linear_attention", configs, shared_bytes, limits)
 
 
-def segments_for(tasks: int, chunks: int, limits: Limits, resident: int = 1) -> int:
-    """How many parts of a sequence have blocks of their own: those with the least time by the rates above."""
+def segments_for(
+    tasks: int,
+    chunks: int,
+    limits: Limits,
+    resident: int = 1,
+    times: tuple[float, float] = (OUTPUT, STATE),
+) -> int:
+    """How many parts of a sequence have blocks of their own: those with the least time.
+
+    times: microseconds of a chunk, of its outputs and of its state alone.
+    """
 
     def microseconds(segments: int) -> float:
         rounds = -(-tasks * segments // (limits.multiprocessors * resident))
         steps = rounds * -(-chunks // segments)
         if segments == 1:
-            return steps * OUTPUT
-        return steps * (OUTPUT + STATE) + LAUNCHES
+            return steps * times[0]
+        return steps * sum(times) + LAUNCHES
 
     counts: list[int] = [2**i for i in range(10) if 2**i <= max(chunks // 4, 1)]
     return min(counts, key=microseconds)  # of equals the fewest
