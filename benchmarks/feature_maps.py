@@ -1,14 +1,14 @@
-"""Based linear attention beside its chunk form in PyTorch, on a cold L2 cache.
+"""Based and Hedgehog linear attention beside their explicit forms in PyTorch, on a cold L2 cache.
 
 A time is to stay under the target of its shape, which is the smaller of the best time known and 15 microseconds with
 four times what the memory or the tensor cores need at least; the last column is the part of it that is taken. Errors
-are the largest ones against float64, to those of the chunk form in PyTorch with states in f32.
+are the largest ones against float64, to those of the explicit form in PyTorch with weights in the dtype.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,121 +20,128 @@ import torch  # noqa: E402
 from protocol import isolated  # noqa: E402
 from record import about, heading, markdown  # noqa: E402
 
-from pykittens.kernels.linear import based_attention, based_attention_backward  # noqa: E402
+from pykittens.kernels.linear import (  # noqa: E402
+    based_attention,
+    based_attention_backward,
+    hedgehog_attention,
+)
 
 COPY, PRODUCTS = 4.25e6, 790e6  # bytes and FLOP in a microsecond of an H200
 FIXED, TIMES = 15.0, 4.0
 CHUNK = 64
 CHECKED = 2048  # positions whose errors are found
 HEADS = 16
-# Microseconds of an H200 by batch and positions, of the best kernel known.
-KNOWN = {
-    (16, 1024): 67.0,
-    (16, 3072): 188.0,
-    (16, 12288): 717.0,
-    (1, 1024): 47.0,
-    (1, 6144): 282.0,
-    (1, 12288): 562.0,
-}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A call with 16-bit elements."""
+    """A call with 16-bit elements. known: microseconds of an H200 of the best kernel known, or None."""
 
+    kind: str
     batch: int
     n: int
-    normalize: bool
-    d: int = 16
-    width: int = 64
+    d: int
+    width: int
+    known: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.batch}, {HEADS}, {self.n}, {self.d}, {self.width}" + (
-            ", divided" if self.normalize else ""
-        )
+        return f"{self.kind}: {self.batch}, {HEADS}, {self.n}, {self.d}, {self.width}"
+
+    @property
+    def flops(self) -> int:
+        """Of a position and head, of a chunk with itself, or two with a softmax, and with the state."""
+        if self.kind == "hedgehog":
+            return 4 * CHUNK * (self.d + self.width) + 4 * self.d * CHUNK + 8 * self.width * CHUNK
+        features = 1 + self.d + self.d**2
+        return 2 * CHUNK * (self.d + self.width) + 4 * features * self.width
 
     @property
     def target(self) -> float:
         """Microseconds that a forward pass may take."""
         positions = self.batch * HEADS * self.n
         moved = 2 * positions * (2 * self.d + 2 * self.width)
-        features = 1 + self.d + self.d**2
-        flops = 2 * positions * (CHUNK * (self.d + self.width) + 2 * features * self.width)
-        own = FIXED + TIMES * max(moved / COPY, flops / PRODUCTS)
-        return min(own, KNOWN.get((self.batch, self.n), own))
+        own = FIXED + TIMES * max(moved / COPY, positions * self.flops / PRODUCTS)
+        return own if self.known is None else min(own, self.known)
 
 
-GIVEN = tuple(Problem(*size, normalize) for normalize in (False, True) for size in KNOWN)
+KNOWN = {
+    "based": ((16, 1024, 67.0), (16, 3072, 188.0), (16, 12288, 717.0))
+    + ((1, 1024, 47.0), (1, 6144, 282.0), (1, 12288, 562.0)),
+    "hedgehog": ((16, 1024, 206.0), (16, 3072, 608.0), (16, 12288, 2421.0))
+    + ((1, 1024, 68.0), (1, 6144, 278.0)),
+}
+SIZES = {"based": (16, 64), "divided based": (16, 64), "hedgehog": (128, 128)}
+GIVEN = tuple(
+    Problem(kind, batch, n, *sizes, known)
+    for kind, sizes in SIZES.items()
+    for batch, n, known in KNOWN[kind.split()[-1]]
+)
 
 
-def tensors(p: Problem, device: str = "cuda") -> dict[str, Any]:
-    """Random normal q, k, v."""
-    sizes = {"q": p.d, "k": p.d, "v": p.width}
-    return {
-        name: torch.randn(p.batch, HEADS, p.n, size, device=device).bfloat16()
-        for name, size in sizes.items()
-    }
+def tensors(p: Problem, device: str = "cuda") -> list[Any]:
+    """Random normal q, k, v, and for Hedgehog two maps."""
+    sizes = (p.d, p.d, p.width)
+    found = [torch.randn(p.batch, HEADS, p.n, size, device=device).bfloat16() for size in sizes]
+    if p.kind == "hedgehog":
+        shape = (HEADS, p.d, CHUNK)
+        found += [(torch.randn(shape, device=device) * p.d**-0.5).bfloat16() for _ in range(2)]
+    return found
 
 
-def features(x: Any) -> Any:
-    """1, the elements, and all products of two."""
-    return torch.cat(
-        [torch.ones_like(x[..., :1]), x, (x[..., :, None] * x[..., None, :]).flatten(-2)], -1
-    )
-
-
-def chunked(p: Problem, q: Any, k: Any, v: Any) -> Any:
-    """The chunk form in the operations of PyTorch: states are f32, what is multiplied has the dtype of q."""
-    dtype, n = q.dtype, q.shape[2]
-    wide = torch.float64 if dtype is torch.float64 else torch.float32
-    if p.normalize:
-        v = torch.cat([v, torch.ones_like(v[..., :1])], dim=3)
-    fill = -n % CHUNK
-    q, k, v = (
-        torch.nn.functional.pad(x, (0, 0, 0, fill)).unflatten(2, (-1, CHUNK)) for x in (q, k, v)
-    )
+def explicit(p: Problem, q: Any, k: Any, v: Any, *matrices: Any) -> Any:
+    """All pairs of positions, with weights in the dtype of v."""
+    n, wide = q.shape[2], torch.float64 if q.dtype is torch.float64 else torch.float32
+    i = torch.arange(n, device=q.device)
     s = (q @ k.mT).to(wide) * p.d**-0.5
-    inside = (torch.tril(1 + s + s * s / 2).to(dtype) @ v).to(wide)
-    factors = torch.ones(1 + p.d + p.d**2, dtype=wide, device=q.device)
-    factors[1 : 1 + p.d] = p.d**-0.5
-    factors[1 + p.d :] = 0.5 / p.d
-    of_q, of_k = (features(q.to(wide)) * factors).to(dtype), features(k.to(wide)).to(dtype)
-    added = of_k.mT.to(wide) @ v.to(wide)
-    states = (added.cumsum(dim=2) - added).to(dtype)
-    out = inside + (of_q @ states).to(wide)
-    out = out[..., :-1] / (out[..., -1:] + 1e-6) if p.normalize else out
-    return out.to(dtype).flatten(2, 3)[:, :, :n]
+    if p.kind != "hedgehog":
+        weights = torch.tril(1 + s + s * s / 2)
+    else:
+        own, other = i[:, None] // CHUNK, i[None, :] // CHUNK
+        s = s.masked_fill((i[None, :] > i[:, None]) | (other < own - 1), -torch.inf)
+        weights = (s - s.amax(dim=-1, keepdim=True)).exp()
+        of_q, of_k = (_maps(x, m, wide) for x, m in zip((q, k), matrices, strict=True))
+        weights = weights + (of_q @ of_k.mT).to(wide) * (other < own - 1)
+    out = (weights.to(v.dtype) @ v).to(wide)
+    return (out if p.kind == "based" else out / weights.sum(dim=-1, keepdim=True)).to(v.dtype)
+
+
+def _maps(x: Any, matrix: Any, wide: Any) -> Any:
+    y = (x @ matrix).to(wide)
+    return torch.cat([y.softmax(dim=-1), (-y).softmax(dim=-1)], dim=-1).to(x.dtype)
+
+
+def attend(p: Problem, given: list[Any], **words: Any) -> Any:
+    """The kernel of a problem."""
+    if p.kind == "hedgehog":
+        return hedgehog_attention(*given, **words)
+    return based_attention(*given, **words, normalize=p.kind != "based")
 
 
 def error_ratio(p: Problem, device: str = "cuda") -> float:
-    """The largest error of a result to that of the chunk form, on fewer positions and one batch."""
-    own = Problem(1, min(p.n, CHECKED), p.normalize, p.d, p.width)
+    """The largest error of a result to that of the explicit form, on fewer positions and one batch."""
+    own = Problem(p.kind, 1, min(p.n, CHECKED), p.d, p.width)
     given = tensors(own, device)
-    exact = chunked(own, **{n: x.double() for n, x in given.items()})
-    ours = based_attention(**given, normalize=p.normalize)
-    worst, other = (float((x - exact).abs().max()) for x in (ours, chunked(own, **given)))
+    exact = explicit(own, *(x.double() for x in given))
+    found = attend(own, given), explicit(own, *given)
+    worst, other = (float((x.double() - exact).abs().max()) for x in found)
     return worst / max(other, 1e-30)
 
 
 def measured(p: Problem, rounds: int) -> dict[str, Any]:
-    """The times of a problem, forward and backward."""
+    """The times of a problem, forward and, of Based, backward."""
     given = tensors(p)
-    out, gradient = torch.empty_like(given["v"]), torch.randn_like(given["v"])
-    how: dict[str, Any] = {"normalize": p.normalize}
-    more: tuple[Any, ...] = ()
-    if p.normalize:
-        more = tuple(based_attention(**given, **how, return_weights=True))
-    contenders = {
-        "forward": lambda _: based_attention(**given, **how, out=out),
-        "backward": lambda _: based_attention_backward(*given.values(), gradient, *more),
-    }
+    out, gradient = torch.empty_like(given[2]), torch.randn_like(given[2])
+    contenders: dict[str, Any] = {"forward": lambda _: attend(p, given, out=out)}
+    if p.kind != "hedgehog":
+        more = attend(p, given, return_weights=True) if p.kind != "based" else ()
+        contenders["backward"] = lambda _: based_attention_backward(*given, gradient, *more)
     figures = {f.name: 1e3 * f.median for f in isolated(contenders, 1, rounds)}
     return {"problem": str(p), "target": p.target, "errors": error_ratio(p), **figures}
 
 
 def cells(r: dict[str, Any]) -> tuple[str, ...]:
     """A row of the table."""
-    times = (f"{r[name]:,.1f}" for name in ("forward", "backward", "target"))
+    times = (f"{r[name]:,.1f}" if name in r else "" for name in ("forward", "backward", "target"))
     return r["problem"], *times, f"{r['errors']:.2f}", f"{r['forward'] / r['target']:.2f}"
 
 

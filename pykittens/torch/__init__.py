@@ -5,6 +5,7 @@ from pykittens.torch.based_attention import based_attention
 from pykittens.torch.causal_conv import causal_conv
 from pykittens.torch.gated_mlp import gated_mlp
 from pykittens.torch.grouped_mm import grouped_mm
+from pykittens.torch.hedgehog_attention import hedgehog_attention
 from pykittens.torch.linear import linear
 from pykittens.torch.linear_attention import linear_attention
 from pykittens.torch.matmul import matmul
@@ -17,6 +18,7 @@ __all__ = [
     "causal_conv",
     "gated_mlp",
     "grouped_mm",
+    "hedgehog_attention",
     "linear",
     "linear_attention",
     "matmul",

@@ -143,3 +143,35 @@ def of_state(q: Any, state: list[Any], memory: Any, exact: bool) -> Any:
         store_operand(memory, [(x - x.to(dtype).to(pk.f32)).to(dtype) for x in state])
         o = pk.mma_AB(q, memory, o)
     return o
+
+
+def of_part(state: Any, p: int, rows: int) -> tuple[Any, Any]:
+    """Part p of the rows of a state in memory, and the coordinate of its ROWS rows there, of which `rows` are in it."""
+    return (state, p) if rows == ROWS else (state.window(0, p * rows, (p + 1) * rows), 0)
+
+
+@pk.function
+def zeros(count: int, columns: int) -> list[Any]:
+    """A state of 0."""
+    return [pk.zeros(pk.f32, ROWS, columns) for _ in range(count)]
+
+
+@pk.function
+def loaded(src: Any, column: Any, count: int, columns: int, rows: int = ROWS) -> list[Any]:
+    """Some columns of a state, ROWS rows at a time, of which `rows` are in memory."""
+    parts = [of_part(src, p, rows) for p in range(count)]
+    return [pk.load(part[i, column], rows=ROWS, cols=columns) for part, i in parts]
+
+
+@pk.function
+def keep(state: list[Any], dst: Any, column: Any, rows: int = ROWS) -> None:
+    """Store some columns of a state."""
+    for p, x in enumerate(state):
+        part, i = of_part(dst, p, rows)
+        pk.store(part[i, column], x)
+
+
+@pk.function
+def with_keys(state: list[Any], keys: Any, v: Any) -> list[Any]:
+    """A state and the products of a chunk's features of keys, in a tile for each ROWS of them, and its values."""
+    return [pk.mma_AtB(keys[p], v, x) for p, x in enumerate(state)]

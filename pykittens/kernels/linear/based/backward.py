@@ -9,27 +9,31 @@ from pykittens.kernels.linear.based.features import (
     STEP,
     Features,
     features_of,
-    keep,
-    loaded,
     of_step,
+    parts_of,
     publish_selections,
     publish_state,
     selected,
     weighed,
     wide,
+)
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    chunks_of,
+    keep,
+    loaded,
     with_keys,
     zeros,
 )
-from pykittens.kernels.linear.based.totals import (
+from pykittens.kernels.linear.totals import (
     Sums,
     keep_totals,
-    parts_of,
     start_totals,
     sums_of,
     total_of,
     totals_of,
 )
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of
 
 
 @pk.function
@@ -79,7 +83,7 @@ def based_gradients(  # type: ignore[no-untyped-def]
     out: Any = pk.pipeline(1, pk.st(dQ.dtype, CHUNK, wide(d)))
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
-    totals: Any = None if e is None else totals_of(d)
+    totals: Any = None if e is None else totals_of(parts_of(d))
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
 

@@ -8,9 +8,8 @@ from typing import Any
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
 from pykittens.kernels.linear.based.backward import based_gradients, sum_columns
-from pykittens.kernels.linear.based.features import wide
+from pykittens.kernels.linear.based.features import feature_count, parts_of, wide
 from pykittens.kernels.linear.based.forward import based_outputs, based_states
-from pykittens.kernels.linear.based.totals import feature_count, parts_of
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
 from pykittens.kernels.linear.states import scan_states

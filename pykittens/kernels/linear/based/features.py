@@ -16,10 +16,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.based.totals import Sums, parts_of, total_of
-from pykittens.kernels.linear.chunk import CHUNK, ROWS
+from pykittens.kernels.linear.chunk import CHUNK, ROWS, rows_of
+from pykittens.kernels.linear.totals import Sums, add_keys, total_of
 
 STEP = 32  # features that are found at a time: more take registers beside a state
+
+
+def feature_count(d: int) -> int:
+    """The features of d elements."""
+    return d * (d + 1) // 2 + d + 1
+
+
+def parts_of(d: int) -> int:
+    """How many times ROWS the features are."""
+    return rows_of(feature_count(d)) // ROWS
 
 
 def wide(d: int) -> int:
@@ -139,9 +149,7 @@ def publish_keys(
     tile = keys[step // (ROWS // STEP)]
     pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], x.to(tile.dtype))
     if sums is not None:
-        x = x if sums.factors is None else x * sums.factors
-        found = total_of(sums, STEP, step) + pk.col_sum(x)
-        pk.store(sums.totals.part(1 - sums.half, STEP, step), found)
+        add_keys(sums, x, step)
 
 
 @pk.function
@@ -189,28 +197,3 @@ def of_state(
             z = z + pk.row_sum(x.to(pk.f32) * total_of(sums, STEP, other))
         o = pk.mma_AB(x, of_step(states, other), o)
     return o, z
-
-
-@pk.function
-def with_keys(state: list[Any], keys: Any, v: Any) -> list[Any]:
-    """A state and the products of a chunk's features of keys and its values."""
-    return [pk.mma_AtB(keys[p], v, x) for p, x in enumerate(state)]
-
-
-@pk.function
-def loaded(src: Any, column: Any, count: int, columns: int) -> list[Any]:
-    """Some columns of a state, ROWS rows at a time."""
-    return [pk.load(src[p, column], rows=ROWS, cols=columns) for p in range(count)]
-
-
-@pk.function
-def zeros(count: int, columns: int) -> list[Any]:
-    """A state of 0."""
-    return [pk.zeros(pk.f32, ROWS, columns) for _ in range(count)]
-
-
-@pk.function
-def keep(state: list[Any], dst: Any, column: Any) -> None:
-    """Store some columns of a state."""
-    for p, x in enumerate(state):
-        pk.store(dst[p, column], x)

@@ -12,24 +12,28 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.linear.based.features import (
     features_of,
-    keep,
-    loaded,
     of_state,
+    parts_of,
     publish_selections,
     publish_state,
     wide,
+)
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    chunks_of,
+    keep,
+    loaded,
     with_keys,
     zeros,
 )
-from pykittens.kernels.linear.based.totals import (
+from pykittens.kernels.linear.totals import (
     Sums,
     keep_totals,
-    parts_of,
     start_totals,
     sums_of,
     totals_of,
 )
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of
 
 
 def weights_of(s: Any, is_seen: Any) -> Any:
@@ -57,7 +61,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
-    totals: Any = totals_of(d) if is_divided else None
+    totals: Any = totals_of(parts_of(d)) if is_divided else None
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
 
@@ -124,7 +128,7 @@ def based_states(K, V, factors, states, *, config, reverse=False):  # type: igno
     of_k, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
     ring: Any = pk.pipeline(config.stages, k=of_k, v=of_v)
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
-    totals: Any = totals_of(d) if is_divided else None
+    totals: Any = totals_of(parts_of(d)) if is_divided else None
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 

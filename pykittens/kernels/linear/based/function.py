@@ -19,8 +19,8 @@ CASES = (
     {"batch": 16, "heads": 16, "length": 1024, "d": 16, "width": 64},
     {"batch": 16, "heads": 16, "length": 12288, "d": 16, "width": 64},
     {"batch": 1, "heads": 16, "length": 6144, "d": 16, "width": 64},
-    {"batch": 1, "heads": 2, "length": 100, "d": 16, "width": 64, "normalize": True},
-    {"batch": 1, "heads": 1, "length": 65, "d": 24, "width": 40},
+    {"batch": 1, "heads": 1, "length": 100, "d": 16, "width": 48, "normalize": True},
+    {"batch": 1, "heads": 2, "length": 65, "d": 16, "width": 24},
 )
 
 
