@@ -63,10 +63,11 @@ def segments_for(
     limits: Limits,
     resident: int = 1,
     times: tuple[float, float] = (OUTPUT, STATE),
+    shortest: int = 4,
 ) -> int:
     """How many parts of a sequence have blocks of their own: those with the least time.
 
-    times: microseconds of a chunk, of its outputs and of its state alone.
+    times: microseconds of a chunk, of its outputs and of its state alone. shortest: chunks that a part has at least.
     """
 
     def microseconds(segments: int) -> float:
@@ -76,5 +77,5 @@ def segments_for(
             return steps * times[0]
         return steps * sum(times) + LAUNCHES
 
-    counts: list[int] = [2**i for i in range(10) if 2**i <= max(chunks // 4, 1)]
+    counts: list[int] = [2**i for i in range(10) if 2**i <= max(chunks // shortest, 1)]
     return min(counts, key=microseconds)  # of equals the fewest

@@ -95,8 +95,8 @@ class BasedPasses:
         config = config_for(dims["d"], width, self.limits, self.normalize)
         if self.segments is None:
             tasks, chunks = batch * heads * -(-width // config.columns), -(-dims["n"] // CHUNK)
-            times = OUTPUT, STATE
-            self.segments = segments_for(tasks, chunks, self.limits, config.resident, times)
+            how_long: dict[str, Any] = {"times": (OUTPUT, STATE), "shortest": 2}
+            self.segments = segments_for(tasks, chunks, self.limits, config.resident, **how_long)
         if self.segments == 1:
             return states
         columns = -(-(width + 1) // 4) * 4 if self.normalize else width  # in units of 16 bytes

@@ -125,7 +125,7 @@ def hedgehog_attention(
     limits, (batch, heads, width) = limits_of(q), (dims[x] for x in ("batch", "heads", "width"))
     config, chunks = config_for(dims["d"], width, limits), -(-dims["n"] // CHUNK)
     tasks = batch * heads * -(-width // (config.columns * config.groups))
-    count = parts or segments_for(tasks, chunks, limits, config.resident, TIMES)
+    count = parts or segments_for(tasks, chunks, limits, config.resident, TIMES, 2)
     steps, scratch = [], {}
     if count > 1:
         columns = -(-(width + 1) // 4) * 4  # in units of 16 bytes
