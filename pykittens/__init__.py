@@ -173,6 +173,7 @@ from pykittens.ops.scan import row_cumsum as row_cumsum
 from pykittens.ops.shape import column as column
 from pykittens.ops.shape import concat as concat
 from pykittens.ops.shape import row as row
+from pykittens.ops.shape import shifted as shifted
 from pykittens.ops.shape import spread as spread
 from pykittens.ops.shape import swap_pairs as swap_pairs
 from pykittens.ops.shape import transpose as transpose

@@ -20,6 +20,8 @@ ROOT = DOCS.parent
 TORCH = (
     "attention gated_delta_rule gated_mlp grouped_mm linear linear_attention matmul op scaled_dot_product_attention"
     " scaled_mm"
+    "attention based_attention causal_conv gated_mlp grouped_mm hedgehog_attention linear"
+    " linear_attention matmul op scaled_dot_product_attention scaled_mm"
 ).split()
 
 

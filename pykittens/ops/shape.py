@@ -162,6 +162,42 @@ def _swap_pairs_numpy(x: Any) -> Any:
     return x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
 
 
+@op()
+def shifted(vector: RegVector, other: RegVector, by: int) -> RegVector:
+    """Element i is element i - by of a plain vector; `other` is the vector before it, or behind it if by < 0.
+
+    A warp moves few elements by shuffles, and only those that change their lane: at most as many places as a lane has
+    neighbours, of a vector that fills all lanes, of 32 or 64 bits each. Others go through the group's shared memory.
+    """
+
+
+@shifted.type
+def _shifted_type(vector: Any, other: Any, by: Any) -> RV:
+    if not isinstance(vector, RegVector) or vector.type.spread is not Spread.PLAIN:
+        raise Mismatch(
+            f"`vector` must be a plain register vector, not {describe(vector)}",
+            help=loaded(vector, "vector"),
+        )
+    if not isinstance(other, RegVector) or other.type != vector.type:
+        raise Mismatch(
+            f"`other` must be {vector.type} like `vector`, not {describe(other)}",
+            help=loaded(other, "other"),
+        )
+    length = vector.length
+    if not is_int(by) or not -length <= by <= length:
+        raise Mismatch(
+            f"`by` must be a compile-time int from {-length} to {length}, not {describe(by)}"
+        )
+    return vector.type
+
+
+@shifted.numpy
+def _shifted_numpy(vector: Any, other: Any, by: int) -> Any:
+    both = (other, vector) if by >= 0 else (vector, other)
+    first = len(vector) - by if by >= 0 else -by
+    return np.concatenate(both)[first : first + len(vector)]
+
+
 # -- between lanes ---------------------------------------------------------------------------------
 
 

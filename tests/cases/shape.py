@@ -177,6 +177,26 @@ def _outer(word: str, function: Any) -> Case:
     )
 
 
+def _shifted(dtype: DType, length: int, warps: int, by: int) -> Case:
+    """Two vectors one after another, by some elements further on."""
+
+    @pk.kernel(warps=warps)
+    def shift(x, z, y):
+        pk.grid(1)
+        a, b = pk.load(x, cols=length), pk.load(z, cols=length)
+        pk.store(y, pk.shifted(b, a, by) if by > 0 else pk.shifted(a, b, by))
+
+    first = length - by if by > 0 else -by
+    return Case(
+        _name(f"shifted-{by}", dtype, warps, (length,)),
+        ("shifted",),
+        shift,
+        lambda rng: [numbers(rng, (length,), dtype) for _ in range(2)],
+        (((length,), dtype),),
+        lambda x, z: [np.concatenate([x, z])[first : first + length]],
+    )
+
+
 # -- rows and columns ------------------------------------------------------------------------------
 
 
@@ -326,6 +346,13 @@ CASES += [
     for d in (bf16, f32, int8)
     for n, w in ((1000, 4), (34, 1))
 ]
+CASES += [
+    _shifted(d, n, w, by)
+    for n, w, ds in ((256, 1, ALL), (512, 1, [f32]), (100, 1, [f32, bf16]), (1000, 4, [f32]))
+    for d in ds
+    for by in (3, -3)
+]
+CASES += [_shifted(f32, 256, 1, by) for by in (1, 8, -8, 9, 256, -256)]
 CASES += [_spread(a, b, f32, 64, 4) for a in SPREADS for b in SPREADS]
 CASES += [_spread("row", "column", d, 48, 1) for d in ALL]
 CASES += [_spread("column", "row", d, 128, 8) for d in (bf16, int32)]

@@ -62,6 +62,13 @@ row_with(
         )
     },
 )
+row(
+    "shifted",
+    "pk.shifted({vector}, {other}, {by})",
+    vector=("vector", one_of("vector")),
+    other=("vector", one_of("vector")),
+    by=("3", compile_time_int(-64, 64)),
+)
 row("transpose", "pk.transpose({tile})", tile=("tile", register_tile()))
 row("in_lane_order", "pk.in_lane_order({tile})", tile=("tile", register_tile()))
 row(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, log_decay, store_operand
+from pykittens.kernels.linear.chunk import CHUNK, log_decay, publish
 
 COLUMNS = 64  # of the values, that a warpgroup takes
 
@@ -69,7 +69,7 @@ def rounded(state: Any, memory: Any, w: Any, dtype: Any) -> Any:
     """A state in the dtype, as an operand of products: in registers, or in the memory of a warpgroup."""
     if memory is None:
         return state.to(dtype)
-    store_operand(memory[w], [state.to(dtype)])
+    publish([(memory[w], state.to(dtype))])
     return memory[w]
 
 

@@ -1,14 +1,19 @@
 """Linear attention: recurrences of a matrix state, computed chunk by chunk."""
 
+from pykittens.kernels.linear.based import based_attention, based_attention_backward
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.function import linear_attention
 from pykittens.kernels.linear.gradient import linear_attention_backward
+from pykittens.kernels.linear.hedgehog import hedgehog_attention
 from pykittens.kernels.linear.mamba2 import mamba2, mamba2_backward
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.linear.step import linear_attention_step, state_step
 
 __all__ = [
+    "based_attention",
+    "based_attention_backward",
     "chunk_outputs",
+    "hedgehog_attention",
     "linear_attention",
     "linear_attention_backward",
     "linear_attention_step",

@@ -9,7 +9,7 @@ from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK, values_in
-from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, segments_for
+from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, segments_of_heads
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.plan import PlanStep
@@ -121,7 +121,7 @@ class Passes:
         if segments is None:
             batch, of_v = self.heads
             heads = batch * self.arrays.dims["groups"], batch * of_v
-            segments = segments_for(heads, -(-self.n // CHUNK), sizes, config, limits)
+            segments = segments_of_heads(heads, -(-self.n // CHUNK), sizes, config, limits)
         how: dict[str, Any] = {"reverse": reverse}
         way = how | {"exact": exact, "softplus": self.softplus}
         if segments > 1:

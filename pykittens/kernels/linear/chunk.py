@@ -46,22 +46,32 @@ def gates_ring(stages: int, weighted: bool) -> Any:
     return pk.pipeline(stages, **{name: pk.sv(pk.f32, CHUNK) for name in names})
 
 
-def chunks_of(chunks: Any, segments: Any, segment: Any) -> tuple[Any, Any]:
+def bounds_of(chunks: Any, segments: Any, segment: Any) -> tuple[Any, Any]:
     """The first chunk of a segment, and that after its last; of all if `segments` is None."""
     if segments is None:
         return 0, chunks
     return chunks * segment // segments, chunks * (segment + 1) // segments
 
 
-def in_order(chunks: tuple[Any, Any], reverse: bool) -> Any:
-    """A range from the first to before the last, or from there back."""
-    first, stop = chunks
+def chunks_of(chunks: Any, segments: Any, segment: Any, reverse: bool) -> Any:
+    """The chunks of a segment, one after another; of all if `segments` is None."""
+    first, stop = bounds_of(chunks, segments, segment)
     return pk.range(stop - 1, first - 1, -1) if reverse else pk.range(first, stop)
 
 
 def matrix_of(x: Any, b: Any, h: Any, heads: Any) -> Any:
     """The matrix of a head of a tensor, whose heads may be shared by several of all heads."""
     return x.at(b, h // (heads // x.shape[1]))
+
+
+@pk.function
+def log_decay(decay: Any, b: Any, h: Any, chunk: Any, n: Any) -> Any:
+    """The logarithms of the decay of a chunk, 0 past the last of n positions: one for each position or for the head."""
+    if len(decay.shape) == 1:
+        log = pk.where(pk.iota(CHUNK) < n - chunk * CHUNK, pk.load(decay[h]), 0.0)
+    else:
+        log = pk.load(decay[b, h, chunk], cols=CHUNK)
+    return pk.maximum(log * pk.log2e, LEAST)
 
 
 @pk.function
@@ -200,3 +210,35 @@ def with_products(state: list[Any], k: Any, v: Any) -> list[Any]:
     """The state and the products of the keys and the values of a chunk."""
     parts = k.tiles(CHUNK, ROWS)
     return [pk.mma_AtB(parts[0, i], v, x) for i, x in enumerate(state)]
+
+
+def of_part(state: Any, p: int, rows: int) -> tuple[Any, Any]:
+    """Part p of the rows of a state in memory, and the coordinate of its ROWS rows there, of which `rows` are in it."""
+    return (state, p) if rows == ROWS else (state.window(0, p * rows, (p + 1) * rows), 0)
+
+
+@pk.function
+def zeros(count: int, columns: int) -> list[Any]:
+    """A state of 0."""
+    return [pk.zeros(pk.f32, ROWS, columns) for _ in range(count)]
+
+
+@pk.function
+def loaded(src: Any, column: Any, count: int, columns: int, rows: int = ROWS) -> list[Any]:
+    """Some columns of a state, ROWS rows at a time, of which `rows` are in memory."""
+    parts = [of_part(src, p, rows) for p in range(count)]
+    return [pk.load(part[i, column], rows=ROWS, cols=columns) for part, i in parts]
+
+
+@pk.function
+def keep(state: list[Any], dst: Any, column: Any, rows: int = ROWS) -> None:
+    """Store some columns of a state."""
+    for p, x in enumerate(state):
+        part, i = of_part(dst, p, rows)
+        pk.store(part[i, column], x)
+
+
+@pk.function
+def with_keys(state: list[Any], keys: Any, v: Any) -> list[Any]:
+    """A state and the products of a chunk's features of keys, in a tile for each ROWS of them, and its values."""
+    return [pk.mma_AtB(keys[p], v, x) for p, x in enumerate(state)]

@@ -68,34 +68,52 @@ def config_for(d: int, width: int, limits: Limits, tiles: Tiles = Tiles()) -> Li
     return first_that_fits("linear_attention", configs, shared_bytes, limits)
 
 
-def segments_for(
+def segments_of_heads(
     heads: tuple[int, int],
     chunks: int,
     sizes: tuple[int, int],
     config: LinearConfig,
     limits: Limits,
 ) -> int:
-    """How many parts of a sequence have blocks of their own: those with the least time by the rates above.
+    """As many parts of a sequence as `segments_for`, by the rates above.
 
     heads: of q and k, and of v, of all batches. sizes: rows and columns of a state.
     """
     (d, width), own = sizes, config.columns * config.groups
-    tasks, slots = heads[1] * -(-width // own), limits.multiprocessors * config.resident
     unit = rows_of(d) * own / 4096
     output, state = (a + b * unit for a, b in (OUTPUT, STATE))
     of_positions = 2 * chunks * CHUNK * (heads[0] * d + heads[1] * width) / BANDWIDTH
-    of_state = 4 * heads[1] * d * width / BANDWIDTH
+    memory = of_positions, 4 * heads[1] * d * width / BANDWIDTH
+    tasks = heads[1] * -(-width // own)
+    return segments_for(tasks, chunks, limits, config.resident, (output, state), memory=memory)
+
+
+def segments_for(
+    tasks: int,
+    chunks: int,
+    limits: Limits,
+    resident: int,
+    times: tuple[float, float],
+    shortest: int = 1,
+    memory: tuple[float, float] = (0.0, 0.0),
+) -> int:
+    """How many parts of a sequence have blocks of their own: those with the least time.
+
+    times: microseconds of a chunk, of its outputs and of its state alone. shortest: chunks that a part has at least.
+    memory: microseconds that keys and values, and a state of each head, take to be loaded.
+    """
+    slots, (of_positions, of_states) = limits.multiprocessors * resident, memory
 
     def microseconds(segments: int) -> float:
         steps = -(-tasks * segments // slots) * -(-chunks // segments)
-        first = max(steps * output, 2 * of_positions)
+        first = max(steps * times[0], 2 * of_positions)
         if segments == 1:
             return first
-        more = LAUNCHES + segments * (SCAN + 3 * of_state)
-        return first + max(steps * state, of_positions) + more
+        more = LAUNCHES + segments * (SCAN + 3 * of_states)
+        return first + max(steps * times[1], of_positions) + more
 
     full = (slots * waves // tasks for waves in (1, 2))  # those that leave no multiprocessor idle
-    counts = {1, *(2**i for i in range(1, 10)), *full}
-    return min(
-        sorted(x for x in counts if 1 <= x <= chunks), key=microseconds
-    )  # of equals the fewest
+    counts = sorted({2**i for i in range(1, 10)} | set(full))
+    most = max(chunks // shortest, 1)
+    # Of equals the fewest.
+    return min([1, *(x for x in counts if 1 < x <= most)], key=microseconds)

@@ -8,12 +8,12 @@ import pykittens as pk
 from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
+    bounds_of,
     chunk_products,
     chunks_of,
     drained_gates,
     fill_gates,
     gates_ring,
-    in_order,
     matrix_of,
     rows_of,
     values_in,
@@ -80,7 +80,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     with pk.producer():
         for b, h, part, segment in tasks:
             q, k, v = (matrix_of(x, b, h, heads) for x in (Q, K, V))
-            for i in in_order(chunks_of(chunks, segments, segment), reverse):
+            for i in chunks_of(chunks, segments, segment, reverse):
                 with ring.fill() as t:
                     pk.load_async(t.q, q[i, 0])
                     pk.load_async(t.k, k[i, 0])
@@ -91,7 +91,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     if gates is not None:
         with pk.producer():
             for b, h, _, segment in tasks:
-                span = chunks_of(chunks, segments, segment)
+                span = bounds_of(chunks, segments, segment)
                 fill_gates(gates, (decay, rate, bias), softplus, b, h, n, span, reverse)
 
     with pk.consumers(groups) as w:
@@ -106,7 +106,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     at = src[column, r] if turned else src[r, column]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
                     state[r] = x * (1 / unit)
-            for i in in_order(chunks_of(chunks, segments, segment), reverse):
+            for i in chunks_of(chunks, segments, segment, reverse):
                 seen, part_of, total, (later, sooner) = drained_gates(
                     gates, reverse, rate is not None
                 )
@@ -145,6 +145,6 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
 
     with pk.storer():
         for b, h, part, segment in tasks:
-            for i in in_order(chunks_of(chunks, segments, segment), reverse):
+            for i in chunks_of(chunks, segments, segment, reverse):
                 with out.drain() as t:
                     pk.store_async(O[b, h, i, part], t)

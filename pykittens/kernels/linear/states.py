@@ -8,12 +8,12 @@ import pykittens as pk
 from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
+    bounds_of,
     chunk_products,
     chunks_of,
     drained_gates,
     fill_gates,
     gates_ring,
-    in_order,
     matrix_of,
     rows_of,
     values_in,
@@ -45,7 +45,7 @@ def segment_states(  # type: ignore[no-untyped-def]
     with pk.producer():
         for b, h, part, segment in tasks:
             k, v = (matrix_of(x, b, h, heads) for x in (K, V))
-            for i in in_order(chunks_of(chunks, segments, segment), reverse):
+            for i in chunks_of(chunks, segments, segment, reverse):
                 with ring.fill() as t:
                     pk.load_async(t.k, k[i, 0])
                     pk.load_async(t.v, v[i, part])
@@ -53,7 +53,7 @@ def segment_states(  # type: ignore[no-untyped-def]
     if gates is not None:
         with pk.producer(registers=48):
             for b, h, part, segment in tasks:
-                span = chunks_of(chunks, segments, segment)
+                span = bounds_of(chunks, segments, segment)
                 sums = fill_gates(gates, (decay, rate, bias), softplus, b, h, n, span, reverse)
                 if part == 0:
                     pk.store(totals[b, h, segment], sums)
@@ -61,7 +61,7 @@ def segment_states(  # type: ignore[no-untyped-def]
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
             state = [pk.zeros(pk.f32, ROWS, columns) for _ in range(rows // ROWS)]
-            for _ in in_order(chunks_of(chunks, segments, segment), reverse):
+            for _ in chunks_of(chunks, segments, segment, reverse):
                 _, part_of, total, _ = drained_gates(gates, reverse, rate is not None)
                 with ring.drain() as t:
                     v, memory = t.v.tiles(CHUNK, columns)[0, w], (None, [x[w] for x in scaled])

@@ -150,6 +150,25 @@ template <int CHUNK, int WARPS, int COUNT, class T, class J> DEVICE void scan_ve
     if (WARPS > 1) group_sync(barrier, WARPS * 32);
 }
 
+// Element i - BY of a plain vector of one warp, of which lanes hold CHUNK neighbours each; `other` is the vector before
+// it, or behind it if BY < 0. Elements that change their lane come from its neighbour, and at the end of the warp from
+// the next turn or the other vector. The result may share its registers with an operand.
+template <int CHUNK, int BY, int COUNT, class T> DEVICE void shift_vector(T (&y)[COUNT], const T (&x)[COUNT], const T (&other)[COUNT], int lane) {
+    T moved[COUNT];
+    UNROLL for (int i = 0; i < COUNT; ++i) {
+        const int from = i - BY, in_lane = i % CHUNK - BY;
+        if (in_lane >= 0 && in_lane < CHUNK) {
+            moved[i] = x[from];
+            continue;
+        }
+        const T ours = x[from + (BY > 0 ? CHUNK : -CHUNK)];
+        const T theirs = from < 0 ? other[(from + COUNT) % COUNT] : from < COUNT ? x[from] : other[from - COUNT];
+        const T sent = lane == (BY > 0 ? 31 : 0) ? theirs : ours;
+        moved[i] = __shfl_sync(~0u, sent, lane + (BY > 0 ? 31 : 1));
+    }
+    UNROLL for (int i = 0; i < COUNT; ++i) y[i] = moved[i];
+}
+
 // -- orders -------------------------------------------------------------------
 
 // The integer that stands where a float stands among floats, and back. Adding 0 makes -0 0 and any NaN 0x7fffffff, which

@@ -119,6 +119,30 @@ def lower_swap_pairs(e: Emitter, call: Call) -> None:
         e.line(f"{e.array(result)}[i + 1] = first;")
 
 
+@scratch("shifted")
+def shifted_exchange(call: Call, warps: int) -> Exchange | None:
+    """Two plain vectors, one after the other, of which the result is a part; None if shuffles move the elements."""
+    vector, other, by = (call.args[name] for name in ("vector", "other", "by"))
+    chunk, length = plain_chunk(vector.length, warps), vector.length
+    is_whole = warps == 1 and vector.dtype.packing == 1 and length % (chunk * LANES) == 0
+    if is_whole and abs(by) <= chunk:
+        return None
+    first, last = (other, vector) if by >= 0 else (vector, other)
+    puts = (Put(first), Put(last, Strides(first=length)))
+    return Exchange(puts, Strides(first=length - by if by >= 0 else -by))
+
+
+@SHAPE.lower("shifted")
+def lower_shifted(e: Emitter, call: Call) -> None:
+    if exchange(e, call):
+        return
+    vector, other, (result,) = call.args["vector"], call.args["other"], call.results
+    e.declare(result)
+    chunk = plain_chunk(vector.length, 1)
+    operands = ", ".join(e.array(x) for x in (result, vector, other))
+    e.line(f"shift_vector<{chunk}, {call.args['by']}>({operands}, lane);")
+
+
 @SHAPE.lower("column")
 def lower_column(e: Emitter, call: Call) -> None:
     tile: RegTile = call.args["tile"]

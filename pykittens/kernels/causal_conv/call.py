@@ -1,0 +1,64 @@
+"""What the host functions of causal convolutions share: checks, and the layout that kernels take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykittens.kernels.arrays import FLOATS, Arrays
+from pykittens.kernels.causal_conv import columns, rows
+from pykittens.kernels.causal_conv.activation import ACTIVATIONS
+from pykittens.kernels.limits import limits_of
+from pykittens.runtime.fakes import is_equal
+
+TAPS = range(2, 9)
+STATES = "initial_state", "state_gradient", "state", "d_initial_state"
+
+
+def specs(arrays: Arrays, channels_first: bool) -> tuple[str, str]:
+    """The shapes of x and of a state."""
+    sequences = "sequences" if "ends" in arrays else "batch"
+    if channels_first:
+        return "batch channels n", f"{sequences} channels before"
+    return "batch n channels", f"{sequences} before channels"
+
+
+def check(arrays: Arrays, activation: Any, channels_first: Any) -> tuple[str, str, str]:
+    """The shapes of x and of a state, and the dtype of both; an ArgumentError unless all arguments fit."""
+    dims = arrays.dims
+    if activation not in ACTIVATIONS:
+        raise arrays.fail(f'`activation` must be "" or "silu", not {activation!r}')
+    of_x, of_state = specs(arrays, channels_first)
+    arrays.shapes(x=of_x, gradient=of_x, weight="channels taps", bias="channels", ends="ends")
+    dtype = arrays.dtypes("x", "gradient", "initial_state", "state_gradient", among=FLOATS)
+    arrays.dtypes("weight", "bias", among=FLOATS, same=False)
+    arrays.dtypes("ends", among=("int32",))
+    if dims["taps"] not in TAPS:
+        raise arrays.fail(f"`weight` must have 2 to 8 taps, not {dims['taps']}")
+    dims["before"] = dims["taps"] - 1
+    if "ends" in arrays:
+        dims["sequences"] = dims["ends"] - 1
+        if not is_equal(dims["batch"], 1):
+            raise arrays.fail(f"with `ends` the batch of `x` must be 1, not {dims['batch']}")
+        if is_equal(dims["ends"], 0) or is_equal(dims["ends"], 1):
+            raise arrays.fail("`ends` must have where a sequence starts and where it ends")
+    arrays.shapes(initial_state=of_state, state_gradient=of_state)
+    if any(is_equal(dims[axis], 0) for axis in ("batch", "n", "channels")):
+        raise arrays.fail(f"`x` must have elements, not the shape {arrays.found['x'].shape}")
+    return of_x, of_state, dtype
+
+
+def span_of(arrays: Arrays, channels_first: bool) -> int:
+    """Positions of a block: as few as give each multiprocessor 8 blocks; some before them are loaded twice."""
+    batch, n, channels = (arrays.dims[axis] for axis in ("batch", "n", "channels"))
+    of_block, least, most = rows.CHANNELS * rows.WARPS, 16, 128
+    if channels_first:
+        least, most = columns.POSITIONS * columns.AT_ONCE, 4096
+        of_block = columns.WARPS
+    parts = batch * -(-channels // of_block)
+    span = least * (n * parts // (8 * limits_of(arrays.like).multiprocessors) // least)
+    return max(least, min(most, int(span)))
+
+
+def name_in(arrays: Arrays, name: str) -> str | None:
+    """The name of an array that is given, else None."""
+    return name if name in arrays else None

@@ -1,0 +1,157 @@
+"""The kernel of the gradients of queries, or in reverse of keys, of Based linear attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.linear.based.features import (
+    STEP,
+    Features,
+    features_of,
+    of_step,
+    parts_of,
+    publish_selections,
+    publish_state,
+    selected,
+    weighed,
+    wide,
+)
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    chunks_of,
+    keep,
+    loaded,
+    with_keys,
+    zeros,
+)
+from pykittens.kernels.linear.totals import (
+    Sums,
+    keep_totals,
+    start_totals,
+    sums_of,
+    total_of,
+    totals_of,
+)
+
+
+@pk.function
+def of_features(
+    dq: Any,
+    q: Any,
+    g: Any,
+    states: Any,
+    features: Features,
+    step: Any,
+    scale: Any,
+    is_alike: bool,
+    sums: Sums | None,
+    own: Any,
+) -> Any:
+    """dq with what comes of some features: their gradients by the factors of each, times what selects these.
+
+    own: along rows what the sums of features are multiplied with.
+    """
+    x = pk.mma_ABt(g, of_step(states, step))
+    first, second = selected(q, features, step, is_alike)
+    if sums is not None:
+        x = x + own * total_of(sums, STEP, step)
+    x = weighed(x, features, step, scale, is_alike)
+    dq = pk.mma_AB((x * second).to(q.dtype), of_step(features.first, step), dq)
+    return pk.mma_AB((x * first).to(q.dtype), of_step(features.second, step), dq)
+
+
+@pk.kernel
+def based_gradients(  # type: ignore[no-untyped-def]
+    Q, K, V, G, dQ, e, before, after, scale, *, config, reverse=False
+):
+    """The gradients dQ of queries, of which the result has the gradient G; of some columns of V and G a block.
+
+    In reverse these are those of keys: Q is the keys, K the queries, V the gradient and G the values. e: (batch, heads,
+    n), the gradients of the sums of weights, or None. before, after: as of the outputs. dQ: with an axis of the columns
+    of blocks before all others if there are several.
+    """
+    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    batch, heads, n, width = V.shape
+    d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
+    columns, count = config.columns, parts_of(d)
+    pk.resident(config.resident)
+    stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, wide(d)) for name in "qk"}
+    stage |= {name: pk.st(dtype, CHUNK, columns) for name in "vg"}
+    ring: Any = pk.pipeline(config.stages, **stage)
+    out: Any = pk.pipeline(1, pk.st(dQ.dtype, CHUNK, wide(d)))
+    features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
+    states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
+    totals: Any = None if e is None else totals_of(parts_of(d))
+    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
+    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+
+    with pk.producer():
+        for b, h, part, segment in tasks:
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with ring.fill() as t:
+                    pk.load_async(t.q, Q[b, h, i, 0])
+                    pk.load_async(t.k, K[b, h, i, 0])
+                    pk.load_async(t.v, V[b, h, i, part])
+                    pk.load_async(t.g, G[b, h, i, part])
+
+    with pk.consumers(1):
+        row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
+        is_seen = row <= col if reverse else row >= col
+        publish_selections(features, scale)
+        for b, h, part, segment in tasks:
+            half: Any = 0
+            state = zeros(count, columns)
+            src: Any = None
+            if before is not None:
+                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                state = loaded(src.window(1, 0, width), part, count, columns)
+            if totals is not None:
+                start_totals(totals, src, width)
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with ring.drain() as t:
+                    sums = sums_of(totals, half, e if reverse else None, b, h, i)
+                    own: Any = None
+                    if e is not None:
+                        to = pk.per_column if reverse else pk.per_row
+                        is_own = (part == 0).to(pk.f32)
+                        of_pairs = pk.load(e[b, h, i], cols=CHUNK, spread=to) * is_own
+                        own = pk.zeros(pk.f32, CHUNK, spread=pk.per_row) + is_own
+                        own = own if reverse else of_pairs
+                    publish_state(states, state, keys, t.k, features, n - i * CHUNK, sums)
+                    dq = pk.zeros(pk.f32, CHUNK, wide(d))
+                    how = (t.q, t.g, states, features)
+                    for step in pk.range(features.alike.start, features.alike.stop):
+                        dq = of_features(dq, *how, step, scale, True, sums, own)
+                    for other in features.others:
+                        dq = of_features(dq, *how, other, scale, False, sums, own)
+                    x, s = pk.mma_ABt(t.g, t.v), pk.mma_ABt(t.q, t.k) * scale
+                    x = x if e is None else x + of_pairs
+                    x = pk.where(is_seen, x * (s + 1.0) * scale, 0.0)
+                    dq = pk.mma_AB(x.to(dtype), t.k, dq)
+                    state, half = with_keys(state, keys, t.v), 1 - half
+                with out.fill() as t:
+                    pk.store(t, dq.to(dQ.dtype))
+            if after is not None:
+                keep(state, after.at(b, h).window(1, 0, width), part)
+                if totals is not None and part == 0:
+                    keep_totals(totals, half, after.at(b, h), width)
+
+    with pk.storer():
+        for b, h, part, segment in tasks:
+            of_part = dQ if len(dQ.shape) == 4 else dQ.at(part)
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with out.drain() as t:
+                    pk.store_async(of_part[b, h, i, 0], t)
+
+
+@pk.kernel
+def sum_columns(parts, total):  # type: ignore[no-untyped-def]
+    """The sums of gradients by blocks that have some columns of the values each."""
+    batch, heads, n, d = total.shape
+    b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
+    x = pk.zeros(pk.f32, CHUNK, 32)
+    for part in pk.range(parts.shape[0]):
+        x = x + pk.load(parts[part, b, h, i, 0], rows=CHUNK, cols=32)
+    pk.store(total[b, h, i, 0], x.to(total.dtype))

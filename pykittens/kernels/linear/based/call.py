@@ -1,0 +1,153 @@
+"""What the host functions of Based share: checks, and the launches of a pass over a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykittens.kernels.arrays import NARROW, Arrays
+from pykittens.kernels.limits import Limits, first_that_fits, limits_of
+from pykittens.kernels.linear.based.backward import based_gradients, sum_columns
+from pykittens.kernels.linear.based.features import feature_count, parts_of, wide
+from pykittens.kernels.linear.based.forward import based_outputs, based_states
+from pykittens.kernels.linear.chunk import CHUNK, ROWS
+from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
+from pykittens.kernels.linear.states import scan_states
+from pykittens.kernels.plan import PlanStep
+from pykittens.kernels.workspace import Scratch
+from pykittens.runtime.fakes import is_equal
+
+WIDEST = 32  # elements of a query
+OF_QK, OF_V = "batch heads n d", "batch heads n width"
+OF_STATE = "batch heads features columns"
+# Microseconds of an H200 for a chunk of 64 columns and three parts of features: of its outputs, and of its state alone.
+OUTPUT, STATE = 2.2, 1.2
+
+
+def check(arrays: Arrays, normalize: Any) -> None:
+    """Raise an ArgumentError unless the arrays of a sequence fit one another, and their dtypes are right."""
+    arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, gradient=OF_V, weights="batch heads n")
+    arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
+    arrays.dtypes("initial_state", "state_gradient", "weights", among=("f32",))
+    dims = arrays.dims
+    if not 1 <= dims["d"] <= WIDEST:
+        raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
+    for name in ("n", "width"):
+        if is_equal(dims[name], 0):
+            raise arrays.fail(f"{name} must be at least 1, not 0")
+    dims["features"] = feature_count(dims["d"])
+    dims["columns"] = dims["width"] + 1 if normalize else dims["width"]
+    arrays.shapes(initial_state=OF_STATE, state_gradient=OF_STATE)
+
+
+def config_for(
+    d: int, width: int, limits: Limits, is_divided: bool, for_gradients: bool = False
+) -> LinearConfig:
+    """The configuration for heads of d queries and `width` values: registers hold up to 192 x 64 of a state."""
+    parts = parts_of(d)
+    is_small = parts <= 3 and limits.warpgroups
+    columns = 64 if is_small and width > 32 else 32
+    resident = 2 if is_small else 1
+    configs = [LinearConfig(columns, 1, stages, resident) for stages in (3, 2, 1)]
+    configs += [LinearConfig(columns, 1, stages) for stages in (2, 1)]
+    configs += [LinearConfig(16, 1, 1)]
+
+    def shared_bytes(c: LinearConfig) -> int:
+        result = wide(d) * 4 if for_gradients else c.columns * 2
+        stage = 2 * CHUNK * (2 * wide(d) + c.columns * (2 if for_gradients else 1)) + 64
+        of_parts = parts * 2 * ROWS * (2 * wide(d) + c.columns + CHUNK + 6)
+        own = c.stages * stage + of_parts + CHUNK * result + RESERVED
+        own += 4 * 2 * parts * ROWS if is_divided else 0
+        return c.resident * own + (c.resident - 1) * RESERVED
+
+    return first_that_fits("based_attention", configs, shared_bytes, limits)
+
+
+@dataclass
+class BasedPasses:
+    """The launches of passes over the sequences of a call, and their scratch memory."""
+
+    arrays: Arrays
+    normalize: bool
+    segments: int | None = None
+    steps: list[PlanStep] = field(default_factory=list)
+    scratch: dict[str, Scratch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.arrays.number("one", 1.0)
+        self.limits = limits_of(self.arrays.like)
+
+    def starts(
+        self,
+        name: str,
+        arrays: tuple[str, str, str | None],
+        states: tuple[str | None, str | None],
+        reverse: bool,
+    ) -> tuple[str | None, str | None]:
+        """The first and last states of a pass; those of segments are found before the first of their name.
+
+        arrays: keys, values and factors of keys. states: before all chunks and after them.
+        """
+        if name in self.scratch:
+            return name, None
+        dims = self.arrays.dims
+        batch, heads, width = (dims[x] for x in ("batch", "heads", "width"))
+        config = config_for(dims["d"], width, self.limits, self.normalize)
+        if self.segments is None:
+            tasks, chunks = batch * heads * -(-width // config.columns), -(-dims["n"] // CHUNK)
+            how_long: dict[str, Any] = {"times": (OUTPUT, STATE), "shortest": 2}
+            self.segments = segments_for(tasks, chunks, self.limits, config.resident, **how_long)
+        if self.segments == 1:
+            return states
+        columns = -(-(width + 1) // 4) * 4 if self.normalize else width  # in units of 16 bytes
+        self.scratch[name] = Scratch((batch, heads, self.segments, dims["features"], columns))
+        how = {"reverse": reverse}
+        self.steps += [
+            PlanStep(based_states, (*arrays, name), {"config": config} | how),
+            PlanStep(scan_states, (name, None, *states, "one"), how),
+        ]
+        return name, None
+
+    def outputs(
+        self,
+        arrays: tuple[str, str, str, str],
+        sums: str | None,
+        states: tuple[str | None, str | None],
+        *,
+        name: str,
+        factors: str | None = None,
+        reverse: bool = False,
+    ) -> None:
+        """Add a pass for outputs, by the names of its queries, keys, values and outputs.
+
+        name: of the states of segments. factors: of the features of keys in the sums of these.
+        """
+        states = self.starts(name, (*arrays[1:3], factors), states, reverse)
+        dims = self.arrays.dims
+        config = config_for(dims["d"], dims["width"], self.limits, sums is not None)
+        args = (*arrays, sums, *states, "scale", "eps")
+        self.steps.append(PlanStep(based_outputs, args, {"config": config, "reverse": reverse}))
+
+    def gradients(
+        self,
+        arrays: tuple[str, str, str, str, str],
+        e: str | None,
+        states: tuple[str | None, str | None],
+        *,
+        name: str,
+        reverse: bool = False,
+    ) -> None:
+        """Add a pass for gradients of queries, or in reverse of keys, by the names of its arrays."""
+        states = self.starts(name, (*arrays[1:3], e if reverse else None), states, reverse)
+        dims, to = self.arrays.dims, arrays[4]
+        batch, heads, n, d, width = (dims[x] for x in ("batch", "heads", "n", "d", "width"))
+        config = config_for(d, width, self.limits, self.normalize, for_gradients=True)
+        how = {"config": config, "reverse": reverse}
+        parts = -(-width // config.columns)
+        if parts == 1:
+            self.steps.append(PlanStep(based_gradients, (*arrays, e, *states, "scale"), how))
+            return
+        of_parts = f"{to}_of_columns"
+        self.scratch[of_parts] = Scratch((parts, batch, heads, n, d))
+        args = (*arrays[:4], of_parts, e, *states, "scale")
+        self.steps += [PlanStep(based_gradients, args, how), PlanStep(sum_columns, (of_parts, to))]

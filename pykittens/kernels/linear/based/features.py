@@ -1,0 +1,199 @@
+"""The features of a query or key, whose products are those of the exponential's series up to the second order.
+
+    1 + s + s^2 / 2 = phi(q) phi(k),    s = scale q k
+
+phi has the products of all pairs of elements, each pair once, then the elements, then 1: d (d + 1) / 2 + d + 1 of them.
+Pair r is that of the elements r % d and (r % d + r // d) % d. All factors are those of queries: scale^2, half of it for
+a pair of an element with itself, scale, and 1.
+
+Products with matrices of 0 and 1 select the elements of a chunk: a feature is the product of two that are selected.
+Source: Arora et al., "Simple linear attention language models balance the recall-throughput tradeoff", 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.linear.chunk import CHUNK, ROWS, rows_of
+from pykittens.kernels.linear.totals import Sums, add_keys, total_of
+
+STEP = 32  # features that are found at a time: more take registers beside a state
+
+
+def feature_count(d: int) -> int:
+    """The features of d elements."""
+    return d * (d + 1) // 2 + d + 1
+
+
+def parts_of(d: int) -> int:
+    """How many times ROWS the features are."""
+    return rows_of(feature_count(d)) // ROWS
+
+
+def wide(d: int) -> int:
+    """The columns of a shared tile of d elements."""
+    return -(-d // 16) * 16
+
+
+@dataclass(frozen=True)
+class Features:
+    """What finds the features of chunks, STEP at a time, in memory: a tile has ROWS of them.
+
+    first, second: the matrices that select elements. added: what is added to their products for features that are no
+    pairs, and then the factors of queries; they would take registers otherwise.
+    """
+
+    first: Any
+    second: Any
+    added: Any
+    d: int
+
+    @property
+    def pairs(self) -> int:
+        return self.d * (self.d + 1) // 2
+
+    @property
+    def count(self) -> int:
+        """All features, with those that are 0."""
+        return parts_of(self.d) * ROWS
+
+    @property
+    def alike(self) -> range:
+        """The steps whose features are all pairs of two elements, and have one factor."""
+        return range(-(-self.d // STEP), max(self.pairs // STEP, 1))
+
+    @property
+    def others(self) -> list[int]:
+        """All other steps."""
+        return [x for x in range(self.count // STEP) if x not in self.alike]
+
+    def vector(self, which: int, length: int, i: int) -> Any:
+        """Elements i * length and on of one of the vectors."""
+        return self.added.parts(length)[which * self.count // length + i]
+
+
+def features_of(dtype: Any, d: int) -> Features:
+    """The memory of a block for features of d elements."""
+    parts, of_parts = parts_of(d), pk.st(dtype, ROWS, wide(d))
+    first, second = (pk.shared(of_parts, count=parts) for _ in range(2))
+    return Features(first, second, pk.shared(pk.sv(pk.f32, 3 * parts * ROWS)), d)
+
+
+def factor_of(r: Any, d: int, scale: Any) -> Any:
+    """The factors of features r of queries."""
+    pairs = d * (d + 1) // 2
+    of_pair = pk.where(r < d, 0.5 * (scale * scale), scale * scale)
+    return pk.where(r < pairs, of_pair, pk.where(r < pairs + d, scale, 1.0))
+
+
+@pk.function
+def publish_selections(features: Features, scale: Any) -> None:
+    """Store what finds features, for products of the group; without a scale, those of keys."""
+    d, pairs = features.d, features.pairs
+    column = pk.col_index(wide(d))
+    for p in range(parts_of(d)):
+        r = pk.row_index(ROWS) + p * ROWS
+        of_pair, offset = pk.floor_mod(r, d), pk.floor_div(r, d)
+        first = pk.where(r < pairs, of_pair, r - pairs)
+        second = pk.where(r < pairs, pk.floor_mod(of_pair + offset, d), -1)
+        for memory, index in ((features.first[p], first), (features.second[p], second)):
+            pk.store(memory, ((column == index) & (column < d)).to(pk.f32).to(memory.dtype))
+        r = pk.iota(ROWS) + p * ROWS
+        pk.store(features.vector(0, ROWS, p), (r == pairs + d).to(pk.f32))
+        pk.store(features.vector(1, ROWS, p), (r >= pairs).to(pk.f32))
+        if scale is not None:
+            pk.store(features.vector(2, ROWS, p), factor_of(r, d, scale))
+    pk.fence_async()
+    pk.sync()
+
+
+def of_step(tiles: Any, step: Any) -> Any:
+    """The rows of some features."""
+    tile = tiles[step // (ROWS // STEP)]
+    return tile.tiles(STEP, tile.cols)[step % (ROWS // STEP), 0]
+
+
+def selected(x: Any, features: Features, step: Any, is_alike: bool) -> tuple[Any, Any]:
+    """The two factors of some features of the rows of x, without those of queries."""
+    first, second = (pk.mma_ABt(x, of_step(y, step)) for y in (features.first, features.second))
+    if is_alike:
+        return first, second
+    added = [pk.load(features.vector(i, STEP, step), spread=pk.per_column) for i in range(2)]
+    return first + added[0], second + added[1]
+
+
+def weighed(x: Any, features: Features, step: Any, scale: Any, is_alike: bool) -> Any:
+    """Some features of queries with their factors."""
+    if is_alike:
+        return x * (scale * scale)
+    return x * pk.load(features.vector(2, STEP, step), spread=pk.per_column)
+
+
+def of_queries(q: Any, features: Features, step: Any, scale: Any, is_alike: bool) -> Any:
+    """Some features of queries."""
+    first, second = selected(q, features, step, is_alike)
+    return weighed(first * second, features, step, scale, is_alike).to(q.dtype)
+
+
+@pk.function
+def publish_keys(
+    k: Any, keys: Any, features: Features, step: Any, is_alike: bool, left: Any, sums: Sums | None
+) -> None:
+    """Store some features of a chunk's keys, and add them to the sums of all."""
+    first, second = selected(k, features, step, is_alike)
+    x = first * second
+    if not is_alike:
+        x = pk.where(pk.row_index(CHUNK) < left, x, 0.0)
+    tile = keys[step // (ROWS // STEP)]
+    pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], x.to(tile.dtype))
+    if sums is not None:
+        add_keys(sums, x, step)
+
+
+@pk.function
+def publish_state(
+    memory: Any,
+    state: list[Any],
+    keys: Any,
+    k: Any,
+    features: Features,
+    left: Any,
+    sums: Sums | None,
+) -> None:
+    """Store a state and the features of a chunk's keys, with which the group multiplies next.
+
+    left: the positions from the start of the chunk to the end of the sequence; features of others are 0. sums: those of
+    the features, which are found, too.
+    """
+    pk.mma_wait()
+    pk.sync()
+    for p, x in enumerate(state):
+        pk.store(memory[p], x.to(memory[p].dtype))
+    for step in pk.range(features.alike.start, features.alike.stop):
+        publish_keys(k, keys, features, step, True, left, sums)
+    for other in features.others:
+        publish_keys(k, keys, features, other, False, left, sums)
+    pk.fence_async()
+    pk.sync()
+
+
+@pk.function
+def of_state(
+    q: Any, states: Any, columns: int, features: Features, scale: Any, sums: Sums | None
+) -> tuple[Any, Any]:
+    """The products of the features of queries with a state, and with the sums of the features of keys."""
+    o = pk.zeros(pk.f32, CHUNK, columns)
+    z = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
+    for step in pk.range(features.alike.start, features.alike.stop):
+        x = of_queries(q, features, step, scale, True)
+        if sums is not None:
+            z = z + pk.row_sum(x.to(pk.f32) * total_of(sums, STEP, step))
+        o = pk.mma_AB(x, of_step(states, step), o)
+    for other in features.others:
+        x = of_queries(q, features, other, scale, False)
+        if sums is not None:
+            z = z + pk.row_sum(x.to(pk.f32) * total_of(sums, STEP, other))
+        o = pk.mma_AB(x, of_step(states, other), o)
+    return o, z

@@ -1,0 +1,156 @@
+"""The outputs of Based linear attention, and states of segments, one chunk after another of some columns of the values.
+
+    o_i = sum over j <= i of w_ij v_j,    w_ij = 1 + s_ij + s_ij^2 / 2
+
+Inside of a chunk weights are found from s; before it, queries and keys meet by their features in a state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.linear.based.features import (
+    features_of,
+    of_state,
+    parts_of,
+    publish_selections,
+    publish_state,
+    wide,
+)
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    chunks_of,
+    keep,
+    loaded,
+    with_keys,
+    zeros,
+)
+from pykittens.kernels.linear.totals import (
+    Sums,
+    keep_totals,
+    start_totals,
+    sums_of,
+    totals_of,
+)
+
+
+def weights_of(s: Any, is_seen: Any) -> Any:
+    """1 + s + s^2 / 2 where a key is seen, else 0."""
+    return pk.where(is_seen, s * (s * 0.5 + 1.0) + 1.0, 0.0)
+
+
+@pk.kernel
+def based_outputs(  # type: ignore[no-untyped-def]
+    Q, K, V, O, sums, before, after, scale, eps, *, config, reverse=False
+):
+    """O, and the state at the end; a warpgroup has some columns of the state in its registers.
+
+    before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
+    sums: (batch, heads, n), the sums of weights and eps, by which outputs are divided; None for outputs that are not.
+    Then states have a column more, the sum of the features of keys.
+    """
+    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    batch, heads, n, width = O.shape
+    d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
+    columns, count, is_divided = config.columns, parts_of(d), sums is not None
+    pk.resident(config.resident)
+    stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, wide(d)) for name in "qk"}
+    ring: Any = pk.pipeline(config.stages, **stage, v=pk.st(dtype, CHUNK, columns))
+    out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
+    features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
+    states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
+    totals: Any = totals_of(parts_of(d)) if is_divided else None
+    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
+    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+
+    with pk.producer():
+        for b, h, part, segment in tasks:
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with ring.fill() as t:
+                    pk.load_async(t.q, Q[b, h, i, 0])
+                    pk.load_async(t.k, K[b, h, i, 0])
+                    pk.load_async(t.v, V[b, h, i, part])
+
+    with pk.consumers(1):
+        row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
+        is_seen = row <= col if reverse else row >= col
+        publish_selections(features, scale)
+        for b, h, part, segment in tasks:
+            half: Any = 0
+            state = zeros(count, columns)
+            src: Any = None
+            if before is not None:
+                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                state = loaded(src.window(1, 0, width), part, count, columns)
+            if is_divided:
+                start_totals(totals, src, width)
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with ring.drain() as t:
+                    of_chunk = Sums(totals, half) if is_divided else None
+                    publish_state(states, state, keys, t.k, features, n - i * CHUNK, of_chunk)
+                    o, z = of_state(t.q, states, columns, features, scale, of_chunk)
+                    s = weights_of(pk.mma_ABt(t.q, t.k) * scale, is_seen)
+                    if is_divided:
+                        z = z + pk.row_sum(s) + eps
+                    o = pk.mma_AB(s.to(dtype), t.v, o)
+                    state, half = with_keys(state, keys, t.v), 1 - half
+                    if is_divided:
+                        if part == 0:
+                            pk.store(sums[b, h, i], z)
+                        o = o / z
+                with out.fill() as t:
+                    pk.store(t, o.to(O.dtype))
+            if after is not None:
+                keep(state, after.at(b, h).window(1, 0, width), part)
+                if is_divided and part == 0:
+                    keep_totals(totals, half, after.at(b, h), width)
+
+    with pk.storer():
+        for b, h, part, segment in tasks:
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with out.drain() as t:
+                    pk.store_async(O[b, h, i, part], t)
+
+
+@pk.kernel
+def based_states(K, V, factors, states, *, config, reverse=False):  # type: ignore[no-untyped-def]
+    """The state that each segment of chunks would end with if it began with 0.
+
+    states: (batch, heads, segments, features, width), or with the sum of the features of keys in a column more, which
+    are multiplied with `factors`, (batch, heads, n), unless that is None.
+    """
+    batch, heads, segments, _, all_columns = states.shape
+    n, width, d, dtype = V.shape[2], pk.static(V.shape[3]), pk.static(K.shape[3]), V.dtype
+    columns, count, is_divided = config.columns, parts_of(d), pk.static(all_columns) > width
+    pk.resident(config.resident)
+    of_k, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
+    ring: Any = pk.pipeline(config.stages, k=of_k, v=of_v)
+    features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
+    totals: Any = totals_of(parts_of(d)) if is_divided else None
+    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
+    tasks: Any = pk.persistent((batch, heads, parts, segments))
+
+    with pk.producer():
+        for b, h, part, segment in tasks:
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with ring.fill() as t:
+                    pk.load_async(t.k, K[b, h, i, 0])
+                    pk.load_async(t.v, V[b, h, i, part])
+
+    with pk.consumers(1):
+        publish_selections(features, None)
+        for b, h, part, segment in tasks:
+            half: Any = 0
+            state = zeros(count, columns)
+            if is_divided:
+                start_totals(totals, None, width)
+            for i in chunks_of(chunks, segments, segment, reverse):
+                with ring.drain() as t:
+                    of_chunk = sums_of(totals, half, factors, b, h, i)
+                    publish_state(None, [], keys, t.k, features, n - i * CHUNK, of_chunk)
+                    state, half = with_keys(state, keys, t.v), 1 - half
+            keep(state, states.at(b, h, segment).window(1, 0, width), part)
+            if is_divided and part == 0:
+                keep_totals(totals, half, states.at(b, h, segment), width)

@@ -1,0 +1,159 @@
+"""The host function of Hedgehog attention, and its cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pykittens.kernels.arrays import NARROW, Arrays
+from pykittens.kernels.library import entry
+from pykittens.kernels.limits import Limits, first_that_fits, limits_of
+from pykittens.kernels.linear.call import OF_V, add_scale, checked
+from pykittens.kernels.linear.chunk import CHUNK, ROWS
+from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
+from pykittens.kernels.linear.hedgehog.forward import PARTS, hedgehog_outputs, hedgehog_states
+from pykittens.kernels.linear.hedgehog.reference import reference
+from pykittens.kernels.linear.states import scan_states
+from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.workspace import Scratch
+from pykittens.runtime.fakes import is_equal
+
+WIDEST, MOST = 128, 64  # elements of a query, and features of a map
+OF_QK, OF_MAP, OF_STATE = "batch heads n d", "heads d features", "batch heads both columns"
+TIMES = 5.0, 2.5  # microseconds of an H200 for a chunk: of its outputs, and of its state alone
+CASES = (
+    {"batch": 16, "heads": 16, "length": 1024, "d": 128, "width": 128},
+    {"batch": 1, "heads": 16, "length": 6144, "d": 128, "width": 128},
+    {"batch": 1, "heads": 1, "length": 200, "d": 16, "width": 24},
+    {"batch": 1, "heads": 2, "length": 65, "d": 16, "width": 40},
+)
+
+
+def inputs(
+    rng: np.random.Generator,
+    batch: int,
+    heads: int,
+    length: int,
+    d: int,
+    width: int,
+    features: int = 64,
+) -> dict[str, Any]:
+    """Random normal q, k and v in bf16, maps whose results are too, and factors of heads from 0 to 1."""
+    found: dict[str, Any] = {
+        name: rng.standard_normal((batch, heads, length, size)).astype(ml_dtypes.bfloat16)
+        for name, size in {"q": d, "k": d, "v": width}.items()
+    }
+    for name in ("query_map", "key_map"):
+        matrix = rng.standard_normal((heads, d, features)) * d**-0.5
+        found[name] = matrix.astype(ml_dtypes.bfloat16)
+    return found | {"factors": rng.uniform(0.1, 1, (2, heads)).astype(np.float32)}
+
+
+def config_for(d: int, width: int, limits: Limits) -> LinearConfig:
+    """The configuration for heads of d queries and `width` values."""
+    wide = -(-d // 16) * 16
+    columns = 64 if width > 32 and limits.warpgroups else 32
+    groups = 2 if width > columns and limits.warpgroups else 1
+    configs = [LinearConfig(columns, groups, stages) for stages in (2, 1)]
+    configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
+
+    def shared_bytes(c: LinearConfig) -> int:
+        own = c.columns * c.groups
+        stage = 2 * CHUNK * (3 * wide + 2 * own) + 64
+        of_groups = PARTS * 2 * ROWS * (own + CHUNK * c.groups) + 4 * 2 * PARTS * ROWS * c.groups
+        return c.stages * stage + 2 * 2 * wide * ROWS + 2 * CHUNK * own + of_groups + RESERVED
+
+    return first_that_fits("hedgehog_attention", configs, shared_bytes, limits)
+
+
+@entry(reference=reference, cases=CASES, inputs=inputs)
+def hedgehog_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    query_map: Any,
+    key_map: Any,
+    out: Any = None,
+    *,
+    factors: Any = None,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    segments: int | None = None,
+) -> Plan:
+    """A softmax of near positions and linear attention of the others, with one sum of weights: Hedgehog, LoLCATs.
+
+    q, k: (batch, heads, n, d), v: (batch, heads, n, width), query_map, key_map: (heads, d, features), all bf16 or all
+    f16, NumPy or PyTorch, in any strides; d is at most 128, and features at most 64. The result (batch, heads, n,
+    width) has their dtype; it is written to `out` if that is given. Positions are in chunks of 64. Each sees those of
+    its chunk up to it and all of the chunk before with the weights a exp(s - m), s = scale q k and m the largest of
+    these s, and those of earlier chunks with the weights b phi(q) phi(k), phi(x) = (softmax(x map), softmax(-x map)).
+    Its result is the sum of weights times values, divided by the sum of weights.
+
+    factors: f32 (2, heads), a and b of each head, at least 0; 1 if None. scale: 1 / sqrt(d) if None. initial_state: f32
+    (batch, heads, 2 features, width + 1), what all positions see by features beside these: sums of phi(k) times v, and
+    of phi(k) in the last column. With return_state the result is (out, state), what position n would see so. Sums are
+    in f32; weights, states and features are rounded to the dtype where they are multiplied. segments: parts of the
+    sequence that have blocks of their own; if None, chosen so that few heads keep the GPU busy. An ArgumentError for
+    other arguments.
+
+    Source: Zhang et al., "The Hedgehog & the Porcupine", 2024; Zhang et al., "LoLCATs", 2024.
+
+        >>> x, to = np.ones((1, 2, 200, 16), np.float16), np.ones((2, 16, 32), np.float16)
+        >>> hedgehog_attention(x, x, x, to, to)[0, 0, ::99, 0]
+        array([1., 1., 1.], dtype=float16)
+    """
+    given = {"q": q, "k": k, "v": v, "query_map": query_map, "key_map": key_map, "out": out}
+    given |= {"factors": factors, "initial_state": initial_state}
+    arrays = Arrays("hedgehog_attention", **given)
+    check(arrays)
+    dims, parts = arrays.dims, checked(arrays, segments)
+    arrays.result(OF_V, arrays.found["v"].dtype)
+    result: tuple[str, ...] = ("out",)
+    if return_state:
+        arrays.make("state", OF_STATE, "f32")
+        result = ("out", "state")
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=result)
+    arrays.lines(*arrays.found)
+    add_scale(arrays, scale)
+    arrays.number("one", 1.0)
+    before = "initial_state" if "initial_state" in arrays else None
+    states: tuple[str | None, str | None] = before, "state" if return_state else None
+    limits, (batch, heads, width) = limits_of(q), (dims[x] for x in ("batch", "heads", "width"))
+    config, chunks = config_for(dims["d"], width, limits), -(-dims["n"] // CHUNK)
+    tasks = batch * heads * -(-width // (config.columns * config.groups))
+    count = parts or segments_for(tasks, chunks, limits, config.resident, TIMES, 2)
+    steps, scratch = [], {}
+    if count > 1:
+        columns = -(-(width + 1) // 4) * 4  # in units of 16 bytes
+        scratch["starts"] = Scratch((batch, heads, count, dims["both"], columns))
+        steps = [
+            PlanStep(hedgehog_states, ("k", "v", "key_map", "starts"), {"config": config}),
+            PlanStep(scan_states, ("starts", None, *states, "one")),
+        ]
+        states = "starts", None
+    of_heads = ("query_map", "key_map", "factors" if "factors" in arrays else None)
+    args = ("q", "k", "v", *of_heads, "out", *states, "scale")
+    steps.append(PlanStep(hedgehog_outputs, args, {"config": config}))
+    return Plan(arrays, steps, scratch, result)
+
+
+def check(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless the arrays fit one another, and their dtypes are right."""
+    arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, query_map=OF_MAP, key_map=OF_MAP)
+    arrays.shapes(factors="2 heads")
+    arrays.dtypes("q", "k", "v", "query_map", "key_map", "out", among=NARROW)
+    arrays.dtypes("factors", among=("f32",))
+    arrays.dtypes("initial_state", among=("f32",))
+    dims = arrays.dims
+    for name, most in (("d", WIDEST), ("features", MOST)):
+        if not 1 <= dims[name] <= most:
+            raise arrays.fail(f"{name} must be from 1 to {most}, not {dims[name]}")
+    for name in ("n", "width"):
+        if is_equal(dims[name], 0):
+            raise arrays.fail(f"{name} must be at least 1, not 0")
+    dims["both"], dims["columns"] = 2 * dims["features"], dims["width"] + 1
+    arrays.shapes(initial_state=OF_STATE)

@@ -1,0 +1,118 @@
+"""Random calls of Based linear attention with all gradients, beside its explicit form in float64."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pykittens.torch import based_attention
+
+LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
+
+
+@dataclass(frozen=True)
+class BasedProblem:
+    """A call: its sizes, whether outputs are divided, and whether there are states and other strides."""
+
+    batch: int
+    heads: int
+    n: int
+    d: int
+    width: int
+    normalize: bool
+    states: bool
+    by_rows: bool
+    half: bool
+
+
+def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> BasedProblem:
+    """A random call; longest: of its positions, most: of its heads."""
+    return BasedProblem(
+        batch=draw.randint(1, 2),
+        heads=draw.randint(1, most),
+        n=draw.choice([n for n in LENGTHS if n <= longest]),
+        d=draw.choice((16, 16, 16, 5, 8, 24, 32)),
+        width=draw.choice((16, 40, 64, 64, 72, 128)),
+        normalize=draw.random() < 0.5,
+        states=draw.random() < 0.5,
+        by_rows=draw.random() < 0.5,
+        half=draw.random() < 0.25,
+    )
+
+
+def features(x: Any) -> Any:
+    """All pairs of elements, elements and 1, in the order of a state's rows."""
+    d = x.shape[-1]
+    r = torch.arange(d * (d + 1) // 2, device=x.device)
+    pairs = x[..., r % d] * x[..., (r % d + r // d) % d]
+    return torch.cat([pairs, x, torch.ones_like(x[..., :1])], dim=-1)
+
+
+def tensors(p: BasedProblem, device: str) -> list[Any]:
+    """q, k, v, and the state before, which may be None."""
+    dtype = torch.float16 if p.half else torch.bfloat16
+
+    def normal(size: int) -> Any:
+        shape = (p.batch, p.n, p.heads, size) if p.by_rows else (p.batch, p.heads, p.n, size)
+        x = torch.randn(shape, device=device).to(dtype)
+        return x.transpose(1, 2) if p.by_rows else x
+
+    state = None
+    if p.states:  # that of positions before, so that no sum of weights is near 0
+        k = torch.randn(p.batch, p.heads, 20, p.d, device=device)
+        v = torch.randn(p.batch, p.heads, 20, p.width + p.normalize, device=device)
+        if p.normalize:
+            v[..., -1] = 1
+        state = features(k).mT @ v
+    return [normal(p.d), normal(p.d), normal(p.width), state]
+
+
+def explicit(p: BasedProblem, q: Any, k: Any, v: Any, state: Any) -> tuple[Any, Any]:
+    """All pairs of positions, and the state after the last."""
+    scale, d = p.d**-0.5, p.d
+    values = torch.cat([v, torch.ones_like(v[..., :1])], dim=3) if p.normalize else v
+    s = scale * q @ k.mT
+    out = torch.tril(1 + s + s * s / 2) @ values
+    after = features(k).mT @ values
+    if state is not None:
+        factors = torch.full((features(q).shape[-1],), scale**2, dtype=q.dtype, device=q.device)
+        factors[:d] /= 2
+        factors[-d - 1 :] = scale
+        factors[-1] = 1
+        out, after = out + (features(q) * factors) @ state, after + state
+    return (out[..., :-1] / (out[..., -1:] + 1e-6) if p.normalize else out), after
+
+
+def check(p: BasedProblem, device: str) -> None:
+    """Raise unless results and gradients are those in float64, within some roundings of the largest."""
+    given = tensors(p, device)
+    found: list[Any] = []
+    exact: list[Any] = []
+    weights: list[Any] = []
+    for results, is_exact in ((found, False), (exact, True)):
+        leaves = [
+            x if x is None else (x.double() if is_exact else x).detach().requires_grad_()
+            for x in given
+        ]
+        if is_exact:
+            outs = explicit(p, *leaves)
+        else:
+            how: dict[str, Any] = {"normalize": p.normalize, "return_state": True}
+            outs = based_attention(*leaves[:3], initial_state=leaves[3], **how)
+        weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
+        weighed = outs if p.states else outs[:1]
+        own = [x for x in leaves if x is not None]
+        of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
+        results += [*(x.detach() for x in outs), *torch.autograd.grad(weighed, own, of_outs)]
+    unit, count = 2.0**-7, len(exact) - len(own)
+    # A division lets the terms of gradients cancel, and leaves their roundings.
+    largest = max(float(e.abs().max()) for e in exact[count:]) if p.normalize else 0.0
+    for i, (f, e) in enumerate(zip(found, exact, strict=True)):
+        assert f.shape == e.shape, (p, i)
+        assert f.isfinite().all(), (p, i)
+        error = (f - e).abs().max()
+        size = max(float(e.abs().max()), largest if i >= count else 0.0)
+        assert error <= 2 * unit * size + 1e-5, (p, i, float(error), size)
