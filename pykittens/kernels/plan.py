@@ -153,7 +153,9 @@ class Prepared:
         self._scratch = plan.scratch
         self._kept: dict[int, tuple[list[int], Any]] = {}  # addresses and scratch, by stream
         self._made = [(made.shape, torch_dtype(made.dtype)) for made in plan.arrays.made.values()]
-        self._defaults = [views[name] for name in defaults]  # numbers that the call does not pass
+        # Numbers that the call does not pass, and arrays that all calls share, which are kept here.
+        self._constants = [views[name] for name in defaults]
+        self._defaults = [x.data_ptr() if hasattr(x, "data_ptr") else x for x in self._constants]
         self._results: list[tuple[bool, Any]] = [
             (name in made, made.index(name) if name in made else sources[name])
             for name in plan.result

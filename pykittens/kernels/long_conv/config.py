@@ -1,0 +1,57 @@
+"""How the work of long convolutions is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykittens.kernels.limits import Limits, first_that_fits
+from pykittens.kernels.long_conv.tables import COLS
+
+TILE = 2 * COLS * COLS  # bytes of a tile of 16-bit elements
+
+
+@dataclass(frozen=True)
+class ConvForm:
+    """What a launch computes: of pairs of sequences, and with the conjugates of the transforms of filters."""
+
+    is_paired: bool
+    is_adjoint: bool = False
+
+
+@dataclass(frozen=True)
+class ConvConfig:
+    """The work of a block: `groups` warpgroups with a tile each, and stages of inputs and of filters in flight.
+
+    parts: into which a batch is cut, each with blocks of its own; chosen for each call if None.
+    """
+
+    groups: int
+    stages: int
+    filters: int = 1
+    parts: int | None = None
+
+    def shared_bytes(self, tiles: int, results: int) -> int:
+        """Bytes of shared memory of a block with so many tiles of a stage, and of results, for each warpgroup."""
+        own = 2 + self.stages * tiles + results + 2 * self.filters
+        matrices = 4 if tiles else 8  # in registers, those from the left and the factors, too
+        return TILE * (matrices + self.groups * own) + 256 * self.groups + 1024
+
+
+def config_for(tiles: int, results: int, limits: Limits) -> ConvConfig:
+    """The configuration for stages of so many tiles for each warpgroup; 0 if no copy engine brings them."""
+    # A second filter comes before a third stage: without it, no input of the next filter is on its way.
+    rings = ((3, 2), (2, 2), (2, 1), (1, 1))
+    configs = [ConvConfig(groups, *ring) for groups in (2, 1) for ring in rings]
+
+    def shared_bytes(c: ConvConfig) -> int:
+        return c.shared_bytes(tiles, results)
+
+    return first_that_fits("long_conv", configs, shared_bytes, limits)
+
+
+def parts_for(tiles: int, steps: int, config: ConvConfig, limits: Limits) -> int:
+    """Into how many parts the steps of a tile's filter are cut, so that all multiprocessors have work."""
+    if config.parts is not None:
+        return config.parts
+    blocks = -(-tiles // config.groups)
+    return max(1, min(steps, limits.multiprocessors // max(blocks, 1)))

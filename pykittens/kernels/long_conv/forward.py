@@ -1,0 +1,224 @@
+"""The kernels of a long convolution of up to 4096 positions: transforms of filters, and convolutions with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.long_conv.config import ConvForm
+from pykittens.kernels.long_conv.tables import COLS
+from pykittens.kernels.long_conv.transform import (
+    LARGEST,
+    Transform,
+    largest_of,
+    matrix_of,
+    places,
+    scales_of,
+)
+from pykittens.lang.std.complex_tile import ComplexTile
+
+RIGHT = 2 * COLS  # rows and columns of a complex matrix in real form
+
+
+@pk.kernel
+def filter_tiles(  # type: ignore[no-untyped-def]
+    filters, values, scales, left, twiddle, right, n, taps, *, rows, wraps
+):
+    """The transforms of filters in f16, and for each of their rows the number by which they are to be multiplied.
+
+    filters: of `taps` each, one after another in a row. wraps: of circular convolutions of n positions. What is at
+    position p > 0 of a filter is at p - n, too, which is M + p - n with a factor of -i.
+    """
+    (tile,) = pk.grid(pk.cdiv(values.shape[1], COLS))
+    matrix: Any = pk.shared(pk.st(pk.f16, RIGHT, RIGHT))
+    memory: Any = pk.shared(pk.st(pk.f16, COLS, COLS), count=2)
+    pk.store(matrix, pk.load(right[0, 0], rows=RIGHT, cols=RIGHT))
+    pair = ComplexTile(memory[0], memory[1])
+    of = Transform(matrix_of(left), matrix_of(twiddle), matrix, pair)
+    x: Any = pk.gather(filters[0, :], places(rows, taps, tile))
+    if wraps:
+        behind = pk.gather(filters[0, :], places(rows, taps, tile, rows * COLS - n))
+        x = ComplexTile(x, -behind)
+    down, up = scales_of(largest_of(x))
+    c = of.forward(x * down)
+    # The largest of a transform comes to about 1.
+    own_down, own_up = scales_of(largest_of(c))
+    c = (c * (own_down * 2.0**-LARGEST)).to(pk.f16)
+    pk.store(values[0, tile, 0], c.re)
+    pk.store(values[1, tile, 0], c.im)
+    root = (rows * COLS) ** 0.5
+    scale = up * own_up * (2.0**LARGEST * root)
+    pk.store(scales[tile], pk.zeros(pk.f32, COLS, spread=pk.per_row) + scale)
+
+
+@pk.kernel
+def convolved_tiles(  # type: ignore[no-untyped-def]
+    U,
+    before,
+    values,
+    scales,
+    left,
+    twiddle,
+    right,
+    after,
+    Y,
+    after2,
+    Y2,
+    n,
+    parts,
+    *,
+    rows,
+    form,
+    config,
+):
+    """Y = after * (the convolution of before * U with filters), and Y2 = after2 * that; a warpgroup has a tile.
+
+    Arrays are (batch, rows of all matrices, 64), which the copy engine reads, or (batch, all sequences of n elements).
+    parts: of the batch, which have blocks of their own.
+    """
+    batch, groups, is_paired = U.shape[0], config.groups, form.is_paired
+    is_direct = len(U.shape) == 3
+    pk.require(is_direct or not is_paired, "pairs are of sequences that fill their matrices")
+    arrays = {"u": U, "before": before, "after": after, "after2": after2}
+    arrays = {name: x for name, x in arrays.items() if x is not None}
+    all_rows, members = groups * COLS, range(1 + is_paired)
+    outs = [(n, y) for n, y in (("after", Y), ("after2", Y2)) if y is not None]
+    names = [(name, i) for name in arrays for i in members]
+    # Elements that are moved one by one take the registers that matrices have otherwise.
+    of_shared = {"left": left, "factors": twiddle} if not is_direct else {}
+    planes = [(f"{name}{i}", x, i) for name, x in of_shared.items() for i in range(2)]
+    shared: dict[str, Any] = {name: pk.st(pk.f16, COLS, COLS) for name, _, _ in planes}
+    matrices: Any = pk.pipeline(1, right=pk.st(pk.f16, RIGHT, RIGHT), **shared)
+    of_filter: dict[str, Any] = {name: pk.st(pk.f16, all_rows, COLS) for name in ("re", "im")}
+    filters: Any = pk.pipeline(config.filters, scale=pk.sv(pk.f32, all_rows), **of_filter)
+    inputs: Any = None
+    if is_direct:
+        tiles: dict[str, Any] = {
+            f"{name}{i}": pk.st(arrays[name].dtype, all_rows, COLS) for name, i in names
+        }
+        inputs = pk.pipeline(config.stages, **tiles)
+        results: Any = pk.shared(
+            pk.st(Y.dtype, COLS, COLS), count=groups * len(members) * len(outs)
+        )
+    memory: Any = pk.shared(pk.st(pk.f16, COLS, COLS), count=2 * groups)
+    steps = pk.cdiv(batch, 1 + is_paired)
+    tasks: Any = pk.persistent((pk.cdiv(values.shape[1], all_rows), parts))
+
+    with pk.producer():
+        with matrices.fill() as t:
+            pk.load_async(t.right, right[0, 0])
+            for name, x, i in planes:
+                pk.load_async(getattr(t, name), x[i, 0, 0])
+        for tile, part in tasks:
+            with filters.fill() as t:
+                pk.load_async(t.re, values[0, tile, 0])
+                pk.load_async(t.im, values[1, tile, 0])
+                pk.load_async(t.scale, scales[tile])
+            if inputs is not None:
+                for step in pk.range(steps * part // parts, steps * (part + 1) // parts):
+                    with inputs.fill() as t:
+                        for name, i in names:
+                            b = pk.minimum(step * (1 + is_paired) + i, batch - 1)
+                            pk.load_async(getattr(t, f"{name}{i}"), arrays[name][b, tile, 0])
+
+    with pk.consumers(groups) as w, matrices.drain() as m:
+        pair = ComplexTile(memory[2 * w], memory[2 * w + 1])
+        if shared:
+            factors = ComplexTile(m.factors0, m.factors1)
+            of = Transform(ComplexTile(m.left0, m.left1), factors, m.right, pair)
+        else:
+            of = Transform(matrix_of(left), matrix_of(twiddle), m.right, pair)
+        for task, part in tasks:
+            tile = task * groups + w
+            with filters.drain() as f:
+                spectrum = ComplexTile(*(x.tiles(COLS, COLS)[w, 0] for x in (f.re, f.im)))
+                scale = pk.load(f.scale.parts(COLS)[w], spread=pk.per_row)
+                for step in pk.range(steps * part // parts, steps * (part + 1) // parts):
+                    if inputs is None:
+                        at: Any = ByPlace(arrays, step, places(rows, n, tile))
+                        convolve(at, of, spectrum, scale, outs, form)
+                    else:
+                        with inputs.drain() as t:
+                            first = step * len(members)
+                            at = InTiles(arrays, first, tile, t, w, results)
+                            convolve(at, of, spectrum, scale, outs, form)
+
+
+@dataclass(frozen=True, eq=False)
+class InTiles:
+    """Sequences that the copy engine has brought: those of tile `tile` of the batches from `first` on."""
+
+    arrays: dict[str, Any]
+    first: Any
+    tile: Any
+    stage: Any
+    w: Any
+    results: Any
+
+    def load(self, name: str, i: int) -> Any:
+        """A tile of an array, of sequence i of a pair, in f32; None if there is no such array."""
+        if name not in self.arrays:
+            return None
+        return pk.load(getattr(self.stage, f"{name}{i}").tiles(COLS, COLS)[self.w, 0]).to(pk.f32)
+
+    @pk.function
+    def store(self, outs: list[list[Any]]) -> None:
+        """Write the tiles of each output for each sequence of a pair, of which the second may be none."""
+        pk.store_wait(read=True)
+        pk.sync()
+        parts = [(out, i, x) for i, given in enumerate(outs) for out, x in given]
+        at = [self.results[self.w * len(parts) + k] for k in range(len(parts))]
+        for memory, (out, _, x) in zip(at, parts, strict=True):
+            pk.store(memory, x.to(out.dtype))
+        pk.fence_async()
+        pk.sync()
+        for memory, (out, i, _) in zip(at, parts, strict=True):
+            if i == 0 or self.first + i < out.shape[0]:
+                pk.store_async(out[self.first + i, self.tile, 0], memory)
+
+
+@dataclass(frozen=True, eq=False)
+class ByPlace:
+    """Sequences of any length, element by element: those of batch `first`."""
+
+    arrays: dict[str, Any]
+    first: Any
+    places: Any
+
+    def load(self, name: str, i: int) -> Any:
+        """A tile of an array in f32, with zeros behind the sequences; None if there is no such array."""
+        if name not in self.arrays:
+            return None
+        return pk.gather(self.arrays[name][self.first, :], self.places).to(pk.f32)
+
+    def store(self, outs: list[list[Any]]) -> None:
+        """Write the tile of each output."""
+        for out, x in outs[0]:
+            pk.scatter(out[self.first, :], self.places, x.to(out.dtype))
+
+
+def gated(x: Any, gate: Any) -> Any:
+    """x times a gate, if there is one."""
+    return x if gate is None else x * gate
+
+
+def scaled_input(at: Any, is_paired: bool) -> tuple[Any, list[Any]]:
+    """A tile of sequences, or of pairs as complex sequences, each scaled by itself; and what takes the scales back."""
+    scaled, back = [], []
+    for i in range(1 + is_paired):
+        x = gated(at.load("u", i), at.load("before", i))
+        down, up = scales_of(largest_of(x))
+        scaled.append(x * down)
+        back.append(up)
+    return ComplexTile(*scaled) if is_paired else scaled[0], back
+
+
+@pk.function
+def convolve(at: Any, of: Transform, spectrum: Any, scale: Any, outs: Any, form: ConvForm) -> None:
+    """Convolve a tile of sequences, and write what is made of it."""
+    x, back = scaled_input(at, form.is_paired)
+    c, k = of.forward(x), spectrum.loaded().to(pk.f32)
+    y = of.inverse(c.times_conj(k) if form.is_adjoint else c * k, not form.is_paired)
+    parts = [part * (scale * up) for part, up in zip((y.re, y.im), back, strict=False)]
+    at.store([[(y, gated(x, at.load(n, i))) for n, y in outs] for i, x in enumerate(parts)])
