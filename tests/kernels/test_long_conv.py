@@ -15,6 +15,8 @@ from pykittens.kernels.long_conv.function import inputs
 from pykittens.kernels.long_conv.reference import reference
 from pykittens.kernels.long_conv.tables import Fourier
 from tests import tolerance
+from tests.kernels.host_functions import tensor_of
+from tests.runtime.c_programs import needs_compiler
 
 BF16, F16 = ml_dtypes.bfloat16, np.float16
 LENGTHS = (1, 17, 63, 64, 100, 256, 1000, 1024, 2048, 3000, 4096)
@@ -55,6 +57,21 @@ def test_any_length(length, circular):
 )
 def test_partial_filters(length, taps, circular):
     check(given(length=length, taps=taps, channels=2, circular=circular))
+
+
+@pytest.mark.parametrize("circular", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "channels", "length", "taps"),
+    [(3, 1, 8192, 8192), (1, 2, 4097, 4097), (1, 1, 30000, 100), (2, 1, 32768, 32768)],
+)
+def test_long_sequences(batch, channels, length, taps, circular):
+    check(given(batch, channels, length, taps, circular, gates=batch != 2))
+
+
+@pytest.mark.slow
+def test_two_outer_levels():
+    check(given(1, 1, 2**19, circular=True))
+    check(given(1, 1, 2**18 + 7, taps=1000, circular=True))
 
 
 @pytest.mark.parametrize("circular", [False, True])
@@ -112,16 +129,16 @@ def test_zeros():
 
 
 @pytest.mark.parametrize("circular", [False, True])
-@pytest.mark.parametrize("length", [100, 128])
+@pytest.mark.parametrize("length", [100, 128, 5000])
 def test_a_spectrum_in_place_of_a_filter(length, circular):
     arrays = given(length=length, circular=circular)
     wanted = long_conv(**arrays)
-    spectrum = filter_spectrum(arrays["filter"], length, circular=circular)
+    spectrum = filter_spectrum(arrays["filter"], n=length, circular=circular)
     found = long_conv(arrays["u"], spectrum=spectrum, circular=circular)
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("length", [100, 128])
+@pytest.mark.parametrize("length", [100, 128, 4100, 8192])
 def test_any_strides(length):
     arrays = given(batch=3, length=length, channels=5, gates=True)
     wanted = long_conv(**arrays)
@@ -153,10 +170,15 @@ def test_errors_are_those_of_the_result():
 
 
 def test_lengths_of_transforms():
-    for n in range(1, 4097):
+    for n in (*range(1, 4097), *(2**i + j for i in range(13, 20) for j in (-1, 0, 1))):
         fourier = Fourier(n, False)
-        assert n <= fourier.length <= max(2 * n, 64)
-        assert fourier.rows * fourier.sequences == 64
+        assert n <= fourier.length < max(2 * n, 65)
+        left = fourier.length
+        for level in (*fourier.outer, fourier.inner):
+            assert level.rows * level.sequences == 64
+            assert level.rows * level.columns == left
+            left = level.columns
+        assert left == 64
 
 
 def test_few_channels_share_their_batches():
@@ -171,7 +193,7 @@ def test_few_channels_share_their_batches():
 
 def test_what_does_not_fit_is_refused():
     arrays = given()
-    spectrum = filter_spectrum(arrays["filter"], 100)
+    spectrum = filter_spectrum(arrays["filter"], n=100)
     for words, message in (
         ({"u": arrays["u"].astype(np.float32)}, "`u` must be bf16 or f16"),
         ({"gate_after": arrays["u"][:, :, :50]}, "`gate_after` must have the shape"),
@@ -184,12 +206,30 @@ def test_what_does_not_fit_is_refused():
         ({"filter": None, "spectrum": spectrum[:1]}, "either `filter` or `spectrum`"),
         ({"filter": None, "spectrum": spectrum[::-1]}, "`spectrum0` must have"),
         ({"u": arrays["u"][:0]}, "`u` must have elements"),
-        ({"u": np.zeros((2, 3, 4097), BF16)}, "n must be from 1 to 4096, not 4097"),
+        ({"u": np.zeros((1, 3, 2**20 + 1), BF16)}, "n must be from 1 to 1048576, not 1048577"),
     ):
         with pytest.raises(ArgumentError, match=message):
             long_conv(**arrays | words)
-    with pytest.raises(ArgumentError, match="n must be from 1 to 4096, not 0"):
-        filter_spectrum(arrays["filter"], 0)
+    with pytest.raises(ArgumentError, match="n must be from 1 to 1048576, not 0"):
+        filter_spectrum(arrays["filter"], n=0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("length", [100, 128, 4100, 8192])
+def test_calls_of_a_form_compute_with_their_own_arrays(length, emulated):
+    pytest.importorskip("torch")
+    for seed in range(2):
+        arrays = given(2, 1, length, taps=50, circular=True, gates=True, seed=seed)
+        tensors = {n: tensor_of(x) if isinstance(x, np.ndarray) else x for n, x in arrays.items()}
+        wanted = tensor_of(long_conv(**arrays))
+        assert torch_equal(long_conv(**tensors), wanted)
+        filters = tensors.pop("filter")
+        spectrum = filter_spectrum(filters, n=length, circular=True)
+        assert torch_equal(long_conv(**tensors, spectrum=spectrum), wanted)
+
+
+def torch_equal(x, y):
+    return x.tolist() == y.tolist()
 
 
 @pytest.mark.parametrize("gates", [False, True])
@@ -198,10 +238,20 @@ def test_no_launch_has_a_fault(length, circular, gates):
     """Of several tasks a block and steps a task, so that memory is written again."""
     batch = 11 if circular and length == 1024 else 7
     arrays = given(batch=batch, channels=9, length=length, circular=circular, gates=gates)
-    plan = long_conv.plan(**arrays, config=ConvConfig(2, 1, 1, parts=2))
+    check_launches(long_conv.plan(**arrays, config=ConvConfig(2, 1, 1, parts=2)))
+
+
+@pytest.mark.parametrize(("length", "circular"), [(8192, True), (5000, True), (8192, False)])
+def test_no_launch_of_outer_levels_has_a_fault(length, circular):
+    arrays = given(3, 1, length, taps=100, circular=circular, gates=True)
+    check_launches(long_conv.plan(**arrays), schedules=2)
+
+
+def check_launches(plan, schedules=3):
+    """No launch of a plan has a fault."""
     memory = plan.memory()
     for step in plan.steps:
         args = [memory[name] for name in step.args]
-        report = pk.check(step.kernel, *args, schedules=3, **step.constants)
+        report = pk.check(step.kernel, *args, schedules=schedules, **step.constants)
         assert report.ok, str(report)
         step.kernel(*args, **step.constants)

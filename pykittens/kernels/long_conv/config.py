@@ -12,10 +12,15 @@ TILE = 2 * COLS * COLS  # bytes of a tile of 16-bit elements
 
 @dataclass(frozen=True)
 class ConvForm:
-    """What a launch computes: of pairs of sequences, and with the conjugates of the transforms of filters."""
+    """What a launch computes.
+
+    is_paired: two sequences are the real and the imaginary part of one. is_adjoint: with the conjugates of the
+    transforms of filters. is_scaled: sequences are scaled, if they are not already.
+    """
 
     is_paired: bool
     is_adjoint: bool = False
+    is_scaled: bool = True
 
 
 @dataclass(frozen=True)

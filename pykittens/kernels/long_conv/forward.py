@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.long_conv.config import ConvForm
 from pykittens.kernels.long_conv.tables import COLS
+from pykittens.kernels.long_conv.tiles import ByPlace, InStage, gated, places
 from pykittens.kernels.long_conv.transform import (
     LARGEST,
     Transform,
     largest_of,
     matrix_of,
-    places,
     scales_of,
 )
 from pykittens.lang.std.complex_tile import ComplexTile
@@ -27,8 +26,9 @@ def filter_tiles(  # type: ignore[no-untyped-def]
 ):
     """The transforms of filters in f16, and for each of their rows the number by which they are to be multiplied.
 
-    filters: of `taps` each, one after another in a row. wraps: of circular convolutions of n positions. What is at
-    position p > 0 of a filter is at p - n, too, which is M + p - n with a factor of -i.
+    filters: of `taps` each, one after another in a row; or as real and imaginary parts of what outer levels leave of
+    them, (2, rows of all matrices, 64). wraps: of circular convolutions of n positions. What is at position p > 0 of a
+    filter is at p - n, too, which is M + p - n with a factor of -i.
     """
     (tile,) = pk.grid(pk.cdiv(values.shape[1], COLS))
     matrix: Any = pk.shared(pk.st(pk.f16, RIGHT, RIGHT))
@@ -36,20 +36,29 @@ def filter_tiles(  # type: ignore[no-untyped-def]
     pk.store(matrix, pk.load(right[0, 0], rows=RIGHT, cols=RIGHT))
     pair = ComplexTile(memory[0], memory[1])
     of = Transform(matrix_of(left), matrix_of(twiddle), matrix, pair)
-    x: Any = pk.gather(filters[0, :], places(rows, taps, tile))
-    if wraps:
-        behind = pk.gather(filters[0, :], places(rows, taps, tile, rows * COLS - n))
-        x = ComplexTile(x, -behind)
-    down, up = scales_of(largest_of(x))
-    c = of.forward(x * down)
+    if len(filters.shape) == 3:
+        up: Any = 1.0
+        parts = (pk.load(filters[i, tile, 0], rows=COLS, cols=COLS) for i in range(2))
+        c = of.forward(ComplexTile(*parts))
+    else:
+        x = filter_tile(filters, places(rows, taps, tile))
+        if wraps:
+            behind = places(rows, taps, tile, rows * COLS - n)
+            x = ComplexTile(x, -filter_tile(filters, behind))
+        down, up = scales_of(largest_of(x))
+        c = of.forward(x * down)
     # The largest of a transform comes to about 1.
     own_down, own_up = scales_of(largest_of(c))
     c = (c * (own_down * 2.0**-LARGEST)).to(pk.f16)
     pk.store(values[0, tile, 0], c.re)
     pk.store(values[1, tile, 0], c.im)
-    root = (rows * COLS) ** 0.5
-    scale = up * own_up * (2.0**LARGEST * root)
+    scale = up * own_up * (2.0**LARGEST * (rows * COLS) ** 0.5)
     pk.store(scales[tile], pk.zeros(pk.f32, COLS, spread=pk.per_row) + scale)
+
+
+def filter_tile(filters: Any, at: Any) -> Any:
+    """The elements of filters at these places; 0 where there is none."""
+    return pk.gather(filters[0, :], at)
 
 
 @pk.kernel
@@ -141,83 +150,25 @@ def convolved_tiles(  # type: ignore[no-untyped-def]
                     else:
                         with inputs.drain() as t:
                             first = step * len(members)
-                            at = InTiles(arrays, first, tile, t, w, results)
+                            at = InStage(arrays, first, tile, t, w, results)
                             convolve(at, of, spectrum, scale, outs, form)
 
 
-@dataclass(frozen=True, eq=False)
-class InTiles:
-    """Sequences that the copy engine has brought: those of tile `tile` of the batches from `first` on."""
-
-    arrays: dict[str, Any]
-    first: Any
-    tile: Any
-    stage: Any
-    w: Any
-    results: Any
-
-    def load(self, name: str, i: int) -> Any:
-        """A tile of an array, of sequence i of a pair, in f32; None if there is no such array."""
-        if name not in self.arrays:
-            return None
-        return pk.load(getattr(self.stage, f"{name}{i}").tiles(COLS, COLS)[self.w, 0]).to(pk.f32)
-
-    @pk.function
-    def store(self, outs: list[list[Any]]) -> None:
-        """Write the tiles of each output for each sequence of a pair, of which the second may be none."""
-        pk.store_wait(read=True)
-        pk.sync()
-        parts = [(out, i, x) for i, given in enumerate(outs) for out, x in given]
-        at = [self.results[self.w * len(parts) + k] for k in range(len(parts))]
-        for memory, (out, _, x) in zip(at, parts, strict=True):
-            pk.store(memory, x.to(out.dtype))
-        pk.fence_async()
-        pk.sync()
-        for memory, (out, i, _) in zip(at, parts, strict=True):
-            if i == 0 or self.first + i < out.shape[0]:
-                pk.store_async(out[self.first + i, self.tile, 0], memory)
-
-
-@dataclass(frozen=True, eq=False)
-class ByPlace:
-    """Sequences of any length, element by element: those of batch `first`."""
-
-    arrays: dict[str, Any]
-    first: Any
-    places: Any
-
-    def load(self, name: str, i: int) -> Any:
-        """A tile of an array in f32, with zeros behind the sequences; None if there is no such array."""
-        if name not in self.arrays:
-            return None
-        return pk.gather(self.arrays[name][self.first, :], self.places).to(pk.f32)
-
-    def store(self, outs: list[list[Any]]) -> None:
-        """Write the tile of each output."""
-        for out, x in outs[0]:
-            pk.scatter(out[self.first, :], self.places, x.to(out.dtype))
-
-
-def gated(x: Any, gate: Any) -> Any:
-    """x times a gate, if there is one."""
-    return x if gate is None else x * gate
-
-
-def scaled_input(at: Any, is_paired: bool) -> tuple[Any, list[Any]]:
+def scaled_input(at: Any, form: ConvForm) -> tuple[Any, list[Any]]:
     """A tile of sequences, or of pairs as complex sequences, each scaled by itself; and what takes the scales back."""
-    scaled, back = [], []
-    for i in range(1 + is_paired):
+    scaled, back = [], list[Any]()
+    for i in range(1 + form.is_paired):
         x = gated(at.load("u", i), at.load("before", i))
-        down, up = scales_of(largest_of(x))
-        scaled.append(x * down)
+        down, up = scales_of(largest_of(x)) if form.is_scaled else (1.0, 1.0)
+        scaled.append(x * down if form.is_scaled else x)
         back.append(up)
-    return ComplexTile(*scaled) if is_paired else scaled[0], back
+    return ComplexTile(*scaled) if form.is_paired else scaled[0], back
 
 
 @pk.function
 def convolve(at: Any, of: Transform, spectrum: Any, scale: Any, outs: Any, form: ConvForm) -> None:
     """Convolve a tile of sequences, and write what is made of it."""
-    x, back = scaled_input(at, form.is_paired)
+    x, back = scaled_input(at, form)
     c, k = of.forward(x), spectrum.loaded().to(pk.f32)
     y = of.inverse(c.times_conj(k) if form.is_adjoint else c * k, not form.is_paired)
     parts = [part * (scale * up) for part, up in zip((y.re, y.im), back, strict=False)]

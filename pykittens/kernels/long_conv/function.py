@@ -8,22 +8,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.arrays import Arrays, Made
 from pykittens.kernels.library import entry, host_function
 from pykittens.kernels.long_conv.call import (
     OF_SEQUENCES,
-    add_matrices,
+    ConvPasses,
     check_filter,
     check_sequences,
-    convolve,
+    check_spectrum,
     fourier_of,
-    lay_out,
-    make_spectrum,
-    transform_filters,
+    given_spectrum,
+    spectrum_shapes,
 )
 from pykittens.kernels.long_conv.config import ConvConfig
 from pykittens.kernels.long_conv.reference import reference
-from pykittens.kernels.long_conv.tables import COLS
 from pykittens.kernels.plan import Plan
 
 CASES = (
@@ -61,7 +59,7 @@ def long_conv(
 
         y_i = sum over j of filter_j u_(i - j)
 
-    u, gate_before, gate_after: (batch, channels, n), all bf16 or all f16, NumPy or PyTorch; n is at most 4096. filter:
+    u, gate_before, gate_after: (batch, channels, n), all bf16 or all f16, NumPy or PyTorch; n is at most 2^20. filter:
     f32 (channels, taps) of 1 to n taps. Without `circular`, u is 0 before its first position; with it, i - j is taken
     modulo n. The result has the shape and dtype of u; it is written to `out` if that is given. spectrum: what
     filter_spectrum makes of the filter, in place of it. Arrays whose last axes are not contiguous are copied.
@@ -79,56 +77,37 @@ def long_conv(
     arrays = Arrays("long_conv", **given, out=out)
     fourier = check_sequences(arrays, "u", "gate_before", "gate_after", circular=circular)
     arrays.result(OF_SEQUENCES, arrays.found["u"].dtype)
-    if 0 in (arrays.dims["batch"], arrays.dims["channels"]):
-        raise arrays.fail(f"`u` must have elements, not the shape {arrays.found['u'].shape}")
-    if ("filter" in arrays) == bool(spectrum) or len(spectrum) not in (0, 2):
-        raise arrays.fail("either `filter` or `spectrum`, what filter_spectrum returns, is needed")
-    if spectrum:
-        arrays.dims["rows"] = arrays.dims["channels"] * fourier.rows
-        arrays.shapes(spectrum0=f"2 rows {COLS}", spectrum1="rows")
-        arrays.dtypes("spectrum0", among=("f16",))
-        arrays.dtypes("spectrum1", among=("f32",))
-    else:
-        check_filter(arrays, fourier.n)
+    check_spectrum(arrays, fourier, len(spectrum))
     if not arrays.have_memory:
         return Plan(arrays, [])
-    names = [
-        name
-        for name in ("u", "gate_before", "gate_after", "out")
-        if name in (*arrays.views, *arrays.made)
-    ]
-    lay_out(arrays, fourier, *names)
-    add_matrices(arrays, fourier)
-    steps = []
-    if spectrum:
-        arrays.lines("spectrum0", "spectrum1")
-    else:
-        make_spectrum(arrays, fourier)
-        steps.append(transform_filters(arrays, fourier, circular))
-    of_filter = ("spectrum0", "spectrum1") if spectrum else ("values", "scales")
+    passes = ConvPasses(arrays, fourier, circular, config)
     before, after = (name if name in arrays else None for name in ("gate_before", "gate_after"))
-    steps.append(convolve(arrays, fourier, of_filter, "u", before, (after, "out"), config=config))
-    return Plan(arrays, steps)
+    passes.lay_out(*(name for name in ("u", before, after, "out") if name is not None))
+    names = given_spectrum(arrays, fourier) if spectrum else passes.add_spectrum()
+    passes.convolve(names, "u", before, (after, "out"))
+    return Plan(arrays, passes.steps, passes.scratch)
 
 
 @functools.partial(host_function, numbers={})
-def filter_spectrum(filter: Any, n: int, *, circular: bool = False) -> Plan:
+def filter_spectrum(filter: Any, *, n: int, circular: bool = False) -> Plan:
     """The transforms of filters for convolutions of sequences of n elements, which long_conv takes as `spectrum`.
 
     filter: f32 (channels, taps). The result is (values, scales): f16 (2, channels r, 64), the real and the imaginary
-    parts in the order of the products that find them, and f32 (channels r,), by which rows are multiplied. They serve
-    this n, with or without `circular` as given here. An ArgumentError for other arguments.
+    parts in the order of the products that find them, and f32 (channels r,), by which rows are multiplied; if n is more
+    than 4096 it has a third array, the scales of what outer levels find. They serve this n, with or without `circular`
+    as given here. An ArgumentError for other arguments.
 
-        >>> values, scales = filter_spectrum(np.ones((3, 5), np.float32), 100)
+        >>> values, scales = filter_spectrum(np.ones((3, 5), np.float32), n=100)
         >>> values.shape, scales.shape
         ((2, 6, 64), (6,))
     """
     arrays = Arrays("filter_spectrum", filter=filter)
     fourier = fourier_of(arrays, n, circular)
     check_filter(arrays, n)
-    make_spectrum(arrays, fourier)
-    result = ("values", "scales")
+    shapes = spectrum_shapes(arrays.dims["channels"], fourier)
     if not arrays.have_memory:
-        return Plan(arrays, [], result=result)
-    add_matrices(arrays, fourier)
-    return Plan(arrays, [transform_filters(arrays, fourier, circular)], result=result)
+        arrays.made |= {name: Made(shape, dtype, shape) for name, (shape, dtype) in shapes.items()}
+        return Plan(arrays, [], result=tuple(shapes))
+    passes = ConvPasses(arrays, fourier, circular)
+    names = passes.add_spectrum()
+    return Plan(arrays, passes.steps, passes.scratch, names)

@@ -1,13 +1,14 @@
-"""The Fourier transform of a sequence as two products: its lengths, and the matrices that are multiplied.
+"""The Fourier transform of a sequence as products: its lengths, and the matrices that are multiplied.
 
-A sequence of M = R x 64 elements is a matrix x[a, c] of R rows, one after another in memory. Its transform at the
-points p_k = exp(-2 pi i (k + shift) / M), with k = j + R m, is
+A sequence of M = R x C elements is a matrix x[a, c] of R rows, one after another in memory. Its transform at the points
+p_k = exp(-2 pi i (k + shift) / M), with k = j + R m, is
 
-    X[j, m] = sum over c of exp(-2 pi i c m / 64) exp(-2 pi i c (j + shift) / M) sum over a of L[j, a] x[a, c]
+    X[j, m] = sum over c of exp(-2 pi i c m / C) exp(-2 pi i c (j + shift) / M) sum over a of L[j, a] x[a, c]
 
-with L[j, a] = exp(-2 pi i a (j + shift) / R): a product from the left, the twiddle factors element by element, and a
-product from the right. X stays in this order, in which filters are transformed, too. A tile of 64 rows has the
-matrices of 64 / R sequences, and L is then block diagonal.
+with L[j, a] = exp(-2 pi i a (j + shift) / R): a product from the left, the twiddle factors element by element, and the
+transforms of R sequences of C elements with shift 0. These are a product from the right if C is 64, and are cut in the
+same way if C is more. X stays in this order, in which filters are transformed, too. A tile of 64 rows has the matrices
+of 64 / R sequences, and L is then block diagonal.
 
 With shift 0 these are the points of the discrete Fourier transform, whose products are circular convolutions of length
 M. With shift -1/4 all points have p^M = i, so products are convolutions in which what passes the end comes back
@@ -21,14 +22,28 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pykittens.runtime.arrays import describe, empty
 
-COLS = 64  # of the matrix of a sequence, and rows of a tile
+COLS = 64  # of an innermost matrix, and rows of a tile
+INNER = COLS * COLS  # elements of a sequence whose transform a warpgroup has in its registers
 QUARTER = -0.25
+
+
+class Level(NamedTuple):
+    """A cut of sequences of rows x columns elements: their rows at shifted points, then transforms of `columns`."""
+
+    rows: int
+    columns: int
+    shift: float
+
+    @property
+    def sequences(self) -> int:
+        """Sequences whose matrices are the rows of a tile."""
+        return COLS // self.rows
 
 
 @dataclass(frozen=True)
@@ -39,19 +54,26 @@ class Fourier:
     is_cyclic: bool
 
     @property
-    def rows(self) -> int:
-        """Rows of the matrix of a sequence, a divisor of 64."""
-        return 1 << max((-(-self.n // COLS) - 1).bit_length(), 0)
-
-    @property
     def length(self) -> int:
         """Elements of the transform."""
-        return self.rows * COLS
+        return COLS << max((-(-self.n // COLS) - 1).bit_length(), 0)
 
     @property
-    def sequences(self) -> int:
-        """Sequences whose matrices are the rows of a tile."""
-        return COLS // self.rows
+    def outer(self) -> tuple[Level, ...]:
+        """The levels before sequences are short enough for a warpgroup; each but the first has 64 rows."""
+        rows, levels, shift = self.length // INNER, list[Level](), self.shift
+        while rows > 1:
+            own = rows if rows <= COLS else -(-rows // COLS)
+            rows //= own
+            levels.append(Level(own, rows * INNER, shift))
+            shift = 0.0
+        return tuple(levels)
+
+    @property
+    def inner(self) -> Level:
+        """The last level, of 64 columns."""
+        rows, is_outermost = min(self.length, INNER) // COLS, self.length <= INNER
+        return Level(rows, COLS, self.shift if is_outermost else 0.0)
 
     @property
     def shift(self) -> float:
@@ -60,49 +82,55 @@ class Fourier:
 
 
 def roots(numbers: Any, length: float) -> Any:
-    """exp(-2 pi i x / length) of numbers x, exact where that is 1, -1, i or -i."""
-    turns = np.mod(numbers / length, 1.0)
-    return np.exp(-2j * np.pi * turns)
+    """exp(-2 pi i x / length) of numbers x."""
+    return np.exp(-2j * np.pi * np.mod(numbers / length, 1.0))
 
 
 @functools.cache
-def matrices(rows: int, shift: float) -> dict[str, Any]:
-    """What tiles of sequences of `rows` rows are multiplied with, in f16 by name.
+def matrices(level: Level) -> dict[str, Any]:
+    """What tiles of sequences are multiplied with, by name.
 
     left: real and imaginary part of L, block diagonal and divided by sqrt(rows). twiddle: real and imaginary part of
-    the factors. right: the real form of the matrix from the right, divided by 8. The transform keeps sums of squares.
+    the factors of the first 64 columns. right: the real form of the matrix from the right, divided by 8. These are f16,
+    and keep sums of squares. steps: what factors of the next 64 columns, and so on, have more, for each row, in f32.
 
     L is made symmetric, so that one matrix serves both directions: exp(-2 pi i (a + shift) (j + shift) / R) differs
     from L[j, a] by a factor of each j, which the twiddle factors make up for.
     """
-    a, c, count = np.arange(rows), np.arange(COLS), COLS // rows
-    symmetric = roots(np.outer(a + shift, a + shift), rows) / np.sqrt(rows)
-    twiddle = (
-        roots(np.outer(a + shift, c), rows * COLS) * roots(-shift * (a + shift), rows)[:, None]
-    )
+    rows, columns, shift = level
+    a, c = np.arange(rows) + shift, np.arange(COLS)
+    symmetric = roots(np.outer(a, a), rows) / np.sqrt(rows)
+    twiddle = roots(np.outer(a, c), rows * columns) * roots(-shift * a, rows)[:, None]
+    steps = roots(np.outer(np.arange(columns // COLS), a), rows * columns / COLS)
     f = roots(np.outer(c, c), COLS) / 8
-    left, twiddle = np.kron(np.eye(count), symmetric), np.tile(twiddle, (count, 1))
+    wide = np.kron(np.eye(level.sequences), symmetric)
+    twiddle, steps = (
+        np.tile(x, y) for x, y in ((twiddle, (level.sequences, 1)), (steps, level.sequences))
+    )
     found = {
-        "left": np.stack([left.real, left.imag]),
-        "twiddle": np.stack([twiddle.real, twiddle.imag]),
-        "right": np.block([[f.real, f.imag], [-f.imag, f.real]]),
+        name: np.stack([x.real, x.imag]).astype(np.float16)
+        for name, x in (("left", wide), ("twiddle", twiddle))
     }
-    return {name: np.ascontiguousarray(x.astype(np.float16)) for name, x in found.items()}
+    if columns == COLS:
+        form = np.block([[f.real, f.imag], [-f.imag, f.real]])
+        return found | {"right": np.ascontiguousarray(form.astype(np.float16))}
+    return found | {"steps": np.stack([steps.real, steps.imag]).astype(np.float32)}
 
 
-_tensors: dict[Any, dict[str, Any]] = {}  # tensors, by device, rows and shift
+_tensors: dict[Any, dict[str, Any]] = {}  # by device and level
 
 
-def matrices_like(array: Any, fourier: Fourier) -> dict[str, Any]:
-    """The matrices of a transform, with the library and on the device of an array."""
+def matrices_like(array: Any, level: Level) -> dict[str, Any]:
+    """The matrices of a level, with the library and on the device of an array."""
     found = describe(array)
     assert found is not None
-    made = matrices(fourier.rows, fourier.shift)
+    made = matrices(level)
     if isinstance(array, np.ndarray):
         return made
-    key = found.device, fourier.rows, fourier.shift
+    key = found.device, level
     if key not in _tensors:
-        _tensors[key] = {name: empty(array, x.shape, "f16") for name, x in made.items()}
+        dtypes = {name: "f32" if name == "steps" else "f16" for name in made}
+        _tensors[key] = {name: empty(array, x.shape, dtypes[name]) for name, x in made.items()}
         for name, x in made.items():
             _tensors[key][name].copy_(sys.modules["torch"].from_numpy(x))
     return _tensors[key]

@@ -1,4 +1,4 @@
-"""Parts of the kernels of long convolutions: the transforms of a tile of sequences, and the scales of what is rounded.
+"""Parts of the kernels of long convolutions: transforms of a tile of sequences, and the scales of what is rounded.
 
 What tensor cores multiply is rounded to f16, whose numbers are eight times as fine as those of bf16 and do not reach as
 far. So sequences are divided by a power of two before, which rounds nothing, and results are multiplied by it. The
@@ -20,7 +20,8 @@ from pykittens.lang.std.complex_tile import (
     real_form_mma_ABh,
 )
 
-LARGEST = 4  # the power of two to which sequences are scaled
+# The power of two to which sequences are scaled: f16 holds the sum of 2^20 elements, divided by 2^10.
+LARGEST = 2
 FARTHEST = 2.0**120  # from 1, of the largest element of a tile that is scaled to 2^LARGEST
 
 
@@ -28,8 +29,8 @@ FARTHEST = 2.0**120  # from 1, of the largest element of a tile that is scaled t
 class Transform:
     """The matrices of a transform, and memory for a tile of it: a group's own.
 
-    left: a complex register tile. twiddle: one too, or a complex pair of shared tiles, which saves registers. right: a
-    shared tile in real form. memory: a complex pair of shared tiles.
+    left: a complex register tile, or a pair of shared tiles, of which real tiles have products. twiddle: one of both,
+    too. right: a shared tile in real form. memory: a complex pair of shared tiles.
     """
 
     left: ComplexTile
@@ -39,15 +40,22 @@ class Transform:
 
     def forward(self, x: Any) -> ComplexTile:
         """The transform of a tile, real or complex: in f32, of what is rounded to f16."""
-        self._publish(x)
-        is_complex = isinstance(x, ComplexTile)
-        a = complex_mma_AB(self.left, self.memory if is_complex else self.memory.re)
-        return real_form_mma_AB((a * self._factors()).to(pk.f16), self.right)
+        return real_form_mma_AB(self.rows_forward(x).to(pk.f16), self.right)
 
     def inverse(self, x: ComplexTile, is_real: bool) -> ComplexTile:
         """The tile of which this is the transform; without its imaginary part if `is_real`."""
-        d = real_form_mma_ABh(x.to(pk.f16), self.right)
-        self._publish(d.times_conj(self._factors()))
+        return self.rows_inverse(real_form_mma_ABh(x.to(pk.f16), self.right), is_real)
+
+    def rows_forward(self, x: Any) -> ComplexTile:
+        """The part of the transform that is a product from the left, and the twiddle factors."""
+        self._publish(x)
+        is_complex = isinstance(x, ComplexTile)
+        a = complex_mma_AB(self.left, self.memory if is_complex else self.memory.re)
+        return a * self._factors()
+
+    def rows_inverse(self, x: ComplexTile, is_real: bool) -> ComplexTile:
+        """The inverse of `rows_forward`; without its imaginary part if `is_real`."""
+        self._publish(x.times_conj(self._factors()))
         left, e = self.left, self.memory
         if is_real:
             return ComplexTile(pk.mma_AB(left.im, e.im, pk.mma_AB(left.re, e.re)), None)
@@ -87,17 +95,3 @@ def largest_of(x: Any) -> Any:
     if isinstance(x, ComplexTile):
         return pk.max(pk.maximum(pk.abs(x.re), pk.abs(x.im)))
     return pk.max(pk.abs(x))
-
-
-def places(rows: int, n: Any, tile: Any, ahead: Any = None) -> Any:
-    """The element of all sequences of n, one after another, that belongs to each element of a tile; -1 if none does.
-
-    rows: those of the matrix of a sequence. ahead: the element `ahead` positions before, and never the first.
-    """
-    row, col = pk.row_index(COLS), pk.col_index(COLS)
-    own = row % rows * COLS + col
-    is_one = own < n
-    if ahead is not None:
-        own = own - ahead
-        is_one = (own > 0) & (own < n)
-    return pk.where(is_one, (tile * (COLS // rows) + row // rows) * n + own, -1)

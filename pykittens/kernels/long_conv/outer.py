@@ -1,0 +1,138 @@
+"""The outer levels of transforms of more than 4096 elements, which pass through memory.
+
+A level leaves sequences of as many elements as its matrices have columns, with transforms of their own. Between
+launches they are complex, in f16: real and imaginary part one behind the other, (2 batch, rows, columns).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.long_conv.tables import COLS
+from pykittens.kernels.long_conv.tiles import ByPlace, InTensor, gated, places
+from pykittens.kernels.long_conv.transform import Transform, matrix_of, scales_of
+from pykittens.lang.std.complex_tile import ComplexTile
+
+CHUNK = 4096  # elements that are read at a time
+RESIDENT = 3  # blocks of a multiprocessor: one loads while another multiplies
+
+
+@pk.kernel
+def sequence_scales(U, before, ups):  # type: ignore[no-untyped-def]
+    """The power of two that each sequence of before * U is divided by, for each row of its matrix.
+
+    U: (batch, channels, n). ups: (batch, channels, rows).
+    """
+    batch, channels, n = U.shape
+    b, h = pk.grid(batch, channels)
+    largest: Any = 0.0
+    for i in pk.range(pk.cdiv(n, CHUNK)):
+        x = pk.load(U[b, h, i], cols=CHUNK).to(pk.f32)
+        if before is not None:
+            x = x * pk.load(before[b, h, i], cols=CHUNK).to(pk.f32)
+        largest = pk.maximum(largest, pk.max(pk.abs(x)))
+    _, up = scales_of(largest)
+    pk.store(ups[b, h, 0], pk.zeros(pk.f32, pk.static(ups.shape[2])) + up)
+
+
+@pk.kernel
+def even_scales(scales, ups, evens, root):  # type: ignore[no-untyped-def]
+    """The scales of all transforms that a filter's is made of become relative to the largest; `evens` is what is left.
+
+    scales: (channels, all rows). ups, evens: (1, channels, rows), the scales of filters, and those of results, of which
+    `root` is a factor.
+    """
+    (h,) = pk.grid(scales.shape[0])
+    largest: Any = 0.0
+    for i in pk.range(pk.cdiv(scales.shape[1], CHUNK)):
+        largest = pk.maximum(largest, pk.max(pk.load(scales[h, i], cols=CHUNK)))
+    for i in pk.range(pk.cdiv(scales.shape[1], CHUNK)):
+        pk.store(scales[h, i], pk.load(scales[h, i], cols=CHUNK) / largest)
+    own = pk.load(ups[0, h, 0], cols=pk.static(evens.shape[2]))
+    pk.store(evens[0, h, 0], own * (largest * root))
+
+
+@pk.function
+def place_of(arrays: Any, rows: int, n: Any, columns: Any, b: Any, tile: Any, a: Any) -> Any:
+    """Where tile (tile, a) of the sequences of batches from b on is in the arrays."""
+    if len(next(iter(arrays.values())).shape) == 3:
+        return InTensor(arrays, b, tile, a)
+    return ByPlace(arrays, b, places(rows, n, tile, None, columns, a * COLS))
+
+
+def rows_transform(left: Any, twiddle: Any) -> Transform:
+    """The transform from the left, with its factors in shared memory, which leaves registers to more blocks."""
+    memory: Any = pk.shared(pk.st(pk.f16, COLS, COLS), count=4)
+    pair, factors = ComplexTile(memory[0], memory[1]), ComplexTile(memory[2], memory[3])
+    factors.store(matrix_of(twiddle))
+    pk.sync()
+    return Transform(matrix_of(left), factors, None, pair)
+
+
+def step_of(steps: Any, a: Any) -> ComplexTile:
+    """What twiddle factors of the a-th 64 columns have more than those of the first, as vectors along rows."""
+    return ComplexTile(*(pk.load(steps[i, a, 0], cols=COLS, spread=pk.per_row) for i in range(2)))
+
+
+def scale_of(scales: Any, b: Any, i: int, tile: Any) -> Any:
+    """Scales of the rows of a tile, of sequence i of a pair; 1 past the last row."""
+    own = pk.minimum(b + i, scales.shape[0] - 1) if i else b
+    return pk.load(scales[own, tile], cols=COLS, spread=pk.per_row, fill=1)
+
+
+@pk.kernel
+def outer_forward(  # type: ignore[no-untyped-def]
+    U, before, ups, Z, left, twiddle, steps, n, behind, *, rows, is_paired
+):
+    """A level of the transforms of before * U, divided by `ups` if these are given.
+
+    U: (batch, rows of all matrices, columns), or (batch, all sequences of n elements). behind: of circular filters;
+    what is at position p > 0 is at `behind` + p, too, with a factor of -i.
+    """
+    batch, (_, _, columns) = U.shape[0], Z.shape
+    arrays = {name: x for name, x in (("u", U), ("before", before)) if x is not None}
+    pk.resident(RESIDENT)
+    of = rows_transform(left, twiddle)
+    pairs, members = pk.cdiv(batch, 1 + is_paired), range(1 + is_paired)
+    tiles = pk.cdiv(Z.shape[1], COLS)
+    for tile, a, p in pk.persistent((tiles, columns // COLS, pairs)):
+        b = p * len(members)
+        at = place_of(arrays, rows, n, columns, b, tile, a)
+        parts = [gated(at.load("u", i), at.load("before", i)) for i in members]
+        if behind is not None:
+            again = places(rows, n, tile, behind, columns, a * COLS)
+            parts.append(-pk.gather(U[b, :], again))
+        if ups is not None:
+            of_rows = [scale_of(ups, b, i, tile) for i in members]
+            parts = [x / up for x, up in zip(parts, (of_rows * 2)[: len(parts)], strict=True)]
+        x = of.rows_forward(ComplexTile(*parts) if len(parts) == 2 else parts[0])
+        z = (x * step_of(steps, a)).to(pk.f16)
+        pk.store(Z[2 * p, tile, a], z.re)
+        pk.store(Z[2 * p + 1, tile, a], z.im)
+
+
+@pk.kernel
+def outer_inverse(  # type: ignore[no-untyped-def]
+    Z, ups, evens, left, twiddle, steps, after, Y, after2, Y2, n, *, rows, is_paired
+):
+    """The inverse of `outer_forward`: Y = after * (scales * that), and Y2 = after2 * that, if these are given."""
+    batch, (_, _, columns) = Y.shape[0], Z.shape
+    outs = [(name, y) for name, y in (("after", Y), ("after2", Y2)) if y is not None]
+    arrays = {name: x for name, x in (("after", after), ("after2", after2)) if x is not None}
+    pk.resident(RESIDENT)
+    of = rows_transform(left, twiddle)
+    pairs = pk.cdiv(batch, 1 + is_paired)
+    tiles = pk.cdiv(Z.shape[1], COLS)
+    for tile, a, p in pk.persistent((tiles, columns // COLS, pairs)):
+        b = p * (1 + is_paired)
+        z = ComplexTile(*(pk.load(Z[2 * p + i, tile, a], rows=COLS, cols=COLS) for i in range(2)))
+        y = of.rows_inverse(z.to(pk.f32).times_conj(step_of(steps, a)), not is_paired)
+        parts = [y.re, y.im] if is_paired else [y.re]
+        if ups is not None:
+            scale = scale_of(evens, 0, 0, tile)
+            parts = [x * (scale * scale_of(ups, b, i, tile)) for i, x in enumerate(parts)]
+        at = place_of({"y": Y} | arrays, rows, n, columns, b, tile, a)
+        at.store(
+            [[(y, gated(x, at.load(name, i))) for name, y in outs] for i, x in enumerate(parts)]
+        )
