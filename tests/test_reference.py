@@ -18,7 +18,7 @@ from tools.reference import DOCS, NAMES, call, host_functions, markdown, written
 
 ROOT = DOCS.parent
 TORCH = (
-    "attention gated_mlp grouped_mm linear linear_attention matmul op scaled_dot_product_attention"
+    "attention gated_mlp grouped_mm linear linear_attention long_conv matmul op scaled_dot_product_attention"
     " scaled_mm"
 ).split()
 

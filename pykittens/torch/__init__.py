@@ -5,6 +5,7 @@ from pykittens.torch.gated_mlp import gated_mlp
 from pykittens.torch.grouped_mm import grouped_mm
 from pykittens.torch.linear import linear
 from pykittens.torch.linear_attention import linear_attention
+from pykittens.torch.long_conv import long_conv
 from pykittens.torch.matmul import matmul
 from pykittens.torch.op import op
 from pykittens.torch.scaled_mm import scaled_mm
@@ -15,6 +16,7 @@ __all__ = [
     "grouped_mm",
     "linear",
     "linear_attention",
+    "long_conv",
     "matmul",
     "op",
     "scaled_dot_product_attention",

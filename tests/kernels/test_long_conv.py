@@ -203,9 +203,9 @@ def test_what_does_not_fit_is_refused():
         ({"filter": np.zeros((3, 101), np.float32)}, "`filter` must have from 1 to 100 taps"),
         ({"spectrum": spectrum}, "either `filter` or `spectrum`"),
         ({"filter": None}, "either `filter` or `spectrum`"),
-        ({"filter": None, "spectrum": spectrum[:1]}, "either `filter` or `spectrum`"),
+        ({"filter": None, "spectrum": spectrum[:1]}, "the 2 arrays that filter_spectrum"),
         ({"filter": None, "spectrum": spectrum[::-1]}, "`spectrum0` must have"),
-        ({"u": arrays["u"][:0]}, "`u` must have elements"),
+        ({"u": arrays["u"][:0]}, "batch must be at least 1, not 0"),
         ({"u": np.zeros((1, 3, 2**20 + 1), BF16)}, "n must be from 1 to 1048576, not 1048577"),
     ):
         with pytest.raises(ArgumentError, match=message):

@@ -22,13 +22,13 @@ RIGHT = 2 * COLS  # rows and columns of a complex matrix in real form
 
 @pk.kernel
 def filter_tiles(  # type: ignore[no-untyped-def]
-    filters, values, scales, left, twiddle, right, n, taps, *, rows, wraps
+    filters, values, scales, left, twiddle, right, taps, behind, *, rows
 ):
     """The transforms of filters in f16, and for each of their rows the number by which they are to be multiplied.
 
     filters: of `taps` each, one after another in a row; or as real and imaginary parts of what outer levels leave of
-    them, (2, rows of all matrices, 64). wraps: of circular convolutions of n positions. What is at position p > 0 of a
-    filter is at p - n, too, which is M + p - n with a factor of -i.
+    them, (2, rows of all matrices, 64). behind: M - n, of circular convolutions of n positions. What is at position p
+    of a filter is at p - n, too, which is M + p - n with a factor of -i.
     """
     (tile,) = pk.grid(pk.cdiv(values.shape[1], COLS))
     matrix: Any = pk.shared(pk.st(pk.f16, RIGHT, RIGHT))
@@ -42,9 +42,8 @@ def filter_tiles(  # type: ignore[no-untyped-def]
         c = of.forward(ComplexTile(*parts))
     else:
         x = filter_tile(filters, places(rows, taps, tile))
-        if wraps:
-            behind = places(rows, taps, tile, rows * COLS - n)
-            x = ComplexTile(x, -filter_tile(filters, behind))
+        if behind is not None:
+            x = ComplexTile(x, -filter_tile(filters, places(rows, taps, tile, behind)))
         down, up = scales_of(largest_of(x))
         c = of.forward(x * down)
     # The largest of a transform comes to about 1.

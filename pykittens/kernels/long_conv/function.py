@@ -12,8 +12,8 @@ from pykittens.kernels.arrays import Arrays, Made
 from pykittens.kernels.library import entry, host_function
 from pykittens.kernels.long_conv.call import (
     OF_SEQUENCES,
-    ConvPasses,
     check_filter,
+    check_length,
     check_sequences,
     check_spectrum,
     fourier_of,
@@ -21,7 +21,9 @@ from pykittens.kernels.long_conv.call import (
     spectrum_shapes,
 )
 from pykittens.kernels.long_conv.config import ConvConfig
+from pykittens.kernels.long_conv.passes import ConvPasses
 from pykittens.kernels.long_conv.reference import reference
+from pykittens.kernels.long_conv.tables import Fourier
 from pykittens.kernels.plan import Plan
 
 CASES = (
@@ -75,9 +77,15 @@ def long_conv(
     given = {"u": u, "filter": filter, "gate_before": gate_before, "gate_after": gate_after}
     given |= {f"spectrum{i}": x for i, x in enumerate(spectrum)}
     arrays = Arrays("long_conv", **given, out=out)
-    fourier = check_sequences(arrays, "u", "gate_before", "gate_after", circular=circular)
+    check_sequences(arrays, "u", "gate_before", "gate_after")
     arrays.result(OF_SEQUENCES, arrays.found["u"].dtype)
-    check_spectrum(arrays, fourier, len(spectrum))
+    fourier = fourier_of(arrays.dims["n"], circular)
+    if ("filter" in arrays) == bool(spectrum):
+        raise arrays.fail("either `filter` or `spectrum`, what filter_spectrum returns, is needed")
+    if spectrum:
+        check_spectrum(arrays, fourier, len(spectrum))
+    else:
+        check_filter(arrays, fourier.n)
     if not arrays.have_memory:
         return Plan(arrays, [])
     passes = ConvPasses(arrays, fourier, circular, config)
@@ -102,8 +110,9 @@ def filter_spectrum(filter: Any, *, n: int, circular: bool = False) -> Plan:
         ((2, 6, 64), (6,))
     """
     arrays = Arrays("filter_spectrum", filter=filter)
-    fourier = fourier_of(arrays, n, circular)
+    check_length(arrays, n)
     check_filter(arrays, n)
+    fourier = fourier_of(n, circular)
     shapes = spectrum_shapes(arrays.dims["channels"], fourier)
     if not arrays.have_memory:
         arrays.made |= {name: Made(shape, dtype, shape) for name, (shape, dtype) in shapes.items()}
@@ -111,3 +120,60 @@ def filter_spectrum(filter: Any, *, n: int, circular: bool = False) -> Plan:
     passes = ConvPasses(arrays, fourier, circular)
     names = passes.add_spectrum()
     return Plan(arrays, passes.steps, passes.scratch, names)
+
+
+@functools.partial(host_function, numbers={"spectrum": ()})
+def long_conv_backward(
+    u: Any,
+    filter: Any,
+    gradient: Any,
+    *,
+    gate_before: Any = None,
+    gate_after: Any = None,
+    circular: bool = False,
+    spectrum: tuple[Any, ...] = (),
+    config: ConvConfig | None = None,
+) -> Plan:
+    """The gradients of u and filter, and then those of gate_before and gate_after if these are given.
+
+    gradient: that of the result, (batch, channels, n). The other arguments are those of long_conv; spectrum saves to
+    find the transforms of the filter again. The gradient of the filter is f32, those of sequences have their dtype. An
+    ArgumentError for other arguments.
+
+        >>> u, filter = np.ones((2, 1, 8), np.float16), np.ones((1, 3), np.float32)
+        >>> [x.shape for x in long_conv_backward(u, filter, u)]
+        [(2, 1, 8), (1, 3)]
+    """
+    given = {"u": u, "filter": filter, "gate_before": gate_before, "gate_after": gate_after}
+    given |= {f"spectrum{i}": x for i, x in enumerate(spectrum)}
+    arrays = Arrays("long_conv_backward", **given, gradient=gradient)
+    names = ("u", "gate_before", "gate_after", "gradient")
+    check_sequences(arrays, *names)
+    fourier = fourier_of(arrays.dims["n"], circular)
+    check_filter(arrays, fourier.n)
+    if spectrum:
+        check_spectrum(arrays, fourier, len(spectrum))
+    of_filter = (arrays.dims["channels"], arrays.dims["taps"])
+    arrays.make("du", OF_SEQUENCES, arrays.found["u"].dtype)
+    arrays.made["d_filter"] = Made(of_filter, "f32", of_filter)
+    before, after = (name if name in arrays else None for name in ("gate_before", "gate_after"))
+    of_gates = [f"d_{name}" for name in (before, after) if name is not None]
+    for name in of_gates:
+        arrays.make(name, OF_SEQUENCES, arrays.found["u"].dtype)
+    result = ("du", "d_filter", *of_gates)
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=result)
+    passes = ConvPasses(arrays, fourier, circular, config)
+    passes.lay_out(*(x for x in (*names, "du", *of_gates) if x in arrays.found or x in arrays.made))
+    own = given_spectrum(arrays, fourier) if spectrum else passes.add_spectrum()
+    of_u = [(before, "du")] + ([("u", "d_gate_before")] if before else [])
+    passes.convolve(own, "gradient", after, *of_u, is_adjoint=True)
+    if after:
+        passes.convolve(own, "u", before, ("gradient", "d_gate_after"))
+    # Sums of pairs would need one scale for both of a pair.
+    sums = passes
+    if fourier.is_cyclic:
+        sums = ConvPasses(arrays, Fourier(fourier.n, False), circular, config, "_shifted")
+    sums.correlate("u", before, "gradient", after, "d_filter", of_filter[1])
+    more = [] if sums is passes else sums.steps
+    return Plan(arrays, passes.steps + more, passes.scratch | sums.scratch, result)

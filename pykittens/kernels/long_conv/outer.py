@@ -40,8 +40,8 @@ def sequence_scales(U, before, ups):  # type: ignore[no-untyped-def]
 def even_scales(scales, ups, evens, root):  # type: ignore[no-untyped-def]
     """The scales of all transforms that a filter's is made of become relative to the largest; `evens` is what is left.
 
-    scales: (channels, all rows). ups, evens: (1, channels, rows), the scales of filters, and those of results, of which
-    `root` is a factor.
+    scales: (channels, all rows). ups, evens: (1, channels, rows), the scales of filters, 1 if None, and those of
+    results, of which `root` is a factor.
     """
     (h,) = pk.grid(scales.shape[0])
     largest: Any = 0.0
@@ -49,7 +49,9 @@ def even_scales(scales, ups, evens, root):  # type: ignore[no-untyped-def]
         largest = pk.maximum(largest, pk.max(pk.load(scales[h, i], cols=CHUNK)))
     for i in pk.range(pk.cdiv(scales.shape[1], CHUNK)):
         pk.store(scales[h, i], pk.load(scales[h, i], cols=CHUNK) / largest)
-    own = pk.load(ups[0, h, 0], cols=pk.static(evens.shape[2]))
+    own: Any = pk.full(pk.f32, 1.0, pk.static(evens.shape[2]))
+    if ups is not None:
+        own = pk.load(ups[0, h, 0], cols=own.length)
     pk.store(evens[0, h, 0], own * (largest * root))
 
 
@@ -114,25 +116,50 @@ def outer_forward(  # type: ignore[no-untyped-def]
 
 @pk.kernel
 def outer_inverse(  # type: ignore[no-untyped-def]
-    Z, ups, evens, left, twiddle, steps, after, Y, after2, Y2, n, *, rows, is_paired
+    Z,
+    relative,
+    ups,
+    evens,
+    left,
+    twiddle,
+    steps,
+    after,
+    Y,
+    after2,
+    Y2,
+    n,
+    behind,
+    *,
+    rows,
+    is_paired,
 ):
-    """The inverse of `outer_forward`: Y = after * (scales * that), and Y2 = after2 * that, if these are given."""
+    """The inverse of `outer_forward`: Y = after * (scales * that), and Y2 = after2 * that, if these are given.
+
+    relative: of the rows of Z. ups, evens: scales of the rows of sequences, and of those of all batches. behind: the
+    imaginary part from `behind` on is the second row of Y, negated.
+    """
     batch, (_, _, columns) = Y.shape[0], Z.shape
     outs = [(name, y) for name, y in (("after", Y), ("after2", Y2)) if y is not None]
     arrays = {name: x for name, x in (("after", after), ("after2", after2)) if x is not None}
     pk.resident(RESIDENT)
     of = rows_transform(left, twiddle)
-    pairs = pk.cdiv(batch, 1 + is_paired)
+    pairs = 1 if behind is not None else pk.cdiv(batch, 1 + is_paired)
     tiles = pk.cdiv(Z.shape[1], COLS)
     for tile, a, p in pk.persistent((tiles, columns // COLS, pairs)):
         b = p * (1 + is_paired)
         z = ComplexTile(*(pk.load(Z[2 * p + i, tile, a], rows=COLS, cols=COLS) for i in range(2)))
-        y = of.rows_inverse(z.to(pk.f32).times_conj(step_of(steps, a)), not is_paired)
-        parts = [y.re, y.im] if is_paired else [y.re]
+        z = z.to(pk.f32)
+        if relative is not None:
+            z = z * scale_of(relative, 0, 0, tile)
+        is_real = not is_paired and behind is None
+        y = of.rows_inverse(z.times_conj(step_of(steps, a)), is_real)
+        parts = [y.re] if is_real else [y.re, y.im]
+        if evens is not None:
+            parts = [x * scale_of(evens, 0, 0, tile) for x in parts]
         if ups is not None:
-            scale = scale_of(evens, 0, 0, tile)
-            parts = [x * (scale * scale_of(ups, b, i, tile)) for i, x in enumerate(parts)]
+            parts = [x * scale_of(ups, b, i, tile) for i, x in enumerate(parts)]
+        if behind is not None:
+            again = places(rows, n, tile, behind, columns, a * COLS)
+            pk.scatter(Y[1, :], again, -parts.pop())
         at = place_of({"y": Y} | arrays, rows, n, columns, b, tile, a)
-        at.store(
-            [[(y, gated(x, at.load(name, i))) for name, y in outs] for i, x in enumerate(parts)]
-        )
+        at.store([[(y, gated(x, at.load(k, i))) for k, y in outs] for i, x in enumerate(parts)])

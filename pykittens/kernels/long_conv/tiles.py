@@ -19,14 +19,14 @@ def places(
     """The element of all sequences of n, one after another, that belongs to each element of a tile; -1 if none does.
 
     rows, columns: those of the matrix of a sequence. first: the first column of the tile. ahead: the element `ahead`
-    positions before, and never the first.
+    positions before.
     """
     row, col = pk.row_index(COLS), pk.col_index(COLS)
     own = row % rows * columns + (first + col)
     is_one = own < n
     if ahead is not None:
         own = own - ahead
-        is_one = (own > 0) & (own < n)
+        is_one = (own >= 0) & (own < n)
     return pk.where(is_one, (tile * (COLS // rows) + row // rows) * n + own, -1)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.ir.values import SharedTile
+from pykittens.ir.values import RegTile, SharedTile
 from pykittens.kernels.long_conv.tables import COLS
 from pykittens.lang.std.complex_tile import (
     ComplexTile,
@@ -29,8 +29,8 @@ FARTHEST = 2.0**120  # from 1, of the largest element of a tile that is scaled t
 class Transform:
     """The matrices of a transform, and memory for a tile of it: a group's own.
 
-    left: a complex register tile, or a pair of shared tiles, of which real tiles have products. twiddle: one of both,
-    too. right: a shared tile in real form. memory: a complex pair of shared tiles.
+    left: a complex register tile, or a pair of shared tiles if no complex tiles come in. twiddle: one of both, too.
+    right: a shared tile in real form. memory: a complex pair of shared tiles.
     """
 
     left: ComplexTile
@@ -57,9 +57,12 @@ class Transform:
         """The inverse of `rows_forward`; without its imaginary part if `is_real`."""
         self._publish(x.times_conj(self._factors()))
         left, e = self.left, self.memory
-        if is_real:
-            return ComplexTile(pk.mma_AB(left.im, e.im, pk.mma_AB(left.re, e.re)), None)
-        return complex_mma_AB(left.conj(), e)
+        if not is_real and isinstance(left.re, RegTile):
+            return complex_mma_AB(left.conj(), e)
+        re = pk.mma_AB(left.im, e.im, pk.mma_AB(left.re, e.re))
+        return ComplexTile(
+            re, None if is_real else pk.mma_AB(left.re, e.im) - pk.mma_AB(left.im, e.re)
+        )
 
     def _factors(self) -> ComplexTile:
         """The twiddle factors in f32."""
