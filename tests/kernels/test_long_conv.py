@@ -184,6 +184,8 @@ def test_lengths_of_transforms():
 def test_few_channels_share_their_batches():
     limits = limits_of(np.zeros(1))
     assert parts_for(1024, 8, ConvConfig(2, 2), limits) == 1
+    assert parts_for(2 * 140, 8, ConvConfig(2, 2), limits) == 4
+    assert parts_for(264, 1, ConvConfig(2, 2), limits) == 1
     assert parts_for(4, 64, ConvConfig(2, 2), limits) == 64
     assert parts_for(1, 1, ConvConfig(1, 1), limits) == 1
     for tiles, results in ((2, 2), (1, 1), (6, 2), (3, 1), (8, 4), (0, 0)):

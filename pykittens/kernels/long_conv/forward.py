@@ -7,7 +7,7 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.long_conv.config import ConvForm
 from pykittens.kernels.long_conv.tables import COLS
-from pykittens.kernels.long_conv.tiles import ByPlace, InStage, gated, places
+from pykittens.kernels.long_conv.tiles import ByPlace, InStage, gated, places, zeros_of
 from pykittens.kernels.long_conv.transform import (
     LARGEST,
     Transform,
@@ -94,7 +94,8 @@ def convolved_tiles(  # type: ignore[no-untyped-def]
     outs = [(n, y) for n, y in (("after", Y), ("after2", Y2)) if y is not None]
     names = [(name, i) for name in arrays for i in members]
     # Elements that are moved one by one take the registers that matrices have otherwise.
-    of_shared = {"left": left, "factors": twiddle} if not is_direct else {}
+    of_shared = {} if is_direct else {"left": left}
+    of_shared |= {} if is_direct and not config.shared_factors else {"factors": twiddle}
     planes = [(f"{name}{i}", x, i) for name, x in of_shared.items() for i in range(2)]
     shared: dict[str, Any] = {name: pk.st(pk.f16, COLS, COLS) for name, _, _ in planes}
     matrices: Any = pk.pipeline(1, right=pk.st(pk.f16, RIGHT, RIGHT), **shared)
@@ -110,6 +111,7 @@ def convolved_tiles(  # type: ignore[no-untyped-def]
             pk.st(Y.dtype, COLS, COLS), count=groups * len(members) * len(outs)
         )
     memory: Any = pk.shared(pk.st(pk.f16, COLS, COLS), count=2 * groups)
+    zeros: Any = None if is_direct else pk.shared(pk.sv(pk.int32, 16), count=groups)
     steps = pk.cdiv(batch, 1 + is_paired)
     tasks: Any = pk.persistent((pk.cdiv(values.shape[1], all_rows), parts))
 
@@ -132,11 +134,11 @@ def convolved_tiles(  # type: ignore[no-untyped-def]
 
     with pk.consumers(groups) as w, matrices.drain() as m:
         pair = ComplexTile(memory[2 * w], memory[2 * w + 1])
-        if shared:
-            factors = ComplexTile(m.factors0, m.factors1)
-            of = Transform(ComplexTile(m.left0, m.left1), factors, m.right, pair)
-        else:
-            of = Transform(matrix_of(left), matrix_of(twiddle), m.right, pair)
+        has_left, has_factors = ("left" in of_shared, "factors" in of_shared)
+        of_left = ComplexTile(m.left0, m.left1) if has_left else matrix_of(left)
+        factors = ComplexTile(m.factors0, m.factors1) if has_factors else matrix_of(twiddle)
+        of = Transform(of_left, factors, m.right, pair)
+        zero = None if zeros is None else zeros_of(zeros[w])
         for task, part in tasks:
             tile = task * groups + w
             with filters.drain() as f:
@@ -144,7 +146,7 @@ def convolved_tiles(  # type: ignore[no-untyped-def]
                 scale = pk.load(f.scale.parts(COLS)[w], spread=pk.per_row)
                 for step in pk.range(steps * part // parts, steps * (part + 1) // parts):
                     if inputs is None:
-                        at: Any = ByPlace(arrays, step, places(rows, n, tile))
+                        at: Any = ByPlace(arrays, step, rows, n, tile, zero)
                         convolve(at, of, spectrum, scale, outs, form)
                     else:
                         with inputs.drain() as t:

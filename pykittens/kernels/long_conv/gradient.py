@@ -12,7 +12,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.long_conv.tables import COLS
-from pykittens.kernels.long_conv.tiles import ByPlace, InStage, gated, places
+from pykittens.kernels.long_conv.tiles import ByPlace, InStage, gated, places, zeros_of
 from pykittens.kernels.long_conv.transform import Transform, largest_of, matrix_of, scales_of
 from pykittens.lang.std.complex_tile import ComplexTile
 
@@ -65,6 +65,7 @@ def correlated_tiles(  # type: ignore[no-untyped-def]
         }
         inputs = pk.pipeline(config.stages, **stage)
     memory: Any = pk.shared(pk.st(pk.f16, COLS, COLS), count=2 * groups)
+    zeros: Any = None if is_direct else pk.shared(pk.sv(pk.int32, 16), count=groups)
     batch, all_rows = U.shape[0] // len(members), U.shape[1]
     if not is_direct:
         all_rows = all_rows // n * rows
@@ -87,6 +88,7 @@ def correlated_tiles(  # type: ignore[no-untyped-def]
         pair = ComplexTile(memory[2 * w], memory[2 * w + 1])
         of_left = matrix_of(left) if is_complex else ComplexTile(m.left0, m.left1)
         of = Transform(of_left, ComplexTile(m.factors0, m.factors1), m.right, pair)
+        zero = None if zeros is None else zeros_of(zeros[w])
         for task, part in tasks:
             tile = task * groups + w
             total = [pk.zeros(pk.f32, COLS, COLS) for _ in range(2)]
@@ -95,7 +97,7 @@ def correlated_tiles(  # type: ignore[no-untyped-def]
                 if is_complex:
                     scale = pk.load(of_u[b, tile // share]) * pk.load(of_g[b, tile // share])
                 if inputs is None:
-                    at = ByPlace(arrays, b, places(rows, n, tile))
+                    at = ByPlace(arrays, b, rows, n, tile, zero)
                     total = with_correlation(total, at, of, scale)
                 else:
                     with inputs.drain() as t:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.long_conv.tables import COLS
-from pykittens.kernels.long_conv.tiles import ByPlace, InTensor, gated, places
+from pykittens.kernels.long_conv.tiles import ByPlace, InTensor, gated, zeros_of
 from pykittens.kernels.long_conv.transform import Transform, matrix_of, scales_of
 from pykittens.lang.std.complex_tile import ComplexTile
 
@@ -55,12 +55,13 @@ def even_scales(scales, ups, evens, root):  # type: ignore[no-untyped-def]
     pk.store(evens[0, h, 0], own * (largest * root))
 
 
-@pk.function
-def place_of(arrays: Any, rows: int, n: Any, columns: Any, b: Any, tile: Any, a: Any) -> Any:
+def place_of(
+    arrays: Any, rows: int, n: Any, columns: Any, b: Any, tile: Any, a: Any, zero: Any
+) -> Any:
     """Where tile (tile, a) of the sequences of batches from b on is in the arrays."""
     if len(next(iter(arrays.values())).shape) == 3:
         return InTensor(arrays, b, tile, a)
-    return ByPlace(arrays, b, places(rows, n, tile, None, columns, a * COLS))
+    return ByPlace(arrays, b, rows, n, tile, zero, columns, a * COLS)
 
 
 def rows_transform(left: Any, twiddle: Any) -> Transform:
@@ -96,15 +97,15 @@ def outer_forward(  # type: ignore[no-untyped-def]
     arrays = {name: x for name, x in (("u", U), ("before", before)) if x is not None}
     pk.resident(RESIDENT)
     of = rows_transform(left, twiddle)
+    zero = zeros_of(pk.shared(pk.sv(pk.int32, 16))) if n is not None else None
     pairs, members = pk.cdiv(batch, 1 + is_paired), range(1 + is_paired)
     tiles = pk.cdiv(Z.shape[1], COLS)
     for tile, a, p in pk.persistent((tiles, columns // COLS, pairs)):
         b = p * len(members)
-        at = place_of(arrays, rows, n, columns, b, tile, a)
+        at = place_of(arrays, rows, n, columns, b, tile, a, zero)
         parts = [gated(at.load("u", i), at.load("before", i)) for i in members]
         if behind is not None:
-            again = places(rows, n, tile, behind, columns, a * COLS)
-            parts.append(-pk.gather(U[b, :], again))
+            parts.append(-pk.gather(U[b, :], at.places(behind)))
         if ups is not None:
             of_rows = [scale_of(ups, b, i, tile) for i in members]
             parts = [x / up for x, up in zip(parts, (of_rows * 2)[: len(parts)], strict=True)]
@@ -143,10 +144,12 @@ def outer_inverse(  # type: ignore[no-untyped-def]
     arrays = {name: x for name, x in (("after", after), ("after2", after2)) if x is not None}
     pk.resident(RESIDENT)
     of = rows_transform(left, twiddle)
+    zero = zeros_of(pk.shared(pk.sv(pk.int32, 16))) if n is not None else None
     pairs = 1 if behind is not None else pk.cdiv(batch, 1 + is_paired)
     tiles = pk.cdiv(Z.shape[1], COLS)
     for tile, a, p in pk.persistent((tiles, columns // COLS, pairs)):
         b = p * (1 + is_paired)
+        at = place_of({"y": Y} | arrays, rows, n, columns, b, tile, a, zero)
         z = ComplexTile(*(pk.load(Z[2 * p + i, tile, a], rows=COLS, cols=COLS) for i in range(2)))
         z = z.to(pk.f32)
         if relative is not None:
@@ -159,7 +162,5 @@ def outer_inverse(  # type: ignore[no-untyped-def]
         if ups is not None:
             parts = [x * scale_of(ups, b, i, tile) for i, x in enumerate(parts)]
         if behind is not None:
-            again = places(rows, n, tile, behind, columns, a * COLS)
-            pk.scatter(Y[1, :], again, -parts.pop())
-        at = place_of({"y": Y} | arrays, rows, n, columns, b, tile, a)
+            pk.scatter(Y[1, :], at.places(behind), -parts.pop())
         at.store([[(y, gated(x, at.load(k, i))) for k, y in outs] for i, x in enumerate(parts)])

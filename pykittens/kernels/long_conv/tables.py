@@ -26,7 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pykittens.runtime import driver
 from pykittens.runtime.arrays import describe, empty
+from pykittens.runtime.launch import current_stream
 
 COLS = 64  # of an innermost matrix, and rows of a tile
 INNER = COLS * COLS  # elements of a sequence whose transform a warpgroup has in its registers
@@ -133,4 +135,6 @@ def matrices_like(array: Any, level: Level) -> dict[str, Any]:
         _tensors[key] = {name: empty(array, x.shape, dtypes[name]) for name, x in made.items()}
         for name, x in made.items():
             _tensors[key][name].copy_(sys.modules["torch"].from_numpy(x))
+        if not isinstance(found.device, str):  # other streams read them, too
+            driver.wait_for_stream(found.device[1], current_stream(found.device[1]))
     return _tensors[key]

@@ -14,14 +14,20 @@ from pykittens.kernels.long_conv.tables import COLS
 
 
 def places(
-    rows: int, n: Any, tile: Any, ahead: Any = None, columns: Any = COLS, first: Any = 0
+    rows: int,
+    n: Any,
+    tile: Any,
+    ahead: Any = None,
+    columns: Any = COLS,
+    first: Any = 0,
+    zero: Any = 0,
 ) -> Any:
     """The element of all sequences of n, one after another, that belongs to each element of a tile; -1 if none does.
 
     rows, columns: those of the matrix of a sequence. first: the first column of the tile. ahead: the element `ahead`
     positions before.
     """
-    row, col = pk.row_index(COLS), pk.col_index(COLS)
+    row, col = pk.row_index(COLS) + zero, pk.col_index(COLS)
     own = row % rows * columns + (first + col)
     is_one = own < n
     if ahead is not None:
@@ -96,19 +102,40 @@ class InTensor:
 
 @dataclass(frozen=True, eq=False)
 class ByPlace:
-    """Sequences of any length, element by element: those of batch `first`."""
+    """Sequences of any length, element by element: those of batch `first`.
+
+    rows, n, tile, columns, column: as of `places`. zero: a shared vector of zeros. One is added to each place, so that
+    places are found anew where they are needed: those of a tile, as addresses in two tensors, are 128 registers.
+    """
 
     arrays: dict[str, Any]
     first: Any
-    places: Any
+    rows: int
+    n: Any
+    tile: Any
+    zero: Any
+    columns: Any = COLS
+    column: Any = 0
 
     def load(self, name: str, i: int) -> Any:
         """A tile of an array in f32, with zeros behind the sequences; None if there is no such array."""
         if name not in self.arrays:
             return None
-        return pk.gather(self.arrays[name][self.first, :], self.places).to(pk.f32)
+        return pk.gather(self.arrays[name][self.first, :], self.places()).to(pk.f32)
 
     def store(self, outs: list[list[Any]]) -> None:
         """Write the tile of each output."""
         for out, x in outs[0]:
-            pk.scatter(out[self.first, :], self.places, x.to(out.dtype))
+            pk.scatter(out[self.first, :], self.places(), x.to(out.dtype))
+
+    def places(self, ahead: Any = None) -> Any:
+        """The places of the elements of the tile."""
+        zero = pk.load(self.zero.parts(1)[0])
+        return places(self.rows, self.n, self.tile, ahead, self.columns, self.column, zero)
+
+
+def zeros_of(vector: Any) -> Any:
+    """A shared vector of the group, with zeros."""
+    pk.store(vector, pk.zeros(pk.int32, vector.length))
+    pk.sync()
+    return vector
