@@ -37,9 +37,10 @@ class Arrays:
 
     given: as the caller passed them. found: the description of each array. views: the arrays as kernels take them, in
     the caller's memory, and the numbers. copies: arrays whose layout no kernel takes, each with the shape in which it
-    is copied before a launch; copied back if a kernel writes it. made: arrays that the call makes. dims: extents by the
-    names of their axes. have_memory: false if compilers call with tensors without memory to learn shapes; such a call
-    is checked, makes its result, and launches nothing.
+    is copied before a launch; copied back if a kernel writes it. made: arrays that the call makes. aliases: other names
+    of contiguous arrays, with the shapes in which kernels take them by these. dims: extents by the names of their axes.
+    have_memory: false if compilers call with tensors without memory to learn shapes; such a call is checked, makes its
+    result, and launches nothing.
     """
 
     def __init__(self, function: str, **given: Any) -> None:
@@ -48,6 +49,7 @@ class Arrays:
         self.views = dict(self.given)
         self.copies: dict[str, tuple[int, ...]] = {}
         self.made: dict[str, Made] = {}
+        self.aliases: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.dims: dict[str, Any] = {}
         self.found: dict[str, Array] = {}
         self.have_memory = True
@@ -228,6 +230,10 @@ class Arrays:
     def view(self, name: str, view: Any) -> None:
         """Let kernels take this view of an array."""
         self.views[name] = view
+
+    def alias(self, name: str, of: str, shape: tuple[int, ...]) -> None:
+        """Let kernels take an array that is made, or scratch memory, in this shape by another name."""
+        self.aliases[name] = of, shape
 
     def reshape(self, name: str, shape: tuple[int, ...]) -> None:
         """Let kernels take an array in another shape; it is copied unless a view has that shape."""

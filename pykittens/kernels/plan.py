@@ -78,7 +78,10 @@ class Plan:
             views[name] = contiguous(views[name]).reshape(shape)
         for name, made in self.arrays.made.items():
             views[name] = empty(like, made.seen, made.dtype)
-        return {None: None} | views | workspace.memory(self.scratch, like, alone)
+        views |= workspace.memory(self.scratch, like, alone)
+        for name, (of, shape) in self.arrays.aliases.items():
+            views[name] = views[of].reshape(shape)
+        return {None: None} | views
 
     def run_with(self, memory: Named) -> Any:
         """Launch all steps with these arrays and numbers; the result of the call."""
@@ -138,9 +141,15 @@ class Prepared:
         views, made = plan.arrays.views, list(plan.arrays.made)
         defaults = [n for n in views if n not in names and n not in plan.arrays.found]
         order = [*names, *plan.scratch, *defaults, *made]
+        aliases = plan.arrays.aliases
+
+        def base(name: str) -> str:
+            """The array whose address an argument has."""
+            return aliases[name][0] if name in aliases else name
+
         launches = plan.launches(memory)
         self._steps = [
-            (launch.launch, itemgetter(*map(order.index, step.names), len(order)))
+            (launch.launch, itemgetter(*(order.index(base(n)) for n in step.names), len(order)))
             for (launch, _), step in zip(launches, plan.steps, strict=True)
         ]
         used = {name for step in plan.steps for name in step.names}
@@ -153,7 +162,9 @@ class Prepared:
         self._scratch = plan.scratch
         self._kept: dict[int, tuple[list[int], Any]] = {}  # addresses and scratch, by stream
         self._made = [(made.shape, torch_dtype(made.dtype)) for made in plan.arrays.made.values()]
-        self._defaults = [views[name] for name in defaults]  # numbers that the call does not pass
+        # Numbers that the call does not pass, and arrays that all calls share, which are kept here.
+        self._constants = [views[name] for name in defaults]
+        self._defaults = [x.data_ptr() if hasattr(x, "data_ptr") else x for x in self._constants]
         self._results: list[tuple[bool, Any]] = [
             (name in made, made.index(name) if name in made else sources[name])
             for name in plan.result

@@ -9,6 +9,7 @@ from pykittens.torch.grouped_mm import grouped_mm
 from pykittens.torch.hedgehog_attention import hedgehog_attention
 from pykittens.torch.linear import linear
 from pykittens.torch.linear_attention import linear_attention
+from pykittens.torch.long_conv import long_conv
 from pykittens.torch.matmul import matmul
 from pykittens.torch.op import op
 from pykittens.torch.scaled_mm import scaled_mm
@@ -23,6 +24,7 @@ __all__ = [
     "hedgehog_attention",
     "linear",
     "linear_attention",
+    "long_conv",
     "matmul",
     "op",
     "scaled_dot_product_attention",

@@ -49,8 +49,8 @@ def test_calls_of_a_form_compute_with_their_own_arrays(name, case, emulated):
         found[...] = np.nan
         assert entry.function(**given, out=tensor_of(found)).data_ptr() == describe(found).address
         assert_right(found, expected, case)
-    steps = len(entry.function.plan(**given).steps)
-    assert len(emulated) <= 2 * steps  # with `out` and without
+    launches = len(entry.function.plan(**given).steps)
+    assert len(emulated) <= 2 * launches  # with `out` and without
 
 
 @pytest.mark.parametrize("name", load_all())

@@ -29,6 +29,9 @@ TOO_LARGE = {
 # Ten warps leave a thread 168 registers, whoever of them computes: some constants go to local memory, outside the
 # loops, in attention; add of unaligned f16 is held to 64 registers by the compiler's own choice.
 SPILLED_BYTES = {"sm_80": 32, "sm_89": 32}
+# Transforms of long convolutions take all registers of a thread where warpgroups do not share them out.
+SPILLED_TRANSFORMS = 160
+TRANSFORMS = tuple(f"library_long_conv-case{i}-convolved_tiles" for i in range(3))
 PACKED = ("128x48x3-128", "128x48x2-128", "64x48x2-256")  # merging parts of packed heads
 SPILLED = (
     *("attention", "add-f16-unaligned"),
@@ -88,6 +91,8 @@ def test_a_kernel_compiles_clean(name, arch):
         return
     compiled = case.kernel.compile(*case.args, arch=arch, **case.constants)
     allowed = SPILLED_BYTES.get(arch, 0) if name.startswith(SPILLED) else 0
+    if arch in BEFORE_HOPPER and name.startswith(TRANSFORMS):
+        allowed = SPILLED_TRANSFORMS
     assert frame(compiled) <= allowed
     assert allowed or spills(compiled) == []
     assert shared_bytes(compiled) <= TARGETS[arch].shared_bytes
@@ -121,7 +126,9 @@ def is_of_two(case):
 def test_a_configuration_for_older_gpus_compiles_clean_on_hopper(name, monkeypatch):
     monkeypatch.setattr(settings, "target", lambda: "sm_80")
     compiled = CASES[name].kernel.compile(*CASES[name].args, **CASES[name].constants)
-    assert (spills(compiled), frame(compiled)) == ([], 0)
+    allowed = SPILLED_TRANSFORMS if name.startswith(TRANSFORMS) else 0
+    assert frame(compiled) <= allowed
+    assert allowed or spills(compiled) == []
 
 
 @pytest.mark.skipif(cubin.disassembler() is None, reason="nvdisasm is not installed")

@@ -1,0 +1,74 @@
+"""How the work of long convolutions is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykittens.kernels.limits import Limits, first_that_fits
+from pykittens.kernels.long_conv.tables import COLS
+
+TILE = 2 * COLS * COLS  # bytes of a tile of 16-bit elements
+OF_A_FILTER = 0.3  # of the time of a step, to begin with another filter
+
+
+@dataclass(frozen=True)
+class ConvForm:
+    """What a launch computes.
+
+    is_paired: two sequences are the real and the imaginary part of one. is_adjoint: with the conjugates of the
+    transforms of filters. is_scaled: sequences are scaled, if they are not already.
+    """
+
+    is_paired: bool
+    is_adjoint: bool = False
+    is_scaled: bool = True
+
+
+@dataclass(frozen=True)
+class ConvConfig:
+    """The work of a block: `groups` warpgroups with a tile each, and stages of inputs and of filters in flight.
+
+    parts: into which a batch is cut, each with blocks of its own; chosen for each call if None. shared_factors: twiddle
+    factors are in shared memory, not in registers.
+    """
+
+    groups: int
+    stages: int
+    filters: int = 1
+    parts: int | None = None
+    shared_factors: bool = False
+
+    def shared_bytes(self, tiles: int, results: int) -> int:
+        """Bytes of shared memory of a block with so many tiles of a stage, and of results, for each warpgroup."""
+        own = 2 + self.stages * tiles + results + 2 * self.filters
+        matrices = 4 + 2 * self.shared_factors if tiles else 8
+        return TILE * (matrices + self.groups * own) + 256 * self.groups + 1024
+
+
+def config_for(tiles: int, results: int, limits: Limits) -> ConvConfig:
+    """The configuration for stages of so many tiles for each warpgroup; 0 if no copy engine brings them."""
+    # A second filter comes before a third stage: without it, no input of the next filter is on its way.
+    rings = ((3, 2), (2, 2), (2, 1), (1, 1))
+    if limits.warpgroups:
+        configs = [ConvConfig(groups, *ring) for groups in (2, 1) for ring in rings]
+    else:  # all warps have as many registers: too few for two groups, and better without factors
+        in_shared = (True, False)
+        configs = [ConvConfig(1, *r, shared_factors=own) for own in in_shared for r in rings]
+
+    def shared_bytes(c: ConvConfig) -> int:
+        return c.shared_bytes(tiles, results)
+
+    return first_that_fits("long_conv", configs, shared_bytes, limits)
+
+
+def parts_for(tiles: int, steps: int, config: ConvConfig, limits: Limits) -> int:
+    """Into how many parts the steps of a tile's filter are cut: those with the least time of the busiest block."""
+    if config.parts is not None:
+        return config.parts
+    blocks = -(-tiles // config.groups)
+
+    def steps_of_a_block(parts: int) -> float:
+        return -(-blocks * parts // limits.multiprocessors) * (-(-steps // parts) + OF_A_FILTER)
+
+    counts: list[int] = sorted({-(-steps // each) for each in range(1, steps + 1)})
+    return min(counts, key=steps_of_a_block)  # of equals the fewest
