@@ -170,7 +170,7 @@ def main() -> None:
     text = markdown((*heads, *more), map(cells, rows))
     text = f"{heading(where)}\n\n{text}\n"
     print(text)
-    record.save({"about": where, "rows": rows}, options.out, f"long_conv{options.label}", text)
+    record.save({"about": where, "rows": rows}, options.out, f"long-conv{options.label}", text)
 
 
 if __name__ == "__main__":

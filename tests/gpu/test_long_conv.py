@@ -12,7 +12,7 @@ from pykittens.kernels.long_conv import filter_spectrum, long_conv  # noqa: E402
 from pykittens.kernels.long_conv.config import ConvConfig  # noqa: E402
 from tests.long_conv_random import ConvProblem, check, explicit, problem, tensors  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuFFT")]
 
 
 @pytest.mark.parametrize("seed", range(12))

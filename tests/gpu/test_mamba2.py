@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from pykittens.kernels.linear import mamba2, mamba2_backward  # noqa: E402
 from tests.linear_random import LENGTHS, WIDTHS, explicit  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
 NAMES = ("x", "dt", "A", "B", "C", "D", "dt_bias", "initial_state")
 

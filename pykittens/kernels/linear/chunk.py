@@ -43,7 +43,8 @@ def values_in(decay: Any, exact: bool) -> int:
 def gates_ring(stages: int, weighted: bool) -> Any:
     """The ring of the sums of decay of a chunk: up to each position, from there to the end, and of all; and weights."""
     names = ("before", "behind", "total", *(("weight",) if weighted else ()))
-    return pk.pipeline(stages, **{name: pk.sv(pk.f32, CHUNK) for name in names})
+    stage: dict[str, Any] = {name: pk.sv(pk.f32, CHUNK) for name in names}
+    return pk.pipeline(stages, **stage)
 
 
 def bounds_of(chunks: Any, segments: Any, segment: Any) -> tuple[Any, Any]:

@@ -120,21 +120,21 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                         s = s * pk.exp2(pk.where(is_seen, later - sooner, -pk.inf))
                         o = o * pk.exp2(seen)
                     if X is not None:
-                        x = t.x.tiles(CHUNK, columns)[0, w]
-                        of_state = pk.row_sum(o * pk.load(x).to(pk.f32))
+                        other: Any = t.x.tiles(CHUNK, columns)[0, w]
+                        of_state = pk.row_sum(o * pk.load(other).to(pk.f32))
                         pk.store(dots[column, b, h, i], of_state * scale)
                         if inside is not None:
-                            pairs = pk.mma_ABt(x, v) * s
+                            pairs = pk.mma_ABt(other, v) * s
                             earlier = pk.row_cumsum(pairs) - pairs
                             of_pairs = pk.col_sum(pk.where(is_seen, earlier, 0.0))
                             pk.store(inside[column, b, h, i], of_pairs * scale)
                     o = pk.mma_AB(s.to(dtype), v, o) * scale
                     if whole is not None:
-                        pk.store(whole[column, b, h, i], pk.row_sum(o * pk.load(x).to(pk.f32)))
+                        pk.store(whole[column, b, h, i], pk.row_sum(o * pk.load(other).to(pk.f32)))
                     if skip is not None:
                         values = pk.load(v).to(pk.f32)
                         if skipped is not None:
-                            of_skip = pk.row_sum(values * pk.load(x).to(pk.f32))
+                            of_skip = pk.row_sum(values * pk.load(other).to(pk.f32))
                             pk.store(skipped[column, b, h, i], of_skip)
                         o = o + values * pk.load(skip[h])
                 with out.fill() as t:
