@@ -19,7 +19,7 @@ from tools.reference import DOCS, NAMES, call, host_functions, markdown, written
 ROOT = DOCS.parent
 TORCH = (
     "attention based_attention causal_conv gated_delta_rule gated_mlp grouped_mm hedgehog_attention linear"
-    " linear_attention long_conv matmul op scaled_dot_product_attention scaled_mm"
+    " linear_attention long_conv mamba2 matmul op scaled_dot_product_attention scaled_mm"
 ).split()
 
 

@@ -10,6 +10,7 @@ from pykittens.torch.hedgehog_attention import hedgehog_attention
 from pykittens.torch.linear import linear
 from pykittens.torch.linear_attention import linear_attention
 from pykittens.torch.long_conv import long_conv
+from pykittens.torch.mamba2 import mamba2
 from pykittens.torch.matmul import matmul
 from pykittens.torch.op import op
 from pykittens.torch.scaled_mm import scaled_mm
@@ -25,6 +26,7 @@ __all__ = [
     "linear",
     "linear_attention",
     "long_conv",
+    "mamba2",
     "matmul",
     "op",
     "scaled_dot_product_attention",

@@ -253,11 +253,17 @@ def mamba2_backward(
     return Plan(arrays, passes.steps, passes.scratch, result)
 
 
-def make_gradients(arrays: Arrays) -> tuple[str, ...]:
-    """Add the gradients of a call, in the order in which they are returned; their names."""
+def make_gradients(arrays: Arrays, all_of_them: bool = False) -> tuple[str, ...]:
+    """Add the gradients of a call, in the order in which they are returned; their names.
+
+    all_of_them: also those of arrays that are not given, which are empty.
+    """
     shapes = {"x": OF_V, "dt": "batch heads n", "A": "heads", "B": OF_QK, "C": OF_QK}
     shapes |= {"D": "heads", "dt_bias": "heads", "initial_state": OF_STATE}
-    names = {name: f"d_{name}" if "_" in name else f"d{name}" for name in shapes if name in arrays}
+    names = {name: f"d_{name}" if "_" in name else f"d{name}" for name in shapes}
     for name, own in names.items():
-        arrays.make(own, shapes[name], arrays.found[name].dtype)
-    return tuple(names.values())
+        if name in arrays:
+            arrays.make(own, shapes[name], arrays.found[name].dtype)
+        elif all_of_them:
+            arrays.make(own, "0", "f32")
+    return tuple(own for name, own in names.items() if name in arrays)
