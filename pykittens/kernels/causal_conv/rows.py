@@ -17,7 +17,7 @@ from pykittens.kernels.causal_conv.sequences import blocks_of, of_sequence, plac
 from pykittens.types.dtypes import f32
 
 WARPS, CHANNELS = 4, 128  # of a block, and channels of a warp
-AT_ONCE = 4  # rows that are loaded at a time
+AT_ONCE, AT_ONCE_BACKWARD = 8, 4  # rows that are loaded at a time
 
 
 def factors_of(weight: Any, bias: Any, c: Any) -> tuple[list[Any], Any]:
@@ -44,6 +44,11 @@ def row_of(x: Any, before: Any, t: Any, c: Any) -> Any:
     return pk.where(t < 0, pk.load(before[t + before.shape[0], c], cols=CHANNELS).to(f32), row)
 
 
+def rows_at(x: Any, t: Any, c: Any, count: int) -> list[Any]:
+    """The rows of some positions, which are loaded while those before them are worked on."""
+    return [pk.load(x[t + i, c], cols=CHANNELS) for i in range(count)]
+
+
 @pk.kernel
 def conv_rows(x, weight, bias, y, before, after, ends, *, span, activation):  # type: ignore[no-untyped-def]
     """Some positions of some channels a warp; `after` is the last rows of `before` and x together."""
@@ -58,8 +63,12 @@ def conv_rows(x, weight, bias, y, before, after, ends, *, span, activation):  # 
         state = None if before is None else before.at(sequence)
         factors, bias_of = factors_of(weight, bias, c)
         past = [row_of(of_x, state, first - taps + 1 + i, c) for i in range(taps - 1)]
+        ahead = rows_at(of_x, first, c, AT_ONCE)
         for t in pk.range(first, pk.minimum(first + span, length), AT_ONCE):
-            past = past + [pk.load(of_x[t + i, c], cols=CHANNELS).to(f32) for i in range(AT_ONCE)]
+            past, ahead = (
+                past + [row.to(f32) for row in ahead],
+                rows_at(of_x, t + AT_ONCE, c, AT_ONCE),
+            )
             for i in range(AT_ONCE):
                 total = weighted(bias_of, factors, past[i : i + taps])
                 pk.store(of_y[t + i, c], activated(activation, total, y.dtype).to(y.dtype))
@@ -117,15 +126,17 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
                 row = with_own(row, i - taps + 1)
                 pk.store(d_before[sequence, i, c], row.to(d_before.dtype))
 
-        for t in pk.range(first, pk.minimum(first + span, length), AT_ONCE):
-            ahead = [t + taps - 1 + i for i in range(AT_ONCE)]
-            past = past + [pk.load(of_x[i, c], cols=CHANNELS).to(f32) for i in ahead]
-            of_results = [pk.load(of_y[i, c], cols=CHANNELS).to(f32) for i in ahead]
-            for i in range(AT_ONCE):
-                of_row, sums = counted(past[i : i + taps], sums, of_results[i], None)
+        ahead, of_ahead = (rows_at(y, first + taps - 1, c, AT_ONCE_BACKWARD) for y in (of_x, of_y))
+        for t in pk.range(first, pk.minimum(first + span, length), AT_ONCE_BACKWARD):
+            past, of_results = past + [row.to(f32) for row in ahead], of_ahead
+            following = t + AT_ONCE_BACKWARD + taps - 1
+            ahead, of_ahead = (rows_at(y, following, c, AT_ONCE_BACKWARD) for y in (of_x, of_y))
+            for i in range(AT_ONCE_BACKWARD):
+                of_result = of_results[i].to(f32)
+                of_row, sums = counted(past[i : i + taps], sums, of_result, None)
                 of_past = [*of_past, of_row]
                 later = weighted(pk.zeros(f32, CHANNELS), factors, of_past[i : i + taps][::-1])
                 pk.store(of_dx[t + i, c], with_own(later, t + i).to(dx.dtype))
-            past, of_past = past[AT_ONCE:], of_past[AT_ONCE:]
+            past, of_past = past[AT_ONCE_BACKWARD:], of_past[AT_ONCE_BACKWARD:]
         for i in range(taps + 1):
             pk.store(parts[b * blocks + block, i, c], sums[i])

@@ -22,7 +22,6 @@ from typing import Any
 import pykittens as pk
 
 CHUNK = 64  # positions
-AT_ONCE = 4  # chunks whose decay is loaded at a time
 ROWS = 64  # rows of a state that a warpgroup multiplies at a time
 # The least logarithm of a decay: its exponential is 0 in f32, and sums of a chunk lose little beside it.
 LEAST = -150.0
@@ -89,8 +88,8 @@ def fill_gates(
     """Fill a stage with the sums of the decay of each chunk, from the first to before the last; returns the sum of all.
 
     gates: the logarithms of positions or of heads, None, None; or steps of positions, what the logarithms are for a
-    step of 1, and a bias of the steps or None. They are 0 past the last of n positions. Those of several chunks are
-    loaded at a time, as memory takes longer to answer than a chunk takes.
+    step of 1, and a bias of the steps or None. They are 0 past the last of n positions. Those of the next chunk are
+    loaded before a chunk is done, as memory takes long to answer.
     """
     (decay, rate, bias), (first, stop) = gates, chunks
     is_constant = len(decay.shape) == 1
@@ -98,29 +97,29 @@ def fill_gates(
     own_bias = None if bias is None else pk.load(bias[h])
     lines: Any = None if is_constant else decay.at(b)
     whole: Any = 0.0
-    for start in pk.range(0, stop - first, AT_ONCE):
-        some = [pk.minimum(start + i, stop - first - 1) for i in range(AT_ONCE)]
-        some = [stop - 1 - i if reverse else first + i for i in some]
-        found = [of_head if is_constant else pk.load(lines[h, i], cols=CHUNK) for i in some]
-        for i in range(AT_ONCE):
-            if start + i < stop - first:
-                x: Any = found[i]
-                weight: Any = None
-                if rate is not None:
-                    x = step_of(x, own_bias, softplus)
-                    weight = pk.maximum(pk.log2(x), LEAST_STEP)
-                    x = x * of_head
-                if is_constant or rate is not None:
-                    x = pk.where(pk.iota(CHUNK) < n - some[i] * CHUNK, x, 0.0)
-                log = pk.maximum(x * pk.log2e, LEAST)
-                total, before = pk.sum(log), pk.cumsum(log)
-                with ring.fill() as t:
-                    pk.store(t.before, before)
-                    pk.store(t.behind, total - before)
-                    pk.store(t.total, pk.zeros(pk.f32, CHUNK) + total)
-                    if weight is not None:
-                        pk.store(t.weight, weight)
-                whole = whole + total
+    ahead: Any = None
+    if not is_constant:
+        ahead = pk.load(lines[h, stop - 1 if reverse else first], cols=CHUNK)
+    for i in pk.range(stop - 1, first - 1, -1) if reverse else pk.range(first, stop):
+        x: Any = of_head
+        weight: Any = None
+        if not is_constant:
+            x, ahead = ahead, pk.load(lines[h, i - 1 if reverse else i + 1], cols=CHUNK)
+        if rate is not None:
+            x = step_of(x, own_bias, softplus)
+            weight = pk.maximum(pk.log2(x), LEAST_STEP)
+            x = x * of_head
+        if is_constant or rate is not None:
+            x = pk.where(pk.iota(CHUNK) < n - i * CHUNK, x, 0.0)
+        log = pk.maximum(x * pk.log2e, LEAST)
+        total, before = pk.sum(log), pk.cumsum(log)
+        with ring.fill() as t:
+            pk.store(t.before, before)
+            pk.store(t.behind, total - before)
+            pk.store(t.total, pk.zeros(pk.f32, CHUNK) + total)
+            if weight is not None:
+                pk.store(t.weight, weight)
+        whole = whole + total
     return whole
 
 
