@@ -15,18 +15,25 @@ from typing import Any
 import numpy as np
 
 from pykittens.runtime import driver
-from pykittens.runtime.arrays import empty
+from pykittens.runtime.arrays import empty, viewed
 from pykittens.runtime.launch import current_stream
+from pykittens.types.dtypes import DTYPES
 
 OF_GRAPHS = 2**18  # flags of a GPU for captured launches
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory of a launch: uninitialized f32, or as `flags` int32 that are 0 before the launch and after it."""
+    """Memory of a launch: uninitialized, or as `flags` int32 that are 0 before the launch and after it."""
 
     shape: tuple[int, ...]
     flags: bool = False
+    dtype: str = "f32"
+
+    @property
+    def words(self) -> int:
+        """Its size in units of 4 bytes, a multiple of 16 bytes."""
+        return -(-prod(self.shape) * DTYPES[self.dtype].bytes // 16) * 4
 
 
 _kept: dict[tuple[int, int, bool], Any] = {}  # by GPU, stream, and whether it is flags
@@ -40,12 +47,12 @@ def memory(scratch: Mapping[str, Scratch], like: Any, alone: bool = False) -> di
     """
     found = {}
     for flags in (True, False):
-        shapes = {name: s.shape for name, s in scratch.items() if s.flags == flags}
-        counts = [-(-prod(shape) // 4) * 4 for shape in shapes.values()]  # aligned to 16 bytes
-        rest = _memory(like, sum(counts), flags, alone) if shapes else None
-        for (name, shape), count in zip(shapes.items(), counts, strict=True):
+        some = {name: s for name, s in scratch.items() if s.flags == flags}
+        rest = _memory(like, sum(s.words for s in some.values()), flags, alone) if some else None
+        for name, s in some.items():
             assert rest is not None
-            found[name], rest = rest[: prod(shape)].reshape(shape), rest[count:]
+            own = rest[: s.words] if s.dtype == "f32" or flags else viewed(rest[: s.words], s.dtype)
+            found[name], rest = own[: prod(s.shape)].reshape(s.shape), rest[s.words :]
     return found
 
 
