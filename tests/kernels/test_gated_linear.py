@@ -8,9 +8,10 @@ import pytest
 
 import pykittens as pk
 from pykittens.errors import ArgumentError
-from pykittens.kernels.linear import gated_linear_attention
+from pykittens.kernels.linear import gated_linear_attention, linear_attention_step
 from pykittens.kernels.linear.gated import inputs
 from pykittens.kernels.linear.reference import reference
+from pykittens.kernels.linear.step import reference as step_reference
 from tests import tolerance
 from tests.kernels.host_functions import tensor_of
 from tests.runtime.c_programs import needs_compiler
@@ -144,6 +145,24 @@ def by_chunks(q, k, v, decay):
     return (out * np.float32(q.shape[1] ** -0.5)).astype(BF16)[None, None]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+@pytest.mark.parametrize("gates", [2, 4])
+def test_steps_are_a_sequence(gates, dtype):
+    arrays = given(heads=4, length=6, d=72, width=136)
+    arrays |= {x: arrays[x][:, :2] for x in "qk"}
+    arrays["decay"] = arrays["decay"][:, :gates].astype(dtype)
+    arrays["decay"][:, :, 3, ::3] = -np.inf
+    wanted, last = reference(**arrays, return_state=True)
+    state = np.zeros((1, 4, 72, 136), np.float32)
+    for i in range(6):
+        some = {n: x[:, :, i] for n, x in arrays.items()}
+        one = step_reference(**some, state=state)
+        out = linear_attention_step(**some, state=state).astype(np.float64)
+        np.testing.assert_allclose(one, wanted[:, :, i], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(out, wanted[:, :, i], rtol=2**-7, atol=0.02)
+    np.testing.assert_allclose(state, last, rtol=1e-5, atol=1e-5)
+
+
 def test_what_does_not_fit_is_refused():
     arrays = given(heads=4)
     for words, message in (
@@ -158,6 +177,9 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ArgumentError, match=message):
             gated_linear_attention(**arrays | words)
+    some = {n: x[:, :, 0] for n, x in arrays.items()} | {"decay": arrays["decay"][:, :3, 0]}
+    with pytest.raises(ArgumentError, match="3 heads of decay do not share 4"):
+        linear_attention_step(**some, state=np.zeros((1, 4, 32, 32), np.float32))
 
 
 @needs_compiler

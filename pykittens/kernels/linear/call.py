@@ -43,6 +43,15 @@ def check_heads(arrays: Arrays) -> None:
         raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
 
 
+def check_gates(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless the gates of channels have heads that fit those of q, k and v."""
+    gates, groups, heads = (arrays.dims[name] for name in ("gates", "groups", "heads"))
+    if not gates or gates % groups or heads % gates:
+        raise arrays.fail(
+            f"{gates} heads of decay do not share {groups} of q and k, or {heads} of v"
+        )
+
+
 def add_scale(arrays: Arrays, scale: float | None) -> None:
     """Let kernels take the number by which results are multiplied: as attention does, or what is given."""
     arrays.number("scale", float(arrays.dims["d"] ** -0.5 if scale is None else scale))

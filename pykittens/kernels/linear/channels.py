@@ -127,17 +127,17 @@ def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept):  # type: igno
             x = pk.load(q[start, p], rows=BLOCK, cols=size).to(pk.f32)
             own, x = pairs_in_block(x, own_keys, own_gates)
             weights[0] = weights[0] + own
-            for back in range(1, BLOCKS):
+            for past in range(1, BLOCKS):
                 # Before the first block there is none: the products with it instead are left out below.
-                other = pk.maximum(block - back, 0)
+                other = pk.maximum(block - past, 0)
                 rows = in_block[p].tiles(BLOCK, size)[other, 0]
-                weights[back] = pk.mma_ABt(x.to(dtype), rows, weights[back])
+                weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
                 end = pk.load(ends[p].parts(size)[other], spread=pk.per_column)
-                x = x * pk.where(block >= back, end, 1.0)
+                x = x * pk.where(block >= past, end, 1.0)
             pk.store(queries[b, h, start, p], x.to(dtype))
-        for back in range(BLOCKS):
-            x = pk.where(block >= back, weights[back], 0.0)
-            pk.store(pairs[b, h, start, (block - back) % BLOCKS], x.to(dtype))
+        for past in range(BLOCKS):
+            x = pk.where(block >= past, weights[past], 0.0)
+            pk.store(pairs[b, h, start, (block - past) % BLOCKS], x.to(dtype))
 
 
 @pk.kernel

@@ -7,13 +7,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pykittens.kernels.arrays import FLOATS, Arrays
+from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.call import (
     OF_STATE,
     OF_V,
     add_scale,
+    check_gates,
     check_shapes,
     checked,
 )
@@ -26,7 +27,6 @@ from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 
 OF_GATES = "batch gates n d"
-WEIGHTS = ("queries", "keys", "rest", "pairs", "kept")  # in scratch memory
 
 CASES = (
     {"batch": 16, "heads": 16, "length": 1024, "d": 128, "width": 128},
@@ -48,16 +48,6 @@ def inputs(
     }
     gate = rng.standard_normal((batch, heads, length, d))
     return found | {"decay": (-np.logaddexp(0, -gate) / 16).astype(np.float32)}
-
-
-def check_gates(arrays: Arrays) -> None:
-    """Raise an ArgumentError unless the gates of channels have a dtype of floats and heads that fit."""
-    arrays.dtypes("decay", among=FLOATS)
-    gates, groups, heads = (arrays.dims[name] for name in ("gates", "groups", "heads"))
-    if not gates or gates % groups or heads % gates:
-        raise arrays.fail(
-            f"{gates} heads of decay do not share {groups} of q and k, or {heads} of v"
-        )
 
 
 @entry(reference=reference, cases=CASES, inputs=inputs)
@@ -109,16 +99,14 @@ def launches(
     dims, dtype, limits = arrays.dims, arrays.found["v"].dtype, limits_of(arrays.like)
     batch, heads, gates, n = (dims[name] for name in ("batch", "heads", "gates", "n"))
     sizes, chunks, wide = (dims["d"], dims["width"]), -(-n // CHUNK), channels_of(dims["d"])
-    shape = batch, gates, chunks * CHUNK
+    rest = "rest" if exact else None
+    weights = ("queries", "keys", rest, "pairs", "kept")
     scratch = {
-        name: Scratch((*shape, CHUNK if name == "pairs" else wide), dtype=dtype)
-        for name in WEIGHTS[:4]
+        name: Scratch((batch, gates, chunks * CHUNK, columns), dtype=dtype)
+        for name, columns in (("queries", wide), ("keys", wide), (rest, wide), ("pairs", CHUNK))
+        if name
     }
     scratch["kept"] = Scratch((batch, gates, chunks, wide))
-    rest = "rest" if exact else None
-    if not exact:
-        del scratch["rest"]
-    weights = ("queries", "keys", rest, "pairs", "kept")
     steps = [PlanStep(weigh_channels, ("q", "k", "decay", *weights))]
     tiles = Tiles(2 + exact, 1, 0, 1, of_pairs=1)
     found = config or config_for(wide, dims["width"], limits, tiles)
@@ -131,8 +119,8 @@ def launches(
         scratch["states"] = Scratch((batch, heads, segments, *sizes))
         scratch["whole"] = Scratch((batch, heads, segments, dims["d"]))
         own = config or config_for(wide, dims["width"], limits, Tiles(1 + exact, 1, 0, 0, 0))
-        args = (None, "keys", rest, None, "kept", "v", None, None, "states", "whole", "scale")
-        steps.append(PlanStep(channel_outputs, args, {"config": own}))
+        own_args = (None, "keys", rest, None, "kept", "v", None, None, "states", "whole", "scale")
+        steps.append(PlanStep(channel_outputs, own_args, {"config": own}))
         steps.append(PlanStep(scan_states, ("states", "whole", before, after, "one")))
         before, after = "states", None
     args = (*weights, "v", "out", before, after, None, "scale")
