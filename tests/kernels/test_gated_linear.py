@@ -198,13 +198,15 @@ def test_calls_of_a_form_compute_with_their_own_arrays(emulated):
 @pytest.mark.parametrize("segments", [1, 2])
 @pytest.mark.parametrize("exact", [False, True])
 def test_no_launch_has_a_fault(segments, exact):
-    """Of several chunks a segment, so that memory is written again; with heads that share."""
-    arrays = given(heads=2, length=390, d=72, width=40)
+    """Of several chunks a segment, so that memory is written again; with heads that share, and rows loaded twice."""
+    d = 136 if exact else 72
+    arrays = given(heads=2, length=390, d=d, width=40)
     arrays |= {x: arrays[x][:, :1] for x in ("q", "k", "decay")}
-    before = np.ones((1, 2, 72, 40), np.float32)
+    before = np.ones((1, 2, d, 40), np.float32)
     plan = gated_linear_attention.plan(
         **arrays, segments=segments, initial_state=before, return_state=exact
     )
+    assert plan.steps[0].constants == {"keep": not exact}
     memory = plan.memory()
     for step in plan.steps:
         args = [memory[name] for name in step.args]

@@ -78,10 +78,39 @@ def pairs_in_block(q: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
     return pairs, seen
 
 
-@pk.kernel(warps=1)
-def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept):  # type: ignore[no-untyped-def]
+def weighing_bytes(d: int, keep: bool) -> int:
+    """Bytes of shared memory of `weigh_channels`."""
+    size, wide = piece_of(d), channels_of(d)
+    return wide * (2 * CHUNK + 4 * BLOCKS) + 2 * 4 * CHUNK * (wide if keep else size)
+
+
+@pk.function
+def fill_rows(keys: Any, gates: Any, k: Any, logs: Any, place: tuple[Any, Any], to: Any) -> Any:
+    """Fill vectors with the keys and the gates of a block; and a tile with keys that have the gates up to its end.
+
+    place: of the block and of the channels. to: the rows of the tile, or None. Returns the products of all gates.
+    """
+    (block, p), size = place, gates.length // BLOCK
+    behind = pk.full(pk.f32, 1.0, size)
+    for back in pk.range(1, BLOCK // AT_ONCE + 1):
+        first = BLOCK - back * AT_ONCE
+        at = block * BLOCK + first
+        own, rows = some_gates(logs, at, p, size), some_rows(k, at, p, size)
+        for j in reversed(range(AT_ONCE)):
+            pk.store(keys.parts(size)[first + j], rows[j])
+            pk.store(gates.parts(size)[first + j], own[j])
+            if to is not None:
+                pk.store(to.row(first + j), (rows[j] * behind).to(to.dtype))
+                behind = behind * own[j]
+    return behind
+
+
+@pk.kernel
+def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept, *, keep=True):  # type: ignore[no-untyped-def]
     """Chunks of queries with the gates up to theirs, keys with those after theirs, and what its rounding leaves in
-    `rest`; `pairs`, what values weigh; and `kept`, the products of all gates of a chunk. A warp takes a chunk.
+    `rest`; `pairs`, what values weigh; and `kept`, the products of all gates of a chunk. A warp takes a block.
+
+    keep: gates and keys stay in shared memory, where they are not loaded twice.
     """
     batch, heads, n, d = decay.shape
     size, dtype = piece_of(pk.static(d)), Q.dtype
@@ -90,54 +119,57 @@ def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept):  # type: igno
     b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
     in_block: Any = pk.shared(pk.st(dtype, CHUNK, size), count=pieces)
     ends: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size), count=pieces)
-    own_keys, own_gates = (pk.shared(pk.sv(pk.f32, BLOCK * size)) for _ in range(2))
+    own, copies = pk.sv(pk.f32, BLOCK * size), pieces if keep else 1
+    own_keys, own_gates = (pk.shared(own, count=BLOCKS * copies) for _ in range(2))
+    is_found: Any = pk.semaphore(BLOCKS)
     q, k = (matrix_of(x, b, h, heads) for x in (Q, K))
     logs = decay.at(b, h)
 
-    for p in pk.range(pieces):
-        after = pk.full(pk.f32, 1.0, size)
-        behind = after
-        for back in pk.range(1, CHUNK // AT_ONCE + 1):
-            first = CHUNK - back * AT_ONCE
-            start = i * CHUNK + first
-            gates, rows = (f(x, start, p, size) for f, x in ((some_gates, logs), (some_rows, k)))
-            behind = pk.where((first + AT_ONCE) % BLOCK == 0, 1.0, behind)
-            for j in reversed(range(AT_ONCE)):
-                pk.store(in_block[p].row(first + j), (rows[j] * behind).to(dtype))
-                x = rows[j] * after
-                pk.store(keys[b, h, start + j, p], x.to(dtype))
-                if rest is not None:
-                    pk.store(rest[b, h, start + j, p], (x - x.to(dtype).to(pk.f32)).to(dtype))
-                behind, after = behind * gates[j], after * gates[j]
-            pk.store(ends[p].parts(size)[first // BLOCK], behind)
-        pk.store(kept[b, h, i, p], after)
+    with pk.warps(BLOCKS) as w:
+        block = i * BLOCKS + w
+        for p in pk.range(pieces):
+            at = w * copies + (p if keep else 0)
+            to = in_block[p].tiles(BLOCK, size)[w, 0]
+            end = fill_rows(own_keys[at], own_gates[at], k, logs, (block, p), to)
+            pk.store(ends[p].parts(size)[w], end)
+        is_found.arrive()
+        is_found.wait(0)
 
-    for block in pk.range(BLOCKS):
-        start = i * BLOCKS + block
         weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
         for p in pk.range(pieces):
-            pk.sync()
-            for first in pk.range(0, BLOCK, AT_ONCE):
-                at = start * BLOCK + first
-                gates, rows = (f(x, at, p, size) for f, x in ((some_gates, logs), (some_rows, k)))
-                for j in range(AT_ONCE):
-                    pk.store(own_keys.parts(size)[first + j], rows[j])
-                    pk.store(own_gates.parts(size)[first + j], gates[j])
-            pk.sync()
-            x = pk.load(q[start, p], rows=BLOCK, cols=size).to(pk.f32)
-            own, x = pairs_in_block(x, own_keys, own_gates)
-            weights[0] = weights[0] + own
+            at = w * copies + (p if keep else 0)
+            rows_of_keys, rows_of_gates = own_keys[at], own_gates[at]
+            if not keep:
+                pk.sync()
+                fill_rows(rows_of_keys, rows_of_gates, k, logs, (block, p), None)
+                pk.sync()
+            after = pk.full(pk.f32, 1.0, size)
+            for later in range(1, BLOCKS):
+                after = after * pk.where(w < later, pk.load(ends[p].parts(size)[later]), 1.0)
+            for back in pk.range(1, BLOCK + 1):
+                j = BLOCK - back
+                one = pk.load(rows_of_keys.parts(size)[j]) * after
+                pk.store(keys[b, h, block * BLOCK + j, p], one.to(dtype))
+                if rest is not None:
+                    left = (one - one.to(dtype).to(pk.f32)).to(dtype)
+                    pk.store(rest[b, h, block * BLOCK + j, p], left)
+                after = after * pk.load(rows_of_gates.parts(size)[j])
+            if w == 0:
+                pk.store(kept[b, h, i, p], after)
+            x = pk.load(q[block, p], rows=BLOCK, cols=size).to(pk.f32)
+            found, x = pairs_in_block(x, rows_of_keys, rows_of_gates)
+            weights[0] = weights[0] + found
             for past in range(1, BLOCKS):
                 # Before the first block there is none: the products with it instead are left out below.
-                other = pk.maximum(block - past, 0)
+                other = pk.maximum(w - past, 0)
                 rows = in_block[p].tiles(BLOCK, size)[other, 0]
                 weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
                 end = pk.load(ends[p].parts(size)[other], spread=pk.per_column)
-                x = x * pk.where(block >= past, end, 1.0)
-            pk.store(queries[b, h, start, p], x.to(dtype))
+                x = x * pk.where(w >= past, end, 1.0)
+            pk.store(queries[b, h, block, p], x.to(dtype))
         for past in range(BLOCKS):
-            x = pk.where(block >= past, weights[past], 0.0)
-            pk.store(pairs[b, h, start, (block - past) % BLOCKS], x.to(dtype))
+            x = pk.where(w >= past, weights[past], 0.0)
+            pk.store(pairs[b, h, block, (w - past) % BLOCKS], x.to(dtype))
 
 
 @pk.kernel

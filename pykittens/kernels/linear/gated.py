@@ -18,9 +18,14 @@ from pykittens.kernels.linear.call import (
     check_shapes,
     checked,
 )
-from pykittens.kernels.linear.channels import channel_outputs, channels_of, weigh_channels
+from pykittens.kernels.linear.channels import (
+    channel_outputs,
+    channels_of,
+    weigh_channels,
+    weighing_bytes,
+)
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, segments_for
+from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for, segments_for
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
@@ -107,7 +112,9 @@ def launches(
         if name
     }
     scratch["kept"] = Scratch((batch, gates, chunks, wide))
-    steps = [PlanStep(weigh_channels, ("q", "k", "decay", *weights))]
+    # Two blocks of a multiprocessor are worth more than a load that is left out.
+    keep = 2 * (weighing_bytes(dims["d"], True) + RESERVED) <= limits.shared_bytes
+    steps = [PlanStep(weigh_channels, ("q", "k", "decay", *weights), {"keep": keep})]
     tiles = Tiles(2 + exact, 1, 0, 1, of_pairs=1)
     found = config or config_for(wide, dims["width"], limits, tiles)
     if segments is None:
