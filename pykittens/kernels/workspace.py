@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.runtime import driver
-from pykittens.runtime.arrays import empty, numpy_dtype, torch_dtype
+from pykittens.runtime.arrays import empty, numpy_dtype, viewed
 from pykittens.runtime.launch import current_stream
 
 OF_GRAPHS = 2**18  # flags of a GPU for captured launches
@@ -37,8 +37,7 @@ class Scratch:
     def within(self, rest: Any) -> Any:
         """The first of these elements as an array of its shape and dtype."""
         if self.dtype != "f32":
-            of_tensor = not isinstance(rest, np.ndarray)
-            rest = rest.view(torch_dtype(self.dtype) if of_tensor else numpy_dtype(self.dtype))
+            rest = viewed(rest, self.dtype)
         return rest[: prod(self.shape)].reshape(self.shape)
 
 

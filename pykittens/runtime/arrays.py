@@ -100,6 +100,11 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return like.new_empty(shape, dtype=torch_dtype(dtype))
 
 
+def viewed(x: Any, dtype: str) -> Any:
+    """The memory of a contiguous vector as elements of another dtype."""
+    return x.view(numpy_dtype(dtype) if isinstance(x, np.ndarray) else torch_dtype(dtype))
+
+
 def _from_numpy(value: np.ndarray[Any, Any]) -> Array:
     name, size = _name_of(value.dtype), value.itemsize
     strides = tuple(_elements(stride, size) for stride in value.strides)

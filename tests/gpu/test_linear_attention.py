@@ -1,4 +1,4 @@
-"""Linear attention on a GPU: random calls with all gradients, long sequences in segments, and steps."""
+"""Linear attention on a GPU: random calls with all gradients, long sequences, gates of channels, and steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pykittens.kernels.linear import (  # noqa: E402
+    gated_linear_attention,
+    linear_attention_step,
+)
 from pykittens.kernels.linear import linear_attention as attend  # noqa: E402
-from pykittens.kernels.linear import linear_attention_step  # noqa: E402
 from tests.linear_random import LinearProblem, check, explicit, problem, tensors  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
@@ -63,3 +66,42 @@ def test_steps_in_a_graph():
         graph.replay()
         linear_attention_step(q, k, v, state, log)
     torch.testing.assert_close(own, state)
+
+
+def by_channels(q, k, v, decay, state):
+    """One position after another in float64, with a gate for each channel; and the state after the last."""
+    heads = v.shape[1]
+    q, k, decay = (x.repeat_interleave(heads // x.shape[1], 1).double() for x in (q, k, decay))
+    v, state, kept, rows = v.double(), state.double(), decay.exp(), []
+    for i in range(v.shape[2]):
+        state = kept[:, :, i, :, None] * state + k[:, :, i, :, None] * v[:, :, i, None]
+        rows.append((q[:, :, i, None] @ state)[:, :, 0] * q.shape[3] ** -0.5)
+    return torch.stack(rows, 2), state
+
+
+@pytest.mark.parametrize("strength", [0.05, 1.0, 100.0])
+@pytest.mark.parametrize(
+    ("n", "d", "width", "groups", "gates"),
+    [(1, 64, 64, 2, 2), (65, 128, 128, 4, 4), (1000, 128, 256, 2, 4), (200, 80, 40, 1, 2)],
+)
+def test_gates_of_channels(n, d, width, groups, gates, strength):
+    """Also segments, which are one sequence, and one position more."""
+    torch.manual_seed(n)
+    p = LinearProblem(2, 4, groups, n, d, width, "none", 0.0, True, n % 2 == 0, False)
+    q, k, v, _, state = tensors(p, "cuda")
+    log = -strength * torch.rand(2, gates, n, d, device="cuda")
+    wanted = by_channels(q, k, v, log, state)
+    for segments in (1, 3, None):
+        words = {"initial_state": state, "return_state": True, "segments": segments}
+        found = gated_linear_attention(q, k, v, log, **words)
+        for x, y, unit in zip(found, wanted, (2**-7, 2**-13), strict=True):
+            assert (x - y).abs().max() <= 2 * unit * y.abs().max()
+    plain = gated_linear_attention(q, k, v, log, initial_state=state)
+    assert (plain - wanted[0]).abs().max() <= 2**-6 * wanted[0].abs().max()
+    some = (x[:, :, 0] for x in (q, k, v))
+    one, own = gated_linear_attention(
+        *(x[:, :, :1] for x in (q, k, v, log)), initial_state=state, return_state=True
+    )
+    out = linear_attention_step(*some, state, log[:, :, 0])
+    assert (out - one[:, :, 0]).abs().max() <= 2**-6 * out.abs().max()
+    assert (state - own).abs().max() <= 2**-13 * own.abs().max()

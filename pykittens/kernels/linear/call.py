@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykittens.ir.numbers import number
-from pykittens.kernels.arrays import NARROW, Arrays
+from pykittens.kernels.arrays import FLOATS, NARROW, Arrays
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK, values_in
 from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, segments_of_heads
@@ -20,10 +20,10 @@ WIDEST = 256  # elements of a query
 OF_QK, OF_V, OF_STATE = "batch groups n d", "batch heads n width", "batch heads d width"
 
 
-def check_shapes(arrays: Arrays) -> None:
+def check_shapes(arrays: Arrays, of_decay: str = "heads|batch heads n") -> None:
     """Raise an ArgumentError unless the arrays of a sequence fit one another, and their dtypes are right."""
     arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, gradient=OF_V)
-    arrays.shapes(decay="heads|batch heads n")
+    arrays.shapes(decay=of_decay)
     arrays.shapes(**dict.fromkeys(("initial_state", "state_gradient"), OF_STATE))
     check_heads(arrays)
     for name in ("n", "width"):
@@ -36,11 +36,20 @@ def check_heads(arrays: Arrays) -> None:
     dims = arrays.dims
     arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
     for name in ("decay", "initial_state", "state", "next_state", "state_gradient"):
-        arrays.dtypes(name, among=("f32",))
+        arrays.dtypes(name, among=FLOATS if "gates" in dims and name == "decay" else ("f32",))
     if not dims["groups"] or dims["heads"] % dims["groups"]:
         raise arrays.fail(f"{dims['heads']} heads of v do not share {dims['groups']} of q and k")
     if not 1 <= dims["d"] <= WIDEST:
         raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
+
+
+def check_gates(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless the gates of channels have heads that fit those of q, k and v."""
+    gates, groups, heads = (arrays.dims[name] for name in ("gates", "groups", "heads"))
+    if not gates or gates % groups or heads % gates:
+        raise arrays.fail(
+            f"{gates} heads of decay do not share {groups} of q and k, or {heads} of v"
+        )
 
 
 def add_scale(arrays: Arrays, scale: float | None) -> None:

@@ -18,7 +18,7 @@ RESERVED = 1024  # bytes of shared memory that a block takes besides its own
 @dataclass(frozen=True)
 class Tiles:
     """What is in shared memory: tiles of a stage with the rows of a state and with columns, of values that decay, of
-    states, and the bytes of an element of the output.
+    states, the bytes of an element of the output, and tiles of a stage with a weight for each two positions.
     """
 
     of_rows: int = 2
@@ -26,6 +26,7 @@ class Tiles:
     decayed: int = 2
     states: int = 1
     result_bytes: int = 2
+    of_pairs: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class LinearConfig:
         """Bytes of shared memory of a block."""
         rows, own = rows_of(d), self.columns * self.groups
         stage = 2 * CHUNK * (tiles.of_rows * rows + tiles.of_columns * own) + 3 * 4 * CHUNK + 64
+        stage += tiles.of_pairs * 2 * CHUNK * CHUNK
         once = 2 * rows * tiles.states + (2 * tiles.decayed + tiles.result_bytes) * CHUNK
         return self.stages * stage + own * once + EXCHANGE
 

@@ -70,12 +70,22 @@ def segment_states(  # type: ignore[no-untyped-def]
                 pk.store(states[b, h, segment, r, part * groups + w], x)
 
 
+@pk.function
+def log_of_segment(totals: Any, b: Any, h: Any, segment: Any, r: Any) -> Any:
+    """The sum of the decay of a segment, or that of each row of a state."""
+    if totals is None:
+        return 0.0
+    if len(totals.shape) == 3:
+        return pk.load(totals[b, h, segment])
+    return pk.load(totals[b, h, segment, r], cols=ROWS, spread=pk.per_row)
+
+
 @pk.kernel
 def scan_states(states, totals, before, after, unit, *, reverse=False):  # type: ignore[no-untyped-def]
     """What segments add becomes the states at their starts, in place; `after` is the state at the end of all.
 
-    totals: the sums of decay of the segments; None without decay. before, after: `unit` times the states of the kernel,
-    as are those at the starts of segments.
+    totals: the sums of decay of the segments, or of each row of their states; None without decay. before, after: `unit`
+    times the states of the kernel, as are those at the starts of segments.
     """
     batch, heads, segments, d, width = states.shape
     pk.overlap()
@@ -88,7 +98,7 @@ def scan_states(states, totals, before, after, unit, *, reverse=False):  # type:
         some = [pk.minimum(first + i, segments - 1) for i in range(AT_ONCE)]
         some = [segments - 1 - i for i in some] if reverse else some
         added = [pk.load(states[b, h, i, r, c], rows=ROWS, cols=COLUMNS) for i in some]
-        logs = [0.0 if totals is None else pk.load(totals[b, h, i]) for i in some]
+        logs = [log_of_segment(totals, b, h, i, r) for i in some]
         for i in range(AT_ONCE):
             if first + i < segments:
                 pk.store(states[b, h, some[i], r, c], state)

@@ -10,7 +10,7 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import add_scale, check_heads
+from pykittens.kernels.linear.call import add_scale, check_gates, check_heads
 from pykittens.kernels.linear.chunk import LEAST
 from pykittens.kernels.plan import Plan, PlanStep
 
@@ -31,10 +31,26 @@ def reference(
     shared = v.shape[1] // q.shape[1]
     q, k = (np.repeat(x.astype(np.float64), shared, axis=1) for x in (q, k))
     kept = np.ones(v.shape[:2]) if decay is None else np.exp(decay.astype(np.float64))
-    kept = np.broadcast_to(kept, v.shape[:2])[..., None, None]
+    if kept.ndim == 3:
+        kept = np.repeat(kept, v.shape[1] // kept.shape[1], axis=1)[..., None]
+    else:
+        kept = np.broadcast_to(kept, v.shape[:2])[..., None, None]
     new = kept * state + k[..., None] * v.astype(np.float64)[..., None, :]
     scale = q.shape[2] ** -0.5 if scale is None else scale
     return scale * np.einsum("bhd,bhdw->bhw", q, new)
+
+
+@pk.function
+def kept_of(decay: Any, b: Any, h: Any, heads: Any, r: Any) -> Any:
+    """What is kept of the state of a head, or of each row of part r of it."""
+    if len(decay.shape) == 1:
+        log = pk.load(decay[h])
+    elif len(decay.shape) == 2:
+        log = pk.load(decay[b, h])
+    else:
+        row = decay[b, h // (heads // decay.shape[1]), r]
+        log = pk.load(row, cols=SIDE, spread=pk.per_row).to(pk.f32)
+    return pk.exp2(pk.maximum(log * pk.log2e, LEAST))
 
 
 @pk.kernel(inplace=True)
@@ -44,15 +60,15 @@ def state_step(Q, K, V, O, state, following, decay, scale):  # type: ignore[no-u
     shared = heads // Q.shape[1]
     b, h, c = pk.grid(batch, heads, pk.cdiv(width, SIDE))
     v = pk.load(V[b, h, c], cols=SIDE, spread=pk.per_column).to(pk.f32)
-    kept: Any = 1.0
-    if decay is not None:
-        log = pk.load(decay[h]) if len(decay.shape) == 1 else pk.load(decay[b, h])
-        kept = pk.exp2(pk.maximum(log * pk.log2e, LEAST))
+    of_channels = decay is not None and len(decay.shape) == 3
+    kept = 1.0 if decay is None or of_channels else kept_of(decay, b, h, heads, 0)
     found = pk.zeros(pk.f32, SIDE, spread=pk.per_column)
     for r in range(-(-pk.static(Q.shape[2]) // SIDE)):
         q, k = (
             pk.load(x[b, h // shared, r], cols=SIDE, spread=pk.per_row).to(pk.f32) for x in (Q, K)
         )
+        if of_channels:
+            kept = kept_of(decay, b, h, heads, r)
         s = pk.load(state[b, h, r, c], rows=SIDE, cols=SIDE) * kept + k * v
         pk.store(following[b, h, r, c], s)
         found = found + pk.col_sum(s * q)
@@ -95,7 +111,8 @@ def linear_attention_step(
     of v goes with group h // (heads / groups). The result (batch, heads, width) has their dtype; it is written to `out`
     if that is given. state: f32 (batch, heads, d, width); it is replaced by the state after the position, which is
     written to `next_state` instead if that is given. decay: f32 (batch, heads) or (heads,), the logarithm of what is
-    kept. scale: 1 / sqrt(d) if None. An ArgumentError for other arguments.
+    kept; or that of each channel, as of gated_linear_attention, (batch, gates, d) in f32, bf16 or f16. scale:
+    1 / sqrt(d) if None. An ArgumentError for other arguments.
 
         >>> x, state = np.ones((1, 1, 16), np.float16), np.zeros((1, 1, 16, 16), np.float32)
         >>> [linear_attention_step(x, x, x, state, scale=1.0)[0, 0, 0] for _ in range(3)]
@@ -105,8 +122,11 @@ def linear_attention_step(
     arrays = Arrays("linear_attention_step", **given, next_state=next_state)
     arrays.shapes(q="batch groups d", k="batch groups d", v="batch heads width")
     of_state = "batch heads d width"
-    arrays.shapes(state=of_state, next_state=of_state, decay="heads|batch heads")
+    of_decay = "heads|batch heads|batch gates d"
+    arrays.shapes(state=of_state, next_state=of_state, decay=of_decay)
     check_heads(arrays)
+    if "gates" in arrays.dims:
+        check_gates(arrays)
     arrays.result("batch heads width", arrays.found["v"].dtype)
     if not arrays.have_memory:
         return Plan(arrays, [])

@@ -1,0 +1,263 @@
+"""Kernels of linear attention with a gate for each channel: weights of a chunk, and outputs, chunk after chunk.
+
+Let a_i be the gates of position i, a vector with one of each channel, and a_j..i the product of those from j to i. With
+S the state before a chunk from 1 to n
+
+    o_i = (q_i a_1..i) S + sum over j <= i of [sum over channels of q_i k_j a_j+1..i] v_j
+    S' = diag(a_1..n) S + sum over j of (k_j a_j+1..n) v_j^T
+
+Quotients of products of gates would overflow, so there are only products. Blocks of 16 positions multiply one another
+on tensor cores: with e the end of the block of j, a weight is the product of q_i a_e+1..i and k_j a_j+1..e. Going back
+over the blocks before that of i, queries are multiplied with the gates of each. Inside of a block, going back over its
+positions j, queries are multiplied with the gates of each in f32, so an element takes two multiplications and no
+exponential. In the end queries have the gates of all positions of the chunk up to theirs.
+
+Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2024, section 4.3, for the
+two levels of blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    chunks_of,
+    matrix_of,
+    publish,
+    rows_of,
+    with_products,
+)
+
+BLOCK = 16  # positions
+BLOCKS = CHUNK // BLOCK
+AT_ONCE = 8  # positions that are loaded at a time
+
+
+def piece_of(d: int) -> int:
+    """The channels that a warp takes at a time."""
+    return min(-(-d // 16) * 16, 64)
+
+
+def channels_of(d: int) -> int:
+    """The channels of queries and keys with d of them in scratch memory: those past the last are 0."""
+    return -(-d // piece_of(d)) * piece_of(d)
+
+
+@pk.function
+def some_rows(x: Any, start: Any, piece: Any, size: int) -> list[Any]:
+    """Rows of some positions in f32, 0 past the last."""
+    n = x.shape[0]
+    some = [pk.load(x[pk.minimum(start + j, n - 1), piece], cols=size) for j in range(AT_ONCE)]
+    return [pk.where(start + j < n, row.to(pk.f32), 0.0) for j, row in enumerate(some)]
+
+
+@pk.function
+def some_gates(decay: Any, start: Any, piece: Any, size: int) -> list[Any]:
+    """The gates of some positions, 1 past the last."""
+    return [pk.exp2(x * pk.log2e) for x in some_rows(decay, start, piece, size)]
+
+
+@pk.function
+def pairs_in_block(q: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
+    """The weights of the positions of a block for one another, and queries with the gates up to theirs."""
+    size, row, col = q.cols, pk.row_index(BLOCK), pk.col_index(BLOCK)
+    seen = pk.zeros(pk.f32, BLOCK, size)
+    pairs = pk.zeros(pk.f32, BLOCK, BLOCK)
+    for back in pk.range(1, BLOCK // AT_ONCE + 1):
+        for i in reversed(range(AT_ONCE)):
+            j = BLOCK - back * AT_ONCE + i
+            # Queries from position j on, with the gates from j + 1 to theirs.
+            seen = pk.where(row == j, q, seen)
+            own = pk.row_sum(seen * pk.load(keys.parts(size)[j], spread=pk.per_column))
+            pairs = pk.where(col == j, pairs + own, pairs)
+            seen = seen * pk.load(gates.parts(size)[j], spread=pk.per_column)
+    return pairs, seen
+
+
+def weighing_bytes(d: int, keep: bool) -> int:
+    """Bytes of shared memory of `weigh_channels`."""
+    size, wide = piece_of(d), channels_of(d)
+    return wide * (2 * CHUNK + 4 * BLOCKS) + 2 * 4 * CHUNK * (wide if keep else size)
+
+
+@pk.function
+def fill_rows(keys: Any, gates: Any, k: Any, logs: Any, place: tuple[Any, Any], to: Any) -> Any:
+    """Fill vectors with the keys and the gates of a block; and a tile with keys that have the gates up to its end.
+
+    place: of the block and of the channels. to: the rows of the tile, or None. Returns the products of all gates.
+    """
+    (block, p), size = place, gates.length // BLOCK
+    behind = pk.full(pk.f32, 1.0, size)
+    for back in pk.range(1, BLOCK // AT_ONCE + 1):
+        first = BLOCK - back * AT_ONCE
+        at = block * BLOCK + first
+        own, rows = some_gates(logs, at, p, size), some_rows(k, at, p, size)
+        for j in reversed(range(AT_ONCE)):
+            pk.store(keys.parts(size)[first + j], rows[j])
+            pk.store(gates.parts(size)[first + j], own[j])
+            if to is not None:
+                pk.store(to.row(first + j), (rows[j] * behind).to(to.dtype))
+                behind = behind * own[j]
+    return behind
+
+
+@pk.kernel
+def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept, *, keep=True):  # type: ignore[no-untyped-def]
+    """Chunks of queries with the gates up to theirs, keys with those after theirs, and what its rounding leaves in
+    `rest`; `pairs`, what values weigh; and `kept`, the products of all gates of a chunk. A warp takes a block.
+
+    keep: gates and keys stay in shared memory, where they are not loaded twice.
+    """
+    batch, heads, n, d = decay.shape
+    size, dtype = piece_of(pk.static(d)), Q.dtype
+    pieces = channels_of(pk.static(d)) // size
+    pk.overlap()
+    b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
+    in_block: Any = pk.shared(pk.st(dtype, CHUNK, size), count=pieces)
+    ends: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size), count=pieces)
+    own, copies = pk.sv(pk.f32, BLOCK * size), pieces if keep else 1
+    own_keys, own_gates = (pk.shared(own, count=BLOCKS * copies) for _ in range(2))
+    is_found: Any = pk.semaphore(BLOCKS)
+    q, k = (matrix_of(x, b, h, heads) for x in (Q, K))
+    logs = decay.at(b, h)
+
+    with pk.warps(BLOCKS) as w:
+        block = i * BLOCKS + w
+        for p in pk.range(pieces):
+            at = w * copies + (p if keep else 0)
+            to = in_block[p].tiles(BLOCK, size)[w, 0]
+            end = fill_rows(own_keys[at], own_gates[at], k, logs, (block, p), to)
+            pk.store(ends[p].parts(size)[w], end)
+        is_found.arrive()
+        is_found.wait(0)
+
+        weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
+        for p in pk.range(pieces):
+            at = w * copies + (p if keep else 0)
+            rows_of_keys, rows_of_gates = own_keys[at], own_gates[at]
+            if not keep:
+                pk.sync()
+                fill_rows(rows_of_keys, rows_of_gates, k, logs, (block, p), None)
+                pk.sync()
+            after = pk.full(pk.f32, 1.0, size)
+            for later in range(1, BLOCKS):
+                after = after * pk.where(w < later, pk.load(ends[p].parts(size)[later]), 1.0)
+            for back in pk.range(1, BLOCK + 1):
+                j = BLOCK - back
+                one = pk.load(rows_of_keys.parts(size)[j]) * after
+                pk.store(keys[b, h, block * BLOCK + j, p], one.to(dtype))
+                if rest is not None:
+                    left = (one - one.to(dtype).to(pk.f32)).to(dtype)
+                    pk.store(rest[b, h, block * BLOCK + j, p], left)
+                after = after * pk.load(rows_of_gates.parts(size)[j])
+            if w == 0:
+                pk.store(kept[b, h, i, p], after)
+            x = pk.load(q[block, p], rows=BLOCK, cols=size).to(pk.f32)
+            found, x = pairs_in_block(x, rows_of_keys, rows_of_gates)
+            weights[0] = weights[0] + found
+            for past in range(1, BLOCKS):
+                # Before the first block there is none: the products with it instead are left out below.
+                other = pk.maximum(w - past, 0)
+                rows = in_block[p].tiles(BLOCK, size)[other, 0]
+                weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
+                end = pk.load(ends[p].parts(size)[other], spread=pk.per_column)
+                x = x * pk.where(w >= past, end, 1.0)
+            pk.store(queries[b, h, block, p], x.to(dtype))
+        for past in range(BLOCKS):
+            x = pk.where(w >= past, weights[past], 0.0)
+            pk.store(pairs[b, h, block, (w - past) % BLOCKS], x.to(dtype))
+
+
+@pk.kernel
+def channel_outputs(  # type: ignore[no-untyped-def]
+    queries, keys, rest, pairs, kept, V, O, before, after, whole, scale, *, config
+):
+    """O, and the state at the end; without O the state that each segment would end with if it began with 0, and in
+    `whole` the logarithm of what is kept of a state. Each warpgroup has some columns of the state in its registers.
+
+    queries, keys, rest, pairs, kept: what `weigh_channels` finds; `rest` may be None. before: the states at the starts
+    of segments of the chunks, on an axis of their own, or at the start of all chunks. after: those at the ends.
+    """
+    cut = before if O is not None else after
+    segments = cut.shape[2] if cut is not None and len(cut.shape) == 5 else None
+    batch, heads, n, width = V.shape
+    d, width, dtype = pk.static(keys.shape[3]), pk.static(width), V.dtype
+    rows, groups, columns = rows_of(d), config.groups, config.columns
+    pk.resident(config.resident)
+    pk.overlap()
+    of_keys = ("k",) if rest is None else ("k", "rest")
+    of_rows = of_keys if O is None else ("q", *of_keys)
+    stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, rows) for name in of_rows}
+    if O is not None:
+        stage["pairs"] = pk.st(dtype, CHUNK, CHUNK)
+    ring: Any = pk.pipeline(
+        config.stages, v=pk.st(dtype, CHUNK, columns * groups), kept=pk.sv(pk.f32, rows), **stage
+    )
+    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
+    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    if O is not None:
+        out: Any = pk.pipeline(1, pk.st(dtype, CHUNK, columns * groups))
+        states: Any = pk.shared(pk.st(dtype, rows, columns), count=groups)
+
+    with pk.producer():
+        for b, h, part, segment in tasks:
+            for i in chunks_of(chunks, segments, segment, False):
+                with ring.fill() as t:
+                    pk.load_async(t.k, matrix_of(keys, b, h, heads)[i, 0])
+                    pk.load_async(t.v, V[b, h, i, part])
+                    pk.load_async(t.kept, matrix_of(kept, b, h, heads)[i, 0])
+                    if rest is not None:
+                        pk.load_async(t.rest, matrix_of(rest, b, h, heads)[i, 0])
+                    if O is not None:
+                        pk.load_async(t.q, matrix_of(queries, b, h, heads)[i, 0])
+                        pk.load_async(t.pairs, matrix_of(pairs, b, h, heads)[i, 0])
+
+    with pk.consumers(groups) as w:
+        for b, h, part, segment in tasks:
+            state = [pk.zeros(pk.f32, ROWS, columns) for _ in range(rows // ROWS)]
+            product = [pk.full(pk.f32, 1.0, ROWS, spread=pk.per_row) for _ in state]
+            column = part * groups + w
+            if O is not None and before is not None:
+                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                state = [
+                    pk.load(src[r, column], rows=ROWS, cols=columns) for r in range(len(state))
+                ]
+            for _ in chunks_of(chunks, segments, segment, False):
+                with ring.drain() as t:
+                    v = t.v.tiles(CHUNK, columns)[0, w]
+                    own = [
+                        pk.load(t.kept.parts(ROWS)[r], spread=pk.per_row) for r in range(len(state))
+                    ]
+                    rounded = [x.to(dtype) for x in state]
+                    # Registers that products add to must not move while others are in flight.
+                    state = [x * y for x, y in zip(state, own, strict=True)]
+                    if O is not None:
+                        tiles = states[w].tiles(ROWS, columns)
+                        publish([(tiles[r, 0], x) for r, x in enumerate(rounded)])
+                        o = pk.mma_AB(t.pairs, v, pk.mma_AB(t.q, states[w]))
+                    for x in (t.k,) if rest is None else (t.k, t.rest):
+                        state = with_products(state, x, v)
+                    if O is None:
+                        product = [x * y for x, y in zip(product, own, strict=True)]
+                    else:
+                        o = o * scale
+                if O is not None:
+                    with out.fill() as t:
+                        pk.store(t.tiles(CHUNK, columns)[0, w], o.to(dtype))
+            if after is not None:
+                to = after.at(b, h) if segments is None else after.at(b, h, segment)
+                for r, x in enumerate(state):
+                    pk.store(to[r, column], x)
+            if O is None and column == 0:
+                for r, x in enumerate(product):
+                    pk.store(whole[b, h, segment, r], pk.log2(x))
+
+    if O is not None:
+        with pk.storer():
+            for b, h, part, segment in tasks:
+                for i in chunks_of(chunks, segments, segment, False):
+                    with out.drain() as t:
+                        pk.store_async(O[b, h, i, part], t)
