@@ -51,7 +51,7 @@ def segment_states(  # type: ignore[no-untyped-def]
                     pk.load_async(t.v, v[i, part])
 
     if gates is not None:
-        with pk.producer(registers=48):
+        with pk.producer():
             for b, h, part, segment in tasks:
                 span = bounds_of(chunks, segments, segment)
                 sums = fill_gates(gates, (decay, rate, bias), softplus, b, h, n, span, reverse)
