@@ -25,10 +25,13 @@ from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
     chunks_of,
+    keep,
+    loaded,
     matrix_of,
     publish,
     rows_of,
     with_products,
+    zeros,
 )
 
 BLOCK = 16  # positions
@@ -217,14 +220,12 @@ def channel_outputs(  # type: ignore[no-untyped-def]
 
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
-            state = [pk.zeros(pk.f32, ROWS, columns) for _ in range(rows // ROWS)]
+            state = zeros(rows // ROWS, columns)
             product = [pk.full(pk.f32, 1.0, ROWS, spread=pk.per_row) for _ in state]
             column = part * groups + w
             if O is not None and before is not None:
                 src = before.at(b, h) if segments is None else before.at(b, h, segment)
-                state = [
-                    pk.load(src[r, column], rows=ROWS, cols=columns) for r in range(len(state))
-                ]
+                state = loaded(src, column, len(state), columns)
             for _ in chunks_of(chunks, segments, segment, False):
                 with ring.drain() as t:
                     v = t.v.tiles(CHUNK, columns)[0, w]
@@ -249,8 +250,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                         pk.store(t.tiles(CHUNK, columns)[0, w], o.to(dtype))
             if after is not None:
                 to = after.at(b, h) if segments is None else after.at(b, h, segment)
-                for r, x in enumerate(state):
-                    pk.store(to[r, column], x)
+                keep(state, to, column)
             if O is None and column == 0:
                 for r, x in enumerate(product):
                     pk.store(whole[b, h, segment, r], pk.log2(x))

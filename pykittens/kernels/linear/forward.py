@@ -14,9 +14,11 @@ from pykittens.kernels.linear.chunk import (
     drained_gates,
     fill_gates,
     gates_ring,
+    keep,
     matrix_of,
     rows_of,
     values_in,
+    zeros,
 )
 
 
@@ -98,7 +100,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
         for b, h, part, segment in tasks:
-            state = [pk.zeros(pk.f32, ROWS, columns) for _ in range(rows // ROWS)]
+            state = zeros(rows // ROWS, columns)
             column = part * groups + w
             if before is not None:
                 src = before.at(b, h) if segments is None else before.at(b, h, segment)
@@ -140,8 +142,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, columns)[0, w], o.to(O.dtype))
             if after is not None:
-                for r, x in enumerate(state):
-                    pk.store(after[b, h, r, column], x * unit)
+                keep([x * unit for x in state], after.at(b, h), column)
 
     with pk.storer():
         for b, h, part, segment in tasks:

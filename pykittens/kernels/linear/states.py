@@ -14,9 +14,11 @@ from pykittens.kernels.linear.chunk import (
     drained_gates,
     fill_gates,
     gates_ring,
+    keep,
     matrix_of,
     rows_of,
     values_in,
+    zeros,
 )
 
 COLUMNS = 16  # of a state that a block of the scan takes
@@ -60,14 +62,13 @@ def segment_states(  # type: ignore[no-untyped-def]
 
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
-            state = [pk.zeros(pk.f32, ROWS, columns) for _ in range(rows // ROWS)]
+            state = zeros(rows // ROWS, columns)
             for _ in chunks_of(chunks, segments, segment, reverse):
                 _, part_of, total, _ = drained_gates(gates, reverse, rate is not None)
                 with ring.drain() as t:
                     v, memory = t.v.tiles(CHUNK, columns)[0, w], (None, [x[w] for x in scaled])
                     *_, state = chunk_products(None, t.k, v, state, (part_of, total), memory, False)
-            for r, x in enumerate(state):
-                pk.store(states[b, h, segment, r, part * groups + w], x)
+            keep(state, states.at(b, h, segment), part * groups + w)
 
 
 @pk.function
