@@ -1,0 +1,234 @@
+"""The gradients of linear attention with a gate for each channel, of all chunks at once.
+
+With the names of `channels`, S the state before a chunk, dS' the gradient of that after it, dO that of O, and
+D_ij = dO_i v_j, all without the factor of O,
+
+    dq_i = a_1..i (dO_i S^T) + sum over j <= i of D_ij k_j a_j+1..i
+    dk_j = a_j+1..n (v_j dS'^T) + sum over i >= j of D_ij q_i a_j+1..i
+
+The gradient of the logarithm of a gate is what all products have that go through it: those of the state before the
+chunk and the one after it, of keys of the chunk and the state after, of queries and the state before, and of pairs. It
+is the sum of q_s dq_s - k_s dk_s of positions s from its own on, and of all of the first two kinds in the chunk. Pairs
+of a position with itself are left out, as no gate is between. So nothing is summed beyond a chunk, and what cancels is
+in f32: products of tensor cores have operands in two parts, the second of which is what rounding leaves, and D_ij is
+rounded once for both gradients.
+
+Inside of a block of 16 positions, keys are multiplied with the gates up to the queries, one position after another in
+f32; blocks multiply one another, with gates of their own and then those between, from block to block.
+
+Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2024, section 4 and
+appendix C, for the two levels of blocks, and for gradients of gates from those of queries and keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.linear.channels import (
+    AT_ONCE,
+    BLOCK,
+    BLOCKS,
+    rest_of,
+    some_gates,
+    some_rows,
+)
+from pykittens.kernels.linear.chunk import CHUNK, matrix_of
+
+COLUMNS = 64  # of values and states that are multiplied at a time
+
+
+def piece_of(d: int) -> int:
+    """The channels that a warp takes at a time."""
+    return min(-(-d // 16) * 16, 32)
+
+
+@pk.function
+def meet(all_are_here: Any, turn: Any) -> Any:
+    """Wait for the other warps; returns the number of the next turn."""
+    all_are_here.arrive()
+    all_are_here.wait(turn)
+    return turn + 1
+
+
+@pk.function
+def fill_block(rows: list[Any], given: tuple[Any, Any, Any], block: Any, p: Any) -> Any:
+    """Fill vectors with some channels of the queries, keys and gates of a block; returns the product of the gates."""
+    q, k, logs = given
+    size = rows[0].length // BLOCK
+    whole = pk.full(pk.f32, 1.0, size)
+    for part in pk.range(BLOCK // AT_ONCE):
+        at = block * BLOCK + part * AT_ONCE
+        own = [some_rows(x, at, p, size) for x in (q, k)]
+        gates = some_gates(logs, at, p, size)
+        for j, gate in enumerate(gates):
+            whole = whole * gate
+            for memory, x in zip(rows, (own[0][j], own[1][j], gate), strict=True):
+                pk.store(memory.parts(size)[part * AT_ONCE + j], x)
+    pk.sync()
+    return whole
+
+
+@pk.function
+def of_queries(below: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
+    """The gradient of queries of keys before them in a block, and the gates from its start to each position.
+
+    below: D of the block, 0 unless the key is before the query.
+    """
+    size, row = keys.length // BLOCK, pk.row_index(BLOCK)
+    found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
+    for back in pk.range(1, BLOCK // AT_ONCE + 1):
+        for i in reversed(range(AT_ONCE)):
+            j = BLOCK - back * AT_ONCE + i
+            key, gate = (pk.load(x.parts(size)[j], spread=pk.per_column) for x in (keys, gates))
+            found = found + pk.column(below, j) * between * key
+            between = pk.where(row == j, 1.0, between) * gate
+    return found, between
+
+
+@pk.function
+def of_keys(above: Any, queries: Any, gates: Any) -> tuple[Any, Any]:
+    """The gradient of keys of queries after them in a block, and the gates from past each position to its end.
+
+    above: the transpose of D of the block, 0 unless the query is after the key.
+    """
+    size, row = queries.length // BLOCK, pk.row_index(BLOCK)
+    found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
+    for part in pk.range(BLOCK // AT_ONCE):
+        for j in range(AT_ONCE):
+            i = part * AT_ONCE + j
+            query, gate = (
+                pk.load(x.parts(size)[i], spread=pk.per_column) for x in (queries, gates)
+            )
+            between = pk.where(row < i, between * gate, 1.0)
+            found = found + pk.column(above, i) * between * query
+    return found, between
+
+
+@pk.function
+def store_parts(memory: list[Any], x: Any, i: Any, j: Any) -> None:
+    """Store a tile as part (i, j) of two, rounded, and what that leaves."""
+    for to, some in zip(memory, (x.to(memory[0].dtype), rest_of(x, memory[0].dtype)), strict=True):
+        pk.store(to.tiles(x.rows, x.cols)[i, j], some)
+
+
+def product_of(ends: Any, size: int, is_part: Any) -> Any:
+    """The product of the gates of some blocks."""
+    found = pk.full(pk.f32, 1.0, size, spread=pk.per_column)
+    for x in range(BLOCKS):
+        found = found * pk.where(
+            is_part(x), pk.load(ends.parts(size)[x], spread=pk.per_column), 1.0
+        )
+    return found
+
+
+@pk.kernel
+def channel_gradients(  # type: ignore[no-untyped-def]
+    Q, K, V, dO, decay, states, ends, dQ, dK, d_decay, scale, *, resident
+):
+    """The gradients of q and k of each head of gates, and those of the gates. A warp takes a block of positions.
+
+    states, ends: S and dS' of all chunks. Heads of values that share gates are added up.
+    """
+    batch, heads_of_gates, n, d = decay.shape
+    heads, width, dtype = V.shape[1], V.shape[3], V.dtype
+    size = piece_of(pk.static(d))
+    pk.resident(resident)
+    pk.overlap()
+    b, g, i = pk.grid(batch, heads_of_gates, pk.cdiv(n, CHUNK))
+    memory: Any = [pk.shared(pk.sv(pk.f32, BLOCK * size), count=BLOCKS) for _ in range(3)]
+    # Queries and keys with gates; and parts of a state and of its gradient.
+    in_block: Any = [[pk.shared(pk.st(dtype, CHUNK, size)) for _ in range(2)] for _ in range(2)]
+    of_states: Any = [[pk.shared(pk.st(dtype, size, COLUMNS)) for _ in range(2)] for _ in range(2)]
+    pairs: Any = pk.shared(pk.st(dtype, CHUNK, CHUNK))
+    gates, left, past = (pk.shared(pk.sv(pk.f32, BLOCKS * size)) for _ in range(3))
+    whole: Any = pk.shared(pk.sv(pk.f32, BLOCKS * BLOCK))
+    all_are_here: Any = pk.semaphore(BLOCKS)
+    q, k = (matrix_of(x, b, g, heads_of_gates) for x in (Q, K))
+    logs, shared = decay.at(b, g), heads // heads_of_gates
+    turns, down = size // BLOCK, COLUMNS // size
+
+    with pk.warps(BLOCKS) as w:
+        block, turn = i * BLOCKS + w, 0
+        weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
+        for h in pk.range(g * shared, (g + 1) * shared):
+            for c in pk.range(pk.cdiv(width, COLUMNS)):
+                do, v = (pk.load(x[b, h, block, c], rows=BLOCK, cols=COLUMNS) for x in (dO, V))
+                turn = meet(all_are_here, turn)
+                pk.store(pairs.tiles(BLOCK, COLUMNS)[w, 0], v)
+                turn = meet(all_are_here, turn)
+                for x in range(BLOCKS):
+                    rows = pairs.tiles(BLOCK, COLUMNS)[x, 0]
+                    weights[x] = pk.mma_ABt(do, rows, weights[x])
+        turn = meet(all_are_here, turn)
+        own = pk.zeros(pk.f32, BLOCK, BLOCK)
+        for x in range(BLOCKS):
+            own = own + pk.where(w == x, weights[x], 0.0)
+            pk.store(pairs.tiles(BLOCK, BLOCK)[w, x], weights[x].to(dtype))
+        row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
+        below, same = pk.where(row > col, own, 0.0), pk.row_sum(pk.where(row == col, own, 0.0))
+        above = pk.transpose(below)
+
+        for p in pk.range(pk.cdiv(d, size)):
+            rows_of = [x[w] for x in memory]
+            pk.store(gates.parts(size)[w], fill_block(rows_of, (q, k, logs), block, p))
+            dq, to_query = of_queries(below, rows_of[1], rows_of[2])
+            dk, to_end = of_keys(above, rows_of[0], rows_of[2])
+            query, key = (pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32) for x in (q, k))
+            store_parts(in_block[0], query * to_query, w, 0)
+            store_parts(in_block[1], key * to_end, w, 0)
+            turn = meet(all_are_here, turn)
+            of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
+            for x in pk.range(w):
+                of_q = of_q * pk.load(gates.parts(size)[x], spread=pk.per_column)
+                for y in in_block[1]:
+                    a = pairs.tiles(BLOCK, BLOCK)[w, x]
+                    of_q = pk.mma_AB(a, y.tiles(BLOCK, size)[x, 0], of_q)
+            for x in pk.range(BLOCKS - 1, w, -1):
+                of_k = of_k * pk.load(gates.parts(size)[x], spread=pk.per_column)
+                for y in in_block[0]:
+                    a = pairs.tiles(BLOCK, BLOCK)[x, w]
+                    of_k = pk.mma_AtB(a, y.tiles(BLOCK, size)[x, 0], of_k)
+            dq, dk = dq + of_q * to_query, dk + of_k * to_end
+
+            of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
+            kept = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
+            for h in pk.range(g * shared, (g + 1) * shared):
+                for c in pk.range(pk.cdiv(width, COLUMNS)):
+                    at = p * turns + w % turns, c * down + w // turns
+                    s, ds = (
+                        pk.load(x[b, h, i, at[0], at[1]], rows=BLOCK, cols=size)
+                        for x in (states, ends)
+                    )
+                    do, v = (pk.load(x[b, h, block, c], rows=BLOCK, cols=COLUMNS) for x in (dO, V))
+                    kept = kept + pk.row_sum(s * ds)
+                    turn = meet(all_are_here, turn)
+                    store_parts(of_states[0], s, w % turns, w // turns)
+                    store_parts(of_states[1], ds, w % turns, w // turns)
+                    turn = meet(all_are_here, turn)
+                    for y in of_states[0]:
+                        of_q = pk.mma_ABt(do, y, of_q)
+                    for y in of_states[1]:
+                        of_k = pk.mma_ABt(v, y, of_k)
+            before = product_of(gates, size, lambda x: x < w)
+            behind = product_of(gates, size, lambda x: x > w)
+            dq, of_k = dq + of_q * to_query * before, of_k * to_end * behind
+            dk = dk + of_k
+            pk.store(dQ[b, g, block, p], ((dq + same * key) * scale).to(dQ.dtype))
+            pk.store(dK[b, g, block, p], ((dk + same * query) * scale).to(dK.dtype))
+
+            found = query * dq - key * dk
+            pk.store(left.parts(size)[w], pk.col_sum(found))
+            pk.store(past.parts(size)[w], pk.col_sum(of_k * key))
+            pk.store(whole.parts(BLOCK)[w], kept)
+            turn = meet(all_are_here, turn)
+            total = pk.zeros(pk.f32, size, spread=pk.per_column)
+            for x in range(BLOCKS // turns):
+                total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
+            of_block = pk.load(gates.parts(size)[w], spread=pk.per_column)
+            total = total * (before * of_block * behind)
+            for x in range(BLOCKS):
+                some = [pk.load(y.parts(size)[x], spread=pk.per_column) for y in (left, past)]
+                total = total + some[1] + pk.where(w <= x, some[0], 0.0)
+            found = found - pk.col_cumsum(found) + total
+            pk.store(d_decay[b, g, block, p], (found * scale).to(decay.dtype))

@@ -1,0 +1,89 @@
+"""The host function of the gradients of linear attention with a gate for each channel."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.library import host_function
+from pykittens.kernels.linear.call import (
+    OF_QK,
+    OF_STATE,
+    OF_V,
+    check_gates,
+    check_shapes,
+    checked,
+)
+from pykittens.kernels.linear.channel_gradients import channel_gradients
+from pykittens.kernels.linear.config import LinearConfig
+from pykittens.kernels.linear.gated import OF_GATES, ChannelPasses
+from pykittens.kernels.linear.gradient import sum_heads
+from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.workspace import Scratch
+
+
+@functools.partial(host_function, numbers={})
+def gated_linear_attention_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    gradient: Any,
+    decay: Any,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    state_gradient: Any = None,
+    segments: int | None = None,
+    config: LinearConfig | None = None,
+) -> Plan:
+    """The gradients of q, k, v and decay, and then that of initial_state if it is given.
+
+    gradient: that of the result, (batch, heads, n, width). state_gradient: that of the state after the last position,
+    f32 (batch, heads, d, width), or None. The other arguments are those of gated_linear_attention. The gradients have
+    the shapes and dtypes of what they are of; sums are in f32. States before all chunks, and the gradients of those
+    after them, are kept in scratch memory. An ArgumentError for other arguments.
+
+        >>> x, decay = np.ones((1, 2, 8, 32), np.float16), np.zeros((1, 2, 8, 32), np.float32)
+        >>> [y.shape for y in gated_linear_attention_backward(x, x, x, x, decay)]
+        [(1, 2, 8, 32), (1, 2, 8, 32), (1, 2, 8, 32), (1, 2, 8, 32)]
+    """
+    given = {"q": q, "k": k, "v": v, "gradient": gradient, "decay": decay}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
+    arrays = Arrays("gated_linear_attention_backward", **given)
+    check_shapes(arrays, OF_GATES)
+    check_gates(arrays)
+    parts = checked(arrays, segments)
+    dtypes = {x: arrays.found[x].dtype for x in ("v", "decay")}
+    result = ["dq", "dk", "dv", "d_decay"]
+    for name, shape, of in zip(result, (OF_QK, OF_QK, OF_V, OF_GATES), "vvv", strict=False):
+        arrays.make(name, shape, dtypes[of])
+    arrays.make("d_decay", OF_GATES, dtypes["decay"])
+    if "initial_state" in arrays:
+        arrays.make("d_initial_state", OF_STATE, "f32")
+        result.append("d_initial_state")
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=tuple(result))
+    arrays.lines(*arrays.found)
+    passes = ChannelPasses(arrays, scale, parts, config)
+    add_gradients(passes)
+    return Plan(arrays, passes.steps, passes.scratch, tuple(result))
+
+
+def add_gradients(passes: ChannelPasses) -> None:
+    """Add all launches: states, their gradients and those of values in reverse, all others, and sums of heads."""
+    arrays = passes.arrays
+    before, behind = (x if x in arrays else None for x in ("initial_state", "state_gradient"))
+    rests = "rest_of_queries", "rest_of_keys"
+    passes.weigh(*rests)
+    passes.add(None, "keys", rests[1], "v", None, (before, None), states="states")
+    ends, back = (behind, "d_initial_state" if before else None), {"reverse": True, "unit": "scale"}
+    passes.add("keys", "queries", rests[0], "gradient", "dv", ends, states="ends", **back)
+    is_shared = arrays.dims["groups"] != arrays.dims["gates"]
+    to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
+    args = ("q", "k", "v", "gradient", "decay", "states", "ends", *to.values(), "d_decay", "scale")
+    passes.steps.append(PlanStep(channel_gradients, args, {"resident": 1}))
+    if is_shared:
+        shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])
+        passes.scratch |= {name: Scratch(shape) for name in to.values()}
+        passes.steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]
