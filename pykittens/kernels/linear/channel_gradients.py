@@ -35,6 +35,7 @@ from pykittens.kernels.linear.channels import (
 )
 from pykittens.kernels.linear.chunk import CHUNK, matrix_of
 
+STEPS = 4  # positions of a block that are written out
 COLUMNS = 64  # of values and states that are multiplied at a time
 
 
@@ -77,9 +78,9 @@ def of_queries(below: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
     """
     size, row = keys.length // BLOCK, pk.row_index(BLOCK)
     found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
-    for back in pk.range(1, BLOCK // AT_ONCE + 1):
-        for i in reversed(range(AT_ONCE)):
-            j = BLOCK - back * AT_ONCE + i
+    for back in pk.range(1, BLOCK // STEPS + 1):
+        for i in reversed(range(STEPS)):
+            j = BLOCK - back * STEPS + i
             key, gate = (pk.load(x.parts(size)[j], spread=pk.per_column) for x in (keys, gates))
             found = found + pk.column(below, j) * between * key
             between = pk.where(row == j, 1.0, between) * gate
@@ -94,9 +95,9 @@ def of_keys(above: Any, queries: Any, gates: Any) -> tuple[Any, Any]:
     """
     size, row = queries.length // BLOCK, pk.row_index(BLOCK)
     found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
-    for part in pk.range(BLOCK // AT_ONCE):
-        for j in range(AT_ONCE):
-            i = part * AT_ONCE + j
+    for part in pk.range(BLOCK // STEPS):
+        for j in range(STEPS):
+            i = part * STEPS + j
             query, gate = (
                 pk.load(x.parts(size)[i], spread=pk.per_column) for x in (queries, gates)
             )
@@ -172,27 +173,8 @@ def channel_gradients(  # type: ignore[no-untyped-def]
         for p in pk.range(pk.cdiv(d, size)):
             rows_of = [x[w] for x in memory]
             pk.store(gates.parts(size)[w], fill_block(rows_of, (q, k, logs), block, p))
-            dq, to_query = of_queries(below, rows_of[1], rows_of[2])
-            dk, to_end = of_keys(above, rows_of[0], rows_of[2])
-            query, key = (pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32) for x in (q, k))
-            store_parts(in_block[0], query * to_query, w, 0)
-            store_parts(in_block[1], key * to_end, w, 0)
-            turn = meet(all_are_here, turn)
             of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
-            for x in pk.range(w):
-                of_q = of_q * pk.load(gates.parts(size)[x], spread=pk.per_column)
-                for y in in_block[1]:
-                    a = pairs.tiles(BLOCK, BLOCK)[w, x]
-                    of_q = pk.mma_AB(a, y.tiles(BLOCK, size)[x, 0], of_q)
-            for x in pk.range(BLOCKS - 1, w, -1):
-                of_k = of_k * pk.load(gates.parts(size)[x], spread=pk.per_column)
-                for y in in_block[0]:
-                    a = pairs.tiles(BLOCK, BLOCK)[x, w]
-                    of_k = pk.mma_AtB(a, y.tiles(BLOCK, size)[x, 0], of_k)
-            dq, dk = dq + of_q * to_query, dk + of_k * to_end
-
-            of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
-            kept = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
+            both = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
             for h in pk.range(g * shared, (g + 1) * shared):
                 for c in pk.range(pk.cdiv(width, COLUMNS)):
                     at = p * turns + w % turns, c * down + w // turns
@@ -201,32 +183,47 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                         for x in (states, ends)
                     )
                     do, v = (pk.load(x[b, h, block, c], rows=BLOCK, cols=COLUMNS) for x in (dO, V))
-                    kept = kept + pk.row_sum(s * ds)
+                    both = both + pk.row_sum(s * ds)
                     turn = meet(all_are_here, turn)
                     store_parts(of_states[0], s, w % turns, w // turns)
                     store_parts(of_states[1], ds, w % turns, w // turns)
                     turn = meet(all_are_here, turn)
-                    for y in of_states[0]:
-                        of_q = pk.mma_ABt(do, y, of_q)
-                    for y in of_states[1]:
-                        of_k = pk.mma_ABt(v, y, of_k)
-            before = product_of(gates, size, lambda x: x < w)
+                    for x in of_states[0]:
+                        of_q = pk.mma_ABt(do, x, of_q)
+                    for x in of_states[1]:
+                        of_k = pk.mma_ABt(v, x, of_k)
+            pk.store(whole.parts(BLOCK)[w], both)
+
+            dq, to_query = of_queries(below, rows_of[1], rows_of[2])
+            dk, to_end = of_keys(above, rows_of[0], rows_of[2])
+            query, key = (pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32) for x in (q, k))
+            store_parts(in_block[0], query * to_query, w, 0)
+            store_parts(in_block[1], key * to_end, w, 0)
+            before = product_of(gates, size, lambda x: x <= w)
             behind = product_of(gates, size, lambda x: x > w)
-            dq, of_k = dq + of_q * to_query * before, of_k * to_end * behind
-            dk = dk + of_k
+            pk.store(past.parts(size)[w], pk.col_sum(of_k * behind * to_end * key))
+            turn = meet(all_are_here, turn)
+            for x in pk.range(w):
+                of_q = of_q * pk.load(gates.parts(size)[x], spread=pk.per_column)
+                for y in in_block[1]:
+                    pair = pairs.tiles(BLOCK, BLOCK)[w, x]
+                    of_q = pk.mma_AB(pair, y.tiles(BLOCK, size)[x, 0], of_q)
+            for x in pk.range(BLOCKS - 1, w, -1):
+                of_k = of_k * pk.load(gates.parts(size)[x], spread=pk.per_column)
+                for y in in_block[0]:
+                    pair = pairs.tiles(BLOCK, BLOCK)[x, w]
+                    of_k = pk.mma_AtB(pair, y.tiles(BLOCK, size)[x, 0], of_k)
+            dq, dk = dq + of_q * to_query, dk + of_k * to_end
             pk.store(dQ[b, g, block, p], ((dq + same * key) * scale).to(dQ.dtype))
             pk.store(dK[b, g, block, p], ((dk + same * query) * scale).to(dK.dtype))
 
             found = query * dq - key * dk
             pk.store(left.parts(size)[w], pk.col_sum(found))
-            pk.store(past.parts(size)[w], pk.col_sum(of_k * key))
-            pk.store(whole.parts(BLOCK)[w], kept)
             turn = meet(all_are_here, turn)
             total = pk.zeros(pk.f32, size, spread=pk.per_column)
             for x in range(BLOCKS // turns):
                 total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
-            of_block = pk.load(gates.parts(size)[w], spread=pk.per_column)
-            total = total * (before * of_block * behind)
+            total = total * before * behind
             for x in range(BLOCKS):
                 some = [pk.load(y.parts(size)[x], spread=pk.per_column) for y in (left, past)]
                 total = total + some[1] + pk.where(w <= x, some[0], 0.0)
