@@ -214,6 +214,7 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                     pair = pairs.tiles(BLOCK, BLOCK)[x, w]
                     of_k = pk.mma_AtB(pair, y.tiles(BLOCK, size)[x, 0], of_k)
             dq, dk = dq + of_q * to_query, dk + of_k * to_end
+            query, key = (pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32) for x in (q, k))
             pk.store(dQ[b, g, block, p], ((dq + same * key) * scale).to(dQ.dtype))
             pk.store(dK[b, g, block, p], ((dk + same * query) * scale).to(dK.dtype))
 
