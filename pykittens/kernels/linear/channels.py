@@ -114,13 +114,13 @@ def fill_rows(keys: Any, gates: Any, k: Any, logs: Any, place: tuple[Any, Any], 
 
 @pk.kernel
 def weigh_channels(  # type: ignore[no-untyped-def]
-    Q, K, decay, queries, keys, rest_of_queries, rest_of_keys, pairs, kept, *, keep=True
+    Q, K, decay, queries, keys, pairs, kept, *, keep=True, exact=()
 ):
     """Chunks of queries with the gates up to theirs, and of keys with those after theirs; `pairs`, what values weigh;
     and `kept`, the products of all gates of a chunk. A warp takes a block.
 
-    rest_of_queries, rest_of_keys: what rounding leaves of them, or None. keep: gates and keys stay in shared memory,
-    where they are not loaded twice.
+    exact: which of "queries" and "keys" have, past all chunks, what rounding leaves of them. keep: gates and keys stay
+    in shared memory, where they are not loaded twice.
     """
     batch, heads, n, d = decay.shape
     size, dtype = piece_of(pk.static(d)), Q.dtype
@@ -136,7 +136,7 @@ def weigh_channels(  # type: ignore[no-untyped-def]
     logs = decay.at(b, h)
 
     with pk.warps(BLOCKS) as w:
-        block = i * BLOCKS + w
+        block, behind = i * BLOCKS + w, pk.cdiv(n, CHUNK) * BLOCKS
         for p in pk.range(pieces):
             at = w * copies + (p if keep else 0)
             to = in_block[p].tiles(BLOCK, size)[w, 0]
@@ -160,8 +160,8 @@ def weigh_channels(  # type: ignore[no-untyped-def]
                 j = BLOCK - back
                 one = pk.load(rows_of_keys.parts(size)[j]) * after
                 pk.store(keys[b, h, block * BLOCK + j, p], one.to(dtype))
-                if rest_of_keys is not None:
-                    pk.store(rest_of_keys[b, h, block * BLOCK + j, p], rest_of(one, dtype))
+                if "keys" in exact:
+                    pk.store(keys[b, h, (behind + block) * BLOCK + j, p], rest_of(one, dtype))
                 after = after * pk.load(rows_of_gates.parts(size)[j])
             if w == 0:
                 pk.store(kept[b, h, i, p], after)
@@ -176,8 +176,8 @@ def weigh_channels(  # type: ignore[no-untyped-def]
                 end = pk.load(ends[p].parts(size)[other], spread=pk.per_column)
                 x = x * pk.where(w >= past, end, 1.0)
             pk.store(queries[b, h, block, p], x.to(dtype))
-            if rest_of_queries is not None:
-                pk.store(rest_of_queries[b, h, block, p], rest_of(x, dtype))
+            if "queries" in exact:
+                pk.store(queries[b, h, behind + block, p], rest_of(x, dtype))
         for past in range(BLOCKS):
             x = pk.where(w >= past, weights[past], 0.0)
             pk.store(pairs[b, h, block, (w - past) % BLOCKS], x.to(dtype))
@@ -187,7 +187,6 @@ def weigh_channels(  # type: ignore[no-untyped-def]
 def channel_outputs(  # type: ignore[no-untyped-def]
     queries,
     keys,
-    rest,
     pairs,
     kept,
     V,
@@ -200,12 +199,13 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     unit,
     *,
     config,
+    exact=False,
     reverse=False,
 ):
     """O, and the state at the end; or without O, the states alone. Each warpgroup has some columns of the state in its
     registers.
 
-    queries, keys, rest, pairs, kept: what `weigh_channels` finds; `rest` is of the keys, and may be None. In reverse,
+    queries, keys, pairs, kept: what `weigh_channels` finds; if `exact`, the keys with what rounding leaves. In reverse,
     which is the recurrence of gradients, queries and keys have changed places. before: the states at the starts of
     segments of the chunks, on an axis of their own, or at the start of all chunks. after: those at the ends, without
     `before` of segments that begin with 0; `whole` is the logarithm of what is kept of these. Both are `unit` times
@@ -218,7 +218,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     rows, groups, columns = rows_of(d), config.groups, config.columns
     pk.resident(config.resident)
     pk.overlap()
-    of_keys = ("k",) if rest is None else ("k", "rest")
+    of_keys = ("k", "rest") if exact else ("k",)
     of_rows = of_keys if O is None else ("q", *of_keys)
     stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, rows) for name in of_rows}
     if O is not None:
@@ -239,8 +239,8 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                     pk.load_async(t.k, matrix_of(keys, b, h, heads)[i, 0])
                     pk.load_async(t.v, V[b, h, i, part])
                     pk.load_async(t.kept, matrix_of(kept, b, h, heads)[i, 0])
-                    if rest is not None:
-                        pk.load_async(t.rest, matrix_of(rest, b, h, heads)[i, 0])
+                    if exact:
+                        pk.load_async(t.rest, matrix_of(keys, b, h, heads)[chunks + i, 0])
                     if O is not None:
                         pk.load_async(t.q, matrix_of(queries, b, h, heads)[i, 0])
                         pk.load_async(t.pairs, matrix_of(pairs, b, h, heads)[i, 0])
@@ -271,7 +271,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                         publish([(tiles[r, 0], x) for r, x in enumerate(operand)])
                         o = pk.mma_AB(t.q, rounded[w])
                         o = (pk.mma_AtB if reverse else pk.mma_AB)(t.pairs, v, o)
-                    for x in (t.k,) if rest is None else (t.k, t.rest):
+                    for x in (t.k, t.rest) if exact else (t.k,):
                         state = with_products(state, x, v)
                     if whole is not None:
                         product = [x * y for x, y in zip(product, own, strict=True)]

@@ -100,11 +100,10 @@ def gated_linear_attention(
         return Plan(arrays, [], result=result)
     arrays.lines("q", "k", "v", "decay", "initial_state", "out")
     passes = ChannelPasses(arrays, scale, parts, config)
-    rest = "rest_of_keys" if return_state else None
-    passes.weigh(rest)
+    passes.weigh(("keys",) if return_state else ())
     before = "initial_state" if "initial_state" in arrays else None
     states = before, "state" if return_state else None
-    passes.add("queries", "keys", rest, "v", "out", states)
+    passes.add("queries", "keys", "v", "out", states)
     return Plan(arrays, passes.steps, passes.scratch, result)
 
 
@@ -128,29 +127,23 @@ class ChannelPasses:
         self.gates = dims["batch"], dims["gates"]
         self.chunks = -(-dims["n"] // CHUNK)
 
-    def weigh(self, *rests: str | None) -> None:
-        """Add the launch that finds "queries", "keys", "pairs" and "kept", and what rounding leaves of the first two.
-
-        rests: "rest_of_queries" and "rest_of_keys", those that are needed.
-        """
-        dtype, positions = self.arrays.found["v"].dtype, self.chunks * CHUNK
-        columns = {"queries": self.wide, "keys": self.wide, "pairs": CHUNK}
-        columns |= {rest: self.wide for rest in rests if rest}
-        for name, count in columns.items():
-            self.scratch[name] = Scratch((*self.gates, positions, count), dtype=dtype)
+    def weigh(self, exact: tuple[str, ...]) -> None:
+        """Add the launch that finds "queries", "keys", "pairs" and "kept"; exact: as of `weigh_channels`."""
+        self.exact, dtype = exact, self.arrays.found["v"].dtype
+        for name, columns in (("queries", self.wide), ("keys", self.wide), ("pairs", CHUNK)):
+            positions = (1 + (name in exact)) * self.chunks * CHUNK
+            self.scratch[name] = Scratch((*self.gates, positions, columns), dtype=dtype)
         self.scratch["kept"] = Scratch((*self.gates, self.chunks, self.wide))
         # Two blocks of a multiprocessor are worth more than a load that is left out.
-        own = weighing_bytes(self.sizes[0], True) + RESERVED
-        given = (x if x in rests else None for x in ("rest_of_queries", "rest_of_keys"))
-        args = ("q", "k", "decay", "queries", "keys", *given, "pairs", "kept")
-        keep = {"keep": 2 * own <= self.limits.shared_bytes}
-        self.steps.append(PlanStep(weigh_channels, args, keep))
+        own = 2 * (weighing_bytes(self.sizes[0], True) + RESERVED)
+        how = {"keep": own <= self.limits.shared_bytes, "exact": exact}
+        args = ("q", "k", "decay", "queries", "keys", "pairs", "kept")
+        self.steps.append(PlanStep(weigh_channels, args, how))
 
     def add(
         self,
         queries: str | None,
         keys: str,
-        rest: str | None,
         v: str,
         out: str | None,
         ends: tuple[str | None, str | None],
@@ -161,10 +154,11 @@ class ChannelPasses:
     ) -> None:
         """Add a pass, by the names of its arrays and numbers.
 
-        rest: of the keys. ends: the first and the last state. states: scratch memory for the states before all chunks.
+        ends: the first and the last state. states: scratch memory for the states before all chunks.
         """
-        how: dict[str, Any] = {"reverse": reverse}
-        of_rows, of_outputs = 1 + (rest is not None), int(out is not None)
+        back: dict[str, Any] = {"reverse": reverse}
+        how = back | {"exact": keys in self.exact}
+        of_rows, of_outputs = 1 + (keys in self.exact), int(out is not None)
         tiles = Tiles(of_rows + of_outputs, 1, 0, of_outputs, 2 * of_outputs, of_outputs)
         config = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
         segments = self.segments
@@ -179,13 +173,13 @@ class ChannelPasses:
             self.scratch["whole"] = Scratch((*self.heads, segments, self.sizes[0]))
             tiles = Tiles(of_rows, 1, 0, 0, 0)
             own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-            args = (None, keys, rest, None, "kept", v, None, None, cut, "whole", None)
+            args = (None, keys, None, "kept", v, None, None, cut, "whole", None)
             own_way = how | {"config": own}
             self.steps += [
                 PlanStep(channel_outputs, (*args, "scale", None), own_way),
-                PlanStep(scan_states, (cut, "whole", *ends, unit or "one"), how),
+                PlanStep(scan_states, (cut, "whole", *ends, unit or "one"), back),
             ]
             ends = cut, None
         pairs = "pairs" if out else None
-        args = (queries, keys, rest, pairs, "kept", v, out, *ends, None, states, "scale", unit)
+        args = (queries, keys, pairs, "kept", v, out, *ends, None, states, "scale", unit)
         self.steps.append(PlanStep(channel_outputs, args, how | {"config": config}))

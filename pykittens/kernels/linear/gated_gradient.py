@@ -74,11 +74,10 @@ def add_gradients(passes: ChannelPasses) -> None:
     """Add all launches: states, their gradients and those of values in reverse, all others, and sums of heads."""
     arrays = passes.arrays
     before, behind = (x if x in arrays else None for x in ("initial_state", "state_gradient"))
-    rests = "rest_of_queries", "rest_of_keys"
-    passes.weigh(*rests)
-    passes.add(None, "keys", rests[1], "v", None, (before, None), states="states")
+    passes.weigh(("queries", "keys"))
+    passes.add(None, "keys", "v", None, (before, None), states="states")
     ends, back = (behind, "d_initial_state" if before else None), {"reverse": True, "unit": "scale"}
-    passes.add("keys", "queries", rests[0], "gradient", "dv", ends, states="ends", **back)
+    passes.add("keys", "queries", "gradient", "dv", ends, states="ends", **back)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
     args = ("q", "k", "v", "gradient", "decay", "states", "ends", *to.values(), "d_decay", "scale")
