@@ -7,11 +7,11 @@ D_ij = dO_i v_j, all without the factor of O,
     dk_j = a_j+1..n (v_j dS'^T) + sum over i >= j of D_ij q_i a_j+1..i
 
 The gradient of the logarithm of a gate is what all products have that go through it: those of the state before the
-chunk and the one after it, of keys of the chunk and the state after, of queries and the state before, and of pairs. It
-is the sum of q_s dq_s - k_s dk_s of positions s from its own on, and of all of the first two kinds in the chunk. Pairs
-of a position with itself are left out, as no gate is between. So nothing is summed beyond a chunk, and what cancels is
-in f32: products of tensor cores have operands in two parts, the second of which is what rounding leaves, and D_ij is
-rounded once for both gradients.
+chunk and the one after it; of keys before its position and the state after; of queries from its position on and what
+is before them, less those pairs that are on one side of it, which are in q_s dq_s and in k_s dk_s. Pairs of a position
+with itself are left out, as no gate is between. So nothing is summed beyond a chunk, and nothing cancels that gates
+make small. Products of tensor cores have operands in two parts, the second of which is what rounding leaves, and D_ij
+is rounded once for both gradients.
 
 Inside of a block of 16 positions, keys are multiplied with the gates up to the queries, one position after another in
 f32; blocks multiply one another, with gates of their own and then those between, from block to block.
@@ -35,6 +35,7 @@ from pykittens.kernels.linear.channels import (
 )
 from pykittens.kernels.linear.chunk import CHUNK, matrix_of
 
+EXCHANGE = 8192  # bytes by which warps move tiles and sums, and of semaphores
 STEPS = 4  # positions of a block that are written out
 COLUMNS = 64  # of values and states that are multiplied at a time
 
@@ -42,6 +43,13 @@ COLUMNS = 64  # of values and states that are multiplied at a time
 def piece_of(d: int) -> int:
     """The channels that a warp takes at a time."""
     return min(-(-d // 16) * 16, 32)
+
+
+def shared_bytes(d: int) -> int:
+    """Bytes of shared memory of a block, at most."""
+    size = piece_of(d)
+    of_rows = CHUNK * (3 * 4 + 2 * 2 * 2 + 2 * 2 * 2) + COLUMNS * 2 * 2 * 2 + 4 * BLOCKS
+    return size * of_rows + 2 * CHUNK * CHUNK + EXCHANGE
 
 
 @pk.function
@@ -113,6 +121,14 @@ def store_parts(memory: list[Any], x: Any, i: Any, j: Any) -> None:
         pk.store(to.tiles(x.rows, x.cols)[i, j], some)
 
 
+@pk.function
+def with_parts(product: Any, a: Any, memory: list[Any], i: Any, found: Any) -> Any:
+    """The sum and the products with block i of a tile in two parts."""
+    for x in memory:
+        found = product(a, x.tiles(BLOCK, x.cols)[i, 0], found)
+    return found
+
+
 def product_of(ends: Any, size: int, is_part: Any) -> Any:
     """The product of the gates of some blocks."""
     found = pk.full(pk.f32, 1.0, size, spread=pk.per_column)
@@ -141,8 +157,12 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     # Queries and keys with gates; and parts of a state and of its gradient.
     in_block: Any = [[pk.shared(pk.st(dtype, CHUNK, size)) for _ in range(2)] for _ in range(2)]
     of_states: Any = [[pk.shared(pk.st(dtype, size, COLUMNS)) for _ in range(2)] for _ in range(2)]
+    # What gates are between, which f16 does not hold; queries and keys are not needed any more then.
+    sums: Any = in_block
+    if dtype is not pk.bf16:
+        sums = [[pk.shared(pk.st(pk.bf16, CHUNK, size)) for _ in range(2)] for _ in range(2)]
     pairs: Any = pk.shared(pk.st(dtype, CHUNK, CHUNK))
-    gates, left, past = (pk.shared(pk.sv(pk.f32, BLOCKS * size)) for _ in range(3))
+    gates: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size))
     whole: Any = pk.shared(pk.sv(pk.f32, BLOCKS * BLOCK))
     all_are_here: Any = pk.semaphore(BLOCKS)
     q, k = (matrix_of(x, b, g, heads_of_gates) for x in (Q, K))
@@ -201,32 +221,34 @@ def channel_gradients(  # type: ignore[no-untyped-def]
             store_parts(in_block[1], key * to_end, w, 0)
             before = product_of(gates, size, lambda x: x <= w)
             behind = product_of(gates, size, lambda x: x > w)
-            pk.store(past.parts(size)[w], pk.col_sum(of_k * behind * to_end * key))
+            of_state, of_k = of_k * to_end * behind, pk.zeros(pk.f32, BLOCK, size)
             turn = meet(all_are_here, turn)
             for x in pk.range(w):
                 of_q = of_q * pk.load(gates.parts(size)[x], spread=pk.per_column)
-                for y in in_block[1]:
-                    pair = pairs.tiles(BLOCK, BLOCK)[w, x]
-                    of_q = pk.mma_AB(pair, y.tiles(BLOCK, size)[x, 0], of_q)
+                of_q = with_parts(pk.mma_AB, pairs.tiles(BLOCK, BLOCK)[w, x], in_block[1], x, of_q)
             for x in pk.range(BLOCKS - 1, w, -1):
                 of_k = of_k * pk.load(gates.parts(size)[x], spread=pk.per_column)
-                for y in in_block[0]:
-                    pair = pairs.tiles(BLOCK, BLOCK)[x, w]
-                    of_k = pk.mma_AtB(pair, y.tiles(BLOCK, size)[x, 0], of_k)
+                of_k = with_parts(pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[x, w], in_block[0], x, of_k)
             dq, dk = dq + of_q * to_query, dk + of_k * to_end
             query, key = (pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32) for x in (q, k))
+            turn = meet(all_are_here, turn)
+            store_parts(sums[0], of_state * key, w, 0)
+            store_parts(sums[1], query * dq - key * dk, w, 0)
             pk.store(dQ[b, g, block, p], ((dq + same * key) * scale).to(dQ.dtype))
-            pk.store(dK[b, g, block, p], ((dk + same * query) * scale).to(dK.dtype))
-
-            found = query * dq - key * dk
-            pk.store(left.parts(size)[w], pk.col_sum(found))
+            pk.store(dK[b, g, block, p], ((dk + of_state + same * query) * scale).to(dK.dtype))
             turn = meet(all_are_here, turn)
             total = pk.zeros(pk.f32, size, spread=pk.per_column)
             for x in range(BLOCKS // turns):
                 total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
-            total = total * before * behind
-            for x in range(BLOCKS):
-                some = [pk.load(y.parts(size)[x], spread=pk.per_column) for y in (left, past)]
-                total = total + some[1] + pk.where(w <= x, some[0], 0.0)
-            found = found - pk.col_cumsum(found) + total
+            found = pk.zeros(pk.f32, BLOCK, size) + total * before * behind
+            for x in pk.range(w + 1):
+                is_before = pk.where(
+                    col < row + (w - x) * BLOCK, 1.0, pk.zeros(pk.f32, BLOCK, BLOCK)
+                )
+                found = with_parts(pk.mma_AB, is_before.to(pk.bf16), sums[0], x, found)
+            for x in pk.range(w, BLOCKS):
+                is_behind = pk.where(
+                    col >= row + (w - x) * BLOCK, 1.0, pk.zeros(pk.f32, BLOCK, BLOCK)
+                )
+                found = with_parts(pk.mma_AB, is_behind.to(pk.bf16), sums[1], x, found)
             pk.store(d_decay[b, g, block, p], (found * scale).to(decay.dtype))

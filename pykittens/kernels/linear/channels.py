@@ -175,9 +175,10 @@ def weigh_channels(  # type: ignore[no-untyped-def]
                 weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
                 end = pk.load(ends[p].parts(size)[other], spread=pk.per_column)
                 x = x * pk.where(w >= past, end, 1.0)
-            pk.store(queries[b, h, block, p], x.to(dtype))
-            if "queries" in exact:
-                pk.store(queries[b, h, behind + block, p], rest_of(x, dtype))
+            # A loop, because registers are few.
+            for part in pk.range(1 + ("queries" in exact)):
+                pk.store(queries[b, h, block + part * behind, p], x.to(dtype))
+                x = x - x.to(dtype).to(pk.f32)
         for past in range(BLOCKS):
             x = pk.where(w >= past, weights[past], 0.0)
             pk.store(pairs[b, h, block, (w - past) % BLOCKS], x.to(dtype))

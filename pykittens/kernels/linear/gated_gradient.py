@@ -15,12 +15,14 @@ from pykittens.kernels.linear.call import (
     check_shapes,
     checked,
 )
-from pykittens.kernels.linear.channel_gradients import channel_gradients
-from pykittens.kernels.linear.config import LinearConfig
+from pykittens.kernels.linear.channel_gradients import channel_gradients, shared_bytes
+from pykittens.kernels.linear.config import LinearConfig, blocks_for
 from pykittens.kernels.linear.gated import OF_GATES, ChannelPasses
 from pykittens.kernels.linear.gradient import sum_heads
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
+
+MOST = 2  # blocks of `channel_gradients` on a multiprocessor, which registers hold
 
 
 @functools.partial(host_function, numbers={})
@@ -80,8 +82,10 @@ def add_gradients(passes: ChannelPasses) -> None:
     passes.add("keys", "queries", "gradient", "dv", ends, states="ends", **back)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
+    memory = shared_bytes(arrays.dims["d"])
+    resident = blocks_for("gated_linear_attention_backward", memory, MOST, passes.limits)
     args = ("q", "k", "v", "gradient", "decay", "states", "ends", *to.values(), "d_decay", "scale")
-    passes.steps.append(PlanStep(channel_gradients, args, {"resident": 1}))
+    passes.steps.append(PlanStep(channel_gradients, args, {"resident": resident}))
     if is_shared:
         shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])
         passes.scratch |= {name: Scratch(shape) for name in to.values()}
