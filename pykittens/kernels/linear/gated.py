@@ -12,12 +12,11 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.call import (
-    OF_STATE,
-    OF_V,
     add_scale,
     check_gates,
     check_shapes,
     checked,
+    make_outputs,
 )
 from pykittens.kernels.linear.channels import (
     channel_outputs,
@@ -91,17 +90,13 @@ def gated_linear_attention(
     check_shapes(arrays, OF_GATES)
     check_gates(arrays)
     parts = checked(arrays, segments)
-    arrays.result(OF_V, arrays.found["v"].dtype)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result = ("out", "state")
+    result = make_outputs(arrays, return_state)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines("q", "k", "v", "decay", "initial_state", "out")
     passes = ChannelPasses(arrays, scale, parts, config)
     passes.weigh(("keys",) if return_state else ())
-    before = "initial_state" if "initial_state" in arrays else None
+    (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     passes.add("queries", "keys", "v", "out", states)
     return Plan(arrays, passes.steps, passes.scratch, result)

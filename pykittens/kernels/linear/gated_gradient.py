@@ -7,14 +7,7 @@ from typing import Any
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.call import (
-    OF_QK,
-    OF_STATE,
-    OF_V,
-    check_gates,
-    check_shapes,
-    checked,
-)
+from pykittens.kernels.linear.call import check_gates, check_shapes, checked
 from pykittens.kernels.linear.channel_gradients import channel_gradients, shared_bytes
 from pykittens.kernels.linear.config import LinearConfig, blocks_for
 from pykittens.kernels.linear.gated import OF_GATES, ChannelPasses
@@ -56,26 +49,19 @@ def gated_linear_attention_backward(
     check_shapes(arrays, OF_GATES)
     check_gates(arrays)
     parts = checked(arrays, segments)
-    dtypes = {x: arrays.found[x].dtype for x in ("v", "decay")}
-    result = ["dq", "dk", "dv", "d_decay"]
-    for name, shape, of in zip(result, (OF_QK, OF_QK, OF_V, OF_GATES), "vvv", strict=False):
-        arrays.make(name, shape, dtypes[of])
-    arrays.make("d_decay", OF_GATES, dtypes["decay"])
-    if "initial_state" in arrays:
-        arrays.make("d_initial_state", OF_STATE, "f32")
-        result.append("d_initial_state")
+    result = arrays.gradients("q", "k", "v", "decay", "initial_state")
     if not arrays.have_memory:
-        return Plan(arrays, [], result=tuple(result))
+        return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     passes = ChannelPasses(arrays, scale, parts, config)
     add_gradients(passes)
-    return Plan(arrays, passes.steps, passes.scratch, tuple(result))
+    return Plan(arrays, passes.steps, passes.scratch, result)
 
 
 def add_gradients(passes: ChannelPasses) -> None:
     """Add all launches: states, their gradients and those of values in reverse, all others, and sums of heads."""
     arrays = passes.arrays
-    before, behind = (x if x in arrays else None for x in ("initial_state", "state_gradient"))
+    before, behind = arrays.present("initial_state", "state_gradient")
     passes.weigh(("queries", "keys"))
     passes.add(None, "keys", "v", None, (before, None), states="states")
     ends, back = (behind, "d_initial_state" if before else None), {"reverse": True, "unit": "scale"}
