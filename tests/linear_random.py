@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from pykittens.torch import linear_attention
+from pykittens.torch import gated_linear_attention, linear_attention
 
 LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
+AT_ONCE = 32  # positions
 WIDTHS = (16, 24, 32, 40, 64, 72, 96, 128, 192, 256)
 
 
@@ -29,6 +30,7 @@ class LinearProblem:
     states: bool
     by_rows: bool
     half: bool
+    gates: int = 0  # heads of a decay of each channel
 
 
 def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> LinearProblem:
@@ -50,6 +52,13 @@ def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> LinearP
     )
 
 
+def of_channels(draw: random.Random, p: LinearProblem) -> LinearProblem:
+    """The call with a gate for each channel, of any number of heads that fits."""
+    shared = p.heads // p.groups
+    gates = p.groups * draw.choice([x for x in range(1, shared + 1) if shared % x == 0])
+    return replace(p, decay="channel", gates=gates)
+
+
 def tensors(p: LinearProblem, device: str) -> list[Any]:
     """q, k, v, decay and the state before, of which the last two may be None."""
     dtype = torch.float16 if p.half else torch.bfloat16
@@ -60,6 +69,7 @@ def tensors(p: LinearProblem, device: str) -> list[Any]:
         return x.transpose(1, 2) if p.by_rows else x
 
     shapes: dict[str, tuple[int, ...]] = {"head": (p.heads,), "position": (p.batch, p.heads, p.n)}
+    shapes["channel"] = p.batch, p.gates, p.n, p.d
     state = torch.randn(p.batch, p.heads, p.d, p.width, device=device) if p.states else None
     decay = None
     if p.decay in shapes:
@@ -85,6 +95,25 @@ def explicit(q: Any, k: Any, v: Any, decay: Any, state: Any) -> tuple[Any, Any]:
     return out * q.shape[3] ** -0.5, after
 
 
+def by_channels(q: Any, k: Any, v: Any, decay: Any, state: Any) -> tuple[Any, Any]:
+    """Some positions at a time, with a gate for each channel, and the state after the last."""
+    q, k, decay = (x.repeat_interleave(v.shape[1] // x.shape[1], dim=1) for x in (q, k, decay))
+    if state is None:
+        state = torch.zeros(*v.shape[:2], q.shape[3], v.shape[3], dtype=v.dtype, device=v.device)
+    found = []
+    for at in range(0, v.shape[2], AT_ONCE):
+        a, b, c, log = (x[:, :, at : at + AT_ONCE] for x in (q, k, v, decay))
+        sums = log.cumsum(dim=2)
+        seen = torch.ones(log.shape[2], log.shape[2], dtype=torch.bool, device=v.device).tril()
+        kept = sums[..., :, None, :] - sums[..., None, :, :]
+        kept = kept.masked_fill(~seen[..., None], -torch.inf).exp()
+        pairs = torch.einsum("bhid,bhjd,bhijd->bhij", a, b, kept)
+        found.append(pairs @ c + (a * sums.exp()) @ state)
+        behind = sums[:, :, -1:]
+        state = behind.mT.exp() * state + (b * (behind - sums).exp()).mT @ c
+    return torch.cat(found, dim=2) * q.shape[3] ** -0.5, state
+
+
 def check(p: LinearProblem, device: str) -> None:
     """Raise unless results and gradients are those in float64, within some roundings of the largest."""
     given = tensors(p, device)
@@ -97,9 +126,10 @@ def check(p: LinearProblem, device: str) -> None:
             for x in given
         ]
         if is_exact:
-            outs = explicit(*leaves)
+            outs = (by_channels if p.gates else explicit)(*leaves)
         else:
-            outs = linear_attention(*leaves[:4], initial_state=leaves[4], return_state=True)
+            attend = gated_linear_attention if p.gates else linear_attention
+            outs = attend(*leaves[:4], initial_state=leaves[4], return_state=True)
         weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
         weighed = outs if p.states else outs[:1]
         own = [x for x in leaves if x is not None]
