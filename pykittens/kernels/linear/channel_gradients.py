@@ -13,8 +13,8 @@ with itself are left out, as no gate is between. So nothing is summed beyond a c
 make small. Products of tensor cores have operands in two parts, the second of which is what rounding leaves, and D_ij
 is rounded once for both gradients.
 
-Inside of a block of 16 positions, keys are multiplied with the gates up to the queries, one position after another in
-f32; blocks multiply one another, with gates of their own and then those between, from block to block.
+Inside of 8 positions, half a block, keys are multiplied with the gates up to the queries, one position after another in
+f32. Halves and blocks multiply one another, with gates of their own and then those between, from block to block.
 
 Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2024, section 4 and
 appendix C, for the two levels of blocks, and for gradients of gates from those of queries and keys.
@@ -36,6 +36,7 @@ from pykittens.kernels.linear.channels import (
 from pykittens.kernels.linear.chunk import CHUNK, matrix_of
 
 EXCHANGE = 8192  # bytes by which warps move tiles and sums, and of semaphores
+HALF = 8  # positions of half a block
 STEPS = 4  # positions of a block that are written out
 COLUMNS = 64  # of values and states that are multiplied at a time
 
@@ -79,38 +80,45 @@ def fill_block(rows: list[Any], given: tuple[Any, Any, Any], block: Any, p: Any)
 
 
 @pk.function
+def of_half(rows: Any, j: Any, size: int) -> Any:
+    """For each half of a block its j-th row, along the rows of that half."""
+    some = [pk.load(rows.parts(size)[HALF * x + j], spread=pk.per_column) for x in range(2)]
+    return pk.where(pk.row_index(BLOCK) < HALF, some[0], some[1])
+
+
+@pk.function
 def of_queries(below: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
-    """The gradient of queries of keys before them in a block, and the gates from its start to each position.
+    """The gradient of queries of keys before them in half a block, and the gates from its start to each position.
 
     below: D of the block, 0 unless the key is before the query.
     """
-    size, row = keys.length // BLOCK, pk.row_index(BLOCK)
+    size, row = keys.length // BLOCK, pk.row_index(BLOCK) % HALF
+    first = pk.row_index(BLOCK) - row
     found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
-    for back in pk.range(1, BLOCK // STEPS + 1):
+    for back in pk.range(1, HALF // STEPS + 1):
         for i in reversed(range(STEPS)):
-            j = BLOCK - back * STEPS + i
-            key, gate = (pk.load(x.parts(size)[j], spread=pk.per_column) for x in (keys, gates))
-            found = found + pk.column(below, j) * between * key
+            j = HALF - back * STEPS + i
+            key, gate = (of_half(x, j, size) for x in (keys, gates))
+            found = found + pk.column(below, first + j) * between * key
             between = pk.where(row == j, 1.0, between) * gate
     return found, between
 
 
 @pk.function
 def of_keys(above: Any, queries: Any, gates: Any) -> tuple[Any, Any]:
-    """The gradient of keys of queries after them in a block, and the gates from past each position to its end.
+    """The gradient of keys of queries after them in half a block, and the gates from past each position to its end.
 
     above: the transpose of D of the block, 0 unless the query is after the key.
     """
-    size, row = queries.length // BLOCK, pk.row_index(BLOCK)
+    size, row = queries.length // BLOCK, pk.row_index(BLOCK) % HALF
+    first = pk.row_index(BLOCK) - row
     found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
-    for part in pk.range(BLOCK // STEPS):
+    for part in pk.range(HALF // STEPS):
         for j in range(STEPS):
             i = part * STEPS + j
-            query, gate = (
-                pk.load(x.parts(size)[i], spread=pk.per_column) for x in (queries, gates)
-            )
+            query, gate = (of_half(x, i, size) for x in (queries, gates))
             between = pk.where(row < i, between * gate, 1.0)
-            found = found + pk.column(above, i) * between * query
+            found = found + pk.column(above, first + i) * between * query
     return found, between
 
 
@@ -127,6 +135,28 @@ def with_parts(product: Any, a: Any, memory: list[Any], i: Any, found: Any) -> A
     for x in memory:
         found = product(a, x.tiles(BLOCK, x.cols)[i, 0], found)
     return found
+
+
+@pk.function
+def of_halves(given: tuple[Any, ...], across: list[Any], memory: list[Any], w: Any) -> Any:
+    """Gradients and gates in half a block become those in a block, by queries and keys with their gates in memory.
+
+    across: D of queries in the second half and keys in the first, and its transpose.
+    """
+    (dq, to_query, dk, to_end), row = given, pk.row_index(BLOCK)
+    nothing = pk.zeros(pk.f32, dq.rows, dq.cols)
+    dq = dq + to_query * with_parts(pk.mma_AB, across[0], memory[1], w, nothing)
+    dk = dk + to_end * with_parts(pk.mma_AB, across[1], memory[0], w, nothing)
+    halves = [pk.row(to_query, HALF * (x + 1) - 1) for x in range(2)]
+    to_query = to_query * pk.where(row < HALF, 1.0, halves[0])
+    to_end = to_end * pk.where(row < HALF, halves[1], 1.0)
+    pk.sync()
+    return dq, to_query, dk, to_end
+
+
+def rows_in(x: Any, block: Any, p: Any, size: int) -> Any:
+    """Some channels of a block in f32; they are loaded where they are needed, as registers are few."""
+    return pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32)
 
 
 def product_of(ends: Any, size: int, is_part: Any) -> Any:
@@ -189,6 +219,8 @@ def channel_gradients(  # type: ignore[no-untyped-def]
         row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
         below, same = pk.where(row > col, own, 0.0), pk.row_sum(pk.where(row == col, own, 0.0))
         above = pk.transpose(below)
+        across = [pk.where(row < HALF, 0.0, pk.where(col < HALF, below, 0.0)).to(dtype)]
+        across.append(pk.where(row < HALF, pk.where(col < HALF, 0.0, above), 0.0).to(dtype))
 
         for p in pk.range(pk.cdiv(d, size)):
             rows_of = [x[w] for x in memory]
@@ -216,9 +248,12 @@ def channel_gradients(  # type: ignore[no-untyped-def]
 
             dq, to_query = of_queries(below, rows_of[1], rows_of[2])
             dk, to_end = of_keys(above, rows_of[0], rows_of[2])
-            query, key = (pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32) for x in (q, k))
-            store_parts(in_block[0], query * to_query, w, 0)
-            store_parts(in_block[1], key * to_end, w, 0)
+            for half, (x, of) in enumerate(((q, to_query), (k, to_end))):
+                store_parts(in_block[half], rows_in(x, block, p, size) * of, w, 0)
+            pk.sync()
+            dq, to_query, dk, to_end = of_halves((dq, to_query, dk, to_end), across, in_block, w)
+            for half, (x, of) in enumerate(((q, to_query), (k, to_end))):
+                store_parts(in_block[half], rows_in(x, block, p, size) * of, w, 0)
             before = product_of(gates, size, lambda x: x <= w)
             behind = product_of(gates, size, lambda x: x > w)
             of_state, of_k = of_k * to_end * behind, pk.zeros(pk.f32, BLOCK, size)
@@ -230,7 +265,7 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                 of_k = of_k * pk.load(gates.parts(size)[x], spread=pk.per_column)
                 of_k = with_parts(pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[x, w], in_block[0], x, of_k)
             dq, dk = dq + of_q * to_query, dk + of_k * to_end
-            query, key = (pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32) for x in (q, k))
+            query, key = (rows_in(x, block, p, size) for x in (q, k))
             turn = meet(all_are_here, turn)
             store_parts(sums[0], of_state * key, w, 0)
             store_parts(sums[1], query * dq - key * dk, w, 0)
