@@ -8,13 +8,12 @@ from typing import Any
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import gradients
 from pykittens.kernels.delta.call import Launches, check_shapes
-from pykittens.kernels.delta.config import DeltaConfig
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for
 from pykittens.kernels.delta.gradients import chunk_gradients
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.library import host_function
 from pykittens.kernels.linear.call import WIDEST
-from pykittens.kernels.linear.config import blocks_for
 from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
 from pykittens.kernels.plan import Plan, PlanStep
 
@@ -88,9 +87,7 @@ def add_gradients(launches: Launches, arrays: Arrays) -> None:
     sums = launches.memory("sums", n) if of_head else gates[1] and "d_decay"
     given = ("q", "k", "v", "gradient", *values, *gates, states, ends)
     made = (*to.values(), "dv", "d_beta", sums)
-    resident = blocks_for(
-        "gated_delta_rule", gradients.shared_bytes(d, width), MOST, launches.limits
-    )
+    resident = blocks_for(gradients.shared_bytes(d, width), MOST, launches.limits)
     steps.append(PlanStep(chunk_gradients, (*given, *made, "scale"), {"resident": resident}))
     if is_shared:
         steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import pairs
-from pykittens.kernels.delta.config import DeltaConfig, cut_for
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for, cut_for
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.pairs import chunk_pairs
 from pykittens.kernels.delta.states import scan_changes, segment_changes
@@ -12,7 +12,6 @@ from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.call import add_scale
 from pykittens.kernels.linear.call import check_shapes as check_sequences
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import blocks_for
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
 
@@ -63,11 +62,7 @@ class Launches:
             self.memory(x, self.chunks * CHUNK, CHUNK, dtype=self.dtype)
             for x in ("inverses", "pairs")
         ]
-        how = {
-            "resident": blocks_for(
-                "gated_delta_rule", pairs.shared_bytes(self.d), MOST, self.limits
-            )
-        }
+        how = {"resident": blocks_for(pairs.shared_bytes(self.d), MOST, self.limits)}
         self.steps.append(PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale"), how))
 
     def add_states(self, before: str | None) -> str:

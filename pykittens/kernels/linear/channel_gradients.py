@@ -25,14 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.channels import (
-    AT_ONCE,
-    BLOCK,
-    BLOCKS,
-    rest_of,
-    some_gates,
-    some_rows,
-)
+from pykittens.kernels.linear.channels import BLOCK, BLOCKS, rest_of
 from pykittens.kernels.linear.chunk import CHUNK, matrix_of
 
 EXCHANGE = 8192  # bytes by which warps move tiles and sums, and of semaphores
@@ -41,16 +34,11 @@ STEPS = 4  # positions of a block that are written out
 COLUMNS = 64  # of values and states that are multiplied at a time
 
 
-def piece_of(d: int) -> int:
-    """The channels that a warp takes at a time."""
-    return min(-(-d // 16) * 16, 32)
-
-
-def shared_bytes(d: int) -> int:
-    """Bytes of shared memory of a block, at most."""
-    size = piece_of(d)
-    of_rows = CHUNK * (3 * 4 + 2 * 2 * 2 + 2 * 2 * 2) + COLUMNS * 2 * 2 * 2 + 4 * BLOCKS
-    return size * of_rows + 2 * CHUNK * CHUNK + EXCHANGE
+def shared_bytes(size: int, dtype: str) -> int:
+    """Bytes of shared memory of a block that takes so many channels at a time, at most."""
+    # In f32 and as given, with gates in two parts, and sums in two parts.
+    tiles = 3 * 4 + 2 * 2 + 4 + 2 * 2 * 2 + (0 if dtype == "bf16" else 2 * 2 * 2)
+    return size * (CHUNK * tiles + 2 * 2 * 2 * COLUMNS + 4 * BLOCKS) + 2 * CHUNK * CHUNK + EXCHANGE
 
 
 @pk.function
@@ -62,19 +50,18 @@ def meet(all_are_here: Any, turn: Any) -> Any:
 
 
 @pk.function
-def fill_block(rows: list[Any], given: tuple[Any, Any, Any], block: Any, p: Any) -> Any:
-    """Fill vectors with some channels of the queries, keys and gates of a block; returns the product of the gates."""
-    q, k, logs = given
-    size = rows[0].length // BLOCK
+def fill_block(rows: list[Any], own: list[Any]) -> Any:
+    """Fill vectors with the queries, keys and gates of tiles, in f32; returns the product of the gates."""
+    size = own[0].cols
     whole = pk.full(pk.f32, 1.0, size)
-    for part in pk.range(BLOCK // AT_ONCE):
-        at = block * BLOCK + part * AT_ONCE
-        own = [some_rows(x, at, p, size) for x in (q, k)]
-        gates = some_gates(logs, at, p, size)
-        for j, gate in enumerate(gates):
+    for part in pk.range(BLOCK // STEPS):
+        for i in range(STEPS):
+            j = part * STEPS + i
+            x, y, log = (pk.load(tile.row(j)).to(pk.f32) for tile in own)
+            gate = pk.exp2(log * pk.log2e)
             whole = whole * gate
-            for memory, x in zip(rows, (own[0][j], own[1][j], gate), strict=True):
-                pk.store(memory.parts(size)[part * AT_ONCE + j], x)
+            for memory, row in zip(rows, (x, y, gate), strict=True):
+                pk.store(memory.parts(size)[j], row)
     pk.sync()
     return whole
 
@@ -154,32 +141,16 @@ def of_halves(given: tuple[Any, ...], across: list[Any], memory: list[Any], w: A
     return dq, to_query, dk, to_end
 
 
-def rows_in(x: Any, block: Any, p: Any, size: int) -> Any:
-    """Some channels of a block in f32; they are loaded where they are needed, as registers are few."""
-    return pk.load(x[block, p], rows=BLOCK, cols=size).to(pk.f32)
-
-
-def product_of(ends: Any, size: int, is_part: Any) -> Any:
-    """The product of the gates of some blocks."""
-    found = pk.full(pk.f32, 1.0, size, spread=pk.per_column)
-    for x in range(BLOCKS):
-        found = found * pk.where(
-            is_part(x), pk.load(ends.parts(size)[x], spread=pk.per_column), 1.0
-        )
-    return found
-
-
 @pk.kernel
 def channel_gradients(  # type: ignore[no-untyped-def]
-    Q, K, V, dO, decay, states, ends, dQ, dK, d_decay, scale, *, resident
+    Q, K, V, dO, decay, states, ends, dQ, dK, d_decay, scale, *, size, resident
 ):
     """The gradients of q and k of each head of gates, and those of the gates. A warp takes a block of positions.
 
-    states, ends: S and dS' of all chunks. Heads of values that share gates are added up.
+    states, ends: S and dS' of all chunks. Heads of values that share gates are added up. size: channels at a time.
     """
     batch, heads_of_gates, n, d = decay.shape
     heads, width, dtype = V.shape[1], V.shape[3], V.dtype
-    size = piece_of(pk.static(d))
     pk.resident(resident)
     pk.overlap()
     b, g, i = pk.grid(batch, heads_of_gates, pk.cdiv(n, CHUNK))
@@ -195,6 +166,9 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     gates: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size))
     whole: Any = pk.shared(pk.sv(pk.f32, BLOCKS * BLOCK))
     all_are_here: Any = pk.semaphore(BLOCKS)
+    of_given = [pk.st(x.dtype, BLOCK, size) for x in (Q, K, decay)]
+    given: Any = [pk.shared(x, count=BLOCKS) for x in of_given]
+    is_loaded: Any = pk.semaphore(1, count=BLOCKS)
     q, k = (matrix_of(x, b, g, heads_of_gates) for x in (Q, K))
     logs, shared = decay.at(b, g), heads // heads_of_gates
     turns, down = size // BLOCK, COLUMNS // size
@@ -223,8 +197,11 @@ def channel_gradients(  # type: ignore[no-untyped-def]
         across.append(pk.where(row < HALF, pk.where(col < HALF, 0.0, above), 0.0).to(dtype))
 
         for p in pk.range(pk.cdiv(d, size)):
-            rows_of = [x[w] for x in memory]
-            pk.store(gates.parts(size)[w], fill_block(rows_of, (q, k, logs), block, p))
+            own_rows = [x[w] for x in given]
+            pk.sync()
+            is_loaded[w].expect(*own_rows)
+            for to, x in zip(own_rows, (q, k, logs), strict=True):
+                pk.load_async(to, x[block, p], signal=is_loaded[w])
             of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
             both = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
             for h in pk.range(g * shared, (g + 1) * shared):
@@ -246,26 +223,30 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                         of_k = pk.mma_ABt(v, x, of_k)
             pk.store(whole.parts(BLOCK)[w], both)
 
+            is_loaded[w].wait(p)
+            rows_of = [x[w] for x in memory]
+            pk.store(gates.parts(size)[w], fill_block(rows_of, own_rows))
+
             dq, to_query = of_queries(below, rows_of[1], rows_of[2])
             dk, to_end = of_keys(above, rows_of[0], rows_of[2])
-            for half, (x, of) in enumerate(((q, to_query), (k, to_end))):
-                store_parts(in_block[half], rows_in(x, block, p, size) * of, w, 0)
+            for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
+                store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
             pk.sync()
             dq, to_query, dk, to_end = of_halves((dq, to_query, dk, to_end), across, in_block, w)
-            for half, (x, of) in enumerate(((q, to_query), (k, to_end))):
-                store_parts(in_block[half], rows_in(x, block, p, size) * of, w, 0)
-            before = product_of(gates, size, lambda x: x <= w)
-            behind = product_of(gates, size, lambda x: x > w)
-            of_state, of_k = of_k * to_end * behind, pk.zeros(pk.f32, BLOCK, size)
+            for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
+                store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
             turn = meet(all_are_here, turn)
             for x in pk.range(w):
                 of_q = of_q * pk.load(gates.parts(size)[x], spread=pk.per_column)
                 of_q = with_parts(pk.mma_AB, pairs.tiles(BLOCK, BLOCK)[w, x], in_block[1], x, of_q)
+            dq, of_state = dq + of_q * to_query, of_k
+            of_k = pk.zeros(pk.f32, BLOCK, size)
             for x in pk.range(BLOCKS - 1, w, -1):
-                of_k = of_k * pk.load(gates.parts(size)[x], spread=pk.per_column)
+                gate = pk.load(gates.parts(size)[x], spread=pk.per_column)
+                of_k, of_state = of_k * gate, of_state * gate
                 of_k = with_parts(pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[x, w], in_block[0], x, of_k)
-            dq, dk = dq + of_q * to_query, dk + of_k * to_end
-            query, key = (rows_in(x, block, p, size) for x in (q, k))
+            dk, of_state = dk + of_k * to_end, of_state * to_end
+            query, key = (pk.load(x).to(pk.f32) for x in own_rows[:2])
             turn = meet(all_are_here, turn)
             store_parts(sums[0], of_state * key, w, 0)
             store_parts(sums[1], query * dq - key * dk, w, 0)
@@ -275,7 +256,9 @@ def channel_gradients(  # type: ignore[no-untyped-def]
             total = pk.zeros(pk.f32, size, spread=pk.per_column)
             for x in range(BLOCKS // turns):
                 total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
-            found = pk.zeros(pk.f32, BLOCK, size) + total * before * behind
+            for x in range(BLOCKS):
+                total = total * pk.load(gates.parts(size)[x], spread=pk.per_column)
+            found = pk.zeros(pk.f32, BLOCK, size) + total
             for x in pk.range(w + 1):
                 is_before = pk.where(
                     col < row + (w - x) * BLOCK, 1.0, pk.zeros(pk.f32, BLOCK, BLOCK)

@@ -70,15 +70,6 @@ def config_for(d: int, width: int, limits: Limits, tiles: Tiles = Tiles()) -> Li
     return first_that_fits("linear_attention", configs, shared_bytes, limits)
 
 
-def blocks_for(name: str, shared_bytes: int, most: int, limits: Limits) -> int:
-    """How many blocks that take so much shared memory share a multiprocessor; a ResourceError if none fits."""
-
-    def of_all(blocks: int) -> int:
-        return blocks * shared_bytes + (blocks - 1) * RESERVED
-
-    return first_that_fits(name, range(most, 0, -1), of_all, limits)
-
-
 def segments_of_heads(
     heads: tuple[int, int],
     chunks: int,

@@ -7,15 +7,14 @@ from typing import Any
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
+from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.call import check_gates, check_shapes, checked
 from pykittens.kernels.linear.channel_gradients import channel_gradients, shared_bytes
-from pykittens.kernels.linear.config import LinearConfig, blocks_for
+from pykittens.kernels.linear.config import RESERVED, LinearConfig
 from pykittens.kernels.linear.gated import OF_GATES, ChannelPasses
 from pykittens.kernels.linear.gradient import sum_heads
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
-
-MOST = 2  # blocks of `channel_gradients` on a multiprocessor, which registers hold
 
 
 @functools.partial(host_function, numbers={})
@@ -58,6 +57,21 @@ def gated_linear_attention_backward(
     return Plan(arrays, passes.steps, passes.scratch, result)
 
 
+def cut_for(d: int, dtype: str, limits: Limits) -> tuple[int, int]:
+    """Channels that a block of `channel_gradients` takes at a time, and blocks of a multiprocessor.
+
+    Registers hold two blocks.
+    """
+    size = min(-(-d // 16) * 16, 32)
+    cuts = [(size, 2), (size, 1), (16, 1)]
+
+    def of_all(cut: tuple[int, int]) -> int:
+        own, blocks = cut
+        return blocks * shared_bytes(own, dtype) + (blocks - 1) * RESERVED
+
+    return first_that_fits("gated_linear_attention_backward", cuts, of_all, limits)
+
+
 def add_gradients(passes: ChannelPasses) -> None:
     """Add all launches: states, their gradients and those of values in reverse, all others, and sums of heads."""
     arrays = passes.arrays
@@ -68,10 +82,9 @@ def add_gradients(passes: ChannelPasses) -> None:
     passes.add("keys", "queries", "gradient", "dv", ends, states="ends", **back)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
-    memory = shared_bytes(arrays.dims["d"])
-    resident = blocks_for("gated_linear_attention_backward", memory, MOST, passes.limits)
+    size, resident = cut_for(arrays.dims["d"], arrays.found["v"].dtype, passes.limits)
     args = ("q", "k", "v", "gradient", "decay", "states", "ends", *to.values(), "d_decay", "scale")
-    passes.steps.append(PlanStep(channel_gradients, args, {"resident": resident}))
+    passes.steps.append(PlanStep(channel_gradients, args, {"size": size, "resident": resident}))
     if is_shared:
         shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])
         passes.scratch |= {name: Scratch(shape) for name in to.values()}
