@@ -125,6 +125,20 @@ def with_parts(product: Any, a: Any, memory: list[Any], i: Any, found: Any) -> A
 
 
 @pk.function
+def with_sums(found: Any, memory: list[list[Any]], w: Any) -> Any:
+    """For each position, the sum with the rows of all positions before it, and those of another tile from it on."""
+    zeros = pk.zeros(pk.f32, BLOCK, BLOCK)
+    row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
+    for x in pk.range(w + 1):
+        is_before = pk.where(col < row + (w - x) * BLOCK, 1.0, zeros).to(pk.bf16)
+        found = with_parts(pk.mma_AB, is_before, memory[0], x, found)
+    for x in pk.range(w, BLOCKS):
+        is_behind = pk.where(col >= row + (w - x) * BLOCK, 1.0, zeros).to(pk.bf16)
+        found = with_parts(pk.mma_AB, is_behind, memory[1], x, found)
+    return found
+
+
+@pk.function
 def of_halves(given: tuple[Any, ...], across: list[Any], memory: list[Any], w: Any) -> Any:
     """Gradients and gates in half a block become those in a block, by queries and keys with their gates in memory.
 
@@ -158,7 +172,7 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     # Queries and keys with gates; and parts of a state and of its gradient.
     in_block: Any = [[pk.shared(pk.st(dtype, CHUNK, size)) for _ in range(2)] for _ in range(2)]
     of_states: Any = [[pk.shared(pk.st(dtype, size, COLUMNS)) for _ in range(2)] for _ in range(2)]
-    # What gates are between, which f16 does not hold; queries and keys are not needed any more then.
+    # Products that are summed along positions, for which f16 has too few exponents; others take the same memory.
     sums: Any = in_block
     if dtype is not pk.bf16:
         sums = [[pk.shared(pk.st(pk.bf16, CHUNK, size)) for _ in range(2)] for _ in range(2)]
@@ -174,7 +188,8 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     turns, down = size // BLOCK, COLUMNS // size
 
     with pk.warps(BLOCKS) as w:
-        block, turn = i * BLOCKS + w, 0
+        block = i * BLOCKS + w
+        turn: Any = 0
         weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
         for h in pk.range(g * shared, (g + 1) * shared):
             for c in pk.range(pk.cdiv(width, COLUMNS)):
@@ -236,15 +251,15 @@ def channel_gradients(  # type: ignore[no-untyped-def]
             for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
                 store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
             turn = meet(all_are_here, turn)
-            for x in pk.range(w):
-                of_q = of_q * pk.load(gates.parts(size)[x], spread=pk.per_column)
-                of_q = with_parts(pk.mma_AB, pairs.tiles(BLOCK, BLOCK)[w, x], in_block[1], x, of_q)
+            for y in pk.range(w):
+                of_q = of_q * pk.load(gates.parts(size)[y], spread=pk.per_column)
+                of_q = with_parts(pk.mma_AB, pairs.tiles(BLOCK, BLOCK)[w, y], in_block[1], y, of_q)
             dq, of_state = dq + of_q * to_query, of_k
             of_k = pk.zeros(pk.f32, BLOCK, size)
-            for x in pk.range(BLOCKS - 1, w, -1):
-                gate = pk.load(gates.parts(size)[x], spread=pk.per_column)
+            for y in pk.range(BLOCKS - 1, w, -1):
+                gate = pk.load(gates.parts(size)[y], spread=pk.per_column)
                 of_k, of_state = of_k * gate, of_state * gate
-                of_k = with_parts(pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[x, w], in_block[0], x, of_k)
+                of_k = with_parts(pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[y, w], in_block[0], y, of_k)
             dk, of_state = dk + of_k * to_end, of_state * to_end
             query, key = (pk.load(x).to(pk.f32) for x in own_rows[:2])
             turn = meet(all_are_here, turn)
@@ -258,15 +273,5 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                 total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
             for x in range(BLOCKS):
                 total = total * pk.load(gates.parts(size)[x], spread=pk.per_column)
-            found = pk.zeros(pk.f32, BLOCK, size) + total
-            for x in pk.range(w + 1):
-                is_before = pk.where(
-                    col < row + (w - x) * BLOCK, 1.0, pk.zeros(pk.f32, BLOCK, BLOCK)
-                )
-                found = with_parts(pk.mma_AB, is_before.to(pk.bf16), sums[0], x, found)
-            for x in pk.range(w, BLOCKS):
-                is_behind = pk.where(
-                    col >= row + (w - x) * BLOCK, 1.0, pk.zeros(pk.f32, BLOCK, BLOCK)
-                )
-                found = with_parts(pk.mma_AB, is_behind.to(pk.bf16), sums[1], x, found)
+            found = with_sums(pk.zeros(pk.f32, BLOCK, size) + total, sums, w)
             pk.store(d_decay[b, g, block, p], (found * scale).to(decay.dtype))

@@ -168,10 +168,9 @@ class ChannelPasses:
             self.scratch["whole"] = Scratch((*self.heads, segments, self.sizes[0]))
             tiles = Tiles(of_rows, 1, 0, 0, 0)
             own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-            args = (None, keys, None, "kept", v, None, None, cut, "whole", None)
-            own_way = how | {"config": own}
+            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, "scale", None)
             self.steps += [
-                PlanStep(channel_outputs, (*args, "scale", None), own_way),
+                PlanStep(channel_outputs, of_cut, how | {"config": own}),
                 PlanStep(scan_states, (cut, "whole", *ends, unit or "one"), back),
             ]
             ends = cut, None

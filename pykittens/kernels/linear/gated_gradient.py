@@ -78,8 +78,9 @@ def add_gradients(passes: ChannelPasses) -> None:
     before, behind = arrays.present("initial_state", "state_gradient")
     passes.weigh(("queries", "keys"))
     passes.add(None, "keys", "v", None, (before, None), states="states")
-    ends, back = (behind, "d_initial_state" if before else None), {"reverse": True, "unit": "scale"}
-    passes.add("keys", "queries", "gradient", "dv", ends, states="ends", **back)
+    ends = behind, "d_initial_state" if before else None
+    how: dict[str, Any] = {"states": "ends", "reverse": True, "unit": "scale"}
+    passes.add("keys", "queries", "gradient", "dv", ends, **how)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
     size, resident = cut_for(arrays.dims["d"], arrays.found["v"].dtype, passes.limits)
