@@ -9,11 +9,13 @@ import pytest
 from pykittens.errors import ArgumentError
 from pykittens.kernels.linear import gated_linear_attention, gated_linear_attention_backward
 from pykittens.kernels.linear.reference import reference
+from pykittens.runtime import nvrtc
 from tests import tolerance
 from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_gated_linear import given as given_forward
 from tests.runtime.c_programs import needs_compiler
+from tests.targets.clean import frame, spills
 
 BF16 = ml_dtypes.bfloat16
 NAMES = "dq", "dk", "dv", "d_decay", "d_initial_state"
@@ -231,3 +233,16 @@ def test_no_launch_has_a_fault(segments, sizes, gates):
     arrays["decay"] = arrays["decay"][:, :gates]
     words = of_states(arrays) | {"segments": segments}
     check_plan(gated_linear_attention_backward.plan(**arrays, **words))
+
+
+@pytest.mark.units
+@pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+@pytest.mark.parametrize("d", [64, 128])
+def test_no_launch_spills_registers_on_hopper(d):
+    arrays = given(length=64, d=d, width=d)
+    plan = gated_linear_attention_backward.plan(**arrays, **of_states(arrays), segments=2)
+    memory = plan.memory()
+    for step in plan.steps:
+        args = [memory[name] for name in step.args]
+        compiled = step.kernel.compile(*args, arch="sm_90a", **step.constants)
+        assert (frame(compiled), spills(compiled)) == (0, []), step.kernel.__name__
