@@ -82,6 +82,13 @@ def sequence_of(ends: Any, number: Any, n: Any, chunks: Any) -> Sequence:
     return Sequence(number, length, pk.cdiv(length, CHUNK), start)
 
 
+def is_there(ends: Any, sequence: Sequence, chunk: Any) -> Any:
+    """Whether a slot has a chunk."""
+    if ends is None:
+        return True
+    return pk.logical_and(chunk >= 0, chunk < sequence.chunks)
+
+
 @pk.function
 def unit_at(
     ends: Any, b: Any, slot: Any, n: Any, size: int = CHUNK, more: int = 1
