@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pykittens.kernels.linear.call import OF_V
+from pykittens.kernels.linear.call import make_outputs
 from pykittens.kernels.linear.hedgehog import hedgehog_attention as attend
 from pykittens.kernels.linear.hedgehog.function import OF_STATE, check
 from pykittens.torch.operands import Operands
@@ -46,8 +46,7 @@ def hedgehog_attention(
 
 def _check(of: Operands, scale: Any, return_state: bool) -> None:
     check(of)
-    of.result(OF_V, of.found["v"].dtype)
-    of.make("state", OF_STATE if return_state else "0", "f32")
+    make_outputs(of, return_state, of_state=OF_STATE)
 
 
 def _run(
@@ -81,6 +80,6 @@ HEDGEHOG_ATTENTION = Operator(
     _check,
     _run,
     flops=_flops,
-    casts=5,
+    casts="q k v query_map key_map",
     way="compute it by products of PyTorch",
 )

@@ -47,10 +47,10 @@ class Launches:
         heads, sizes = self.sequences * self.heads[1], (self.d, self.width)
         length = -(-self.n * self.heads[0] // self.sequences)  # the mean
         self.segments, self.config = cut_for(heads, length, sizes, self.limits, segments, config)
-        self.ends = "ends" if "ends" in arrays else None
+        (self.ends,) = arrays.present("ends")
         self.chunks = slots_of(self.n, arrays.views.get("ends"))
         self.dtype = arrays.found["v"].dtype
-        self.gates = "beta", "decay" if "decay" in arrays else None
+        self.gates = "beta", *arrays.present("decay")
         self.steps: list[PlanStep] = []
         self.scratch: dict[str, Scratch] = {}
 

@@ -10,7 +10,7 @@ import numpy as np
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
-from pykittens.kernels.linear.call import OF_V, add_scale, checked
+from pykittens.kernels.linear.call import OF_V, add_scale, checked, make_outputs
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
 from pykittens.kernels.linear.hedgehog.forward import PARTS, hedgehog_outputs, hedgehog_states
@@ -110,17 +110,13 @@ def hedgehog_attention(
     arrays = Arrays("hedgehog_attention", **given)
     check(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
-    arrays.result(OF_V, arrays.found["v"].dtype)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result = ("out", "state")
+    result = make_outputs(arrays, return_state, of_state=OF_STATE)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
     arrays.number("one", 1.0)
-    before = "initial_state" if "initial_state" in arrays else None
+    before, factors = arrays.present("initial_state", "factors")
     states: tuple[str | None, str | None] = before, "state" if return_state else None
     limits, (batch, heads, width) = limits_of(q), (dims[x] for x in ("batch", "heads", "width"))
     config, chunks = config_for(dims["d"], width, limits), -(-dims["n"] // CHUNK)
@@ -135,8 +131,7 @@ def hedgehog_attention(
             PlanStep(scan_states, ("starts", None, *states, "one")),
         ]
         states = "starts", None
-    of_heads = ("query_map", "key_map", "factors" if "factors" in arrays else None)
-    args = ("q", "k", "v", *of_heads, "out", *states, "scale")
+    args = ("q", "k", "v", "query_map", "key_map", factors, "out", *states, "scale")
     steps.append(PlanStep(hedgehog_outputs, args, {"config": config}))
     return Plan(arrays, steps, scratch, result)
 
