@@ -47,7 +47,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
     sequences = sequences_in(ends, batch)
     tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             k, v = (here.matrix(x, h, heads) for x in (K, V))
@@ -60,7 +60,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
                         pk.load_async(t.q, here.matrix(Q, h, heads)[i, 0])
                         pk.load_async(t.p, pairs[here.batch, h, here.slot(i), 0])
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, _, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, segments, segment, False):
@@ -92,7 +92,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
             if after is not None and (segments is None or segment == segments - 1):
                 pk.store(after[b, h, 0, column], state, transposed=True)
 
-    with pk.storer(registers=own_registers(ends)):
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, segments, segment, False):

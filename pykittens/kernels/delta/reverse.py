@@ -49,7 +49,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
     tasks: Any = pk.persistent((sequences_in(ends, batch), heads, parts))
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part in tasks:
             here = sequence_of(ends, b, n, chunks)
             q, k, do = (here.matrix(x, h, heads) for x in (Q, K, dO))
@@ -61,7 +61,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
                     pk.load_async(t.x, inverses[here.batch, h, here.slot(i), 0])
                     pk.load_async(t.q, q[i, 0])
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, _ in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, None, None, True):
@@ -92,7 +92,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
             if before is not None:
                 pk.store(before[b, h, 0, column], state, transposed=True)
 
-    with pk.storer(registers=own_registers(ends)):
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, None, None, True):

@@ -43,7 +43,7 @@ def segment_changes(K, V, beta, decay, inverses, changes, rest, ends, *, config)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(side, own)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             k = here.matrix(K, h, heads)
@@ -54,7 +54,7 @@ def segment_changes(K, V, beta, decay, inverses, changes, rest, ends, *, config)
                     if V is not None:
                         pk.load_async(t.v, here.matrix(V, h, heads)[i, part])
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, _, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, segments + 1, segment, False):

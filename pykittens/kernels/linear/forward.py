@@ -82,7 +82,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     sequences = sequences_in(ends, batch)
     tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             q, k, v = (here.matrix(x, h, heads) for x in (Q, K, V))
@@ -95,7 +95,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                         pk.load_async(t.x, here.matrix(X, h, heads)[i, part])
 
     if gates is not None:
-        with pk.producer(registers=own_registers(ends)):
+        with pk.producer(registers=own_registers(ends, config)):
             for b, h, _, segment in tasks:
                 here = sequence_of(ends, b, n, chunks)
                 span = bounds_of(here.chunks, segments, segment)
@@ -153,7 +153,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
             if after is not None:
                 keep([x * unit for x in state], after.at(b, h), column)
 
-    with pk.storer(registers=own_registers(ends)):
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, segments, segment, reverse):

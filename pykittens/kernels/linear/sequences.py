@@ -15,7 +15,6 @@ import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK
 
 AT_ONCE = 1024  # sequences that are looked through at a time
-REGISTERS = 88
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,11 @@ def unit_at(
     return sequence, slot - sequence.slot(0, size, more)
 
 
-def own_registers(ends: Any) -> int | None:
-    """The registers of a thread of a producer, which copies the last rows of a packed sequence by lanes.
+def own_registers(ends: Any, config: Any) -> int | None:
+    """The registers of a thread of a producer or storer, whose lanes copy the last rows of packed sequences.
 
-    The usual ones would leave too few for two warpgroups with 128 rows of a state each, fewer spill.
+    With the usual 104, warpgroups that compute spill; with fewer than these, those that copy do.
     """
-    return None if ends is None else REGISTERS
+    if ends is None:
+        return None
+    return 72 if config.resident > 1 else 88

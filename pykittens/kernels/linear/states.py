@@ -59,7 +59,7 @@ def segment_states(  # type: ignore[no-untyped-def]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer(registers=own_registers(ends)):
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             k, v = (here.matrix(x, h, heads) for x in (K, V))
@@ -69,7 +69,7 @@ def segment_states(  # type: ignore[no-untyped-def]
                     pk.load_async(t.v, v[i, part])
 
     if gates is not None:
-        with pk.producer(registers=own_registers(ends)):
+        with pk.producer(registers=own_registers(ends, config)):
             for b, h, part, segment in tasks:
                 here = sequence_of(ends, b, n, chunks)
                 span = bounds_of(here.chunks, segments, segment)
