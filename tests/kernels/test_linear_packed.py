@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
+from pykittens import settings
 from pykittens.errors import ArgumentError
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_backward
 from pykittens.kernels.delta.function import inputs as delta_inputs
@@ -26,6 +27,7 @@ from pykittens.kernels.linear.function import inputs as attention_inputs
 from pykittens.kernels.linear.mamba2 import inputs as mamba2_inputs
 from pykittens.kernels.linear.mamba2 import reference as mamba2_reference
 from pykittens.kernels.linear.reference import reference as attention_reference
+from pykittens.runtime import nvrtc
 from tests import tolerance
 
 BF16 = ml_dtypes.bfloat16
@@ -224,19 +226,37 @@ def test_positions_outside_are_not_written():
 
 
 @OF_ALL
-def test_more_sequences_than_are_looked_through_at_a_time(name, monkeypatch):
-    monkeypatch.setattr(sequences, "AT_ONCE", 16)
+def test_many_short_sequences(name):
     f, lengths = FUNCTIONS[name], np.random.default_rng(3).integers(0, 6, 40)
-    decay = f.decays[0]
-    arrays, ends = f.given(int(lengths.sum()), 1, 16, 16, decay), ends_of(lengths)
+    arrays, ends = f.given(int(lengths.sum()), 1, 16, 16, f.decays[0]), ends_of(lengths)
     out = f.forward(**arrays, **f.words, ends=ends).astype(np.float64)
     wanted = f.reference(**arrays, **f.words, ends=ends)
     assert np.abs(out - wanted).max() <= 4 * tolerance.unit(BF16) * np.abs(wanted).max()
-    found = f.backward(**arrays, gradient=gradient_of(arrays), **f.words, ends=ends)
-    monkeypatch.undo()
-    once = f.backward(**arrays, gradient=gradient_of(arrays), **f.words, ends=ends)
-    for x, y in zip(found, once, strict=True):
-        np.testing.assert_array_equal(x, y)
+
+
+@pk.kernel
+def find_units(ends, slots, found, n, *, size, more):
+    """The number of the sequence of some slots, and which of its units they have."""
+    (i,) = pk.grid(slots.shape[0])
+    sequence, unit = sequences.unit_at(ends, 0, pk.load(slots[i]), n, size, more)
+    pk.store(found[i, 0], sequence.number)
+    pk.store(found[i, 1], unit)
+
+
+@pytest.mark.parametrize(("size", "more"), [(64, 1), (512, 2)])
+def test_slots_know_their_units(size, more):
+    """Of more sequences than are looked through at a time."""
+    rng = np.random.default_rng(size)
+    lengths = rng.choice([0, 1, 63, 64, 65, 200, 1000], 2 * sequences.AT_ONCE + 50)
+    ends, wanted, slots = ends_of(lengths), list[tuple[int, int]](), list[int]()
+    for i in (0, 1, *rng.integers(0, len(lengths), 30), len(lengths) - 1):
+        units = -(-lengths[i] // size) + more - 1
+        if units:
+            wanted.append((i, units - 1))
+            slots.append(ends[i] // size + i * more + units - 1)
+    found = np.empty((len(slots), 2), np.int32)
+    find_units(ends, np.int32(slots), found, int(ends[-1]), size=size, more=more)
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_every_unit_of_every_sequence_has_a_slot_of_its_own():
@@ -272,6 +292,19 @@ def test_no_launch_has_a_fault(name):
                 report = pk.check(step.kernel, *args, schedules=3, costs=False, **step.constants)
                 assert report.ok, str(report)
                 step.kernel(*args, **step.constants)
+
+
+@pytest.mark.units
+@pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@OF_ALL
+def test_the_launches_compile(name, arch, monkeypatch):
+    monkeypatch.setattr(settings, "target", lambda: arch)
+    f, ends = FUNCTIONS[name], np.int32([0, 150, 150, 350])
+    arrays = f.given(350, d=64, width=64, decay=f.decays[-1])
+    words = f.words | {"initial_state": states_of(arrays, 3)[0], "ends": ends}
+    f.forward.plan(**arrays, **words, return_state=True, segments=2).compile(arch)
+    f.backward.plan(**arrays, **words, gradient=gradient_of(arrays)).compile(arch)
 
 
 @OF_ALL
