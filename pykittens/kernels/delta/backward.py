@@ -75,21 +75,8 @@ def add_gradients(launches: Launches, arrays: Arrays) -> None:
         name if name in arrays or name in arrays.made else None
         for name in ("initial_state", "state_gradient", "d_initial_state")
     )
-    of_u = (
-        None,
-        "k",
-        "v",
-        "u",
-        *gates,
-        "inverses",
-        None,
-        first,
-        None,
-        states,
-        "scale",
-        launches.ends,
-    )
-    steps.append(PlanStep(delta_outputs, of_u, how))
+    of_u = (None, "k", "v", "u", *gates, "inverses", None, first, None, states, "scale")
+    steps.append(PlanStep(delta_outputs, (*of_u, launches.ends), how))
     of_afters = ("q", "k", "gradient", "de", *gates, "inverses", "pairs", last, of_first, afters)
     steps.append(PlanStep(state_gradients, (*of_afters, "scale", launches.ends), how))
 

@@ -45,9 +45,9 @@ class Launches:
         self.heads, self.n = (dims["batch"], dims["heads"]), dims["n"]
         self.d, self.width, self.sequences = dims["d"], dims["width"], dims["sequences"]
         heads, sizes = self.sequences * self.heads[1], (self.d, self.width)
-        length = -(-self.n * self.heads[0] // self.sequences)  # the mean
-        self.segments, self.config = cut_for(heads, length, sizes, self.limits, segments, config)
         (self.ends,) = arrays.present("ends")
+        length = -(-self.n // self.sequences) if self.ends else self.n  # the mean
+        self.segments, self.config = cut_for(heads, length, sizes, self.limits, segments, config)
         self.chunks = slots_of(self.n, arrays.views.get("ends"))
         self.dtype = arrays.found["v"].dtype
         self.gates = "beta", *arrays.present("decay")

@@ -145,8 +145,8 @@ class Passes:
         segments = self.scratch[cut].shape[2] if cut in self.scratch else self.segments
         if segments is None:
             heads = tuple(self.sequences * self.arrays.dims[x] for x in ("groups", "heads"))
-            chunks = -(-self.n * self.heads[0] // (self.sequences * CHUNK))  # of the mean length
-            segments = segments_of_heads(heads, chunks, sizes, config, limits)
+            length = -(-self.n // self.sequences) if self.ends else self.n  # the mean
+            segments = segments_of_heads(heads, -(-length // CHUNK), sizes, config, limits)
         how: dict[str, Any] = {"reverse": reverse}
         way = how | {"exact": exact, "softplus": self.softplus}
         if segments > 1:
