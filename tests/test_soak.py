@@ -18,7 +18,7 @@ from tools.soak.part import Part
 from tools.watched import HANGS, KILLED, Worker
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDS_TORCH = ("calls", "threads")
+NEEDS_TORCH = ("calls", "threads", *part.SEQUENCES)
 LISTS = st.lists(st.integers(0, 100), max_size=20)
 
 
@@ -114,6 +114,10 @@ def test_the_text_of_a_case_is_the_case(name):
         ("tiles", "Program(f32, 1, 16, 16, (('add', (0, 1)),))"),
         ("products", "Problem(5, 7, 33)"),
         ("attention", "AttentionProblem(1, 1, 2, 17, 30, 2, 1, causal='bottom_right')"),
+        (
+            "linear",
+            "LinearProblem(1, 2, 1, 17, 16, 24, 'head', 1.0, True, True, False, lengths=(0, 17))",
+        ),
         ("calls", "(Call('scaled', 0, 1, 2, -0.0), Call('gemm', 0, 1, 2, nan))"),
         ("threads", "((Call('upper', 0, 1, 2, 1.0),), (Call('upper', 0, 1, 2, 1.0),))"),
     ],

@@ -82,6 +82,8 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ArgumentError, match=message):
             based_attention(**arrays | words)
+    with pytest.raises(ArgumentError, match="batch must be at least 1, not 0"):
+        based_attention(**{n: x[:0] for n, x in arrays.items()})
     with pytest.raises(ArgumentError, match="`out` goes with `weights`, which is missing"):
         based_attention_backward(**arrays, gradient=arrays["v"].copy(), out=arrays["v"].copy())
 

@@ -184,6 +184,8 @@ def test_what_does_not_fit_is_refused():
     none = {n: x[:, :, :0] for n, x in arrays.items()}
     with pytest.raises(ArgumentError, match="n must be at least 1"):
         linear_attention(**none)
+    with pytest.raises(ArgumentError, match="batch must be at least 1, not 0"):
+        linear_attention(**{n: x[:0] for n, x in arrays.items() if x.ndim > 1})
     wide = given(d=272, length=3)
     with pytest.raises(ArgumentError, match="d must be from 1 to 256, not 272"):
         linear_attention(**wide)

@@ -22,9 +22,21 @@ from hypothesis.strategies import SearchStrategy
 from pykittens.errors import ResourceError
 from tools.watched import Worker
 
-NAMES = ("tiles", "pipelines", "loops", "products", "attention", "calls", "threads", "cache")
+SEQUENCES = ("linear", "gated", "delta", "based", "hedgehog", "conv", "long_conv")
+NAMES = (
+    "tiles",
+    "pipelines",
+    "loops",
+    "products",
+    "attention",
+    *SEQUENCES,
+    "calls",
+    "threads",
+    "cache",
+)
 REFUSED = "refused"
 MODULES = {"tiles": "programs", "pipelines": "programs", "loops": "programs", "threads": "calls"}
+MODULES |= dict.fromkeys(SEQUENCES, "sequences")
 FILE = '''"""{part}, seed {seed}: {fault}
 
 Run it in a checkout of Pykittens: PYTHONPATH=. python {name}

@@ -29,7 +29,7 @@ def check_shapes(arrays: Arrays, of_decay: str = "heads|batch heads n") -> None:
     count_sequences(arrays, "v")
     arrays.shapes(**dict.fromkeys(("initial_state", "state_gradient"), OF_STATE))
     check_heads(arrays)
-    for name in ("n", "width"):
+    for name in ("batch", "heads", "n", "width"):
         if is_equal(arrays.dims[name], 0):
             raise arrays.fail(f"{name} must be at least 1, not 0")
 

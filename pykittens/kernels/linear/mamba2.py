@@ -146,7 +146,7 @@ def check_mamba2(arrays: Arrays) -> None:
     arrays.dtypes("dt", among=FLOATS)
     arrays.dtypes("A", "D", "dt_bias", among=("f32",))
     check_heads(arrays)
-    for name in ("n", "width"):
+    for name in ("batch", "heads", "n", "width"):
         if is_equal(arrays.dims[name], 0):
             raise arrays.fail(f"{name} must be at least 1, not 0")
 

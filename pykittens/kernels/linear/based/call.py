@@ -32,7 +32,7 @@ def check(arrays: Arrays, normalize: Any) -> None:
     dims = arrays.dims
     if not 1 <= dims["d"] <= WIDEST:
         raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
-    for name in ("n", "width"):
+    for name in ("batch", "heads", "n", "width"):
         if is_equal(dims[name], 0):
             raise arrays.fail(f"{name} must be at least 1, not 0")
     dims["features"] = feature_count(dims["d"])

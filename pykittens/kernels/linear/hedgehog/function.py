@@ -147,7 +147,7 @@ def check(arrays: Arrays) -> None:
     for name, most in (("d", WIDEST), ("features", MOST)):
         if not 1 <= dims[name] <= most:
             raise arrays.fail(f"{name} must be from 1 to {most}, not {dims[name]}")
-    for name in ("n", "width"):
+    for name in ("batch", "heads", "n", "width"):
         if is_equal(dims[name], 0):
             raise arrays.fail(f"{name} must be at least 1, not 0")
     dims["both"], dims["columns"] = 2 * dims["features"], dims["width"] + 1

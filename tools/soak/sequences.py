@@ -1,0 +1,80 @@
+"""Random calls of the operators along sequences, with all gradients, against float64."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from pykittens.torch import gated_delta_rule
+from tests import (
+    based_random,
+    conv_random,
+    delta_random,
+    hedgehog_random,
+    linear_random,
+    long_conv_random,
+)
+from tools.soak.part import Part
+
+SHORT = 200  # positions that the emulator takes in a moment
+
+
+def simpler(problem: Any) -> Iterator[Any]:
+    """The problem without one of its options."""
+    for field in fields(problem):
+        value = getattr(problem, field.name)
+        if isinstance(value, bool) and value:
+            yield replace(problem, **{field.name: False})
+
+
+def of(name: str, problem: Callable[..., Any], check: Callable[..., None], kind: type) -> Part:
+    """A part of problems of a class; `check` raises if one is wrong. name: of the module with the class."""
+
+    def cases(_: int, on_gpu: bool) -> Any:
+        longest = {} if on_gpu else {"longest": SHORT}
+        drawn = st.randoms(use_true_random=False)
+        return st.builds(lambda rng: problem(rng, **longest), drawn)
+
+    def fault(case: Any, on_gpu: bool) -> str:
+        torch.manual_seed(random.Random(repr(case)).randrange(2**31))
+        try:
+            check(case, "cuda" if on_gpu else "cpu")
+        except AssertionError as wrong:
+            return f"wrong: {wrong}"
+        return ""
+
+    imports = f"from tests.{name} import {kind.__name__}"
+    return Part(
+        *(cases, fault, imports), each=20, emulated=100, on_gpu=1000, seconds=120, simpler=simpler
+    )
+
+
+def gated(rng: random.Random, **how: Any) -> Any:
+    """A problem with a gate for each channel."""
+    return linear_random.of_channels(rng, linear_random.problem(rng, **how))
+
+
+def check_delta(case: Any, device: str) -> None:
+    """Raise unless the gated delta rule is right."""
+    delta_random.check(case, device, gated_delta_rule)
+
+
+_linear = linear_random.LinearProblem
+LINEAR = of("linear_random", linear_random.problem, linear_random.check, _linear)
+GATED = of("linear_random", gated, linear_random.check, _linear)
+DELTA = of("linear_random", delta_random.problem, check_delta, _linear)
+BASED = of("based_random", based_random.problem, based_random.check, based_random.BasedProblem)
+HEDGEHOG = of(
+    *("hedgehog_random", hedgehog_random.problem, hedgehog_random.check),
+    hedgehog_random.HedgehogProblem,
+)
+CONV = of("conv_random", conv_random.problem, conv_random.check, conv_random.ConvProblem)
+LONG_CONV = of(
+    *("long_conv_random", long_conv_random.problem, long_conv_random.check),
+    long_conv_random.ConvProblem,
+)
