@@ -144,10 +144,9 @@ def hedgehog_attention(
 def check(arrays: Arrays) -> None:
     """Raise an ArgumentError unless the arrays fit one another, and their dtypes are right."""
     arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, query_map=OF_MAP, key_map=OF_MAP)
-    arrays.shapes(factors="2 heads")
-    arrays.dtypes("q", "k", "v", "query_map", "key_map", "out", among=NARROW)
-    arrays.dtypes("factors", among=("f32",))
-    arrays.dtypes("initial_state", among=("f32",))
+    arrays.shapes(factors="2 heads", gradient=OF_V)
+    arrays.dtypes("q", "k", "v", "query_map", "key_map", "out", "gradient", among=NARROW)
+    arrays.dtypes("factors", "initial_state", "state_gradient", among=("f32",))
     dims = arrays.dims
     for name, most in (("d", WIDEST), ("features", MOST)):
         if not 1 <= dims[name] <= most:
@@ -156,4 +155,4 @@ def check(arrays: Arrays) -> None:
         if is_equal(dims[name], 0):
             raise arrays.fail(f"{name} must be at least 1, not 0")
     dims["both"], dims["columns"] = 2 * dims["features"], dims["width"] + 1
-    arrays.shapes(initial_state=OF_STATE)
+    arrays.shapes(initial_state=OF_STATE, state_gradient=OF_STATE)

@@ -1,0 +1,215 @@
+"""The gradients of Hedgehog attention: a pass forward in time of queries, and one in reverse of keys and values.
+
+Both maps' gradients are sums over batches and positions: each segment of a sequence leaves its own, which a launch
+adds in one order, as it does those of the factors.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.library import host_function
+from pykittens.kernels.limits import Limits, first_that_fits, limits_of
+from pykittens.kernels.linear.based.backward import sum_columns
+from pykittens.kernels.linear.call import OF_V, add_scale, checked
+from pykittens.kernels.linear.chunk import CHUNK, ROWS
+from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
+from pykittens.kernels.linear.gradient import sum_of_head
+from pykittens.kernels.linear.hedgehog.features import PARTS, wide
+from pykittens.kernels.linear.hedgehog.forward import hedgehog_states
+from pykittens.kernels.linear.hedgehog.function import (
+    OF_MAP,
+    OF_QK,
+    OF_STATE,
+    check,
+    config_for,
+)
+from pykittens.kernels.linear.hedgehog.keys import (
+    ROW_NAMES,
+    hedgehog_key_gradients,
+    hedgehog_states_behind,
+)
+from pykittens.kernels.linear.hedgehog.queries import OF_GROUP, hedgehog_query_gradients
+from pykittens.kernels.linear.states import scan_states
+from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.workspace import Scratch
+
+COLUMNS = 16  # of the transposed gradient of a map that a block adds up
+TIMES = 6.0, 2.0  # microseconds of an H200 for a chunk: of its gradients, and of its state alone
+
+
+@pk.kernel
+def sum_maps(of_queries, of_keys, d_query_map, d_key_map):  # type: ignore[no-untyped-def]
+    """The sums of the transposed gradients of both maps over batches and runs, (batch, heads, runs, 64, d)."""
+    heads, d, _ = d_query_map.shape
+    pk.overlap()
+    which, h, c = pk.grid(PARTS, heads, pk.cdiv(d, COLUMNS))
+    for i, (parts, to) in enumerate(((of_queries, d_query_map), (of_keys, d_key_map))):
+        if which == i:
+            total = pk.zeros(pk.f32, ROWS, COLUMNS)
+            for b in pk.range(parts.shape[0]):
+                for run in pk.range(parts.shape[2]):
+                    total = total + pk.load(parts[b, h, run, 0, c], rows=ROWS, cols=COLUMNS)
+            pk.store(to[h, c, 0], total.to(to.dtype), transposed=True)
+
+
+@pk.kernel
+def sum_ends(parts, total, *, count):  # type: ignore[no-untyped-def]
+    """A state whose last column is the sum of `count` ones, which follow its others."""
+    batch, heads, rows, columns = total.shape
+    pk.overlap()
+    b, h, r, c = pk.grid(batch, heads, pk.cdiv(rows, ROWS), pk.cdiv(columns, ROWS))
+    x = pk.load(parts[b, h, r, c], rows=ROWS, cols=ROWS)
+    is_last = pk.col_index(ROWS) == columns - 1 - c * ROWS
+    for i in range(1, count):
+        more = pk.load(parts.at(b, h)[:, columns - 1 + i][r], cols=ROWS, spread=pk.per_row)
+        x = x + pk.where(is_last, more, 0.0)
+    pk.store(total[b, h, r, c], x)
+
+
+def gradient_config(d: int, width: int, limits: Limits) -> LinearConfig:
+    """The configuration of both passes for heads of d queries and `width` values."""
+    most = min(wide(width), 128)
+    configs = [
+        LinearConfig(columns // PARTS, PARTS, stages)
+        for columns in dict.fromkeys(min(most, x) for x in (128, 64, 32))
+        for stages in (2, 1)
+    ]
+
+    def shared_bytes(c: LinearConfig) -> int:
+        """The larger number of both kernels."""
+        own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
+        vectors = (
+            4 * PARTS * CHUNK * max(OF_GROUP, c.stages * len(ROW_NAMES)) + 4 * PARTS * 2 * ROWS
+        )
+        states, of_map = 2 * PARTS * ROWS * own, 2 * wide(d) * ROWS
+        queries = c.stages * 2 * CHUNK * 3 * (wide(d) + own) + states + 2 * of_map + 3 * pair
+        keys = c.stages * (2 * CHUNK * 3 * (wide(d) + own) + pair) + states + of_map + 2 * pair
+        return max(queries, keys) + vectors + RESERVED
+
+    return first_that_fits("hedgehog_attention_backward", configs, shared_bytes, limits)
+
+
+@functools.partial(host_function, numbers={})
+def hedgehog_attention_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    query_map: Any,
+    key_map: Any,
+    gradient: Any,
+    *,
+    factors: Any = None,
+    scale: float | None = None,
+    initial_state: Any = None,
+    state_gradient: Any = None,
+    segments: int | None = None,
+) -> Plan:
+    """The gradients of q, k, v and both maps, and then those of factors and of initial_state if these are given.
+
+    gradient: that of the result, (batch, heads, n, width). state_gradient: that of the state that position n would see,
+    f32, or None. The other arguments are those of hedgehog_attention. The gradients have the shapes and dtypes of what
+    they are of; sums are in f32 and have one order. The largest score of a position, by which its softmax is divided
+    beside the weights of features, has a gradient, too, which goes to its key and query, of equal scores to the first.
+    An ArgumentError for other arguments.
+
+        >>> x, to = np.ones((1, 2, 200, 16), np.float16), np.ones((2, 16, 32), np.float16)
+        >>> [y.shape for y in hedgehog_attention_backward(x, x, x, to, to, x)]
+        [(1, 2, 200, 16), (1, 2, 200, 16), (1, 2, 200, 16), (2, 16, 32), (2, 16, 32)]
+    """
+    given = {"q": q, "k": k, "v": v, "query_map": query_map, "key_map": key_map}
+    given |= {"gradient": gradient, "factors": factors, "initial_state": initial_state}
+    arrays = Arrays("hedgehog_attention_backward", **given, state_gradient=state_gradient)
+    check(arrays)
+    dims, count = arrays.dims, checked(arrays, segments)
+    result = make_gradients(arrays)
+    if not arrays.have_memory:
+        return Plan(arrays, [], result=result)
+    arrays.lines(*arrays.found)
+    add_scale(arrays, scale)
+    arrays.number("one", 1.0)
+    limits, width, d = limits_of(q), dims["width"], dims["d"]
+    config, chunks = gradient_config(d, width, limits), -(-dims["n"] // CHUNK)
+    lead, parts = (dims["batch"], dims["heads"]), -(-width // (config.columns * PARTS))
+    count = count or segments_for(lead[0] * lead[1] * parts, chunks, limits, 1, TIMES, 2)
+    dtype, columns = arrays.found["v"].dtype, -(-(width + parts) // 4) * 4  # in units of 16 bytes
+    scratch = {
+        "rows": Scratch((parts, *lead, len(ROW_NAMES), chunks * CHUNK)),
+        "query_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
+        "key_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
+        "features": Scratch((*lead, chunks * CHUNK, PARTS * ROWS), dtype=dtype),
+    }
+    steps: list[PlanStep] = []
+    before, end, factors = (
+        name if name in arrays else None for name in ("initial_state", "state_gradient", "factors")
+    )
+    first = "d_initial_state" if before else None
+    if first and parts > 1:
+        first, scratch["first"] = "first", Scratch((*lead, dims["both"], columns))
+    if factors:
+        scratch["of_factors"] = Scratch((lead[0], PARTS * lead[1], count * parts))
+        arrays.alias("sums_of_factors", "d_factors", (PARTS * lead[1],))
+    dq, dk = ("dq", "dk") if parts == 1 else ("dq_of_columns", "dk_of_columns")
+    if parts > 1:
+        scratch |= {name: Scratch((parts, *lead, dims["n"], d)) for name in (dq, dk)}
+    how: dict[str, Any] = {"config": config}
+    if count > 1:
+        scratch["starts"] = scratch["behind"] = Scratch((*lead, count, dims["both"], columns))
+        own = {"config": config_for(d, width, limits)}
+        steps += [
+            PlanStep(hedgehog_states, ("k", "v", "key_map", "starts"), own),
+            PlanStep(scan_states, ("starts", None, before, None, "one")),
+        ]
+        before = "starts"
+    of_chunks = "features", "rows"
+    args = ("q", "k", "v", "gradient", "query_map", "key_map", factors, dq, before, *of_chunks)
+    sums = "query_maps", "of_factors" if factors else None, "scale"
+    steps.append(PlanStep(hedgehog_query_gradients, (*args, *sums), how))
+    states: tuple[str | None, ...] = None, end, first
+    if count > 1:
+        also = how | {"count": dims["features"], "to_start": first is not None}
+        args = ("features", "gradient", "rows", end, "behind")
+        steps += [
+            PlanStep(hedgehog_states_behind, args, also),
+            PlanStep(scan_states, ("behind", None, None, first, "one"), {"reverse": True}),
+        ]
+        states = "behind", end, None
+    args = (
+        "q",
+        "k",
+        "v",
+        "gradient",
+        "key_map",
+        *of_chunks,
+        dk,
+        "dv",
+        *states,
+        "key_maps",
+        "scale",
+    )
+    steps += [
+        PlanStep(hedgehog_key_gradients, args, how),
+        PlanStep(sum_maps, ("query_maps", "key_maps", "d_query_map", "d_key_map")),
+    ]
+    if factors:
+        steps.append(PlanStep(sum_of_head, ("of_factors", "sums_of_factors")))
+    if parts > 1:
+        steps += [PlanStep(sum_columns, (dq, "dq")), PlanStep(sum_columns, (dk, "dk"))]
+        steps += [PlanStep(sum_ends, (first, "d_initial_state"), {"count": parts})] if first else []
+    return Plan(arrays, steps, scratch, result)
+
+
+def make_gradients(arrays: Arrays) -> tuple[str, ...]:
+    """Let the call make the gradients of what is given; their names."""
+    dtype = arrays.found["v"].dtype
+    shapes = {"dq": OF_QK, "dk": OF_QK, "dv": OF_V, "d_query_map": OF_MAP, "d_key_map": OF_MAP}
+    for name, shape in shapes.items():
+        arrays.make(name, shape, dtype)
+    more = {"factors": "2 heads", "initial_state": OF_STATE}
+    given = {f"d_{name}": shape for name, shape in more.items() if name in arrays}
+    for name, shape in given.items():
+        arrays.make(name, shape, "f32")
+    return (*shapes, *given)
