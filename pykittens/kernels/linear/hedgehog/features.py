@@ -18,9 +18,9 @@ def sign_of(group: Any) -> Any:
     return 1.0 - (group * 2).to(pk.f32)
 
 
-def wide(d: int) -> int:
-    """The columns of a shared tile of d elements, of which each of two groups takes half."""
-    return -(-d // 32) * 32
+def wide(size: int) -> int:
+    """The columns of shared tiles of so many elements, of which each of two groups takes half; 128 at most."""
+    return next((columns for columns in (32, 64) if size <= columns), 128)
 
 
 def feature_map(x: Any, matrix: Any, sign: Any, count: int) -> Any:
@@ -42,8 +42,7 @@ def feature_gradient(phi: Any, of_phi: Any) -> Any:
 
 def at_index(index: Any, group: Any, x: Any) -> Any:
     """A group's tile of scores with x, along rows, at the position of an index into both chunks, else 0."""
-    own = index - (group * CHUNK).to(pk.f32)
-    return pk.where(pk.col_index(CHUNK).to(pk.f32) == own, x, 0.0)
+    return pk.where(pk.col_index(CHUNK) == index.to(pk.int32) - group * CHUNK, x, 0.0)
 
 
 def near_keys(group: Any, past: Any) -> Any:
@@ -59,30 +58,23 @@ def scores(q: Any, k: Any, scale: Any, last: Any) -> Any:
 
 
 @pk.function
-def publish_keys(
-    states: Any,
-    state: Any,
-    keys: Any,
-    k: Any,
-    matrix: Any,
-    sign: Any,
-    count: int,
-    left: Any,
-    sums: Sums,
-) -> None:
-    """Store a state and the features of a chunk's keys, up to `left`, with which the group multiplies next.
+def publish_keys(keys: Any, k: Any, of_map: tuple[Any, Any, int], left: Any, sums: Sums) -> None:
+    """Store the features of a chunk's keys, up to `left`, with which the group multiplies next, and add them to sums.
 
-    matrix: that of their map, which has `count` columns.
+    of_map: the matrix of their map, its sign, and the count of its columns.
     """
+    x = pk.where(pk.row_index(CHUNK) < left, feature_map(k, *of_map), 0.0)
     pk.mma_wait()
     pk.sync()
-    if state is not None:
-        pk.store(states, state.to(states.dtype))
-    x = pk.where(pk.row_index(CHUNK) < left, feature_map(k, matrix, sign, count), 0.0)
     pk.store(keys, x.to(keys.dtype))
     add_keys(sums, x, 0)
     pk.fence_async()
     pk.sync()
+
+
+def apart(state: list[Any]) -> list[Any]:
+    """The state for products to add to: where they add to values that have been read, they copy these first."""
+    return [x * 1.0 for x in state]
 
 
 def of_sign(state: Any, group: Any, count: int) -> Any:

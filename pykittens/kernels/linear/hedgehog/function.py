@@ -13,15 +13,22 @@ from pykittens.kernels.limits import Limits, first_that_fits, limits_of
 from pykittens.kernels.linear.call import OF_V, add_scale, checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
-from pykittens.kernels.linear.hedgehog.forward import PARTS, hedgehog_outputs, hedgehog_states
+from pykittens.kernels.linear.hedgehog.features import PARTS, wide
+from pykittens.kernels.linear.hedgehog.forward import (
+    OF_ROW,
+    hedgehog_outputs,
+    hedgehog_states,
+)
 from pykittens.kernels.linear.hedgehog.reference import reference
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.fakes import is_equal
 
+VECTORS = 6144  # bytes for vectors of rows, sums of features, and those of several warps
 WIDEST, MOST = 128, 64  # elements of a query, and features of a map
 OF_QK, OF_MAP, OF_STATE = "batch heads n d", "heads d features", "batch heads both columns"
+OF_ROWS = f"batch heads {OF_ROW} n"
 TIMES = 5.0, 2.5  # microseconds of an H200 for a chunk: of its outputs, and of its state alone
 CASES = (
     {"batch": 16, "heads": 16, "length": 1024, "d": 128, "width": 128},
@@ -51,21 +58,22 @@ def inputs(
     return found | {"factors": rng.uniform(0.1, 1, (2, heads)).astype(np.float32)}
 
 
+def configs_for(width: int) -> list[LinearConfig]:
+    """The configurations for `width` values, the largest first: warpgroups have half of some columns each."""
+    columns = dict.fromkeys(min(wide(width), x) for x in (128, 64, 32))
+    return [LinearConfig(x // PARTS, PARTS, stages) for x in columns for stages in (2, 1)]
+
+
 def config_for(d: int, width: int, limits: Limits) -> LinearConfig:
     """The configuration for heads of d queries and `width` values."""
-    wide = -(-d // 16) * 16
-    columns = 64 if width > 32 and limits.warpgroups else 32
-    groups = 2 if width > columns and limits.warpgroups else 1
-    configs = [LinearConfig(columns, groups, stages) for stages in (2, 1)]
-    configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
 
     def shared_bytes(c: LinearConfig) -> int:
-        own = c.columns * c.groups
-        stage = 2 * CHUNK * (3 * wide + 2 * own) + 64
-        of_groups = PARTS * 2 * ROWS * (own + CHUNK * c.groups) + 4 * 2 * PARTS * ROWS * c.groups
-        return c.stages * stage + 2 * 2 * wide * ROWS + 2 * CHUNK * own + of_groups + RESERVED
+        own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
+        stage = 2 * CHUNK * (3 * wide(d) + 2 * own)
+        once = 2 * ROWS * (2 * wide(d) + PARTS * own) + 2 * CHUNK * own + 3 * pair
+        return c.stages * stage + once + VECTORS + RESERVED
 
-    return first_that_fits("hedgehog_attention", configs, shared_bytes, limits)
+    return first_that_fits("hedgehog_attention", configs_for(width), shared_bytes, limits)
 
 
 @entry(reference=reference, cases=CASES, inputs=inputs)
@@ -81,6 +89,7 @@ def hedgehog_attention(
     scale: float | None = None,
     initial_state: Any = None,
     return_state: bool = False,
+    return_rows: bool = False,
     segments: int | None = None,
 ) -> Plan:
     """A softmax of near positions and linear attention of the others, with one sum of weights: Hedgehog, LoLCATs.
@@ -94,10 +103,11 @@ def hedgehog_attention(
 
     factors: f32 (2, heads), a and b of each head, at least 0; 1 if None. scale: 1 / sqrt(d) if None. initial_state: f32
     (batch, heads, 2 features, width + 1), what all positions see by features beside these: sums of phi(k) times v, and
-    of phi(k) in the last column. With return_state the result is (out, state), what position n would see so. Sums are
-    in f32; weights, states and features are rounded to the dtype where they are multiplied. segments: parts of the
-    sequence that have blocks of their own; if None, chosen so that few heads keep the GPU busy. An ArgumentError for
-    other arguments.
+    of phi(k) in the last column. With return_state the result is (out, state), what position n would see so. With
+    return_rows there is one more at the end, f32 (batch, heads, 3, n), for gradients: m / ln 2, the sum of weights, and
+    which score m is, counted from the first position of the chunk before. Sums are in f32; weights, states and features
+    are rounded to the dtype where they are multiplied. segments: parts of the sequence that have blocks of their own;
+    if None, chosen so that few heads keep the GPU busy. An ArgumentError for other arguments.
 
     Source: Zhang et al., "The Hedgehog & the Porcupine", 2024; Zhang et al., "LoLCATs", 2024.
 
@@ -111,12 +121,16 @@ def hedgehog_attention(
     check(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
     arrays.result(OF_V, arrays.found["v"].dtype)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result = ("out", "state")
+    result = ["out"]
+    for name, shape, is_wanted in (
+        ("state", OF_STATE, return_state),
+        ("rows", OF_ROWS, return_rows),
+    ):
+        if is_wanted:
+            arrays.make(name, shape, "f32")
+            result.append(name)
     if not arrays.have_memory:
-        return Plan(arrays, [], result=result)
+        return Plan(arrays, [], result=tuple(result))
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
     arrays.number("one", 1.0)
@@ -136,17 +150,17 @@ def hedgehog_attention(
         ]
         states = "starts", None
     of_heads = ("query_map", "key_map", "factors" if "factors" in arrays else None)
-    args = ("q", "k", "v", *of_heads, "out", *states, "scale")
+    args = ("q", "k", "v", *of_heads, "out", "rows" if return_rows else None, *states, "scale")
     steps.append(PlanStep(hedgehog_outputs, args, {"config": config}))
-    return Plan(arrays, steps, scratch, result)
+    return Plan(arrays, steps, scratch, tuple(result))
 
 
 def check(arrays: Arrays) -> None:
     """Raise an ArgumentError unless the arrays fit one another, and their dtypes are right."""
     arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, query_map=OF_MAP, key_map=OF_MAP)
-    arrays.shapes(factors="2 heads", gradient=OF_V)
+    arrays.shapes(factors="2 heads", gradient=OF_V, rows=OF_ROWS)
     arrays.dtypes("q", "k", "v", "query_map", "key_map", "out", "gradient", among=NARROW)
-    arrays.dtypes("factors", "initial_state", "state_gradient", among=("f32",))
+    arrays.dtypes("factors", "initial_state", "state_gradient", "rows", among=("f32",))
     dims = arrays.dims
     for name, most in (("d", WIDEST), ("features", MOST)):
         if not 1 <= dims[name] <= most:

@@ -24,15 +24,13 @@ from pykittens.kernels.linear.hedgehog.function import (
     OF_MAP,
     OF_QK,
     OF_STATE,
+    VECTORS,
     check,
     config_for,
+    configs_for,
 )
-from pykittens.kernels.linear.hedgehog.keys import (
-    ROW_NAMES,
-    hedgehog_key_gradients,
-    hedgehog_states_behind,
-)
-from pykittens.kernels.linear.hedgehog.queries import OF_GROUP, hedgehog_query_gradients
+from pykittens.kernels.linear.hedgehog.keys import hedgehog_key_gradients, hedgehog_states_behind
+from pykittens.kernels.linear.hedgehog.queries import hedgehog_query_gradients
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -72,25 +70,16 @@ def sum_ends(parts, total, *, count):  # type: ignore[no-untyped-def]
 
 def gradient_config(d: int, width: int, limits: Limits) -> LinearConfig:
     """The configuration of both passes for heads of d queries and `width` values."""
-    most = min(wide(width), 128)
-    configs = [
-        LinearConfig(columns // PARTS, PARTS, stages)
-        for columns in dict.fromkeys(min(most, x) for x in (128, 64, 32))
-        for stages in (2, 1)
-    ]
 
     def shared_bytes(c: LinearConfig) -> int:
         """The larger number of both kernels."""
         own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
-        vectors = (
-            4 * PARTS * CHUNK * max(OF_GROUP, c.stages * len(ROW_NAMES)) + 4 * PARTS * 2 * ROWS
-        )
         states, of_map = 2 * PARTS * ROWS * own, 2 * wide(d) * ROWS
         queries = c.stages * 2 * CHUNK * 3 * (wide(d) + own) + states + 2 * of_map + 3 * pair
         keys = c.stages * (2 * CHUNK * 3 * (wide(d) + own) + pair) + states + of_map + 2 * pair
-        return max(queries, keys) + vectors + RESERVED
+        return max(queries, keys) + VECTORS + RESERVED
 
-    return first_that_fits("hedgehog_attention_backward", configs, shared_bytes, limits)
+    return first_that_fits("hedgehog_attention_backward", configs_for(width), shared_bytes, limits)
 
 
 @functools.partial(host_function, numbers={})
@@ -100,6 +89,8 @@ def hedgehog_attention_backward(
     v: Any,
     query_map: Any,
     key_map: Any,
+    out: Any,
+    rows: Any,
     gradient: Any,
     *,
     factors: Any = None,
@@ -110,19 +101,23 @@ def hedgehog_attention_backward(
 ) -> Plan:
     """The gradients of q, k, v and both maps, and then those of factors and of initial_state if these are given.
 
-    gradient: that of the result, (batch, heads, n, width). state_gradient: that of the state that position n would see,
-    f32, or None. The other arguments are those of hedgehog_attention. The gradients have the shapes and dtypes of what
-    they are of; sums are in f32 and have one order. The largest score of a position, by which its softmax is divided
-    beside the weights of features, has a gradient, too, which goes to its key and query, of equal scores to the first.
-    An ArgumentError for other arguments.
+    out, rows: the results of hedgehog_attention with return_rows. gradient: that of the result, (batch, heads, n,
+    width). state_gradient: that of the state that position n would see, f32, or None. The other arguments are those of
+    hedgehog_attention. The gradients have the shapes and dtypes of what they are of; sums are in f32 and have one
+    order.
+
+    The largest score of a position is subtracted from the others, and not from the weights of features, so it has a
+    gradient, too: that goes to its query and key, of equal scores to the first. An ArgumentError for other arguments.
 
         >>> x, to = np.ones((1, 2, 200, 16), np.float16), np.ones((2, 16, 32), np.float16)
-        >>> [y.shape for y in hedgehog_attention_backward(x, x, x, to, to, x)]
+        >>> rows = np.ones((1, 2, 3, 200), np.float32)
+        >>> [y.shape for y in hedgehog_attention_backward(x, x, x, to, to, x, rows, x)]
         [(1, 2, 200, 16), (1, 2, 200, 16), (1, 2, 200, 16), (2, 16, 32), (2, 16, 32)]
     """
     given = {"q": q, "k": k, "v": v, "query_map": query_map, "key_map": key_map}
-    given |= {"gradient": gradient, "factors": factors, "initial_state": initial_state}
-    arrays = Arrays("hedgehog_attention_backward", **given, state_gradient=state_gradient)
+    given |= {"out": out, "rows": rows, "gradient": gradient, "factors": factors}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
+    arrays = Arrays("hedgehog_attention_backward", **given)
     check(arrays)
     dims, count = arrays.dims, checked(arrays, segments)
     result = make_gradients(arrays)
@@ -137,7 +132,7 @@ def hedgehog_attention_backward(
     count = count or segments_for(lead[0] * lead[1] * parts, chunks, limits, 1, TIMES, 2)
     dtype, columns = arrays.found["v"].dtype, -(-(width + parts) // 4) * 4  # in units of 16 bytes
     scratch = {
-        "rows": Scratch((parts, *lead, len(ROW_NAMES), chunks * CHUNK)),
+        "dots": Scratch((parts, *lead, 2, chunks * CHUNK)),
         "query_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
         "key_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
         "features": Scratch((*lead, chunks * CHUNK, PARTS * ROWS), dtype=dtype),
@@ -150,7 +145,7 @@ def hedgehog_attention_backward(
     if first and parts > 1:
         first, scratch["first"] = "first", Scratch((*lead, dims["both"], columns))
     if factors:
-        scratch["of_factors"] = Scratch((lead[0], PARTS * lead[1], count * parts))
+        scratch["of_factors"] = Scratch((lead[0], PARTS * lead[1], count * parts * PARTS))
         arrays.alias("sums_of_factors", "d_factors", (PARTS * lead[1],))
     dq, dk = ("dq", "dk") if parts == 1 else ("dq_of_columns", "dk_of_columns")
     if parts > 1:
@@ -164,14 +159,14 @@ def hedgehog_attention_backward(
             PlanStep(scan_states, ("starts", None, before, None, "one")),
         ]
         before = "starts"
-    of_chunks = "features", "rows"
-    args = ("q", "k", "v", "gradient", "query_map", "key_map", factors, dq, before, *of_chunks)
+    of_chunks = "features", "dots"
+    args = ("q", "k", "v", "gradient", "out", "rows", "query_map", "key_map", factors, dq, before)
     sums = "query_maps", "of_factors" if factors else None, "scale"
-    steps.append(PlanStep(hedgehog_query_gradients, (*args, *sums), how))
+    steps.append(PlanStep(hedgehog_query_gradients, (*args, *of_chunks, *sums), how))
     states: tuple[str | None, ...] = None, end, first
     if count > 1:
         also = how | {"count": dims["features"], "to_start": first is not None}
-        args = ("features", "gradient", "rows", end, "behind")
+        args = ("features", "gradient", "dots", end, "behind")
         steps += [
             PlanStep(hedgehog_states_behind, args, also),
             PlanStep(scan_states, ("behind", None, None, first, "one"), {"reverse": True}),
@@ -182,16 +177,15 @@ def hedgehog_attention_backward(
         "k",
         "v",
         "gradient",
+        "rows",
         "key_map",
+        factors,
         *of_chunks,
         dk,
         "dv",
-        *states,
-        "key_maps",
-        "scale",
     )
     steps += [
-        PlanStep(hedgehog_key_gradients, args, how),
+        PlanStep(hedgehog_key_gradients, (*args, *states, "key_maps", "scale"), how),
         PlanStep(sum_maps, ("query_maps", "key_maps", "d_query_map", "d_key_map")),
     ]
     if factors:

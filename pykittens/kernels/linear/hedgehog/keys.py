@@ -15,6 +15,7 @@ import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, bounds_of, keep, loaded
 from pykittens.kernels.linear.hedgehog.features import (
     PARTS,
+    apart,
     at_index,
     feature_gradient,
     feature_map,
@@ -33,11 +34,6 @@ from pykittens.kernels.linear.totals import (
     total_of,
     totals_of,
 )
-
-# What a chunk's queries have: the logarithm of z / a to base 2 with the largest score, D, the gradient through the
-# largest score, and which that is, in the chunk before or after that.
-ROW_NAMES = "shift", "dot", "far", "index"
-DOT = ROW_NAMES.index("dot")
 
 
 def steps_of(chunks: Any, segments: Any, segment: Any, to_start: bool) -> Any:
@@ -77,15 +73,32 @@ def with_end(
 
 @pk.kernel
 def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
-    Q, K, V, G, of_k, features, rows, dK, dV, before, end, after, of_maps, scale, *, config
+    Q,
+    K,
+    V,
+    G,
+    rows,
+    of_k,
+    factors,
+    features,
+    dots,
+    dK,
+    dV,
+    before,
+    end,
+    after,
+    of_maps,
+    scale,
+    *,
+    config,
 ):
     """The gradients dK and dV, of the results' gradient G, of some columns of V and G a block.
 
     Of two warpgroups the first has the scores of the next chunk's queries and the features with +, the second those of
-    the chunk itself and with -; both then multiply for half of the columns. features, rows, of_maps: as
-    `hedgehog_query_gradients` has them. before: R at the ends of segments, with the sums of part p of the columns in
-    column width + p. end: the gradient of the state after all, or None. after: R before all in the form of `before`, if
-    there are no segments.
+    the chunk itself and with -; both then multiply for half of the columns. rows: as `hedgehog_outputs` keeps them.
+    features, dots, of_maps: as `hedgehog_query_gradients` has them. before: R at the ends of segments, with the sums of
+    part p of the columns in column width + p. end: the gradient of the state after all, or None. after: R before all in
+    the form of `before`, if there are no segments.
     """
     segments = None if before is None else before.shape[2]
     batch, heads, n, width = V.shape
@@ -100,9 +113,8 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     two_q, two_g = pk.st(dtype, PARTS * CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, columns)
     of_scores: Any = pk.pipeline(config.stages, q=two_q, k=pk.st(dtype, CHUNK, wide(d)))
     of_results: Any = pk.pipeline(config.stages, two_g)
-    stage: dict[str, Any] = {name: pk.sv(pk.f32, PARTS * CHUNK) for name in ROW_NAMES}
-    stage |= {"v": pk.st(dtype, CHUNK, columns), "f": pk.st(dtype, CHUNK, PARTS * ROWS)}
-    of_values: Any = pk.pipeline(config.stages, **stage)
+    of_v, of_f = pk.st(dtype, CHUNK, columns), pk.st(dtype, CHUNK, PARTS * ROWS)
+    of_values: Any = pk.pipeline(config.stages, v=of_v, f=of_f)
     matrices: Any = pk.pipeline(1, pk.st(dtype, wide(d), ROWS))
     states: Any = pk.pipeline(1, pk.st(dtype, PARTS * ROWS, columns))
     pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
@@ -126,9 +138,6 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                 with of_values.fill() as t:
                     pk.load_async(t.v, V[b, h, i, part])
                     pk.load_async(t.f, features[b, h, i + 1, 0])
-                    two = rows.at(part, b, h).window(1, i * CHUNK, (i + PARTS) * CHUNK)
-                    for r, name in enumerate(ROW_NAMES):
-                        pk.load_async(getattr(t, name), two[r, 0])
 
     with pk.consumers(PARTS) as w:
         sign, totals = sign_of(w), held.of_group(w)
@@ -142,6 +151,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                 src = of_sign(before.at(b, h, segment), w, count)
                 state = loaded(src.window(1, 0, width), part, 1, columns, count)
             start_totals(totals, src, width + part)
+            a: Any = 1.0 if factors is None else pk.load(factors[0, h])
             of_map = pk.zeros(pk.f32, ROWS, half)
             with matrices.drain() as matrix:
                 for i in steps_of(chunks, segments, segment, after is not None):
@@ -149,6 +159,19 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                         state = with_end(
                             state, end.at(b, h), totals, slot, (i, n), (w, part), width
                         )
+                    given, found = rows.at(b, h), dots.at(part, b, h)
+                    at, z = (
+                        i + 1 - w,
+                        pk.load(given[1, i + 1 - w], cols=CHUNK, spread=pk.per_row, fill=pk.inf),
+                    )
+                    largest, index = (
+                        pk.load(given[r, at], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
+                    )
+                    dot, through = (
+                        pk.load(found[r, at], cols=CHUNK, spread=pk.per_row) for r in (0, 1)
+                    )
+                    next_dot = pk.load(found[0, i + 1], cols=CHUNK, spread=pk.per_row)
+                    shift = largest - pk.log2(a / z)
                     with of_scores.drain() as t, of_results.drain() as g:
                         q, both_g = t.q.tiles(CHUNK, wide(d)), g.tiles(CHUNK, columns)
                         with states.fill() as x:
@@ -156,26 +179,22 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                         with states.drain() as published:
                             of_state = published.tiles(ROWS, columns)
                             with of_values.drain() as x:
-                                shift, dot, far, index = (
-                                    pk.load(getattr(x, name).parts(CHUNK)[1 - w], spread=pk.per_row)
-                                    for name in ROW_NAMES
-                                )
-                                sums = Sums(
-                                    totals, slot, -pk.load(x.dot.parts(CHUNK)[1], spread=pk.per_row)
-                                )
+                                sums = Sums(totals, slot, -next_dot)
                                 f = x.f.tiles(CHUNK, ROWS)[0, w]
                                 pk.sync()
                                 add_keys(sums, pk.load(f).to(pk.f32), 0)
                                 phi = feature_map(t.k, matrix, sign, count)
                                 of_phi = pk.mma_ABt(x.v, of_state[w, 0]) + total_of(sums, ROWS, 0)
                                 y = (feature_gradient(phi, of_phi) * sign).to(dtype)
+                                phi = phi.to(dtype)
                                 s = pk.exp2(scores(q[w, 0], t.k, scale, last) - shift)
                                 ds = s * (pk.mma_ABt(both_g[w, 0], x.v) - dot)
-                                ds = ((ds + at_index(index, w, far)) * scale).to(dtype)
-                                state, slot = [pk.mma_AtB(f, both_g[0, 0], state[0])], 1 - slot
+                                ds = ((ds + at_index(index, w, through)) * scale).to(dtype)
+                                state = [pk.mma_AtB(f, both_g[0, 0], x) for x in apart(state)]
+                                slot = 1 - slot
                             with weights.fill() as x:
                                 pk.store(x.s.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
-                                pk.store(x.y.tiles(CHUNK, ROWS)[w, 0], phi.to(dtype))
+                                pk.store(x.y.tiles(CHUNK, ROWS)[w, 0], phi)
                             with weights.drain() as x:
                                 dv = pk.zeros(pk.f32, CHUNK, config.columns)
                                 for p in range(PARTS):
@@ -204,14 +223,14 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
 
 
 @pk.kernel
-def hedgehog_states_behind(features, G, rows, end, states, *, config, count, to_start):  # type: ignore[no-untyped-def]
+def hedgehog_states_behind(features, G, dots, end, states, *, config, count, to_start):  # type: ignore[no-untyped-def]
     """The state R that each segment would add: that of the chunks after each of its own, and what is the end's."""
-    batch, heads, segments, _, _ = states.shape
+    batch, heads, segments, _, all_columns = states.shape
     n, width, dtype = G.shape[2], pk.static(G.shape[3]), G.dtype
     columns = config.columns * PARTS
     pk.overlap()
     of_f, of_g = pk.st(dtype, CHUNK, PARTS * ROWS), pk.st(dtype, CHUNK, columns)
-    ring: Any = pk.pipeline(config.stages, f=of_f, g=of_g, dot=pk.sv(pk.f32, CHUNK))
+    ring: Any = pk.pipeline(config.stages, f=of_f, g=of_g)
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
@@ -222,7 +241,6 @@ def hedgehog_states_behind(features, G, rows, end, states, *, config, count, to_
                 with ring.fill() as t:
                     pk.load_async(t.f, features[b, h, i + 1, 0])
                     pk.load_async(t.g, G[b, h, i + 1, part])
-                    pk.load_async(t.dot, rows.at(part, b, h)[DOT, i + 1])
 
     with pk.consumers(PARTS) as w:
         totals = held.of_group(w)
@@ -233,14 +251,15 @@ def hedgehog_states_behind(features, G, rows, end, states, *, config, count, to_
             for i in steps_of(chunks, segments, segment, to_start):
                 if end is not None:
                     state = with_end(state, end.at(b, h), totals, slot, (i, n), (w, part), width)
+                dot = pk.load(dots.at(part, b, h)[0, i + 1], cols=CHUNK, spread=pk.per_row)
                 with ring.drain() as t:
-                    sums, f = (
-                        Sums(totals, slot, -pk.load(t.dot, spread=pk.per_row)),
-                        t.f.tiles(CHUNK, ROWS)[0, w],
-                    )
+                    sums, f = Sums(totals, slot, -dot), t.f.tiles(CHUNK, ROWS)[0, w]
                     pk.sync()
                     add_keys(sums, pk.load(f).to(pk.f32), 0)
                     state, slot = [pk.mma_AtB(f, t.g, state[0])], 1 - slot
             dst = of_sign(states.at(b, h, segment), w, count)
             keep(state, dst.window(1, 0, width), part, count)
             keep_totals(totals, slot, dst, width + part)
+            if part == 0:
+                spare = dst.window(1, width + -(-width // columns), all_columns)
+                pk.store(spare[0, 0], pk.zeros(pk.f32, ROWS, 16))

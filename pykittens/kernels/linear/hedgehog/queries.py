@@ -13,13 +13,13 @@ what the features have of that sum.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, loaded, with_keys
 from pykittens.kernels.linear.hedgehog.features import (
-    LEAST,
     PARTS,
+    apart,
     at_index,
     feature_map,
     near_keys,
@@ -31,49 +31,15 @@ from pykittens.kernels.linear.hedgehog.features import (
 )
 from pykittens.kernels.linear.totals import Sums, start_totals, total_of, totals_of
 
-OF_GROUP = 6  # vectors of the rows of a chunk that a group finds for both
-
-
-class Rows(NamedTuple):
-    """What a chunk's queries have, along rows.
-
-    shift: the logarithm of z / a to base 2, with the largest score. kept: exp of the largest score of each group less
-    that of all. near, far: the gradients of a and b. index: of the largest score, in the chunk before or after that.
-    """
-
-    shift: Any
-    kept: list[Any]
-    inverse: Any
-    dot: Any
-    near: Any
-    far: Any
-    index: Any
-
 
 @pk.function
-def rows_of(memory: Any, a: Any, b: Any, left: Any) -> Rows:
-    """What follows from the sums of both groups, of the first `left` rows."""
-    found: Any = [
-        [pk.load(memory.parts(CHUNK)[g * OF_GROUP + i], spread=pk.per_row) for i in range(OF_GROUP)]
-        for g in range(PARTS)
-    ]
-    (most, index, *_), (own_most, own_index, *_) = found
-    largest = pk.maximum(most, own_most)
-    kept = [pk.exp2(x[0] - largest) for x in found]
-    of_near, near = (sum(x[i] * y for x, y in zip(found, kept, strict=True)) for i in (2, 3))
-    of_far, far = (found[0][i] + found[1][i] for i in (4, 5))
-    z = of_near * a + of_far * b
-    inverse = pk.where(pk.row_index(CHUNK) < left, 1.0 / z, 0.0)
-    dot = (near * a + far * b) * inverse
-    return Rows(
-        largest - pk.log2(inverse * a),
-        kept,
-        inverse,
-        dot,
-        (near - dot * of_near) * inverse,
-        (far - dot * of_far) * inverse,
-        pk.where(most >= own_most, index, own_index),
-    )
+def row_gradients(out: Any, g: Any) -> Any:
+    """D of a chunk: along rows, the products of results and their gradients, some columns at a time."""
+    found = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
+    for c, x in enumerate(out):
+        y = pk.load(g.tiles(CHUNK, x.cols)[0, c])
+        found = found + pk.row_sum(x.to(pk.f32) * y.to(pk.f32))
+    return found
 
 
 @pk.kernel
@@ -82,13 +48,15 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     K,
     V,
     G,
+    O,
+    rows,
     of_q,
     of_k,
     factors,
     dQ,
     before,
     features,
-    rows,
+    dots,
     of_maps,
     of_factors,
     scale,
@@ -98,23 +66,19 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     """The gradients dQ of queries, of the results' gradient G, of some columns of V and G a block.
 
     Of two warpgroups the first has the scores of the chunk before and the features with +, the second those of the
-    chunk itself and with -; both then multiply for half of the columns of dQ. before: as of the outputs.
+    chunk itself and with -; both then multiply for half of the columns of dQ. O, rows: the results and what
+    `hedgehog_outputs` keeps of rows. before: as of the outputs.
 
     For the gradients of keys and values: features, (batch, heads, chunks * 64, 2 * 64), are those of queries times
-    b / z, and rows, (columns, batch, heads, 4, chunks * 64), the logarithms of z / a to base 2 with the largest scores,
-    D, the gradients through the largest scores, and which these are. of_maps: (batch, heads, columns and segments,
-    64, d), sums of the transposed gradient of the map. of_factors: (batch, 2 heads, columns and segments), sums of
-    those of a and b. dQ: with an axis of the columns of blocks before all others if there are several.
+    b / z, and dots, (columns, batch, heads, 2, chunks * 64), D and the gradients through the largest scores. of_maps:
+    (batch, heads, columns and segments, 64, d), sums of the transposed gradient of the map. of_factors: (batch,
+    2 heads, columns, segments and groups), sums of those of a and b. dQ: with an axis of the columns of blocks before
+    all others if there are several.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = V.shape
-    d, count, width, dtype = (
-        pk.static(Q.shape[3]),
-        pk.static(of_q.shape[2]),
-        pk.static(width),
-        V.dtype,
-    )
-    half, columns = wide(d) // PARTS, config.columns * PARTS
+    d, count, width = pk.static(Q.shape[3]), pk.static(of_q.shape[2]), pk.static(width)
+    half, columns, dtype = wide(d) // PARTS, config.columns * PARTS, V.dtype
     pk.overlap()
     of_qk, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
     two_k, two_v = pk.st(dtype, PARTS * CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, columns)
@@ -123,7 +87,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=PARTS)
     keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)
-    both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * OF_GROUP * CHUNK))
+    both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * CHUNK))
     pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
     weights: Any = pk.pipeline(1, s=pair, y=pair)
     held: Any = totals_of(1, count, PARTS)
@@ -161,64 +125,62 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
             a: Any = 1.0 if factors is None else pk.load(factors[0, h])
             by: Any = 1.0 if factors is None else pk.load(factors[1, h])
             of_map = pk.zeros(pk.f32, ROWS, half)
-            of_factor = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
+            of_a, of_b = (pk.zeros(pk.f32, CHUNK, spread=pk.per_row) for _ in range(PARTS))
             with matrices.drain() as maps:
                 for i in chunks_of(chunks, segments, segment, False):
+                    given = rows.at(b, h)
+                    largest, index = (
+                        pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
+                    )
+                    z = pk.load(given[1, i], cols=CHUNK, spread=pk.per_row, fill=pk.inf)
+                    out = [
+                        pk.load(O[b, h, i, part * PARTS + c], rows=CHUNK, cols=config.columns)
+                        for c in range(PARTS)
+                    ]
                     with of_scores.drain() as t:
                         k, left = t.k.tiles(CHUNK, wide(d)), (i > 0).to(pk.int32) * CHUNK
-                        with of_values.drain() as x:
-                            sums, v = Sums(totals, slot), x.v.tiles(CHUNK, columns)
-                            publish_keys(
-                                states[w],
-                                state[0],
-                                keys[w],
-                                k[0, 0],
-                                maps.k,
-                                sign,
-                                count,
-                                left,
-                                sums,
+                        sums = Sums(totals, slot)
+                        publish_keys(keys[w], k[0, 0], (maps.k, sign, count), left, sums)
+                        pk.store(states[w], state[0].to(dtype))
+                        pk.fence_async()
+                        pk.sync()
+                        with of_values.drain() as x, weights.fill() as y:
+                            v, dot = x.v.tiles(CHUNK, columns), row_gradients(out, x.g)
+                            phi = feature_map(t.q, maps.q, sign, count)
+                            of_phi = pk.mma_ABt(x.g, states[w]) - total_of(sums, ROWS, 0) * dot
+                            through = pk.row_sum(phi * of_phi)
+                            phi, far = phi * (by / z), through / z
+                            pk.store(
+                                y.y.tiles(CHUNK, ROWS)[w, 0],
+                                (phi * (of_phi - through) * sign).to(dtype),
                             )
+                            if part == 0:
+                                pk.store(features[b, h, i, w], phi.to(dtype))
+                            with both.fill() as m:
+                                pk.store(m.parts(CHUNK)[w], far)
                             s = scores(t.q, k[w, 0], scale, near_keys(w, left))
-                            most = pk.maximum(pk.row_max(s), LEAST)
-                            index = pk.row_argmax(s).to(pk.f32) + (w * CHUNK).to(pk.f32)
-                            s, dots = pk.exp2(s - most), pk.mma_ABt(x.g, v[w, 0])
-                            own = [most, index, pk.row_sum(s), pk.row_sum(s * dots)]
-                            phi, total = (
-                                feature_map(t.q, maps.q, sign, count),
-                                total_of(sums, ROWS, 0),
-                            )
-                            of_phi = pk.mma_ABt(x.g, states[w])
-                            own += [pk.row_sum(phi * total), pk.row_sum(phi * of_phi)]
-                            state, slot = with_keys(state, [keys[w]], v[0, 0]), 1 - slot
-                        with both.fill() as y:
-                            for r, z in enumerate(own):
-                                pk.store(y.parts(CHUNK)[w * OF_GROUP + r], z)
-                        with both.drain() as y:
-                            of_rows = rows_of(y, a, by, n - i * CHUNK)
-                        kept = pk.where(w == 0, of_rows.kept[0], of_rows.kept[1])
-                        s = s * (kept * of_rows.inverse * a) * (dots - of_rows.dot)
-                        s = (s + at_index(of_rows.index, w, of_rows.far * by)) * scale
-                        of_phi = of_phi - own[5] - (total_of(sums, ROWS, 0) - own[4]) * of_rows.dot
-                        phi = phi * (of_rows.inverse * by)
-                        with weights.fill() as y:
+                            s = pk.exp2(s - largest) * (pk.mma_ABt(x.g, v[w, 0]) - dot) * (1.0 / z)
+                            of_a, of_b = of_a + pk.row_sum(s), of_b + far
+                            state, slot = with_keys(apart(state), [keys[w]], v[0, 0]), 1 - slot
+                            with both.drain() as m:
+                                through = [
+                                    pk.load(m.parts(CHUNK)[g], spread=pk.per_row)
+                                    for g in range(PARTS)
+                                ]
+                                through = (through[0] + through[1]) * by
+                            s = (s * a + at_index(index, w, through)) * scale
                             pk.store(y.s.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
-                            pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], (phi * of_phi * sign).to(dtype))
+                        pk.store(dots.at(part, b, h)[w, i], pk.where(w == 0, dot, through))
                         with weights.drain() as y:
                             dq = pk.zeros(pk.f32, CHUNK, half)
                             for p in range(PARTS):
-                                s, of_y = (z.tiles(CHUNK, ROWS)[p, 0] for z in (y.s, y.y))
+                                s, of_y = (m.tiles(CHUNK, ROWS)[p, 0] for m in (y.s, y.y))
                                 dq = pk.mma_AB(s, t.k.tiles(CHUNK, half)[p, w], dq)
                                 dq = pk.mma_ABt(of_y, maps.q.tiles(half, ROWS)[w, 0], dq)
                                 of_map = pk.mma_AtB(of_y, t.q.tiles(CHUNK, half)[0, w], of_map)
                     to = dQ if len(dQ.shape) == 4 else dQ.at(part)
                     pk.store(to[b, h, i, w], dq.to(dQ.dtype))
-                    if part == 0:
-                        pk.store(features[b, h, i, w], phi.to(dtype))
-                    place, is_first = rows.at(part, b, h), w == 0
-                    pk.store(place[2 * w, i], pk.where(is_first, of_rows.shift, of_rows.far * by))
-                    pk.store(place[2 * w + 1, i], pk.where(is_first, of_rows.dot, of_rows.index))
-                    of_factor = of_factor + pk.where(is_first, of_rows.near, of_rows.far)
             pk.store(of_maps[b, h, run, 0, w], of_map)
             if of_factors is not None:
-                pk.store(of_factors[b, w * heads + h, run], pk.sum(of_factor))
+                for g, x in enumerate((of_a, of_b)):
+                    pk.store(of_factors[b, g * heads + h, run * PARTS + w], pk.sum(x))
