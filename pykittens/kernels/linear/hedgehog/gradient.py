@@ -30,7 +30,7 @@ from pykittens.kernels.linear.hedgehog.function import (
     configs_for,
 )
 from pykittens.kernels.linear.hedgehog.keys import hedgehog_key_gradients, hedgehog_states_behind
-from pykittens.kernels.linear.hedgehog.queries import hedgehog_query_gradients
+from pykittens.kernels.linear.hedgehog.queries import hedgehog_dots, hedgehog_query_gradients
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -132,12 +132,14 @@ def hedgehog_attention_backward(
     count = count or segments_for(lead[0] * lead[1] * parts, chunks, limits, 1, TIMES, 2)
     dtype, columns = arrays.found["v"].dtype, -(-(width + parts) // 4) * 4  # in units of 16 bytes
     scratch = {
-        "dots": Scratch((parts, *lead, 2, chunks * CHUNK)),
+        "dots": Scratch((parts, *lead, chunks * CHUNK)),
+        "of_largest": Scratch((parts, *lead, chunks * CHUNK)),
         "query_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
         "key_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
         "features": Scratch((*lead, chunks * CHUNK, PARTS * ROWS), dtype=dtype),
     }
-    steps: list[PlanStep] = []
+    of_rows = {"columns": config.columns * PARTS}
+    steps = [PlanStep(hedgehog_dots, ("out", "gradient", "dots"), of_rows)]
     before, end, factors = (
         name if name in arrays else None for name in ("initial_state", "state_gradient", "factors")
     )
@@ -159,8 +161,8 @@ def hedgehog_attention_backward(
             PlanStep(scan_states, ("starts", None, before, None, "one")),
         ]
         before = "starts"
-    of_chunks = "features", "dots"
-    args = ("q", "k", "v", "gradient", "out", "rows", "query_map", "key_map", factors, dq, before)
+    of_chunks = "dots", "features", "of_largest"
+    args = ("q", "k", "v", "gradient", "rows", "query_map", "key_map", factors, dq, before)
     sums = "query_maps", "of_factors" if factors else None, "scale"
     steps.append(PlanStep(hedgehog_query_gradients, (*args, *of_chunks, *sums), how))
     states: tuple[str | None, ...] = None, end, first

@@ -14,7 +14,9 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, bounds_of, keep, loaded
 from pykittens.kernels.linear.hedgehog.features import (
+    CONSUMERS,
     PARTS,
+    PRODUCER,
     apart,
     at_index,
     feature_gradient,
@@ -71,6 +73,13 @@ def with_end(
     return state
 
 
+def shift_of(rows: Any, i: Any, a: Any) -> tuple[Any, Any]:
+    """The logarithms of z / a of a chunk's rows to base 2, with the largest scores, and which scores these are."""
+    largest, index = (pk.load(rows[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2))
+    z = pk.load(rows[1, i], cols=CHUNK, spread=pk.per_row, fill=pk.inf)
+    return largest - pk.log2(a / z), index
+
+
 @pk.kernel
 def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     Q,
@@ -80,8 +89,9 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     rows,
     of_k,
     factors,
-    features,
     dots,
+    features,
+    of_largest,
     dK,
     dV,
     before,
@@ -96,9 +106,9 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
 
     Of two warpgroups the first has the scores of the next chunk's queries and the features with +, the second those of
     the chunk itself and with -; both then multiply for half of the columns. rows: as `hedgehog_outputs` keeps them.
-    features, dots, of_maps: as `hedgehog_query_gradients` has them. before: R at the ends of segments, with the sums of
-    part p of the columns in column width + p. end: the gradient of the state after all, or None. after: R before all in
-    the form of `before`, if there are no segments.
+    dots: those of `hedgehog_dots`. features, of_largest, of_maps: as `hedgehog_query_gradients` has them. before: R at
+    the ends of segments, with the sums of part p of the columns in column width + p. end: the gradient of the state
+    after all, or None. after: R before all in the form of `before`, if there are no segments.
     """
     segments = None if before is None else before.shape[2]
     batch, heads, n, width = V.shape
@@ -118,12 +128,13 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     matrices: Any = pk.pipeline(1, pk.st(dtype, wide(d), ROWS))
     states: Any = pk.pipeline(1, pk.st(dtype, PARTS * ROWS, columns))
     pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
-    weights: Any = pk.pipeline(1, s=pair, y=pair)
+    weights: Any = pk.pipeline(1, pair)
+    of_phis: Any = pk.pipeline(1, phi=pair, y=pair)
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer():
+    with pk.producer(registers=PRODUCER):
         for b, h, part, segment in tasks:
             with matrices.fill() as t:
                 pk.load_async(t, of_k[h, 0, 0])
@@ -139,7 +150,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                     pk.load_async(t.v, V[b, h, i, part])
                     pk.load_async(t.f, features[b, h, i + 1, 0])
 
-    with pk.consumers(PARTS) as w:
+    with pk.consumers(PARTS, registers=CONSUMERS) as w:
         sign, totals = sign_of(w), held.of_group(w)
         last = near_keys(w, CHUNK)
         for b, h, part, segment in tasks:
@@ -159,60 +170,60 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                         state = with_end(
                             state, end.at(b, h), totals, slot, (i, n), (w, part), width
                         )
-                    given, found = rows.at(b, h), dots.at(part, b, h)
-                    at, z = (
-                        i + 1 - w,
-                        pk.load(given[1, i + 1 - w], cols=CHUNK, spread=pk.per_row, fill=pk.inf),
-                    )
-                    largest, index = (
-                        pk.load(given[r, at], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
-                    )
-                    dot, through = (
-                        pk.load(found[r, at], cols=CHUNK, spread=pk.per_row) for r in (0, 1)
-                    )
-                    next_dot = pk.load(found[0, i + 1], cols=CHUNK, spread=pk.per_row)
-                    shift = largest - pk.log2(a / z)
+                    next_dot = pk.load(dots[part, b, h, i + 1], cols=CHUNK, spread=pk.per_row)
                     with of_scores.drain() as t, of_results.drain() as g:
                         q, both_g = t.q.tiles(CHUNK, wide(d)), g.tiles(CHUNK, columns)
                         with states.fill() as x:
                             pk.store(x.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
-                        with states.drain() as published:
-                            of_state = published.tiles(ROWS, columns)
+                        with states.drain() as of_state:
                             with of_values.drain() as x:
                                 sums = Sums(totals, slot, -next_dot)
                                 f = x.f.tiles(CHUNK, ROWS)[0, w]
                                 pk.sync()
                                 add_keys(sums, pk.load(f).to(pk.f32), 0)
-                                phi = feature_map(t.k, matrix, sign, count)
-                                of_phi = pk.mma_ABt(x.v, of_state[w, 0]) + total_of(sums, ROWS, 0)
-                                y = (feature_gradient(phi, of_phi) * sign).to(dtype)
-                                phi = phi.to(dtype)
-                                s = pk.exp2(scores(q[w, 0], t.k, scale, last) - shift)
-                                ds = s * (pk.mma_ABt(both_g[w, 0], x.v) - dot)
-                                ds = ((ds + at_index(index, w, through)) * scale).to(dtype)
                                 state = [pk.mma_AtB(f, both_g[0, 0], x) for x in apart(state)]
+                                phi = feature_map(t.k, matrix, sign, count).to(dtype)
+                                of_phi = pk.mma_ABt(x.v, of_state.tiles(ROWS, columns)[w, 0])
+                                of_phi = of_phi + total_of(sums, ROWS, 0)
+                                with of_phis.fill() as y:
+                                    pk.store(y.phi.tiles(CHUNK, ROWS)[w, 0], phi)
+                                    of_y = feature_gradient(phi.to(pk.f32), of_phi) * sign
+                                    pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], of_y.to(dtype))
+                                shift, index = shift_of(rows.at(b, h), i + 1 - w, a)
+                                dot, through = (
+                                    pk.load(z[part, b, h, i + 1 - w], cols=CHUNK, spread=pk.per_row)
+                                    for z in (dots, of_largest)
+                                )
+                                s = pk.exp2(scores(q[w, 0], t.k, scale, last) - shift).to(dtype)
+                                with weights.fill() as y:
+                                    pk.store(y.tiles(CHUNK, ROWS)[w, 0], s)
+                                s = s.to(pk.f32) * (pk.mma_ABt(both_g[w, 0], x.v) - dot)
+                                s = (s + at_index(index, w, through)) * scale
                                 slot = 1 - slot
-                            with weights.fill() as x:
-                                pk.store(x.s.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
-                                pk.store(x.y.tiles(CHUNK, ROWS)[w, 0], phi)
-                            with weights.drain() as x:
-                                dv = pk.zeros(pk.f32, CHUNK, config.columns)
-                                for p in range(PARTS):
-                                    s, phi = (z.tiles(CHUNK, ROWS)[p, 0] for z in (x.s, x.y))
-                                    dv = pk.mma_AtB(s, g.tiles(CHUNK, config.columns)[p, w], dv)
-                                    of_half = published.tiles(ROWS, config.columns)[p, w]
-                                    dv = pk.mma_AB(phi, of_half, dv)
-                        with weights.fill() as x:
-                            pk.store(x.s.tiles(CHUNK, ROWS)[w, 0], ds)
-                            pk.store(x.y.tiles(CHUNK, ROWS)[w, 0], y)
-                        with weights.drain() as x:
-                            dk = pk.zeros(pk.f32, CHUNK, half)
-                            for p in range(PARTS):
-                                s, y = (z.tiles(CHUNK, ROWS)[p, 0] for z in (x.s, x.y))
-                                dk = pk.mma_AtB(s, t.q.tiles(CHUNK, half)[p, w], dk)
-                                dk = pk.mma_ABt(y, matrix.tiles(half, ROWS)[w, 0], dk)
-                                of_map = pk.mma_AtB(y, t.k.tiles(CHUNK, half)[0, w], of_map)
-                    pk.store(dV[b, h, i, part * PARTS + w], dv.to(dV.dtype))
+                            with of_phis.drain() as y:
+                                with weights.drain() as x:
+                                    dv = pk.zeros(pk.f32, CHUNK, config.columns)
+                                    for p in range(PARTS):
+                                        of_s, of_phi = (
+                                            z.tiles(CHUNK, ROWS)[p, 0] for z in (x, y.phi)
+                                        )
+                                        dv = pk.mma_AtB(
+                                            of_s, g.tiles(CHUNK, config.columns)[p, w], dv
+                                        )
+                                        of_half = of_state.tiles(ROWS, config.columns)[p, w]
+                                        dv = pk.mma_AB(of_phi, of_half, dv)
+                                pk.store(dV[b, h, i, part * PARTS + w], dv.to(dV.dtype))
+                                with weights.fill() as x:
+                                    pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
+                                with weights.drain() as x:
+                                    dk = pk.zeros(pk.f32, CHUNK, half)
+                                    for p in range(PARTS):
+                                        of_s, of_y = (z.tiles(CHUNK, ROWS)[p, 0] for z in (x, y.y))
+                                        dk = pk.mma_AtB(of_s, t.q.tiles(CHUNK, half)[p, w], dk)
+                                        dk = pk.mma_ABt(of_y, matrix.tiles(half, ROWS)[w, 0], dk)
+                                        of_map = pk.mma_AtB(
+                                            of_y, t.k.tiles(CHUNK, half)[0, w], of_map
+                                        )
                     to = dK if len(dK.shape) == 4 else dK.at(part)
                     pk.store(to[b, h, i, w], dk.to(dK.dtype))
             pk.store(of_maps[b, h, run, 0, w], of_map)
@@ -251,7 +262,7 @@ def hedgehog_states_behind(features, G, dots, end, states, *, config, count, to_
             for i in steps_of(chunks, segments, segment, to_start):
                 if end is not None:
                     state = with_end(state, end.at(b, h), totals, slot, (i, n), (w, part), width)
-                dot = pk.load(dots.at(part, b, h)[0, i + 1], cols=CHUNK, spread=pk.per_row)
+                dot = pk.load(dots[part, b, h, i + 1], cols=CHUNK, spread=pk.per_row)
                 with ring.drain() as t:
                     sums, f = Sums(totals, slot, -dot), t.f.tiles(CHUNK, ROWS)[0, w]
                     pk.sync()

@@ -18,7 +18,9 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, loaded, with_keys
 from pykittens.kernels.linear.hedgehog.features import (
+    CONSUMERS,
     PARTS,
+    PRODUCER,
     apart,
     at_index,
     feature_map,
@@ -31,15 +33,22 @@ from pykittens.kernels.linear.hedgehog.features import (
 )
 from pykittens.kernels.linear.totals import Sums, start_totals, total_of, totals_of
 
+COLUMNS = 64  # that a block takes at a time
 
-@pk.function
-def row_gradients(out: Any, g: Any) -> Any:
-    """D of a chunk: along rows, the products of results and their gradients, some columns at a time."""
-    found = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
-    for c, x in enumerate(out):
-        y = pk.load(g.tiles(CHUNK, x.cols)[0, c])
-        found = found + pk.row_sum(x.to(pk.f32) * y.to(pk.f32))
-    return found
+
+@pk.kernel
+def hedgehog_dots(O, G, dots, *, columns):  # type: ignore[no-untyped-def]
+    """D of some columns of the results O and their gradient G at a time."""
+    batch, heads, n, width = O.shape
+    pk.overlap()
+    b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
+    piece = min(columns, COLUMNS)
+    for part in range(pk.static(dots.shape[0])):
+        found = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
+        for c in range(part * columns // piece, (part + 1) * columns // piece):
+            x, y = (pk.load(z[b, h, i, c], rows=CHUNK, cols=piece).to(pk.f32) for z in (O, G))
+            found = found + pk.row_sum(x * y)
+        pk.store(dots[part, b, h, i], found)
 
 
 @pk.kernel
@@ -48,15 +57,15 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     K,
     V,
     G,
-    O,
     rows,
     of_q,
     of_k,
     factors,
     dQ,
     before,
-    features,
     dots,
+    features,
+    of_largest,
     of_maps,
     of_factors,
     scale,
@@ -66,11 +75,11 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     """The gradients dQ of queries, of the results' gradient G, of some columns of V and G a block.
 
     Of two warpgroups the first has the scores of the chunk before and the features with +, the second those of the
-    chunk itself and with -; both then multiply for half of the columns of dQ. O, rows: the results and what
-    `hedgehog_outputs` keeps of rows. before: as of the outputs.
+    chunk itself and with -; both then multiply for half of the columns of dQ. rows: as `hedgehog_outputs` keeps
+    them. before: as of the outputs.
 
     For the gradients of keys and values: features, (batch, heads, chunks * 64, 2 * 64), are those of queries times
-    b / z, and dots, (columns, batch, heads, 2, chunks * 64), D and the gradients through the largest scores. of_maps:
+    b / z, and of_largest, (columns, batch, heads, chunks * 64), the gradients through the largest scores. of_maps:
     (batch, heads, columns and segments, 64, d), sums of the transposed gradient of the map. of_factors: (batch,
     2 heads, columns, segments and groups), sums of those of a and b. dQ: with an axis of the columns of blocks before
     all others if there are several.
@@ -94,7 +103,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer():
+    with pk.producer(registers=PRODUCER):
         for b, h, part, segment in tasks:
             with matrices.fill() as t:
                 pk.load_async(t.q, of_q[h, 0, 0])
@@ -109,7 +118,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                     for p in range(PARTS):
                         pk.load_async(t.v.tiles(CHUNK, columns)[p, 0], V[b, h, i - 1 + p, part])
 
-    with pk.consumers(PARTS) as w:
+    with pk.consumers(PARTS, registers=CONSUMERS) as w:
         sign, totals = sign_of(w), held.of_group(w)
         for b, h, part, segment in tasks:
             run = part if segments is None else part * segments + segment
@@ -129,14 +138,8 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
             with matrices.drain() as maps:
                 for i in chunks_of(chunks, segments, segment, False):
                     given = rows.at(b, h)
-                    largest, index = (
-                        pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
-                    )
-                    z = pk.load(given[1, i], cols=CHUNK, spread=pk.per_row, fill=pk.inf)
-                    out = [
-                        pk.load(O[b, h, i, part * PARTS + c], rows=CHUNK, cols=config.columns)
-                        for c in range(PARTS)
-                    ]
+                    inverse = 1.0 / pk.load(given[1, i], cols=CHUNK, spread=pk.per_row, fill=pk.inf)
+                    dot = pk.load(dots[part, b, h, i], cols=CHUNK, spread=pk.per_row)
                     with of_scores.drain() as t:
                         k, left = t.k.tiles(CHUNK, wide(d)), (i > 0).to(pk.int32) * CHUNK
                         sums = Sums(totals, slot)
@@ -145,22 +148,25 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                         pk.fence_async()
                         pk.sync()
                         with of_values.drain() as x, weights.fill() as y:
-                            v, dot = x.v.tiles(CHUNK, columns), row_gradients(out, x.g)
-                            phi = feature_map(t.q, maps.q, sign, count)
+                            v = x.v.tiles(CHUNK, columns)
+                            phi = feature_map(t.q, maps.q, sign, count).to(dtype)
                             of_phi = pk.mma_ABt(x.g, states[w]) - total_of(sums, ROWS, 0) * dot
-                            through = pk.row_sum(phi * of_phi)
-                            phi, far = phi * (by / z), through / z
-                            pk.store(
-                                y.y.tiles(CHUNK, ROWS)[w, 0],
-                                (phi * (of_phi - through) * sign).to(dtype),
-                            )
-                            if part == 0:
+                            through = pk.row_sum(phi.to(pk.f32) * of_phi)
+                            of_phi = of_phi - through
+                            through = through * inverse
+                            phi = phi.to(pk.f32) * (inverse * by)
+                            pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], (phi * of_phi * sign).to(dtype))
+                            if width <= columns or part == 0:
                                 pk.store(features[b, h, i, w], phi.to(dtype))
                             with both.fill() as m:
-                                pk.store(m.parts(CHUNK)[w], far)
+                                pk.store(m.parts(CHUNK)[w], through)
+                            largest, index = (
+                                pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
+                            )
                             s = scores(t.q, k[w, 0], scale, near_keys(w, left))
-                            s = pk.exp2(s - largest) * (pk.mma_ABt(x.g, v[w, 0]) - dot) * (1.0 / z)
-                            of_a, of_b = of_a + pk.row_sum(s), of_b + far
+                            s = (pk.exp2(s - largest) * inverse).to(dtype)
+                            s = s.to(pk.f32) * (pk.mma_ABt(x.g, v[w, 0]) - dot)
+                            of_a, of_b = of_a + pk.row_sum(s), of_b + through
                             state, slot = with_keys(apart(state), [keys[w]], v[0, 0]), 1 - slot
                             with both.drain() as m:
                                 through = [
@@ -170,7 +176,8 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                                 through = (through[0] + through[1]) * by
                             s = (s * a + at_index(index, w, through)) * scale
                             pk.store(y.s.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
-                        pk.store(dots.at(part, b, h)[w, i], pk.where(w == 0, dot, through))
+                        if w == 0:
+                            pk.store(of_largest[part, b, h, i], through)
                         with weights.drain() as y:
                             dq = pk.zeros(pk.f32, CHUNK, half)
                             for p in range(PARTS):
