@@ -43,6 +43,8 @@ from pykittens.lang.roles import warpgroups as warpgroups
 from pykittens.lang.roles import warps as warps
 from pykittens.lang.shared import semaphore as semaphore
 from pykittens.lang.shared import shared as shared
+from pykittens.lang.std.complex_tile import ComplexTile as ComplexTile
+from pykittens.lang.std.complex_tile import complex_mma_AB as complex_mma_AB
 from pykittens.lang.std.lane_order import from_lane_order as from_lane_order
 from pykittens.lang.std.lane_order import in_lane_order as in_lane_order
 from pykittens.lang.std.masks import left_fill as left_fill

@@ -9,6 +9,7 @@ from typing import Any
 import pykittens
 from pykittens.errors import UnsupportedError
 from pykittens.ir.op import Op
+from pykittens.lang.std import complex_tile
 from pykittens.ops.core import OPS
 from pykittens.targets.architectures import TARGETS
 from pykittens.targets.target import Target
@@ -20,7 +21,7 @@ HEAD = """# Operations
 
 All operations of the language by family, and the targets that support them. A test writes this page from the tables of
 operations and lowerings (`make golden`). Functions composed of operations, such as `pk.online_softmax`, are in
-[language.md](language.md).
+[language.md](language.md); those of complex tiles are in the table at the end.
 
 *Cases* are small kernels for the dtypes and some sizes of an operation (tests/cases). They run in the emulator and on a
 GPU and are compiled for every target. *Yes* means that the target supports all of them, by its own lowering or that of
@@ -47,7 +48,8 @@ def page() -> str:
         by_module.setdefault(op.function.__module__, []).append(op)
     ours = sorted(m for m in by_module if m.startswith("pykittens."))
     names = exported()
-    return "\n".join([HEAD.format(chain=chain), *(_family(m, by_module[m], names) for m in ours)])
+    families = (_family(m, by_module[m], names) for m in ours)
+    return "\n".join([HEAD.format(chain=chain), *families, _complex()])
 
 
 def _family(module: str, ops: list[Op[Any]], names: dict[str, str]) -> str:
@@ -79,18 +81,36 @@ def _family(module: str, ops: list[Op[Any]], names: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def _complex() -> str:
+    """The section of what is composed for complex tiles: by cases, whose names begin with what they show."""
+    lines = ["## complex", "", markdown((complex_tile.__doc__ or "").strip()), ""]
+    lines += [f"| function | cases | {' | '.join(TARGETS)} |", "|---" * (len(TARGETS) + 2) + "|"]
+    cases = [c for c in CASES.values() if c.name.startswith("complex-")]
+    for word in dict.fromkeys(case.name.split("-")[1] for case in cases):
+        mine = [case for case in cases if case.name.split("-")[1] == word]
+        failed = [_refused(mine, arch) for arch in TARGETS]
+        cells = ("no" if len(x) == len(mine) else "in part" if x else "yes" for x in failed)
+        lines.append(f"| `{word}` | {len(mine)} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
 def refusals(op: Op[Any], target: Target, cases: list[Case]) -> dict[str, str]:
     """The cases of an operation that a target cannot do, with the reason of each."""
     if (reason := refusal(op, target)) is not None:
         return {case.name: reason for case in cases} or {op.name: reason}
     if not _may_decline(op, target):
         return {}
+    return _refused(cases, target.name)
+
+
+def _refused(cases: list[Case], arch: str) -> dict[str, str]:
+    """The cases for which a target has no program, with the reason of each."""
     found = {}
     for case in cases:
         inputs, outputs = case.arrays()
         arguments = (*inputs, *outputs, *case.scalars)
         try:
-            case.kernel.emitted(*arguments, arch=target.name, **case.constants)
+            case.kernel.emitted(*arguments, arch=arch, **case.constants)
         except UnsupportedError as fault:
             found[case.name] = fault.message
     return found

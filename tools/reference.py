@@ -29,6 +29,7 @@ NAMES = {
     "Functions of tiles and vectors": "online_softmax normalize gelu rotary rotate_half rotate_pairs uniform "
     "outer_add outer_sub outer_mul tril triu left_fill right_fill upper_fill lower_fill "
     "diagonal diagonal_matrix with_row with_column in_lane_order from_lane_order",
+    "Complex tiles": "ComplexTile complex_mma_AB",
     "Values of a kernel": "Global TileRef SharedTile SharedRow SharedVector Semaphore RegTile RegVector Scalar",
     "Types and constants": "DType bf16 f16 f32 e4m3 e5m2 int8 uint8 int32 int64 bool_ "
     "Spread per_row per_column plain lane_order inf log2e",
@@ -44,6 +45,7 @@ MEMBERS = {
     "Semaphore": "arrive expect wait",
     "RegTile": "to",
     "RegVector": "to",
+    "ComplexTile": "conj times_conj to loaded store",
     "Scalar": "to",
     "TileRef": "",
     "DType": "bytes compute epsilon least largest",

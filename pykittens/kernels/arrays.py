@@ -70,6 +70,10 @@ class Arrays:
     def __contains__(self, name: str) -> bool:
         return name in self.given
 
+    def present(self, *names: str) -> list[str | None]:
+        """These names, with None in place of those of arrays that are absent."""
+        return [name if name in self else None for name in names]
+
     def fail(self, message: str, help: str | None = None) -> ArgumentError:
         """The error for arguments that do not fit."""
         return ArgumentError(f"{self.function}: {message}", operands=dict(self.found), help=help)
@@ -203,6 +207,19 @@ class Arrays:
         shape = tuple(self._extents(spec.split()))
         self.made[name] = Made(shape, dtype, shape)
 
+    def optional(self, name: str, spec: str, dtype: str, is_asked: Any) -> tuple[str, ...]:
+        """Add an array that the call makes if it is asked for; its name if it is."""
+        if not is_asked:
+            return ()
+        self.make(name, spec, dtype)
+        return (name,)
+
+    def gradients(self, *names: str) -> tuple[str, ...]:
+        """Add the gradients of those of these arrays that are given, of their shapes and dtypes; the names of those."""
+        found = {gradient_of(name): self.found[name] for name in names if name in self}
+        self.made |= {name: Made(x.shape, x.dtype, x.shape) for name, x in found.items()}
+        return tuple(found)
+
     def reachable(self, name: str) -> bool:
         """Whether the copy engine can address an array as kernels take it; a copy is contiguous."""
         if name in self.made:
@@ -251,6 +268,11 @@ class Arrays:
         for name in names:
             if name in self.found and name not in self.copies and not has_lines(self.views[name]):
                 self.copies[name] = tuple(self.views[name].shape)
+
+
+def gradient_of(name: str) -> str:
+    """The name of the gradient of an array: dq, ddt, d_weight."""
+    return f"d{name}" if len(name) <= 2 else f"d_{name}"
 
 
 def _is_aligned(shape: tuple[int, ...], itemsize: int) -> bool:

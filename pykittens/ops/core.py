@@ -83,7 +83,7 @@ def typed(overloads: type[F]) -> Callable[[Callable[..., Any]], F]:
 
 def composed(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of a function written with operations: errors in it name the function and its operands."""
-    name, signature = function.__name__.rstrip("_"), signature_of(function)
+    name, signature = function.__name__.strip("_"), signature_of(function)
     SHOWN.add(name)
 
     @functools.wraps(function)

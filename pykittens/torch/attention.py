@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from inspect import Parameter, Signature, signature
 from math import prod
 from numbers import Real
 from typing import Any
@@ -231,25 +230,6 @@ def _score(names: tuple[str, ...]) -> Callable[..., Any] | None:
     return scores.by_row(score) if functions else None
 
 
-def _signed(*names: str) -> Callable[..., Any]:
-    """Decorator: the parameters are these and those of all operators, with the defaults of the schemas."""
-
-    def more(
-        mask: Any = None, slopes: Any = None, sinks: Any = None,
-        key_start: Any = None, key_stop: Any = None, seed: Any = None,
-        causal: str = "", left: Any = None, right: Any = None, scale: Any = None,
-        soft_cap: float = 0.0, dropout: float = 0.0, deterministic: bool = True,
-    ) -> None: ...  # fmt: skip
-
-    def signed(function: Any) -> Any:
-        first = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-        function.__signature__ = Signature([*first, *signature(more).parameters.values()])
-        return function
-
-    return signed
-
-
-@_signed("q", "k", "v")
 def _run(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> Any:
     return attend(q, k, v, return_lse=True, **_how(*more))
 
@@ -290,7 +270,6 @@ def _check_gradients(of: Operands, *options: Any) -> None:
     of.make("d_sinks", "heads" if "sinks" in of else "0", "f32")
 
 
-@_signed("q", "k", "v", "out", "lse", "gradient")
 def _run_gradients(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, gradient: Tensor, *more: Any
 ) -> Any:
@@ -338,7 +317,7 @@ ATTENTION = Operator(
     setup=_setup,
     backward=_backward,
     flops=_flops,
-    casts=3,
+    casts="q k v",
     way="let PyTorch do it with torch.nn.functional.scaled_dot_product_attention",
 )
 

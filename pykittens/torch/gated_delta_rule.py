@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pykittens.kernels.delta import gated_delta_rule as apply
 from pykittens.kernels.delta import gated_delta_rule_backward
 from pykittens.kernels.delta.call import check_shapes
-from pykittens.kernels.linear.call import OF_QK, OF_STATE, OF_V
-from pykittens.torch.operands import Operands
-from pykittens.torch.operator import Operator
+from pykittens.kernels.linear.call import make_outputs
+from pykittens.torch.differentiable import Differentiable
 
 _WAY = "compute it by products of PyTorch, in f32 or position by position"
 
@@ -42,81 +40,7 @@ def gated_delta_rule(
         torch.Size([1, 2, 8, 32])
     """
     given = q, k, v, beta, decay, initial_state
-    found = GATED_DELTA_RULE.call(given, (scale, return_state), False)
-    return found if return_state else found[0]
-
-
-def _check(of: Operands, scale: Any, return_state: bool) -> None:
-    check_shapes(of)
-    of.result(OF_V, of.found["v"].dtype)
-    of.make("state", OF_STATE if return_state else "0", "f32")
-
-
-def _run(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    decay: Any = None,
-    initial_state: Any = None,
-    scale: Any = None,
-    return_state: bool = False,
-) -> Any:
-    how = {"scale": scale, "initial_state": initial_state, "return_state": return_state}
-    found = apply(q, k, v, beta, decay, **how)
-    return found if return_state else (found, q.new_empty(0, dtype=torch.float32))
-
-
-def _setup(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*args[:6])
-    ctx.scale, returns_state = args[6:]
-    if not returns_state:
-        ctx.mark_non_differentiable(result[1])
-    ctx.set_materialize_grads(False)
-
-
-def _backward(ctx: Any, gradient: Tensor | None, of_state: Tensor | None) -> tuple[Any, ...]:
-    q, k, v, beta, decay, before = ctx.saved_tensors
-    gradient = torch.zeros_like(v) if gradient is None else gradient
-    found = GRADIENTS.launch(q, k, v, beta, gradient, decay, before, of_state, ctx.scale)
-    of_decay, of_before = found[4:]
-    return (
-        *found[:4],
-        None if decay is None else of_decay,
-        None if before is None else of_before,
-        None,
-        None,
-    )
-
-
-def _check_gradients(of: Operands, scale: Any) -> None:
-    check_shapes(of)
-    for name, x in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
-        of.make(name, x, of.found["v"].dtype)
-    of.make("d_beta", "batch heads n", of.found["beta"].dtype)
-    of_decay = "0"
-    if "decay" in of:
-        of_decay = "heads" if of.rank("decay") == 1 else "batch heads n"
-    of.make("d_decay", of_decay, "f32")
-    of.make("d_initial_state", OF_STATE if "initial_state" in of else "0", "f32")
-
-
-def _run_gradients(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    gradient: Tensor,
-    decay: Any = None,
-    initial_state: Any = None,
-    state_gradient: Any = None,
-    scale: Any = None,
-) -> Any:
-    how = {"initial_state": initial_state, "state_gradient": state_gradient}
-    found = gated_delta_rule_backward(q, k, v, beta, gradient, decay, scale=scale, **how)
-    nothing, more = q.new_empty(0, dtype=torch.float32), [*found[4:]]
-    of_decay = nothing if decay is None else more.pop(0)
-    return *found[:4], of_decay, nothing if initial_state is None else more.pop(0)
+    return GATED_DELTA_RULE.call(given, (scale, return_state))
 
 
 def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
@@ -125,25 +49,17 @@ def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
     return flops
 
 
-GATED_DELTA_RULE = Operator(
-    "gated_delta_rule(Tensor q, Tensor k, Tensor v, Tensor beta, Tensor? decay=None,"
-    " Tensor? initial_state=None, float? scale=None, bool return_state=False) -> (Tensor, Tensor)",
-    _check,
-    _run,
-    setup=_setup,
-    backward=_backward,
+GATED_DELTA_RULE = Differentiable(
+    "gated_delta_rule",
+    "q k v beta decay? initial_state?",
+    "float? scale=None",
+    forward=apply,
+    backward=gated_delta_rule_backward,
+    check=lambda of, scale: check_shapes(of),
+    outputs=lambda of, scale, return_state: make_outputs(of, return_state),
+    like="v",
     flops=_flops,
-    casts=3,
-    way=_WAY,
-)
-
-GRADIENTS = Operator(
-    "gated_delta_rule_backward(Tensor q, Tensor k, Tensor v, Tensor beta, Tensor gradient,"
-    " Tensor? decay=None, Tensor? initial_state=None, Tensor? state_gradient=None,"
-    " float? scale=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _check_gradients,
-    _run_gradients,
-    flops=lambda q, k, v, *_: 3 * _flops(q, k, v),
-    no_gradient=("there is no second derivative", "compute the first without create_graph"),
+    times=3,
+    casts="q k v",
     way=_WAY,
 )

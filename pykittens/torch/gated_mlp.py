@@ -129,7 +129,7 @@ GATED_MLP = Operator(
     "gated_mlp(Tensor x, Tensor w1, Tensor w3, Tensor w2, str activation='silu', bool tune=False)"
     " -> Tensor",
     _check,
-    lambda x, w1, w3, w2, activation="silu", tune=False: gemm(
+    lambda x, w1, w3, w2, activation, tune: gemm(
         gemm(x, w1, gate=w3, activation=activation, tune=tune), w2, tune=tune
     ),
     fallback=_of_torch,
@@ -140,5 +140,5 @@ GATED_MLP = Operator(
     flops=lambda x, w1, w3, w2, *_: (
         2 * math.prod(x.shape[:-1]) * (w1.numel() + w3.numel() + w2.numel())
     ),
-    casts=4,
+    casts="x w1 w3 w2",
 )

@@ -56,7 +56,7 @@ def _check(of: Operands, fill: bool) -> None:
         of.rearrange("an `a` of rank 2", "others")
 
 
-def _run(a: Tensor, b: Tensor, offs: Any = None, fill: bool = False) -> Tensor:
+def _run(a: Tensor, b: Tensor, offs: Any, fill: bool) -> Tensor:
     """The product of an a of rank 2; with `fill`, rows of the result that belong to no group are 0."""
     if b.dim() == 2:
         return grouped_gemm_k(a, b, offs, transpose_b=False)
@@ -103,5 +103,5 @@ GROUPED_MM = Operator(
     setup=_setup,
     backward=_backward,
     flops=lambda a, b, *_: 2 * a.numel() * b.shape[-1],  # rows that belong to no group, too
-    casts=2,
+    casts="a b",
 )

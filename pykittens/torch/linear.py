@@ -105,7 +105,7 @@ LINEAR = Operator(
     "linear(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, str activation='',"
     " bool tune=False) -> Tensor",
     _check,
-    lambda x, weight, bias=None, residual=None, activation="", tune=False: gemm(
+    lambda x, weight, bias, residual, activation, tune: gemm(
         x, weight, bias=bias, activation=activation, residual=residual, tune=tune
     ),
     fallback=_of_torch,
@@ -114,5 +114,5 @@ LINEAR = Operator(
     backward=_backward,
     recorded=_recorded,
     flops=lambda x, weight, *_: 2 * x.numel() * weight.shape[0],
-    casts=3,
+    casts="x weight bias",
 )

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from pykittens.kernels.long_conv import long_conv as convolve
 from pykittens.kernels.long_conv import long_conv_backward
-from pykittens.kernels.long_conv.call import OF_FILTER, OF_SEQUENCES, check_filter, check_sequences
+from pykittens.kernels.long_conv.call import OF_SEQUENCES, check_filter, check_sequences
+from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
-from pykittens.torch.operator import Operator
 
 _WAY = "compute it with torch.fft, in f32"
 
@@ -33,65 +33,12 @@ def long_conv(
         >>> long_conv(u, filter).shape
         torch.Size([1, 2, 100])
     """
-    return LONG_CONV.call((u, filter, gate_before, gate_after), (circular,), False)
+    return LONG_CONV.call((u, filter, gate_before, gate_after), (circular,))
 
 
 def _check(of: Operands, circular: bool) -> None:
-    check_sequences(of, "u", "gate_before", "gate_after")
-    check_filter(of, of.dims["n"])
-    of.result(OF_SEQUENCES, of.found["u"].dtype)
-
-
-def _run(
-    u: Tensor,
-    filter: Tensor,
-    gate_before: Any = None,
-    gate_after: Any = None,
-    circular: Any = False,
-) -> Any:
-    gates = {"gate_before": gate_before, "gate_after": gate_after}
-    return convolve(u, filter, **gates, circular=circular)
-
-
-def _setup(ctx: Any, args: tuple[Any, ...], _: Tensor) -> None:
-    ctx.save_for_backward(*args[:4])
-    ctx.circular = args[4]
-
-
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    u, filter, before, after = ctx.saved_tensors
-    found = GRADIENTS.launch(u, filter, gradient, before, after, ctx.circular)
-    of_gates = (
-        None if gate is None else x for gate, x in zip((before, after), found[2:], strict=True)
-    )
-    return *found[:2], *of_gates, None
-
-
-def _check_gradients(of: Operands, circular: bool) -> None:
     check_sequences(of, "u", "gradient", "gate_before", "gate_after")
     check_filter(of, of.dims["n"])
-    dtype = of.found["u"].dtype
-    of.make("du", OF_SEQUENCES, dtype)
-    of.make("d_filter", OF_FILTER, "f32")
-    for name in ("gate_before", "gate_after"):
-        of.make(f"d_{name}", OF_SEQUENCES if name in of else "0", dtype)
-
-
-def _run_gradients(
-    u: Tensor,
-    filter: Tensor,
-    gradient: Tensor,
-    gate_before: Any = None,
-    gate_after: Any = None,
-    circular: Any = False,
-) -> Any:
-    gates = {"gate_before": gate_before, "gate_after": gate_after}
-    found = long_conv_backward(u, filter, gradient, **gates, circular=circular)
-    more = [*found[2:]]
-    of_gates = (
-        u.new_empty(0) if gate is None else more.pop(0) for gate in (gate_before, gate_after)
-    )
-    return *found[:2], *of_gates
 
 
 def _flops(u: Tensor, *_: Any) -> int:
@@ -101,24 +48,18 @@ def _flops(u: Tensor, *_: Any) -> int:
     return flops
 
 
-LONG_CONV = Operator(
-    "long_conv(Tensor u, Tensor filter, Tensor? gate_before=None, Tensor? gate_after=None,"
-    " bool circular=False) -> Tensor",
-    _check,
-    _run,
-    setup=_setup,
-    backward=_backward,
+LONG_CONV = Differentiable(
+    "long_conv",
+    "u filter gate_before? gate_after?",
+    "bool circular=False",
+    forward=convolve,
+    backward=long_conv_backward,
+    check=_check,
+    outputs=lambda of, circular: of.result(OF_SEQUENCES, of.found["u"].dtype),
+    like="u",
+    has_state=False,
     flops=_flops,
-    casts=1,
-    way=_WAY,
-)
-
-GRADIENTS = Operator(
-    "long_conv_backward(Tensor u, Tensor filter, Tensor gradient, Tensor? gate_before=None,"
-    " Tensor? gate_after=None, bool circular=False) -> (Tensor, Tensor, Tensor, Tensor)",
-    _check_gradients,
-    _run_gradients,
-    flops=lambda u, *_: 3 * _flops(u),
-    no_gradient=("there is no second derivative", "compute the first without create_graph"),
+    times=3,
+    casts="u",
     way=_WAY,
 )

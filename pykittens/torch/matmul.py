@@ -43,7 +43,7 @@ def _check(of: Operands, tune: bool) -> None:
     of.matrices("a", "b")
 
 
-def _run_into(a: Tensor, b: Tensor, out: Tensor, tune: bool = False) -> None:
+def _run_into(a: Tensor, b: Tensor, out: Tensor, tune: bool) -> None:
     gemm(a, b, out, transpose_b=False, tune=tune)
 
 
@@ -118,13 +118,13 @@ def stacked(x: Tensor) -> Tensor:
 MATMUL = Operator(
     "matmul(Tensor a, Tensor b, bool tune=False) -> Tensor",
     _check,
-    lambda a, b, tune=False: gemm(a, b, transpose_b=False, tune=tune),
+    lambda a, b, tune: gemm(a, b, transpose_b=False, tune=tune),
     fallback=lambda a, b, tune: torch.matmul(a, b),
     rearranged=_with_vectors,
     setup=_setup,
     backward=_backward,
     flops=_flops,
-    casts=2,
+    casts="a b",
 )
 INTO = Operator(
     "matmul_into(Tensor a, Tensor b, Tensor(a!) out, bool tune=False) -> ()",

@@ -9,7 +9,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from pykittens.errors import ArgumentError
-from pykittens.kernels.arrays import FLOATS, FP8, Arrays
+from pykittens.kernels.arrays import FLOATS, FP8, Arrays, gradient_of
 from pykittens.kernels.epilogue import check_activation
 from pykittens.runtime.arrays import Array, torch_dtype
 from pykittens.torch.registration import is_castable
@@ -87,6 +87,20 @@ class Operands(Arrays):
             way = f", or {self.way}" if len(among) > 1 else ""
             error.help = f"convert it with .to({wanted}){way}"
             raise
+
+    def optional(self, name: str, spec: str, dtype: str, is_asked: Any) -> tuple[str, ...]:
+        """Add a result, empty unless it is asked for: an operator always has as many."""
+        self.make(name, *((spec, dtype) if is_asked else ("0", "f32")))
+        return (name,)
+
+    def gradients(self, *names: str) -> tuple[str, ...]:
+        """Add the gradients of these tensors, empty for those that are absent."""
+        for name in names:
+            if name in self:
+                super().gradients(name)
+            else:
+                self.make(gradient_of(name), "0", "f32")
+        return tuple(map(gradient_of, names))
 
     def _check_memory(self) -> None:
         if not is_dynamo_compiling() and self.given["out"].is_neg():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from inspect import Parameter, Signature
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ from torch.autograd import profiler
 from torch.compiler import is_dynamo_compiling
 
 from pykittens.errors import ArgumentError, KernelError, Loc
-from pykittens.ir.signature import signature_of
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.calls import MAX_FORMS
 from pykittens.torch.operands import Operands, description
@@ -45,16 +45,15 @@ class Operator:
     schema: as torch.library takes it. Tensors come first, options after them; all functions take them in this order.
 
     check(operands, *options): states shapes, dtypes and results as a host function of the library does, and raises
-    operands.fail(...) if there is no kernel. run(*args): the result of a call that passed the check; its defaults are
-    those of the schema. fallback(*args): PyTorch's result. rearranged(*args): the result of a call for which the check
-    called operands.rearrange(...).
+    operands.fail(...) if there is no kernel. run(*args): the result of a call that passed the check. fallback(*args):
+    PyTorch's result. rearranged(*args): the result of a call for which the check called operands.rearrange(...).
 
     setup(ctx, args, result), backward(ctx, *gradients): setup_context and backward of a torch.autograd.Function, whose
     `apply` is the operator's. forward(ctx, *args): the result, if more than arguments and result is to be kept; not
     inside transforms. recorded(*args): the result if autograd or a transform records the call; `apply` unless given.
     no_gradient: the message and help if there is no gradient.
 
-    flops(*args): the number of floating-point operations, for FlopCounterMode. casts: the number of leading arguments
+    flops(*args): the number of floating-point operations, for FlopCounterMode. casts: the names of the arguments
     that autocast converts. function: the name of the function, if it differs. way: how PyTorch computes a call that has
     no kernel.
     """
@@ -71,7 +70,7 @@ class Operator:
     recorded: Callable[..., Any] | None = None
     no_gradient: tuple[str, str] = ("there is no gradient", "call it under torch.no_grad()")
     flops: Callable[..., int] | None = None
-    casts: int = 0
+    casts: str = ""
     function: str = ""
     way: str = "let PyTorch do it with fallback=True"
 
@@ -80,21 +79,24 @@ class Operator:
         LIBRARY.define(self.schema, tags=(torch.Tag.pt2_compliant_tag,))
         operators = getattr(torch.ops.pykittens, name)
         self.op = operators.default
-        parameters = signature_of(self.run)
+        arguments = self.op._schema.arguments
+        self.words = tuple(x.name for x in arguments)
+        self._defaults = [x.default_value for x in arguments]
         if self.flops is not None:
-            count_flops(operators, parameters, self.flops)
+            count_flops(operators, Signature([*map(_parameter, arguments)]), self.flops)
+        self._cast = frozenset(self.casts.split())
+        cast = [i for i, name in enumerate(self.words) if name in self._cast]
         kernels = {"CompositeExplicitAutograd": self._run, "Autograd": self._autograd}
-        kernels |= {key: casting(self.op, key, self.casts) for key in AUTOCAST if self.casts}
+        kernels |= {key: casting(self.op, key, cast) for key in AUTOCAST if cast}
         for key, kernel in kernels.items():
             LIBRARY.impl(name, kernel, key)
         torch.library.register_fake(f"pykittens::{name}", self._fake, lib=LIBRARY)
-        written = [x.alias_info is not None for x in self.op._schema.arguments]
+        written = [x.alias_info is not None for x in arguments]
         self.function = self.function or name
-        tensors = [x for x in self.op._schema.arguments if "Tensor" in str(x.type)]
+        tensors = [x for x in arguments if "Tensor" in str(x.type)]
         self.names = tuple(x.name for x in tensors)
         self._needed = {x.name for x in tensors if not x.has_default_value()}
         self._written = [i for i, is_written in enumerate(written) if is_written]
-        self._defaults = [x.default for x in parameters.parameters.values()]
         self._transformed = Transformed(
             *(self.op, lambda args, _: self._full(args), self.op),
             setup=self._keep,
@@ -185,7 +187,7 @@ class Operator:
         try:
             for i, name in enumerate(self.names):
                 if args[i] is not None or name in self._needed:
-                    of.add(name, args[i], cast=i < self.casts)
+                    of.add(name, args[i], cast=name in self._cast)
             self.check(of, *args[len(self.names) :])
         except ArgumentError as error:
             of.refusal = error.message, error.help
@@ -254,3 +256,9 @@ class Operator:
     def _full(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """All arguments of a call; the dispatcher leaves out defaults at the end."""
         return (*args, *self._defaults[len(args) :])
+
+
+def _parameter(x: Any) -> Parameter:
+    """An argument of a schema."""
+    default = x.default_value if x.has_default_value() else Parameter.empty
+    return Parameter(x.name, Parameter.POSITIONAL_OR_KEYWORD, default=default)

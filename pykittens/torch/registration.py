@@ -103,15 +103,18 @@ def has_tangents(args: Sequence[Any]) -> bool:
     return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
-def casting(op: Any, key: str, casts: int) -> Callable[..., Any]:
-    """A function that calls an operator after autocast, by a key of AUTOCAST, has converted the first arguments."""
+def casting(op: Any, key: str, casts: Sequence[int]) -> Callable[..., Any]:
+    """A function that calls an operator after autocast, by a key of AUTOCAST, has converted some arguments.
+
+    casts: their indices.
+    """
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def call(*args: Any) -> Any:
         dtype = torch.get_autocast_dtype(AUTOCAST[key])
-        cast = [x.to(dtype) if is_castable(x) else x for x in args[:casts]]
+        cast = [x.to(dtype) if i in casts and is_castable(x) else x for i, x in enumerate(args)]
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return op(*cast, *args[casts:])
+            return op(*cast)
 
     return call
 

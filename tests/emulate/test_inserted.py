@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.emulate.inserted import inserted
-from pykittens.ir.nodes import WaitProducts, WaitStores, walk
-from pykittens.ir.stages import Acquire, GiveBack, Leave
+from pykittens.ir.nodes import walk
 from tests.running import recorded
-from tests.targets.compiling import CASES as KERNELS
-from tests.tiers import sampled
 
 A, C = np.zeros((256, 64), ml_dtypes.bfloat16), np.zeros((64, 64), np.float32)
 
@@ -75,13 +71,3 @@ def test_a_fill_by_copies_only_has_no_fence():
     assert [p.node.acquire.pipeline.name for p in fences] == ["out"]
     (arrival,) = [p for p in inserted(kernel) if p.what == "arrival" and p.node is fences[0].node]
     assert arrival.role is fences[0].role
-
-
-@pytest.mark.parametrize("name", sampled(KERNELS, lambda name: KERNELS[name].kernel))
-def test_every_node_that_was_inserted_is_an_entry(name):
-    case = KERNELS[name]
-    kernel = recorded(case.kernel, *case.args, **case.constants)
-    kinds = Acquire | Leave | GiveBack | WaitProducts | WaitStores
-    wanted = {id(n) for role in kernel.roles for n in walk(role.body) if isinstance(n, kinds)}
-    assert {id(p.node) for p in inserted(kernel)} == wanted
-    assert all(p.description and p.loc is not None for p in inserted(kernel))

@@ -80,12 +80,7 @@ def attention_backward(
         arrays.needs(name, *bounds)
     if score is None and score_gradient is not None:
         raise arrays.fail("`score_gradient` goes with `score`, which is missing")
-    dtype = arrays.found["q"].dtype
-    for name, of in (("dq", "q"), ("dk", "k"), ("dv", "v")):
-        arrays.make(name, SHAPES[of], dtype)
-    result = ("dq", "dk", "dv", *("d_sinks",) * ("sinks" in arrays))
-    if "sinks" in arrays:
-        arrays.make("d_sinks", SHAPES["sinks"], "f32")
+    result = arrays.gradients("q", "k", "v", "sinks")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)

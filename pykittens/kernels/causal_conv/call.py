@@ -22,14 +22,21 @@ def specs(arrays: Arrays, channels_first: bool) -> tuple[str, str]:
     return "batch n channels", f"{sequences} before channels"
 
 
-def check(arrays: Arrays, activation: Any, channels_first: Any) -> tuple[str, str, str]:
-    """The shapes of x and of a state, and the dtype of both; an ArgumentError unless all arguments fit."""
+def make_outputs(arrays: Arrays, channels_first: bool, return_state: Any) -> tuple[str, ...]:
+    """Add the result, and a state if it is returned, of the dtype of x; the names of both."""
+    (of_x, of_state), dtype = specs(arrays, channels_first), arrays.found["x"].dtype
+    arrays.result(of_x, dtype, among=FLOATS)
+    return "out", *arrays.optional("state", of_state, dtype, return_state)
+
+
+def check(arrays: Arrays, activation: Any, channels_first: Any) -> None:
+    """Raise an ArgumentError unless all arguments fit one another."""
     dims = arrays.dims
     if activation not in ACTIVATIONS:
         raise arrays.fail(f'`activation` must be "" or "silu", not {activation!r}')
     of_x, of_state = specs(arrays, channels_first)
     arrays.shapes(x=of_x, gradient=of_x, weight="channels taps", bias="channels", ends="ends")
-    dtype = arrays.dtypes("x", "gradient", "initial_state", "state_gradient", among=FLOATS)
+    arrays.dtypes("x", "gradient", "initial_state", "state_gradient", among=FLOATS)
     arrays.dtypes("weight", "bias", among=FLOATS, same=False)
     arrays.dtypes("ends", among=("int32",))
     if dims["taps"] not in TAPS:
@@ -44,7 +51,6 @@ def check(arrays: Arrays, activation: Any, channels_first: Any) -> tuple[str, st
     arrays.shapes(initial_state=of_state, state_gradient=of_state)
     if any(is_equal(dims[axis], 0) for axis in ("batch", "n", "channels")):
         raise arrays.fail(f"`x` must have elements, not the shape {arrays.found['x'].shape}")
-    return of_x, of_state, dtype
 
 
 def span_of(arrays: Arrays, channels_first: bool) -> int:
@@ -57,8 +63,3 @@ def span_of(arrays: Arrays, channels_first: bool) -> int:
     parts = batch * -(-channels // of_block)
     span = least * (n * parts // (8 * limits_of(arrays.like).multiprocessors) // least)
     return max(least, min(most, int(span)))
-
-
-def name_in(arrays: Arrays, name: str) -> str | None:
-    """The name of an array that is given, else None."""
-    return name if name in arrays else None

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.kernels.arrays import FLOATS, Arrays
-from pykittens.kernels.causal_conv.call import check, name_in, span_of
+from pykittens.kernels.arrays import Arrays
+from pykittens.kernels.causal_conv.call import check, make_outputs, span_of
 from pykittens.kernels.causal_conv.columns import conv_columns
 from pykittens.kernels.causal_conv.reference import reference
 from pykittens.kernels.causal_conv.rows import conv_rows
@@ -102,16 +102,12 @@ def causal_conv(
     """
     given = {"x": x, "weight": weight, "bias": bias, "initial_state": initial_state}
     arrays = Arrays("causal_conv", **given, ends=ends, out=out)
-    of_x, of_state, dtype = check(arrays, activation, channels_first)
-    arrays.result(of_x, dtype, among=FLOATS)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", of_state, dtype)
-        result = ("out", "state")
+    check(arrays, activation, channels_first)
+    result = make_outputs(arrays, channels_first, return_state)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    of_bias, before, ends = (name_in(arrays, name) for name in ("bias", "initial_state", "ends"))
+    of_bias, before, ends = arrays.present("bias", "initial_state", "ends")
     args = ("x", "weight", of_bias, "out", before, "state" if return_state else None, ends)
     constants = {"span": span_of(arrays, channels_first), "activation": activation}
     kernel = conv_columns if channels_first else conv_rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.causal_conv.call import check, name_in, span_of
+from pykittens.kernels.causal_conv.call import check, span_of
 from pykittens.kernels.causal_conv.columns import conv_columns_backward
 from pykittens.kernels.causal_conv.rows import conv_rows_backward
 from pykittens.kernels.causal_conv.sequences import blocks_of
@@ -62,25 +62,16 @@ def causal_conv_backward(
     given = {"x": x, "weight": weight, "gradient": gradient, "bias": bias, "ends": ends}
     given |= {"initial_state": initial_state, "state_gradient": state_gradient}
     arrays = Arrays("causal_conv_backward", **given)
-    of_x, of_state, dtype = check(arrays, activation, channels_first)
-    dims, result = arrays.dims, ["dx", "d_weight"]
-    arrays.make("dx", of_x, dtype)
-    arrays.make("d_weight", "channels taps", arrays.found["weight"].dtype)
-    if "bias" in arrays:
-        arrays.make("d_bias", "channels", arrays.found["bias"].dtype)
-        result.append("d_bias")
-    if "initial_state" in arrays:
-        arrays.make("d_initial_state", of_state, dtype)
-        result.append("d_initial_state")
+    check(arrays, activation, channels_first)
+    dims, result = arrays.dims, arrays.gradients("x", "weight", "bias", "initial_state")
     if not arrays.have_memory:
-        return Plan(arrays, [], result=tuple(result))
+        return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     span = span_of(arrays, channels_first)
     blocks = dims["batch"] * blocks_of(dims["n"], span, arrays.views.get("ends"))
     scratch = {"parts": Scratch((blocks, dims["taps"] + 1, dims["channels"]))}
-    of_bias, before, behind, of_ends = (
-        name_in(arrays, name) for name in ("bias", "initial_state", "state_gradient", "ends")
-    )
+    names = "bias", "initial_state", "state_gradient", "ends"
+    of_bias, before, behind, of_ends = arrays.present(*names)
     d_bias, d_before = "d_bias" if of_bias else None, "d_initial_state" if before else None
     args = ("x", "weight", of_bias, "gradient", before, behind, of_ends, "dx", d_before, "parts")
     constants = {"span": span, "activation": activation}
@@ -88,4 +79,4 @@ def causal_conv_backward(
         PlanStep(conv_columns_backward if channels_first else conv_rows_backward, args, constants),
         PlanStep(sum_parts, ("parts", "d_weight", d_bias)),
     ]
-    return Plan(arrays, steps, scratch, tuple(result))
+    return Plan(arrays, steps, scratch, result)

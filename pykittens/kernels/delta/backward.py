@@ -13,27 +13,11 @@ from pykittens.kernels.delta.gradients import chunk_gradients
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.call import OF_QK, OF_STATE, OF_V, WIDEST
+from pykittens.kernels.linear.call import WIDEST
 from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
 from pykittens.kernels.plan import Plan, PlanStep
 
 MOST = 2  # blocks of `chunk_gradients` on a multiprocessor, which registers hold
-
-
-def make_gradients(arrays: Arrays) -> list[str]:
-    """Add the gradients to the arrays that a call makes; their names."""
-    dtype, found = arrays.found["v"].dtype, ["dq", "dk", "dv", "d_beta"]
-    for name, shape in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
-        arrays.make(name, shape, dtype)
-    arrays.make("d_beta", "batch heads n", arrays.found["beta"].dtype)
-    if "decay" in arrays:
-        rank = len(arrays.found["decay"].shape)
-        arrays.make("d_decay", "heads" if rank == 1 else "batch heads n", "f32")
-        found.append("d_decay")
-    if "initial_state" in arrays:
-        arrays.make("d_initial_state", OF_STATE, "f32")
-        found.append("d_initial_state")
-    return found
 
 
 @functools.partial(host_function, numbers={})
@@ -67,13 +51,13 @@ def gated_delta_rule_backward(
     check_shapes(arrays)
     if arrays.dims["width"] > WIDEST:
         raise arrays.fail(f"width must be at most {WIDEST}, not {arrays.dims['width']}")
-    result = make_gradients(arrays)
+    result = arrays.gradients("q", "k", "v", "beta", "decay", "initial_state")
     if not arrays.have_memory:
-        return Plan(arrays, [], result=tuple(result))
+        return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     launches = Launches(arrays, scale, 1, config)
     add_gradients(launches, arrays)
-    return Plan(arrays, launches.steps, launches.scratch, tuple(result))
+    return Plan(arrays, launches.steps, launches.scratch, result)
 
 
 def add_gradients(launches: Launches, arrays: Arrays) -> None:

@@ -47,7 +47,7 @@ class Launches:
         self.segments, self.config = cut_for(heads, self.n, sizes, self.limits, segments, config)
         self.chunks = -(-self.n // CHUNK)
         self.dtype = arrays.found["v"].dtype
-        self.gates = "beta", "decay" if "decay" in arrays else None
+        self.gates = "beta", *arrays.present("decay")
         self.steps: list[PlanStep] = []
         self.scratch: dict[str, Scratch] = {}
 

@@ -11,7 +11,7 @@ from pykittens.kernels.delta.call import Launches, check_shapes
 from pykittens.kernels.delta.config import DeltaConfig
 from pykittens.kernels.delta.reference import reference
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import OF_STATE, OF_V, checked
+from pykittens.kernels.linear.call import checked, make_outputs
 from pykittens.kernels.linear.function import inputs as of_attention
 from pykittens.kernels.plan import Plan
 
@@ -79,15 +79,11 @@ def gated_delta_rule(
     arrays = Arrays("gated_delta_rule", **given, initial_state=initial_state)
     check_shapes(arrays)
     parts = checked(arrays, segments)
-    arrays.result(OF_V, arrays.found["v"].dtype)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result = ("out", "state")
+    result = make_outputs(arrays, return_state)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     launches = Launches(arrays, scale, parts, config)
-    before = "initial_state" if "initial_state" in arrays else None
+    (before,) = arrays.present("initial_state")
     launches.add_outputs(before, "state" if return_state else None)
     return Plan(arrays, launches.steps, launches.scratch, result)

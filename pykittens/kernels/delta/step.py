@@ -114,6 +114,6 @@ def gated_delta_rule_step(
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
     following = "next_state" if "next_state" in arrays else "state"
-    of_decay = "decay" if "decay" in arrays else None
+    (of_decay,) = arrays.present("decay")
     args = ("q", "k", "v", "out", "beta", "state", following, of_decay, "scale")
     return Plan(arrays, [PlanStep(delta_step, args)])

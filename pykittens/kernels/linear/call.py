@@ -31,6 +31,14 @@ def check_shapes(arrays: Arrays, of_decay: str = "heads|batch heads n") -> None:
             raise arrays.fail(f"{name} must be at least 1, not 0")
 
 
+def make_outputs(
+    arrays: Arrays, return_state: Any, values: str = "v", of_state: str = OF_STATE
+) -> tuple[str, ...]:
+    """Add the result, of the shape and dtype of the values, and a state if it is returned; the names of both."""
+    arrays.result(OF_V, arrays.found[values].dtype)
+    return "out", *arrays.optional("state", of_state, "f32", return_state)
+
+
 def check_heads(arrays: Arrays) -> None:
     """Raise an ArgumentError unless heads of v share those of q and k, and the dtypes are right."""
     dims = arrays.dims
@@ -116,8 +124,7 @@ class Passes:
         states is that of f32. turned: rows and columns of states in memory are exchanged.
         """
         limits = limits_of(self.arrays.like)
-        given = [name if name in self.arrays else None for name in self.gates]
-        gates = (*given, None, None)[:3]
+        gates = (*self.arrays.present(*self.gates), None, None)[:3]
         decay = gates[0]
         exact = exact or with_state is not None
         of_values = values_in(decay, exact)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import OF_STATE, OF_V, Passes, check_shapes, checked
+from pykittens.kernels.linear.call import Passes, check_shapes, checked, make_outputs
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan
@@ -79,16 +79,12 @@ def linear_attention(
     arrays = Arrays("linear_attention", **given)
     check_shapes(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
-    arrays.result(OF_V, arrays.found["v"].dtype)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result = ("out", "state")
+    result = make_outputs(arrays, return_state)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines("q", "k", "v", "decay", "initial_state", "out")
     passes = Passes(arrays, scale, parts, config)
-    before = "initial_state" if "initial_state" in arrays else None
+    (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     sizes = dims["d"], dims["width"]
     passes.add("q", "k", "v", "out", sizes, states=states, exact=return_state)

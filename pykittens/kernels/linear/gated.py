@@ -11,12 +11,11 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.call import (
-    OF_STATE,
-    OF_V,
     add_scale,
     check_gates,
     check_shapes,
     checked,
+    make_outputs,
 )
 from pykittens.kernels.linear.channels import (
     channel_outputs,
@@ -90,11 +89,7 @@ def gated_linear_attention(
     check_shapes(arrays, OF_GATES)
     check_gates(arrays)
     parts = checked(arrays, segments)
-    arrays.result(OF_V, arrays.found["v"].dtype)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result = ("out", "state")
+    result = make_outputs(arrays, return_state)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines("q", "k", "v", "decay", "initial_state", "out")
@@ -126,7 +121,7 @@ def launches(
     if segments is None:
         of_heads = batch * gates, batch * heads
         segments = segments_of_heads(of_heads, chunks, sizes, found, limits)
-    before = "initial_state" if "initial_state" in arrays else None
+    (before,) = arrays.present("initial_state")
     after: str | None = "state" if exact else None
     if segments > 1:
         scratch["states"] = Scratch((batch, heads, segments, *sizes))

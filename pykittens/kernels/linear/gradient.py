@@ -19,18 +19,8 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.call import (
-    OF_QK,
-    OF_STATE,
-    OF_V,
-    WIDEST,
-    Passes,
-    check_shapes,
-    checked,
-)
-from pykittens.kernels.linear.chunk import (
-    CHUNK,
-)
+from pykittens.kernels.linear.call import WIDEST, Passes, check_shapes, checked
+from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -133,7 +123,7 @@ def add_passes(
     """
     arrays, (d, width), lead = passes.arrays, sizes, passes.heads
     is_shared, decays = arrays.dims["groups"] != arrays.dims["heads"], passes.gates[0] in arrays
-    before, behind = (x if x in arrays else None for x in ("initial_state", "state_gradient"))
+    before, behind = arrays.present("initial_state", "state_gradient")
     after = "d_initial_state" if before else None
     to = {x: f"d{x}_of_heads" if is_shared else f"d{x}" for x in (q, k)}
     of_qk: dict[str, Any] = {"result_bytes": 4 if is_shared else 2, "turned": True}
@@ -187,26 +177,18 @@ def linear_attention_backward(
     dims, parts = arrays.dims, checked(arrays, segments)
     if dims["width"] > WIDEST:
         raise arrays.fail(f"width must be at most {WIDEST}, not {dims['width']}")
-    dtype, result = arrays.found["v"].dtype, ["dq", "dk", "dv"]
-    for name, shape in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
-        arrays.make(name, shape, dtype)
-    if "decay" in arrays:
-        rank = len(arrays.found["decay"].shape)
-        arrays.make("d_decay", "heads" if rank == 1 else "batch heads n", "f32")
-        result.append("d_decay")
-    if "initial_state" in arrays:
-        arrays.make("d_initial_state", OF_STATE, "f32")
-        result.append("d_initial_state")
+    result = arrays.gradients("q", "k", "v", "decay", "initial_state")
     if not arrays.have_memory:
-        return Plan(arrays, [], result=tuple(result))
+        return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     passes = Passes(arrays, scale, parts, config)
     of_q, of_v = add_passes(passes, "q", "k", "v", (dims["d"], dims["width"]))
     if "decay" in arrays:
         sums = f"inside_{of_q}", f"dots_{of_q}", f"dots_{of_v}", "sums"
-        results = ("d_decay", None) if rank == 3 else (None, "totals")
+        of_head = len(arrays.found["decay"].shape) == 1
+        results = (None, "totals") if of_head else ("d_decay", None)
         passes.steps.append(PlanStep(decay_gradient, (*sums, *results)))
-        if rank == 1:
+        if of_head:
             passes.scratch["totals"] = Scratch((*passes.heads, -(-passes.n // RUN)))
             passes.steps.append(PlanStep(sum_of_head, ("totals", "d_decay")))
-    return Plan(arrays, passes.steps, passes.scratch, tuple(result))
+    return Plan(arrays, passes.steps, passes.scratch, result)

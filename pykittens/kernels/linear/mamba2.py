@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.arrays import FLOATS, NARROW, Arrays
+from pykittens.kernels.arrays import FLOATS, NARROW, Arrays, gradient_of
 from pykittens.kernels.library import entry, host_function
 from pykittens.kernels.linear import reference as recurrence
 from pykittens.kernels.linear.call import (
@@ -24,6 +24,7 @@ from pykittens.kernels.linear.call import (
     Passes,
     check_heads,
     checked,
+    make_outputs,
 )
 from pykittens.kernels.linear.chunk import LEAST_STEP, step_of
 from pykittens.kernels.linear.config import LinearConfig
@@ -33,6 +34,7 @@ from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.fakes import is_equal
 
 GATES = ("dt", "A", "dt_bias")
+GIVEN = "x", "dt", "A", "B", "C", "D", "dt_bias", "initial_state"
 
 
 def reference(
@@ -179,17 +181,13 @@ def mamba2(
     arrays = Arrays("mamba2", **given, initial_state=initial_state, out=out)
     check_mamba2(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
-    arrays.result(OF_V, arrays.found["x"].dtype)
-    result: tuple[str, ...] = ("out",)
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result = ("out", "state")
+    result = make_outputs(arrays, return_state, "x")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    skip = "D" if "D" in arrays else None
+    (skip,) = arrays.present("D")
     passes = Passes(arrays, 1.0, parts, config, GATES, softplus, skip)
-    before = "initial_state" if "initial_state" in arrays else None
+    (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     sizes = dims["d"], dims["width"]
     passes.add("C", "B", "x", "out", sizes, states=states, exact=return_state, skips=True)
@@ -230,11 +228,11 @@ def mamba2_backward(
     dims, parts = arrays.dims, checked(arrays, segments)
     if dims["width"] > WIDEST:
         raise arrays.fail(f"width must be at most {WIDEST}, not {dims['width']}")
-    result = make_gradients(arrays)
+    result = arrays.gradients(*GIVEN)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    skip, bias = (name if name in arrays else None for name in ("D", "dt_bias"))
+    skip, bias = arrays.present("D", "dt_bias")
     passes = Passes(arrays, 1.0, parts, config, GATES, softplus, skip)
     kept = ("whole", "skipped") if skip else ("whole",)
     of_q, of_v = add_passes(passes, "C", "B", "x", (dims["d"], dims["width"]), kept)
@@ -247,23 +245,6 @@ def mamba2_backward(
     args = (*sums, f"whole_{of_v}", skipped, "dt", "A", bias, "ddt", *of_heads)
     passes.steps.append(PlanStep(step_gradient, args, {"softplus": softplus}))
     passes.steps += [
-        PlanStep(sum_of_head, (own, f"d_{name}" if name == "dt_bias" else f"d{name}"))
-        for name, own in totals.items()
+        PlanStep(sum_of_head, (own, gradient_of(name))) for name, own in totals.items()
     ]
     return Plan(arrays, passes.steps, passes.scratch, result)
-
-
-def make_gradients(arrays: Arrays, all_of_them: bool = False) -> tuple[str, ...]:
-    """Add the gradients of a call, in the order in which they are returned; their names.
-
-    all_of_them: also those of arrays that are not given, which are empty.
-    """
-    shapes = {"x": OF_V, "dt": "batch heads n", "A": "heads", "B": OF_QK, "C": OF_QK}
-    shapes |= {"D": "heads", "dt_bias": "heads", "initial_state": OF_STATE}
-    names = {name: f"d_{name}" if "_" in name else f"d{name}" for name in shapes}
-    for name, own in names.items():
-        if name in arrays:
-            arrays.make(own, shapes[name], arrays.found[name].dtype)
-        elif all_of_them:
-            arrays.make(own, "0", "f32")
-    return tuple(own for name, own in names.items() if name in arrays)

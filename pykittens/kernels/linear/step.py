@@ -133,5 +133,5 @@ def linear_attention_step(
     arrays.lines("q", "k", "v", "state", "next_state", "decay", "out")
     add_scale(arrays, scale)
     following = "next_state" if "next_state" in arrays else "state"
-    args = ("q", "k", "v", "out", "state", following, "decay" if "decay" in arrays else None)
+    args = ("q", "k", "v", "out", "state", following, *arrays.present("decay"))
     return Plan(arrays, [PlanStep(state_step, (*args, "scale"))])

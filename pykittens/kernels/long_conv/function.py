@@ -89,7 +89,7 @@ def long_conv(
     if not arrays.have_memory:
         return Plan(arrays, [])
     passes = ConvPasses(arrays, fourier, circular, config)
-    before, after = (name if name in arrays else None for name in ("gate_before", "gate_after"))
+    before, after = arrays.present("gate_before", "gate_after")
     passes.lay_out(*(name for name in ("u", before, after, "out") if name is not None))
     names = given_spectrum(arrays, fourier) if spectrum else passes.add_spectrum()
     passes.convolve(names, "u", before, (after, "out"))
@@ -153,18 +153,14 @@ def long_conv_backward(
     check_filter(arrays, fourier.n)
     if spectrum:
         check_spectrum(arrays, fourier, len(spectrum))
-    of_filter = (arrays.dims["channels"], arrays.dims["taps"])
-    arrays.make("du", OF_SEQUENCES, arrays.found["u"].dtype)
-    arrays.made["d_filter"] = Made(of_filter, "f32", of_filter)
-    before, after = (name if name in arrays else None for name in ("gate_before", "gate_after"))
-    of_gates = [f"d_{name}" for name in (before, after) if name is not None]
-    for name in of_gates:
-        arrays.make(name, OF_SEQUENCES, arrays.found["u"].dtype)
-    result = ("du", "d_filter", *of_gates)
+    before, after = arrays.present("gate_before", "gate_after")
+    result = arrays.gradients("u", "filter", "gate_before", "gate_after")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     passes = ConvPasses(arrays, fourier, circular, config)
-    passes.lay_out(*(x for x in (*names, "du", *of_gates) if x in arrays.found or x in arrays.made))
+    passes.lay_out(
+        *(x for x in (*names, "du", *result[2:]) if x in arrays.found or x in arrays.made)
+    )
     own = given_spectrum(arrays, fourier) if spectrum else passes.add_spectrum()
     of_u = [(before, "du")] + ([("u", "d_gate_before")] if before else [])
     passes.convolve(own, "gradient", after, *of_u, is_adjoint=True)
@@ -174,6 +170,6 @@ def long_conv_backward(
     sums = passes
     if fourier.is_cyclic:
         sums = ConvPasses(arrays, Fourier(fourier.n, False), circular, config, "_shifted")
-    sums.correlate("u", before, "gradient", after, "d_filter", of_filter[1])
+    sums.correlate("u", before, "gradient", after, "d_filter", arrays.dims["taps"])
     more = [] if sums is passes else sums.steps
     return Plan(arrays, passes.steps + more, passes.scratch | sums.scratch, result)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pykittens.ir.values import RegTile, SharedTile
+from pykittens.ir.op import Mismatch
+from pykittens.ir.values import RegTile, SharedTile, describe
 from pykittens.ops.convert import to
+from pykittens.ops.core import composed
 from pykittens.ops.memory import load, store
 from pykittens.ops.mma import mma_AB, mma_ABt
 from pykittens.types.dtypes import DType
@@ -26,10 +28,14 @@ class ComplexTile:
     re: Any
     im: Any
 
+    @composed
     def __add__(self, other: ComplexTile) -> ComplexTile:
+        other = _complex("other", other)
         return ComplexTile(self.re + other.re, self.im + other.im)
 
+    @composed
     def __sub__(self, other: ComplexTile) -> ComplexTile:
+        other = _complex("other", other)
         return ComplexTile(self.re - other.re, self.im - other.im)
 
     def __mul__(self, other: ComplexTile | Part) -> ComplexTile:
@@ -46,8 +52,10 @@ class ComplexTile:
         """re - i im."""
         return ComplexTile(self.re, -self.im)
 
+    @composed
     def times_conj(self, other: ComplexTile) -> ComplexTile:
         """self * other.conj(), without a negation."""
+        other = _complex("other", other)
         re = self.re * other.re + self.im * other.im
         return ComplexTile(re, self.im * other.re - self.re * other.im)
 
@@ -59,10 +67,19 @@ class ComplexTile:
         """The register tiles of a pair of shared tiles."""
         return ComplexTile(load(self.re), load(self.im))
 
+    @composed
     def store(self, value: ComplexTile) -> None:
         """Write register tiles to a pair of shared tiles."""
+        value = _complex("value", value)
         store(self.re, value.re)
         store(self.im, value.im)
+
+
+def _complex(name: str, x: Any, help: str | None = None) -> ComplexTile:
+    """The operand; an error unless it is a complex tile."""
+    if isinstance(x, ComplexTile):
+        return x
+    raise Mismatch(f"`{name}` must be a complex tile, not {describe(x)}", help=help)
 
 
 def side_by_side(tile: RegTile) -> ComplexTile:
@@ -71,16 +88,17 @@ def side_by_side(tile: RegTile) -> ComplexTile:
     return ComplexTile(tile[:, :half], tile[:, half:])
 
 
+@composed
 def complex_mma_AB(
     a: ComplexTile | RegTile, b: ComplexTile | SharedTile, acc: ComplexTile | None = None
 ) -> ComplexTile:
-    """a @ b + acc of matrices of which at least one is complex: `a` in registers or shared, `b` shared.
+    """a @ b + acc of matrices of which at least one is complex: `b` shared, `a` in registers, or shared if one is real.
 
     A real operand takes two products, two complex ones take four, of which one is with -a.im in registers.
     """
     re, im = (None, None) if acc is None else (acc.re, acc.im)
     if not isinstance(a, ComplexTile):
-        assert isinstance(b, ComplexTile), "mma_AB is the product of real matrices"
+        b = _complex("b", b, help="pk.mma_AB is the product of real matrices")
         return ComplexTile(mma_AB(a, b.re, re), mma_AB(a, b.im, im))
     if not isinstance(b, ComplexTile):
         return ComplexTile(mma_AB(a.re, b, re), mma_AB(a.im, b, im))

@@ -9,12 +9,9 @@ import pykittens as pk
 from pykittens import f32
 from pykittens.checker.proofs.balance import prove
 from pykittens.emulate.finding import Kind, Level, Scope
-from pykittens.kernels.attention import attention_blocks, gradient_blocks
-from pykittens.kernels.grouped_gemm_k import grouped_k_tiles
 from tests.cases import CASES as OPERATIONS
 from tests.running import recorded
-from tests.targets.compiling import CASES as KERNELS
-from tests.tiers import sampled, sampled_together
+from tests.tiers import sampled_together
 
 X = np.zeros((256, 64), np.float32)
 
@@ -316,27 +313,6 @@ def test_turns_that_depend_on_the_group_and_the_pass_are_left_to_the_emulator():
 
 
 # -- what is right ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sampled(KERNELS, lambda name: KERNELS[name].kernel))
-def test_nothing_is_found_in_examples_and_library(name):
-    case = KERNELS[name]
-    kernel = recorded(case.kernel, *case.args, **case.constants)
-    proofs = prove(kernel)
-    assert not proofs.findings
-    # Pipelines balance for all arguments, which is said. That the blocks of keys that a block of queries walks in two
-    # loops are as many as the producer's in one follows from no rule of formulas, and so for queries in the backward
-    # pass; if blocks share keys, the ring of results is not used.
-    unknown = 0
-    if case.kernel is attention_blocks:
-        names = case.constants["form"].names
-        unknown = 3 if "splits" in names else 2 * bool(names)
-    elif case.kernel is gradient_blocks:
-        unknown = 2
-    elif case.kernel is grouped_k_tiles:  # what groups of rows have to do is known to the GPU only
-        unknown = len(kernel.pipelines)
-    balanced = sum(s.startswith("pipeline") for s in proofs.proved)
-    assert balanced == len(kernel.pipelines) - unknown
 
 
 @pytest.mark.parametrize("names", sampled_together(OPERATIONS, lambda name: OPERATIONS[name].ops))

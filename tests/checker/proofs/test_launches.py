@@ -14,8 +14,6 @@ from pykittens.runtime.arguments import check, known_values
 from pykittens.runtime.arrays import describe
 from pykittens.types.devices import H200
 from tests.running import recorded
-from tests.targets.compiling import CASES as KERNELS
-from tests.tiers import sampled
 
 X = np.zeros((256, 64), np.float32)
 
@@ -248,15 +246,3 @@ def test_an_output_that_laps_itself_is_a_finding():
     assert finding.kind is Kind.ALIASING
     assert "elements of the output `y` share memory with one another" in finding.message
     assert not of_arrays(doubled, lapping((64, 16), (8, 1)), np.zeros((64, 16), np.float32))
-
-
-@pytest.mark.parametrize("name", sampled(KERNELS, lambda name: KERNELS[name].kernel))
-def test_nothing_is_found_in_examples_and_library(name):
-    case = KERNELS[name]
-    arguments = check(case.kernel.parameters, case.args, case.constants)
-    kernel = recorded(case.kernel, *case.args, **case.constants)
-    source, found = try_emit(kernel, case.targets[-1])
-    assert not found
-    assert not prove_aliasing(kernel, arguments)
-    held = occupancy(Load(source.threads, source.shared_bytes), H200)
-    assert not prove_launch(kernel, known_values(kernel, arguments), held)

@@ -7,7 +7,6 @@ import pytest
 
 import pykittens as pk
 from pykittens import bf16, f32
-from pykittens.checker.proofs.launches import try_emit
 from pykittens.checker.proofs.occupancy import Load, occupancy
 from pykittens.checker.proofs.resources import (
     inserted_table,
@@ -24,8 +23,6 @@ from pykittens.targets.architectures import TARGETS
 from pykittens.targets.emit import emit
 from pykittens.types.devices import H200
 from tests.running import recorded
-from tests.targets.compiling import CASES as KERNELS
-from tests.tiers import sampled
 
 HOPPER = TARGETS["sm_90a"]
 X = np.zeros((256, 128), np.float32)
@@ -79,20 +76,6 @@ def test_a_kernel_that_needs_too_much_has_a_map_too():
     total = int(table.rows[-1].cells[-1])
     assert total > HOPPER.shared_bytes
     assert f"{total} of {HOPPER.shared_bytes} bytes" in table.note
-
-
-@pytest.mark.parametrize("name", sampled(KERNELS, lambda name: KERNELS[name].kernel))
-def test_the_map_of_every_kernel_ends_where_its_memory_does(name):
-    case = KERNELS[name]
-    kernel = recorded(case.kernel, *case.args, **case.constants)
-    for arch in case.targets:
-        source, _ = try_emit(kernel, arch)
-        if source is not None:
-            parts = shared_memory(kernel, TARGETS[arch], source)
-            assert max((p.end for p in parts), default=0) == source.shared_bytes
-            alone = [p for p in parts if "in place of" not in p.what]
-            for before, after in zip(alone, alone[1:], strict=False):
-                assert before.end == after.offset
 
 
 def test_registers_are_told_role_by_role():

@@ -40,6 +40,13 @@ def check(arrays: Arrays, normalize: Any) -> None:
     arrays.shapes(initial_state=OF_STATE, state_gradient=OF_STATE)
 
 
+def make_outputs(arrays: Arrays, normalize: Any, return_state: Any) -> tuple[str, ...]:
+    """Add the result, a state if it is returned, and the sums of weights if results are divided; the names of all."""
+    arrays.result(OF_V, arrays.found["v"].dtype)
+    state = arrays.optional("state", OF_STATE, "f32", return_state)
+    return "out", *state, *arrays.optional("weights", "batch heads n", "f32", normalize)
+
+
 def config_for(
     d: int, width: int, limits: Limits, is_divided: bool, for_gradients: bool = False
 ) -> LinearConfig:

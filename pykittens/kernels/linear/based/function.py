@@ -9,7 +9,7 @@ import numpy as np
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.based.call import OF_STATE, OF_V, BasedPasses, check
+from pykittens.kernels.linear.based.call import BasedPasses, check, make_outputs
 from pykittens.kernels.linear.based.reference import reference
 from pykittens.kernels.linear.call import add_scale, checked
 from pykittens.kernels.plan import Plan
@@ -81,22 +81,17 @@ def based_attention(
     parts = checked(arrays, segments)
     if return_weights and not normalize:
         raise arrays.fail("`return_weights` goes with `normalize`")
-    arrays.result(OF_V, arrays.found["v"].dtype)
-    result = ["out"]
-    if return_state:
-        arrays.make("state", OF_STATE, "f32")
-        result.append("state")
-    if normalize:
-        arrays.make("sums", "batch heads n", "f32")
-        result += ["sums"] if return_weights else []
+    result = make_outputs(arrays, normalize, return_state)
+    if normalize and not return_weights:
+        result = result[:-1]
     if not arrays.have_memory:
-        return Plan(arrays, [], result=tuple(result))
+        return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
     arrays.number("eps", float(eps))
     passes = BasedPasses(arrays, bool(normalize), parts)
-    before = "initial_state" if "initial_state" in arrays else None
+    (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     names = ("q", "k", "v", "out")
-    passes.outputs(names, "sums" if normalize else None, states, name="states")
-    return Plan(arrays, passes.steps, passes.scratch, tuple(result))
+    passes.outputs(names, "weights" if normalize else None, states, name="states")
+    return Plan(arrays, passes.steps, passes.scratch, result)

@@ -19,7 +19,7 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.based.call import OF_QK, OF_STATE, OF_V, BasedPasses, check
+from pykittens.kernels.linear.based.call import OF_V, BasedPasses, check
 from pykittens.kernels.linear.based.features import factor_of
 from pykittens.kernels.linear.call import add_scale, checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
@@ -91,14 +91,9 @@ def based_attention_backward(
     arrays.needs("weights", "out")
     arrays.needs("out", "weights")
     dims, parts = arrays.dims, checked(arrays, segments)
-    dtype, result = arrays.found["v"].dtype, ["dq", "dk", "dv"]
-    for name, shape in (("dq", OF_QK), ("dk", OF_QK), ("dv", OF_V)):
-        arrays.make(name, shape, dtype)
-    if "initial_state" in arrays:
-        arrays.make("d_initial_state", OF_STATE, "f32")
-        result.append("d_initial_state")
+    result = arrays.gradients("q", "k", "v", "initial_state")
     if not arrays.have_memory:
-        return Plan(arrays, [], result=tuple(result))
+        return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
     arrays.number("eps", 0.0)
@@ -106,7 +101,7 @@ def based_attention_backward(
     steps, scratch = passes.steps, passes.scratch
     g, e = ("g", "e") if is_divided else ("gradient", None)
     if is_divided:
-        arrays.make("g", OF_V, dtype)
+        arrays.make("g", OF_V, arrays.found["v"].dtype)
         scratch["e"] = Scratch((dims["batch"], dims["heads"], dims["n"]))
         steps.append(PlanStep(gradients_of_sums, ("out", "gradient", "weights", "g", "e")))
     of_state = tuple(dims[x] for x in ("batch", "heads", "features", "columns"))
@@ -126,4 +121,4 @@ def based_attention_backward(
     if first:
         how = {"d": dims["d"], "is_inverse": False}
         steps.append(PlanStep(weigh_rows, ("first", "d_initial_state", "scale"), how))
-    return Plan(arrays, steps, scratch, tuple(result))
+    return Plan(arrays, steps, scratch, result)

@@ -10,7 +10,7 @@ import numpy as np
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
-from pykittens.kernels.linear.call import OF_V, add_scale, checked
+from pykittens.kernels.linear.call import OF_V, add_scale, checked, make_outputs
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
@@ -120,21 +120,14 @@ def hedgehog_attention(
     arrays = Arrays("hedgehog_attention", **given)
     check(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
-    arrays.result(OF_V, arrays.found["v"].dtype)
-    result = ["out"]
-    for name, shape, is_wanted in (
-        ("state", OF_STATE, return_state),
-        ("rows", OF_ROWS, return_rows),
-    ):
-        if is_wanted:
-            arrays.make(name, shape, "f32")
-            result.append(name)
+    result = make_outputs(arrays, return_state, of_state=OF_STATE)
+    result += arrays.optional("rows", OF_ROWS, "f32", return_rows)
     if not arrays.have_memory:
-        return Plan(arrays, [], result=tuple(result))
+        return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
     arrays.number("one", 1.0)
-    before = "initial_state" if "initial_state" in arrays else None
+    before, factors = arrays.present("initial_state", "factors")
     states: tuple[str | None, str | None] = before, "state" if return_state else None
     limits, (batch, heads, width) = limits_of(q), (dims[x] for x in ("batch", "heads", "width"))
     config, chunks = config_for(dims["d"], width, limits), -(-dims["n"] // CHUNK)
@@ -149,10 +142,10 @@ def hedgehog_attention(
             PlanStep(scan_states, ("starts", None, *states, "one")),
         ]
         states = "starts", None
-    of_heads = ("query_map", "key_map", "factors" if "factors" in arrays else None)
-    args = ("q", "k", "v", *of_heads, "out", "rows" if return_rows else None, *states, "scale")
+    rows = "rows" if return_rows else None
+    args = ("q", "k", "v", "query_map", "key_map", factors, "out", rows, *states, "scale")
     steps.append(PlanStep(hedgehog_outputs, args, {"config": config}))
-    return Plan(arrays, steps, scratch, tuple(result))
+    return Plan(arrays, steps, scratch, result)
 
 
 def check(arrays: Arrays) -> None:

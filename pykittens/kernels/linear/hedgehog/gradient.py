@@ -14,16 +14,13 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
 from pykittens.kernels.linear.based.backward import sum_columns
-from pykittens.kernels.linear.call import OF_V, add_scale, checked
+from pykittens.kernels.linear.call import add_scale, checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
 from pykittens.kernels.linear.gradient import sum_of_head
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
 from pykittens.kernels.linear.hedgehog.forward import hedgehog_states
 from pykittens.kernels.linear.hedgehog.function import (
-    OF_MAP,
-    OF_QK,
-    OF_STATE,
     VECTORS,
     check,
     config_for,
@@ -74,10 +71,9 @@ def gradient_config(d: int, width: int, limits: Limits) -> LinearConfig:
     def shared_bytes(c: LinearConfig) -> int:
         """The larger number of both kernels."""
         own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
-        states, of_map = 2 * PARTS * ROWS * own, 2 * wide(d) * ROWS
-        queries = c.stages * 2 * CHUNK * 3 * (wide(d) + own) + states + 2 * of_map + 3 * pair
-        keys = c.stages * (2 * CHUNK * 3 * (wide(d) + own) + pair) + states + of_map + 2 * pair
-        return max(queries, keys) + VECTORS + RESERVED
+        stage, of_map = 2 * CHUNK * 3 * (wide(d) + own), 2 * wide(d) * ROWS
+        once = 2 * PARTS * ROWS * own + of_map + 3 * pair + VECTORS + RESERVED
+        return once + max(c.stages * stage + of_map, c.stages * (stage + pair))
 
     return first_that_fits("hedgehog_attention_backward", configs_for(width), shared_bytes, limits)
 
@@ -120,7 +116,7 @@ def hedgehog_attention_backward(
     arrays = Arrays("hedgehog_attention_backward", **given)
     check(arrays)
     dims, count = arrays.dims, checked(arrays, segments)
-    result = make_gradients(arrays)
+    result = arrays.gradients("q", "k", "v", "query_map", "key_map", "factors", "initial_state")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
@@ -140,9 +136,7 @@ def hedgehog_attention_backward(
     }
     of_rows = {"columns": config.columns * PARTS}
     steps = [PlanStep(hedgehog_dots, ("out", "gradient", "dots"), of_rows)]
-    before, end, factors = (
-        name if name in arrays else None for name in ("initial_state", "state_gradient", "factors")
-    )
+    before, end, factors = arrays.present("initial_state", "state_gradient", "factors")
     first = "d_initial_state" if before else None
     if first and parts > 1:
         first, scratch["first"] = "first", Scratch((*lead, dims["both"], columns))
@@ -196,16 +190,3 @@ def hedgehog_attention_backward(
         steps += [PlanStep(sum_columns, (dq, "dq")), PlanStep(sum_columns, (dk, "dk"))]
         steps += [PlanStep(sum_ends, (first, "d_initial_state"), {"count": parts})] if first else []
     return Plan(arrays, steps, scratch, result)
-
-
-def make_gradients(arrays: Arrays) -> tuple[str, ...]:
-    """Let the call make the gradients of what is given; their names."""
-    dtype = arrays.found["v"].dtype
-    shapes = {"dq": OF_QK, "dk": OF_QK, "dv": OF_V, "d_query_map": OF_MAP, "d_key_map": OF_MAP}
-    for name, shape in shapes.items():
-        arrays.make(name, shape, dtype)
-    more = {"factors": "2 heads", "initial_state": OF_STATE}
-    given = {f"d_{name}": shape for name, shape in more.items() if name in arrays}
-    for name, shape in given.items():
-        arrays.make(name, shape, "f32")
-    return (*shapes, *given)
