@@ -6,10 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from pykittens.kernels.linear.call import make_outputs
 from pykittens.kernels.linear.hedgehog import hedgehog_attention as attend
 from pykittens.kernels.linear.hedgehog import hedgehog_attention_backward
-from pykittens.kernels.linear.hedgehog.function import OF_ROWS, OF_STATE, check
+from pykittens.kernels.linear.hedgehog.function import check, make_outputs
 from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
 
@@ -50,8 +49,7 @@ def _attend(*, return_state: bool, **given: Any) -> tuple[Any, ...]:
 
 
 def _outputs(of: Operands, scale: Any, return_state: bool) -> None:
-    make_outputs(of, return_state, of_state=OF_STATE)
-    of.make("rows", OF_ROWS, "f32")
+    make_outputs(of, return_state, True)
 
 
 def _flops(q: Tensor, k: Tensor, v: Tensor, query_map: Tensor, *_: Any) -> int:

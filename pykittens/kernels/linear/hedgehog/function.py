@@ -10,7 +10,7 @@ import numpy as np
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
-from pykittens.kernels.linear.call import OF_V, add_scale, checked, make_outputs
+from pykittens.kernels.linear.call import OF_V, add_scale, checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
@@ -120,8 +120,7 @@ def hedgehog_attention(
     arrays = Arrays("hedgehog_attention", **given)
     check(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
-    result = make_outputs(arrays, return_state, of_state=OF_STATE)
-    result += arrays.optional("rows", OF_ROWS, "f32", return_rows)
+    result = make_outputs(arrays, return_state, return_rows)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
@@ -146,6 +145,13 @@ def hedgehog_attention(
     args = ("q", "k", "v", "query_map", "key_map", factors, "out", rows, *states, "scale")
     steps.append(PlanStep(hedgehog_outputs, args, {"config": config}))
     return Plan(arrays, steps, scratch, result)
+
+
+def make_outputs(arrays: Arrays, return_state: Any, return_rows: Any) -> tuple[str, ...]:
+    """Add the result, and a state and what gradients take of rows if these are returned; the names of all."""
+    arrays.result(OF_V, arrays.found["v"].dtype)
+    state = arrays.optional("state", OF_STATE, "f32", return_state)
+    return "out", *state, *arrays.optional("rows", OF_ROWS, "f32", return_rows)
 
 
 def check(arrays: Arrays) -> None:

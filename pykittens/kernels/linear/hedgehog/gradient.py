@@ -155,33 +155,21 @@ def hedgehog_attention_backward(
             PlanStep(scan_states, ("starts", None, before, None, "one")),
         ]
         before = "starts"
-    of_chunks = "dots", "features", "of_largest"
-    args = ("q", "k", "v", "gradient", "rows", "query_map", "key_map", factors, dq, before)
+    common, of_chunks = ("q", "k", "v", "gradient", "rows"), ("dots", "features", "of_largest")
+    of_heads = "query_map", "key_map", factors, dq, before
     sums = "query_maps", "of_factors" if factors else None, "scale"
-    steps.append(PlanStep(hedgehog_query_gradients, (*args, *of_chunks, *sums), how))
+    steps.append(PlanStep(hedgehog_query_gradients, (*common, *of_heads, *of_chunks, *sums), how))
     states: tuple[str | None, ...] = None, end, first
     if count > 1:
         also = how | {"count": dims["features"], "to_start": first is not None}
-        args = ("features", "gradient", "dots", end, "behind")
         steps += [
-            PlanStep(hedgehog_states_behind, args, also),
+            PlanStep(hedgehog_states_behind, ("features", "gradient", "dots", end, "behind"), also),
             PlanStep(scan_states, ("behind", None, None, first, "one"), {"reverse": True}),
         ]
         states = "behind", end, None
-    args = (
-        "q",
-        "k",
-        "v",
-        "gradient",
-        "rows",
-        "key_map",
-        factors,
-        *of_chunks,
-        dk,
-        "dv",
-    )
+    args = (*common, "key_map", factors, *of_chunks, dk, "dv", *states, "key_maps", "scale")
     steps += [
-        PlanStep(hedgehog_key_gradients, (*args, *states, "key_maps", "scale"), how),
+        PlanStep(hedgehog_key_gradients, args, how),
         PlanStep(sum_maps, ("query_maps", "key_maps", "d_query_map", "d_key_map")),
     ]
     if factors:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, bounds_of, keep, loaded
+from pykittens.kernels.linear.chunk import CHUNK, ROWS, bounds_of, keep, loaded, zeros
 from pykittens.kernels.linear.hedgehog.features import (
     CONSUMERS,
     PARTS,
@@ -112,13 +112,8 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     """
     segments = None if before is None else before.shape[2]
     batch, heads, n, width = V.shape
-    d, count, width, dtype = (
-        pk.static(Q.shape[3]),
-        pk.static(of_k.shape[2]),
-        pk.static(width),
-        V.dtype,
-    )
-    half, columns = wide(d) // PARTS, config.columns * PARTS
+    d, count, width = pk.static(Q.shape[3]), pk.static(of_k.shape[2]), pk.static(width)
+    half, columns, dtype = wide(d) // PARTS, config.columns * PARTS, V.dtype
     pk.overlap()
     two_q, two_g = pk.st(dtype, PARTS * CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, columns)
     of_scores: Any = pk.pipeline(config.stages, q=two_q, k=pk.st(dtype, CHUNK, wide(d)))
@@ -156,7 +151,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
         for b, h, part, segment in tasks:
             run = part if segments is None else part * segments + segment
             slot: Any = 0
-            state = [pk.zeros(pk.f32, ROWS, columns)]
+            state = zeros(1, columns)
             src: Any = None
             if before is not None:
                 src = of_sign(before.at(b, h, segment), w, count)
@@ -172,7 +167,8 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                         )
                     next_dot = pk.load(dots[part, b, h, i + 1], cols=CHUNK, spread=pk.per_row)
                     with of_scores.drain() as t, of_results.drain() as g:
-                        q, both_g = t.q.tiles(CHUNK, wide(d)), g.tiles(CHUNK, columns)
+                        q, of_g = t.q.tiles(CHUNK, wide(d)), g.tiles(CHUNK, columns)
+                        half_g = g.tiles(CHUNK, config.columns)
                         with states.fill() as x:
                             pk.store(x.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
                         with states.drain() as of_state:
@@ -181,7 +177,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                 f = x.f.tiles(CHUNK, ROWS)[0, w]
                                 pk.sync()
                                 add_keys(sums, pk.load(f).to(pk.f32), 0)
-                                state = [pk.mma_AtB(f, both_g[0, 0], x) for x in apart(state)]
+                                state = [pk.mma_AtB(f, of_g[0, 0], x) for x in apart(state)]
                                 phi = feature_map(t.k, matrix, sign, count).to(dtype)
                                 of_phi = pk.mma_ABt(x.v, of_state.tiles(ROWS, columns)[w, 0])
                                 of_phi = of_phi + total_of(sums, ROWS, 0)
@@ -197,7 +193,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                 s = pk.exp2(scores(q[w, 0], t.k, scale, last) - shift).to(dtype)
                                 with weights.fill() as y:
                                     pk.store(y.tiles(CHUNK, ROWS)[w, 0], s)
-                                s = s.to(pk.f32) * (pk.mma_ABt(both_g[w, 0], x.v) - dot)
+                                s = s.to(pk.f32) * (pk.mma_ABt(of_g[w, 0], x.v) - dot)
                                 s = (s + at_index(index, w, through)) * scale
                                 slot = 1 - slot
                             with of_phis.drain() as y:
@@ -207,23 +203,22 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                         of_s, of_phi = (
                                             z.tiles(CHUNK, ROWS)[p, 0] for z in (x, y.phi)
                                         )
-                                        dv = pk.mma_AtB(
-                                            of_s, g.tiles(CHUNK, config.columns)[p, w], dv
-                                        )
+                                        dv = pk.mma_AtB(of_s, half_g[p, w], dv)
                                         of_half = of_state.tiles(ROWS, config.columns)[p, w]
                                         dv = pk.mma_AB(of_phi, of_half, dv)
                                 pk.store(dV[b, h, i, part * PARTS + w], dv.to(dV.dtype))
                                 with weights.fill() as x:
                                     pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
                                 with weights.drain() as x:
-                                    dk = pk.zeros(pk.f32, CHUNK, half)
+                                    dk, half_k = (
+                                        pk.zeros(pk.f32, CHUNK, half),
+                                        t.k.tiles(CHUNK, half)[0, w],
+                                    )
                                     for p in range(PARTS):
                                         of_s, of_y = (z.tiles(CHUNK, ROWS)[p, 0] for z in (x, y.y))
                                         dk = pk.mma_AtB(of_s, t.q.tiles(CHUNK, half)[p, w], dk)
                                         dk = pk.mma_ABt(of_y, matrix.tiles(half, ROWS)[w, 0], dk)
-                                        of_map = pk.mma_AtB(
-                                            of_y, t.k.tiles(CHUNK, half)[0, w], of_map
-                                        )
+                                        of_map = pk.mma_AtB(of_y, half_k, of_map)
                     to = dK if len(dK.shape) == 4 else dK.at(part)
                     pk.store(to[b, h, i, w], dk.to(dK.dtype))
             pk.store(of_maps[b, h, run, 0, w], of_map)
@@ -257,7 +252,7 @@ def hedgehog_states_behind(features, G, dots, end, states, *, config, count, to_
         totals = held.of_group(w)
         for b, h, part, segment in tasks:
             slot: Any = 0
-            state = [pk.zeros(pk.f32, ROWS, columns)]
+            state = zeros(1, columns)
             start_totals(totals, None, width)
             for i in steps_of(chunks, segments, segment, to_start):
                 if end is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, loaded, with_keys
+from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, loaded, with_keys, zeros
 from pykittens.kernels.linear.hedgehog.features import (
     CONSUMERS,
     PARTS,
@@ -49,6 +49,12 @@ def hedgehog_dots(O, G, dots, *, columns):  # type: ignore[no-untyped-def]
             x, y = (pk.load(z[b, h, i, c], rows=CHUNK, cols=piece).to(pk.f32) for z in (O, G))
             found = found + pk.row_sum(x * y)
         pk.store(dots[part, b, h, i], found)
+
+
+def add_vectors(memory: Any) -> Any:
+    """The sum of vectors of both groups, along rows."""
+    first, second = (pk.load(memory.parts(CHUNK)[g], spread=pk.per_row) for g in range(PARTS))
+    return first + second
 
 
 @pk.kernel
@@ -123,12 +129,11 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
         for b, h, part, segment in tasks:
             run = part if segments is None else part * segments + segment
             slot: Any = 0
-            state = [pk.zeros(pk.f32, ROWS, columns)]
+            state = zeros(1, columns)
             src: Any = None
             if before is not None:
-                src = of_sign(
-                    before.at(b, h) if segments is None else before.at(b, h, segment), w, count
-                )
+                at = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = of_sign(at, w, count)
                 state = loaded(src.window(1, 0, width), part, 1, columns, count)
             start_totals(totals, src, width)
             a: Any = 1.0 if factors is None else pk.load(factors[0, h])
@@ -164,25 +169,23 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                                 pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
                             )
                             s = scores(t.q, k[w, 0], scale, near_keys(w, left))
-                            s = (pk.exp2(s - largest) * inverse).to(dtype)
+                            s = pk.exp2(s - largest).to(
+                                dtype
+                            )  # half of the registers until it is needed
                             s = s.to(pk.f32) * (pk.mma_ABt(x.g, v[w, 0]) - dot)
-                            of_a, of_b = of_a + pk.row_sum(s), of_b + through
+                            of_a, of_b = of_a + pk.row_sum(s) * inverse, of_b + through
                             state, slot = with_keys(apart(state), [keys[w]], v[0, 0]), 1 - slot
                             with both.drain() as m:
-                                through = [
-                                    pk.load(m.parts(CHUNK)[g], spread=pk.per_row)
-                                    for g in range(PARTS)
-                                ]
-                                through = (through[0] + through[1]) * by
-                            s = (s * a + at_index(index, w, through)) * scale
+                                through = add_vectors(m) * by
+                            s = (s * (inverse * a) + at_index(index, w, through)) * scale
                             pk.store(y.s.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
                         if w == 0:
                             pk.store(of_largest[part, b, h, i], through)
                         with weights.drain() as y:
                             dq = pk.zeros(pk.f32, CHUNK, half)
                             for p in range(PARTS):
-                                s, of_y = (m.tiles(CHUNK, ROWS)[p, 0] for m in (y.s, y.y))
-                                dq = pk.mma_AB(s, t.k.tiles(CHUNK, half)[p, w], dq)
+                                of_s, of_y = (m.tiles(CHUNK, ROWS)[p, 0] for m in (y.s, y.y))
+                                dq = pk.mma_AB(of_s, t.k.tiles(CHUNK, half)[p, w], dq)
                                 dq = pk.mma_ABt(of_y, maps.q.tiles(half, ROWS)[w, 0], dq)
                                 of_map = pk.mma_AtB(of_y, t.q.tiles(CHUNK, half)[0, w], of_map)
                     to = dQ if len(dQ.shape) == 4 else dQ.at(part)
