@@ -141,7 +141,7 @@ def hedgehog_attention_backward(
     if first and parts > 1:
         first, scratch["first"] = "first", Scratch((*lead, dims["both"], columns))
     if factors:
-        scratch["of_factors"] = Scratch((lead[0], PARTS * lead[1], count * parts * PARTS))
+        scratch["of_factors"] = Scratch((lead[0], PARTS * lead[1], count * parts))
         arrays.alias("sums_of_factors", "d_factors", (PARTS * lead[1],))
     dq, dk = ("dq", "dk") if parts == 1 else ("dq_of_columns", "dk_of_columns")
     if parts > 1:

@@ -34,6 +34,7 @@ from pykittens.kernels.linear.hedgehog.features import (
 from pykittens.kernels.linear.totals import Sums, start_totals, total_of, totals_of
 
 COLUMNS = 64  # that a block takes at a time
+OF_GROUP = 4  # vectors of the rows of a chunk that a group finds for both
 
 
 @pk.kernel
@@ -51,10 +52,25 @@ def hedgehog_dots(O, G, dots, *, columns):  # type: ignore[no-untyped-def]
         pk.store(dots[part, b, h, i], found)
 
 
-def add_vectors(memory: Any) -> Any:
-    """The sum of vectors of both groups, along rows."""
-    first, second = (pk.load(memory.parts(CHUNK)[g], spread=pk.per_row) for g in range(PARTS))
-    return first + second
+def of_both(memory: Any, count: int) -> list[Any]:
+    """The sums of both groups of each of their vectors, along rows."""
+
+    def row(group: int, i: int) -> Any:
+        return pk.load(memory.parts(CHUNK)[group * OF_GROUP + i], spread=pk.per_row)
+
+    return [row(0, i) + row(1, i) for i in range(count)]
+
+
+def factor_gradient(group: Any, far: Any, more: Any, inverse: Any, a: Any, b: Any) -> Any:
+    """The gradient of a for the first group, or of b for the second, at each row.
+
+    far, near: those with D of a rounded result. All weights times their gradients add up to 0, so what is left of that
+    sum is the error of D. of_far, of_near: the sums of the weights without a and b.
+    """
+    of_far, near, of_near = more
+    error = near * a + far * b
+    near, far = near - error * (of_near * inverse), far - error * (of_far * inverse)
+    return pk.where(group == 0, near, far)
 
 
 @pk.kernel
@@ -87,7 +103,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     For the gradients of keys and values: features, (batch, heads, chunks * 64, 2 * 64), are those of queries times
     b / z, and of_largest, (columns, batch, heads, chunks * 64), the gradients through the largest scores. of_maps:
     (batch, heads, columns and segments, 64, d), sums of the transposed gradient of the map. of_factors: (batch,
-    2 heads, columns, segments and groups), sums of those of a and b. dQ: with an axis of the columns of blocks before
+    2 heads, columns and segments), sums of those of a and b. dQ: with an axis of the columns of blocks before
     all others if there are several.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
@@ -102,7 +118,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=PARTS)
     keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)
-    both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * CHUNK))
+    both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * OF_GROUP * CHUNK))
     pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
     weights: Any = pk.pipeline(1, s=pair, y=pair)
     held: Any = totals_of(1, count, PARTS)
@@ -139,7 +155,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
             a: Any = 1.0 if factors is None else pk.load(factors[0, h])
             by: Any = 1.0 if factors is None else pk.load(factors[1, h])
             of_map = pk.zeros(pk.f32, ROWS, half)
-            of_a, of_b = (pk.zeros(pk.f32, CHUNK, spread=pk.per_row) for _ in range(PARTS))
+            of_factor = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
             with matrices.drain() as maps:
                 for i in chunks_of(chunks, segments, segment, False):
                     given = rows.at(b, h)
@@ -156,31 +172,35 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                             v = x.v.tiles(CHUNK, columns)
                             phi = feature_map(t.q, maps.q, sign, count).to(dtype)
                             of_phi = pk.mma_ABt(x.g, states[w]) - total_of(sums, ROWS, 0) * dot
-                            through = pk.row_sum(phi.to(pk.f32) * of_phi)
-                            of_phi = of_phi - through
-                            through = through * inverse
-                            phi = phi.to(pk.f32) * (inverse * by)
+                            far = pk.row_sum(phi.to(pk.f32) * of_phi)
+                            found = [far * inverse]
+                            if of_factors is not None:
+                                found += [pk.row_sum(phi.to(pk.f32) * total_of(sums, ROWS, 0))]
+                            phi, of_phi = phi.to(pk.f32) * (inverse * by), of_phi - far
                             pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], (phi * of_phi * sign).to(dtype))
                             if width <= columns or part == 0:
                                 pk.store(features[b, h, i, w], phi.to(dtype))
-                            with both.fill() as m:
-                                pk.store(m.parts(CHUNK)[w], through)
                             largest, index = (
                                 pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
                             )
-                            s = scores(t.q, k[w, 0], scale, near_keys(w, left))
-                            s = pk.exp2(s - largest).to(
-                                dtype
-                            )  # half of the registers until it is needed
+                            s = pk.exp2(scores(t.q, k[w, 0], scale, near_keys(w, left)) - largest)
+                            total = None if of_factors is None else pk.row_sum(s)
+                            s = s.to(dtype)  # half of the registers until it is needed
                             s = s.to(pk.f32) * (pk.mma_ABt(x.g, v[w, 0]) - dot)
-                            of_a, of_b = of_a + pk.row_sum(s) * inverse, of_b + through
+                            if of_factors is not None:
+                                found += [pk.row_sum(s) * inverse, total]
                             state, slot = with_keys(apart(state), [keys[w]], v[0, 0]), 1 - slot
+                            with both.fill() as m:
+                                for r, z in enumerate(found):
+                                    pk.store(m.parts(CHUNK)[w * OF_GROUP + r], z)
                             with both.drain() as m:
-                                through = add_vectors(m) * by
-                            s = (s * (inverse * a) + at_index(index, w, through)) * scale
+                                far, *more = of_both(m, len(found))
+                            s = (s * (inverse * a) + at_index(index, w, far * by)) * scale
                             pk.store(y.s.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
+                        if of_factors is not None:
+                            of_factor = of_factor + factor_gradient(w, far, more, inverse, a, by)
                         if w == 0:
-                            pk.store(of_largest[part, b, h, i], through)
+                            pk.store(of_largest[part, b, h, i], far * by)
                         with weights.drain() as y:
                             dq = pk.zeros(pk.f32, CHUNK, half)
                             for p in range(PARTS):
@@ -192,5 +212,4 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                     pk.store(to[b, h, i, w], dq.to(dQ.dtype))
             pk.store(of_maps[b, h, run, 0, w], of_map)
             if of_factors is not None:
-                for g, x in enumerate((of_a, of_b)):
-                    pk.store(of_factors[b, g * heads + h, run * PARTS + w], pk.sum(x))
+                pk.store(of_factors[b, w * heads + h, run], pk.sum(of_factor))
