@@ -32,8 +32,13 @@ from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 
+# Of both passes: what each has, and what one leaves to the other.
+OF_PASSES, OF_CHUNKS = ("q", "k", "v", "gradient", "rows"), ("dots", "features", "of_largest")
 COLUMNS = 16  # of the transposed gradient of a map that a block adds up
-TIMES = 15.0, 3.0  # microseconds of an H200 for a chunk: of all its gradients, and of both states alone
+TIMES = (
+    15.0,
+    3.0,
+)  # microseconds of an H200 for a chunk: of all its gradients, and of both states alone
 
 
 @pk.kernel
@@ -122,59 +127,97 @@ def hedgehog_attention_backward(
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
     arrays.number("one", 1.0)
-    limits, width, d = limits_of(q), dims["width"], dims["d"]
-    config, chunks = gradient_config(d, width, limits), -(-dims["n"] // CHUNK)
-    lead, parts = (dims["batch"], dims["heads"]), -(-width // (config.columns * PARTS))
-    count = count or segments_for(lead[0] * lead[1] * parts, chunks, limits, 1, TIMES, 2)
-    dtype, columns = arrays.found["v"].dtype, -(-(width + parts) // 4) * 4  # in units of 16 bytes
-    scratch = {
-        "dots": Scratch((parts, *lead, chunks * CHUNK)),
-        "of_largest": Scratch((parts, *lead, chunks * CHUNK)),
-        "query_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
-        "key_maps": Scratch((*lead, count * parts, ROWS, wide(d))),
-        "features": Scratch((*lead, chunks * CHUNK, PARTS * ROWS), dtype=dtype),
+    limits, width, chunks = limits_of(q), dims["width"], -(-dims["n"] // CHUNK)
+    config = gradient_config(dims["d"], width, limits)
+    parts = -(-width // (config.columns * PARTS))
+    tasks = dims["batch"] * dims["heads"] * parts
+    count = count or segments_for(tasks, chunks, limits, config.resident, TIMES, 2)
+    scratch = scratch_of(arrays, chunks, parts, count)
+    steps = [
+        *query_steps(arrays, scratch, config, config_for(dims["d"], width, limits)),
+        *key_steps(arrays, scratch, config),
+        *sum_steps(arrays, scratch),
+    ]
+    return Plan(arrays, steps, scratch, result)
+
+
+def scratch_of(arrays: Arrays, chunks: int, parts: int, segments: int) -> dict[str, Scratch]:
+    """The memory that launches exchange, of blocks for parts of the columns of values and for segments."""
+    dims, dtype = arrays.dims, arrays.found["v"].dtype
+    (batch, heads), n, d = (dims["batch"], dims["heads"]), dims["n"], dims["d"]
+    columns = -(-(dims["width"] + parts) // 4) * 4  # of states, in units of 16 bytes
+    found = {
+        "dots": Scratch((parts, batch, heads, chunks * CHUNK)),
+        "of_largest": Scratch((parts, batch, heads, chunks * CHUNK)),
+        "query_maps": Scratch((batch, heads, segments * parts, ROWS, wide(d))),
+        "key_maps": Scratch((batch, heads, segments * parts, ROWS, wide(d))),
+        "features": Scratch((batch, heads, chunks * CHUNK, PARTS * ROWS), dtype=dtype),
     }
-    of_rows = {"columns": config.columns * PARTS}
-    steps = [PlanStep(hedgehog_dots, ("out", "gradient", "dots"), of_rows)]
-    before, end, factors = arrays.present("initial_state", "state_gradient", "factors")
-    first = "d_initial_state" if before else None
-    if first and parts > 1:
-        first, scratch["first"] = "first", Scratch((*lead, dims["both"], columns))
-    if factors:
-        scratch["of_factors"] = Scratch((lead[0], PARTS * lead[1], count * parts))
-        arrays.alias("sums_of_factors", "d_factors", (PARTS * lead[1],))
-    dq, dk = ("dq", "dk") if parts == 1 else ("dq_of_columns", "dk_of_columns")
+    if segments > 1:
+        shape = batch, heads, segments, dims["both"], columns
+        found |= {"starts": Scratch(shape), "behind": Scratch(shape)}
+    if "factors" in arrays:
+        found["of_factors"] = Scratch((batch, PARTS * heads, segments * parts))
+        arrays.alias("sums_of_factors", "d_factors", (PARTS * heads,))
     if parts > 1:
-        scratch |= {name: Scratch((parts, *lead, dims["n"], d)) for name in (dq, dk)}
-    how: dict[str, Any] = {"config": config}
-    if count > 1:
-        scratch["starts"] = scratch["behind"] = Scratch((*lead, count, dims["both"], columns))
-        own = {"config": config_for(d, width, limits)}
+        found |= {f"{x}_of_columns": Scratch((parts, batch, heads, n, d)) for x in ("dq", "dk")}
+    if parts > 1 and "initial_state" in arrays:
+        found["first"] = Scratch((batch, heads, dims["both"], columns))
+    return found
+
+
+def query_steps(
+    arrays: Arrays, scratch: dict[str, Scratch], config: LinearConfig, of_states: LinearConfig
+) -> list[PlanStep]:
+    """The launches of the gradients of queries; of_states: the configuration of states of segments."""
+    before, factors = arrays.present("initial_state", "factors")
+    columns = {"columns": config.columns * PARTS}
+    steps = [PlanStep(hedgehog_dots, ("out", "gradient", "dots"), columns)]
+    if "starts" in scratch:
+        args, how = ("k", "v", "key_map", "starts"), {"config": of_states}
         steps += [
-            PlanStep(hedgehog_states, ("k", "v", "key_map", "starts"), own),
+            PlanStep(hedgehog_states, args, how),
             PlanStep(scan_states, ("starts", None, before, None, "one")),
         ]
         before = "starts"
-    common, of_chunks = ("q", "k", "v", "gradient", "rows"), ("dots", "features", "of_largest")
-    of_heads = "query_map", "key_map", factors, dq, before
+    to = "dq_of_columns" if "dq_of_columns" in scratch else "dq"
+    of_heads = "query_map", "key_map", factors, to, before
     sums = "query_maps", "of_factors" if factors else None, "scale"
-    steps.append(PlanStep(hedgehog_query_gradients, (*common, *of_heads, *of_chunks, *sums), how))
+    all_args = (*OF_PASSES, *of_heads, *OF_CHUNKS, *sums)
+    return [*steps, PlanStep(hedgehog_query_gradients, all_args, {"config": config})]
+
+
+def key_steps(arrays: Arrays, scratch: dict[str, Scratch], config: LinearConfig) -> list[PlanStep]:
+    """The launches of the gradients of keys, values and the state before all."""
+    end, factors = arrays.present("state_gradient", "factors")
+    first = "first" if "first" in scratch else None
+    if first is None and "initial_state" in arrays:
+        first = "d_initial_state"
+    how: dict[str, Any] = {"config": config}
     states: tuple[str | None, ...] = None, end, first
-    if count > 1:
-        also = how | {"count": dims["features"], "to_start": first is not None}
-        steps += [
-            PlanStep(hedgehog_states_behind, ("features", "gradient", "dots", end, "behind"), also),
+    steps = []
+    if "behind" in scratch:
+        args = "features", "gradient", "dots", end, "behind"
+        more = {"count": arrays.dims["features"], "to_start": first is not None}
+        steps = [
+            PlanStep(hedgehog_states_behind, args, how | more),
             PlanStep(scan_states, ("behind", None, None, first, "one"), {"reverse": True}),
         ]
         states = "behind", end, None
-    args = (*common, "key_map", factors, *of_chunks, dk, "dv", *states, "key_maps", "scale")
-    steps += [
-        PlanStep(hedgehog_key_gradients, args, how),
-        PlanStep(sum_maps, ("query_maps", "key_maps", "d_query_map", "d_key_map")),
-    ]
-    if factors:
+    to = "dk_of_columns" if "dk_of_columns" in scratch else "dk"
+    of_states = to, "dv", *states, "key_maps", "scale"
+    all_args = (*OF_PASSES, "key_map", factors, *OF_CHUNKS, *of_states)
+    return [*steps, PlanStep(hedgehog_key_gradients, all_args, how)]
+
+
+def sum_steps(arrays: Arrays, scratch: dict[str, Scratch]) -> list[PlanStep]:
+    """The launches that add what blocks have left."""
+    steps = [PlanStep(sum_maps, ("query_maps", "key_maps", "d_query_map", "d_key_map"))]
+    if "of_factors" in scratch:
         steps.append(PlanStep(sum_of_head, ("of_factors", "sums_of_factors")))
-    if parts > 1:
-        steps += [PlanStep(sum_columns, (dq, "dq")), PlanStep(sum_columns, (dk, "dk"))]
-        steps += [PlanStep(sum_ends, (first, "d_initial_state"), {"count": parts})] if first else []
-    return Plan(arrays, steps, scratch, result)
+    if "dq_of_columns" in scratch:
+        steps += [PlanStep(sum_columns, (f"{x}_of_columns", x)) for x in ("dq", "dk")]
+    if "first" in scratch:
+        count = {"count": scratch["dots"].shape[0]}
+        steps.append(PlanStep(sum_ends, ("first", "d_initial_state"), count))
+    return steps

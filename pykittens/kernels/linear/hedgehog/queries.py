@@ -173,7 +173,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                             phi = feature_map(t.q, maps.q, sign, count).to(dtype)
                             of_phi = pk.mma_ABt(x.g, states[w]) - total_of(sums, ROWS, 0) * dot
                             far = pk.row_sum(phi.to(pk.f32) * of_phi)
-                            found = [far * inverse]
+                            found: Any = [far * inverse]
                             if of_factors is not None:
                                 found += [pk.row_sum(phi.to(pk.f32) * total_of(sums, ROWS, 0))]
                             phi, of_phi = phi.to(pk.f32) * (inverse * by), of_phi - far
@@ -184,7 +184,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                                 pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
                             )
                             s = pk.exp2(scores(t.q, k[w, 0], scale, near_keys(w, left)) - largest)
-                            total = None if of_factors is None else pk.row_sum(s)
+                            total: Any = None if of_factors is None else pk.row_sum(s)
                             s = s.to(dtype)  # half of the registers until it is needed
                             s = s.to(pk.f32) * (pk.mma_ABt(x.g, v[w, 0]) - dot)
                             if of_factors is not None:
