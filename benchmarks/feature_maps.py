@@ -150,7 +150,7 @@ def gradient_error_ratio(p: Problem, device: str = "cuda") -> float:
     given = tensors(own, device)
     gradient = torch.randn_like(given[2])
 
-    def explicitly(wide: bool) -> tuple[Any, ...]:
+    def explicitly(wide: bool) -> Any:
         leaves = [(x.double() if wide else x).requires_grad_() for x in given]
         out = explicit(own, *leaves)
         return torch.autograd.grad(out, leaves, gradient.to(out.dtype))
@@ -193,8 +193,8 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("feature_maps: no CUDA device")
     rows = [measured(p, options.rounds) for p in GIVEN]
-    heads = ("Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors")
-    heads += ("Of gradients", "Of target", "Backward")
+    heads = ["Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors"]
+    heads += ["Of gradients", "Of target", "Backward"]
     where = about()
     text = f"{heading(where)}\n\n{markdown(heads, map(cells, rows))}\n"
     print(text)

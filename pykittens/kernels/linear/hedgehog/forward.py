@@ -94,10 +94,9 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
     matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
     states: Any = pk.pipeline(1, pk.st(dtype, PARTS * ROWS, columns))
-    keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)
+    features: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)  # of keys, then of queries
     both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * OF_GROUP * CHUNK))
-    pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
-    weights: Any = pk.pipeline(1, s=pair, phi=pair)
+    weights: Any = pk.pipeline(1, pk.st(dtype, PARTS * CHUNK, ROWS))
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
@@ -134,34 +133,45 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                     sums = Sums(totals, slot)
                     with states.fill() as t:
                         pk.store(t.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
-                    with of_scores.drain() as t:
-                        k, key_map = t.k.tiles(CHUNK, wide(d)), (maps.k, sign, count)
-                        publish_keys(keys[w], k[0, 0], key_map, left_of(i, chunks, n), sums)
-                        s = scores(t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK))
-                        most = pk.maximum(pk.row_max(s), LEAST)
-                        index = most if rows is None else (pk.row_argmax(s) + w * CHUNK).to(pk.f32)
-                        s = pk.exp2(s - most)
-                        phi = feature_map(t.q, maps.q, sign, count)
-                    far = pk.row_sum(phi * total_of(sums, ROWS, 0))
-                    with both.fill() as x:
-                        for r, y in enumerate((most, pk.row_sum(s), far, index)):
-                            pk.store(x.parts(CHUNK)[w * OF_GROUP + r], y)
-                    with both.drain() as x:
-                        largest, z, index = of_both(x, a, by)
-                    with weights.fill() as x:
-                        s = s * pk.exp2(most - largest)
-                        pk.store(x.s.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
-                        pk.store(x.phi.tiles(CHUNK, ROWS)[w, 0], (phi * by).to(dtype))
-                    with of_values.drain() as v, states.drain() as of_state, weights.drain() as x:
-                        state = with_keys(apart(state), [keys[w]], v.tiles(CHUNK, columns)[0, 0])
-                        o, slot = pk.zeros(pk.f32, CHUNK, config.columns), 1 - slot
-                        for p in range(PARTS):
-                            of_p = x.s.tiles(CHUNK, ROWS)[p, 0]
-                            o = pk.mma_AB(of_p, v.tiles(CHUNK, config.columns)[p, w], o)
-                        o = o if factors is None else o * a
-                        for p in range(PARTS):
-                            of_p = x.phi.tiles(CHUNK, ROWS)[p, 0]
-                            o = pk.mma_AB(of_p, of_state.tiles(ROWS, config.columns)[p, w], o)
+                    with of_values.drain() as v:
+                        past_v, half_v = (
+                            v.tiles(CHUNK, columns)[0, 0],
+                            v.tiles(CHUNK, config.columns),
+                        )
+                        with of_scores.drain() as t:
+                            k, key_map = t.k.tiles(CHUNK, wide(d)), (maps.k, sign, count)
+                            publish_keys(features[w], k[0, 0], key_map, left_of(i, chunks, n), sums)
+                            state = with_keys(apart(state), [features[w]], past_v)
+                            s = scores(
+                                t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK)
+                            )
+                            most = pk.maximum(pk.row_max(s), LEAST)
+                            index = (
+                                most if rows is None else (pk.row_argmax(s) + w * CHUNK).to(pk.f32)
+                            )
+                            s = pk.exp2(s - most)
+                            phi = feature_map(t.q, maps.q, sign, count)
+                        far = pk.row_sum(phi * total_of(sums, ROWS, 0))
+                        with both.fill() as x:
+                            for r, y in enumerate((most, pk.row_sum(s), far, index)):
+                                pk.store(x.parts(CHUNK)[w * OF_GROUP + r], y)
+                        with both.drain() as x:
+                            largest, z, index = of_both(x, a, by)
+                        with weights.fill() as x:
+                            s = s * pk.exp2(most - largest)
+                            pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
+                            pk.mma_wait()
+                            pk.sync()
+                            pk.store(features[w], (phi * by).to(dtype))
+                            pk.fence_async()
+                        with states.drain() as of_state, weights.drain() as x:
+                            o, slot = pk.zeros(pk.f32, CHUNK, config.columns), 1 - slot
+                            for p in range(PARTS):
+                                o = pk.mma_AB(x.tiles(CHUNK, ROWS)[p, 0], half_v[p, w], o)
+                            o = o if factors is None else o * a
+                            for p in range(PARTS):
+                                of_half = of_state.tiles(ROWS, config.columns)[p, w]
+                                o = pk.mma_AB(features[p], of_half, o)
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, config.columns)[0, w], (o / z).to(O.dtype))
                     if rows is not None and part == 0:

@@ -70,7 +70,7 @@ def config_for(d: int, width: int, limits: Limits) -> LinearConfig:
     def shared_bytes(c: LinearConfig) -> int:
         own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
         stage = 2 * CHUNK * (3 * wide(d) + 2 * own)
-        once = 2 * ROWS * (2 * wide(d) + PARTS * own) + 2 * CHUNK * own + 3 * pair
+        once = 2 * ROWS * (2 * wide(d) + PARTS * own) + 2 * CHUNK * own + 2 * pair
         return c.stages * stage + once + VECTORS + RESERVED
 
     return first_that_fits("hedgehog_attention", configs_for(width), shared_bytes, limits)
