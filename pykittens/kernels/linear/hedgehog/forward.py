@@ -47,7 +47,7 @@ from pykittens.kernels.linear.totals import (
 )
 
 OF_ROW = 3  # numbers of a position that gradients take: the largest score to base 2, z, and which score that is
-OF_GROUP = 4  # vectors of the rows of a chunk that a group finds for both
+OF_GROUP = 3  # vectors of the rows of a chunk that a group finds for both
 
 
 @pk.function
@@ -62,15 +62,26 @@ def left_of(i: Any, chunks: Any, n: Any) -> Any:
 
 @pk.function
 def of_both(memory: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
-    """The largest scores of a chunk's rows, z, and which scores are the largest, in the chunk before or after that."""
-    (past, of_past, past_far, past_index), (own, of_own, own_far, own_index) = (
+    """The largest scores of a chunk's rows, z, and whether the largest ones are of the chunk before."""
+    (past, of_past, past_far), (own, of_own, own_far) = (
         [pk.load(memory.parts(CHUNK)[g * OF_GROUP + i], spread=pk.per_row) for i in range(OF_GROUP)]
         for g in range(PARTS)
     )
     largest = pk.maximum(past, own)
     near = of_past * pk.exp2(past - largest) + of_own * pk.exp2(own - largest)
-    index = pk.where(past >= own, past_index, own_index)
-    return largest, near * a + (past_far + own_far) * b, index
+    return largest, near * a + (past_far + own_far) * b, past >= own
+
+
+@pk.function
+def keep_rows(
+    rows: Any, i: Any, group: Any, largest: Any, z: Any, is_past: Any, index: Any
+) -> None:
+    """Store what gradients take of a chunk's rows; each group has the indices of largest scores that are its own."""
+    row = pk.row_index(CHUNK) + i * CHUNK
+    is_own = pk.where(group == 0, is_past.to(pk.int32), 1 - is_past.to(pk.int32)) == 1
+    pk.scatter(rows[2], pk.where(is_own, row, -1), (index + group * CHUNK).to(pk.f32))
+    value = pk.where(group == 0, largest, z)
+    pk.store(rows[group, i], value)
 
 
 @pk.kernel
@@ -142,28 +153,26 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                             k, key_map = t.k.tiles(CHUNK, wide(d)), (maps.k, sign, count)
                             publish_keys(features[w], k[0, 0], key_map, left_of(i, chunks, n), sums)
                             state = with_keys(apart(state), [features[w]], past_v)
-                            s = scores(
-                                t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK)
-                            )
-                            most = pk.maximum(pk.row_max(s), LEAST)
-                            index = (
-                                most if rows is None else (pk.row_argmax(s) + w * CHUNK).to(pk.f32)
-                            )
-                            s = pk.exp2(s - most)
                             phi = feature_map(t.q, maps.q, sign, count)
-                        far = pk.row_sum(phi * total_of(sums, ROWS, 0))
-                        with both.fill() as x:
-                            for r, y in enumerate((most, pk.row_sum(s), far, index)):
-                                pk.store(x.parts(CHUNK)[w * OF_GROUP + r], y)
-                        with both.drain() as x:
-                            largest, z, index = of_both(x, a, by)
-                        with weights.fill() as x:
-                            s = s * pk.exp2(most - largest)
-                            pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
+                            far = pk.row_sum(phi * total_of(sums, ROWS, 0))
                             pk.mma_wait()
                             pk.sync()
                             pk.store(features[w], (phi * by).to(dtype))
                             pk.fence_async()
+                            s = scores(
+                                t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK)
+                            )
+                        most = pk.maximum(pk.row_max(s), LEAST)
+                        index = None if rows is None else pk.row_argmax(s)
+                        s = pk.exp2(s - most)
+                        with both.fill() as x:
+                            for r, y in enumerate((most, pk.row_sum(s), far)):
+                                pk.store(x.parts(CHUNK)[w * OF_GROUP + r], y)
+                        with both.drain() as x:
+                            largest, z, is_past = of_both(x, a, by)
+                        with weights.fill() as x:
+                            s = s * pk.exp2(most - largest)
+                            pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
                         with states.drain() as of_state, weights.drain() as x:
                             o, slot = pk.zeros(pk.f32, CHUNK, config.columns), 1 - slot
                             for p in range(PARTS):
@@ -174,9 +183,8 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                                 o = pk.mma_AB(features[p], of_half, o)
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, config.columns)[0, w], (o / z).to(O.dtype))
-                    if rows is not None and part == 0:
-                        for r, y in enumerate((largest, z, index)):
-                            pk.store(rows.at(b, h)[r, i], y)
+                    if rows is not None and (width <= columns or part == 0):
+                        keep_rows(rows.at(b, h), i, w, largest, z, is_past, index)
             if after is not None:
                 dst = of_sign(after.at(b, h), w, count)
                 keep(state, dst.window(1, 0, width), part, count)

@@ -12,7 +12,7 @@ from pykittens.kernels.library import entry
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
 from pykittens.kernels.linear.call import OF_V, add_scale, checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
-from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
+from pykittens.kernels.linear.config import LinearConfig, segments_for
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
 from pykittens.kernels.linear.hedgehog.forward import (
     OF_ROW,
@@ -25,7 +25,7 @@ from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.fakes import is_equal
 
-VECTORS = 6144  # bytes for vectors of rows, sums of features, and those of several warps
+VECTORS = 7040  # bytes for vectors of rows, sums of features and of several warps, and semaphores
 WIDEST, MOST = 128, 64  # elements of a query, and features of a map
 OF_QK, OF_MAP, OF_STATE = "batch heads n d", "heads d features", "batch heads both columns"
 OF_ROWS = f"batch heads {OF_ROW} n"
@@ -71,7 +71,7 @@ def config_for(d: int, width: int, limits: Limits) -> LinearConfig:
         own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
         stage = 2 * CHUNK * (3 * wide(d) + 2 * own)
         once = 2 * ROWS * (2 * wide(d) + PARTS * own) + 2 * CHUNK * own + 2 * pair
-        return c.stages * stage + once + VECTORS + RESERVED
+        return c.stages * stage + once + VECTORS
 
     return first_that_fits("hedgehog_attention", configs_for(width), shared_bytes, limits)
 

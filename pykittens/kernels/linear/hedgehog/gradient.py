@@ -16,7 +16,7 @@ from pykittens.kernels.limits import Limits, first_that_fits, limits_of
 from pykittens.kernels.linear.based.backward import sum_columns
 from pykittens.kernels.linear.call import add_scale, checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
-from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
+from pykittens.kernels.linear.config import LinearConfig, segments_for
 from pykittens.kernels.linear.gradient import sum_of_head
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
 from pykittens.kernels.linear.hedgehog.forward import hedgehog_states
@@ -77,7 +77,7 @@ def gradient_config(d: int, width: int, limits: Limits) -> LinearConfig:
         """The larger number of both kernels."""
         own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
         stage, of_map = 2 * CHUNK * 3 * (wide(d) + own), 2 * wide(d) * ROWS
-        once = 2 * PARTS * ROWS * own + of_map + 3 * pair + VECTORS + RESERVED
+        once = 2 * PARTS * ROWS * own + of_map + 3 * pair + VECTORS
         return once + max(c.stages * stage + of_map, c.stages * (stage + pair))
 
     return first_that_fits("hedgehog_attention_backward", configs_for(width), shared_bytes, limits)
